@@ -1,0 +1,200 @@
+"""What is known about one failure: places, conflicts and fixes, as frozen plain records.
+
+Nothing here holds a live object of the session; a record can be kept, pickled and turned into json.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+Gradients = Literal["same", "truncated", "different", "unknown"]
+
+
+@dataclass(frozen=True)
+class Place:
+    """A line of the user's own code.
+
+    ``cell`` is the execution count, or None where the code lies in a file (then ``filename`` is set). ``line`` is
+    1-based, in the cell as the user sees it, magics counted. ``columns`` are 0-based character offsets of the
+    expression in that line (end exclusive, of the last line when the expression spans several), or None if unknown.
+    """
+
+    cell: int | None
+    line: int
+    text: str
+    filename: str | None = None
+    function: str | None = None
+    columns: tuple[int, int] | None = None
+
+    @property
+    def label(self) -> str:
+        """``In[3]:15`` or ``model.py:15``, as a person reads it."""
+        if self.cell is not None:
+            return f"In[{self.cell}]:{self.line}"
+        return f"{self.filename or '?'}:{self.line}"
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "cell": self.cell,
+            "line": self.line,
+            "text": self.text,
+            "filename": self.filename,
+            "function": self.function,
+        }
+
+
+@dataclass(frozen=True)
+class Conflict:
+    """One tensor that backward needed and that was no longer what had been saved.
+
+    ``changed_note``, ``saved_note`` and ``needed_note`` say in a few words what happened at each place
+    ("x went from version 0 to 1", "relu's gradient needs this output", "needed here").
+    """
+
+    changed: Place | None
+    saved: Place | None
+    needed: Place | None
+    tensor: str | None
+    operation: str | None
+    node: str | None
+    sentence: str
+    changed_note: str = ""
+    saved_note: str = ""
+    needed_note: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        def place(p: Place | None, note: str) -> dict[str, Any] | None:
+            return None if p is None else p.to_dict() | {"note": note}
+
+        return {
+            "changed": place(self.changed, self.changed_note),
+            "saved": place(self.saved, self.saved_note),
+            "needed": place(self.needed, self.needed_note),
+            "tensor": self.tensor,
+            "operation": self.operation,
+            "node": self.node,
+            "sentence": self.sentence,
+        }
+
+
+@dataclass(frozen=True)
+class LiveChange:
+    """A change of one live object that goes with a fix, so that what is already built need not be built again.
+
+    ``path`` is an expression over the user's names (``net.act``, ``attn.M``). ``kind`` is ``"set"`` (the attribute
+    ``attribute`` gets ``value``), ``"detach"`` (the tensor, or each tensor of the container, is cut off from its
+    graph) or ``"clone"`` (the tensor is replaced by its own copy).
+    """
+
+    kind: Literal["set", "detach", "clone"]
+    path: str
+    attribute: str | None = None
+    value: bool | int | float | str | None = None
+
+    @property
+    def text(self) -> str:
+        """The change as the line of code that does it."""
+        if self.kind == "set":
+            return f"{self.path}.{self.attribute} = {self.value!r}"
+        return f"{self.path} = {self.path}.{self.kind}()"
+
+
+@dataclass(frozen=True)
+class Fix:
+    """A rewrite that has been tried.
+
+    ``cells`` maps execution count to the whole new source of that cell; ``files`` maps a file name to its new text.
+    ``run`` lists the cells that have to run again, in order, the failing one last. ``verified`` is True only if the
+    rewritten cells ran past the failure without our hooks. ``gradients`` is measured against the values as saved.
+    """
+
+    title: str
+    why: str
+    rule: str
+    diff: str
+    cells: Mapping[int, str]
+    verified: bool
+    gradients: Gradients
+    proof: str = ""
+    run: tuple[int, ...] = ()
+    live: tuple[LiveChange, ...] = ()
+    files: Mapping[str, str] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "title": self.title,
+            "why": self.why,
+            "rule": self.rule,
+            "diff": self.diff,
+            "cells": {str(n): text for n, text in self.cells.items()},
+            "files": dict(self.files),
+            "run": list(self.run),
+            "live": [change.text for change in self.live],
+            "verified": self.verified,
+            "gradients": self.gradients,
+            "proof": self.proof,
+        }
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """What is known about one failure, best fix first. ``changed``, ``saved`` and ``needed`` are the first conflict's.
+
+    ``sources`` and ``cell_ids`` give, by execution count, the text that was diagnosed and the front end's id of every
+    cell that a place or a fix mentions. ``notes`` are single lines that a person should read: what was not done and
+    why. ``seconds`` is the time from the error to this record.
+    """
+
+    family: str
+    headline: str
+    cell: int | None
+    conflicts: tuple[Conflict, ...] = ()
+    fixes: tuple[Fix, ...] = ()
+    notes: tuple[str, ...] = ()
+    sources: Mapping[int, str] = field(default_factory=dict)
+    cell_ids: Mapping[int, str] = field(default_factory=dict)
+    seconds: float = 0.0
+    id: str = field(default_factory=lambda: uuid.uuid4().hex)
+
+    @property
+    def changed(self) -> Place | None:
+        return self.conflicts[0].changed if self.conflicts else None
+
+    @property
+    def saved(self) -> Place | None:
+        return self.conflicts[0].saved if self.conflicts else None
+
+    @property
+    def needed(self) -> Place | None:
+        return self.conflicts[0].needed if self.conflicts else None
+
+    @property
+    def sentence(self) -> str:
+        return self.conflicts[0].sentence if self.conflicts else ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain json-ready data; also the payload of ``application/vnd.inplace-magic.v1+json``."""
+
+        def place(p: Place | None) -> dict[str, Any] | None:
+            return None if p is None else p.to_dict()
+
+        return {
+            "version": 1,
+            "id": self.id,
+            "family": self.family,
+            "headline": self.headline,
+            "sentence": self.sentence,
+            "seconds": round(self.seconds, 3),
+            "cell": self.cell,
+            "notes": list(self.notes),
+            "changed": place(self.changed),
+            "saved": place(self.saved),
+            "needed": place(self.needed),
+            "conflicts": [c.to_dict() for c in self.conflicts],
+            "fixes": [f.to_dict() for f in self.fixes],
+            "sources": {str(n): text for n, text in self.sources.items()},
+            "cell_ids": {str(n): i for n, i in self.cell_ids.items()},
+        }
