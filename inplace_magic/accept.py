@@ -1,0 +1,93 @@
+"""Accepting a fix: definitions are fixed where they stand, live objects with them, and what has to run is run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .diagnosis import Diagnosis, Fix
+from .live import apply_change, patch_functions
+from .rerun.running import compile_cell, run_cell
+
+if TYPE_CHECKING:
+    from .extension import Extension
+
+
+def make_live(extension: Extension, found: Diagnosis, number: int, fix: Fix) -> None:
+    """Fixes what lives in the kernel: functions of the rewritten cells, and the live objects that the fix names.
+
+    Accepting twice changes nothing the second time. If one change fails, those before it are taken back and its error
+    is raised.
+    """
+    key = f"{found.id}:{number}"
+    if key in extension.undo:
+        return
+    session, shell = extension.session, extension.shell
+    sources = session.sources(found.cell or shell.execution_count)
+    undo = []
+    try:
+        for cell, text in fix.cells.items():
+            undo += patch_functions(sources, cell, text, lambda c: compile_cell(shell, c))
+        for change in fix.live:
+            undo.append(apply_change(change, shell.user_ns))
+    except BaseException:
+        for step in reversed(undo):
+            step()
+        raise
+    before = {cell: session.texts.get(cell) for cell in fix.cells}
+    session.texts.update(fix.cells)
+    undo.append(lambda: _restore_texts(extension, before))
+    extension.undo[key] = undo
+
+
+def _restore_texts(extension: Extension, before: dict[int, str | None]) -> None:
+    for cell, text in before.items():
+        if text is None:
+            extension.session.texts.pop(cell, None)
+        else:
+            extension.session.texts[cell] = text
+
+
+def take_back(extension: Extension, found: Diagnosis, number: int) -> None:
+    """Undoes ``make_live``."""
+    for step in reversed(extension.undo.pop(f"{found.id}:{number}", [])):
+        step()
+
+
+def put_in_place(extension: Extension, found: Diagnosis, number: int, fix: Fix) -> None:
+    """Makes the fix live and hands the rewritten cell to the person: the next prompt, or this cell's place."""
+    make_live(extension, found, number, fix)
+    _say(found, fix, extension)
+    text = _cell_text(found, fix)
+    extension.shell.set_next_input(text, replace=True)
+
+
+def run(extension: Extension, found: Diagnosis, number: int, fix: Fix) -> None:
+    """Makes the fix live and runs every cell that has to run, the failing one last. Their errors are let through."""
+    make_live(extension, found, number, fix)
+    _say(found, fix, extension)
+    extension.shell.set_next_input(_cell_text(found, fix), replace=True)
+    sources = extension.session.sources(found.cell or 0)
+    for cell in fix.run:
+        run_cell(extension.shell, sources.cells[cell])
+
+
+def _cell_text(found: Diagnosis, fix: Fix) -> str:
+    return fix.cells.get(found.cell or 0) or found.sources.get(found.cell or 0, "")
+
+
+def _say(found: Diagnosis, fix: Fix, extension: Extension) -> None:
+    """What was changed elsewhere, since the prompt shows the failing cell only."""
+    elsewhere = [cell for cell in fix.cells if cell != found.cell]
+    for cell in elsewhere:
+        print(f"Fixed In[{cell}] in this session; change its text too, so that it stays fixed:")
+        print(_diff_of(found, fix, cell))
+    for change in fix.live:
+        print(f"Done in this session: {change.text}")
+
+
+def _diff_of(found: Diagnosis, fix: Fix, cell: int) -> str:
+    import difflib
+
+    old = found.sources.get(cell, "").splitlines()
+    lines = list(difflib.unified_diff(old, fix.cells[cell].splitlines(), lineterm="", n=1))[2:]
+    return "\n".join(f"    {line}" for line in lines)

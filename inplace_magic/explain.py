@@ -1,0 +1,192 @@
+"""From evidence to conflicts: the three places and one plain sentence on what happened."""
+
+from __future__ import annotations
+
+import ast
+import re
+
+from .diagnosis import Conflict, Place
+from .errors import RAISED_AT_WRITE
+from .fixes.code import Code
+from .places import Sources, Spot
+from .rerun.evidence import Clash, Evidence, Write
+
+_SYMBOLS = {
+    ast.Add: "+=", ast.Sub: "-=", ast.Mult: "*=", ast.Div: "/=", ast.FloorDiv: "//=", ast.Mod: "%=", ast.Pow: "**=",
+    ast.MatMult: "@=", ast.BitAnd: "&=", ast.BitOr: "|=", ast.BitXor: "^=", ast.LShift: "<<=", ast.RShift: ">>=",
+}  # fmt: skip
+_NODE = re.compile(r"(Backward|Backward0|Backward1|<.*>|Impl)+$")
+_RESHAPES = frozenset({"unsqueeze_", "squeeze_", "t_", "transpose_", "resize_", "as_strided_", "swapaxes_"})
+
+_REFUSED = {
+    "leaf": "{what} changes {tensor} in place, and {tensor} is a leaf: the very tensor whose gradient is wanted.",
+    "view_of_leaf": "{what} writes into a view of a leaf, the very tensor whose gradient is wanted.",
+    "multi_output_view": "{what} writes into one of several views made at once; autograd cannot follow that.",
+    "no_grad_view": "{what} writes into a view that was made while gradients were off; autograd lost track of it.",
+    "overlap": "{what} writes into memory that several elements share, as expand() leaves it.",
+    "out_grad": "out= overwrites a tensor, which autograd cannot follow when a gradient is needed.",
+    "inference": "A tensor made in inference mode has no place in a graph: autograd can neither save nor change it.",
+}
+
+
+def conflicts(evidence: Evidence | None, family: str, sources: Sources, raised: tuple[Spot, ...]) -> tuple[Conflict, ...]:
+    """What is known, the conflict that stopped the cell first. At least one, even without any evidence."""
+    clashes = relevant(evidence, family) if evidence is not None else []
+    found = [_conflict(clash, family, sources, raised if i == 0 else ()) for i, clash in enumerate(clashes)]
+    return tuple(found) or (_bare(family, sources, raised),)
+
+
+def relevant(evidence: Evidence, family: str) -> list[Clash]:
+    """The clashes that belong to the error, those whose places are known first."""
+    kind = "refused" if family in RAISED_AT_WRITE or family == "inference" else family
+    mine = [c for c in evidence.clashes if c.kind == kind and (kind != "refused" or c.family == family)]
+    others = [c for c in evidence.clashes if c not in mine and c.known]
+    return [c for c in mine if c.known] + others if any(c.known for c in mine) else mine + others
+
+
+def _conflict(clash: Clash, family: str, sources: Sources, raised: tuple[Spot, ...]) -> Conflict:
+    if clash.kind == "refused":
+        return _refused(clash, clash.family or family, sources, raised)
+    need_stack = raised or (clash.need.stack if clash.need is not None else ())
+    needed = _place(sources, need_stack)
+    saved = _place(sources, clash.save.stack) if clash.save is not None else None
+    node = _node_name(clash.save.node if clash.save is not None else None)
+    if clash.kind == "second_backward":
+        freed = _place(sources, clash.freed.stack) if clash.freed is not None else None
+        return Conflict(
+            changed=freed,
+            saved=saved,
+            needed=needed,
+            tensor=clash.save.name if clash.save is not None else None,
+            operation="backward",
+            node=node,
+            sentence=_freed_sentence(clash, sources),
+            changed_note="freed here, by the backward before",
+            saved_note="this part of the graph was made here" if saved else "",
+            needed_note="goes back through it again",
+        )
+    changed = _place(sources, clash.write.stack) if clash.write is not None else None
+    what = _what(clash.write, sources)
+    tensor = _tensor(clash, sources)
+    return Conflict(
+        changed=changed,
+        saved=saved,
+        needed=needed,
+        tensor=tensor,
+        operation=what,
+        node=node,
+        sentence=_overwrote(clash, what, tensor, node),
+        changed_note=_version_note(clash, tensor),
+        saved_note=f"{node}'s gradient needs this value" if node else "",
+        needed_note="",
+    )
+
+
+def _refused(clash: Clash, family: str, sources: Sources, raised: tuple[Spot, ...]) -> Conflict:
+    stack = raised or (clash.write.stack if clash.write is not None else ())
+    place = _place(sources, stack)
+    made = _place(sources, clash.save.stack) if clash.save is not None else None
+    what = _what(clash.write, sources)
+    tensor = _tensor(clash, sources) or "it"
+    sentence = _REFUSED[family].format(what=_capital(what), tensor=tensor)
+    if family == "inference":
+        return Conflict(made, place, place, clash.save.name if clash.save else None, what, None, sentence,
+                        changed_note="made in inference mode", needed_note="met autograd")  # fmt: skip
+    return Conflict(place, None, place, _tensor(clash, sources), what, None, sentence, changed_note="torch refuses this")
+
+
+def _bare(family: str, sources: Sources, raised: tuple[Spot, ...]) -> Conflict:
+    """What the traceback alone tells."""
+    place = _place(sources, raised)
+    if family in RAISED_AT_WRITE:
+        what = "This line"
+        return Conflict(place, None, place, None, None, None, _REFUSED[family].format(what=what, tensor="a tensor"))
+    if family == "inference":
+        return Conflict(None, place, place, None, None, None, _REFUSED[family])
+    if family == "second_backward":
+        sentence = "This backward goes through a graph that an earlier backward has already freed."
+    else:
+        sentence = "A tensor that this backward needs was changed in place after it had been saved."
+    return Conflict(None, None, place, None, None, None, sentence)
+
+
+def _place(sources: Sources, stack: tuple[Spot, ...]) -> Place | None:
+    return sources.place(stack[0]) if stack else None
+
+
+def _node_name(node: str | None) -> str | None:
+    """``relu`` for ``ReluBackward0``."""
+    if node is None:
+        return None
+    name = _NODE.sub("", node)
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower() if name[:1].isupper() and name.isidentifier() else name
+
+
+def _what(write: Write | None, sources: Sources) -> str:
+    """The write in the user's words: ``+=``, ``.mul_()``, ``optimD.step()``, ``self.act`` with inplace=True."""
+    if write is None:
+        return "an operation outside of Python"
+    spot = write.stack[0] if write.stack else None
+    node = _node_at(sources, spot)
+    if isinstance(node, ast.AugAssign):
+        return f"`{_SYMBOLS[type(node.op)]}`"
+    if write.origin == "optim" and isinstance(node, ast.Call):
+        return f"`{ast.unparse(node.func)}()`"
+    if write.module is not None and write.origin == "nn":
+        return f"`{write.module}`, a module with inplace=True," if write.operation not in ("batch_norm", "embedding") else f"`{write.module}`"  # fmt: skip
+    if write.operation == "__setitem__":
+        return "the assignment to a part of it"
+    if write.operation == "data":
+        return "the assignment to `.data`"
+    return f"`{write.operation}()`" if write.operation else "a write"
+
+
+def _node_at(sources: Sources, spot: Spot | None) -> ast.AST | None:
+    if spot is None or spot.cell is None or sources.cells[spot.cell].tree is None:
+        return None
+    code = Code(sources.cells[spot.cell])
+    node = code.at(spot)
+    return node.value if isinstance(node, ast.Expr) else node
+
+
+def _tensor(clash: Clash, sources: Sources) -> str | None:
+    """The written tensor as the user calls it: by the text of the line, else by a path over the names."""
+    write = clash.write
+    spot = write.stack[0] if write is not None and write.stack else None
+    node = _node_at(sources, spot)
+    if isinstance(node, ast.AugAssign):
+        return ast.unparse(node.target)
+    if isinstance(node, ast.Subscript):
+        return ast.unparse(node.value)
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == (write and write.operation):
+        return ast.unparse(node.func.value)
+    return write.name if write is not None else None
+
+
+def _overwrote(clash: Clash, what: str, tensor: str | None, node: str | None) -> str:
+    keeper = f"that {node} had kept for its gradient" if node else "that was kept for a gradient"
+    if clash.write is None:
+        return f"The value {keeper} was changed, by something that no Python line shows."
+    if clash.write.operation in _RESHAPES:
+        return f"{_capital(what)} changed the shape of the tensor {keeper}."
+    whose = f" of {tensor}" if tensor and "[" not in tensor and clash.write.origin == "optim" else ""
+    return f"{_capital(what)} overwrote the value{whose} {keeper}."
+
+
+def _version_note(clash: Clash, tensor: str | None) -> str:
+    if clash.write is None or clash.save is None or not clash.write.bumped:
+        return ""
+    if clash.write.version <= clash.save.version:
+        return ""
+    return f"{tensor or 'it'} went from version {clash.save.version} to {clash.write.version}"
+
+
+def _freed_sentence(clash: Clash, sources: Sources) -> str:
+    same = clash.freed is not None and clash.need is not None and clash.freed.stack[:1] == clash.need.stack[:1]
+    if same:
+        return "The graph of an earlier round is still attached, and that round's backward has freed it."
+    return "Both backwards go through the same part of the graph; the first one freed what it had saved."
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]

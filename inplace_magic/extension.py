@@ -1,0 +1,224 @@
+"""The wiring into a shell: seeing that a cell has failed, once, and showing what was found out about it.
+
+A failure is seen by two ways that cover for one another. The custom exception handler is a single slot that others may
+take; ``post_run_cell`` misses what a magic such as ``%run`` has already printed. Whatever happens in here, the user's
+own traceback has been shown before.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from .errors import family_of
+from .session import Session
+
+if TYPE_CHECKING:
+    from .diagnosis import Diagnosis
+    from .magics import InplaceMagic
+
+_ATTRIBUTE = "_inplace_magic_extension"
+
+
+class Extension:
+    """One shell's extension. ``last`` is the latest diagnosis; ``undo`` takes back what was accepted, by diagnosis."""
+
+    def __init__(self, shell: Any) -> None:
+        self.shell = shell
+        self.session = Session(shell)
+        self.last: Diagnosis | None = None
+        self.known: dict[str, Diagnosis] = {}
+        self.undo: dict[str, Any] = {}
+        self.magics: InplaceMagic | None = None
+        self._started: list[float] = []
+        self._pending: BaseException | None = None
+        self._traceback_before: Any = None
+        self._slot_before: tuple[Any, Any] = ((), None)
+        self._slot_ours: Any = None
+        self._busy = False
+
+    # ---- loading and unloading ----------------------------------------------------------------------------------
+
+    def load(self) -> None:
+        from .magics import InplaceMagic
+
+        self.magics = InplaceMagic(self.shell, self)
+        self.shell.register_magics(self.magics)
+        self.shell.events.register("pre_run_cell", self.before_cell)
+        self.shell.events.register("post_run_cell", self.after_cell)
+        self._slot_before = (self.shell.custom_exceptions, getattr(self.shell, "CustomTB", None))
+        self.shell.set_custom_exc((*self.shell.custom_exceptions, RuntimeError), self._handle)
+        self._slot_ours = self.shell.CustomTB
+
+    def unload(self) -> None:
+        shell = self.shell
+        shell.events.unregister("pre_run_cell", self.before_cell)
+        shell.events.unregister("post_run_cell", self.after_cell)
+        if self.magics is not None:
+            for kind in ("line", "cell"):
+                for name, function in list(shell.magics_manager.magics[kind].items()):
+                    if getattr(function, "__self__", None) is self.magics:
+                        del shell.magics_manager.magics[kind][name]
+            if self.magics in shell.configurables:
+                shell.configurables.remove(self.magics)
+            shell.magics_manager.registry.pop(type(self.magics).__name__, None)
+        if shell.CustomTB is self._slot_ours:  # else somebody has it now, and will give it back to us or not
+            exceptions, handler = self._slot_before
+            shell.custom_exceptions = exceptions
+            if handler is None:
+                del shell.CustomTB
+            else:
+                shell.CustomTB = handler
+
+    # ---- seeing a failure ---------------------------------------------------------------------------------------
+
+    def _handle(self, shell: Any, etype: type, value: BaseException, tb: Any, tb_offset: int | None = None) -> Any:
+        """The custom exception handler: shows the traceback as it would have been shown, and remembers."""
+        exceptions, previous = self._slot_before
+        if exceptions and isinstance(value, exceptions) and previous is not None:
+            result = previous(etype, value, tb, tb_offset=tb_offset)
+        else:
+            result = None
+            shell.showtraceback((etype, value, tb), tb_offset=tb_offset, running_compiled_code=True)
+        self._pending = value
+        return result
+
+    def before_cell(self, info: Any = None) -> None:
+        """``pre_run_cell``: microseconds, whatever the session holds."""
+        if not self._started:
+            self._pending = None
+            self._traceback_before = getattr(sys, "last_value", None)
+        self._started.append(time.perf_counter())
+
+    def after_cell(self, result: Any = None) -> None:
+        """``post_run_cell``: the moment to speak, when everything of the user's own has been shown."""
+        if not self._started:
+            return  # the cell that loaded us
+        started = self._started.pop()
+        if self._started:  # a cell within a cell (%%capture): the outer one speaks
+            if result is not None and result.error_in_exec is not None:
+                self._pending = result.error_in_exec
+            return
+        error = self._error_of(result)
+        self._pending = self._traceback_before = None
+        cell = getattr(result, "execution_count", None)
+        if cell is None:
+            return
+        self._note_cell(cell, result, time.perf_counter() - started, error)
+        if error is not None and family_of(error) is not None:
+            self.report(error, cell)
+
+    def _note_cell(self, cell: int, result: Any, seconds: float, error: BaseException | None) -> None:
+        session, info = self.session, result.info
+        session.seconds[cell] = seconds
+        session.unstored = {} if info.store_history else {cell: info.raw_cell}
+        cell_id = getattr(info, "cell_id", None)
+        if cell_id is not None:
+            session.cell_ids[cell] = cell_id
+        (session.failed.discard if error is None else session.failed.add)(cell)
+
+    def _error_of(self, result: Any) -> BaseException | None:
+        if self._pending is not None:
+            return self._pending
+        error = getattr(result, "error_in_exec", None) or getattr(result, "error_before_exec", None)
+        if error is not None:
+            return error  # type: ignore[no-any-return]
+        last = getattr(sys, "last_value", None)  # `%run` and older `%time` have printed it and gone on
+        return last if last is not self._traceback_before else None
+
+    # ---- what follows -------------------------------------------------------------------------------------------
+
+    def report(self, error: BaseException, cell: int) -> None:
+        """Diagnoses an error and shows the report. Whatever goes wrong in here costs one line, never more."""
+        assert self.magics is not None
+        if not self.magics.enabled or self._busy:
+            return
+        with self.one_line_if_it_fails():
+            from .pipeline import diagnose
+
+            with _progress(self.shell) as tell:
+                found = diagnose(self.session, error, cell, self.magics.options(), tell)
+            if found is not None:
+                self.remember(found)
+                self.show(found)
+                self._offer(found)
+
+    @contextlib.contextmanager
+    def one_line_if_it_fails(self) -> Iterator[None]:
+        self._busy = True
+        try:
+            yield
+        except KeyboardInterrupt:
+            print("inplace_magic: stopped; nothing of yours was changed.", file=sys.stderr)
+        except Exception as problem:
+            text = " ".join(f"{type(problem).__name__}: {problem}".split())[:200]
+            print(f"inplace_magic could not explain this error ({text}).", file=sys.stderr)
+        finally:
+            self._busy = False
+
+    def remember(self, found: Diagnosis) -> None:
+        self.last = found
+        self.known[found.id] = found
+        while len(self.known) > 20:
+            del self.known[next(iter(self.known))]
+
+    def show(self, found: Diagnosis) -> None:
+        from .show import show
+
+        show(self.shell, found)
+
+    def _offer(self, found: Diagnosis) -> None:
+        """In a terminal the next prompt holds the rewritten cell. Never in a kernel: there it would replace the cell."""
+        assert self.magics is not None
+        if not self.magics.prefill or not found.fixes or not hasattr(self.shell, "pt_app"):
+            return
+        text = found.fixes[0].cells.get(found.cell or 0)
+        if text is not None and self.shell.pt_app is not None and len(found.fixes[0].cells) == 1:
+            self.shell.set_next_input(text)
+
+
+@contextlib.contextmanager
+def _progress(shell: Any) -> Iterator[Any]:
+    """A line that shows that long work goes on; it goes away afterwards."""
+    shown = [0.0]
+
+    def tell(text: str) -> None:
+        if time.monotonic() - begun < 1.0 or not sys.stdout.isatty():
+            return
+        shown[0] = max(shown[0], len(text))
+        print(f"\r{text}", end="", file=sys.stdout, flush=True)
+
+    begun = time.monotonic()
+    try:
+        yield tell
+    finally:
+        if shown[0]:
+            print("\r" + " " * int(shown[0]) + "\r", end="", flush=True)
+
+
+def of_shell(shell: Any) -> Extension | None:
+    return getattr(shell, _ATTRIBUTE, None)
+
+
+def of_current_shell() -> Extension | None:
+    from IPython.core.getipython import get_ipython
+
+    shell = get_ipython()
+    return of_shell(shell) if shell is not None else None
+
+
+def load(shell: Any) -> None:
+    if of_shell(shell) is None:
+        extension = Extension(shell)
+        extension.load()
+        setattr(shell, _ATTRIBUTE, extension)
+
+
+def unload(shell: Any) -> None:
+    extension = of_shell(shell)
+    if extension is not None:
+        delattr(shell, _ATTRIBUTE)
+        extension.unload()

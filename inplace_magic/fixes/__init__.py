@@ -1,0 +1,138 @@
+"""Rules that turn a diagnosed failure into rewritten cells. One rule to a file; adding a file adds the rule.
+
+A rule may be generous: whatever it proposes is run before anyone sees it. It says nothing about gradients, they are
+measured. It knows evidence and text, never the shell.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Literal
+
+from ..diagnosis import LiveChange
+from ..places import Sources, Spot
+from ..rerun.evidence import Clash, Evidence
+from .code import Code
+
+Reading = Literal["tracked", "update"]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One conflict to be mended, and what is known around it.
+
+    ``sources`` hold the texts to edit (those of an earlier fix, when a fix is being extended). ``raised`` is the
+    user's part of the traceback, innermost first; ``cell`` the failing cell. ``namespace`` tells what kind of thing a
+    user's name stands for: its type's name, for names of the session.
+    """
+
+    family: str
+    clash: Clash
+    evidence: Evidence
+    sources: Sources
+    cell: int
+    raised: tuple[Spot, ...] = ()
+    namespace: dict[str, str] = field(default_factory=dict)
+
+    def code(self, cell: int | None) -> Code | None:
+        """The parsed text of a cell, or None where there is none (a file, a cell that does not parse)."""
+        if cell is None or cell not in self.sources.cells:
+            return None
+        return _code(self.sources, cell)
+
+    @property
+    def write_stack(self) -> tuple[Spot, ...]:
+        return self.clash.write.stack if self.clash.write is not None else ()
+
+    @property
+    def save_stack(self) -> tuple[Spot, ...]:
+        return self.clash.save.stack if self.clash.save is not None else ()
+
+    @property
+    def need_stack(self) -> tuple[Spot, ...]:
+        return self.clash.need.stack if self.clash.need is not None else self.raised
+
+
+_CODES: dict[tuple[int, str], Code] = {}
+
+
+def _code(sources: Sources, cell: int) -> Code | None:
+    text = sources.cells[cell].raw
+    found = _CODES.get((cell, text))
+    if found is None:
+        if sources.cells[cell].tree is None:
+            return None
+        if len(_CODES) > 64:
+            _CODES.clear()
+        found = _CODES[cell, text] = Code(sources.cells[cell])
+    return found
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """A rewrite that has not been tried. ``texts``: execution count to the whole new text.
+
+    ``live`` are changes of objects that exist already; where they make a cell's rerun superfluous, the cell is named
+    in ``spared``. ``reading`` tells what a refused write into a leaf is taken to mean: part of the graph, or an update.
+    """
+
+    title: str
+    why: str
+    rule: str
+    texts: dict[int, str]
+    live: tuple[LiveChange, ...] = ()
+    spared: tuple[int, ...] = ()
+    reading: Reading = "tracked"
+
+
+Rule = Callable[[Problem], Iterable[Proposal]]
+
+
+@dataclass(frozen=True)
+class _Registered:
+    families: frozenset[str]
+    rank: int
+    rule: Rule
+
+
+_RULES: list[_Registered] = []
+
+
+def register(*families: str, rank: int = 50) -> Callable[[Rule], Rule]:
+    """Registers a rule for some families. ``rank``: what an experienced person would try first is lower."""
+
+    def decorate(rule: Rule) -> Rule:
+        _RULES.append(_Registered(frozenset(families), rank, rule))
+        return rule
+
+    return decorate
+
+
+@cache
+def _load() -> None:
+    for module in pkgutil.iter_modules(__path__):
+        importlib.import_module(f"{__name__}.{module.name}")
+
+
+def propose(problem: Problem) -> Iterator[Proposal]:
+    """Every rule's proposals for the problem, the likeliest first, none twice. A rule that crashes is passed over."""
+    _load()
+    seen: set[tuple[tuple[int, str], ...]] = set()
+    for registered in sorted(_RULES, key=lambda r: r.rank):
+        if problem.family not in registered.families:
+            continue
+        try:
+            proposals = list(registered.rule(problem))
+        except Exception:
+            continue
+        for proposal in proposals:
+            key = tuple(sorted(proposal.texts.items()))
+            unchanged = all(problem.sources.cells[n].raw == text for n, text in proposal.texts.items())
+            if key in seen or (unchanged and not proposal.live):
+                continue
+            seen.add(key)
+            yield proposal

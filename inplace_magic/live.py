@@ -1,0 +1,167 @@
+"""Brings a rewritten cell to life without running it: functions get their new code, live objects their changes.
+
+A trained model is kept: only the code of the functions that the cell defined is exchanged, wherever they are held
+(classes, hooks, decorators, closures), and it can be taken back.
+"""
+
+from __future__ import annotations
+
+import ast
+import gc
+import types
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from .diagnosis import LiveChange
+from .fixes.code import Function, names_bound, names_loaded
+from .places import Cell, Sources
+
+Undo = Callable[[], None]
+
+
+def changed_statements(old: Cell, new: Cell) -> list[ast.stmt] | None:
+    """The new cell's top-level statements that differ from the old cell's; None where either cannot be parsed."""
+    if old.tree is None or new.tree is None:
+        return None
+    before = [ast.dump(s) for s in old.tree.body]
+    return [s for s in new.tree.body if ast.dump(s) not in before]
+
+
+def needs_run(old: Cell, new: Cell) -> bool:
+    """Whether a rewritten cell must run again, because more than the insides of functions changed."""
+    changed = changed_statements(old, new)
+    if changed is None or old.tree is None or new.tree is None or len(old.tree.body) != len(new.tree.body):
+        return True
+    return any(
+        not isinstance(b, (*Function, ast.ClassDef)) or _outline(a) != _outline(b)
+        for a, b in zip(old.tree.body, new.tree.body)
+        if ast.dump(a) != ast.dump(b)
+    )
+
+
+def initialises(old: Cell, new: Cell) -> bool:
+    """Whether the change lies in an ``__init__``, which objects that exist already have behind them."""
+    return any(
+        name.endswith("__init__") and name in (new_code := dict(_functions(new))) and ast.dump(node) != ast.dump(new_code[name])
+        for name, node in _functions(old)
+    )
+
+
+def _functions(cell: Cell) -> Iterator[tuple[str, ast.AST]]:
+    def visit(node: ast.AST, prefix: str) -> Iterator[tuple[str, ast.AST]]:
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, (*Function, ast.ClassDef)):
+                name = f"{prefix}{child.name}"
+                if isinstance(child, Function):
+                    yield name, child
+                yield from visit(child, f"{name}." if isinstance(child, ast.ClassDef) else f"{name}.<locals>.")
+            else:
+                yield from visit(child, prefix)
+
+    if cell.tree is not None:
+        yield from visit(cell.tree, "")
+
+
+def _outline(node: ast.stmt) -> str:
+    """A definition without the bodies of its functions; decorators and default values belong to it."""
+
+    class Empty(ast.NodeTransformer):
+        def visit_FunctionDef(self, function: ast.FunctionDef) -> ast.AST:
+            return ast.FunctionDef(function.name, function.args, [ast.Pass()], function.decorator_list, None, None)
+
+        visit_AsyncFunctionDef = visit_FunctionDef  # type: ignore[assignment]
+
+    return ast.dump(Empty().visit(ast.parse(ast.unparse(node))))
+
+
+def cells_to_run(sources: Sources, texts: dict[int, str], spared: tuple[int, ...], failing: int) -> tuple[int, ...]:
+    """The cells that have to run for a rewrite to take effect: rewritten ones, what depends on them, the failing one."""
+    run: list[int] = []
+    fresh_names: set[str] = set()
+    for number in sorted(sources.cells):
+        if number > failing:
+            continue
+        old = sources.cells[number]
+        new = old.with_text(texts[number]) if number in texts else old
+        if number == failing:
+            run.append(number)
+        elif number in texts and number not in spared and (needs_run(old, new) or initialises(old, new)):
+            run.append(number)
+            fresh_names |= names_bound(changed_statements(old, new) or (new.tree.body if new.tree else []))
+        elif fresh_names and new.tree is not None and names_loaded(new.tree.body) & fresh_names:
+            run.append(number)
+            fresh_names |= names_bound(new.tree.body)
+    return tuple(run)
+
+
+def patch_functions(sources: Sources, number: int, text: str, compile_cell: Callable[[Cell], types.CodeType]) -> list[Undo]:
+    """Gives every live function of a cell its code from the new text. Returns what takes it back, newest last.
+
+    Functions whose closure no longer fits keep their code.
+    """
+    new = sources.cells[number].with_text(text)
+    codes = {code.co_qualname: code for code in _codes(compile_cell(new))}
+    undo: list[Undo] = []
+    for function in _live_functions(sources, number):
+        old_code, new_code = function.__code__, codes.get(function.__code__.co_qualname)
+        if new_code is None or new_code.co_freevars != old_code.co_freevars:
+            continue
+        if old_code.co_code == new_code.co_code and old_code.co_consts == new_code.co_consts and old_code.co_names == new_code.co_names:  # fmt: skip
+            continue
+        function.__code__ = new_code
+        undo.append(lambda f=function, c=old_code: setattr(f, "__code__", c))  # type: ignore[misc]
+    return undo
+
+
+def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield constant
+            yield from _codes(constant)
+
+
+def _live_functions(sources: Sources, number: int) -> list[types.FunctionType]:
+    return [
+        item
+        for item in gc.get_objects()
+        if type(item) is types.FunctionType and sources.cell_of(item.__code__.co_filename) == number
+    ]
+
+
+def apply_change(change: LiveChange, namespace: dict[str, Any]) -> Undo:
+    """Makes one change of a live object. Returns what takes it back. Raises if the path leads nowhere."""
+    import torch
+
+    if change.kind == "set":
+        owner = eval(change.path, namespace)
+        old = getattr(owner, str(change.attribute))
+        setattr(owner, str(change.attribute), change.value)
+        return lambda: setattr(owner, str(change.attribute), old)
+    value = eval(change.path, namespace)
+    make = torch.Tensor.detach if change.kind == "detach" else torch.Tensor.clone
+    with torch.no_grad():
+        return _assign(change.path, make(value), namespace)
+
+
+def _assign(path: str, value: Any, namespace: dict[str, Any]) -> Undo:
+    """``path = value`` for a name, an attribute, an item; an item of a tuple makes a new tuple."""
+    node = ast.parse(path, mode="eval").body
+    old = eval(path, namespace)
+    if isinstance(node, ast.Name):
+        namespace[node.id] = value
+        return lambda: namespace.__setitem__(node.id, old)
+    parent_path = ast.unparse(node.value)  # type: ignore[attr-defined]
+    parent = eval(parent_path, namespace)
+    if isinstance(node, ast.Attribute):
+        setattr(parent, node.attr, value)
+        return lambda: setattr(parent, node.attr, old)
+    key = ast.literal_eval(node.slice)  # type: ignore[attr-defined]
+    if isinstance(parent, tuple):
+        items = list(parent)
+        items[key] = value
+        rebuilt = type(parent)(*items) if hasattr(parent, "_fields") else tuple(items)
+        return _assign(parent_path, rebuilt, namespace)
+    parent[key] = value
+    return lambda: parent.__setitem__(key, old)
+
+

@@ -1,0 +1,90 @@
+"""The magics, and what can be configured."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from IPython.core.error import UsageError
+from IPython.core.magic import Magics, cell_magic, line_magic, magics_class, no_var_expand
+from IPython.core.magic_arguments import argument, magic_arguments, parse_argstring
+from traitlets import Bool, Float, Int, TraitError, validate
+
+if TYPE_CHECKING:
+    from .extension import Extension
+    from .pipeline import Options
+
+
+@magics_class
+class InplaceMagic(Magics):
+    """Explains PyTorch's in-place errors and offers proved fixes. Configure with ``%config InplaceMagic``."""
+
+    enabled = Bool(True, help="Explain a cell that fails with an in-place autograd error.").tag(config=True)
+    rerun = Bool(True, help="Run a failed cell once more, in a sandbox, to find the line and to prove a fix.").tag(
+        config=True
+    )
+    time_limit = Float(20.0, help="Seconds that one rerun may take. A longer cell is explained without one.").tag(
+        config=True
+    )
+    fixes = Int(3, help="How many fixes are shown, at most.").tag(config=True)
+    prefill = Bool(True, help="In a terminal, put the fixed cell into the next prompt; Enter accepts it.").tag(
+        config=True
+    )
+
+    def __init__(self, shell: Any, extension: Extension) -> None:
+        super().__init__(shell)
+        self._extension = extension
+
+    @validate("time_limit")
+    def _positive(self, proposal: Any) -> float:
+        if proposal["value"] <= 0:
+            raise TraitError("time_limit is in seconds and has to be above 0; to switch reruns off: rerun = False")
+        return float(proposal["value"])
+
+    @validate("fixes")
+    def _at_least_one(self, proposal: Any) -> int:
+        if proposal["value"] < 1:
+            raise TraitError("fixes has to be 1 or more")
+        return int(proposal["value"])
+
+    def options(self) -> Options:
+        from .pipeline import Options
+
+        return Options(rerun=self.rerun, time_limit=self.time_limit, fixes=self.fixes)
+
+    @no_var_expand
+    @magic_arguments()
+    @argument("number", nargs="?", type=int, default=1, help="which fix of the last report (default: 1)")
+    @argument("--run", action="store_true", help="run it too, and what has to run with it")
+    @argument("--live", action="store_true", help="only fix what lives in the kernel (the panel's button does this)")
+    @argument("--undo", action="store_true", help="take back what accepting it has changed in the kernel")
+    @argument("--diagnosis", default=None, help="the id of the report, if it is not the last one")
+    @line_magic
+    def autograd_fix(self, line: str) -> None:
+        """Accept a fix of the last report: the rewritten cell takes the place of the old one."""
+        from . import accept
+
+        options = parse_argstring(self.autograd_fix, line)
+        found = self._extension.last if options.diagnosis is None else self._extension.known.get(options.diagnosis)
+        if found is None:
+            if options.diagnosis is not None:
+                raise UsageError("This report is from another session of the kernel; run the cell again.")
+            raise UsageError("There is no report yet: run a cell that fails, then %autograd_fix.")
+        if not found.fixes:
+            raise UsageError("The last report offers no fix; nothing could be proved.")
+        if not 1 <= options.number <= len(found.fixes):
+            raise UsageError(f"The last report has {len(found.fixes)} fix(es); there is no fix {options.number}.")
+        fix = found.fixes[options.number - 1]
+        if options.undo:
+            accept.take_back(self._extension, found, options.number)
+        elif options.live:
+            accept.make_live(self._extension, found, options.number, fix)
+        elif options.run:
+            accept.run(self._extension, found, options.number, fix)
+        else:
+            accept.put_in_place(self._extension, found, options.number, fix)
+
+    @no_var_expand
+    @cell_magic
+    def autograd_check(self, line: str, cell: str) -> None:
+        """Run the cell, watching what autograd saves, what is written and what backward reads."""
+        raise UsageError("%%autograd_check is not ready yet")

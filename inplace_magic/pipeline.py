@@ -1,0 +1,201 @@
+"""From an error to a diagnosis: recognise, rerun, explain, propose, verify. Nothing here touches the session."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from .diagnosis import Diagnosis, Fix
+from .errors import HEADLINES, RAISED_AT_WRITE, family_of
+from .explain import conflicts, relevant
+from .fixes import Problem
+from .places import Sources, error_stack
+from .rerun import sandbox
+from .rerun.evidence import Evidence, Pass
+from .rerun.replay import Plan, Reach, record, spots
+from .session import Session
+from .verify import Bench, verified
+
+_RANK = {"same": 0, "truncated": 1, "different": 2, "unknown": 3}
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a person has configured. ``time_limit`` is in seconds, for one replay; ``fixes`` is how many are shown."""
+
+    rerun: bool = True
+    time_limit: float = 20.0
+    fixes: int = 3
+    replay: str = "auto"
+
+
+def diagnose(
+    session: Session,
+    error: BaseException,
+    cell: int,
+    options: Options,
+    tell: Callable[[str], None] = lambda text: None,
+) -> Diagnosis | None:
+    """Everything that can be found out about an error, or None if it is not of our families."""
+    family = family_of(error)
+    if family is None:
+        return None
+    start = time.monotonic()
+    sources = session.sources(cell)
+    raised = spots(error_stack(error), sources)
+    notes: list[str] = []
+    evidence, plan = None, None
+    fixes: tuple[Fix, ...] = ()
+    reason = _why_not(options, sources, cell)
+    if reason is None:
+        evidence, plan, reason = _reproduce(session, sources, family, cell, options, tell)
+    if reason is not None:
+        notes.append(f"The cell was not run again: {reason}. What is said here comes from the error alone.")
+    known = relevant(evidence, family) if evidence is not None else []
+    if evidence is not None and plan is not None and known:
+        bench = _bench(session, sources, plan, evidence, family, cell, options, start)
+        problem = Problem(family, known[0], evidence, sources, cell, raised)
+        fixes = _ranked(bench, problem, options.fixes)
+        if not fixes:
+            notes.append("No rewrite could be proved: what was tried failed again or changed what the cell does.")
+    found = conflicts(evidence, family, sources, raised)
+    return Diagnosis(
+        family=family,
+        headline=HEADLINES[family],
+        cell=cell,
+        conflicts=found,
+        fixes=fixes,
+        notes=tuple(notes),
+        sources={n: sources.cells[n].raw for n in _mentioned(cell, found, fixes) if n in sources.cells},
+        cell_ids=dict(session.cell_ids),
+        seconds=time.monotonic() - start,
+    )
+
+
+def _why_not(options: Options, sources: Sources, cell: int) -> str | None:
+    if not options.rerun:
+        return "reruns are switched off (%config InplaceMagic.rerun = True)"
+    if cell not in sources.cells:
+        return "its source is not known"
+    return sandbox.closed()
+
+
+def _reproduce(
+    session: Session, sources: Sources, family: str, cell: int, options: Options, tell: Callable[[str], None]
+) -> tuple[Evidence | None, Plan | None, str | None]:
+    """The failure once more, under the recorder: (what was seen, how it was run, why nothing was seen)."""
+    reason: str | None = None
+    best: tuple[Evidence, Plan] | None = None
+    for plan in _plans(session, sources, cell, options):
+        outcome = sandbox.run(
+            lambda plan=plan: record(  # type: ignore[misc]
+                session.shell,
+                sources,
+                plan,
+                _reach(session, cell),
+                update_leaves=family in ("leaf", "view_of_leaf"),
+                keep_graphs=family == "second_backward",
+            ),
+            options.time_limit,
+            lambda seconds: tell(f"running the cell again to find the line, {seconds:.0f} s"),
+        )
+        if outcome.value is None:
+            reason = outcome.failure
+            continue
+        seen = outcome.value
+        if any(c.known for c in relevant(seen, family)):
+            return seen, plan, None
+        if best is None and relevant(seen, family):
+            best = (seen, plan)
+        reason = reason or "it did not fail again"
+    if best is not None:
+        return *best, None
+    return None, None, reason
+
+
+def _plans(session: Session, sources: Sources, cell: int, options: Options) -> list[Plan]:
+    """How the failure may be reproduced, the best way that can be afforded first.
+
+    From the top it is as it was the first time, which a session that has already failed once is not; but that takes as
+    long as all cells together. The failing cell alone is enough in most cases.
+    """
+    alone = Plan((cell,))
+    history = session.history_until(cell, sources.cells)
+    fresh = Plan(history, fresh=True)
+    if options.replay == "cell":
+        return [alone]
+    if options.replay == "notebook":
+        return [fresh]
+    cost = session.cost_of(history)
+    own = session.seconds.get(cell, 0.0)
+    cheap = cost is not None and cost <= max(0.5, 3 * own)
+    affordable = cost is not None and cost <= options.time_limit / 2
+    if cheap:
+        return [fresh, alone]
+    return [alone, fresh] if affordable else [alone]
+
+
+def _reach(session: Session, cell: int) -> Reach:
+    return Reach(seconds=max(0.3, 2 * session.seconds.get(cell, 0.0)))
+
+
+def _bench(
+    session: Session,
+    sources: Sources,
+    plan: Plan,
+    evidence: Evidence,
+    family: str,
+    cell: int,
+    options: Options,
+    start: float,
+) -> Bench:
+    references: dict[str, tuple[Pass, ...]] = {}
+    own_reading = "update" if family in ("leaf", "view_of_leaf") else "tracked"
+    references[own_reading] = evidence.passes
+
+    def reference(reading: str) -> tuple[Pass, ...]:
+        if family not in RAISED_AT_WRITE:
+            reading = own_reading
+        if reading not in references:
+            outcome = sandbox.run(
+                lambda: record(session.shell, sources, plan, bench.reach, update_leaves=reading == "update"),
+                options.time_limit,
+            )
+            references[reading] = outcome.value.passes if outcome.value is not None else ()
+        return references[reading]
+
+    bench = Bench(
+        shell=session.shell,
+        sources=sources,
+        plan=plan,
+        evidence=evidence,
+        failing=cell,
+        limit_s=options.time_limit,
+        reach=Reach(seconds=_reach(session, cell).seconds, passes=len(evidence.passes)),
+        deadline=start + 3 * options.time_limit,
+        reference=reference,
+    )
+    return bench
+
+
+def _ranked(bench: Bench, problem: Problem, wanted: int) -> tuple[Fix, ...]:
+    """The best proved fixes, each of another kind: gradients kept before gradients cut, else the rules' own order."""
+    found: list[Fix] = []
+    for fix in verified(bench, problem):
+        if any(f.cells == fix.cells for f in found):
+            continue
+        found.append(fix)
+        if len({f.rule for f in found if f.gradients == "same"}) >= wanted:
+            break
+    found.sort(key=lambda f: _RANK[f.gradients])
+    chosen: list[Fix] = []
+    for fix in found:
+        if all(fix.rule != other.rule or fix.gradients != other.gradients for other in chosen):
+            chosen.append(fix)
+    return tuple(chosen[:wanted])
+
+
+def _mentioned(cell: int, found: tuple, fixes: tuple[Fix, ...]) -> set[int]:  # type: ignore[type-arg]
+    places = [p for c in found for p in (c.changed, c.saved, c.needed) if p is not None and p.cell is not None]
+    return {cell} | {p.cell for p in places} | {n for f in fixes for n in (*f.cells, *f.run)}

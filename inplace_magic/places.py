@@ -1,0 +1,242 @@
+"""From code objects to the cells a person wrote, and from cell text to Python that can be parsed and run.
+
+A cell's text is not always Python: line magics, shell escapes, ``%%time`` on top. Two views of it keep every line
+where the user sees it: ``Cell.python`` for parsing (columns kept as well), and ``Cell.runnable`` for running.
+"""
+
+from __future__ import annotations
+
+import ast
+import linecache
+import os
+import re
+import site
+import sysconfig
+import types
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+from .diagnosis import Place
+
+# Cell magics that run their body as if they were not there, so that a replay may leave them out.
+TRANSPARENT_MAGICS = frozenset({"time", "timeit", "capture", "prun", "autograd_check"})
+_CELL_MAGIC = re.compile(r"%%(\w+)")
+_TIMED = re.compile(r"<timed (exec|eval)>")
+_LINE_TIME = re.compile(r"(\s*)%time (?=\S)")
+_NUMBERED_NAME = re.compile(r"<ipython-input-(\d+)-")
+_PARSE_FLAGS = ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+
+
+@dataclass(frozen=True)
+class Spot:
+    """A stretch of source: where a code object's instruction stands. Lines are 1-based and as the user sees them.
+
+    Columns are utf-8 byte offsets, as in ``ast``; None where Python does not know. ``cell`` is None for a file.
+    """
+
+    cell: int | None
+    filename: str
+    function: str
+    line: int
+    end_line: int | None = None
+    column: int | None = None
+    end_column: int | None = None
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One executed cell: its execution count, the text as typed and the text after IPython's own transformation."""
+
+    number: int
+    raw: str
+    transform: Callable[[str], str] = field(repr=False, compare=False, default=lambda text: text)
+
+    @cached_property
+    def lines(self) -> list[str]:
+        return self.raw.splitlines()
+
+    @cached_property
+    def _leading(self) -> int:
+        """How many blank lines stand on top; IPython drops them, so frames count without them."""
+        return next((i for i, line in enumerate(self.lines) if line.strip()), 0)
+
+    @cached_property
+    def magic(self) -> str | None:
+        """The name of the cell magic on top, if there is one."""
+        match = _CELL_MAGIC.match(self.lines[self._leading]) if self.lines else None
+        return match.group(1) if match else None
+
+    @cached_property
+    def _header(self) -> int:
+        """Lines above the body: blank ones, and the cell magic if it only wraps the body."""
+        return self._leading + (1 if self.magic in TRANSPARENT_MAGICS else 0)
+
+    @cached_property
+    def runnable(self) -> str:
+        """The body as IPython would run it, on the lines where the user sees it."""
+        body = "\n".join(self.lines[self._header :]) + "\n"
+        blank = next((i for i, line in enumerate(body.splitlines()) if line.strip()), 0)
+        return "\n" * (self._header + blank) + self.transform(body)
+
+    @cached_property
+    def python(self) -> str:
+        """The text with everything that is not Python put out of the way, line by line and column by column."""
+        transformed = self.runnable.splitlines()
+        view = []
+        for i, line in enumerate(self.lines):
+            if i < self._header:
+                view.append("")
+            elif i < len(transformed) and transformed[i] == line:
+                view.append(line)
+            elif match := _LINE_TIME.match(line):
+                view.append(f"{match.group(1)}if 1: {line[match.end() :]}")  # as wide as `%time `
+            elif "get_ipython()" in (transformed[i] if i < len(transformed) else "get_ipython()"):
+                view.append(re.match(r"\s*", line).group() + "pass")  # type: ignore[union-attr]
+            else:
+                view.append(line)
+        return "\n".join(view) + "\n"
+
+    @cached_property
+    def tree(self) -> ast.Module | None:
+        """The parsed cell, or None where it cannot be parsed."""
+        try:
+            return compile(self.python, f"In[{self.number}]", "exec", _PARSE_FLAGS, dont_inherit=True)  # type: ignore[return-value]
+        except (SyntaxError, ValueError):
+            return None
+
+    def with_text(self, raw: str) -> Cell:
+        return replace(self, raw=raw)
+
+    def line_of(self, filename: str, lineno: int) -> int:
+        """The line a person sees for a frame's line in code that IPython compiled under ``filename``."""
+        if filename == self.replay_name:
+            return lineno
+        if _TIMED.match(filename):
+            if self.magic is None:  # `%time statement`: one line of code, somewhere in the cell
+                timed = [i + 1 for i, line in enumerate(self.lines) if _LINE_TIME.match(line)]
+                return timed[0] if timed else lineno
+            return lineno + self._leading + 1
+        return lineno + self._leading
+
+    @property
+    def replay_name(self) -> str:
+        """The file name under which a replay compiles this cell."""
+        return f"<replayed In[{self.number}]>"
+
+
+def _library_roots() -> tuple[str, ...]:
+    paths = sysconfig.get_paths()
+    roots = {paths["stdlib"], paths["platstdlib"], paths["purelib"], paths["platlib"], os.path.dirname(__file__)}
+    roots.update(site.getsitepackages() if hasattr(site, "getsitepackages") else ())
+    roots.add(site.getusersitepackages())
+    return tuple(os.path.join(os.path.realpath(root), "") for root in roots if root)
+
+
+_ROOTS = _library_roots()
+_KINDS: dict[str, str] = {}
+
+
+def kind_of(filename: str) -> str:
+    """What a code object's file is: ``user``, ``optim`` (torch.optim), ``nn`` (torch's modules) or ``library``."""
+    kind = _KINDS.get(filename)
+    if kind is None:
+        kind = _KINDS[filename] = _classify(filename)
+    return kind
+
+
+def _classify(filename: str) -> str:
+    if filename.startswith(("<ipython-input-", "<replayed In[")) or _TIMED.match(filename):
+        return "user"
+    if re.search(r"[/\\]ipykernel_\d+[/\\]\d+\.py$", filename):
+        return "user"
+    if filename.startswith("<"):
+        return "library"  # exec'd text and frozen modules: the line that called it is the user's
+    real = os.path.realpath(filename)
+    slashed = real.replace("\\", "/")
+    if "/torch/optim/" in slashed:
+        return "optim"
+    if "/torch/nn/modules/" in slashed or "/torch/nn/functional" in slashed:
+        return "nn"
+    if real.startswith(_ROOTS) or "/site-packages/" in slashed or "/dist-packages/" in slashed:
+        return "library"
+    return "user"
+
+
+class Sources:
+    """The cells of a session by execution count, and the way from a code object to one of them."""
+
+    def __init__(self, cells: Mapping[int, Cell], names: Mapping[str, int], current: int | None) -> None:
+        self.cells = dict(cells)
+        self.current = current
+        self._names = dict(names)
+
+    def with_texts(self, texts: Mapping[int, str]) -> Sources:
+        """The same session with some cells rewritten."""
+        cells = {n: (cell.with_text(texts[n]) if n in texts else cell) for n, cell in self.cells.items()}
+        return Sources(cells, self._names, self.current)
+
+    def cell_of(self, filename: str) -> int | None:
+        """The execution count of the cell that was compiled under ``filename``, or None if it is no cell."""
+        if _TIMED.match(filename):
+            return self.current
+        if match := re.match(r"<replayed In\[(\d+)\]>", filename):
+            return int(match.group(1))
+        number = self._names.get(filename)
+        if number is None and (match := _NUMBERED_NAME.match(filename)):
+            number = int(match.group(1))
+        return number if number in self.cells else None
+
+    def spot(self, code: types.CodeType, lasti: int) -> Spot:
+        """Where the instruction at ``lasti`` of ``code`` stands."""
+        positions = list(code.co_positions())
+        line, end_line, column, end_column = (
+            positions[lasti // 2] if 0 <= lasti // 2 < len(positions) else (code.co_firstlineno,) + (None,) * 3
+        )
+        cell = self.cell_of(code.co_filename)
+        line = line or code.co_firstlineno
+        if cell is not None:
+            seen = self.cells[cell].line_of(code.co_filename, line)
+            end_line = None if end_line is None else seen + end_line - line
+            line = seen
+            if _TIMED.match(code.co_filename) and self.cells[cell].magic is None:
+                column = end_column = end_line = None
+        return Spot(cell, code.co_filename, code.co_qualname, line, end_line, column, end_column)
+
+    def place(self, spot: Spot) -> Place:
+        """The spot as a person reads it."""
+        if spot.cell is None:
+            text = linecache.getline(spot.filename, spot.line).strip()
+            return Place(None, spot.line, text, filename=spot.filename, function=spot.function)
+        lines = self.cells[spot.cell].lines
+        text = lines[spot.line - 1].strip() if 0 < spot.line <= len(lines) else ""
+        columns = None
+        if spot.column is not None and spot.end_column is not None and spot.end_line == spot.line:
+            columns = (spot.column, spot.end_column)
+        function = None if spot.function == "<module>" else spot.function
+        return Place(spot.cell, spot.line, text, function=function, columns=columns)
+
+
+def user_stack(frame: types.FrameType | None) -> tuple[tuple[types.CodeType, int], ...]:
+    """(code, last instruction) of the user's frames from ``frame`` outwards, up to the cell's own level."""
+    stack: list[tuple[types.CodeType, int]] = []
+    while frame is not None:
+        code = frame.f_code
+        if kind_of(code.co_filename) == "user":
+            stack.append((code, frame.f_lasti))
+            if code.co_name == "<module>":
+                break
+        frame = frame.f_back
+    return tuple(stack)
+
+
+def error_stack(error: BaseException) -> tuple[tuple[types.CodeType, int], ...]:
+    """The user's part of an exception's traceback, innermost first."""
+    stack = []
+    tb = error.__traceback__
+    while tb is not None:
+        code = tb.tb_frame.f_code
+        if kind_of(code.co_filename) == "user":
+            stack.append((code, tb.tb_lasti))
+        tb = tb.tb_next
+    return tuple(reversed(stack))

@@ -1,0 +1,119 @@
+"""What a replay saw: frozen plain records that may leave the sandbox. They hold no tensor and no frame."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from ..places import Spot
+
+Kind = Literal["modified", "second_backward", "silent", "refused"]
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something that happened at a place. ``stack`` is the user's frames, innermost first; ``clock`` orders events."""
+
+    clock: int
+    stack: tuple[Spot, ...]
+
+    @property
+    def spot(self) -> Spot | None:
+        return self.stack[0] if self.stack else None
+
+
+@dataclass(frozen=True)
+class Save(Event):
+    """autograd kept a tensor for a backward formula. ``node`` is the failing node's name where it is known."""
+
+    node: str | None = None
+    version: int = 0
+    shape: tuple[int, ...] = ()
+    name: str | None = None
+
+
+@dataclass(frozen=True)
+class Write(Event):
+    """A tensor's memory (or its version counter) changed.
+
+    ``origin`` is ``optim`` when an optimizer's step wrote, ``nn`` when one of torch's modules did, else ``user``.
+    ``module`` is the path of that module over the user's names, ``operation`` torch's name of the operation.
+    ``bumped`` is False for a write that the version counter did not see.
+    """
+
+    operation: str = ""
+    origin: str = "user"
+    name: str | None = None
+    module: str | None = None
+    version: int = 0
+    bumped: bool = True
+
+
+@dataclass(frozen=True)
+class Backward(Event):
+    """A call of backward or grad. ``index`` counts them from 0 within a replay."""
+
+    index: int = 0
+    retained: bool = False
+    root: str | None = None
+
+
+@dataclass(frozen=True)
+class Clash:
+    """A saved tensor met a backward that could not, or should not, have used it; or an operation was refused.
+
+    ``known`` is False when the tensor had been saved before the replay began, so that its places are missing.
+    ``freed`` is the backward that let the graph go (second_backward only).
+    """
+
+    kind: Kind
+    save: Save | None = None
+    write: Write | None = None
+    need: Backward | None = None
+    freed: Backward | None = None
+    family: str | None = None
+    message: str = ""
+    known: bool = True
+
+
+@dataclass(frozen=True)
+class LeafGradient:
+    """What one backward added to one leaf: a digest that is linear in the gradient, and its length.
+
+    ``shape`` is the leaf's; ``digest`` is None where no gradient arrived.
+    """
+
+    leaf: str
+    shape: tuple[int, ...]
+    digest: tuple[float, ...] | None
+
+
+@dataclass(frozen=True)
+class Pass:
+    """One backward of a replay, with the gradients that it gave and the size of the graph that it walked."""
+
+    backward: Backward
+    gradients: tuple[LeafGradient, ...]
+    nodes: int
+    failed: bool = False
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """All that a replay brought out.
+
+    ``cells`` are the cells that ran, ``fresh`` tells whether they ran from an empty namespace. ``error`` is the text
+    of the exception that ended the replay, ``error_family`` its family. ``carriers`` are paths to tensors of the
+    session that still hold the graph of an earlier run.
+    """
+
+    cells: tuple[int, ...]
+    fresh: bool
+    clashes: tuple[Clash, ...] = ()
+    passes: tuple[Pass, ...] = ()
+    error: str | None = None
+    error_family: str | None = None
+    error_stack: tuple[Spot, ...] = ()
+    carriers: tuple[str, ...] = ()
+    seconds: float = 0.0
+    finished: bool = True

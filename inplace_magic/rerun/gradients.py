@@ -1,0 +1,265 @@
+"""Gradients as a replay sees them: a digest of what each backward adds to each leaf, and the comparison of two runs.
+
+A digest is linear in the gradient (sampled elements and fixed random projections), so what a backward added is the
+difference of the digests before and after it, and no gradient has to be kept.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from ..diagnosis import Gradients
+from ..places import Sources, user_stack
+from .evidence import Backward, LeafGradient, Pass
+
+_SAMPLES = 64
+_PROJECTIONS = 4
+_WALK_LIMIT = 20_000
+
+
+class Stop(BaseException):
+    """Raised inside a replay once it has gone far enough past the failure."""
+
+
+def digest(tensor: torch.Tensor | None) -> tuple[float, ...] | None:
+    """Up to 64 elements and 4 projections of a dense or sparse gradient, on the CPU as float64."""
+    if tensor is None:
+        return None
+    with torch.no_grad():
+        flat = (tensor.to_dense() if tensor.layout != torch.strided else tensor).detach().reshape(-1)
+        if flat.is_complex():
+            flat = torch.view_as_real(flat).reshape(-1)
+        flat = flat.to(torch.float64) if flat.device.type != "mps" else flat.to(torch.float32)
+        n = flat.numel()
+        if n == 0:
+            return ()
+        picks = torch.linspace(0, n - 1, min(n, _SAMPLES), dtype=torch.float64).long().to(flat.device)
+        parts = [flat[picks]]
+        if n > _SAMPLES:
+            wave = torch.arange(n, dtype=flat.dtype, device=flat.device)
+            parts.append(torch.stack([(flat * torch.cos(wave * (k + 1.7))).sum() for k in range(_PROJECTIONS)]))
+        return tuple(torch.cat(parts).tolist())
+
+
+def graph_of(roots: Sequence[torch.Tensor]) -> tuple[list[torch.Tensor], int, set[Any]]:
+    """The leaves that a backward from ``roots`` can reach, the number of nodes on the way, and the nodes."""
+    seen: set[Any] = set()
+    leaves: dict[int, torch.Tensor] = {}
+    todo: list[Any] = []
+    for root in roots:
+        if root.grad_fn is not None:
+            todo.append(root.grad_fn)
+        elif root.requires_grad:
+            leaves[id(root)] = root
+    while todo and len(seen) < _WALK_LIMIT:
+        node = todo.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        leaf = getattr(node, "variable", None)
+        if isinstance(leaf, torch.Tensor):
+            leaves[id(leaf)] = leaf
+        todo.extend(parent for parent, _ in node.next_functions if parent is not None)
+    return list(leaves.values()), len(seen), seen
+
+
+@dataclass
+class _LivePass:
+    backward: Backward
+    leaves: list[torch.Tensor]
+    gains: list[tuple[float, ...] | None]
+    nodes: int
+    failed: bool
+    graph: set[Any] = field(default_factory=set)
+
+
+@dataclass
+class GradientTrace:
+    """Listens to ``backward`` and ``grad`` while a replay runs. It changes nothing in how autograd works.
+
+    ``around`` may wrap the real call (the recorder does); ``enough`` is asked after each pass whether to stop.
+    """
+
+    sources: Sources
+    around: Callable[[Backward, Sequence[torch.Tensor], Callable[[bool], Any]], Any] | None = None
+    enough: Callable[[int, Backward], bool] = lambda done, backward: False
+    _passes: list[_LivePass] = field(default_factory=list)
+    _depth: int = 0
+
+    @contextlib.contextmanager
+    def listening(self) -> Iterator[GradientTrace]:
+        """Puts our ears on ``torch.autograd.backward`` and ``grad``, and takes them off again."""
+        plain_backward, plain_grad = torch.autograd.backward, torch.autograd.grad
+
+        # Parameter names are torch's own: people call both with keywords.
+        def backward(tensors, grad_tensors=None, retain_graph=None, create_graph=False, grad_variables=None, inputs=None):  # type: ignore[no-untyped-def] # fmt: skip
+            roots = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
+
+            def call(retain: bool) -> Any:
+                kept = True if retain else retain_graph
+                return plain_backward(tensors, grad_tensors, kept, create_graph, grad_variables, inputs)
+
+            return self._watch(roots, bool(create_graph if retain_graph is None else retain_graph), call, None)
+
+        def grad(outputs, inputs, grad_outputs=None, retain_graph=None, create_graph=False, *args, **kwargs):  # type: ignore[no-untyped-def] # fmt: skip
+            roots = [outputs] if isinstance(outputs, torch.Tensor) else list(outputs)
+            wanted = [inputs] if isinstance(inputs, torch.Tensor) else list(inputs)
+
+            def call(retain: bool) -> Any:
+                kept = True if retain else retain_graph
+                return plain_grad(outputs, wanted, grad_outputs, kept, create_graph, *args, **kwargs)
+
+            return self._watch(roots, bool(create_graph if retain_graph is None else retain_graph), call, wanted)
+
+        torch.autograd.backward, torch.autograd.grad = backward, grad
+        try:
+            yield self
+        finally:
+            torch.autograd.backward, torch.autograd.grad = plain_backward, plain_grad
+
+    def _watch(
+        self,
+        roots: list[torch.Tensor],
+        retained: bool,
+        call: Callable[[bool], Any],
+        wanted: list[torch.Tensor] | None,
+    ) -> Any:
+        if self._depth:  # a backward inside a backward (checkpoint) belongs to the outer one
+            return call(False)
+        stack = tuple(self.sources.spot(code, lasti) for code, lasti in user_stack(sys._getframe(2)))
+        event = Backward(len(self._passes), stack, index=len(self._passes), retained=retained)
+        leaves, nodes, graph = graph_of(roots)
+        before = [digest(leaf.grad) for leaf in leaves] if wanted is None else []
+        if self._passes:
+            self._passes[-1].graph.clear()  # only the last pass's is asked for; it keeps nodes alive
+        live = _LivePass(event, leaves, [None] * len(leaves), nodes, failed=True, graph=graph)
+        self._passes.append(live)
+        self._depth += 1
+        try:
+            if self.around is None:
+                result = call(False)
+                live.failed = False
+            else:
+                result, live.failed = self.around(event, roots, call)
+        finally:
+            self._depth -= 1
+        if wanted is None:
+            live.gains = [_gain(old, digest(leaf.grad)) for old, leaf in zip(before, leaves)]
+        elif result is not None:
+            live.leaves, live.gains = wanted, [digest(g) for g in result]
+        if self.enough(len(self._passes), event):
+            raise Stop
+        return result
+
+    def carriers(self, holders: Sequence[tuple[str, Any]]) -> tuple[str, ...]:
+        """Which of the ``holders`` (path, grad_fn) lie in the graph of the last pass."""
+        last = self._passes[-1].graph
+        return tuple(path for path, node in holders if node in last)
+
+    def passes(self, name_of: Callable[[torch.Tensor], str | None]) -> tuple[Pass, ...]:
+        """What was heard, with every leaf named; a leaf without a name is known by its shape and its turn."""
+        records = []
+        anonymous: dict[int, str] = {}
+        for live in self._passes:
+            gradients = []
+            for leaf, gain in zip(live.leaves, live.gains):
+                name = name_of(leaf) or anonymous.setdefault(id(leaf), f"leaf {len(anonymous) + 1}")
+                gradients.append(LeafGradient(name, tuple(leaf.shape), gain))
+            gradients.sort(key=lambda g: g.leaf)
+            records.append(Pass(live.backward, tuple(gradients), live.nodes, live.failed))
+        return tuple(records)
+
+
+def _gain(before: tuple[float, ...] | None, after: tuple[float, ...] | None) -> tuple[float, ...] | None:
+    if after is None or before is None or len(before) != len(after):
+        return after
+    return tuple(b - a for a, b in zip(before, after))
+
+
+def close(a: Sequence[float] | None, b: Sequence[float] | None) -> bool:
+    """Whether two digests are those of one gradient, to 1e-4 of its size (float32 sums differ in order)."""
+    if a is None or b is None:
+        missing = a if b is None else b
+        return missing is None or all(x == 0 for x in missing)  # no gradient and a zero one are one thing
+    if len(a) != len(b):
+        return False
+    scale = max((abs(x) for x in (*a, *b) if math.isfinite(x)), default=0.0)
+    return all(_near(x, y, 1e-4 * scale + 1e-7) for x, y in zip(a, b))
+
+
+def _near(x: float, y: float, tolerance: float) -> bool:
+    if not (math.isfinite(x) and math.isfinite(y)):
+        return x == y or (math.isnan(x) and math.isnan(y))
+    return abs(x - y) <= tolerance
+
+
+def compare(reference: Sequence[Pass], tried: Sequence[Pass]) -> Gradients:
+    """How the gradients of a run relate to those of the reference, pass by pass up to the shorter of the two.
+
+    ``truncated`` means that they differ and that the graph that was walked is smaller, or reaches fewer leaves.
+    """
+    if not reference or not tried:
+        return "unknown"
+    if len(reference) != len(tried):
+        return _compare_totals(reference, tried)
+    smaller = False
+    for ours, theirs in zip(reference, tried):
+        if ours.failed or theirs.failed:
+            return "unknown"
+        smaller = smaller or theirs.nodes < ours.nodes
+        if _same_pass(ours, theirs):
+            continue
+        if _permuted(reference, tried):
+            return "same"
+        return "truncated" if smaller or _reached(theirs) < _reached(ours) else "different"
+    return "same"
+
+
+def _reached(one: Pass) -> set[str]:
+    return {g.leaf for g in one.gradients if g.digest is not None}
+
+
+def _same_pass(a: Pass, b: Pass) -> bool:
+    left, right = ({g.leaf: g for g in one.gradients} for one in (a, b))
+    return all(
+        close(left[k].digest if k in left else None, right[k].digest if k in right else None) for k in left | right
+    )
+
+
+def _permuted(reference: Sequence[Pass], tried: Sequence[Pass]) -> bool:
+    """Whether the same passes took place in another order, as when two updates change places."""
+    rest = list(tried)
+    for one in reference:
+        match = next((other for other in rest if _same_pass(one, other)), None)
+        if match is None:
+            return False
+        rest.remove(match)
+    return True
+
+
+def _compare_totals(reference: Sequence[Pass], tried: Sequence[Pass]) -> Gradients:
+    """For runs with another number of passes (two losses summed into one): the sum over passes of every leaf."""
+    ours, theirs = _totals(reference), _totals(tried)
+    if any(p.failed for p in (*reference, *tried)):
+        return "unknown"
+    if all(close(ours.get(k), theirs.get(k)) for k in ours | theirs):
+        return "same"
+    return "truncated" if set(theirs) < set(ours) else "different"
+
+
+def _totals(passes: Sequence[Pass]) -> dict[str, tuple[float, ...]]:
+    totals: dict[str, tuple[float, ...]] = {}
+    for one in passes:
+        for g in one.gradients:
+            if g.digest is not None:
+                old = totals.get(g.leaf)
+                same = old is not None and len(old) == len(g.digest)
+                totals[g.leaf] = tuple(a + b for a, b in zip(old, g.digest)) if same else g.digest  # type: ignore[arg-type]
+    return totals

@@ -1,0 +1,118 @@
+"""Which torch calls write, and into which of their arguments, told from the call alone.
+
+torch keeps one convention for in-place work: a trailing underscore. The rest (``out=``, ``inplace=``, subscript
+assignment, the fused optimizers, running statistics, ``max_norm``) is listed here.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+
+Targets = Callable[[Sequence[Any], Mapping[str, Any]], list[Any]]
+
+_INPLACE_DUNDERS = frozenset(
+    f"__i{name}__"
+    for name in "add sub mul truediv floordiv mod pow and or xor lshift rshift matmul".split()
+) | {"__setitem__", "__idiv__"}
+# A trailing underscore that changes neither data nor version.
+_HARMLESS = frozenset({"requires_grad_", "retain_grad_", "rename_", "share_memory_", "record_stream_"})
+
+
+def tensors_in(value: Any) -> Iterator[torch.Tensor]:
+    """The tensors of an argument, lists and tuples of tensors included."""
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            if isinstance(item, torch.Tensor):
+                yield item
+
+
+def _first(args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+    value = args[0] if args else next((kwargs[k] for k in ("self", "input", "tensor") if k in kwargs), None)
+    return list(tensors_in(value))
+
+
+def _all_lists(args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+    # A fused optimizer writes its parameters and every buffer of state; the gradients it may unscale as well.
+    return [t for value in (*args, *kwargs.values()) if isinstance(value, (list, tuple)) for t in tensors_in(value)]
+
+
+def _out(args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+    return list(tensors_in(kwargs.get("out")))
+
+
+def _argument(signature: Sequence[str], name: str) -> Callable[[Sequence[Any], Mapping[str, Any]], Any]:
+    index = list(signature).index(name)
+
+    def get(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        return kwargs.get(name) if name in kwargs else (args[index] if index < len(args) else None)
+
+    return get
+
+
+def _flagged(signature: Sequence[str]) -> Targets:
+    inplace = _argument(signature, "inplace")
+    return lambda args, kwargs: _first(args, kwargs) if inplace(args, kwargs) is True else []
+
+
+def _statistics(signature: Sequence[str], flag: str) -> Targets:
+    mean, var, on = (_argument(signature, name) for name in ("running_mean", "running_var", flag))
+
+    def targets(args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+        return [*tensors_in(mean(args, kwargs)), *tensors_in(var(args, kwargs))] if on(args, kwargs) else []
+
+    return targets
+
+
+def _renormalised(signature: Sequence[str]) -> Targets:
+    weight, limit = _argument(signature, "weight"), _argument(signature, "max_norm")
+    return lambda args, kwargs: list(tensors_in(weight(args, kwargs))) if limit(args, kwargs) is not None else []
+
+
+def _signature(func: Callable[..., Any]) -> tuple[str, ...]:
+    try:
+        return tuple(inspect.signature(func).parameters)
+    except (TypeError, ValueError):
+        return ()
+
+
+_BATCH_NORM = ("input", "weight", "bias", "running_mean", "running_var", "training")
+
+
+def writer(func: Callable[..., Any]) -> Targets | None:
+    """How to find what a call of ``func`` writes, or None if it can only write through ``out=``."""
+    name = getattr(func, "__name__", "")
+    if name in _INPLACE_DUNDERS:
+        return _first
+    if name.startswith("_fused_") and name.endswith("_"):
+        return _all_lists
+    if name.endswith("_") and not name.endswith("__"):
+        return None if name in _HARMLESS else _first
+    if name == "batch_norm" and not inspect.isfunction(func):
+        return _statistics(_BATCH_NORM, "training")
+    if inspect.isfunction(func):
+        signature = _signature(func)
+        if "inplace" in signature:
+            return _flagged(signature)
+        if "max_norm" in signature and "weight" in signature:
+            return _renormalised(signature)
+        if "running_mean" in signature and "running_var" in signature:
+            return _statistics(signature, "training" if "training" in signature else "use_input_stats")
+    return None
+
+
+def written(func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+    """The tensors that this call is going to write."""
+    targets = writer(func)
+    found = targets(args, kwargs) if targets is not None else []
+    return found + _out(args, kwargs) if "out" in kwargs else found
+
+
+def plain_name(func: Callable[..., Any]) -> str:
+    """torch's name of an operation as people know it: ``add_``, ``__setitem__``, ``batch_norm``."""
+    return getattr(func, "__name__", None) or str(func)

@@ -1,0 +1,409 @@
+"""The recorder: who saved a tensor, who wrote into it, which backward needed it; with exact places, past every conflict.
+
+NOTE [Recorder]. Two listeners work together. A saved-tensors hook sees each tensor that autograd keeps, and gives it
+back when a backward asks. A function mode sees each call from Python that writes. Before a write, every saved tensor
+in that storage that is still wanted is cloned, once: only what is both saved and written is ever copied. When a
+backward then asks for a tensor that was written since, that is a conflict. The recorder notes it and hands out the
+value as it was saved, so the replay goes on, finds the next conflict, and its gradients are those that the code as
+written would have had. Hooks switch torch's own version check off, hence the comparison is made here.
+
+A function mode and not a dispatch mode: a dispatch mode loses the version bump of foreach operations, lets refused
+writes pass, and costs three times as much. What it would see beyond (writes from C++ alone) bumps the version, so
+such a conflict is still found, without its writing line.
+
+Saved tensors of a graph that was made before the replay have no hooks. Their error is torch's own; it is noted as a
+conflict whose places are not known, and the backward is given up so that the replay can go on.
+"""
+
+from __future__ import annotations
+
+import sys
+import types
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from ..errors import RAISED_AT_WRITE, family_of
+from ..places import Sources, kind_of, user_stack
+from . import evidence
+from .operations import _out as out_targets
+from .operations import plain_name, writer
+from .shadows import Shadows, retry, storage_key
+
+_UNKNOWN_VERSION = -1
+_WRITES_KEPT = 64  # for each storage: the first ones tell who broke a saved tensor
+_PRUNE_AT = 64
+_BACKWARD = torch.Tensor.backward
+# What a leaf is asked about itself is answered by itself, even when its values are read from a shadow.
+_ABOUT_ITSELF = frozenset({"grad", "_grad", "requires_grad", "is_leaf", "grad_fn", "_version", "_base"})
+_OWN_METHODS = frozenset({"register_hook", "register_post_accumulate_grad_hook", "retain_grad", "requires_grad_"})
+_DATA_SET = torch.Tensor.data.__set__  # type: ignore[attr-defined]
+
+Stack = tuple[tuple[types.CodeType, int], ...]
+
+
+def version_of(tensor: torch.Tensor) -> int:
+    """A tensor's version counter; -1 for an inference tensor, which has none."""
+    try:
+        return tensor._version
+    except RuntimeError:
+        return _UNKNOWN_VERSION
+
+
+class Saved:
+    """A tensor that autograd keeps for a backward: what the pack hook hands to torch."""
+
+    __slots__ = ("__weakref__", "alias", "clock", "freed", "key", "origin", "stack", "used_by", "value", "version")
+
+    def __init__(self, tensor: torch.Tensor, stack: Stack, clock: int) -> None:
+        # An alias, never the tensor itself: an output would hold its own graph alive in a cycle.
+        self.alias = tensor.detach()
+        self.version = version_of(tensor)
+        self.key = storage_key(tensor)
+        self.stack = stack
+        self.clock = clock
+        self.value: torch.Tensor | None = None  # the clone, once a write has hit it
+        self.used_by: evidence.Backward | None = None
+        self.freed: evidence.Backward | None = None
+        self.origin = weakref.ref(tensor) if tensor.is_leaf and tensor.requires_grad else None
+
+
+class LiveWrite:
+    """A write while the replay runs."""
+
+    __slots__ = ("clock", "module", "name", "operation", "origin", "stack", "swapped", "version")
+
+    def __init__(self, stack: Stack, clock: int, operation: str, origin: str, version: int) -> None:
+        self.stack, self.clock, self.operation = stack, clock, operation
+        self.origin, self.version = origin, version
+        self.module: Any = None
+        self.name: str | None = None
+        self.swapped: torch.Tensor | None = None
+
+
+class LiveClash:
+    """A conflict while the replay runs."""
+
+    __slots__ = ("family", "freed", "known", "kind", "message", "need", "node", "saved", "value", "write")
+
+    def __init__(self, kind: evidence.Kind) -> None:
+        self.kind: evidence.Kind = kind
+        self.saved: Saved | None = None
+        self.write: LiveWrite | None = None
+        self.need: evidence.Backward | None = None
+        self.freed: evidence.Backward | None = None
+        self.family: str | None = None
+        self.message = ""
+        self.known = True
+        self.node: str | None = None
+        self.value: torch.Tensor | None = None
+
+
+class Recorder(TorchFunctionMode):
+    """Records one run of cells. Enter it around the run; read ``clashes`` afterwards.
+
+    ``update_leaves``: a refused write into a leaf is made as an update outside the graph (what an optimizer does)
+    instead of being tracked. ``keep_graphs``: no graph is freed, and who would have freed it is noted.
+    """
+
+    def __init__(self, sources: Sources, *, update_leaves: bool = False, keep_graphs: bool = False) -> None:
+        super().__init__()
+        self.sources = sources
+        self.update_leaves = update_leaves
+        self.keep_graphs = keep_graphs
+        self.clashes: list[LiveClash] = []
+        self._clock = 0
+        self._saved: dict[int, list[weakref.ref[Saved]]] = {}
+        self._writes: dict[int, list[LiveWrite]] = {}
+        self._writers: dict[Any, Any] = {}
+        self._shadows = Shadows()
+        self._current: evidence.Backward | None = None
+        self._used: list[Saved] = []
+        self._training_statistics: tuple[int | None, ...] = ()
+        self._hooks = torch.autograd.graph.saved_tensors_hooks(self._pack, self._unpack)
+        self._clashed: set[tuple[Any, ...]] = set()
+
+    def __enter__(self) -> Recorder:
+        self._hooks.__enter__()
+        super().__enter__()
+        return self
+
+    def __exit__(self, *exc: Any) -> None:
+        super().__exit__(*exc)
+        self._hooks.__exit__(*exc)
+
+    # ---- what is saved ------------------------------------------------------------------------------------------
+
+    def _pack(self, tensor: torch.Tensor) -> Saved:
+        self._clock += 1
+        saved = Saved(tensor, user_stack(sys._getframe(1)), self._clock)
+        if saved.key is not None and saved.key not in self._training_statistics:
+            self._remember(saved, saved.key)
+        return saved
+
+    def _remember(self, saved: Saved, key: int) -> None:
+        waiting = self._saved.setdefault(key, [])
+        if len(waiting) >= _PRUNE_AT:
+            waiting[:] = [reference for reference in waiting if reference() is not None]
+        if waiting and waiting[-1]() is None and not any(reference() for reference in waiting):
+            waiting.clear()
+        if not waiting:
+            self._writes.pop(key, None)  # nobody held that storage, so its address may belong to another one now
+        waiting.append(weakref.ref(saved))
+
+    def _unpack(self, saved: Saved) -> torch.Tensor:
+        if self._current is not None:
+            self._ask(saved, self._current)
+        if saved.freed is None and self._current is not None:
+            self._used.append(saved)
+        if saved.value is not None:
+            return saved.value
+        return saved.alias
+
+    def _ask(self, saved: Saved, need: evidence.Backward) -> None:
+        """A backward asks for ``saved``: is it still what it was?"""
+        if saved.freed is not None and saved.freed is not need:
+            self._clash("second_backward", saved, need, None)
+        writes = self._writes_since(saved)
+        if version_of(saved.alias) != saved.version:
+            first = next((w for w in writes if w.version > saved.version), writes[0] if writes else None)
+            self._clash("modified", saved, need, first)
+        elif writes and (writes[0].swapped is not None or _differ(saved.value, saved.alias)):
+            self._clash("silent", saved, need, writes[0])
+
+    def _writes_since(self, saved: Saved) -> list[LiveWrite]:
+        if saved.key is None:
+            return []
+        origin = saved.origin() if saved.origin is not None else None
+        return [
+            write
+            for write in self._writes.get(saved.key, ())
+            if write.clock > saved.clock and (write.swapped is None or write.swapped is origin)
+        ]
+
+    def _clash(
+        self, kind: evidence.Kind, saved: Saved, need: evidence.Backward, write: LiveWrite | None
+    ) -> None:
+        # One line that saves in a loop of a thousand steps is one conflict.
+        same = (kind, saved.stack, write.stack if write is not None else None, need.stack)
+        if same in self._clashed:
+            return
+        self._clashed.add(same)
+        clash = LiveClash(kind)
+        clash.saved, clash.need, clash.write, clash.freed = saved, need, write, saved.freed
+        node = torch._C._current_autograd_node()
+        clash.node = node.name() if node is not None else None
+        clash.value = saved.alias
+        self.clashes.append(clash)
+
+    # ---- what is written ----------------------------------------------------------------------------------------
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        try:
+            target = self._writers[func]
+        except KeyError:
+            target = self._writers[func] = writer(func)
+        except TypeError:  # an unhashable callable
+            target = None
+        if func is _BACKWARD:
+            with self:  # hooks and custom Functions of the user's run in here
+                return _backward(*args, **kwargs)
+        if func == _DATA_SET:
+            return self._swap_data(func, args)
+        written = target(args, kwargs) if target is not None else None
+        if "out" in kwargs:
+            written = [*(written or ()), *out_targets(args, kwargs)]
+        if self._shadows and not _about_itself(func):
+            args, kwargs = self._shadows.replace(args, kwargs)
+        if not written:
+            try:
+                return func(*args, **kwargs)
+            except RuntimeError as error:
+                return self._go_on(error, func, args, kwargs, [])
+        return self._write(func, args, kwargs, written)
+
+    def _write(self, func: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], written: list[Any]) -> Any:
+        wanted = [tensor for tensor in written if self._keep_value(tensor)]
+        if plain_name(func) == "batch_norm":
+            self._training_statistics = tuple(storage_key(t) for t in written)
+        try:
+            result = func(*args, **kwargs)
+        except RuntimeError as error:
+            return self._go_on(error, func, args, kwargs, written)
+        finally:
+            self._training_statistics = ()
+        if wanted:
+            self._note(func, wanted)
+        return result
+
+    def _keep_value(self, tensor: torch.Tensor) -> bool:
+        """Clones what was saved in this storage and is still wanted, before it is overwritten; False if nothing is."""
+        key = storage_key(tensor)
+        waiting = self._saved.get(key) if key is not None else None
+        if not waiting:
+            return False
+        alive = []
+        for reference in waiting:
+            saved = reference()
+            if saved is None:
+                continue
+            alive.append(reference)
+            if saved.value is None:
+                with torch.no_grad():
+                    saved.value = saved.alias.clone()
+        self._saved[key] = alive  # type: ignore[index]
+        return bool(alive)
+
+    def _note(self, func: Callable[..., Any], written: list[Any]) -> None:
+        self._clock += 1
+        stack, origin, module = _look_out(sys._getframe(2))
+        name = plain_name(func)
+        for tensor in written:
+            key = storage_key(tensor)
+            if key is None:
+                continue
+            log = self._writes.setdefault(key, [])
+            write = LiveWrite(stack, self._clock, name, origin, version_of(tensor))
+            write.module = module
+            if len(log) < _WRITES_KEPT:
+                log.append(write)
+            else:
+                log[-1] = write
+
+    def _swap_data(self, func: Callable[..., Any], args: Sequence[Any]) -> Any:
+        """``p.data = new``: the storage stays as it is for those who saved a view, and goes for those who saved p."""
+        target = args[0]
+        key = storage_key(target)
+        self._clock += 1
+        stack, origin, _ = _look_out(sys._getframe(2))
+        result = func(*args)
+        if key is not None:
+            write = LiveWrite(stack, self._clock, "data", origin, version_of(target))
+            write.swapped = target
+            self._writes.setdefault(key, []).append(write)
+        return result
+
+    # ---- past what torch refuses --------------------------------------------------------------------------------
+
+    def _go_on(
+        self,
+        error: RuntimeError,
+        func: Callable[..., Any],
+        args: Sequence[Any],
+        kwargs: dict[str, Any],
+        written: list[Any],
+    ) -> Any:
+        """Carries out a refused operation as the code means it, or lets the error go."""
+        family = family_of(error)
+        if family is None or family in ("modified", "second_backward"):
+            raise error
+        clash = LiveClash("refused")
+        clash.family, clash.message = family, str(error)
+        self._clock += 1
+        stack, origin, module = _look_out(sys._getframe(2))
+        clash.write = LiveWrite(stack, self._clock, plain_name(func), origin, _UNKNOWN_VERSION)
+        clash.write.module = module
+        if (family, stack) not in self._clashed:
+            self._clashed.add((family, stack))
+            self.clashes.append(clash)
+        if family in ("leaf", "view_of_leaf") and self.update_leaves:
+            with torch.no_grad():
+                result = func(*args, **kwargs)
+            self._note(func, written)
+            return result
+        if family == "out_grad":
+            return self._out_of_place(func, args, kwargs)
+        whom = written if family in RAISED_AT_WRITE else [t for t in _flat(args, kwargs) if t.is_inference()]
+        if not whom:
+            raise error
+        for tensor in whom:
+            self._shadows.cast(tensor, whole=family != "overlap")
+        result = retry(func, self._shadows, args, kwargs)
+        return result
+
+    def _out_of_place(self, func: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        rest = {k: v for k, v in kwargs.items() if k != "out"}
+        result = func(*args, **rest)
+        for tensor in out_targets(args, kwargs):
+            self._shadows.cast(tensor, whole=False)
+            shadow = self._shadows.of(tensor)
+            if isinstance(result, torch.Tensor) and shadow.shape == result.shape:
+                shadow.copy_(result)
+        return result
+
+    # ---- backward -----------------------------------------------------------------------------------------------
+
+    def around_backward(
+        self, event: evidence.Backward, roots: Sequence[torch.Tensor], call: Callable[[bool], Any]
+    ) -> tuple[Any, bool]:
+        """Runs one backward for the gradient trace: (its result, whether it had to be given up)."""
+        outer, self._current, self._used = self._current, event, []
+        try:
+            return call(self.keep_graphs), False
+        except RuntimeError as error:
+            family = family_of(error)
+            if family not in ("modified", "second_backward"):
+                raise
+            clash = LiveClash(family)  # type: ignore[arg-type]
+            clash.need, clash.message, clash.known, clash.family = event, str(error), False, family
+            self.clashes.append(clash)
+            return None, True
+        finally:
+            if not event.retained:
+                for saved in self._used:
+                    saved.freed = saved.freed or event
+            self._current = outer
+
+
+def _about_itself(func: Callable[..., Any]) -> bool:
+    getter = getattr(func, "__self__", None)  # the getset descriptor of `Tensor.grad.__get__`
+    return getattr(getter, "__name__", None) in _ABOUT_ITSELF or plain_name(func) in _OWN_METHODS
+
+
+def _backward(
+    tensor: torch.Tensor,
+    gradient: Any = None,
+    retain_graph: bool | None = None,
+    create_graph: bool = False,
+    inputs: Any = None,
+) -> None:
+    torch.autograd.backward(tensor, gradient, retain_graph, create_graph, inputs=inputs)
+
+
+def _flat(args: Sequence[Any], kwargs: dict[str, Any]) -> list[torch.Tensor]:
+    found: list[torch.Tensor] = []
+    for value in (*args, *kwargs.values()):
+        if isinstance(value, torch.Tensor):
+            found.append(value)
+        elif isinstance(value, (list, tuple)):
+            found.extend(v for v in value if isinstance(v, torch.Tensor))
+    return found
+
+
+def _differ(value: torch.Tensor | None, now: torch.Tensor) -> bool:
+    if value is None or value.shape != now.shape:
+        return False
+    with torch.no_grad():
+        return not torch.equal(torch.nan_to_num(value), torch.nan_to_num(now))
+
+
+def _look_out(frame: types.FrameType | None) -> tuple[Stack, str, Any]:
+    """The user's frames from here outwards, who wrote (user, nn, optim), and the torch module that did."""
+    origin, module = "user", None
+    inner = frame
+    while inner is not None and kind_of(inner.f_code.co_filename) != "user":
+        kind = kind_of(inner.f_code.co_filename)
+        if kind == "optim":
+            origin = "optim"
+        elif kind == "nn" and origin == "user":
+            origin = "nn"
+        if kind == "nn" and module is None and inner.f_code.co_name == "forward":
+            module = inner.f_locals.get("self")
+        inner = inner.f_back
+    return user_stack(inner), origin, module

@@ -1,0 +1,197 @@
+"""A replay: some cells run once more in a sandbox, watched, and what was seen as plain records."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ..errors import family_of
+from ..places import Sources, Spot, error_stack
+from . import evidence as ev
+from .gradients import GradientTrace, Stop, graph_of
+from .names import Names, graph_holders, user_names
+from .recorder import LiveClash, LiveWrite, Recorder, Saved, Stack
+from .running import run_cell
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to run: ``cells`` in order, the failing one last; from an empty namespace if ``fresh``."""
+
+    cells: tuple[int, ...]
+    fresh: bool = False
+
+
+@dataclass(frozen=True)
+class Reach:
+    """How far a replay goes: to the end of the cell, or past the failure once ``seconds`` are over.
+
+    ``passes`` is the number of backwards after which it has gone far enough; None if that is not known yet.
+    """
+
+    seconds: float = 0.5
+    passes: int | None = None
+
+
+def record(
+    shell: Any,
+    sources: Sources,
+    plan: Plan,
+    reach: Reach,
+    *,
+    update_leaves: bool = False,
+    keep_graphs: bool = False,
+) -> ev.Evidence:
+    """Runs the plan under the recorder. To be called inside a sandbox: it changes the session."""
+    recorder = Recorder(sources, update_leaves=update_leaves, keep_graphs=keep_graphs)
+    holders: list[tuple[str, Any]] = []
+    brought: dict[str, None] = {}
+
+    def around(event: ev.Backward, roots: Sequence[torch.Tensor], call: Callable[[bool], Any]) -> tuple[Any, bool]:
+        result, given_up = recorder.around_backward(event, roots, call)
+        if given_up:
+            _, _, nodes = graph_of(roots)
+            brought.update((path, None) for path, node in holders if node in nodes)
+        return result, given_up
+
+    def enough(done: int, event: ev.Backward) -> bool:
+        first = next((c.need.index for c in recorder.clashes if c.need is not None and c.known), None)
+        if first is None:
+            return False
+        return done >= 2 * (first + 1) + 1 and time.monotonic() - start > reach.seconds
+
+    trace = GradientTrace(sources, around=around, enough=enough)
+    start = time.monotonic()
+    kept = _prepare(shell, plan)
+    if not plan.fresh:
+        holders.extend(graph_holders(shell.user_ns))
+    error, finished = _run(shell, sources, plan, contextlib.ExitStack(), [trace.listening(), recorder])
+    names = Names(shell.user_ns)
+    result = ev.Evidence(
+        cells=plan.cells,
+        fresh=plan.fresh,
+        clashes=tuple(_clash(c, sources, names) for c in recorder.clashes),
+        passes=trace.passes(names.of),
+        carriers=tuple(brought),
+        seconds=time.monotonic() - start,
+        finished=finished,
+        **_error(error, sources),
+    )
+    del kept
+    return result
+
+
+def listen(shell: Any, sources: Sources, plan: Plan, reach: Reach, prepare: Callable[[], None] | None = None) -> ev.Evidence:
+    """Runs the plan under plain autograd and only listens to the gradients. To be called inside a sandbox."""
+
+    def enough(done: int, event: ev.Backward) -> bool:
+        return reach.passes is not None and done >= reach.passes and time.monotonic() - start > reach.seconds
+
+    trace = GradientTrace(sources, enough=enough)
+    start = time.monotonic()
+    kept = _prepare(shell, plan)
+    if prepare is not None:
+        prepare()
+    holders = [] if plan.fresh else graph_holders(shell.user_ns)
+    error, finished = _run(shell, sources, plan, contextlib.ExitStack(), [trace.listening()])
+    names = Names(shell.user_ns)
+    brought: tuple[str, ...] = ()
+    if error is not None and holders and trace._passes:
+        brought = trace.carriers(holders)
+    result = ev.Evidence(
+        cells=plan.cells,
+        fresh=plan.fresh,
+        passes=trace.passes(names.of),
+        carriers=brought,
+        seconds=time.monotonic() - start,
+        finished=finished,
+        **_error(error, sources),
+    )
+    del kept
+    return result
+
+
+def _prepare(shell: Any, plan: Plan) -> dict[str, Any]:
+    """Empties the namespace for a fresh plan; what was in it is handed out, so that nothing of it is finalised."""
+    if not plan.fresh:
+        return {}
+    kept = dict(user_names(shell.user_ns))
+    for name in kept:
+        del shell.user_ns[name]
+    torch.set_grad_enabled(True)
+    return kept
+
+
+def _run(
+    shell: Any, sources: Sources, plan: Plan, stack: contextlib.ExitStack, listeners: Sequence[Any]
+) -> tuple[BaseException | None, bool]:
+    """Runs the cells: (the error that ended the last one or None, whether it came to its end)."""
+    error: BaseException | None = None
+    with stack:
+        for listener in listeners:
+            stack.enter_context(listener)
+        for number in plan.cells:
+            error = None
+            try:
+                run_cell(shell, sources.cells[number])
+            except Stop:
+                return None, False
+            except Exception as raised:
+                error = raised  # an earlier cell that failed did not keep the person from going on
+    return error, error is None
+
+
+def _error(error: BaseException | None, sources: Sources) -> dict[str, Any]:
+    if error is None:
+        return {}
+    return {
+        "error": f"{type(error).__name__}: {error}"[:2000],
+        "error_family": family_of(error),
+        "error_stack": spots(error_stack(error), sources),
+    }
+
+
+def spots(stack: Stack, sources: Sources) -> tuple[Spot, ...]:
+    return tuple(sources.spot(code, lasti) for code, lasti in stack)
+
+
+def _clash(clash: LiveClash, sources: Sources, names: Names) -> ev.Clash:
+    return ev.Clash(
+        kind=clash.kind,
+        save=_save(clash.saved, clash.node, sources, names) if clash.saved is not None else None,
+        write=_write(clash.write, clash, sources, names) if clash.write is not None else None,
+        need=clash.need,
+        freed=clash.freed,
+        family=clash.family,
+        message=clash.message,
+        known=clash.known,
+    )
+
+
+def _save(saved: Saved, node: str | None, sources: Sources, names: Names) -> ev.Save:
+    return ev.Save(
+        saved.clock,
+        spots(saved.stack, sources),
+        node=node,
+        version=saved.version,
+        shape=tuple(saved.alias.shape),
+        name=names.of_memory(saved.alias),
+    )
+
+
+def _write(write: LiveWrite, clash: LiveClash, sources: Sources, names: Names) -> ev.Write:
+    return ev.Write(
+        write.clock,
+        spots(write.stack, sources),
+        operation=write.operation,
+        origin=write.origin,
+        name=names.of_memory(clash.value),
+        module=names.of(write.module),
+        version=write.version,
+        bumped=clash.kind != "silent",
+    )

@@ -1,0 +1,48 @@
+"""Runs the text of a cell the way IPython does, without entering the shell: no hooks, no history, no display."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import inspect
+import linecache
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from ..places import Cell
+
+
+def compile_cell(shell: Any, cell: Cell) -> Any:
+    """The code object of a cell, named so that its frames lead back to the lines the user sees.
+
+    Raises SyntaxError as the text does.
+    """
+    name = cell.replay_name
+    text = cell.runnable
+    linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
+    flags = shell.compile.flags | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+    tree = compile(text, name, "exec", flags | ast.PyCF_ONLY_AST, dont_inherit=True)
+    tree = shell.transform_ast(tree)
+    return compile(tree, name, "exec", flags, dont_inherit=True)
+
+
+def run_cell(shell: Any, cell: Cell) -> None:
+    """Runs a cell in the user's namespace. Whatever it raises is let through."""
+    code = compile_cell(shell, cell)
+    if code.co_flags & inspect.CO_COROUTINE:
+        with _no_running_loop():
+            asyncio.run(eval(code, shell.user_ns))
+    else:
+        exec(code, shell.user_ns)
+
+
+@contextmanager
+def _no_running_loop() -> Iterator[None]:
+    """A kernel runs us inside its own event loop; a copy of the process may start another one."""
+    running = asyncio._get_running_loop()
+    asyncio._set_running_loop(None)
+    try:
+        yield
+    finally:
+        asyncio._set_running_loop(running)

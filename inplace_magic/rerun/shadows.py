@@ -1,0 +1,96 @@
+"""What the code means where torch refuses an in-place write: the write is made on a tracked copy instead.
+
+NOTE [Shadows]. A refused write hits a tensor that may not be written: a leaf, a view of one, one of several views,
+a view made without grad mode, an inference tensor, memory shared by several elements. Its storage gets a *shadow*: a
+clone of the base that autograd sees as a function of it. From then on every argument that lives in that storage is
+replaced by the same stretch of the shadow (``as_strided``), so that the write, and all that is read afterwards, is
+tracked as if torch allowed it. The gradients that come out are those of the code as written, and no rule of ours has
+had a hand in them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+Key = int
+
+
+def storage_key(tensor: torch.Tensor) -> Key | None:
+    """What tells memory from memory: the address where a tensor's storage begins; None where there is none.
+
+    Unlike ``_cdata`` it is the same for aliases made through numpy and dlpack.
+    """
+    try:
+        storage = tensor.untyped_storage()
+        return storage.data_ptr() or -storage._cdata
+    except (RuntimeError, NotImplementedError):
+        return None
+
+
+class Shadows:
+    """The shadows of one replay, by storage."""
+
+    def __init__(self) -> None:
+        self._by_key: dict[Key, tuple[torch.Tensor, tuple[int, ...] | None]] = {}
+        self._kept: list[torch.Tensor] = []  # a key must not be reused while it is in the table
+
+    def __bool__(self) -> bool:
+        return bool(self._by_key)
+
+    def cast(self, tensor: torch.Tensor, *, whole: bool) -> None:
+        """Gives ``tensor`` a shadow: of its whole base, or of itself alone where its elements share memory."""
+        key = storage_key(tensor)
+        if key is None or key in self._by_key:
+            return
+        with torch.inference_mode(False), torch.enable_grad():
+            if whole and not tensor.is_inference():
+                base = tensor._base if tensor._base is not None else tensor
+                copy = _strided_clone(base)
+                geometry = None
+            else:
+                copy = tensor.clone(memory_format=torch.contiguous_format)
+                geometry = (*tensor.shape, -1, *tensor.stride(), tensor.storage_offset())
+        self._by_key[key] = (copy, geometry)
+        self._kept.append(tensor)
+
+    def of(self, tensor: torch.Tensor) -> torch.Tensor:
+        """The tensor to use in place of ``tensor``: a stretch of its shadow, or itself."""
+        found = self._by_key.get(storage_key(tensor) or 0)
+        if found is None:
+            return tensor
+        shadow, geometry = found
+        if geometry is not None:
+            mine = (*tensor.shape, -1, *tensor.stride(), tensor.storage_offset())
+            return shadow if mine == geometry else tensor
+        if tensor.dtype != shadow.dtype or tensor.is_inference():
+            return tensor
+        if tensor.shape == shadow.shape and tensor.stride() == shadow.stride() and not tensor.storage_offset():
+            return shadow
+        return shadow.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
+
+    def replace(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+        """Arguments with every shadowed tensor replaced, one level of lists and tuples deep."""
+        return [self._swap(a) for a in args], {k: self._swap(v) for k, v in kwargs.items()}
+
+    def _swap(self, value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            return self.of(value)
+        if type(value) in (list, tuple) and any(isinstance(v, torch.Tensor) for v in value):
+            return type(value)(self._swap(v) for v in value)
+        return value
+
+
+def _strided_clone(base: torch.Tensor) -> torch.Tensor:
+    """A clone that keeps strides and offset, so that any stretch of the storage has its counterpart."""
+    if base.storage_offset() == 0 and base.is_contiguous():
+        return base.clone(memory_format=torch.contiguous_format)
+    return base.clone(memory_format=torch.preserve_format)
+
+
+def retry(func: Callable[..., Any], shadows: Shadows, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """Runs the refused call again on shadows."""
+    new_args, new_kwargs = shadows.replace(args, kwargs)
+    return func(*new_args, **new_kwargs)

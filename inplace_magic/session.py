@@ -1,0 +1,57 @@
+"""What a shell knows of its cells: their texts, how long they took, which failed, and what the front end calls them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from .places import Cell, Sources
+
+
+@dataclass
+class Session:
+    """The cells of one shell. ``texts`` holds what took the place of a cell's text when a fix was accepted."""
+
+    shell: Any
+    seconds: dict[int, float] = field(default_factory=dict)
+    failed: set[int] = field(default_factory=set)
+    cell_ids: dict[int, str] = field(default_factory=dict)
+    texts: dict[int, str] = field(default_factory=dict)
+    unstored: dict[int, str] = field(default_factory=dict)  # run without history, known while they run
+
+    def sources(self, current: int) -> Sources:
+        """Every cell up to ``current`` as typed, and the way from compiled names back to them."""
+        shell = self.shell
+        history = list(shell.history_manager.input_hist_raw)
+        history += [""] * (current + 1 - len(history))
+        for number, raw in self.unstored.items():
+            history[number] = raw
+        cells: dict[int, Cell] = {}
+        names: dict[str, int] = {}
+        for number, raw in enumerate(history):
+            if number == 0 or number > current or not raw.strip():
+                continue
+            cell = Cell(number, self.texts.get(number, raw), shell.transform_cell)
+            cells[number] = cell
+        known = getattr(shell.compile, "_filename_map", None)  # IPython 8 and later
+        if known is not None:
+            names.update(known)
+        else:
+            for number, raw in enumerate(history[: current + 1]):
+                if number in cells:
+                    names[self._compiled_name(raw, number)] = number
+        return Sources(cells, names, current)
+
+    def _compiled_name(self, raw: str, number: int) -> str:
+        transformed = self.shell.transform_cell(raw)
+        return self.shell.compile.get_code_name(raw, transformed, number)  # type: ignore[no-any-return]
+
+    def history_until(self, current: int, cells: Any) -> tuple[int, ...]:
+        """The cells that made the session what it is, in order: all but those that failed."""
+        return tuple(n for n in sorted(cells) if n <= current and (n == current or n not in self.failed))
+
+    def cost_of(self, cells: tuple[int, ...]) -> float | None:
+        """Seconds that cells took when they ran; None if one of them ran before we could look."""
+        if any(n not in self.seconds for n in cells):
+            return None
+        return sum(self.seconds[n] for n in cells)

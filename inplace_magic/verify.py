@@ -1,0 +1,218 @@
+"""The proof of a fix: it is run under plain autograd, past the failure, and its gradients are compared.
+
+The reference comes from the recorder, which hands every backward the values as they were saved; no rule has a hand in
+it. A fix that fails again elsewhere is extended by what mends the next conflict, and tried again.
+"""
+
+from __future__ import annotations
+
+import difflib
+import logging
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from .diagnosis import Fix, Gradients, LiveChange
+from .explain import relevant
+from .fixes import Problem, Proposal, propose
+from .live import apply_change, cells_to_run, patch_functions
+from .places import Sources
+from .rerun import sandbox
+from .rerun.evidence import Evidence, Pass
+from .rerun.gradients import compare
+from .rerun.replay import Plan, Reach, listen, record
+from .rerun.running import compile_cell
+
+_log = logging.getLogger(__name__)
+_EXTENSIONS = 6  # conflicts that one fix may mend, one after the other
+
+PROOFS: dict[Gradients, str] = {
+    "same": "proved: ran, gradients are those your code means",
+    "truncated": "ran past the failure; cuts the graph: earlier steps get no gradient from here",
+    "different": "ran past the failure; gradients differ from those of the code as written",
+    "unknown": "ran past the failure; gradients could not be compared",
+}
+
+
+@dataclass(frozen=True)
+class Bench:
+    """What a proof needs: the shell, the plan by which the failure was reproduced, and how long one run may take.
+
+    ``reference`` gives the passes of the code as written, for each reading of a refused write.
+    """
+
+    shell: Any
+    sources: Sources
+    plan: Plan
+    evidence: Evidence
+    failing: int
+    limit_s: float
+    reach: Reach
+    deadline: float
+    reference: Callable[[str], tuple[Pass, ...]]
+
+    def run(self, work: Callable[[], Evidence]) -> Evidence | None:
+        left = min(self.limit_s, self.deadline - time.monotonic())
+        if left <= 0:
+            return None
+        outcome = sandbox.run(work, left)
+        if outcome.failure is not None:
+            _log.debug("not run: %s", outcome.failure)
+        return outcome.value
+
+    def listen(self, texts: dict[int, str], live: tuple[LiveChange, ...], spared: tuple[int, ...]) -> Evidence | None:
+        """Runs the rewritten cells by the plan, under plain autograd."""
+        sources = self.sources.with_texts(texts)
+        if self.plan.fresh:
+            return self.run(lambda: listen(self.shell, sources, self.plan, self.reach))
+        return self.listen_live(texts, live, spared)
+
+    def listen_live(
+        self, texts: dict[int, str], live: tuple[LiveChange, ...], spared: tuple[int, ...]
+    ) -> Evidence | None:
+        """Does what accepting the fix does to the session as it is now, and runs what has to run."""
+        sources = self.sources.with_texts(texts)
+        plan = Plan(cells_to_run(self.sources, texts, spared, self.failing))
+        prepare = self.preparation(texts, live)
+        return self.run(lambda: listen(self.shell, sources, plan, self.reach, prepare))
+
+    def record(self, texts: dict[int, str], live: tuple[LiveChange, ...], spared: tuple[int, ...]) -> Evidence | None:
+        """The rewritten cells under the recorder: what is still in conflict."""
+        sources = self.sources.with_texts(texts)
+        keep = any(c.kind == "second_backward" for c in self.evidence.clashes)
+        if self.plan.fresh:
+            return self.run(lambda: record(self.shell, sources, self.plan, self.reach, keep_graphs=keep))
+        plan = Plan(cells_to_run(self.sources, texts, spared, self.failing))
+        prepare = self.preparation(texts, live)
+
+        def work() -> Evidence:
+            prepare()
+            return record(self.shell, sources, plan, self.reach, keep_graphs=keep)
+
+        return self.run(work)
+
+    def preparation(self, texts: dict[int, str], live: tuple[LiveChange, ...]) -> Callable[[], None]:
+        def prepare() -> None:
+            for number, text in texts.items():
+                patch_functions(self.sources, number, text, lambda cell: compile_cell(self.shell, cell))
+            for change in live:
+                apply_change(change, self.shell.user_ns)
+
+        return prepare
+
+
+def verified(bench: Bench, problem: Problem) -> Iterator[Fix]:
+    """The fixes for a problem, each one proved, in the order of the rules."""
+    for proposal in propose(problem):
+        if time.monotonic() > bench.deadline:
+            return
+        fix = try_out(bench, problem, proposal)
+        if fix is not None:
+            yield fix
+
+
+def try_out(bench: Bench, problem: Problem, proposal: Proposal) -> Fix | None:
+    """The proposal as a proved fix, extended where it fails again elsewhere; None if it does not run."""
+    steps = [proposal]
+    texts, live, spared = dict(proposal.texts), proposal.live, proposal.spared
+    for _ in range(_EXTENSIONS):
+        seen = bench.listen(texts, live, spared)
+        if seen is None:
+            _log.debug("%s: %s: could not be run", proposal.rule, proposal.title)
+            return None
+        if seen.error is None:
+            break
+        _log.debug("%s: %s: failed with %.200s", proposal.rule, proposal.title, seen.error)
+        if seen.error_family is None:
+            return None
+        more = _next_step(bench, problem, steps, texts, live, spared)
+        if more is None:
+            return None
+        steps.append(more)
+        texts |= more.texts
+        live, spared = live + more.live, spared + more.spared
+    else:
+        return None
+    gradients = compare(bench.reference(proposal.reading), seen.passes)
+    accepted = _as_accepted(bench, texts, live, spared) if bench.plan.fresh else (live, seen)
+    if accepted is None:
+        return None
+    return _fix(bench, steps, texts, accepted[0], spared, gradients)
+
+
+def _next_step(
+    bench: Bench,
+    problem: Problem,
+    steps: list[Proposal],
+    texts: dict[int, str],
+    live: tuple[LiveChange, ...],
+    spared: tuple[int, ...],
+) -> Proposal | None:
+    """What mends the next conflict: the same rule if it can."""
+    evidence = bench.record(texts, live, spared)
+    if evidence is None:
+        return None
+    clashes = [c for c in relevant(evidence, problem.family) if c.known]
+    if not clashes:
+        return None
+    family = clashes[0].family or clashes[0].kind
+    following = replace(
+        problem, family=family, clash=clashes[0], evidence=evidence, sources=bench.sources.with_texts(texts), raised=()
+    )
+    options = list(propose(following))
+    return next((o for o in options if o.rule == steps[-1].rule), options[0] if options else None)
+
+
+def _as_accepted(
+    bench: Bench, texts: dict[int, str], live: tuple[LiveChange, ...], spared: tuple[int, ...]
+) -> tuple[tuple[LiveChange, ...], Evidence] | None:
+    """Whether the fix also runs in the session as it is, cutting off what still carries the failed run's graph."""
+    for _ in range(2):
+        seen = bench.listen_live(texts, live, spared)
+        if seen is None:
+            return None
+        _log.debug("accepted in the session: %s, carriers %s", seen.error or "ran", seen.carriers)
+        if seen.error is None:
+            return live, seen
+        cut = tuple(LiveChange("detach", path) for path in seen.carriers)
+        if not cut or set(cut) <= set(live):
+            return None
+        live = live + cut
+    return None
+
+
+def _fix(
+    bench: Bench,
+    steps: list[Proposal],
+    texts: dict[int, str],
+    live: tuple[LiveChange, ...],
+    spared: tuple[int, ...],
+    gradients: Gradients,
+) -> Fix:
+    more = len(steps) - 1
+    title = steps[0].title if not more else f"{steps[0].title} and {more} more like it"
+    return Fix(
+        title=title,
+        why=steps[0].why,
+        rule=steps[0].rule,
+        diff=unified(bench.sources, texts),
+        cells=dict(sorted(texts.items())),
+        verified=True,
+        gradients=gradients,
+        proof=PROOFS[gradients],
+        run=cells_to_run(bench.sources, texts, spared, bench.failing),
+        live=live,
+    )
+
+
+def unified(sources: Sources, texts: dict[int, str]) -> str:
+    """The change as a unified diff, a cell to a file."""
+    parts = []
+    for number, text in sorted(texts.items()):
+        old = sources.cells[number].raw
+        lines = difflib.unified_diff(
+            old.splitlines(), text.splitlines(), f"In[{number}]", f"In[{number}] fixed", lineterm="", n=2
+        )
+        parts.append("\n".join(lines))
+    return "\n".join(part for part in parts if part)

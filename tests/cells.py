@@ -1,0 +1,54 @@
+"""Runs cells in a real shell with the extension loaded, for tests."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import textwrap
+from dataclasses import dataclass
+from typing import Any
+
+from IPython.core.interactiveshell import InteractiveShell
+from traitlets.config import Config
+
+import inplace_magic
+from inplace_magic.diagnosis import Diagnosis
+
+
+@dataclass
+class Run:
+    """What came of some cells: the shell, what was printed, the last error and the diagnosis of this session."""
+
+    shell: Any
+    output: str
+    error: BaseException | None
+    diagnosis: Diagnosis | None
+
+    def cell(self, text: str) -> Run:
+        """Runs one more cell in the same session."""
+        return run_in(self.shell, [text])
+
+
+def new_shell() -> Any:
+    InteractiveShell.clear_instance()
+    config = Config()
+    config.HistoryManager.enabled = False
+    config.InteractiveShell.colors = "NoColor"
+    shell = InteractiveShell.instance(config=config)
+    shell.run_line_magic("load_ext", "inplace_magic")
+    return shell
+
+
+def run_in(shell: Any, cells: list[str]) -> Run:
+    error = None
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
+        for cell in cells:
+            result = shell.run_cell(cell, store_history=True)
+            error = result.error_before_exec or result.error_in_exec
+    return Run(shell, out.getvalue(), error, inplace_magic.last_diagnosis())
+
+
+def run_cells(*cells: str) -> Run:
+    """Runs dedented cells, one after the other, in a new shell."""
+    return run_in(new_shell(), [textwrap.dedent(cell).lstrip("\n") for cell in cells])
