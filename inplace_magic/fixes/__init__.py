@@ -7,6 +7,7 @@ measured. It knows evidence and text, never the shell.
 from __future__ import annotations
 
 import importlib
+import logging
 import pkgutil
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ from ..places import Sources, Spot
 from ..rerun.evidence import Clash, Evidence
 from .code import Code
 
+_log = logging.getLogger(__name__)
 Reading = Literal["tracked", "update"]
 
 
@@ -78,6 +80,7 @@ class Proposal:
 
     ``live`` are changes of objects that exist already; where they make a cell's rerun superfluous, the cell is named
     in ``spared``. ``reading`` tells what a refused write into a leaf is taken to mean: part of the graph, or an update.
+    ``rank``, where it is given, stands in for the rule's own.
     """
 
     title: str
@@ -87,6 +90,7 @@ class Proposal:
     live: tuple[LiveChange, ...] = ()
     spared: tuple[int, ...] = ()
     reading: Reading = "tracked"
+    rank: int | None = None
 
 
 Rule = Callable[[Problem], Iterable[Proposal]]
@@ -121,18 +125,21 @@ def _load() -> None:
 def propose(problem: Problem) -> Iterator[Proposal]:
     """Every rule's proposals for the problem, the likeliest first, none twice. A rule that crashes is passed over."""
     _load()
-    seen: set[tuple[tuple[int, str], ...]] = set()
+    ranked: list[tuple[int, Proposal]] = []
     for registered in sorted(_RULES, key=lambda r: r.rank):
         if problem.family not in registered.families:
             continue
         try:
             proposals = list(registered.rule(problem))
         except Exception:
+            _log.debug("a rule crashed", exc_info=True)
             continue
-        for proposal in proposals:
-            key = tuple(sorted(proposal.texts.items()))
-            unchanged = all(problem.sources.cells[n].raw == text for n, text in proposal.texts.items())
-            if key in seen or (unchanged and not proposal.live):
-                continue
-            seen.add(key)
-            yield proposal
+        ranked += [(registered.rank if p.rank is None else p.rank, p) for p in proposals]
+    seen: set[tuple[tuple[int, str], ...]] = set()
+    for _, proposal in sorted(ranked, key=lambda pair: pair[0]):
+        key = tuple(sorted(proposal.texts.items()))
+        unchanged = all(problem.sources.cells[n].raw == text for n, text in proposal.texts.items())
+        if key in seen or (unchanged and not proposal.live):
+            continue
+        seen.add(key)
+        yield proposal
