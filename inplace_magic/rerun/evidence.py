@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Literal
 
 from ..places import Spot
@@ -90,12 +91,18 @@ class LeafGradient:
 
 @dataclass(frozen=True)
 class Pass:
-    """One backward of a replay, with the gradients that it gave and the size of the graph that it walked."""
+    """One backward of a replay, with the gradients that it gave and the size of the graph that it walked.
+
+    ``steps`` are the optimizer steps before the next backward, each with the gradients that it used. ``held`` tells
+    which names held a graph at that moment (holding.py).
+    """
 
     backward: Backward
     gradients: tuple[LeafGradient, ...]
     nodes: int
     failed: bool = False
+    steps: tuple[tuple[LeafGradient, ...], ...] = ()
+    held: Mapping[str, Mapping[str, str]] = field(default_factory=dict, compare=False)
 
 
 @dataclass(frozen=True)

@@ -9,19 +9,22 @@ from __future__ import annotations
 import contextlib
 import math
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from ..diagnosis import Gradients
 from ..places import Sources, user_stack
 from .evidence import Backward, LeafGradient, Pass
+from .holding import Held, held
 
 _SAMPLES = 64
 _PROJECTIONS = 4
 _WALK_LIMIT = 20_000
+_HELD_FOR = 12  # passes for which it is noted who holds a graph
 
 
 class Stop(BaseException):
@@ -78,11 +81,13 @@ class _LivePass:
     nodes: int
     failed: bool
     graph: set[Any] = field(default_factory=set)
+    steps: list[list[tuple[torch.Tensor, tuple[float, ...] | None]]] = field(default_factory=list)
+    held: Held = field(default_factory=dict)
 
 
 @dataclass
 class GradientTrace:
-    """Listens to ``backward`` and ``grad`` while a replay runs. It changes nothing in how autograd works.
+    """Listens to ``backward``, ``grad`` and optimizers while a replay runs. It changes nothing in how autograd works.
 
     ``around`` may wrap the real call (the recorder does); ``enough`` is asked after each pass whether to stop.
     """
@@ -90,12 +95,13 @@ class GradientTrace:
     sources: Sources
     around: Callable[[Backward, Sequence[torch.Tensor], Callable[[bool], Any]], Any] | None = None
     enough: Callable[[int, Backward], bool] = lambda done, backward: False
+    digests: bool = True  # False: only who ran backward and where, at no cost
     _passes: list[_LivePass] = field(default_factory=list)
     _depth: int = 0
 
     @contextlib.contextmanager
     def listening(self) -> Iterator[GradientTrace]:
-        """Puts our ears on ``torch.autograd.backward`` and ``grad``, and takes them off again."""
+        """Puts our ears on ``torch.autograd.backward``, ``grad`` and the method, and takes them off again."""
         plain_backward, plain_grad = torch.autograd.backward, torch.autograd.grad
 
         # Parameter names are torch's own: people call both with keywords.
@@ -119,10 +125,18 @@ class GradientTrace:
             return self._watch(roots, bool(create_graph if retain_graph is None else retain_graph), call, wanted)
 
         torch.autograd.backward, torch.autograd.grad = backward, grad
+        stepping = register_optimizer_step_pre_hook(self._step)
         try:
             yield self
         finally:
+            stepping.remove()
             torch.autograd.backward, torch.autograd.grad = plain_backward, plain_grad
+
+    def _step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+        """A moved step may find other gradients than it was meant to use."""
+        if self._passes:
+            parameters = [p for group in optimizer.param_groups for p in group["params"]]
+            self._passes[-1].steps.append([(p, digest(p.grad)) for p in parameters])
 
     def _watch(
         self,
@@ -136,10 +150,12 @@ class GradientTrace:
         stack = tuple(self.sources.spot(code, lasti) for code, lasti in user_stack(sys._getframe(2)))
         event = Backward(len(self._passes), stack, index=len(self._passes), retained=retained)
         leaves, nodes, graph = graph_of(roots)
-        before = [digest(leaf.grad) for leaf in leaves] if wanted is None else []
+        before = [digest(leaf.grad) for leaf in leaves] if wanted is None and self.digests else []
         if self._passes:
             self._passes[-1].graph.clear()  # only the last pass's is asked for; it keeps nodes alive
         live = _LivePass(event, leaves, [None] * len(leaves), nodes, failed=True, graph=graph)
+        if self.around is not None and len(self._passes) < _HELD_FOR:
+            live.held = held(sys._getframe(2))
         self._passes.append(live)
         self._depth += 1
         try:
@@ -150,13 +166,19 @@ class GradientTrace:
                 result, live.failed = self.around(event, roots, call)
         finally:
             self._depth -= 1
-        if wanted is None:
+        if not self.digests:
+            live.leaves, live.gains = [], []
+        elif wanted is None:
             live.gains = [_gain(old, digest(leaf.grad)) for old, leaf in zip(before, leaves)]
         elif result is not None:
             live.leaves, live.gains = wanted, [digest(g) for g in result]
         if self.enough(len(self._passes), event):
             raise Stop
         return result
+
+    def walked(self, nodes: set[Any]) -> bool:
+        """Whether the last pass went through one of the nodes."""
+        return bool(self._passes[-1].graph & nodes)
 
     def carriers(self, holders: Sequence[tuple[str, Any]]) -> tuple[str, ...]:
         """Which of the ``holders`` (path, grad_fn) lie in the graph of the last pass."""
@@ -165,16 +187,24 @@ class GradientTrace:
 
     def passes(self, name_of: Callable[[torch.Tensor], str | None]) -> tuple[Pass, ...]:
         """What was heard, with every leaf named; a leaf without a name is known by its shape and its turn."""
-        records = []
         anonymous: dict[int, str] = {}
-        for live in self._passes:
-            gradients = []
-            for leaf, gain in zip(live.leaves, live.gains):
-                name = name_of(leaf) or anonymous.setdefault(id(leaf), f"leaf {len(anonymous) + 1}")
-                gradients.append(LeafGradient(name, tuple(leaf.shape), gain))
-            gradients.sort(key=lambda g: g.leaf)
-            records.append(Pass(live.backward, tuple(gradients), live.nodes, live.failed))
-        return tuple(records)
+
+        def record(pairs: Iterable[tuple[torch.Tensor, tuple[float, ...] | None]]) -> tuple[LeafGradient, ...]:
+            named = [
+                LeafGradient(
+                    name_of(leaf) or anonymous.setdefault(id(leaf), f"leaf {len(anonymous) + 1}"),
+                    tuple(leaf.shape),
+                    gain,
+                )
+                for leaf, gain in pairs
+            ]
+            return tuple(sorted(named, key=lambda g: g.leaf))
+
+        gained = [record(zip(live.leaves, live.gains)) for live in self._passes]
+        return tuple(
+            Pass(live.backward, gains, live.nodes, live.failed, tuple(record(step) for step in live.steps), live.held)
+            for live, gains in zip(self._passes, gained)
+        )
 
 
 def _gain(before: tuple[float, ...] | None, after: tuple[float, ...] | None) -> tuple[float, ...] | None:
@@ -203,8 +233,33 @@ def _near(x: float, y: float, tolerance: float) -> bool:
 def compare(reference: Sequence[Pass], tried: Sequence[Pass]) -> Gradients:
     """How the gradients of a run relate to those of the reference, pass by pass up to the shorter of the two.
 
-    ``truncated`` means that they differ and that the graph that was walked is smaller, or reaches fewer leaves.
+    ``truncated`` means that they differ and that the graph that was walked is smaller, or reaches fewer leaves. Where
+    all agree, the optimizers must have used them as well: a step that is moved may find those of another loss added.
     """
+    found = _compare_passes(reference, tried)
+    return "different" if found == "same" and not _same_steps(reference, tried) else found
+
+
+def _same_steps(reference: Sequence[Pass], tried: Sequence[Pass]) -> bool:
+    """Optimizer by optimizer (known by its parameters) and step by step, up to the shorter of the two."""
+    ours, theirs = _steps_by_optimizer(reference), _steps_by_optimizer(tried)
+    return all(
+        close(a.digest, b.digest)
+        for optimizer in ours.keys() & theirs.keys()
+        for one, other in zip(ours[optimizer], theirs[optimizer])
+        for a, b in zip(one, other)
+    )
+
+
+def _steps_by_optimizer(passes: Sequence[Pass]) -> dict[tuple[str, ...], list[tuple[LeafGradient, ...]]]:
+    steps: dict[tuple[str, ...], list[tuple[LeafGradient, ...]]] = {}
+    for one in passes:
+        for step in one.steps:
+            steps.setdefault(tuple(g.leaf for g in step), []).append(step)
+    return steps
+
+
+def _compare_passes(reference: Sequence[Pass], tried: Sequence[Pass]) -> Gradients:
     if not reference or not tried:
         return "unknown"
     if len(reference) != len(tried):

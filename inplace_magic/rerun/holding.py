@@ -1,0 +1,77 @@
+"""Which of the user's names hold a graph while a backward runs, and how: a tensor, a tuple of tensors, a list."""
+
+from __future__ import annotations
+
+import types
+from typing import Any
+
+import torch
+
+from ..places import kind_of
+from .names import user_names
+
+_WIDTH = 32  # items looked at in one container
+_DEPTH = 3
+
+Held = dict[str, dict[str, str]]
+
+
+def held(frame: types.FrameType | None) -> Held:
+    """For each user's function on the stack (by its qualified name) the names that hold a graph, and their shape.
+
+    ``{"train": {"hidden": "tuple[Tensor]"}, "class Memory": {"M": "Tensor"}}``. Attributes are listed under the class
+    of the object, whichever module or name leads to it.
+    """
+    found: Held = {}
+    seen: set[int] = set()
+    while frame is not None:
+        code = frame.f_code
+        if kind_of(code.co_filename) == "user":
+            scope = found.setdefault(code.co_qualname, {})
+            top = code.co_name == "<module>"
+            for name, value in user_names(frame.f_locals):
+                shape = shape_of(value)
+                if shape is not None:
+                    scope[name] = shape
+                _attributes(value, found, seen)
+            if top:
+                break
+        frame = frame.f_back
+    return {scope: names for scope, names in found.items() if names}
+
+
+def shape_of(value: Any, depth: int = _DEPTH) -> str | None:
+    """``Tensor``, ``tuple[Tensor]``, ``dict[list[Tensor]]``, or None where no graph is held."""
+    if isinstance(value, torch.Tensor):
+        return "Tensor" if not value.is_inference() and value.grad_fn is not None else None
+    if depth == 0:
+        return None
+    items: list[Any]
+    if isinstance(value, (list, tuple)):
+        kind, items = type(value).__name__ if type(value) in (list, tuple) else "sequence", list(value[:_WIDTH])
+    elif type(value) is dict:
+        kind, items = "dict", list(value.values())[:_WIDTH]
+    else:
+        return None
+    inner = next((s for item in items if (s := shape_of(item, depth - 1)) is not None), None)
+    return None if inner is None else f"{kind}[{inner}]"
+
+
+def _attributes(value: Any, found: Held, seen: set[int]) -> None:
+    if isinstance(value, torch.nn.Module):
+        owners: list[Any] = list(value.modules())
+    elif type(value).__module__ == "__main__" and hasattr(value, "__dict__") and not isinstance(value, type):
+        owners = [value]
+    else:
+        return
+    for owner in owners:
+        if id(owner) in seen:
+            continue
+        seen.add(id(owner))
+        attributes = dict(vars(owner))
+        attributes.update(attributes.get("_buffers") or {})
+        for name, attribute in attributes.items():
+            if isinstance(name, str) and not name.startswith("_") and (shape := shape_of(attribute)) is not None:
+                found.setdefault(f"class {type(owner).__qualname__}", {})[name] = shape
+            if owner is value and isinstance(attribute, torch.nn.Module):
+                _attributes(attribute, found, seen)
