@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .watch import SilentGradientError, check
     from .diagnosis import Conflict, Diagnosis, Fix, Place
 
 __version__ = "0.1.0"
@@ -21,6 +22,8 @@ __all__ = [
     "Diagnosis",
     "Fix",
     "Place",
+    "SilentGradientError",
+    "check",
     "last_diagnosis",
     "load_ipython_extension",
     "unload_ipython_extension",
@@ -28,6 +31,11 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    if name in ("SilentGradientError", "check"):
+        # Not `from . import check`: that would bind the module of this name here.
+        import importlib
+
+        return getattr(importlib.import_module(".watch", __name__), name)
     if name in ("Conflict", "Diagnosis", "Fix", "Place"):
         from . import diagnosis
 

@@ -40,7 +40,7 @@ def relevant(evidence: Evidence, family: str) -> list[Clash]:
     """The clashes that belong to the error, those whose places are known first."""
     kind = "refused" if family in RAISED_AT_WRITE or family == "inference" else family
     mine = [c for c in evidence.clashes if c.kind == kind and (kind != "refused" or c.family == family)]
-    others = [c for c in evidence.clashes if c not in mine and c.known]
+    others = [c for c in evidence.clashes if c not in mine and c.known and c.family != "overlap"]
     return [c for c in mine if c.known] + others if any(c.known for c in mine) else mine + others
 
 
@@ -83,8 +83,7 @@ def _conflict(clash: Clash, family: str, sources: Sources, raised: tuple[Spot, .
 
 
 def _refused(clash: Clash, family: str, sources: Sources, raised: tuple[Spot, ...]) -> Conflict:
-    stack = raised or (clash.write.stack if clash.write is not None else ())
-    place = _place(sources, stack)
+    place = _place(sources, (clash.write.stack if clash.write is not None else ()) or raised)
     made = _place(sources, clash.save.stack) if clash.save is not None else None
     what = _what(clash.write, sources)
     tensor = _tensor(clash, sources) or "it"
@@ -92,7 +91,8 @@ def _refused(clash: Clash, family: str, sources: Sources, raised: tuple[Spot, ..
     if family == "inference":
         return Conflict(made, place, place, clash.save.name if clash.save else None, what, None, sentence,
                         changed_note="made in inference mode", needed_note="met autograd")  # fmt: skip
-    return Conflict(place, None, place, _tensor(clash, sources), what, None, sentence, changed_note="torch refuses this")
+    needed = _place(sources, raised) or place
+    return Conflict(place, None, needed, _tensor(clash, sources), what, None, sentence, changed_note="torch refuses this")
 
 
 def _bare(family: str, sources: Sources, raised: tuple[Spot, ...]) -> Conflict:

@@ -17,6 +17,7 @@ from .errors import family_of
 from .session import Session
 
 if TYPE_CHECKING:
+    from .watch import Check
     from .diagnosis import Diagnosis
     from .magics import InplaceMagic
 
@@ -33,12 +34,14 @@ class Extension:
         self.known: dict[str, Diagnosis] = {}
         self.undo: dict[str, Any] = {}
         self.magics: InplaceMagic | None = None
+        self.watched: Check | None = None  # what was seen in a watched cell that raised
         self._started: list[float] = []
         self._pending: BaseException | None = None
         self._traceback_before: Any = None
         self._slot_before: tuple[Any, Any] = ((), None)
         self._slot_ours: Any = None
         self._busy = False
+        self._running: Any = None
 
     # ---- loading and unloading ----------------------------------------------------------------------------------
 
@@ -91,6 +94,8 @@ class Extension:
         if not self._started:
             self._pending = None
             self._traceback_before = getattr(sys, "last_value", None)
+            self.watched = None
+            self._running = info
         self._started.append(time.perf_counter())
 
     def after_cell(self, result: Any = None) -> None:
@@ -103,6 +108,7 @@ class Extension:
                 self._pending = result.error_in_exec
             return
         error = self._error_of(result)
+        self._running = None
         self._pending = self._traceback_before = None
         cell = getattr(result, "execution_count", None)
         if cell is None:
@@ -110,6 +116,17 @@ class Extension:
         self._note_cell(cell, result, time.perf_counter() - started, error)
         if error is not None and family_of(error) is not None:
             self.report(error, cell)
+
+    def running_cell(self) -> int | None:
+        """The execution count of the cell that runs now; its text is made known if the history does not hold it."""
+        info = self._running
+        if info is None:
+            return None
+        if info.store_history:
+            return len(self.shell.history_manager.input_hist_raw) - 1
+        number = int(self.shell.execution_count)
+        self.session.unstored = {number: info.raw_cell}
+        return number
 
     def _note_cell(self, cell: int, result: Any, seconds: float, error: BaseException | None) -> None:
         session, info = self.session, result.info
@@ -140,7 +157,8 @@ class Extension:
             from .pipeline import diagnose
 
             with _progress(self.shell) as tell:
-                found = diagnose(self.session, error, cell, self.magics.options(), tell)
+                watched = self.watched.evidence if self.watched is not None else None
+                found = diagnose(self.session, error, cell, self.magics.options(), tell, watched)
             if found is not None:
                 self.remember(found)
                 self.show(found)

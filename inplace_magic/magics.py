@@ -84,7 +84,22 @@ class InplaceMagic(Magics):
             accept.put_in_place(self._extension, found, options.number, fix)
 
     @no_var_expand
+    @magic_arguments()
+    @argument("--backwards", type=int, default=None, help="watch this many backwards, then go on at full speed")
+    @argument("--strict", action="store_true", help="raise if a gradient is silently wrong")
     @cell_magic
     def autograd_check(self, line: str, cell: str) -> None:
-        """Run the cell, watching what autograd saves, what is written and what backward reads."""
-        raise UsageError("%%autograd_check is not ready yet")
+        """Run the cell once, for real, watched: is what backward reads still what was saved?
+
+        Says in one line that nothing was found, or explains each gradient that is silently wrong. A cell that raises
+        is explained from this very run.
+        """
+        from .watch import check_cell
+
+        options = parse_argstring(self.autograd_check, line)
+        if options.backwards is not None and options.backwards < 1:
+            raise UsageError("--backwards has to be 1 or more")
+        number = self._extension.running_cell()
+        if number is None:
+            raise UsageError("%%autograd_check has to stand on top of a cell.")
+        check_cell(self._extension, number, options.backwards, options.strict)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from .diagnosis import Diagnosis, Fix
 from .errors import HEADLINES, RAISED_AT_WRITE, family_of
@@ -13,7 +13,7 @@ from .fixes import Problem
 from .places import Sources, error_stack
 from .rerun import sandbox
 from .rerun.evidence import Evidence, Pass
-from .rerun.replay import Plan, Reach, record, spots
+from .rerun.replay import Look, Plan, Reach, record, spots
 from .session import Session
 from .verify import Bench, verified
 
@@ -36,41 +36,107 @@ def diagnose(
     cell: int,
     options: Options,
     tell: Callable[[str], None] = lambda text: None,
+    watched: Evidence | None = None,
 ) -> Diagnosis | None:
-    """Everything that can be found out about an error, or None if it is not of our families."""
+    """Everything that can be found out about an error, or None if it is not of our families.
+
+    ``watched`` is what was seen in the failing run itself, if somebody was watching it.
+    """
     family = family_of(error)
     if family is None:
         return None
-    start = time.monotonic()
     sources = session.sources(cell)
     raised = spots(error_stack(error), sources)
-    notes: list[str] = []
-    evidence, plan = None, None
-    fixes: tuple[Fix, ...] = ()
-    reason = _why_not(options, sources, cell)
-    if reason is None:
-        evidence, plan, reason = _reproduce(session, sources, family, cell, options, tell)
-    if reason is not None:
-        notes.append(f"The cell was not run again: {reason}. What is said here comes from the error alone.")
-    known = relevant(evidence, family) if evidence is not None else []
-    if evidence is not None and plan is not None and known:
-        bench = _bench(session, sources, plan, evidence, family, cell, options, start)
-        problem = Problem(family, known[0], evidence, sources, cell, raised)
-        fixes = _ranked(bench, problem, options.fixes)
-        if not fixes:
-            notes.append("No rewrite could be proved: what was tried failed again or changed what the cell does.")
-    found = conflicts(evidence, family, sources, raised)
-    return Diagnosis(
-        family=family,
-        headline=HEADLINES[family],
-        cell=cell,
-        conflicts=found,
-        fixes=fixes,
-        notes=tuple(notes),
-        sources={n: sources.cells[n].raw for n in _mentioned(cell, found, fixes) if n in sources.cells},
-        cell_ids=dict(session.cell_ids),
-        seconds=time.monotonic() - start,
-    )
+    return _Inquiry(session, sources, family, cell, raised, options, tell).answer(watched)
+
+
+def diagnose_silent(
+    session: Session, cell: int, options: Options, watched: Evidence | None, tell: Callable[[str], None] = lambda text: None
+) -> Diagnosis | None:
+    """The diagnosis of a cell that ran without an error and has a gradient that is wrong; None if it has not.
+
+    ``watched`` is what was seen while it ran; None if what its backwards read was saved before that, so that only a
+    replay can tell.
+    """
+    sources = session.sources(cell)
+    inquiry = _Inquiry(session, sources, "silent", cell, (), options, tell)
+    return inquiry.answer(watched, certain=watched is not None)
+
+
+@dataclass
+class _Inquiry:
+    """One error under examination."""
+
+    session: Session
+    sources: Sources
+    family: str
+    cell: int
+    raised: tuple[Spot, ...]
+    options: Options
+    tell: Callable[[str], None]
+
+    def answer(self, watched: Evidence | None, certain: bool = True) -> Diagnosis | None:
+        """The diagnosis. None if nothing is known and it is not certain that there is anything."""
+        start = time.monotonic()
+        notes: list[str] = []
+        evidence, plan = None, None
+        fixes: tuple[Fix, ...] = ()
+        reason = _why_not(self.options, self.sources, self.cell)
+        if reason is None:
+            evidence, plan, reason = self._reproduce()
+        if not certain and evidence is None:
+            return None
+        if reason is not None and watched is None:
+            notes.append(f"The cell was not run again: {reason}. What is said here comes from the error alone.")
+        known = relevant(evidence, self.family) if evidence is not None else []
+        if known and known[0].write is not None and known[0].write.leaf and self.family == "view_of_leaf":
+            self.family = "leaf"  # torch calls it a view, since it lives in another's memory; it is the leaf all the same
+            known = [replace(known[0], family="leaf"), *known[1:]]
+            evidence = replace(evidence, clashes=tuple(known))  # type: ignore[type-var]
+        if evidence is not None and plan is not None and known:
+            bench = _bench(self.session, self.sources, plan, evidence, self.family, self.cell, self.options, start)
+            problem = Problem(self.family, known[0], evidence, self.sources, self.cell, self.raised)
+            fixes = _ranked(bench, problem, self.options.fixes)
+            if not fixes:
+                notes.append("No rewrite could be proved: what was tried failed again or changed what the cell does.")
+        seen = watched if watched is not None and relevant(watched, self.family) else evidence
+        found = conflicts(seen, self.family, self.sources, self.raised)
+        return Diagnosis(
+            family=self.family,
+            headline=HEADLINES[self.family],
+            cell=self.cell,
+            conflicts=found,
+            fixes=fixes,
+            notes=tuple(notes),
+            sources={n: self.sources.cells[n].raw for n in _mentioned(self.cell, found, fixes) if n in self.sources.cells},
+            cell_ids=dict(self.session.cell_ids),
+            seconds=time.monotonic() - start,
+        )
+
+    def _reproduce(self) -> tuple[Evidence | None, Plan | None, str | None]:
+        """The failure once more, under the recorder: (what was seen, how it was run, why nothing was seen)."""
+        reason: str | None = None
+        best: tuple[Evidence, Plan] | None = None
+        for plan in _plans(self.session, self.sources, self.cell, self.options):
+            outcome = sandbox.run(
+                lambda plan=plan: record(  # type: ignore[misc]
+                    self.session.shell, self.sources, plan, _reach(self.session, self.cell), Look.at(self.family)
+                ),
+                self.options.time_limit,
+                lambda seconds: self.tell(f"running the cell again to find the line, {seconds:.0f} s"),
+            )
+            if outcome.value is None:
+                reason = outcome.failure
+                continue
+            seen = outcome.value
+            if any(c.known for c in relevant(seen, self.family)):
+                return seen, plan, None
+            if best is None and relevant(seen, self.family):
+                best = (seen, plan)
+            reason = reason or "it did not fail again"
+        if best is not None:
+            return *best, None
+        return None, None, reason
 
 
 def _why_not(options: Options, sources: Sources, cell: int) -> str | None:
@@ -79,39 +145,6 @@ def _why_not(options: Options, sources: Sources, cell: int) -> str | None:
     if cell not in sources.cells:
         return "its source is not known"
     return sandbox.closed()
-
-
-def _reproduce(
-    session: Session, sources: Sources, family: str, cell: int, options: Options, tell: Callable[[str], None]
-) -> tuple[Evidence | None, Plan | None, str | None]:
-    """The failure once more, under the recorder: (what was seen, how it was run, why nothing was seen)."""
-    reason: str | None = None
-    best: tuple[Evidence, Plan] | None = None
-    for plan in _plans(session, sources, cell, options):
-        outcome = sandbox.run(
-            lambda plan=plan: record(  # type: ignore[misc]
-                session.shell,
-                sources,
-                plan,
-                _reach(session, cell),
-                update_leaves=family in ("leaf", "view_of_leaf"),
-                keep_graphs=family == "second_backward",
-            ),
-            options.time_limit,
-            lambda seconds: tell(f"running the cell again to find the line, {seconds:.0f} s"),
-        )
-        if outcome.value is None:
-            reason = outcome.failure
-            continue
-        seen = outcome.value
-        if any(c.known for c in relevant(seen, family)):
-            return seen, plan, None
-        if best is None and relevant(seen, family):
-            best = (seen, plan)
-        reason = reason or "it did not fail again"
-    if best is not None:
-        return *best, None
-    return None, None, reason
 
 
 def _plans(session: Session, sources: Sources, cell: int, options: Options) -> list[Plan]:
@@ -159,7 +192,7 @@ def _bench(
             reading = own_reading
         if reading not in references:
             outcome = sandbox.run(
-                lambda: record(session.shell, sources, plan, bench.reach, update_leaves=reading == "update"),
+                lambda: record(session.shell, sources, plan, bench.reach, Look(update_leaves=reading == "update")),
                 options.time_limit,
             )
             references[reading] = outcome.value.passes if outcome.value is not None else ()
@@ -169,7 +202,7 @@ def _bench(
         shell=session.shell,
         sources=sources,
         plan=plan,
-        evidence=evidence,
+        look=Look.at(family),
         failing=cell,
         limit_s=options.time_limit,
         reach=Reach(seconds=_reach(session, cell).seconds, passes=len(evidence.passes)),

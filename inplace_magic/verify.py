@@ -21,7 +21,7 @@ from .places import Sources
 from .rerun import sandbox
 from .rerun.evidence import Evidence, Pass
 from .rerun.gradients import compare
-from .rerun.replay import Plan, Reach, listen, record
+from .rerun.replay import Look, Plan, Reach, listen, record
 from .rerun.running import compile_cell
 
 _log = logging.getLogger(__name__)
@@ -45,7 +45,7 @@ class Bench:
     shell: Any
     sources: Sources
     plan: Plan
-    evidence: Evidence
+    look: Look
     failing: int
     limit_s: float
     reach: Reach
@@ -80,15 +80,14 @@ class Bench:
     def record(self, texts: dict[int, str], live: tuple[LiveChange, ...], spared: tuple[int, ...]) -> Evidence | None:
         """The rewritten cells under the recorder: what is still in conflict."""
         sources = self.sources.with_texts(texts)
-        keep = any(c.kind == "second_backward" for c in self.evidence.clashes)
         if self.plan.fresh:
-            return self.run(lambda: record(self.shell, sources, self.plan, self.reach, keep_graphs=keep))
+            return self.run(lambda: record(self.shell, sources, self.plan, self.reach, self.look))
         plan = Plan(cells_to_run(self.sources, texts, spared, self.failing))
         prepare = self.preparation(texts, live)
 
         def work() -> Evidence:
             prepare()
-            return record(self.shell, sources, plan, self.reach, keep_graphs=keep)
+            return record(self.shell, sources, plan, self.reach, self.look)
 
         return self.run(work)
 
@@ -135,10 +134,18 @@ def try_out(bench: Bench, problem: Problem, proposal: Proposal) -> Fix | None:
     else:
         return None
     gradients = compare(bench.reference(proposal.reading), seen.passes)
+    if problem.family == "silent" and not _mended(bench, texts, live, spared):
+        return None
     accepted = _as_accepted(bench, texts, live, spared) if bench.plan.fresh else (live, seen)
     if accepted is None:
         return None
     return _fix(bench, steps, texts, accepted[0], spared, gradients)
+
+
+def _mended(bench: Bench, texts: dict[int, str], live: tuple[LiveChange, ...], spared: tuple[int, ...]) -> bool:
+    """Whether a rewrite leaves nothing silently wrong; such a failure raises nothing, so running tells nothing."""
+    evidence = bench.record(texts, live, spared)
+    return evidence is not None and evidence.error is None and not any(c.kind == "silent" for c in evidence.clashes)
 
 
 def _next_step(

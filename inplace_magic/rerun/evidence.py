@@ -39,7 +39,7 @@ class Write(Event):
 
     ``origin`` is ``optim`` when an optimizer's step wrote, ``nn`` when one of torch's modules did, else ``user``.
     ``module`` is the path of that module over the user's names, ``operation`` torch's name of the operation.
-    ``bumped`` is False for a write that the version counter did not see.
+    ``bumped`` is False for a write that the version counter did not see. ``leaf``: a refused write hit a leaf itself.
     """
 
     operation: str = ""
@@ -48,6 +48,7 @@ class Write(Event):
     module: str | None = None
     version: int = 0
     bumped: bool = True
+    leaf: bool = False
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from torch.autograd.function import FunctionCtx
 from torch.overrides import TorchFunctionMode
 
 from ..errors import RAISED_AT_WRITE, family_of
@@ -36,7 +37,6 @@ from .shadows import Shadows, retry, storage_key
 _UNKNOWN_VERSION = -1
 _WRITES_KEPT = 64  # for each storage: the first ones tell who broke a saved tensor
 _PRUNE_AT = 64
-_BACKWARD = torch.Tensor.backward
 # What a leaf is asked about itself is answered by itself, even when its values are read from a shadow.
 _ABOUT_ITSELF = frozenset({"grad", "_grad", "requires_grad", "is_leaf", "grad_fn", "_version", "_base"})
 _OWN_METHODS = frozenset({"register_hook", "register_post_accumulate_grad_hook", "retain_grad", "requires_grad_"})
@@ -56,7 +56,7 @@ def version_of(tensor: torch.Tensor) -> int:
 class Saved:
     """A tensor that autograd keeps for a backward: what the pack hook hands to torch."""
 
-    __slots__ = ("__weakref__", "alias", "clock", "freed", "key", "origin", "stack", "used_by", "value", "version")
+    __slots__ = ("__weakref__", "alias", "clock", "foreign", "freed", "key", "origin", "stack", "untracked", "value", "version")
 
     def __init__(self, tensor: torch.Tensor, stack: Stack, clock: int) -> None:
         # An alias, never the tensor itself: an output would hold its own graph alive in a cycle.
@@ -66,7 +66,8 @@ class Saved:
         self.stack = stack
         self.clock = clock
         self.value: torch.Tensor | None = None  # the clone, once a write has hit it
-        self.used_by: evidence.Backward | None = None
+        self.foreign = False  # numpy or another library may write there without telling torch
+        self.untracked: LiveWrite | None = None  # a write before the save that the graph never heard of
         self.freed: evidence.Backward | None = None
         self.origin = weakref.ref(tensor) if tensor.is_leaf and tensor.requires_grad else None
 
@@ -74,20 +75,20 @@ class Saved:
 class LiveWrite:
     """A write while the replay runs."""
 
-    __slots__ = ("clock", "module", "name", "operation", "origin", "stack", "swapped", "version")
+    __slots__ = ("clock", "leaf", "module", "operation", "origin", "stack", "swapped", "version")
 
     def __init__(self, stack: Stack, clock: int, operation: str, origin: str, version: int) -> None:
         self.stack, self.clock, self.operation = stack, clock, operation
         self.origin, self.version = origin, version
         self.module: Any = None
-        self.name: str | None = None
+        self.leaf = False  # a refused write: whether into the very leaf
         self.swapped: torch.Tensor | None = None
 
 
 class LiveClash:
     """A conflict while the replay runs."""
 
-    __slots__ = ("family", "freed", "known", "kind", "message", "need", "node", "saved", "value", "write")
+    __slots__ = ("family", "freed", "known", "kind", "made", "message", "need", "node", "saved", "value", "write")
 
     def __init__(self, kind: evidence.Kind) -> None:
         self.kind: evidence.Kind = kind
@@ -98,6 +99,7 @@ class LiveClash:
         self.family: str | None = None
         self.message = ""
         self.known = True
+        self.made: Stack | None = None  # where an inference tensor came from
         self.node: str | None = None
         self.value: torch.Tensor | None = None
 
@@ -119,14 +121,19 @@ class Recorder(TorchFunctionMode):
         self._saved: dict[int, list[weakref.ref[Saved]]] = {}
         self._writes: dict[int, list[LiveWrite]] = {}
         self._writers: dict[Any, Any] = {}
+        self._made: dict[int, Stack] = {}  # inference tensors: where they came from
         self._shadows = Shadows()
         self._current: evidence.Backward | None = None
         self._used: list[Saved] = []
         self._training_statistics: tuple[int | None, ...] = ()
         self._hooks = torch.autograd.graph.saved_tensors_hooks(self._pack, self._unpack)
         self._clashed: set[tuple[Any, ...]] = set()
+        self._save_for_backward = FunctionCtx.save_for_backward
+        self._saving_at: Stack = ()
+        self.counts = {"saves": 0, "writes": 0}
 
     def __enter__(self) -> Recorder:
+        FunctionCtx.save_for_backward = self._saving(self._save_for_backward)  # type: ignore[method-assign]
         self._hooks.__enter__()
         super().__enter__()
         return self
@@ -134,15 +141,40 @@ class Recorder(TorchFunctionMode):
     def __exit__(self, *exc: Any) -> None:
         super().__exit__(*exc)
         self._hooks.__exit__(*exc)
+        FunctionCtx.save_for_backward = self._save_for_backward  # type: ignore[method-assign]
+
+    def _saving(self, plain: Callable[..., None]) -> Callable[..., None]:
+        """``ctx.save_for_backward`` that notes its line: torch packs what it is given when forward is over."""
+
+        def save_for_backward(ctx: Any, *tensors: Any) -> None:
+            self._saving_at = user_stack(sys._getframe(1))
+            plain(ctx, *tensors)
+
+        return save_for_backward
+
+    def tick(self) -> int:
+        """The next moment of the recorder's clock."""
+        self._clock += 1
+        return self._clock
 
     # ---- what is saved ------------------------------------------------------------------------------------------
 
     def _pack(self, tensor: torch.Tensor) -> Saved:
-        self._clock += 1
-        saved = Saved(tensor, user_stack(sys._getframe(1)), self._clock)
+        self.counts["saves"] += 1
+        stack = user_stack(sys._getframe(1))
+        # The line in forward() lies one frame deeper than the line that applies the function and now packs.
+        if self._saving_at and self._saving_at[1:] == stack:
+            stack = self._saving_at
+        else:
+            self._saving_at = ()
+        saved = Saved(tensor, stack, self.tick())
         if saved.key is not None and saved.key not in self._training_statistics:
             self._remember(saved, saved.key)
+            self._look_at(saved, tensor)
         return saved
+
+    def _look_at(self, saved: Saved, tensor: torch.Tensor) -> None:
+        """For those who look closer."""
 
     def _remember(self, saved: Saved, key: int) -> None:
         waiting = self._saved.setdefault(key, [])
@@ -156,14 +188,15 @@ class Recorder(TorchFunctionMode):
 
     def _unpack(self, saved: Saved) -> torch.Tensor:
         if self._current is not None:
-            self._ask(saved, self._current)
+            self.ask(saved, self._current)
         if saved.freed is None and self._current is not None:
             self._used.append(saved)
-        if saved.value is not None:
-            return saved.value
-        return saved.alias
+        return self._answer(saved)
 
-    def _ask(self, saved: Saved, need: evidence.Backward) -> None:
+    def _answer(self, saved: Saved) -> torch.Tensor:
+        return saved.alias if saved.value is None else saved.value
+
+    def ask(self, saved: Saved, need: evidence.Backward) -> None:
         """A backward asks for ``saved``: is it still what it was?"""
         if saved.freed is not None and saved.freed is not need:
             self._clash("second_backward", saved, need, None)
@@ -171,7 +204,7 @@ class Recorder(TorchFunctionMode):
         if version_of(saved.alias) != saved.version:
             first = next((w for w in writes if w.version > saved.version), writes[0] if writes else None)
             self._clash("modified", saved, need, first)
-        elif writes and (writes[0].swapped is not None or _differ(saved.value, saved.alias)):
+        elif writes and (writes[0].swapped is not None or differ(saved.value, saved.alias)):
             self._clash("silent", saved, need, writes[0])
 
     def _writes_since(self, saved: Saved) -> list[LiveWrite]:
@@ -211,9 +244,6 @@ class Recorder(TorchFunctionMode):
             target = self._writers[func] = writer(func)
         except TypeError:  # an unhashable callable
             target = None
-        if func is _BACKWARD:
-            with self:  # hooks and custom Functions of the user's run in here
-                return _backward(*args, **kwargs)
         if func == _DATA_SET:
             return self._swap_data(func, args)
         written = target(args, kwargs) if target is not None else None
@@ -223,13 +253,20 @@ class Recorder(TorchFunctionMode):
             args, kwargs = self._shadows.replace(args, kwargs)
         if not written:
             try:
-                return func(*args, **kwargs)
+                result = func(*args, **kwargs)
             except RuntimeError as error:
                 return self._go_on(error, func, args, kwargs, [])
+            if isinstance(result, torch.Tensor) and torch.is_inference_mode_enabled() and result.is_inference():
+                self._made.setdefault(storage_key(result) or 0, user_stack(sys._getframe(1)))
+            return result
         return self._write(func, args, kwargs, written)
 
     def _write(self, func: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], written: list[Any]) -> Any:
-        wanted = [tensor for tensor in written if self._keep_value(tensor)]
+        self.counts["writes"] += 1
+        for tensor in written:
+            if _overlaps(tensor):  # some such writes pass, and backward stumbles over them later
+                return self._write_overlapping(func, args, kwargs, tensor)
+        wanted = [tensor for tensor in written if self._matters(tensor)]
         if plain_name(func) == "batch_norm":
             self._training_statistics = tuple(storage_key(t) for t in written)
         try:
@@ -241,6 +278,24 @@ class Recorder(TorchFunctionMode):
         if wanted:
             self._note(func, wanted)
         return result
+
+    def _matters(self, tensor: torch.Tensor) -> bool:
+        """Whether somebody may ask later who wrote here."""
+        return self._keep_value(tensor)
+
+    def _waiting(self, tensor: torch.Tensor) -> list[Saved]:
+        """What is saved in the tensor's storage and still wanted."""
+        key = storage_key(tensor)
+        found = (reference() for reference in self._saved.get(key or 0, ()))
+        return [saved for saved in found if saved is not None]
+
+    def log(self, key: int, write: LiveWrite) -> None:
+        """Notes a write into a storage; of very many the first ones count."""
+        log = self._writes.setdefault(key, [])
+        if len(log) < _WRITES_KEPT:
+            log.append(write)
+        else:
+            log[-1] = write
 
     def _keep_value(self, tensor: torch.Tensor) -> bool:
         """Clones what was saved in this storage and is still wanted, before it is overwritten; False if nothing is."""
@@ -268,13 +323,9 @@ class Recorder(TorchFunctionMode):
             key = storage_key(tensor)
             if key is None:
                 continue
-            log = self._writes.setdefault(key, [])
             write = LiveWrite(stack, self._clock, name, origin, version_of(tensor))
             write.module = module
-            if len(log) < _WRITES_KEPT:
-                log.append(write)
-            else:
-                log[-1] = write
+            self.log(key, write)
 
     def _swap_data(self, func: Callable[..., Any], args: Sequence[Any]) -> Any:
         """``p.data = new``: the storage stays as it is for those who saved a view, and goes for those who saved p."""
@@ -303,15 +354,9 @@ class Recorder(TorchFunctionMode):
         family = family_of(error)
         if family is None or family in ("modified", "second_backward"):
             raise error
-        clash = LiveClash("refused")
-        clash.family, clash.message = family, str(error)
-        self._clock += 1
-        stack, origin, module = _look_out(sys._getframe(2))
-        clash.write = LiveWrite(stack, self._clock, plain_name(func), origin, _UNKNOWN_VERSION)
-        clash.write.module = module
-        if (family, stack) not in self._clashed:
-            self._clashed.add((family, stack))
-            self.clashes.append(clash)
+        clash = self._refuse(family, func, str(error))
+        if written and clash.write is not None:
+            clash.write.leaf = written[0].is_leaf and written[0].requires_grad
         if family in ("leaf", "view_of_leaf") and self.update_leaves:
             with torch.no_grad():
                 result = func(*args, **kwargs)
@@ -322,10 +367,31 @@ class Recorder(TorchFunctionMode):
         whom = written if family in RAISED_AT_WRITE else [t for t in _flat(args, kwargs) if t.is_inference()]
         if not whom:
             raise error
+        if family == "inference":
+            clash.made = next((self._made[k] for t in whom if (k := storage_key(t) or 0) in self._made), None)
         for tensor in whom:
             self._shadows.cast(tensor, whole=family != "overlap")
         result = retry(func, self._shadows, args, kwargs)
         return result
+
+    def _refuse(self, family: str, func: Callable[..., Any], message: str) -> LiveClash:
+        clash = LiveClash("refused")
+        clash.family, clash.message = family, message
+        stack, origin, module = _look_out(sys._getframe(3))
+        clash.write = LiveWrite(stack, self.tick(), plain_name(func), origin, _UNKNOWN_VERSION)
+        clash.write.module = module
+        if (family, stack) not in self._clashed:
+            self._clashed.add((family, stack))
+            self.clashes.append(clash)
+        return clash
+
+    def _write_overlapping(
+        self, func: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], tensor: torch.Tensor
+    ) -> Any:
+        clash = self._refuse("overlap", func, "")
+        clash.known = True
+        self._shadows.cast(tensor, whole=False)
+        return retry(func, self._shadows, args, kwargs)
 
     def _out_of_place(self, func: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         rest = {k: v for k, v in kwargs.items() if k != "out"}
@@ -366,16 +432,6 @@ def _about_itself(func: Callable[..., Any]) -> bool:
     return getattr(getter, "__name__", None) in _ABOUT_ITSELF or plain_name(func) in _OWN_METHODS
 
 
-def _backward(
-    tensor: torch.Tensor,
-    gradient: Any = None,
-    retain_graph: bool | None = None,
-    create_graph: bool = False,
-    inputs: Any = None,
-) -> None:
-    torch.autograd.backward(tensor, gradient, retain_graph, create_graph, inputs=inputs)
-
-
 def _flat(args: Sequence[Any], kwargs: dict[str, Any]) -> list[torch.Tensor]:
     found: list[torch.Tensor] = []
     for value in (*args, *kwargs.values()):
@@ -386,11 +442,19 @@ def _flat(args: Sequence[Any], kwargs: dict[str, Any]) -> list[torch.Tensor]:
     return found
 
 
-def _differ(value: torch.Tensor | None, now: torch.Tensor) -> bool:
+def differ(value: torch.Tensor | None, now: torch.Tensor) -> bool:
+    """Whether memory no longer holds the value that was kept."""
     if value is None or value.shape != now.shape:
         return False
     with torch.no_grad():
         return not torch.equal(torch.nan_to_num(value), torch.nan_to_num(now))
+
+
+def _overlaps(tensor: torch.Tensor) -> bool:
+    """Whether several elements share one place in memory, as expand() leaves them."""
+    return 0 in tensor.stride() and any(
+        step == 0 and size > 1 for size, step in zip(tensor.shape, tensor.stride())
+    )
 
 
 def _look_out(frame: types.FrameType | None) -> tuple[Stack, str, Any]:

@@ -14,8 +14,9 @@ from ..errors import family_of
 from ..places import Sources, Spot, error_stack
 from . import evidence as ev
 from .gradients import GradientTrace, Stop, graph_of
+from .hidden import HiddenRecorder
 from .names import Names, graph_holders, user_names
-from .recorder import LiveClash, LiveWrite, Recorder, Saved, Stack
+from .recorder import LiveClash, LiveWrite, Recorder, Stack
 from .running import run_cell
 
 
@@ -38,17 +39,35 @@ class Reach:
     passes: int | None = None
 
 
+@dataclass(frozen=True)
+class Look:
+    """How the recorder looks at a run, see ``Recorder``. ``hidden``: also at writes that torch does not see."""
+
+    update_leaves: bool = False
+    keep_graphs: bool = False
+    hidden: bool = False
+
+    @classmethod
+    def at(cls, family: str) -> Look:
+        """The way to look at a failure of this family."""
+        return cls(
+            update_leaves=family in ("leaf", "view_of_leaf"),
+            keep_graphs=family == "second_backward",
+            hidden=family == "silent",
+        )
+
+
 def record(
     shell: Any,
     sources: Sources,
     plan: Plan,
     reach: Reach,
-    *,
-    update_leaves: bool = False,
-    keep_graphs: bool = False,
+    look: Look | None = None,
 ) -> ev.Evidence:
     """Runs the plan under the recorder. To be called inside a sandbox: it changes the session."""
-    recorder = Recorder(sources, update_leaves=update_leaves, keep_graphs=keep_graphs)
+    look = look or Look()
+    make = HiddenRecorder if look.hidden else Recorder
+    recorder = make(sources, update_leaves=look.update_leaves, keep_graphs=look.keep_graphs)
     holders: list[tuple[str, Any]] = []
     brought: dict[str, None] = {}
 
@@ -75,7 +94,7 @@ def record(
     result = ev.Evidence(
         cells=plan.cells,
         fresh=plan.fresh,
-        clashes=tuple(_clash(c, sources, names) for c in recorder.clashes),
+        clashes=clashes_of(recorder, names),
         passes=trace.passes(names.of),
         carriers=tuple(brought),
         seconds=time.monotonic() - start,
@@ -160,10 +179,15 @@ def spots(stack: Stack, sources: Sources) -> tuple[Spot, ...]:
     return tuple(sources.spot(code, lasti) for code, lasti in stack)
 
 
+def clashes_of(recorder: Recorder, names: Names) -> tuple[ev.Clash, ...]:
+    """What a recorder found, as records."""
+    return tuple(_clash(clash, recorder.sources, names) for clash in recorder.clashes)
+
+
 def _clash(clash: LiveClash, sources: Sources, names: Names) -> ev.Clash:
     return ev.Clash(
         kind=clash.kind,
-        save=_save(clash.saved, clash.node, sources, names) if clash.saved is not None else None,
+        save=_save(clash, sources, names),
         write=_write(clash.write, clash, sources, names) if clash.write is not None else None,
         need=clash.need,
         freed=clash.freed,
@@ -173,11 +197,14 @@ def _clash(clash: LiveClash, sources: Sources, names: Names) -> ev.Clash:
     )
 
 
-def _save(saved: Saved, node: str | None, sources: Sources, names: Names) -> ev.Save:
+def _save(clash: LiveClash, sources: Sources, names: Names) -> ev.Save | None:
+    saved = clash.saved
+    if saved is None:  # an inference tensor was not saved, but made
+        return ev.Save(0, spots(clash.made, sources)) if clash.made else None
     return ev.Save(
         saved.clock,
         spots(saved.stack, sources),
-        node=node,
+        node=clash.node,
         version=saved.version,
         shape=tuple(saved.alias.shape),
         name=names.of_memory(saved.alias),
@@ -194,4 +221,5 @@ def _write(write: LiveWrite, clash: LiveClash, sources: Sources, names: Names) -
         module=names.of(write.module),
         version=write.version,
         bumped=clash.kind != "silent",
+        leaf=write.leaf,
     )

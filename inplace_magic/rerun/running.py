@@ -46,3 +46,22 @@ def _no_running_loop() -> Iterator[None]:
         yield
     finally:
         asyncio._set_running_loop(running)
+
+
+def run_cell_shown(shell: Any, cell: Cell) -> None:
+    """Runs a cell for real, its last expression shown as always. Whatever it raises is let through."""
+    name = cell.replay_name
+    known = getattr(shell.compile, "_filename_map", None)
+    if known is not None:
+        known[name] = cell.number  # so that its traceback reads "Cell In[3], line 5"
+    flags = shell.compile.flags | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+    text = cell.runnable
+    linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
+    tree = shell.transform_ast(compile(text, name, "exec", flags | ast.PyCF_ONLY_AST, dont_inherit=True))
+    last = [tree.body.pop()] if tree.body and isinstance(tree.body[-1], ast.Expr) else []
+    code = compile(tree, name, "exec", flags, dont_inherit=True)
+    if code.co_flags & inspect.CO_COROUTINE:
+        raise SyntaxError("a cell with top-level await cannot be watched; put the await into a function")
+    exec(code, shell.user_ns)
+    if last:
+        exec(compile(ast.Interactive(last), name, "single", flags, dont_inherit=True), shell.user_ns)
