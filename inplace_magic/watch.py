@@ -121,6 +121,7 @@ def check_cell(extension: Extension, cell: int, backwards: int | None, strict: b
         except BaseException:
             extension.watched = seen
             raise
+    session.seconds[cell] = seen.seconds
     found: Diagnosis | None = None
     with extension.one_line_if_it_fails():
         found = _examine(extension, cell, seen)

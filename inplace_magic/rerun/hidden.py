@@ -21,8 +21,9 @@ import torch
 
 from ..places import user_stack
 from . import evidence
+from .gradients import graph_of
 from .operations import plain_name
-from .recorder import LiveWrite, Recorder, Saved, Stack, differ, version_of
+from .recorder import LiveWrite, Recorder, Saved, Stack, differ, flat, version_of
 from .shadows import storage_key
 
 _EXPORTS = frozenset({"numpy", "__array__", "__dlpack__"})
@@ -42,6 +43,7 @@ class HiddenRecorder(Recorder):
         self._lines = LineWatch(self._after_line)
         self._aliased: dict[int, torch.Tensor] = {}  # storages of graph tensors that have a detached alias
         self._untracked: dict[int, LiveWrite] = {}
+        self._used_after: dict[int, torch.Tensor] = {}  # tensors that were read after such a write
         self._inside: list[list[tuple[int, LiveWrite]]] = []  # writes within a custom Function's forward
         self._plain_apply = torch.autograd.Function.__dict__["apply"]
 
@@ -69,6 +71,10 @@ class HiddenRecorder(Recorder):
             key = storage_key(args[0])
             if key is not None:
                 self._aliased.setdefault(key, args[0])
+        elif self._untracked:
+            for tensor in flat(args, kwargs or {}):
+                if tensor.requires_grad and (key := storage_key(tensor) or 0) in self._untracked:
+                    self._used_after[key] = tensor
         return super().__torch_function__(func, types, args, kwargs)
 
     # ---- writes through detached aliases ------------------------------------------------------------------------
@@ -80,13 +86,14 @@ class HiddenRecorder(Recorder):
         if self.track and not any(self._waiting(t) for t in hit):
             for tensor in hit:
                 self._shadows.cast(self._aliased[storage_key(tensor) or 0], whole=True)
-            args, kwargs = self._shadows.replace(args, kwargs)
-            return func(*args, **kwargs)
-        result = super()._write(func, args, kwargs, written)
+            new_args, new_kwargs = self._shadows.replace(args, kwargs)
+            result = func(*new_args, **new_kwargs)
+        else:
+            result = super()._write(func, args, kwargs, written)
+        stack = user_stack(sys._getframe(1))
         for tensor in hit:
-            key = storage_key(tensor) or 0
-            stack = user_stack(sys._getframe(1))
-            self._untracked.setdefault(key, LiveWrite(stack, self.tick(), plain_name(func), "user", version_of(tensor)))
+            write = LiveWrite(stack, self.tick(), plain_name(func), "user", version_of(tensor))
+            self._untracked.setdefault(storage_key(tensor) or 0, write)
         return result
 
     def _aliased_by(self, tensor: torch.Tensor) -> bool:
@@ -95,8 +102,6 @@ class HiddenRecorder(Recorder):
         return found is not None and storage_key(found) == storage_key(tensor)
 
     def _look_at(self, saved: Saved, tensor: torch.Tensor) -> None:
-        if tensor.requires_grad and saved.key in self._untracked:
-            saved.untracked = self._untracked[saved.key]
         if tensor.device.type == "cpu" and not _resizable(tensor):
             self._compare_later(saved)
 
@@ -109,8 +114,23 @@ class HiddenRecorder(Recorder):
             self._after_line(())
             writes = self._writes_since(saved)
             self._clash("silent", saved, need, writes[0] if writes else None)
-        elif saved.untracked is not None:
-            self._clash("silent", saved, need, saved.untracked)
+
+    def around_backward(
+        self, event: evidence.Backward, roots: Sequence[torch.Tensor], call: Callable[[bool], Any]
+    ) -> tuple[Any, bool]:
+        self._note_used(event, roots)
+        return super().around_backward(event, roots, call)
+
+    def _note_used(self, event: evidence.Backward, roots: Sequence[torch.Tensor]) -> None:
+        """A backward that goes through a tensor whose values were changed behind the graph's back."""
+        if not self._used_after:
+            return
+        _, _, nodes = graph_of(roots)
+        for key, tensor in self._used_after.items():
+            base = self._aliased.get(key)
+            if base is not None and base.grad_fn in nodes:
+                saved = Saved(tensor, (), self.tick())
+                self._clash("silent", saved, event, self._untracked[key])
 
     # ---- foreign memory -----------------------------------------------------------------------------------------
 
@@ -233,6 +253,7 @@ class Watcher(HiddenRecorder):
     def around_backward(
         self, event: evidence.Backward, roots: Sequence[torch.Tensor], call: Callable[[bool], Any]
     ) -> tuple[Any, bool]:
+        self._note_used(event, roots)
         outer, self._current, self._used = self._current, event, []
         try:
             return call(False), False

@@ -56,7 +56,7 @@ def version_of(tensor: torch.Tensor) -> int:
 class Saved:
     """A tensor that autograd keeps for a backward: what the pack hook hands to torch."""
 
-    __slots__ = ("__weakref__", "alias", "clock", "foreign", "freed", "key", "origin", "stack", "untracked", "value", "version")
+    __slots__ = ("__weakref__", "alias", "clock", "foreign", "freed", "key", "origin", "stack", "value", "version")
 
     def __init__(self, tensor: torch.Tensor, stack: Stack, clock: int) -> None:
         # An alias, never the tensor itself: an output would hold its own graph alive in a cycle.
@@ -67,7 +67,6 @@ class Saved:
         self.clock = clock
         self.value: torch.Tensor | None = None  # the clone, once a write has hit it
         self.foreign = False  # numpy or another library may write there without telling torch
-        self.untracked: LiveWrite | None = None  # a write before the save that the graph never heard of
         self.freed: evidence.Backward | None = None
         self.origin = weakref.ref(tensor) if tensor.is_leaf and tensor.requires_grad else None
 
@@ -364,7 +363,7 @@ class Recorder(TorchFunctionMode):
             return result
         if family == "out_grad":
             return self._out_of_place(func, args, kwargs)
-        whom = written if family in RAISED_AT_WRITE else [t for t in _flat(args, kwargs) if t.is_inference()]
+        whom = written if family in RAISED_AT_WRITE else [t for t in flat(args, kwargs) if t.is_inference()]
         if not whom:
             raise error
         if family == "inference":
@@ -432,7 +431,8 @@ def _about_itself(func: Callable[..., Any]) -> bool:
     return getattr(getter, "__name__", None) in _ABOUT_ITSELF or plain_name(func) in _OWN_METHODS
 
 
-def _flat(args: Sequence[Any], kwargs: dict[str, Any]) -> list[torch.Tensor]:
+def flat(args: Sequence[Any], kwargs: dict[str, Any]) -> list[torch.Tensor]:
+    """The tensors among a call's arguments, those in lists and tuples included."""
     found: list[torch.Tensor] = []
     for value in (*args, *kwargs.values()):
         if isinstance(value, torch.Tensor):

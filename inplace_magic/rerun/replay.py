@@ -199,6 +199,8 @@ def _clash(clash: LiveClash, sources: Sources, names: Names) -> ev.Clash:
 
 def _save(clash: LiveClash, sources: Sources, names: Names) -> ev.Save | None:
     saved = clash.saved
+    if saved is not None and not saved.stack:
+        return None  # nothing was saved: the values themselves went wrong
     if saved is None:  # an inference tensor was not saved, but made
         return ev.Save(0, spots(clash.made, sources)) if clash.made else None
     return ev.Save(

@@ -47,7 +47,9 @@ class Shadows:
             return
         with torch.inference_mode(False), torch.enable_grad():
             if whole and not tensor.is_inference():
-                base = tensor._base if tensor._base is not None else tensor
+                # A leaf may be a view of memory that needs no gradient: `x.view(-1).requires_grad_()`.
+                own = tensor._base is None or (tensor.is_leaf and tensor.requires_grad)
+                base = tensor if own else tensor._base
                 copy = _strided_clone(base)
                 geometry = None
             else:
