@@ -1,0 +1,125 @@
+"""The room within the process: run something, and everything of the session is afterwards as it was before.
+
+Used where the process cannot be forked. Python objects are noted on entry and compared on the way out. Of tensors only
+facts are noted; contents are copied ahead of the first write to their storage, on their device. That needs to be told of
+writes: enter `CopyOnWrite` within, or call `announce` from a function mode of one's own.
+
+    with undone(shell, code=[code]) as log:
+        if log.declined is None:
+            with CopyOnWrite(log):
+                exec(code, shell.user_ns)
+    log.declined, log.lost
+"""
+
+from __future__ import annotations
+
+import gc
+import signal
+import threading
+import types
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from . import private, surroundings, walk
+from .tensors import Declined, Tensors
+from .writes import CopyOnWrite, announce
+
+__all__ = ["CopyOnWrite", "Declined", "UndoLog", "announce", "undone"]
+
+
+class UndoLog:
+    """What has to be told during the rerun, and what came of it.
+
+    ``declined`` says why the rerun must not be made, or not be gone on with (then `Declined` was raised as well).
+    ``lost`` says what could not be put back; anything in it is a defect.
+    """
+
+    def __init__(self) -> None:
+        self.declined: str | None = None
+        self.lost: list[str] = []
+        self._tensors = Tensors()
+
+    def before_write(self, tensor: torch.Tensor) -> None:
+        """Must be called ahead of every write in place. Cheap for a storage that is new or already copied."""
+        self._tensors.before_write(tensor)
+
+    def before_history(self, tensor: torch.Tensor) -> None:
+        """Must be called ahead of a write that gives the tensor a new grad_fn. May raise `Declined`."""
+        with self._declining():
+            self._tensors.before_history(tensor)
+
+    def before_backward(self, roots: Any, retain_graph: bool | None) -> None:
+        """Must be called ahead of every backward. May raise `Declined`."""
+        with self._declining():
+            self._tensors.before_backward(roots, retain_graph)
+
+    @contextmanager
+    def _declining(self) -> Iterator[None]:
+        try:
+            yield
+        except Declined as e:
+            self.declined = self.declined or e.why
+            raise
+
+
+@contextmanager
+def undone(shell: Any, *, code: Iterable[types.CodeType] = (), extra_roots: Iterable[Any] = ()) -> Iterator[UndoLog]:
+    """Puts the session back on the way out, however that is taken.
+
+    ``code`` is what will run: what it cannot reach by name need not be refused (a generator elsewhere in the
+    namespace). Without it, everything counts as within reach.
+    """
+    on_main = threading.current_thread() is threading.main_thread()
+    on_interrupt = signal.getsignal(signal.SIGINT) if on_main else None
+    log = UndoLog()
+    found = walk.Walk(shell.user_ns, log._tensors)
+    ways = surroundings.capture(shell)
+    with private.unobserved(), _no_collection():
+        found.run(code, extra_roots)
+    thread = surroundings.own_thread(shell.user_ns)
+    log.declined = found.declined or (f"thread {thread!r} of this session is running" if thread else None)
+    try:
+        yield log
+    finally:
+        with _uninterrupted(on_interrupt):
+            _restore(log, found, ways)
+
+
+def _restore(log: UndoLog, found: walk.Walk, ways: list[surroundings.Restore]) -> None:
+    with private.unobserved():
+        if log._tensors.missed():
+            log.lost.append("a tensor was written without notice")
+        log.lost.extend(walk.restore(found.restorers))
+        log.lost.extend(log._tensors.restore())
+    log.lost.extend(surroundings.restore(ways))
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """The walk makes many objects and no garbage: collecting meanwhile would cost several times the walk."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+@contextmanager
+def _uninterrupted(on_interrupt: Any) -> Iterator[None]:
+    """Ctrl-C waits until the way back has been gone to its end; afterwards it does what it did before."""
+    if on_interrupt is None:
+        yield
+        return
+    pressed: list[int] = []
+    signal.signal(signal.SIGINT, lambda number, frame: pressed.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, on_interrupt)
+    if pressed:
+        raise KeyboardInterrupt

@@ -1,0 +1,170 @@
+"""Which tensors a call is about to write, and the mode that has them copied first."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from . import private
+
+if TYPE_CHECKING:
+    from . import UndoLog
+
+# Through these the memory itself gets out of torch's sight, so it counts as written. Not data_ptr: every kernel asks.
+_ESCAPES = frozenset(
+    ["numpy", "__array__", "__dlpack__", "untyped_storage", "storage", "_typed_storage", "__setstate__", "module_load"]
+)
+_NO_HISTORY = frozenset(("requires_grad_", "share_memory_", "rename_"))
+_TRAINING = ("training", "use_input_stats")
+
+
+class CopyOnWrite(TorchFunctionMode):
+    """Calls `UndoLog.before_write` for each tensor that a call within is about to write."""
+
+    def __init__(self, log: UndoLog) -> None:
+        super().__init__()
+        self._log = log
+        self._backward = ExitStack()
+
+    def __enter__(self) -> CopyOnWrite:
+        self._backward.enter_context(private.around_backward(self._log.before_backward))
+        return super().__enter__()
+
+    def __exit__(self, *exception: Any) -> None:
+        self._backward.close()
+        super().__exit__(*exception)
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        announce(self._log, func, args, kwargs)
+        return func(*args, **kwargs)
+
+
+def announce(log: UndoLog, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Tell the log what the call will write. For a mode of one's own; `CopyOnWrite` is this and nothing else."""
+    plan = _plan(func)
+    if plan is None and "out" not in kwargs:
+        return
+    differentiable = torch.is_grad_enabled() and plan is not _escaping and _name(func) not in _NO_HISTORY
+    with private.unobserved():
+        differentiable = differentiable and any(t.requires_grad for t in _tensors((args, kwargs)))
+        for tensor in _written(plan, args, kwargs):
+            if differentiable:
+                log.before_history(tensor)
+            log.before_write(tensor)
+
+
+_Plan = Callable[[tuple[Any, ...], dict[str, Any]], "Iterator[torch.Tensor]"]
+_plans: dict[Any, _Plan | None] = {}
+
+
+def _plan(func: Callable[..., Any]) -> _Plan | None:
+    try:
+        return _plans[func]
+    except KeyError:
+        plan = _plans[func] = _make_plan(func)
+        return plan
+    except TypeError:  # not hashable
+        return _make_plan(func)
+
+
+def _written(plan: _Plan | None, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[torch.Tensor]:
+    if plan is not None:
+        yield from plan(args, kwargs)
+    yield from _tensors(kwargs.get("out"))
+
+
+def _name(func: Callable[..., Any]) -> str:
+    return getattr(func, "__name__", "")
+
+
+def _make_plan(func: Callable[..., Any]) -> _Plan | None:
+    name = _name(func).partition(".")[0]
+    if isinstance(func, torch._ops.OpOverload | torch._ops.OpOverloadPacket):
+        return _all if _mutates(func) else None
+    if name in _ESCAPES:
+        return _escaping
+    if name == "__set__":
+        attribute = getattr(getattr(func, "__self__", None), "__name__", "")
+        return _first if attribute in ("real", "imag") else None
+    if name.startswith(("_fused_", "_amp_")) and name.endswith("_"):
+        return _all
+    if name == "__setitem__" or (name.endswith("_") and not name.endswith("__")):
+        return _first
+    if name.startswith("__i") and name[3:-2] in _OPERATORS:
+        return _first
+    if inspect.isfunction(func):
+        return _plan_by_signature(func)
+    return _statistics if "batch_norm" in name or "instance_norm" in name else None
+
+
+def _mutates(op: torch._ops.OpOverload | torch._ops.OpOverloadPacket) -> bool:
+    """By its schema; of a packet's overloads those with ``out=`` do not count, which is looked at for each call."""
+    if isinstance(op, torch._ops.OpOverload):
+        return op._schema.is_mutable
+    arguments = [a for name in op.overloads() for a in getattr(op, name)._schema.arguments]
+    return any(a.alias_info is not None and a.alias_info.is_write and not a.kwarg_only for a in arguments)
+
+
+_OPERATORS = frozenset(
+    ["add", "sub", "mul", "matmul", "truediv", "div", "floordiv", "mod", "pow", "lshift", "rshift", "and", "xor", "or"]
+)
+
+
+def _plan_by_signature(func: Callable[..., Any]) -> _Plan | None:
+    """For torch's Python functions, in which the write itself happens out of a mode's sight."""
+    names = list(inspect.signature(func).parameters)
+
+    def value(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        place = names.index(name)
+        return args[place] if place < len(args) else kwargs.get(name)
+
+    if "inplace" in names:
+        return lambda args, kwargs: _first(args, kwargs) if value("inplace", args, kwargs) else iter(())
+    if "max_norm" in names and "weight" in names:
+        return lambda args, kwargs: _tensors(
+            value("weight", args, kwargs) if value("max_norm", args, kwargs) is not None else ()
+        )
+    switch = next((name for name in _TRAINING if name in names), None)
+    if "running_mean" in names and switch is not None:
+        # use_input_stats is on unless it is switched off
+        return lambda args, kwargs: _tensors(
+            [value("running_mean", args, kwargs), value("running_var", args, kwargs)]
+            if value(switch, args, kwargs) is not False
+            else ()
+        )
+    return None
+
+
+def _first(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[torch.Tensor]:
+    return _tensors(args[0] if args else next(iter(kwargs.values()), None))
+
+
+def _escaping(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[torch.Tensor]:
+    return _first(args, kwargs)
+
+
+def _all(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[torch.Tensor]:
+    return _tensors((args, kwargs))
+
+
+def _statistics(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[torch.Tensor]:
+    """Running statistics are the vectors that want no gradient."""
+    return (t for t in _tensors((args[1:], kwargs)) if t.dim() == 1 and not t.requires_grad)
+
+
+def _tensors(value: Any) -> Iterator[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _tensors(item)
+    elif isinstance(value, dict):
+        yield from _tensors(list(value.values()))
