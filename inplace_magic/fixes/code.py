@@ -189,6 +189,24 @@ class Code:
         first = min([statement.lineno, *(d.lineno for d in getattr(statement, "decorator_list", ()))])
         return self.cell.raw[self._starts[first - 1] : self._starts[statement.end_lineno or statement.lineno]]
 
+    def whole_lines(self, statements: list[ast.stmt]) -> tuple[int, int, str]:
+        """Where the lines of neighbouring statements begin and end, and their text."""
+        top, bottom = statements[0], statements[-1]
+        first = min([top.lineno, *(d.lineno for d in getattr(top, "decorator_list", ()))])
+        start, end = self._starts[first - 1], self._starts[bottom.end_lineno or bottom.lineno]
+        return start, end, self.cell.raw[start:end]
+
+    @property
+    def indent_step(self) -> str:
+        """By how much this cell's text goes in; four spaces where it never does."""
+        for node in ast.walk(self.tree):
+            body = getattr(node, "body", None)
+            if isinstance(node, ast.stmt) and isinstance(body, list) and body and body[0].lineno != node.lineno:
+                outer, inner = self.indent(node), self.indent(body[0])
+                if inner.startswith(outer) and len(inner) > len(outer):
+                    return inner[len(outer) :]
+        return "    "
+
     def apply(self, *edits: Edit) -> str:
         """The cell's text with the edits made. Raises ValueError if two of them meet in the same place."""
         text = self.cell.raw

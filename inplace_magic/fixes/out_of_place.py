@@ -1,114 +1,259 @@
 """``x += y`` becomes ``x = x + y``, ``x.add_(y)`` becomes ``x = x.add(y)``: a new tensor, the saved one untouched.
 
-    x = F.relu(x)                     x = F.relu(x)
-    x += feature                      x = x + feature
-    w /= total + eps                  w = w / (total + eps)
-    z.mul_(2)                         z = z.mul(2)
-    return a.mul_(gate)               return a.mul(gate)
-    F.relu_(h)                        h = F.relu(h)
-    F.dropout(h, 0.5, inplace=True)   h = F.dropout(h, 0.5)
+x = F.relu(x)                     x = F.relu(x)
+x += feature                      x = x + feature
+w /= total + eps                  w = w / (total + eps)
+z.mul_(2)                         z = z.mul(2)
+return a.mul_(gate)               return a.mul(gate)
+F.relu_(h)                        h = F.relu(h)
+F.dropout(h, 0.5, inplace=True)   h = F.dropout(h, 0.5)
+x.zero_()                         x = torch.zeros_like(x)
+p[p < eps] = eps                  p = p.masked_fill(p < eps, eps)
+p[bad] = q[bad]                   p = torch.where(bad, q, p)
+torch.exp(x, out=y)               y = torch.exp(x)
+for t in states: t.mul_(0.9)      states = [t.mul(0.9) for t in states]
 """
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from dataclasses import dataclass
 
-from ..places import Spot
 from . import Problem, Proposal, register
 from .code import Code, Edit, atom, dotted
+from .targets import (
+    Site,
+    bindings,
+    called_target,
+    is_functional,
+    is_inplace_name,
+    later,
+    loop_of,
+    reads,
+    root,
+    site,
+    torch_name,
+)
 
+_WHY = "A new tensor is made; the one that backward needs keeps its value."
 _OPERATORS = {
     ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.FloorDiv: "//", ast.Mod: "%", ast.Pow: "**",
     ast.MatMult: "@", ast.BitAnd: "&", ast.BitOr: "|", ast.BitXor: "^", ast.LShift: "<<", ast.RShift: ">>",
 }  # fmt: skip
-# In-place methods whose out-of-place form has another name, or needs more than a name.
-_NO_TWIN = frozenset({"zero_", "fill_", "copy_", "set_", "resize_", "normal_", "uniform_", "detach_", "requires_grad_",
-                      "random_", "bernoulli_", "exponential_", "data", "__setitem__"})  # fmt: skip
+_TIGHTNESS = {ast.Add: 1, ast.Sub: 1, ast.Mult: 2, ast.Div: 2, ast.FloorDiv: 2, ast.Mod: 2, ast.MatMult: 2, ast.Pow: 3}
+# In-place methods whose out-of-place form has another name; {x} is the tensor, {y} the first argument.
+_RENAMED = {
+    "zero_": ("{torch}.zeros_like({x})", 0), "fill_": ("{torch}.full_like({x}, {y})", 1), "copy_": ("{y}.clone()", 1),
+    "normal_": ("{torch}.randn_like({x})", 0), "uniform_": ("{torch}.rand_like({x})", 0),
+}  # fmt: skip
+_NO_TWIN = frozenset({
+    "set_", "resize_", "resize_as_", "as_strided_", "requires_grad_", "random_", "bernoulli_", "exponential_",
+    "geometric_", "log_normal_", "cauchy_", "apply_", "map_", "map2_", "share_memory_", "retain_grad_", "trunc_normal_",
+})  # fmt: skip
+_FLAG_POSITION = {
+    "relu": 1, "relu6": 1, "silu": 1, "mish": 1, "selu": 1, "hardswish": 1, "hardsigmoid": 1, "leaky_relu": 2,
+    "elu": 2, "celu": 2, "threshold": 3, "hardtanh": 3, "dropout": 3, "dropout1d": 3, "dropout2d": 3, "dropout3d": 3,
+    "alpha_dropout": 3, "feature_alpha_dropout": 3, "rrelu": 4,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Rewrite:
+    """Edits of one cell and how the new line would read."""
+
+    edits: tuple[Edit, ...]
+    title: str
 
 
 @register(
-    "modified", "leaf", "view_of_leaf", "multi_output_view", "no_grad_view", "overlap", "inference", "silent", rank=10
-)
+    "modified", "leaf", "view_of_leaf", "multi_output_view", "no_grad_view", "overlap", "inference", "out_grad",
+    "silent", rank=10,
+)  # fmt: skip
 def out_of_place(problem: Problem) -> Iterator[Proposal]:
-    for spot in problem.write_stack[:1]:
-        code = problem.code(spot.cell)
-        if code is None:
-            continue
-        edits, titles = rewrite_at(code, spot)
-        if edits:
-            yield Proposal(
-                title=titles[0] if len(titles) == 1 else f"{titles[0]} and {len(titles) - 1} more",
-                why="A new tensor is made; the one that backward needs keeps its value.",
-                rule="out_of_place",
-                texts={code.cell.number: code.apply(*edits)},
-            )
+    write = next((s for spot in problem.write_stack[:1] if (s := site(problem, spot)) is not None), None)
+    if write is None or problem.clash.write is None or problem.clash.write.origin == "optim":
+        return
+    for rank, rewrite in _rewrites(problem, write):
+        yield Proposal(
+            title=" ".join(rewrite.title.split()),
+            why=_WHY,
+            rule="out_of_place",
+            texts={write.code.cell.number: write.code.apply(*rewrite.edits)},
+            rank=rank,
+        )
 
 
-def rewrite_at(code: Code, spot: Spot) -> tuple[list[Edit], list[str]]:
-    """The edits that make what stands at the spot out of place, and how each would read."""
-    node = code.at(spot)
-    if node is None:
-        return [], []
-    statement = code.statement(node)
+def _rewrites(problem: Problem, write: Site) -> Iterator[tuple[int | None, Rewrite]]:
+    code, statement = write.code, write.statement
+    torch = torch_name(problem) or "torch"
+    rewrite: Rewrite | None
     if isinstance(statement, ast.AugAssign):
-        return _augmented(code, statement)
-    if isinstance(node, ast.Call):
-        return _chain(code, node)
-    calls = [n for n in ast.walk(statement) if isinstance(n, ast.Call) and _inplace_method(n)]
-    return _chain(code, calls[0]) if calls else ([], [])
+        rewrite = augmented(code, statement)
+        # A part of a tensor is still written in place; an item of a list or dict is not.
+        rank = None if not isinstance(statement.target, ast.Subscript) else 30
+    elif isinstance(statement, ast.Assign) and isinstance(write.target, ast.Subscript):
+        rewrite, rank = _masked(code, statement, write.target, torch), None
+    else:
+        call = _call(write)
+        rewrite, rank = (_called(code, call, torch) if call is not None else None), None
+    if rewrite is None:
+        return
+    name = write.root.id if isinstance(write.root, ast.Name) else None
+    loop = loop_of(code, statement, name) if name is not None else None
+    if loop is not None and name is not None and not _outlives(code, write, name):
+        inner = _comprehension(code, loop, statement, rewrite)
+        if inner is not None:
+            yield 12, inner
+        return  # bound anew, the name of the loop would leave what it goes through as it was
+    outside = _outside_block(code, statement, rewrite)
+    if outside is not None:
+        yield 9, outside
+    yield rank, rewrite
+    both = _bound_twice(code, write, rewrite)
+    if both is not None:
+        yield 11, both
 
 
-def _augmented(code: Code, statement: ast.AugAssign) -> tuple[list[Edit], list[str]]:
-    if not isinstance(statement.target, (ast.Name, ast.Attribute)):
-        return [], []
+def _call(write: Site) -> ast.Call | None:
+    node = write.node.value if isinstance(write.node, (ast.Expr, ast.Assign, ast.Return)) else write.node
+    if isinstance(node, ast.Call) and writes_in_place(node):
+        return node
+    return next((n for n in ast.walk(write.statement) if isinstance(n, ast.Call) and writes_in_place(n)), None)
+
+
+def writes_in_place(call: ast.Call) -> bool:
+    return _method(call) or _flag(call) is not None or _out(call) is not None
+
+
+def _method(call: ast.Call) -> bool:
+    """``x.add_(y)`` or ``torch.relu_(x)``, not ``nn.init.zeros_(w)`` or a function of the user's own."""
+    if not isinstance(call.func, ast.Attribute) or call.func.attr in _NO_TWIN or not is_inplace_name(call.func.attr):
+        return False
+    owner = (dotted(call.func.value) or "").split(".")[-1]
+    return owner not in ("init", "utils", "self", "cls")
+
+
+def _flag(call: ast.Call) -> tuple[int, int] | None:
+    """Where ``inplace=True`` of a functional call stands among keywords or positions: (kind, index)."""
+    name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+    if not name or name[0].isupper():
+        return None
+    for i, keyword in enumerate(call.keywords):
+        if keyword.arg == "inplace" and not (isinstance(keyword.value, ast.Constant) and not keyword.value.value):
+            return 1, i
+    index = _FLAG_POSITION.get(name)
+    if index is not None and index < len(call.args):
+        value = call.args[index]
+        if isinstance(value, ast.Constant) and value.value is True:
+            return 0, index
+    return None
+
+
+def _out(call: ast.Call) -> ast.keyword | None:
+    return next((k for k in call.keywords if k.arg == "out"), None)
+
+
+def augmented(code: Code, statement: ast.AugAssign) -> Rewrite:
     target = code.text(statement.target)
-    text = f"{target} = {target} {_OPERATORS[type(statement.op)]} {_operand(code, statement.value)}"
-    return [code.replace(statement, text)], [text]
+    text = f"{target} = {target} {_OPERATORS[type(statement.op)]} {_operand(code, statement.value, statement.op)}"
+    return Rewrite((code.replace(statement, text),), text)
 
 
-def _operand(code: Code, value: ast.expr) -> str:
+def _operand(code: Code, value: ast.expr, operator: ast.operator) -> str:
+    """The right side in parentheses, unless it binds more tightly than the operator and ends on its line."""
     text = code.text(value)
-    # On several lines without brackets of its own the text would end too early; any operator may bind less tightly.
+    tight = isinstance(value, ast.BinOp) and _TIGHTNESS.get(type(value.op), 0) > _TIGHTNESS.get(type(operator), 9)
+    if tight and "\n" not in text:
+        return text
     return atom(code, value) if "\n" not in text or text[:1] in "([{" else f"({text})"
 
 
-def _inplace_method(call: ast.Call) -> bool:
-    name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
-    return name.endswith("_") and not name.endswith("__") and name not in _NO_TWIN
+# ---- masks ------------------------------------------------------------------------------------------------------
 
 
-def _inplace_flag(call: ast.Call) -> ast.keyword | None:
-    return next(
-        (k for k in call.keywords if k.arg == "inplace" and isinstance(k.value, ast.Constant) and k.value.value is True),
-        None,
-    )
+def _masked(code: Code, statement: ast.Assign, target: ast.Subscript, torch: str) -> Rewrite | None:
+    """``x[mask] = v`` with one boolean mask, as masked_fill or where."""
+    name, mask, value = dotted(target.value), target.slice, statement.value
+    if name is None or len(statement.targets) != 1 or not _is_mask(code, mask, statement):
+        return None
+    where = code.text(mask)
+    if isinstance(value, ast.Subscript) and code.text(value.slice) == where:
+        text = f"{name} = {torch}.where({where}, {code.text(value.value)}, {name})"
+    else:
+        text = f"{name} = {name}.masked_fill({where}, {code.text(value)})"
+    return Rewrite((code.replace(statement, text),), text)
 
 
-def _chain(code: Code, call: ast.Call) -> tuple[list[Edit], list[str]]:
+def _is_mask(code: Code, node: ast.expr, near: ast.stmt) -> bool:
+    if isinstance(node, ast.Compare):
+        return not any(isinstance(o, (ast.In, ast.NotIn, ast.Is, ast.IsNot)) for o in node.ops)
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Invert):
+        return True
+    if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.BitAnd, ast.BitOr, ast.BitXor)):
+        return True
+    if isinstance(node, ast.Call):
+        name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+        return name in ("isnan", "isinf", "isfinite", "bool", "eq", "ne", "lt", "le", "gt", "ge", "logical_not")
+    if isinstance(node, ast.Attribute) and node.attr == "data":
+        return _is_mask(code, node.value, near)
+    name = dotted(node)
+    if name is None:
+        return False
+    bound = [b.value for b in bindings(code, name, near)[:1] if b.value is not None]
+    if bound and not isinstance(bound[0], ast.Name):
+        return _is_mask(code, bound[0], near) or ("mask" in name and not isinstance(bound[0], ast.Constant))
+    return "mask" in name.lower()
+
+
+# ---- calls ------------------------------------------------------------------------------------------------------
+
+
+def _called(code: Code, call: ast.Call, torch: str) -> Rewrite | None:
     """A call in place, with the in-place calls that it is chained to on both sides."""
     statement = code.statement(call)
-    chain = [n for n in ast.walk(statement) if isinstance(n, ast.Call) and (_inplace_method(n) or _inplace_flag(n))]
-    chain = [n for n in chain if _linked(code, n, call)]
-    if not chain:
-        return [], []
-    edits = [_strip(code, n) for n in chain]
+    chain = [n for n in ast.walk(statement) if isinstance(n, ast.Call) and writes_in_place(n)]
+    chain = [n for n in chain if n is call or _inner(n, call) or _inner(call, n)]
     whole = max(chain, key=lambda n: code.span(n)[1] - code.span(n)[0])
-    receiver = _receiver(chain)
-    if isinstance(statement, ast.Expr) and statement.value is whole:
-        target = dotted(receiver) if receiver is not None else None
-        if target is None:
-            return [], []
-        start, _ = code.span(statement)
-        edits.append(Edit(start, start, f"{target} = "))
-        title = f"{target} = {_stripped(code, whole, edits[:-1])}"
+    first = min(chain, key=lambda n: code.span(n.func)[1])
+    receiver = called_target(first)
+    names = [n.func.attr for n in chain if isinstance(n.func, ast.Attribute)]
+    edits: list[Edit] = []
+    if any(name in _RENAMED for name in names):
+        renamed = _renamed(code, call, torch) if len(chain) == 1 else None
+        if renamed is None:
+            return None
+        edits = [code.replace(call, renamed)]
     else:
-        title = _stripped(code, whole, edits)
-    return edits, [title]
+        for n in chain:
+            edits += _strip(code, n)
+    text = _edited(code, whole, edits)
+    if isinstance(statement, ast.Expr):
+        target = _assignable(code, receiver)
+        if statement.value is not whole or target is None:
+            return None
+        start, _ = code.span(statement)
+        return Rewrite((*edits, Edit(start, start, f"{target} = ")), f"{target} = {text}")
+    return Rewrite(tuple(edits), text)
 
 
-def _linked(code: Code, one: ast.Call, other: ast.Call) -> bool:
-    return one is other or _inner(one, other) or _inner(other, one)
+def _assignable(code: Code, node: ast.expr | None) -> str | None:
+    """The receiver as the target of an assignment. A slice would be written in place again, so it is none."""
+    if node is None:
+        return None
+    if isinstance(node, ast.Tuple):
+        return ", ".join(code.text(e) for e in node.elts)
+    return dotted(node)
+
+
+def _renamed(code: Code, call: ast.Call, torch: str) -> str | None:
+    if not isinstance(call.func, ast.Attribute) or call.keywords or is_functional(call.func.value):
+        return None
+    form, arguments = _RENAMED.get(call.func.attr, ("", -1))
+    if len(call.args) != arguments:
+        return None
+    y = atom(code, call.args[0]) if call.func.attr == "copy_" else "".join(code.text(a) for a in call.args)
+    return form.format(torch=torch, x=code.text(call.func.value), y=y)
 
 
 def _inner(inner: ast.Call, outer: ast.AST) -> bool:
@@ -120,36 +265,96 @@ def _inner(inner: ast.Call, outer: ast.AST) -> bool:
     return False
 
 
-def _receiver(chain: list[ast.Call]) -> ast.expr | None:
-    """The tensor that the innermost call of the chain writes into."""
-    inner = min(chain, key=lambda n: (n.end_lineno or 0, n.end_col_offset or 0))
-    if isinstance(inner.func, ast.Attribute) and _inplace_method(inner) and not _is_module(inner.func.value):
-        return inner.func.value
-    return inner.args[0] if inner.args else None
+def _strip(code: Code, call: ast.Call) -> list[Edit]:
+    """Takes the underscore off a method's name, or the flag or ``out=`` out of the arguments."""
+    edits = []
+    flag, out = _flag(call), _out(call)
+    gone: list[ast.AST] = []
+    if flag is not None and flag[0] == 1:
+        gone.append(call.keywords[flag[1]])
+    elif flag is not None:
+        value = call.args[flag[1]]
+        if flag[1] == len(call.args) - 1:
+            gone.append(value)
+        else:
+            edits.append(code.replace(value, "False"))
+    if out is not None:
+        gone.append(out)
+    edits += [_argument_out(code, node) for node in gone]
+    if _method(call):
+        _, end = code.span(call.func)
+        edits.append(Edit(end - 1, end, ""))
+    return edits
 
 
-def _is_module(node: ast.expr) -> bool:
-    return dotted(node) in ("torch", "F", "nn.functional", "torch.nn.functional", "functional")
-
-
-def _strip(code: Code, call: ast.Call) -> Edit:
-    """Takes the underscore off a method's name, or the flag out of the arguments."""
-    flag = _inplace_flag(call)
-    if flag is not None:
-        start, end = code.span(flag)
-        raw = code.cell.raw
-        before = raw[:start].rstrip()
-        if before.endswith(","):
-            return Edit(len(before) - 1, end, "")
-        return Edit(start, end, "")
-    _, end = code.span(call.func)
-    return Edit(end - 1, end, "")
-
-
-def _stripped(code: Code, node: ast.AST, edits: list[Edit]) -> str:
+def _argument_out(code: Code, node: ast.AST) -> Edit:
+    """Deletes an argument, with the comma before it, or the one behind it where it comes first."""
     start, end = code.span(node)
-    text = code.cell.raw
-    for edit in sorted((e for e in edits if start <= e.start < end), key=lambda e: e.start, reverse=True):
-        text = text[: edit.start] + edit.text + text[edit.end :]
-        end += len(edit.text) - (edit.end - edit.start)
-    return " ".join(text[start:end].split())
+    raw = code.cell.raw
+    before = raw[:start].rstrip()
+    if before.endswith(","):
+        return Edit(len(before) - 1, end, "")
+    rest = raw[end:]
+    if rest.lstrip().startswith(","):
+        end += len(rest) - len(rest.lstrip()) + 1
+        end += len(raw[end:]) - len(raw[end:].lstrip(" "))
+    return Edit(start, end, "")
+
+
+def _edited(code: Code, node: ast.AST, edits: list[Edit]) -> str:
+    """The node's text with the edits inside it made."""
+    start, end = code.span(node)
+    text = code.text(node)
+    for edit in sorted((e for e in edits if start <= e.start and e.end <= end), key=lambda e: e.start, reverse=True):
+        text = text[: edit.start - start] + edit.text + text[edit.end - start :]
+    return text
+
+
+# ---- around the statement ---------------------------------------------------------------------------------------
+
+
+def _outlives(code: Code, write: Site, name: str) -> bool:
+    """Whether what is written is used by its name later, or at once as a value."""
+    statement = write.statement
+    if not isinstance(statement, (ast.AugAssign, ast.Expr)) and not isinstance(write.target, ast.Subscript):
+        return True
+    body = code.block(statement)
+    return bool(reads(code, name, list(body[body.index(statement) + 1 :])))
+
+
+def _comprehension(code: Code, loop: ast.For, statement: ast.stmt, rewrite: Rewrite) -> Rewrite | None:
+    """A loop that does nothing but write into each tensor of a list: the list is made anew."""
+    held = dotted(loop.iter)
+    simple = isinstance(loop.target, ast.Name) and loop.body == [statement] and not loop.orelse and code.alone(loop)
+    if held is None or not simple or " = " not in rewrite.title:
+        return None
+    value = rewrite.title.split(" = ", 1)[1]
+    text = f"{held} = [{value} for {code.text(loop.target)} in {held}]"
+    return Rewrite((code.replace(loop, text),), text)
+
+
+def _outside_block(code: Code, statement: ast.stmt, rewrite: Rewrite) -> Rewrite | None:
+    """A write under no_grad that was hidden from the graph, made out of place, has to be seen by it."""
+    block = code.parent(statement)
+    if not isinstance(block, ast.With) or len(block.body) != 1 or len(block.items) != 1 or not code.alone(block):
+        return None
+    if "no_grad" not in code.text(block.items[0].context_expr) or " = " not in rewrite.title:
+        return None
+    if statement.lineno != statement.end_lineno:
+        return None
+    text = _edited(code, statement, list(rewrite.edits))
+    return Rewrite((code.replace(block, text),), rewrite.title)
+
+
+def _bound_twice(code: Code, write: Site, rewrite: Rewrite) -> Rewrite | None:
+    """``y = x.add_(1)`` where ``x`` is read later too: both names are bound to the new tensor."""
+    statement, held = write.statement, write.target
+    if not isinstance(statement, ast.Assign) or held is None or isinstance(held, ast.Subscript):
+        return None
+    name = dotted(root(held) or held)
+    if name is None or any(code.text(t) == name for t in statement.targets) or code.text(held) != name:
+        return None
+    if not reads(code, name, later(code, statement)) or not isinstance(statement.value, ast.Call):
+        return None
+    start, _ = code.span(statement.value)
+    return Rewrite((*rewrite.edits, Edit(start, start, f"{name} = ")), f"{name} = {rewrite.title}")

@@ -112,7 +112,8 @@ class Evidence:
 
     ``cells`` are the cells that ran, ``fresh`` tells whether they ran from an empty namespace. ``error`` is the text
     of the exception that ended the replay, ``error_family`` its family. ``carriers`` are paths to tensors of the
-    session that still hold the graph of an earlier run.
+    session that still hold the graph of an earlier run. ``inplace_modules`` are (path, type's name) of the modules
+    that work in place.
     """
 
     cells: tuple[int, ...]
@@ -123,5 +124,6 @@ class Evidence:
     error_family: str | None = None
     error_stack: tuple[Spot, ...] = ()
     carriers: tuple[str, ...] = ()
+    inplace_modules: tuple[tuple[str, str], ...] = ()
     seconds: float = 0.0
     finished: bool = True

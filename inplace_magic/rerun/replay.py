@@ -97,6 +97,7 @@ def record(
         clashes=clashes_of(recorder, names),
         passes=trace.passes(names.of),
         carriers=tuple(brought),
+        inplace_modules=tuple(names.inplace),
         seconds=time.monotonic() - start,
         finished=finished,
         **_error(error, sources),

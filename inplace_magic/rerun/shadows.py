@@ -48,8 +48,9 @@ class Shadows:
         with torch.inference_mode(False), torch.enable_grad():
             if whole and not tensor.is_inference():
                 # A leaf may be a view of memory that needs no gradient: `x.view(-1).requires_grad_()`.
-                own = tensor._base is None or (tensor.is_leaf and tensor.requires_grad)
-                base = tensor if own else tensor._base
+                base = tensor
+                if tensor._base is not None and not (tensor.is_leaf and tensor.requires_grad):
+                    base = tensor._base
                 copy = _strided_clone(base)
                 geometry = None
             else:

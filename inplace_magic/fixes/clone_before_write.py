@@ -1,0 +1,143 @@
+"""A part of a tensor is written: the tensor is copied first, so that what was saved keeps its value.
+
+scores = score(q, v)              scores = score(q, v)
+                                  v = v.clone()
+v[:, 0, 1] = 0                    v[:, 0, 1] = 0
+
+out = x                           out = x.clone()
+out += y                          out += y
+
+clear_(state)                     state = state.clone()
+                                  clear_(state)
+"""
+
+from __future__ import annotations
+
+import ast
+import itertools
+from collections.abc import Iterator
+
+from . import Problem, Proposal, register
+from .code import Code, Edit, Loop, atom, dotted
+from .targets import VIEW_METHODS, Site, argument, bindings, later, loop_of, parameters, reads, scope, sites
+
+_WHY = "The write goes into a copy; the tensor that backward needs keeps its value."
+
+
+@register("modified", "leaf", "view_of_leaf", "multi_output_view", "no_grad_view", "inference", "silent", rank=20)
+def clone_before_write(problem: Problem) -> Iterator[Proposal]:
+    if problem.clash.write is None or problem.clash.write.origin == "optim":
+        return
+    frames = sites(problem)
+    if not frames:
+        return
+    yield from _at_alias(problem, frames[0])
+    yield from _at_write(problem, frames[0])
+    yield from _at_call(frames)
+
+
+def _at_alias(problem: Problem, write: Site) -> Iterator[Proposal]:
+    """``out = x`` where ``out`` is written later."""
+    code, name = write.code, write.root_text
+    if name is None:
+        return
+    for binding in bindings(code, name, write.statement)[:1]:
+        value = binding.value
+        if value is None or not _alias(value):
+            continue
+        plain = dotted(value) is not None
+        whole = not isinstance(write.target, ast.Subscript) and write.target is write.root
+        yield Proposal(
+            title=f"{name} = {atom(code, value)}.clone()",
+            why=f"`{name}` becomes a copy; the tensor that backward needs keeps its value.",
+            rule="clone_before_write",
+            texts={code.cell.number: code.apply(_appended(code, value))},
+            rank=8 if plain and problem.family != "modified" else 18 if plain or whole else 22,
+        )
+
+
+def _alias(value: ast.expr) -> bool:
+    """Whether a value is another tensor, or a view of one, under a new name."""
+    if dotted(value) is not None or isinstance(value, ast.Subscript):
+        return True
+    return (
+        isinstance(value, ast.Call)
+        and isinstance(value.func, ast.Attribute)
+        and value.func.attr in VIEW_METHODS - {"numpy", "unbind", "chunk", "split", "values"}
+    )
+
+
+def _appended(code: Code, value: ast.expr) -> Edit:
+    return code.replace(value, f"{atom(code, value)}.clone()")
+
+
+def _at_write(problem: Problem, write: Site) -> Iterator[Proposal]:
+    """``x = x.clone()`` in front of the statement that writes into ``x``, or of the loop that it stands in."""
+    code, found = write.code, write.root
+    name = dotted(found) if found is not None else None
+    if name is None or write.target is None:
+        return
+    call = isinstance(write.node, ast.Call) and problem.clash.write is not None and problem.clash.write.origin == "nn"
+    head = name.split(".")[0]
+    if loop_of(code, write.statement, head) and isinstance(found, ast.Name) and not _used_later(write, name):
+        return
+    line = f"{name} = {name}.clone()"
+    statement: ast.stmt = write.statement
+    outer = _loop_after_save(problem, write, name)
+    places = [outer, statement] if outer is not None else [statement]
+    for place in places:
+        yield Proposal(
+            title=line,
+            why=_WHY,
+            rule="clone_before_write",
+            texts={code.cell.number: code.apply(code.insert_before(place, line))},
+            rank=30 if call else None,
+        )
+
+
+def _used_later(write: Site, name: str) -> bool:
+    return bool(reads(write.code, name, [write.statement, *later(write.code, write.statement)]))
+
+
+def _loop_after_save(problem: Problem, write: Site, name: str) -> ast.stmt | None:
+    """The outermost loop around the write that begins after the tensor was saved and does not bind it anew."""
+    save = next(
+        (s for s in problem.save_stack if s.cell == write.spot.cell and s.function == write.spot.function), None
+    )
+    found: ast.stmt | None = None
+    for above in write.code.parents(write.statement):
+        if above is scope(write.code, write.statement):
+            break
+        if isinstance(above, Loop):
+            within = save is not None and above.lineno <= save.line <= (above.end_lineno or above.lineno)
+            bound = any(
+                above.lineno <= b.statement.lineno <= (above.end_lineno or above.lineno)
+                for b in bindings(write.code, name, write.statement)
+            )
+            if save is None or within or bound or loop_of(write.code, write.statement, name.split(".")[0]) is above:
+                break
+            found = above
+    return found
+
+
+def _at_call(frames: list[Site]) -> Iterator[Proposal]:
+    """A function writes into its argument: the caller hands it a copy."""
+    name = frames[0].root_text
+    for inner, outer in itertools.pairwise(frames):
+        function = inner.code.function(inner.statement)
+        call = outer.node.value if isinstance(outer.node, ast.Expr) else outer.node
+        if name is None or name not in parameters(function) or not isinstance(call, ast.Call):
+            return
+        given = argument(function, name, call)
+        if given is None:
+            return
+        code = outer.code
+        held = dotted(given)
+        if held is not None and isinstance(outer.statement, ast.Expr):
+            edit, title = code.insert_before(outer.statement, f"{held} = {held}.clone()"), f"{held} = {held}.clone()"
+        else:
+            edit, title = _appended(code, given), f"{code.text(call.func)}({atom(code, given)}.clone())"
+        yield Proposal(
+            title=title, why=_WHY, rule="clone_before_write", texts={code.cell.number: code.apply(edit)}, rank=24
+        )
+        name = held

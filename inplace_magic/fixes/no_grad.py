@@ -1,0 +1,161 @@
+"""A parameter is updated by hand: the update belongs outside the graph.
+
+    w -= lr * w.grad                  with torch.no_grad():
+    b -= lr * b.grad                      w -= lr * w.grad
+                                          b -= lr * b.grad
+
+    for p in model.parameters():      with torch.no_grad():
+        p.add_(p.grad, alpha=-lr)         for p in model.parameters():
+                                              p.add_(p.grad, alpha=-lr)
+
+The whole loop goes into the block if updating is all that it does.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from . import Problem, Proposal, register
+from .code import Code, Edit, Function
+from .targets import (
+    Site,
+    bindings,
+    called_target,
+    is_inplace_name,
+    later,
+    loop_of,
+    reads,
+    root,
+    scope,
+    site,
+    torch_name,
+)
+
+_WHY = "An update is no part of the model's formula, so it is made outside the graph."
+_UPDATE_FIRST, _UPDATE_LAST = 5, 30
+_INITIALISERS = frozenset({
+    "normal_", "uniform_", "fill_", "zero_", "copy_", "bernoulli_", "random_", "exponential_", "log_normal_",
+    "trunc_normal_", "geometric_", "cauchy_", "set_", "resize_",
+})  # fmt: skip
+
+
+@register("leaf", "view_of_leaf", rank=_UPDATE_FIRST)
+def no_grad(problem: Problem) -> Iterator[Proposal]:
+    write = next((s for spot in problem.write_stack[:1] if (s := site(problem, spot)) is not None), None)
+    torch = torch_name(problem)
+    if write is None or torch is None:
+        return
+    statements = _block(write)
+    edit = wrapped(write.code, statements, f"with {torch}.no_grad():")
+    if edit is None:
+        return
+    first = " ".join(write.code.text(write.statement).split("\n")[0].split())
+    yield Proposal(
+        title=f"with {torch}.no_grad(): {first}",
+        why=_WHY,
+        rule="no_grad",
+        texts={write.code.cell.number: write.code.apply(edit)},
+        reading="update",
+        rank=_UPDATE_FIRST if is_update(problem, write) else _UPDATE_LAST,
+    )
+
+
+def is_update(problem: Problem, write: Site) -> bool:
+    """Whether the write looks like the update of a parameter rather than like a step of a computation."""
+    name, statement, code = write.root_text, write.statement, write.code
+    if _reads_gradient(statement) or problem.clash.write is None or name is None:
+        return True
+    path = problem.clash.write.name or ""
+    if "." in path or "[" in path or "." in name or problem.clash.write.operation in _INITIALISERS:
+        return True
+    above = scope(code, statement)
+    if getattr(above, "name", "").endswith(("__init__", "init_weights", "reset_parameters")):
+        return True
+    loop = loop_of(code, statement, name)
+    if loop is not None and "parameters" in code.text(loop.iter):
+        return True
+    if any(b.value is not None and "Parameter" in code.text(b.value) for b in bindings(code, name, statement)):
+        return True
+    # Bound anew, the name would no longer lead to the leaf whose gradient is asked for.
+    asked = [*later(code, statement), *_before(code, statement)]
+    return bool(reads(code, f"{name}.grad", asked)) and not _bound_here(code, name, statement)
+
+
+def _before(code: Code, statement: ast.stmt) -> list[ast.AST]:
+    block = code.block(statement)
+    return list(block[: block.index(statement)])
+
+
+def _bound_here(code: Code, name: str, statement: ast.stmt) -> bool:
+    """Whether the name is another one for something that is at hand anyway (``augmented = images``)."""
+    return any(isinstance(b.value, (ast.Name, ast.Subscript)) for b in bindings(code, name, statement))
+
+
+def _reads_gradient(statement: ast.stmt) -> bool:
+    return any(isinstance(n, ast.Attribute) and n.attr == "grad" for n in ast.walk(statement))
+
+
+def _block(write: Site) -> list[ast.stmt]:
+    """The statements that belong together: neighbours that update too, and the loops that do nothing else."""
+    code = write.code
+    statement: ast.stmt = write.statement
+    while True:
+        block = code.block(statement)
+        above = code.parent(statement)
+        wholly = all(_updates(code, s, write) for s in block)
+        if wholly and isinstance(above, (ast.For, ast.If)) and not above.orelse and not isinstance(above, Function):
+            statement = above
+            continue
+        index = block.index(statement)
+        first = last = index
+        while first > 0 and _updates(code, block[first - 1], write):
+            first -= 1
+        while last + 1 < len(block) and _updates(code, block[last + 1], write):
+            last += 1
+        return block[first : last + 1]
+
+
+def _updates(code: Code, statement: ast.stmt, write: Site) -> bool:
+    """Whether a statement updates something in place, or clears a gradient, and does nothing else."""
+    if isinstance(statement, (ast.For, ast.If)):
+        return not statement.orelse and all(_updates(code, s, write) for s in statement.body)
+    if statement is write.statement or isinstance(statement, (ast.Pass, ast.Continue)):
+        return True
+    target: ast.expr | None = None
+    if isinstance(statement, ast.AugAssign):
+        target = statement.target
+    elif isinstance(statement, ast.Assign) and len(statement.targets) == 1:
+        target = statement.targets[0]
+        if isinstance(target, ast.Attribute) and target.attr == "grad":
+            return True
+        if not isinstance(target, ast.Subscript):
+            return False
+    elif isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
+        call = statement.value
+        if not isinstance(call.func, ast.Attribute) or not is_inplace_name(call.func.attr):
+            return False
+        target = called_target(call)
+    if target is None:
+        return False
+    held = root(target)
+    same = held is not None and code.text(held) == write.root_text
+    return same or _reads_gradient(statement)
+
+
+def wrapped(code: Code, statements: list[ast.stmt], header: str) -> Edit | None:
+    """The statements, moved one level in under a new header; None where their text cannot be moved."""
+    if not all(code.alone(s) for s in statements):
+        return None
+    if any(_spans_lines(n) for s in statements for n in ast.walk(s)):
+        return None
+    start, end, text = code.whole_lines(statements)
+    indent, step = code.indent(statements[0]), code.indent_step
+    moved = "".join(line if not line.strip() else step + line for line in text.splitlines(keepends=True))
+    return Edit(start, end, f"{indent}{header}{code.newline}{moved}")
+
+
+def _spans_lines(node: ast.AST) -> bool:
+    """A string on several lines: to move its lines would change its text."""
+    text = isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Constant) and isinstance(node.value, (str, bytes)))
+    return text and node.lineno != node.end_lineno  # type: ignore[attr-defined]
