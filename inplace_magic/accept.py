@@ -26,7 +26,7 @@ def make_live(extension: Extension, found: Diagnosis, number: int, fix: Fix) -> 
     undo = []
     try:
         for cell, text in fix.cells.items():
-            undo += patch_functions(sources, cell, text, lambda c: compile_cell(shell, c))
+            undo += patch_functions(sources, cell, text, lambda c: compile_cell(shell, c), shell.user_ns)
         for change in fix.live:
             undo.append(apply_change(change, shell.user_ns))
     except BaseException:

@@ -17,6 +17,7 @@ from .rerun.replay import Look, Plan, Reach, record, spots
 from .session import Session
 from .verify import Bench, verified
 
+_PATIENCE_S = 0.2  # how long further fixes are looked for once one is proved that keeps the gradients
 _RANK = {"same": 0, "truncated": 1, "different": 2, "unknown": 3}
 
 
@@ -170,7 +171,7 @@ def _plans(session: Session, sources: Sources, cell: int, options: Options) -> l
 
 
 def _reach(session: Session, cell: int) -> Reach:
-    return Reach(seconds=max(0.3, 2 * session.seconds.get(cell, 0.0)))
+    return Reach(seconds=max(0.1, 2 * session.seconds.get(cell, 0.0)))
 
 
 def _bench(
@@ -215,7 +216,8 @@ def _bench(
 def _ranked(bench: Bench, problem: Problem, wanted: int) -> tuple[Fix, ...]:
     """The best proved fixes, each of another kind: gradients kept before gradients cut, else the rules' own order."""
     found: list[Fix] = []
-    for fix in verified(bench, problem):
+    patience = time.monotonic() + _PATIENCE_S + 2 * bench.reach.seconds
+    for fix in verified(bench, problem, lambda: any(f.gradients == "same" for f in found) and time.monotonic() > patience):
         if any(f.cells == fix.cells for f in found):
             continue
         found.append(fix)

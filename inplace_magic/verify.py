@@ -17,9 +17,9 @@ from .diagnosis import Fix, Gradients, LiveChange
 from .explain import relevant
 from .fixes import Problem, Proposal, propose
 from .live import apply_change, cells_to_run, patch_functions
-from .places import Sources
+from .places import Sources, Spot
 from .rerun import sandbox
-from .rerun.evidence import Evidence, Pass
+from .rerun.evidence import Clash, Evidence, Pass
 from .rerun.gradients import compare
 from .rerun.replay import Look, Plan, Reach, listen, record
 from .rerun.running import compile_cell
@@ -94,17 +94,19 @@ class Bench:
     def preparation(self, texts: dict[int, str], live: tuple[LiveChange, ...]) -> Callable[[], None]:
         def prepare() -> None:
             for number, text in texts.items():
-                patch_functions(self.sources, number, text, lambda cell: compile_cell(self.shell, cell))
+                patch_functions(
+                    self.sources, number, text, lambda cell: compile_cell(self.shell, cell), self.shell.user_ns
+                )
             for change in live:
                 apply_change(change, self.shell.user_ns)
 
         return prepare
 
 
-def verified(bench: Bench, problem: Problem) -> Iterator[Fix]:
-    """The fixes for a problem, each one proved, in the order of the rules."""
+def verified(bench: Bench, problem: Problem, enough: Callable[[], bool]) -> Iterator[Fix]:
+    """The fixes for a problem, each one proved, in the order of the rules, until somebody has had ``enough``."""
     for proposal in propose(problem):
-        if time.monotonic() > bench.deadline:
+        if time.monotonic() > bench.deadline or enough():
             return
         fix = try_out(bench, problem, proposal)
         if fix is not None:
@@ -115,6 +117,7 @@ def try_out(bench: Bench, problem: Problem, proposal: Proposal) -> Fix | None:
     """The proposal as a proved fix, extended where it fails again elsewhere; None if it does not run."""
     steps = [proposal]
     texts, live, spared = dict(proposal.texts), proposal.live, proposal.spared
+    mended = {_signature(problem.clash, problem.sources)}
     for _ in range(_EXTENSIONS):
         seen = bench.listen(texts, live, spared)
         if seen is None:
@@ -125,7 +128,7 @@ def try_out(bench: Bench, problem: Problem, proposal: Proposal) -> Fix | None:
         _log.debug("%s: %s: failed with %.200s", proposal.rule, proposal.title, seen.error)
         if seen.error_family is None:
             return None
-        more = _next_step(bench, problem, steps, texts, live, spared)
+        more = _next_step(bench, problem, steps, texts, live, spared, mended)
         if more is None:
             return None
         steps.append(more)
@@ -142,6 +145,24 @@ def try_out(bench: Bench, problem: Problem, proposal: Proposal) -> Fix | None:
     return _fix(bench, steps, texts, accepted[0], spared, gradients)
 
 
+def _signature(clash: Clash, sources: Sources) -> object:
+    """What tells a conflict from another one although an edit may have moved its lines."""
+
+    def line(spot: Spot | None) -> object:
+        if spot is None or spot.cell is None:
+            return spot
+        lines = [text.strip() for text in sources.cells[spot.cell].lines]
+        text = lines[spot.line - 1] if spot.line <= len(lines) else ""
+        return spot.cell, spot.function, text, lines.count(text)  # of two equal lines, one may have been rewritten
+
+    write, save = clash.write, clash.save
+    return (
+        clash.kind,
+        write and (line(write.spot), write.operation, write.module),
+        save and (line(save.spot), save.node, save.shape),
+    )
+
+
 def _mended(bench: Bench, texts: dict[int, str], live: tuple[LiveChange, ...], spared: tuple[int, ...]) -> bool:
     """Whether a rewrite leaves nothing silently wrong; such a failure raises nothing, so running tells nothing."""
     evidence = bench.record(texts, live, spared)
@@ -155,18 +176,21 @@ def _next_step(
     texts: dict[int, str],
     live: tuple[LiveChange, ...],
     spared: tuple[int, ...],
+    mended: set[object],
 ) -> Proposal | None:
-    """What mends the next conflict: the same rule if it can."""
+    """What mends the next conflict: the same rule if it can; nothing where a conflict is left that had its turn."""
     evidence = bench.record(texts, live, spared)
     if evidence is None:
         return None
     clashes = [c for c in relevant(evidence, problem.family) if c.known]
     if not clashes:
         return None
+    sources = bench.sources.with_texts(texts)
+    if any(clash.write is not None and _signature(clash, sources) in mended for clash in clashes):
+        return None
+    mended.add(_signature(clashes[0], sources))
     family = clashes[0].family or clashes[0].kind
-    following = replace(
-        problem, family=family, clash=clashes[0], evidence=evidence, sources=bench.sources.with_texts(texts), raised=()
-    )
+    following = replace(problem, family=family, clash=clashes[0], evidence=evidence, sources=sources, raised=())
     options = list(propose(following))
     return next((o for o in options if o.rule == steps[-1].rule), options[0] if options else None)
 

@@ -1,0 +1,343 @@
+"""A tour of real failures: each one is run, explained, fixed and run again in an embedded IPython shell."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import time
+from dataclasses import dataclass, field
+from textwrap import dedent
+from typing import Any
+
+from .diagnosis import Diagnosis
+
+
+@dataclass(frozen=True)
+class Situation:
+    """A failure people meet. The last of ``cells`` fails; with ``check`` it raises nothing and has to be watched."""
+
+    title: str
+    cells: tuple[str, ...]
+    check: bool = False
+
+
+@dataclass
+class Stop:
+    """What came of one situation."""
+
+    situation: Situation
+    diagnosis: Diagnosis | None = None
+    error: BaseException | None = None
+    report: str = ""
+    accepted: str = ""
+    seconds: float = field(default=0.0)
+
+    @property
+    def fixed(self) -> bool:
+        found = self.diagnosis
+        return found is not None and bool(found.fixes) and found.fixes[0].verified and self.error is None
+
+
+def _situation(title: str, *cells: str, check: bool = False) -> Situation:
+    return Situation(title, tuple(dedent(cell).strip("\n") for cell in cells), check)
+
+
+SITUATIONS = (
+    _situation(
+        "RNN state carried over iterations",
+        """
+        import torch
+        torch.manual_seed(0)
+        rnn = torch.nn.RNN(input_size=2, hidden_size=3)
+        xs, ys = torch.randn(5, 4, 2), torch.randn(5, 4, 3)
+        opt = torch.optim.Adadelta(rnn.parameters(), lr=0.01)
+        state = torch.zeros(1, 3)
+        """,
+        """
+        for i in range(5):
+            opt.zero_grad()
+            out, new_state = rnn(xs[i], state)
+            loss = (out - ys[i]).pow(2).mean()
+            loss.backward(retain_graph=True)
+            opt.step()
+            state = new_state
+        """,
+    ),
+    _situation(
+        "LSTM (h, c) carried over batches",
+        """
+        import torch
+        torch.manual_seed(0)
+        lstm = torch.nn.LSTM(3, 4, batch_first=True)
+        xs, ys = torch.randn(6, 2, 5, 3), torch.randn(6, 2, 4)
+        opt = torch.optim.SGD(lstm.parameters(), lr=0.05)
+        hidden = (torch.zeros(1, 2, 4), torch.zeros(1, 2, 4))
+        """,
+        """
+        for step in range(6):
+            opt.zero_grad()
+            out, hidden = lstm(xs[step], hidden)
+            loss = (out[:, -1] - ys[step]).pow(2).mean()
+            loss.backward()
+            opt.step()
+        """,
+    ),
+    _situation(
+        "GAN: D's step between forward and G's backward",
+        """
+        import torch
+        from torch import nn
+        torch.manual_seed(0)
+        G, D = nn.Linear(2, 3), nn.Linear(3, 1)
+        optG, optD = (torch.optim.Adam(net.parameters()) for net in (G, D))
+        noise = torch.randn(4, 2)
+        """,
+        """
+        fake = G(noise)
+        score = D(fake)
+        lossD = score.mean()
+        optD.zero_grad()
+        lossD.backward(retain_graph=True)
+        optD.step()
+        lossG = fake.pow(2).mean() - score.mean()
+        optG.zero_grad()
+        lossG.backward()
+        optG.step()
+        """,
+    ),
+    _situation(
+        "GAN: the graph is already freed",
+        """
+        import torch
+        from torch import nn
+        torch.manual_seed(0)
+        G, D = nn.Linear(2, 3), nn.Linear(3, 1)
+        optG, optD = (torch.optim.Adam(net.parameters()) for net in (G, D))
+        noise = torch.randn(4, 2)
+        """,
+        """
+        fake = torch.tanh(G(noise))
+        score = D(fake)
+        lossD = score.mean()
+        optD.zero_grad()
+        lossD.backward()
+        optD.step()
+        lossG = fake.pow(2).mean() - score.mean()
+        optG.zero_grad()
+        lossG.backward()
+        optG.step()
+        """,
+    ),
+    _situation(
+        "a += 1 on a leaf",
+        """
+        import torch
+        a = torch.tensor([1.0, 2.0, 3.0], requires_grad=True)
+        a += 1
+        loss = (a ** 2).sum()
+        loss.backward()
+        """,
+    ),
+    _situation(
+        "augmentation writes into a leaf",
+        """
+        import torch
+        torch.manual_seed(0)
+        model = torch.nn.Linear(12, 3)
+        images = torch.rand(2, 12, requires_grad=True)
+        """,
+        """
+        augmented = images
+        augmented += 0.1
+        loss = model(augmented).pow(2).mean()
+        loss.backward()
+        """,
+    ),
+    _situation(
+        "nn.ReLU(inplace=True) on a saved activation",
+        """
+        import torch
+        from torch import nn
+
+        class Gate(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.conv = nn.Conv2d(3, 4, 3, padding=1)
+                self.act = nn.ReLU(inplace=True)
+
+            def forward(self, x):
+                gate = torch.sigmoid(self.conv(x))
+                return self.act(gate)
+        """,
+        """
+        torch.manual_seed(0)
+        net = Gate()
+        x = torch.randn(2, 3, 6, 6)
+        """,
+        """
+        loss = net(x).mean()
+        loss.backward()
+        """,
+    ),
+    _situation(
+        "x += feature16 in a model's forward, in another cell",
+        """
+        import torch
+        import torch.nn as nn
+        import torch.nn.functional as F
+
+        class Decoder(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.score16 = nn.Conv2d(3, 4, 1)
+                self.main = nn.Conv2d(3, 4, 1)
+
+            def forward(self, img):
+                feature16 = self.score16(img)
+                x = F.relu(self.main(img))
+                x += feature16
+                return x
+        """,
+        """
+        torch.manual_seed(0)
+        net = Decoder()
+        img = torch.randn(2, 3, 8, 8)
+        """,
+        """
+        for epoch in range(2):
+            loss = net(img).pow(2).mean()
+            loss.backward()
+        """,
+    ),
+    _situation(
+        "x.add_(y) and z.mul_(2), two places in one cell",
+        """
+        import torch
+        torch.manual_seed(0)
+        w, y = torch.randn(4, requires_grad=True), torch.ones(4)
+        """,
+        """
+        x = w.exp()
+        x.add_(y)
+        z = x.sigmoid()
+        z.mul_(2)
+        loss = z.sum()
+        loss.backward()
+        """,
+    ),
+    _situation(
+        ".data hides a write: nothing is raised",
+        """
+        import torch
+        x = torch.tensor([1.0, 2.0, 3.0], requires_grad=True)
+        """,
+        """
+        loss = (x ** 2).sum()
+        x_data = x.data
+        x_data += 1
+        loss.backward()
+        """,
+        check=True,
+    ),
+)
+
+
+def run(color: bool) -> int:
+    """Runs the whole tour, printing as it goes. Returns the exit status: 0 if every situation was fixed, else 1."""
+    from rich.console import Console
+
+    console = Console(no_color=not color, highlight=False)
+    console.print("[bold]inplace_magic[/bold]: ten real failures, explained, fixed and run again\n")
+    with console.status("loading torch and IPython ..."):
+        import torch  # noqa: F401
+        from IPython.core.interactiveshell import InteractiveShell  # noqa: F401
+    stops = []
+    for number, situation in enumerate(SITUATIONS, 1):
+        console.rule(f"{number} of {len(SITUATIONS)}: {situation.title}", align="left")
+        with console.status("running, explaining, proving ..."):
+            stop = visit(situation)
+        _show(console, stop)
+        stops.append(stop)
+    console.rule()
+    _table(console, stops)
+    return 0 if all(stop.fixed for stop in stops) else 1
+
+
+def visit(situation: Situation) -> Stop:
+    """Runs one situation in a shell of its own and accepts the first fix."""
+    shell = _new_shell()
+    stop = Stop(situation)
+    *before, failing = situation.cells
+    for cell in before:
+        _run(shell, cell)
+    start = time.perf_counter()
+    error, output = _run(shell, f"%%autograd_check\n{failing}" if situation.check else failing)
+    stop.seconds = time.perf_counter() - start
+    import inplace_magic
+
+    stop.diagnosis = inplace_magic.last_diagnosis()
+    stop.report = output
+    stop.error = error
+    if stop.diagnosis is not None and stop.diagnosis.fixes:
+        stop.seconds = stop.diagnosis.seconds
+        stop.error, stop.accepted = _run(shell, "%autograd_fix --run")
+    return stop
+
+
+def _new_shell() -> Any:
+    from IPython.core.interactiveshell import InteractiveShell
+    from traitlets.config import Config
+
+    config = Config()
+    config.HistoryManager.enabled = False
+    InteractiveShell.clear_instance()
+    shell = InteractiveShell.instance(config=config)
+    shell.run_line_magic("load_ext", "inplace_magic")
+    return shell
+
+
+def _run(shell: Any, cell: str) -> tuple[BaseException | None, str]:
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
+        result = shell.run_cell(cell, store_history=True)
+    return result.error_before_exec or result.error_in_exec, out.getvalue()
+
+
+def _show(console: Any, stop: Stop) -> None:
+    from .report import text
+
+    for number, cell in enumerate(stop.situation.cells, 1):
+        console.print(f"[dim]In[{number}][/dim]")
+        for line in cell.splitlines():
+            console.print(f"  {line}", markup=False, highlight=False)
+    console.print()
+    if stop.diagnosis is None:
+        console.print("No diagnosis. What the cell printed:", style="bold")
+        console.print(stop.report, markup=False, highlight=False)
+        return
+    console.out(text.render(stop.diagnosis, width=min(console.width, 110), color=console.is_terminal), highlight=False)
+    if stop.fixed:
+        console.print("[green]%autograd_fix --run[/green]: accepted; the cell ran without an error.\n")
+    elif stop.error is not None:
+        console.print(f"[red]%autograd_fix --run[/red]: {stop.error}\n", highlight=False)
+
+
+def _table(console: Any, stops: list[Stop]) -> None:
+    from rich.table import Table
+
+    table = Table(title="what came of it", title_justify="left")
+    for heading in ("situation", "line to blame", "fix", "verified", "gradients", "seconds"):
+        table.add_column(heading, overflow="fold", justify="right" if heading == "seconds" else "left")
+    for stop in stops:
+        found = stop.diagnosis
+        fix = found.fixes[0] if found is not None and found.fixes else None
+        place = found.changed if found is not None else None
+        table.add_row(
+            stop.situation.title,
+            f"{place.label}  {place.text}" if place is not None else "-",
+            fix.title if fix is not None else "none",
+            "yes" if stop.fixed else "NO",
+            fix.gradients if fix is not None else "-",
+            f"{stop.seconds:.2f}",
+        )
+    console.print(table)
