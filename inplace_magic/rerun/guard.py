@@ -15,8 +15,10 @@ import io
 import mmap
 import os
 import sys
+import sysconfig
 import tempfile
 import threading
+import types
 import urllib.parse
 import weakref
 from collections.abc import Callable, Iterator
@@ -184,6 +186,24 @@ def _path(clause: str, which: int = 0, dir_fd: int | None = None) -> _Judge:
     return judge
 
 
+def _makes_folder(args: tuple[Any, ...]) -> str | None:
+    """torch's optimizers, on first use, import a module that makes its (empty) cache folder: no harm, and no way round."""
+    return None if _library_is_imported() else _on_path("makes the folder", args[0], args[2])
+
+
+def _library_is_imported() -> bool:
+    """Whether we are called from within an import, by code of an installed library."""
+    frame: types.FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_globals.get("__name__") in (__name__, "os", "pathlib", "pathlib._local"):
+        frame = frame.f_back
+    places = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "purelib", "platlib"))
+    if frame is None or not frame.f_code.co_filename.startswith(places):
+        return False
+    while frame is not None and not frame.f_code.co_filename.startswith("<frozen importlib"):
+        frame = frame.f_back
+    return frame is not None
+
+
 def _always(what: str) -> _Judge:
     return lambda args: what
 
@@ -262,7 +282,7 @@ _JUDGES: dict[str, _Judge] = {
     "open": _opens,
     "os.remove": _path("removes the file", dir_fd=1),
     "os.rename": _path("renames the file", dir_fd=2),
-    "os.mkdir": _path("makes the folder", dir_fd=2),
+    "os.mkdir": _makes_folder,
     "os.rmdir": _path("removes the folder", dir_fd=1),
     "os.chmod": _path("changes the file", dir_fd=2),
     "os.chown": _path("changes the file", dir_fd=3),

@@ -358,6 +358,27 @@ def test_in_a_child_every_thread_is_guarded():
     assert in_a_child(job) == (None, "writes the file 'out.csv'")
 
 
+def test_an_optimizer_can_be_made_for_the_first_time(tmp_path_factory):
+    """In a fresh process: making one imports what makes torch's cache folder."""
+    cache = tmp_path_factory.mktemp("cache") / "new"
+    code = (
+        "import torch; from inplace_magic.rerun.guard import guarded\n"
+        "with guarded() as a: torch.optim.SGD(torch.nn.Linear(1, 1).parameters(), 0.1).step()\n"
+        "assert a.first is None"
+    )
+    package = Path(guard.__file__).parents[2]
+    environment = os.environ | {"TORCHINDUCTOR_CACHE_DIR": str(cache), "PYTHONPATH": str(package)}
+    subprocess.run([sys.executable, "-c", code], env=environment, check=True)
+
+
+def test_a_module_of_the_persons_own_makes_no_folder(tmp_path_factory, monkeypatch):
+    folder = tmp_path_factory.mktemp("elsewhere")
+    (folder / "makes_a_folder.py").write_text("import os; os.makedirs('runs')")
+    monkeypatch.syspath_prepend(folder)
+    with guarded(), pytest.raises(Blocked):
+        import makes_a_folder  # noqa: F401
+
+
 def test_the_hook_is_quick_when_nothing_is_guarded():
     with guarded():
         pass
