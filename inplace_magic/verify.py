@@ -15,7 +15,7 @@ from typing import Any
 
 from .diagnosis import Fix, Gradients, LiveChange
 from .explain import relevant
-from .fixes import Problem, Proposal, propose
+from .fixes import LOCAL, Problem, Proposal, propose
 from .live import apply_change, cells_to_run, patch_functions
 from .places import Sources, Spot
 from .rerun import sandbox
@@ -131,6 +131,7 @@ def try_out(bench: Bench, problem: Problem, proposal: Proposal) -> Fix | None:
         more = _next_step(bench, problem, steps, texts, live, spared, mended)
         if more is None:
             return None
+        _log.debug("%s: next step: %s: %s", proposal.rule, more.rule, more.title)
         steps.append(more)
         texts |= more.texts
         live, spared = live + more.live, spared + more.spared
@@ -151,7 +152,7 @@ def _signature(clash: Clash, sources: Sources) -> object:
     def line(spot: Spot | None) -> object:
         if spot is None or spot.cell is None:
             return spot
-        lines = [text.strip() for text in sources.cells[spot.cell].lines]
+        lines = [text.strip().replace(".clone()", "") for text in sources.cells[spot.cell].lines]
         text = lines[spot.line - 1] if spot.line <= len(lines) else ""
         return spot.cell, spot.function, text, lines.count(text)  # of two equal lines, one may have been rewritten
 
@@ -192,7 +193,10 @@ def _next_step(
     family = clashes[0].family or clashes[0].kind
     following = replace(problem, family=family, clash=clashes[0], evidence=evidence, sources=sources, raised=())
     options = list(propose(following))
-    return next((o for o in options if o.rule == steps[-1].rule), options[0] if options else None)
+    alike = [o for o in options if o.rule == steps[-1].rule]
+    if not alike and steps[0].rule in LOCAL:
+        alike = [o for o in options if o.rule in LOCAL]
+    return next(iter(alike or options), None)
 
 
 def _as_accepted(

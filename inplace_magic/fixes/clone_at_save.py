@@ -34,8 +34,11 @@ _NO_TENSOR = frozenset({"apply", "save_for_backward"})  # methods of something t
 
 @register("modified", "silent", "inference", rank=40)
 def clone_at_save(problem: Problem) -> Iterator[Proposal]:
-    if problem.clash.write is not None and problem.clash.write.origin == "optim":
+    write = problem.clash.write
+    if write is not None and write.origin == "optim":
         return
+    if write is not None and write.origin == "nn" and problem.save_stack[:1] == problem.write_stack[:1]:
+        return  # saved and written by modules inside one call
     stack = problem.write_stack if problem.family == "inference" else problem.save_stack
     named = _named(problem)
     yield from itertools.islice(_proposals(problem, stack, named), _MOST)
@@ -156,7 +159,9 @@ def _operands(node: ast.AST) -> list[ast.expr]:
         found.append(node.func.value)
     for given in (*node.args, *(k.value for k in node.keywords)):
         found += given.elts if isinstance(given, (ast.List, ast.Tuple)) else [given]
-    return [f for f in found if not isinstance(f, (ast.Constant, ast.Starred)) and dotted(f) not in ("self", "cls", "ctx")]
+    return [
+        f for f in found if not isinstance(f, (ast.Constant, ast.Starred)) and dotted(f) not in ("self", "cls", "ctx")
+    ]
 
 
 def _copy(code: Code, operand: ast.expr) -> Edit:

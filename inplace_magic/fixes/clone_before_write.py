@@ -17,6 +17,7 @@ import ast
 import itertools
 from collections.abc import Iterator
 
+from ..rerun.evidence import Write
 from . import Problem, Proposal, register
 from .code import Code, Edit, Loop, atom, dotted
 from .targets import VIEW_METHODS, Site, argument, bindings, later, loop_of, parameters, reads, scope, sites
@@ -31,9 +32,20 @@ def clone_before_write(problem: Problem) -> Iterator[Proposal]:
     frames = sites(problem)
     if not frames:
         return
+    if problem.clash.write.origin == "nn" and not _written_at_once(problem.clash.write, frames[0]):
+        return
     yield from _at_alias(problem, frames[0])
     yield from _at_write(problem, frames[0])
     yield from _at_call(frames)
+
+
+def _written_at_once(write: Write, frame: Site) -> bool:
+    """Whether the module that wrote is the one that the line calls, and not one somewhere inside of it."""
+    call = frame.node.value if isinstance(frame.node, (ast.Expr, ast.Assign, ast.Return)) else frame.node
+    if not isinstance(call, ast.Call) or write.module is None:
+        return True
+    called = frame.code.text(call.func).rpartition(".")[2]
+    return write.module.rpartition(".")[2] in (called, f"{called}[0]") or not isinstance(call.func, ast.Attribute)
 
 
 def _at_alias(problem: Problem, write: Site) -> Iterator[Proposal]:

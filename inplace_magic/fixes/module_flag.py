@@ -72,7 +72,11 @@ def _live(problem: Problem) -> tuple[LiveChange, ...]:
     if path is None:
         return ()
     kind = dict(problem.evidence.inplace_modules).get(path)
-    alike = [other for other, its_kind in problem.evidence.inplace_modules if its_kind == kind and _tail(other) == _tail(path)]
+    alike = [
+        other
+        for other, its_kind in problem.evidence.inplace_modules
+        if its_kind == kind and _tail(other) == _tail(path)
+    ]
     return tuple(LiveChange("set", one, "inplace", False) for one in dict.fromkeys([path, *alike]))
 
 
