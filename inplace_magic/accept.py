@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from .diagnosis import Diagnosis, Fix
 from .live import apply_change, patch_functions
-from .rerun.running import compile_cell, run_cell
+from .rerun.running import compile_cell, run_cell_shown
 
 if TYPE_CHECKING:
     from .extension import Extension
@@ -68,7 +68,8 @@ def run(extension: Extension, found: Diagnosis, number: int, fix: Fix) -> None:
     extension.shell.set_next_input(_cell_text(found, fix), replace=True)
     sources = extension.session.sources(found.cell or 0)
     for cell in fix.run:
-        run_cell(extension.shell, sources.cells[cell])
+        run_cell_shown(extension.shell, sources.cells[cell])
+        extension.session.failed.discard(cell)
 
 
 def _cell_text(found: Diagnosis, fix: Fix) -> str:

@@ -19,6 +19,10 @@ from functools import cached_property
 
 from .diagnosis import Place
 
+# Lines that reach outside and bring nothing back, so that a replay may leave them out.
+_LEFT_OUT = re.compile(
+    r"(\s*)get_ipython\(\)\.(?:system\(|run_line_magic\('(?:pip|conda|mamba|uv|autograd_fix)')"
+)
 # Cell magics that run their body as if they were not there, so that a replay may leave them out.
 TRANSPARENT_MAGICS = frozenset({"time", "timeit", "capture", "prun", "autograd_check"})
 _CELL_MAGIC = re.compile(r"%%(\w+)")
@@ -80,6 +84,15 @@ class Cell:
         return "\n" * (self._header + blank) + self.transform(body)
 
     @cached_property
+    def replayable(self) -> str:
+        """What a replay runs: the body without shell escapes and package installs whose output nobody reads."""
+        lines = self.runnable.splitlines(keepends=True)
+        return "".join(
+            match.group(1) + "pass" + line[len(line.rstrip("\r\n")) :] if (match := _LEFT_OUT.match(line)) else line
+            for line in lines
+        )
+
+    @cached_property
     def python(self) -> str:
         """The text with everything that is not Python put out of the way, line by line and column by column."""
         transformed = self.runnable.splitlines()
@@ -101,9 +114,20 @@ class Cell:
     def tree(self) -> ast.Module | None:
         """The parsed cell, or None where it cannot be parsed."""
         try:
-            return compile(self.python, f"In[{self.number}]", "exec", _PARSE_FLAGS, dont_inherit=True)  # type: ignore[return-value]
+            if self.indented:
+                # The indent belongs to the text that is edited, so it stays, below a line that allows it.
+                tree = _parse("if 1:\n" + self.python)
+                ast.increment_lineno(tree, -1)
+                return ast.Module(tree.body[0].body, [])  # type: ignore[attr-defined]
+            return _parse(self.python)
         except (SyntaxError, ValueError):
             return None
+
+    @property
+    def indented(self) -> bool:
+        """Whether the whole cell is indented; IPython takes the indent away before it compiles."""
+        line = next((line for line in self.lines[self._header :] if line.strip()), "")
+        return line[:1] in (" ", "\t")
 
     def with_text(self, raw: str) -> Cell:
         return replace(self, raw=raw)
@@ -120,9 +144,18 @@ class Cell:
         return lineno + self._leading
 
     @property
+    def body(self) -> tuple[str, int]:
+        """What a cell magic gets as its cell, and how many lines stand above it."""
+        return "\n".join(self.lines[self._header :]) + "\n", self._header
+
+    @property
     def replay_name(self) -> str:
         """The file name under which a replay compiles this cell."""
         return f"<replayed In[{self.number}]>"
+
+
+def _parse(text: str) -> ast.Module:
+    return compile(text, "<cell>", "exec", _PARSE_FLAGS, dont_inherit=True)  # type: ignore[return-value]
 
 
 def _library_roots() -> tuple[str, ...]:
@@ -166,19 +199,27 @@ def _classify(filename: str) -> str:
 class Sources:
     """The cells of a session by execution count, and the way from a code object to one of them."""
 
-    def __init__(self, cells: Mapping[int, Cell], names: Mapping[str, int], current: int | None) -> None:
+    def __init__(
+        self,
+        cells: Mapping[int, Cell],
+        names: Mapping[str, int],
+        current: int | None,
+        nested: Mapping[str, int] | None = None,
+    ) -> None:
+        """``nested`` gives, for names under which a cell magic compiled the current cell's body, the lines above it."""
         self.cells = dict(cells)
         self.current = current
         self._names = dict(names)
+        self._nested = dict(nested or {})
 
     def with_texts(self, texts: Mapping[int, str]) -> Sources:
         """The same session with some cells rewritten."""
         cells = {n: (cell.with_text(texts[n]) if n in texts else cell) for n, cell in self.cells.items()}
-        return Sources(cells, self._names, self.current)
+        return Sources(cells, self._names, self.current, self._nested)
 
     def cell_of(self, filename: str) -> int | None:
         """The execution count of the cell that was compiled under ``filename``, or None if it is no cell."""
-        if _TIMED.match(filename):
+        if _TIMED.match(filename) or filename in self._nested:
             return self.current
         if match := re.match(r"<replayed In\[(\d+)\]>", filename):
             return int(match.group(1))
@@ -196,10 +237,12 @@ class Sources:
         cell = self.cell_of(code.co_filename)
         line = line or code.co_firstlineno
         if cell is not None:
-            seen = self.cells[cell].line_of(code.co_filename, line)
+            above = self._nested.get(code.co_filename)
+            seen = self.cells[cell].line_of(code.co_filename, line) if above is None else line + above
             end_line = None if end_line is None else seen + end_line - line
             line = seen
-            if _TIMED.match(code.co_filename) and self.cells[cell].magic is None:
+            timed = _TIMED.match(code.co_filename) and self.cells[cell].magic is None
+            if timed or self.cells[cell].indented:
                 column = end_column = end_line = None
         return Spot(cell, code.co_filename, code.co_qualname, line, end_line, column, end_column)
 

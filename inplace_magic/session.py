@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -40,15 +41,22 @@ class Session:
             for number, raw in enumerate(history[: current + 1]):
                 if number in cells:
                     names[self._compiled_name(raw, number)] = number
-        return Sources(cells, names, current)
+        return Sources(cells, names, current, self._nested(cells.get(current)))
+
+    def _nested(self, cell: Cell | None) -> dict[str, int]:
+        """The names under which a magic such as %%capture, which runs its body as a cell, compiled it."""
+        if cell is None or cell.magic is None:
+            return {}
+        body, above = cell.body
+        return {self._compiled_name(body, number): above for number in (cell.number, cell.number + 1)}
 
     def _compiled_name(self, raw: str, number: int) -> str:
         transformed = self.shell.transform_cell(raw)
         return self.shell.compile.get_code_name(raw, transformed, number)  # type: ignore[no-any-return]
 
-    def history_until(self, current: int, cells: Any) -> tuple[int, ...]:
+    def history_until(self, current: int, cells: Mapping[int, Cell]) -> tuple[int, ...]:
         """The cells that made the session what it is, in order: all but those that failed."""
-        return tuple(n for n in sorted(cells) if n <= current and (n == current or n not in self.failed))
+        return tuple(n for n in sorted(cells) if n == current or (n < current and n not in self.failed))
 
     def cost_of(self, cells: tuple[int, ...]) -> float | None:
         """Seconds that cells took when they ran; None if one of them ran before we could look."""

@@ -10,7 +10,7 @@ import contextlib
 import math
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -237,7 +237,9 @@ def compare(reference: Sequence[Pass], tried: Sequence[Pass]) -> Gradients:
     all agree, the optimizers must have used them as well: a step that is moved may find those of another loss added.
     """
     found = _compare_passes(reference, tried)
-    return "different" if found == "same" and not _same_steps(reference, tried) else found
+    if found == "same":
+        return "same" if _same_steps(reference, tried) else "different"
+    return "same" if found != "unknown" and _same_where_used(reference, tried) else found
 
 
 def _same_steps(reference: Sequence[Pass], tried: Sequence[Pass]) -> bool:
@@ -249,6 +251,24 @@ def _same_steps(reference: Sequence[Pass], tried: Sequence[Pass]) -> bool:
         for one, other in zip(ours[optimizer], theirs[optimizer])
         for a, b in zip(one, other)
     )
+
+
+def _same_where_used(reference: Sequence[Pass], tried: Sequence[Pass]) -> bool:
+    """Whether every step used the same, though a backward gave more to leaves that were cleared before their step.
+
+    Leaves that no optimizer updates must have got the same in each pass.
+    """
+    if len(reference) != len(tried) or not _same_steps(reference, tried):
+        return False
+    ours, theirs = _steps_by_optimizer(reference), _steps_by_optimizer(tried)
+    updated = {leaf for optimizer in ours.keys() & theirs.keys() for leaf in optimizer}
+    return bool(updated) and all(
+        _same_pass(_without(a, updated), _without(b, updated)) for a, b in zip(reference, tried)
+    )
+
+
+def _without(one: Pass, leaves: set[str]) -> Pass:
+    return replace(one, gradients=tuple(g for g in one.gradients if g.leaf not in leaves))
 
 
 def _steps_by_optimizer(passes: Sequence[Pass]) -> dict[tuple[str, ...], list[tuple[LeafGradient, ...]]]:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from ..places import kind_of
-from .names import user_names
+from .names import join, user_names
 
 _WIDTH = 32  # items looked at in one container
 _DEPTH = 3
@@ -19,8 +19,8 @@ Held = dict[str, dict[str, str]]
 def held(frame: types.FrameType | None) -> Held:
     """For each user's function on the stack (by its qualified name) the names that hold a graph, and their shape.
 
-    ``{"train": {"hidden": "tuple[Tensor]"}, "class Memory": {"M": "Tensor"}}``. Attributes are listed under the class
-    of the object, whichever module or name leads to it.
+    ``{"train": {"hidden": "tuple[Tensor]", "net.memory.M": "Tensor"}, "class Memory": {"M": "Tensor"}}``. Attributes are
+    listed under the class of the object as well, whichever name leads to it.
     """
     found: Held = {}
     seen: set[int] = set()
@@ -33,7 +33,7 @@ def held(frame: types.FrameType | None) -> Held:
                 shape = shape_of(value)
                 if shape is not None:
                     scope[name] = shape
-                _attributes(value, found, seen)
+                _attributes(name, value, found, scope, seen)
             if top:
                 break
         frame = frame.f_back
@@ -57,21 +57,25 @@ def shape_of(value: Any, depth: int = _DEPTH) -> str | None:
     return None if inner is None else f"{kind}[{inner}]"
 
 
-def _attributes(value: Any, found: Held, seen: set[int]) -> None:
+def _attributes(path: str, value: Any, found: Held, scope: dict[str, str], seen: set[int]) -> None:
+    owners: list[tuple[str, Any]]
     if isinstance(value, torch.nn.Module):
-        owners: list[Any] = list(value.modules())
+        owners = [(join(path, name) if name else path, module) for name, module in value.named_modules()]
     elif type(value).__module__ == "__main__" and hasattr(value, "__dict__") and not isinstance(value, type):
-        owners = [value]
+        owners = [(path, value)]
     else:
         return
-    for owner in owners:
+    for base, owner in owners:
         if id(owner) in seen:
             continue
         seen.add(id(owner))
         attributes = dict(vars(owner))
         attributes.update(attributes.get("_buffers") or {})
         for name, attribute in attributes.items():
-            if isinstance(name, str) and not name.startswith("_") and (shape := shape_of(attribute)) is not None:
+            if not isinstance(name, str) or name.startswith("_"):
+                continue
+            if (shape := shape_of(attribute)) is not None:
+                scope[f"{base}.{name}"] = shape
                 found.setdefault(f"class {type(owner).__qualname__}", {})[name] = shape
-            if owner is value and isinstance(attribute, torch.nn.Module):
-                _attributes(attribute, found, seen)
+            elif owner is value and not isinstance(value, torch.nn.Module):
+                _attributes(f"{base}.{name}", attribute, found, scope, seen)

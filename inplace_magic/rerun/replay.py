@@ -17,7 +17,7 @@ from .gradients import GradientTrace, Stop, graph_of
 from .hidden import HiddenRecorder
 from .names import Names, graph_holders, user_names
 from .recorder import LiveClash, LiveWrite, Recorder, Stack
-from .running import run_cell
+from .running import replay_cell
 
 
 @dataclass(frozen=True)
@@ -158,7 +158,7 @@ def _run(
         for number in plan.cells:
             error = None
             try:
-                run_cell(shell, sources.cells[number])
+                replay_cell(shell, sources.cells[number])
             except Stop:
                 return None, False
             except Exception as raised:

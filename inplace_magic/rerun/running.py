@@ -13,13 +13,13 @@ from typing import Any
 from ..places import Cell
 
 
-def compile_cell(shell: Any, cell: Cell) -> Any:
+def compile_cell(shell: Any, cell: Cell, text: str | None = None) -> Any:
     """The code object of a cell, named so that its frames lead back to the lines the user sees.
 
-    Raises SyntaxError as the text does.
+    Raises SyntaxError as the text does. ``text`` is what stands in for the cell's own, line by line.
     """
     name = cell.replay_name
-    text = cell.runnable
+    text = cell.runnable if text is None else text
     linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
     flags = shell.compile.flags | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
     tree = compile(text, name, "exec", flags | ast.PyCF_ONLY_AST, dont_inherit=True)
@@ -27,9 +27,9 @@ def compile_cell(shell: Any, cell: Cell) -> Any:
     return compile(tree, name, "exec", flags, dont_inherit=True)
 
 
-def run_cell(shell: Any, cell: Cell) -> None:
-    """Runs a cell in the user's namespace. Whatever it raises is let through."""
-    code = compile_cell(shell, cell)
+def replay_cell(shell: Any, cell: Cell) -> None:
+    """Runs a cell in the user's namespace, in a sandbox. Whatever it raises is let through."""
+    code = compile_cell(shell, cell, cell.replayable)
     if code.co_flags & inspect.CO_COROUTINE:
         with _no_running_loop():
             asyncio.run(eval(code, shell.user_ns))

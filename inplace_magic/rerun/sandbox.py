@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 from . import forked
-from .guard import guarded
+from .guard import Blocked, guarded
 
 T = TypeVar("T")
 
@@ -30,7 +31,9 @@ def run(work: Callable[[], T], limit_s: float, on_wait: Callable[[float], None] 
     return forked.Outcome(value=value)
 
 
-def _guarded(work: Callable[[], T]) -> tuple[T, str | None]:
+def _guarded(work: Callable[[], T]) -> tuple[T | None, str | None]:
+    value = None
     with guarded() as attempts:
-        value = work()
+        with contextlib.suppress(Blocked):
+            value = work()
     return value, attempts.first
