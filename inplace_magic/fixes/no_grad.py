@@ -145,14 +145,24 @@ def _updates(code: Code, statement: ast.stmt, write: Site) -> bool:
 
 def wrapped(code: Code, statements: list[ast.stmt], header: str) -> Edit | None:
     """The statements, moved one level in under a new header; None where their text cannot be moved."""
+    indent = code.indent(statements[0])
+    text = moved(code, statements, indent + code.indent_step)
+    if text is None:
+        return None
+    start, end, _ = code.whole_lines(statements)
+    return Edit(start, end, f"{indent}{header}{code.newline}{text}")
+
+
+def moved(code: Code, statements: list[ast.stmt], indent: str) -> str | None:
+    """The lines of neighbouring statements at another depth; None where that would change a string."""
     if not all(code.alone(s) for s in statements):
         return None
     if any(_spans_lines(n) for s in statements for n in ast.walk(s)):
         return None
-    start, end, text = code.whole_lines(statements)
-    indent, step = code.indent(statements[0]), code.indent_step
-    moved = "".join(line if not line.strip() else step + line for line in text.splitlines(keepends=True))
-    return Edit(start, end, f"{indent}{header}{code.newline}{moved}")
+    _, _, text = code.whole_lines(statements)
+    old = code.indent(statements[0])
+    lines = text.splitlines(keepends=True)
+    return "".join(indent + line.removeprefix(old) if line.strip() else line for line in lines)
 
 
 def _spans_lines(node: ast.AST) -> bool:

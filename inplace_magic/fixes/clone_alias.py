@@ -1,0 +1,139 @@
+"""Two tensors share memory, and one of them is written: they part where the sharing begins.
+
+residual = x.detach()             residual = x.detach().clone()
+shown = x.data.cpu().numpy()      shown = x.data.cpu().numpy().copy()
+rows = bias.expand(4, 3)          rows = bias.expand(4, 3).clone()
+x[1:] = x[:-1]                    x[1:] = x[:-1].clone()
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from ..diagnosis import LiveChange
+from . import Problem, Proposal, register
+from .code import Code, Edit, atom, dotted
+from .targets import Site, bindings, root, site
+
+_WHY = "The two no longer share memory, so that a write into one leaves the other alone."
+_ALIASES = frozenset({"detach", "numpy", "from_numpy", "as_tensor", "from_dlpack", "asarray"})
+_SPREADS = frozenset({"expand", "expand_as", "broadcast_to", "broadcast_tensors", "as_strided", "unfold"})
+
+
+@register("modified", "silent", "overlap", rank=8)
+def clone_alias(problem: Problem) -> Iterator[Proposal]:
+    write = next((s for spot in problem.write_stack[:1] if (s := site(problem, spot)) is not None), None)
+    if write is None or problem.clash.write is None or problem.clash.write.origin == "optim":
+        return
+    if problem.family == "overlap":
+        yield from _at_spread(problem, write)
+        yield from _shifted(write)
+    else:
+        yield from _at_alias(write)
+
+
+def _at_alias(write: Site) -> Iterator[Proposal]:
+    """The written name was bound to another look at the saved tensor's memory."""
+    name = write.root_text
+    if name is None:
+        return
+    for binding in bindings(write.code, name, write.statement)[:1]:
+        if binding.value is not None and _shares(binding.value, _ALIASES, data=True):
+            yield _copied(write.code, binding.value)
+
+
+def _at_spread(problem: Problem, write: Site) -> Iterator[Proposal]:
+    """The written tensor was spread over more elements than it has memory for."""
+    name = write.root_text
+    if name is None:
+        return
+    for binding in bindings(write.code, name, write.statement)[:2]:
+        if binding.value is not None and _shares(binding.value, _SPREADS):
+            yield _copied(write.code, binding.value)
+    attribute = name.rpartition(".")[2]
+    if "." in name:
+        for number in sorted(problem.sources.cells, reverse=True):
+            code = problem.code(number) if number <= problem.cell else None
+            for value in _made(code, attribute) if code is not None else ():
+                yield _copied(code, value, path=problem.clash.write.name if problem.clash.write else None)  # type: ignore[arg-type]
+
+
+def _made(code: Code, attribute: str) -> Iterator[ast.expr]:
+    """What an attribute is given where an object is made: ``self.x = ...`` and ``register_buffer("x", ...)``."""
+    for node in ast.walk(code.tree):
+        value: ast.expr | None = None
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Attribute):
+            value = node.value if node.targets[0].attr == attribute else None
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and len(node.args) > 1:
+            named = node.args[0].value if isinstance(node.args[0], ast.Constant) else None
+            value = node.args[1] if node.func.attr == "register_buffer" and named == attribute else None
+        if value is not None and _shares(value, _SPREADS):
+            yield value
+
+
+def _shares(value: ast.expr, methods: frozenset[str], *, data: bool = False) -> bool:
+    """Whether an expression's chain of calls holds one of the methods, and no copy behind it."""
+    node: ast.expr = value
+    while True:
+        if isinstance(node, ast.Attribute):
+            if data and node.attr == "data":
+                return True
+            node = node.value
+        elif isinstance(node, ast.Subscript):
+            node = node.value
+        elif isinstance(node, ast.Call):
+            name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+            if name in methods:
+                return True
+            if name in ("clone", "copy", "contiguous", "tolist") or not isinstance(node.func, ast.Attribute):
+                return False
+            node = node.func.value
+        else:
+            return False
+
+
+def _copied(code: Code, value: ast.expr, path: str | None = None) -> Proposal:
+    array = (
+        isinstance(value, ast.Call)
+        and isinstance(value.func, ast.Attribute)
+        and value.func.attr in ("numpy", "asarray")
+    )
+    text = f"{atom(code, value)}.{'copy' if array else 'clone'}()"
+    return Proposal(
+        title=" ".join(text.split()),
+        why=_WHY,
+        rule="clone_alias",
+        texts={code.cell.number: code.apply(code.replace(value, text))},
+        live=(LiveChange("clone", path),) if path is not None else (),
+        spared=(code.cell.number,) if path is not None else (),
+    )
+
+
+def _shifted(write: Site) -> Iterator[Proposal]:
+    """A tensor is written from another stretch of itself."""
+    code, statement = write.code, write.statement
+    held = write.root
+    source = getattr(statement, "value", None)
+    if held is None or source is None:
+        return
+    name = code.text(held)
+    parts = [
+        node
+        for node in ast.walk(source)
+        if isinstance(node, ast.Subscript) and node is not write.target and _root_is(code, node, name)
+    ]
+    outer = [p for p in parts if not any(p is not q and p in ast.walk(q) for q in parts)]
+    edits: list[Edit] = [code.replace(p, f"{code.text(p)}.clone()") for p in outer]
+    if edits and dotted(held) is not None:
+        yield Proposal(
+            title=f"{code.text(outer[0])}.clone()",
+            why=_WHY,
+            rule="clone_alias",
+            texts={code.cell.number: code.apply(*edits)},
+        )
+
+
+def _root_is(code: Code, node: ast.expr, name: str) -> bool:
+    found = root(node)
+    return found is not None and code.text(found) == name

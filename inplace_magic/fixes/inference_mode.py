@@ -1,0 +1,121 @@
+"""A tensor made in inference mode can never enter a graph; one made under no_grad can.
+
+with torch.inference_mode():      with torch.no_grad():
+    features = body(x)                features = body(x)
+
+with torch.no_grad():
+    tail = h.view(-1)             tail = h.view(-1)
+tail.add_(1)                      tail.add_(1)
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from ..places import Spot
+from . import Problem, Proposal, register
+from .code import Code, Edit, Function
+from .no_grad import moved
+from .targets import bindings, site
+
+_WHY = "no_grad() computes without a graph as well, and what it makes can be used in training."
+_VIEW_WHY = "A view that autograd saw being made can be written."
+_MOST = 4
+
+
+@register("inference", "no_grad_view", rank=9)
+def inference_mode(problem: Problem) -> Iterator[Proposal]:
+    """The blocks and decorators that a stack leads to first, then those of the cells before, nearest first."""
+    found: dict[tuple[int, int], tuple[Code, ast.AST]] = {}
+    for spot in _spots(problem):
+        code = problem.code(spot.cell)
+        node = code.at(spot) if code is not None else None
+        if code is not None and node is not None:
+            for above in (node, *code.parents(node)):
+                for mode in _modes(above):
+                    found.setdefault((code.cell.number, code.span(mode)[0]), (code, mode))
+    for number in sorted((n for n in problem.sources.cells if n <= problem.cell), reverse=True):
+        code = problem.code(number)
+        for node in ast.walk(code.tree) if code is not None else ():
+            for mode in _modes(node):
+                found.setdefault((number, code.span(mode)[0]), (code, mode))  # type: ignore[union-attr,arg-type]
+    rank = 9 if problem.family == "inference" else 16
+    for code, mode in list(found.values())[:_MOST]:
+        edit = _renamed(code, mode)
+        yield Proposal(
+            title=f"with {edit.text}:" if _is_block(code, mode) else f"@{edit.text}",
+            why=_WHY,
+            rule="inference_mode",
+            texts={code.cell.number: code.apply(edit)},
+            rank=rank,
+        )
+
+
+def _spots(problem: Problem) -> tuple[Spot, ...]:
+    return (*problem.save_stack, *problem.write_stack, *problem.raised)
+
+
+def _modes(node: ast.AST) -> Iterator[ast.expr]:
+    """The expressions ``torch.inference_mode`` with or without a call, of a block or of a definition."""
+    candidates: list[ast.expr] = []
+    if isinstance(node, (ast.With, ast.AsyncWith)):
+        candidates = [item.context_expr for item in node.items]
+    elif isinstance(node, (*Function, ast.ClassDef)):
+        candidates = list(node.decorator_list)
+    for one in candidates:
+        func = one.func if isinstance(one, ast.Call) else one
+        name = func.attr if isinstance(func, ast.Attribute) else getattr(func, "id", "")
+        if name == "inference_mode":
+            yield one
+
+
+def _renamed(code: Code, mode: ast.expr) -> Edit:
+    func = mode.func if isinstance(mode, ast.Call) else mode
+    owner = f"{code.text(func.value)}." if isinstance(func, ast.Attribute) else "torch."
+    return code.replace(mode, f"{owner}no_grad()")
+
+
+def _is_block(code: Code, mode: ast.expr) -> bool:
+    return isinstance(code.parent(mode), ast.withitem)
+
+
+@register("no_grad_view", rank=8)
+def view_outside(problem: Problem) -> Iterator[Proposal]:
+    """The view that is written is made in front of the block that switched gradients off."""
+    write = next((s for spot in problem.write_stack[:1] if (s := site(problem, spot)) is not None), None)
+    name = write.root_text if write is not None else None
+    if write is None or name is None:
+        return
+    code = write.code
+    for binding in bindings(code, name, write.statement)[:2]:
+        block = code.parent(binding.statement)
+        if not isinstance(block, ast.With) or not any(_switches_off(code, i.context_expr) for i in block.items):
+            continue
+        edits = _taken_out(code, block, binding.statement)
+        if edits is not None:
+            yield Proposal(
+                title=f"{code.text(binding.statement).splitlines()[0]} outside of the block",
+                why=_VIEW_WHY,
+                rule="inference_mode",
+                texts={code.cell.number: code.apply(*edits)},
+            )
+
+
+def _switches_off(code: Code, node: ast.expr) -> bool:
+    text = code.text(node)
+    return "no_grad" in text or "inference_mode" in text
+
+
+def _taken_out(code: Code, block: ast.With, statement: ast.stmt) -> list[Edit] | None:
+    """The statement in front of the block, or in its place if nothing else stands in it."""
+    if not code.alone(statement) or not code.alone(block) or block.body[0].lineno == block.lineno:
+        return None
+    text = moved(code, [statement], code.indent(block))
+    if text is None:
+        return None
+    if len(block.body) == 1:
+        start, end, _ = code.whole_lines([block])
+        return [Edit(start, end, text)]
+    start, _, _ = code.whole_lines([block])
+    return [Edit(start, start, text), code.delete(statement)]
