@@ -11,11 +11,13 @@ tail.add_(1)                      tail.add_(1)
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
+from ..diagnosis import LiveChange
 from ..places import Spot
 from . import Problem, Proposal, register
-from .code import Code, Edit, Function
+from .code import Code, Edit, Function, names_bound
 from .no_grad import moved
 from .targets import bindings, site
 
@@ -27,7 +29,7 @@ _MOST = 4
 @register("inference", "no_grad_view", rank=9)
 def inference_mode(problem: Problem) -> Iterator[Proposal]:
     """The blocks and decorators that a stack leads to first, then those of the cells before, nearest first."""
-    found: dict[tuple[int, int], tuple[Code, ast.AST]] = {}
+    found: dict[tuple[int, int], tuple[Code, ast.expr]] = {}
     for spot in _spots(problem):
         code = problem.code(spot.cell)
         node = code.at(spot) if code is not None else None
@@ -37,19 +39,32 @@ def inference_mode(problem: Problem) -> Iterator[Proposal]:
                     found.setdefault((code.cell.number, code.span(mode)[0]), (code, mode))
     for number in sorted((n for n in problem.sources.cells if n <= problem.cell), reverse=True):
         code = problem.code(number)
-        for node in ast.walk(code.tree) if code is not None else ():
-            for mode in _modes(node):
-                found.setdefault((number, code.span(mode)[0]), (code, mode))  # type: ignore[union-attr,arg-type]
+        for inner in ast.walk(code.tree) if code is not None else ():
+            for mode in _modes(inner):
+                found.setdefault((number, code.span(mode)[0]), (code, mode))  # type: ignore[union-attr]
     rank = 9 if problem.family == "inference" else 16
+    live = _live(problem)
     for code, mode in list(found.values())[:_MOST]:
         edit = _renamed(code, mode)
+        number = code.cell.number
         yield Proposal(
             title=f"with {edit.text}:" if _is_block(code, mode) else f"@{edit.text}",
             why=_WHY,
             rule="inference_mode",
-            texts={code.cell.number: code.apply(edit)},
+            texts={number: code.apply(edit)},
+            live=live,
+            spared=(number,) if live and number != problem.cell else (),
             rank=rank,
         )
+
+
+def _live(problem: Problem) -> tuple[LiveChange, ...]:
+    """The inference tensors that lie about in the session become normal ones."""
+    code = problem.code(problem.cell)
+    made_here = names_bound(code.tree.body) if code is not None else set()
+    paths = problem.evidence.inference_tensors if problem.family == "inference" else ()
+    heads = [(path, re.match(r"\w+", path)) for path in paths]
+    return tuple(LiveChange("clone", path) for path, head in heads if head and head.group() not in made_here)
 
 
 def _spots(problem: Problem) -> tuple[Spot, ...]:

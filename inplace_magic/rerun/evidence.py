@@ -113,7 +113,7 @@ class Evidence:
     ``cells`` are the cells that ran, ``fresh`` tells whether they ran from an empty namespace. ``error`` is the text
     of the exception that ended the replay, ``error_family`` its family. ``carriers`` are paths to tensors of the
     session that still hold the graph of an earlier run. ``inplace_modules`` are (path, type's name) of the modules
-    that work in place.
+    that work in place, ``inference_tensors`` the paths of tensors made in inference mode.
     """
 
     cells: tuple[int, ...]
@@ -125,5 +125,6 @@ class Evidence:
     error_stack: tuple[Spot, ...] = ()
     carriers: tuple[str, ...] = ()
     inplace_modules: tuple[tuple[str, str], ...] = ()
+    inference_tensors: tuple[str, ...] = ()
     seconds: float = 0.0
     finished: bool = True

@@ -89,7 +89,8 @@ def join(path: str, dotted: str) -> str:
 class Names:
     """Finds the user's name of a live object. Built once, when a replay is over.
 
-    ``inplace`` holds (path, type's name) of the modules whose flag of that name is set.
+    ``inplace`` holds (path, type's name) of the modules whose flag of that name is set, ``inference`` the paths of
+    inference tensors.
     """
 
     def __init__(self, namespace: Mapping[str, Any]) -> None:
@@ -97,12 +98,15 @@ class Names:
         self._by_storage: dict[int, str] = {}
         self._kept: list[Any] = []
         self.inplace: list[tuple[str, str]] = []
+        self.inference: list[str] = []
         for path, value in walk(namespace):
             self._by_id.setdefault(id(value), path)
             self._kept.append(value)
             if isinstance(value, torch.nn.Module) and getattr(value, "inplace", False) is True:
                 self.inplace.append((path, type(value).__name__))
             if isinstance(value, torch.Tensor):
+                if value.is_inference():
+                    self.inference.append(path)
                 key = storage_key(value)
                 if key is not None:
                     self._by_storage.setdefault(key, path)

@@ -265,12 +265,17 @@ class Recorder(TorchFunctionMode):
         for tensor in written:
             if _overlaps(tensor):  # some such writes pass, and backward stumbles over them later
                 return self._write_overlapping(func, args, kwargs, tensor)
+        # Into an inference tensor torch writes first and refuses then.
+        undone = [] if torch.is_inference_mode_enabled() else [(t, t.clone()) for t in written if t.is_inference()]
         wanted = [tensor for tensor in written if self._matters(tensor)]
         if plain_name(func) == "batch_norm":
             self._training_statistics = tuple(storage_key(t) for t in written)
         try:
             result = func(*args, **kwargs)
         except RuntimeError as error:
+            with torch.inference_mode():
+                for tensor, value in undone:
+                    tensor.copy_(value)
             return self._go_on(error, func, args, kwargs, written)
         finally:
             self._training_statistics = ()
@@ -366,6 +371,7 @@ class Recorder(TorchFunctionMode):
         whom = written if family in RAISED_AT_WRITE else [t for t in flat(args, kwargs) if t.is_inference()]
         if not whom:
             raise error
+        clash.value = whom[0]
         if family == "inference":
             clash.made = next((self._made[k] for t in whom if (k := storage_key(t) or 0) in self._made), None)
         for tensor in whom:
@@ -388,7 +394,7 @@ class Recorder(TorchFunctionMode):
         self, func: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], tensor: torch.Tensor
     ) -> Any:
         clash = self._refuse("overlap", func, "")
-        clash.known = True
+        clash.known, clash.value = True, tensor
         self._shadows.cast(tensor, whole=False)
         return retry(func, self._shadows, args, kwargs)
 

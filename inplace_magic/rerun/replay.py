@@ -98,6 +98,7 @@ def record(
         passes=trace.passes(names.of),
         carriers=tuple(brought),
         inplace_modules=tuple(names.inplace),
+        inference_tensors=tuple(names.inference),
         seconds=time.monotonic() - start,
         finished=finished,
         **_error(error, sources),

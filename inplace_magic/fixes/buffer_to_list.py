@@ -1,0 +1,214 @@
+"""A buffer that is filled step by step, each step reading the one before, becomes a list.
+
+    states = torch.zeros(n + 1, 2)            states = [start]
+    states[0] = start
+    for i in range(n):                        for i in range(n):
+        states[i + 1] = step(states[i])           states.append(step(states[i]))
+                                              states = torch.stack(states)
+
+Slices of width one (``out[:, c:c+1] = ...``) are put together with ``torch.cat``, ``out[:, t] = ...`` along its
+dimension with ``torch.stack``.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from . import Problem, Proposal, register
+from .code import Code, Edit, atom
+from .targets import bindings, own_statements, scope, sites, torch_name
+
+_WHY = "Each step is a tensor of its own; nothing is written into what backward has kept."
+_MAKERS = frozenset({
+    "zeros", "empty", "ones", "full", "zeros_like", "empty_like", "ones_like", "full_like", "new_zeros", "new_empty",
+    "new_ones", "new_full", "rand", "randn",
+})  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where in the buffer something is: the dimension, the index, and whether it is a slice of width one."""
+
+    dim: int
+    index: ast.expr
+    wide: bool
+
+
+@register("modified", "silent", rank=6)
+def buffer_to_list(problem: Problem) -> Iterator[Proposal]:
+    torch = torch_name(problem)
+    for write in sites(problem, depth=1):
+        name = write.root_text
+        if torch is None or name is None or not isinstance(write.root, ast.Name):
+            return
+        edits = _rewrite(write.code, write.statement, name, torch)
+        if edits is not None:
+            yield Proposal(
+                title=f"{name} as a list, put together at the end",
+                why=_WHY,
+                rule="buffer_to_list",
+                texts={write.code.cell.number: write.code.apply(*edits)},
+            )
+
+
+def _rewrite(code: Code, statement: ast.stmt, name: str, torch: str) -> list[Edit] | None:
+    """The edits that make a list of the buffer, or None where some use of it does not fit the pattern."""
+    loop = code.parent(statement)
+    made = [b for b in bindings(code, name, statement) if b.statement.lineno < statement.lineno]
+    if not isinstance(loop, ast.For) or not isinstance(loop.target, ast.Name) or loop.orelse or len(made) != 1:
+        return None
+    made_at = made[0].statement
+    place = _written(statement, name)
+    if place is None or not _makes(made[0].value) or not _steps_by_one(loop):
+        return None
+    block = code.block(loop)
+    if made_at not in block or not isinstance(made_at, ast.Assign) or len(made_at.targets) != 1:
+        return None
+    if isinstance(made_at.targets[0], ast.Tuple):
+        return None
+    seeds = [s for s in block[block.index(made_at) + 1 : block.index(loop)] if _written(s, name) is not None]
+    first = _start(loop) + _offset(place.index, loop.target.id, default=-99)
+    if first < 0 or len(seeds) > 1 or first > 1 or (seeds and (first != 1 or not _is_first(seeds[0], name, place))):
+        return None
+    reads = _reads(code, statement, made_at, seeds, loop, name, place)
+    if reads is None:
+        return None
+    head = _head(code, made[0].value, seeds, place, first)
+    edits = [code.replace(made_at.value, head), *(code.delete(s) for s in seeds)]
+    start, end = code.span(statement)
+    value_start, value_end = code.span(statement.value)  # type: ignore[attr-defined]
+    edits += [Edit(start, value_start, f"{name}.append("), Edit(value_end, end, ")")]
+    edits += [code.replace(node, f"{name}[{index}]") for node, index in reads]
+    return edits + _joined(code, loop, name, place, torch)
+
+
+def _makes(value: ast.expr | None) -> bool:
+    if not isinstance(value, ast.Call):
+        return False
+    called = value.func.attr if isinstance(value.func, ast.Attribute) else getattr(value.func, "id", "")
+    return called in _MAKERS
+
+
+def _steps_by_one(loop: ast.For) -> bool:
+    call = loop.iter
+    return isinstance(call, ast.Call) and getattr(call.func, "id", "") == "range" and len(call.args) in (1, 2)
+
+
+def _start(loop: ast.For) -> int:
+    """Where the loop's range begins; far below zero where that is not a plain number."""
+    args = loop.iter.args if isinstance(loop.iter, ast.Call) else []
+    if len(args) == 1:
+        return 0
+    return args[0].value if isinstance(args[0], ast.Constant) and isinstance(args[0].value, int) else -99
+
+
+def _offset(index: ast.expr, counter: str, default: int) -> int:
+    """1 for ``i + 1``, 0 for ``i``, -1 for ``i - 1``."""
+    if isinstance(index, ast.Name) and index.id == counter:
+        return 0
+    if isinstance(index, ast.BinOp) and isinstance(index.op, (ast.Add, ast.Sub)):
+        left, right = index.left, index.right
+        if isinstance(left, ast.Name) and left.id == counter and isinstance(right, ast.Constant):
+            if isinstance(right.value, int):
+                return right.value if isinstance(index.op, ast.Add) else -right.value
+    return default
+
+
+def _written(statement: ast.stmt, name: str) -> _Place | None:
+    """The place that ``name[...] = value`` fills, or None."""
+    if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
+        return None
+    return _place(statement.targets[0], name)
+
+
+def _place(node: ast.expr, name: str) -> _Place | None:
+    if not isinstance(node, ast.Subscript) or not isinstance(node.value, ast.Name) or node.value.id != name:
+        return None
+    parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+    picked = [(i, p) for i, p in enumerate(parts) if not _everything(p)]
+    if len(picked) != 1:
+        return None
+    dim, part = picked[0]
+    if any(isinstance(p, ast.Constant) and p.value is ... for p in parts[:dim]):
+        dim -= len(parts)
+    if isinstance(part, ast.Slice):
+        wide = part.lower is not None and part.upper is not None and part.step is None
+        if not wide or ast.dump(part.upper) not in _next(part.lower):  # type: ignore[arg-type]
+            return None
+        return _Place(dim, part.lower, True)  # type: ignore[arg-type]
+    return _Place(dim, part, False)
+
+
+def _everything(part: ast.expr) -> bool:
+    if isinstance(part, ast.Slice):
+        return part.lower is None and part.upper is None and part.step is None
+    return isinstance(part, ast.Constant) and part.value is ...
+
+
+def _next(lower: ast.expr) -> list[str]:
+    """The ways to write the number behind ``lower``."""
+    text = ast.unparse(lower)
+    forms = [f"{text} + 1", f"1 + {text}"]
+    if isinstance(lower, ast.BinOp) and isinstance(lower.op, ast.Add) and isinstance(lower.right, ast.Constant):
+        if isinstance(lower.right.value, int):
+            forms.append(f"{ast.unparse(lower.left)} + {lower.right.value + 1}")
+    if isinstance(lower, ast.Constant) and isinstance(lower.value, int):
+        forms.append(str(lower.value + 1))
+    return [ast.dump(ast.parse(form, mode="eval").body) for form in forms]
+
+
+def _is_first(seed: ast.stmt, name: str, like: _Place) -> bool:
+    place = _written(seed, name)
+    if place is None or (place.dim, place.wide) != (like.dim, like.wide):
+        return False
+    return isinstance(place.index, ast.Constant) and place.index.value == 0
+
+
+def _reads(
+    code: Code, statement: ast.stmt, made_at: ast.stmt, seeds: list[ast.stmt], loop: ast.For, name: str, like: _Place
+) -> list[tuple[ast.Subscript, str]] | None:
+    """Reads of single steps inside the loop, with the list's index for each; None if there is any other use there."""
+    found: list[tuple[ast.Subscript, str]] = []
+    skipped = {id(n) for s in (made_at, *seeds) for n in ast.walk(s)}
+    for top in own_statements(code, scope(code, loop)):
+        if top.lineno > (loop.end_lineno or 0):
+            continue
+        for node in ast.walk(top):
+            if not isinstance(node, ast.Name) or node.id != name or id(node) in skipped:
+                continue
+            skipped.add(id(node))
+            above = code.parent(node)
+            if isinstance(statement, ast.Assign) and above is statement.targets[0]:
+                continue
+            place = _place(above, name) if isinstance(above, ast.Subscript) else None
+            if place is None or not isinstance(above, ast.Subscript) or not isinstance(above.ctx, ast.Load):
+                return None
+            if (place.dim, place.wide) != (like.dim, like.wide):
+                return None
+            found.append((above, code.text(place.index)))
+    return found
+
+
+def _head(code: Code, made: ast.expr | None, seeds: list[ast.stmt], place: _Place, first: int) -> str:
+    """What the list begins with."""
+    if seeds and isinstance(seeds[0], ast.Assign):
+        return f"[{code.text(seeds[0].value)}]"
+    if first == 0 or made is None:
+        return "[]"
+    inside = ":, " * place.dim if place.dim >= 0 else "..., "
+    return f"[{atom(code, made)}[{inside}{'0:1' if place.wide else '0'}]]"
+
+
+def _joined(code: Code, loop: ast.For, name: str, place: _Place, torch: str) -> list[Edit]:
+    """The list is put together behind the loop: where it is returned at once, or in a line of its own."""
+    join = "cat" if place.wide else "stack"
+    dim = f", dim={place.dim}" if place.dim else ""
+    text = f"{torch}.{join}({name}{dim})"
+    block = code.block(loop)
+    behind = block[block.index(loop) + 1 :]
+    returned = behind[0].value if behind and isinstance(behind[0], ast.Return) else None
+    if isinstance(returned, ast.Name) and returned.id == name:
+        return [code.replace(returned, text)]
+    return [code.insert_after(loop, f"{name} = {text}")]
