@@ -8,6 +8,7 @@ import textwrap
 from dataclasses import dataclass
 from typing import Any
 
+import IPython
 from IPython.core.interactiveshell import InteractiveShell
 from traitlets.config import Config
 
@@ -33,7 +34,7 @@ def new_shell() -> Any:
     InteractiveShell.clear_instance()
     config = Config()
     config.HistoryManager.enabled = False
-    config.InteractiveShell.colors = "NoColor"
+    config.InteractiveShell.colors = "nocolor" if IPython.version_info[0] >= 9 else "NoColor"
     shell = InteractiveShell.instance(config=config)
     shell.run_line_magic("load_ext", "inplace_magic")
     return shell

@@ -6,6 +6,7 @@ import ast
 import asyncio
 import inspect
 import linecache
+import types
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -49,7 +50,10 @@ def _no_running_loop() -> Iterator[None]:
 
 
 def run_cell_shown(shell: Any, cell: Cell) -> None:
-    """Runs a cell for real, its last expression shown as always. Whatever it raises is let through."""
+    """Runs a cell for real, its last expression shown as always. Whatever it raises is let through.
+
+    Raises RuntimeError for a cell with top-level await where an event loop runs already, as in a kernel.
+    """
     name = cell.replay_name
     known = getattr(shell.compile, "_filename_map", None)
     if known is not None:
@@ -59,9 +63,15 @@ def run_cell_shown(shell: Any, cell: Cell) -> None:
     linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
     tree = shell.transform_ast(compile(text, name, "exec", flags | ast.PyCF_ONLY_AST, dont_inherit=True))
     last = [tree.body.pop()] if tree.body and isinstance(tree.body[-1], ast.Expr) else []
-    code = compile(tree, name, "exec", flags, dont_inherit=True)
-    if code.co_flags & inspect.CO_COROUTINE:
-        raise SyntaxError("a cell with top-level await cannot be watched; put the await into a function")
-    exec(code, shell.user_ns)
+    _execute(shell, compile(tree, name, "exec", flags, dont_inherit=True))
     if last:
-        exec(compile(ast.Interactive(last), name, "single", flags, dont_inherit=True), shell.user_ns)
+        _execute(shell, compile(ast.Interactive(last), name, "single", flags, dont_inherit=True))
+
+
+def _execute(shell: Any, code: types.CodeType) -> None:
+    if not code.co_flags & inspect.CO_COROUTINE:
+        exec(code, shell.user_ns)
+    elif asyncio._get_running_loop() is None:
+        shell.loop_runner(eval(code, shell.user_ns))
+    else:
+        raise RuntimeError("a cell with top-level await cannot be run from here: run the rewritten cell itself")

@@ -1,0 +1,88 @@
+"""A real kernel, driven as papermill and Run All drive it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import nbformat
+import pytest
+
+nbclient = pytest.importorskip("nbclient")
+
+MIME = "application/vnd.inplace-magic.v1+json"
+LOAD = "%load_ext inplace_magic"
+SETUP = "import torch\nw = torch.ones(3, requires_grad=True)"
+BODY = "x = w.exp()\nx += 1\nx.sum().backward()"
+
+
+def execute(*cells: str, allow_errors: bool = False) -> Any:
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
+    client = nbclient.NotebookClient(notebook, timeout=120, kernel_name="python3", allow_errors=allow_errors)
+    try:
+        client.execute()
+    except nbclient.exceptions.CellExecutionError as error:
+        return notebook, error
+    return notebook, None
+
+
+def bundles(cell: Any) -> list[Any]:
+    return [out["data"][MIME] for out in cell.outputs if MIME in out.get("data", {})]
+
+
+def test_run_all_still_stops_at_the_failure_and_the_report_is_in_the_cell() -> None:
+    notebook, error = execute(LOAD, SETUP, BODY, "after = 1")
+    assert error is not None and "modified by an inplace operation" in str(error)
+    failed, after = notebook.cells[2], notebook.cells[3]
+    kinds = [out.output_type for out in failed.outputs]
+    assert kinds.index("error") < kinds.index("display_data"), "the traceback comes first"
+    (found,) = bundles(failed)
+    assert (found["changed"]["cell"], found["changed"]["line"]) == (3, 2)
+    assert found["fixes"][0]["verified"] and found["fixes"][0]["gradients"] == "same"
+    data = next(out["data"] for out in failed.outputs if out.output_type == "display_data")
+    assert "x = x + 1" in data["text/plain"] and "x = x + 1" in data["text/html"]
+    assert after.execution_count is None
+
+
+def test_going_on_after_the_failure_and_accepting() -> None:
+    notebook, error = execute(
+        LOAD, SETUP, BODY, "%autograd_fix --run", "print(w.grad)", "torch.get_num_threads()", allow_errors=True
+    )
+    assert error is None
+    assert not any(out.output_type == "error" for out in notebook.cells[3].outputs)
+    assert "2.7183" in notebook.cells[4].outputs[0]["text"]
+
+
+def test_after_convolutions_on_several_threads() -> None:
+    work = "import torch\ntorch.set_num_threads(2)\nc = torch.nn.Conv2d(3, 8, 3)\nfor _ in range(3): c(torch.randn(4, 3, 64, 64)).sum().backward()"
+    fail = "h = torch.sigmoid(c(torch.randn(4, 3, 64, 64)))\nh *= 2\nh.sum().backward()"
+    notebook, _ = execute(LOAD, work, fail, "c(torch.randn(4, 3, 64, 64)).sum().backward()\nprint('alive')", allow_errors=True)
+    (found,) = bundles(notebook.cells[2])
+    assert found["fixes"][0]["verified"]
+    assert notebook.cells[3].outputs[0]["text"] == "alive\n"
+
+
+def test_a_healthy_notebook_has_no_output_of_ours() -> None:
+    notebook, error = execute(LOAD, SETUP, BODY.replace("x += 1", "x = x + 1"), "1 + 1")
+    assert error is None
+    assert [len(cell.outputs) for cell in notebook.cells] == [0, 0, 0, 1]
+
+
+def test_an_error_of_the_users_own_has_one_output() -> None:
+    notebook, error = execute(LOAD, "1 / 0")
+    assert error is not None
+    assert [out.output_type for out in notebook.cells[1].outputs] == ["error"]
+
+
+def test_the_check_magic_in_a_kernel() -> None:
+    notebook, error = execute(
+        LOAD,
+        "import torch\nx = torch.tensor([1., 2.], requires_grad=True)",
+        "%%autograd_check\nloss = (x ** 2).sum()\nx.data += 1\nloss.backward()\nx.grad",
+        "%%autograd_check\nloss = (x ** 2).sum()\nloss.backward()",
+    )
+    assert error is None
+    (found,) = bundles(notebook.cells[2])
+    assert found["family"] == "silent" and found["changed"]["line"] == 3
+    shown = next(out for out in notebook.cells[2].outputs if out.output_type == "execute_result")
+    assert "tensor([4., 6.])" in shown["data"]["text/plain"]
+    assert notebook.cells[3].outputs[0]["text"].startswith("autograd check: nothing found")
