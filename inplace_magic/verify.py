@@ -69,11 +69,15 @@ class Bench:
         return self.listen_live(texts, live, spared)
 
     def listen_live(
-        self, texts: dict[int, str], live: tuple[LiveChange, ...], spared: tuple[int, ...]
+        self,
+        texts: dict[int, str],
+        live: tuple[LiveChange, ...],
+        spared: tuple[int, ...],
+        run: tuple[int, ...] | None = None,
     ) -> Evidence | None:
-        """Does what accepting the fix does to the session as it is now, and runs what has to run."""
+        """Does what accepting the fix does to the session as it is now, and runs what has to run (or ``run``)."""
         sources = self.sources.with_texts(texts)
-        plan = Plan(cells_to_run(self.sources, texts, spared, self.failing))
+        plan = Plan(run or cells_to_run(self.sources, texts, spared, self.failing))
         prepare = self.preparation(texts, live)
         return self.run(lambda: listen(self.shell, sources, plan, self.reach, prepare))
 
@@ -140,10 +144,17 @@ def try_out(bench: Bench, problem: Problem, proposal: Proposal) -> Fix | None:
     gradients = compare(bench.reference(proposal.reading), seen.passes)
     if problem.family == "silent" and not _mended(bench, texts, live, spared):
         return None
-    accepted = _as_accepted(bench, texts, live, spared) if bench.plan.fresh else (live, seen)
-    if accepted is None:
-        return None
-    return _fix(bench, steps, texts, accepted[0], spared, gradients)
+    run = cells_to_run(bench.sources, texts, spared, bench.failing)
+    if bench.plan.fresh:
+        accepted = _as_accepted(bench, texts, live, spared)
+        if accepted is not None:
+            live = accepted
+        else:  # what earlier cells left behind has changed since: they have to run again too
+            again = bench.listen_live(texts, live, spared, run=bench.plan.cells)
+            if again is None or again.error is not None:
+                return None
+            run = bench.plan.cells
+    return _fix(bench, steps, texts, live, run, gradients)
 
 
 def _signature(clash: Clash, sources: Sources) -> object:
@@ -201,15 +212,18 @@ def _next_step(
 
 def _as_accepted(
     bench: Bench, texts: dict[int, str], live: tuple[LiveChange, ...], spared: tuple[int, ...]
-) -> tuple[tuple[LiveChange, ...], Evidence] | None:
-    """Whether the fix also runs in the session as it is, cutting off what still carries the failed run's graph."""
+) -> tuple[LiveChange, ...] | None:
+    """What makes the fix run in the session as it is: its own changes, and what still carries the failed run's graph.
+
+    None if it does not run there.
+    """
     for _ in range(2):
         seen = bench.listen_live(texts, live, spared)
         if seen is None:
             return None
         _log.debug("accepted in the session: %s, carriers %s", seen.error or "ran", seen.carriers)
         if seen.error is None:
-            return live, seen
+            return live
         cut = tuple(LiveChange("detach", path) for path in seen.carriers)
         if not cut or set(cut) <= set(live):
             return None
@@ -222,7 +236,7 @@ def _fix(
     steps: list[Proposal],
     texts: dict[int, str],
     live: tuple[LiveChange, ...],
-    spared: tuple[int, ...],
+    run: tuple[int, ...],
     gradients: Gradients,
 ) -> Fix:
     more = len(steps) - 1
@@ -236,7 +250,7 @@ def _fix(
         verified=True,
         gradients=gradients,
         proof=PROOFS[gradients],
-        run=cells_to_run(bench.sources, texts, spared, bench.failing),
+        run=run,
         live=live,
     )
 

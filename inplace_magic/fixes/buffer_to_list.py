@@ -110,9 +110,9 @@ def _offset(index: ast.expr, counter: str, default: int) -> int:
         return 0
     if isinstance(index, ast.BinOp) and isinstance(index.op, (ast.Add, ast.Sub)):
         left, right = index.left, index.right
-        if isinstance(left, ast.Name) and left.id == counter and isinstance(right, ast.Constant):
-            if isinstance(right.value, int):
-                return right.value if isinstance(index.op, ast.Add) else -right.value
+        step = right.value if isinstance(right, ast.Constant) else None
+        if isinstance(left, ast.Name) and left.id == counter and isinstance(step, int):
+            return step if isinstance(index.op, ast.Add) else -step
     return default
 
 
@@ -151,9 +151,10 @@ def _next(lower: ast.expr) -> list[str]:
     """The ways to write the number behind ``lower``."""
     text = ast.unparse(lower)
     forms = [f"{text} + 1", f"1 + {text}"]
-    if isinstance(lower, ast.BinOp) and isinstance(lower.op, ast.Add) and isinstance(lower.right, ast.Constant):
-        if isinstance(lower.right.value, int):
-            forms.append(f"{ast.unparse(lower.left)} + {lower.right.value + 1}")
+    if isinstance(lower, ast.BinOp) and isinstance(lower.op, ast.Add):
+        step = lower.right.value if isinstance(lower.right, ast.Constant) else None
+        if isinstance(step, int):
+            forms.append(f"{ast.unparse(lower.left)} + {step + 1}")
     if isinstance(lower, ast.Constant) and isinstance(lower.value, int):
         forms.append(str(lower.value + 1))
     return [ast.dump(ast.parse(form, mode="eval").body) for form in forms]

@@ -39,9 +39,11 @@ def inference_mode(problem: Problem) -> Iterator[Proposal]:
                     found.setdefault((code.cell.number, code.span(mode)[0]), (code, mode))
     for number in sorted((n for n in problem.sources.cells if n <= problem.cell), reverse=True):
         code = problem.code(number)
-        for inner in ast.walk(code.tree) if code is not None else ():
+        if code is None:
+            continue
+        for inner in ast.walk(code.tree):
             for mode in _modes(inner):
-                found.setdefault((number, code.span(mode)[0]), (code, mode))  # type: ignore[union-attr]
+                found.setdefault((number, code.span(mode)[0]), (code, mode))
     rank = 9 if problem.family == "inference" else 16
     live = _live(problem)
     for code, mode in list(found.values())[:_MOST]:
