@@ -1,0 +1,102 @@
+"""A forward that was computed once, before the loop or in an earlier cell, is computed in every round.
+
+y = f(x, a)                               for _ in range(3):
+for _ in range(3):                            y = f(x, a)
+    loss = criterion(y, target)               loss = criterion(y, target)
+    loss.backward()                           loss.backward()
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from . import Problem, Proposal, register
+from .carried_state import holdings
+from .flow import (
+    Earlier,
+    binds,
+    computed_once,
+    live_in,
+    reads,
+    simple,
+    slice_of,
+    source_lines,
+    update_of,
+    value_reads,
+    without_retain,
+)
+
+_MOST = 6  # statements that a person would move
+
+
+@register("modified", "second_backward", rank=14)
+def move_forward(problem: Problem) -> Iterator[Proposal]:
+    found = computed_once(problem)
+    if found is None:
+        return
+    chain = _chain(problem, found)
+    if not chain or len(chain) > _MOST or not all(simple(s) for s in chain):
+        return
+    code, source = found.code, found.source
+    made = {name for s in chain for name in binds(s)}
+    front = next((s for s in found.body if reads(s) & made), None)
+    if front is None:
+        return
+    if front is found.need:
+        front = update_of(found.body, found.need)[0]
+    lines = [line for s in chain for line in source_lines(source, s)]
+    edits = [code.insert_before(front, *lines)]
+    if source is code and found.loop is not None and not _used_before(found, chain, made):
+        edits += [code.delete(s) for s in chain]
+    retained = without_retain(code, found.body) if found.loop is not None else []
+    where = "in every round" if found.loop is not None else "again"
+    title = f"{lines[0]} {where}" if len(chain) == 1 else f"{lines[0]} … {source_lines(source, chain[-1])[0]} {where}"
+    for extra in [retained, []] if retained else [[]]:
+        yield Proposal(
+            title=title,
+            why="Each backward gets a graph of its own; the one that was computed once is used up by the first.",
+            rule="move_forward",
+            texts={code.cell.number: code.apply(*edits, *extra)},
+        )
+
+
+def _chain(problem: Problem, found: Earlier) -> list[ast.stmt]:
+    """What has to be computed again: from the saving statement on, or all of the graph where it was freed."""
+    stop = found.origin.index(found.loop) if found.loop in found.origin else len(found.origin)
+    wanted = live_in(found.body) if found.loop is not None else live_in(found.body[: found.body.index(found.need) + 1])
+    needed = slice_of(found.origin[:stop], wanted)[0]
+    if problem.clash.kind == "second_backward":
+        names = holdings(problem).get("<module>", {}) if found.source is not found.code else _all_names(problem)
+        graph = [s for s in needed if binds(s) & names.keys()]
+        if found.save in graph:
+            return graph
+    if found.save not in needed:
+        return []
+    tainted = binds(found.save)
+    chain = [found.save]
+    for statement in needed[needed.index(found.save) + 1 :]:
+        if value_reads(statement) & tainted:
+            tainted = tainted | binds(statement)
+            chain.append(statement)
+    return chain
+
+
+def _all_names(problem: Problem) -> dict[str, str]:
+    return {
+        name: kind
+        for scope, names in holdings(problem).items()
+        if not scope.startswith("class ")
+        for name, kind in names.items()
+    }
+
+
+def _used_before(found: Earlier, chain: list[ast.stmt], made: set[str]) -> bool:
+    """Whether something else between the forward and the loop uses it, or shares its lines."""
+    start = found.origin.index(chain[0]) if chain[0] in found.origin else 0
+    stop = next(
+        (i for i, s in enumerate(found.origin) if s is found.loop or any(n is found.loop for n in ast.walk(s))),
+        len(found.origin),
+    )
+    others = [s for s in found.origin[start:stop] if s not in chain]
+    return any(reads(s) & made for s in others) or not all(found.code.alone(s) for s in chain)

@@ -1,0 +1,147 @@
+"""What the later loss is made from is computed once more, or only then: with the weights as they are by that time.
+
+    d = D(g)                                  d = D(g)
+    ...                                       ...
+    optimD.step()                             optimD.step()
+    lossG = (g + d).sum()                     d = D(g)
+                                              lossG = (g + d).sum()
+
+A loss that nothing else uses is moved behind the step instead of being computed twice.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from . import Problem, Proposal, register
+from .carried_state import holdings
+from .code import Code, Edit
+from .cut import made_from
+from .flow import (
+    Meeting,
+    binds,
+    lift,
+    meeting,
+    reads,
+    simple,
+    start_with_comments,
+    update_of,
+    value_reads,
+)
+
+_MOST = 5  # statements that a person would repeat
+
+
+@register("modified", "second_backward", rank=40)
+def compute_later(problem: Problem) -> Iterator[Proposal]:
+    """The statements that make the later loss, and nothing else, go behind the step."""
+    found = meeting(problem)
+    if found is None or found.save is None:
+        return
+    moved = exclusive(found)
+    if found.save not in moved:
+        return
+    code = found.code
+    lifted = lift(code, moved)
+    front = update_of(found.block, found.need)[0]
+    between = [s for s in found.loss if s in found.between]
+    front = min([front, *between], key=found.block.index)
+    if lifted is None or not code.alone(front):
+        return
+    at = start_with_comments(code, front)
+    yield Proposal(
+        title=f"{code.text(moved[-1]).splitlines()[0]} after the step",
+        why="The loss is computed from the updated weights, right before its own backward.",
+        rule="recompute",
+        texts={code.cell.number: code.apply(Edit(at, at, lifted.text), *lifted.edits)},
+    )
+
+
+@register("modified", "second_backward", rank=38)
+def compute_again(problem: Problem) -> Iterator[Proposal]:
+    """The shared part of the forward is repeated after the step."""
+    found = meeting(problem)
+    if found is None or found.save is None or found.save in exclusive(found):
+        return
+    code, block = found.code, found.block
+    chain = _chain(problem, found)
+    if not chain or len(chain) > _MOST or not all(simple(s) for s in chain):
+        return
+    made = {name for s in chain for name in binds(s)}
+    users = [
+        s
+        for s in (*found.between, *update_of(block, found.need))
+        if (s in found.loss or s is found.need) and reads(s) & made
+    ]
+    if not users:
+        return
+    front = users[0] if users[0] is not found.need else update_of(block, found.need)[0]
+    copies = [line for s in chain for line in _source(code, s)]
+    insert = code.insert_before(front, *copies)
+    title = "; ".join(copies) if len(copies) < 3 else f"{copies[0]} … {copies[-1]}"
+    for extra in [_detached_inputs(problem, found, chain), []]:
+        if extra is None:
+            continue
+        yield Proposal(
+            title=f"{title} again after the step" if problem.family == "modified" else f"{title} again",
+            why="The later loss gets a graph of its own, through the weights as they are by then.",
+            rule="recompute",
+            texts={code.cell.number: code.apply(insert, *extra)},
+        )
+
+
+def exclusive(found: Meeting) -> list[ast.stmt]:
+    """Statements before the first event that only the later loss needs, from the one that saved on."""
+    block = found.block
+    start = block.index(found.save) if found.save in found.before else 0
+    kept: list[ast.stmt] = []
+    for statement in reversed(found.before[start:]):
+        rest = [s for s in block[start : block.index(found.need)] if s not in kept and s is not statement]
+        others = [s for s in rest if s not in found.loss or s in found.before]
+        used = {name for s in others for name in value_reads(s)}
+        if statement in found.loss and simple(statement) and not binds(statement) & used:
+            kept.append(statement)
+    return kept[::-1]
+
+
+def _chain(problem: Problem, found: Meeting) -> list[ast.stmt]:
+    """What has to be computed again: from the saving statement on, or all of the graph where it was freed."""
+    needed = [s for s in found.loss if s in found.before]
+    if problem.clash.kind == "second_backward":
+        names = holdings(problem).get(problem.need_stack[-1].function if problem.need_stack else "", {})
+        names = names or holdings(problem).get(_function(found), {})
+        return [s for s in needed if binds(s) & names.keys()] if names else needed
+    if found.save not in found.before:
+        return []
+    tainted = made_from(found, found.save)
+    start = found.before.index(found.save)
+    return [s for s in needed if found.before.index(s) >= start and binds(s) & tainted]
+
+
+def _function(found: Meeting) -> str:
+    function = found.code.function(found.need)
+    return getattr(function, "name", "<module>")
+
+
+def _detached_inputs(problem: Problem, found: Meeting, chain: list[ast.stmt]) -> list[Edit] | None:
+    """For the first loss the shared input is cut off, so that its backward leaves the input's graph alone.
+
+    ``d = D(g)`` becomes ``d = D(g.detach())``, as in every GAN; None where there is no such input.
+    """
+    save = found.save
+    if problem.clash.kind != "second_backward" or save not in found.before or not isinstance(save, ast.Assign):
+        return None
+    earlier = found.before[: found.before.index(save)]
+    inputs = {name for s in earlier if s in chain for name in binds(s)}
+    nodes = [n for n in ast.walk(save.value) if isinstance(n, ast.Name) and n.id in inputs]
+    if not nodes:
+        return None
+    return [found.code.replace(n, f"{n.id}.detach()") for n in nodes]
+
+
+def _source(code: Code, statement: ast.stmt) -> list[str]:
+    """The statement's text, its further lines as deep as the first."""
+    lines = code.text(statement).splitlines()
+    indent = code.indent(statement)
+    return [lines[0], *(line.removeprefix(indent) for line in lines[1:])]
