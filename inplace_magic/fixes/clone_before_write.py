@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from ..rerun.evidence import Write
 from . import Problem, Proposal, register
 from .code import Code, Edit, Loop, atom, dotted
-from .targets import VIEW_METHODS, Site, argument, bindings, later, loop_of, parameters, reads, scope, sites
+from .targets import VIEW_METHODS, Site, argument, bindings, loop_of, parameters, reads, scope, sites
 
 _WHY = "The write goes into a copy; the tensor that backward needs keeps its value."
 
@@ -34,6 +34,7 @@ def clone_before_write(problem: Problem) -> Iterator[Proposal]:
         return
     if problem.clash.write.origin == "nn" and not _written_at_once(problem.clash.write, frames[0]):
         return
+    yield from _at_apply(frames[0])
     yield from _at_alias(problem, frames[0])
     yield from _at_write(problem, frames[0])
     yield from _at_call(frames)
@@ -46,6 +47,22 @@ def _written_at_once(write: Write, frame: Site) -> bool:
         return True
     called = frame.code.text(call.func).rpartition(".")[2]
     return write.module.rpartition(".")[2] in (called, f"{called}[0]") or not isinstance(call.func, ast.Attribute)
+
+
+def _at_apply(write: Site) -> Iterator[Proposal]:
+    """``Halve.apply(x)``, where the Function writes into its argument."""
+    call = write.node.value if isinstance(write.node, (ast.Expr, ast.Assign, ast.Return)) else write.node
+    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute) or call.func.attr != "apply":
+        return
+    for given in call.args[:2]:
+        if dotted(given) is not None or isinstance(given, ast.Subscript):
+            yield Proposal(
+                title=f"{write.code.text(call.func)}({write.code.text(given)}.clone())",
+                why=_WHY,
+                rule="clone_before_write",
+                texts={write.code.cell.number: write.code.apply(_appended(write.code, given))},
+                rank=6,
+            )
 
 
 def _at_alias(problem: Problem, write: Site) -> Iterator[Proposal]:
@@ -108,7 +125,10 @@ def _at_write(problem: Problem, write: Site) -> Iterator[Proposal]:
 
 
 def _used_later(write: Site, name: str) -> bool:
-    return bool(reads(write.code, name, [write.statement, *later(write.code, write.statement)]))
+    if not isinstance(write.statement, (ast.AugAssign, ast.Expr)) and not isinstance(write.target, ast.Subscript):
+        return True
+    block = write.code.block(write.statement)
+    return bool(reads(write.code, name, list(block[block.index(write.statement) + 1 :])))
 
 
 def _loop_after_save(problem: Problem, write: Site, name: str) -> ast.stmt | None:

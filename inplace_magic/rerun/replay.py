@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from ..errors import family_of
+from ..errors import RAISED_AT_WRITE, family_of
 from ..places import Sources, Spot, error_stack
 from . import evidence as ev
 from .gradients import GradientTrace, Stop, graph_of
@@ -94,7 +94,7 @@ def record(
     result = ev.Evidence(
         cells=plan.cells,
         fresh=plan.fresh,
-        clashes=clashes_of(recorder, names),
+        clashes=(*(clashes := clashes_of(recorder, names)), *_unheard(error, clashes, sources)),
         passes=trace.passes(names.of),
         carriers=tuple(brought),
         inplace_modules=tuple(names.inplace),
@@ -107,7 +107,18 @@ def record(
     return result
 
 
-def listen(shell: Any, sources: Sources, plan: Plan, reach: Reach, prepare: Callable[[], None] | None = None) -> ev.Evidence:
+def _unheard(error: BaseException | None, clashes: tuple[ev.Clash, ...], sources: Sources) -> Iterator[ev.Clash]:
+    """A refusal from inside torch, of which no call from Python tells (a Function that marks a leaf as dirty)."""
+    family = family_of(error)
+    if error is None or family not in RAISED_AT_WRITE or any(c.family == family for c in clashes):
+        return
+    write = ev.Write(0, spots(error_stack(error), sources))
+    yield ev.Clash(kind="refused", write=write, family=family, message=str(error))
+
+
+def listen(
+    shell: Any, sources: Sources, plan: Plan, reach: Reach, prepare: Callable[[], None] | None = None
+) -> ev.Evidence:
     """Runs the plan under plain autograd and only listens to the gradients. To be called inside a sandbox."""
 
     def enough(done: int, event: ev.Backward) -> bool:
