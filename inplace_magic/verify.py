@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import logging
+import re
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -16,6 +17,7 @@ from typing import Any
 from .diagnosis import Fix, Gradients, LiveChange
 from .explain import relevant
 from .fixes import LOCAL, Problem, Proposal, propose
+from .fixes.code import names_bound
 from .live import apply_change, cells_to_run, patch_functions
 from .places import Sources, Spot
 from .rerun import sandbox
@@ -146,15 +148,26 @@ def try_out(bench: Bench, problem: Problem, proposal: Proposal) -> Fix | None:
         return None
     run = cells_to_run(bench.sources, texts, spared, bench.failing)
     if bench.plan.fresh:
-        accepted = _as_accepted(bench, texts, live, spared)
+        accepted, carriers = _as_accepted(bench, texts, live, spared)
         if accepted is not None:
             live = accepted
         else:  # what earlier cells left behind has changed since: they have to run again too
-            again = bench.listen_live(texts, live, spared, run=bench.plan.cells)
-            if again is None or again.error is not None:
+            for cells in (_makers(bench, carriers, run), bench.plan.cells):
+                again = bench.listen_live(texts, live, spared, run=cells)
+                if again is not None and again.error is None:
+                    run = cells
+                    break
+            else:
                 return None
-            run = bench.plan.cells
     return _fix(bench, steps, texts, live, run, gradients)
+
+
+def _makers(bench: Bench, carriers: tuple[str, ...], run: tuple[int, ...]) -> tuple[int, ...]:
+    """The cells to run, with those that made what still carries the failed run's graph."""
+    names = {re.split(r"[.\[]", path)[0] for path in carriers}
+    trees = {n: bench.sources.cells[n].tree for n in bench.plan.cells if n in bench.sources.cells}
+    made = {n for n, tree in trees.items() if tree is not None and names_bound(tree.body) & names}
+    return tuple(sorted(made | set(run)))
 
 
 def _signature(clash: Clash, sources: Sources) -> object:
@@ -212,23 +225,25 @@ def _next_step(
 
 def _as_accepted(
     bench: Bench, texts: dict[int, str], live: tuple[LiveChange, ...], spared: tuple[int, ...]
-) -> tuple[LiveChange, ...] | None:
+) -> tuple[tuple[LiveChange, ...] | None, tuple[str, ...]]:
     """What makes the fix run in the session as it is: its own changes, and what still carries the failed run's graph.
 
-    None if it does not run there.
+    None if it does not run there; what was found to carry that graph in any case.
     """
+    carriers: tuple[str, ...] = ()
     for _ in range(2):
         seen = bench.listen_live(texts, live, spared)
         if seen is None:
-            return None
+            return None, carriers
         _log.debug("accepted in the session: %s, carriers %s", seen.error or "ran", seen.carriers)
         if seen.error is None:
-            return live
+            return live, carriers
+        carriers += seen.carriers
         cut = tuple(LiveChange("detach", path) for path in seen.carriers)
         if not cut or set(cut) <= set(live):
-            return None
+            return None, carriers
         live = live + cut
-    return None
+    return None, carriers
 
 
 def _fix(

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from . import Problem, Proposal, register
 from .carried_state import holdings, rounds
 from .code import Code, dotted
-from .flow import calls_named, frames, is_step, key_of, loops, meeting, reads, roots, simple, within
+from .flow import assigned, calls_named, frames, is_step, key_of, loops, meeting, reads, roots, simple, within
 
 
 @register("second_backward", "modified", rank=11)
@@ -137,7 +137,9 @@ def _filled(problem: Problem) -> set[str]:
 def _emptied(body: list[ast.stmt], path: str) -> bool:
     """Whether the round itself sets the list anew or clears it."""
     for node in (node for statement in body for node in ast.walk(statement)):
-        if isinstance(node, (ast.Assign, ast.Delete)) and any(key_of(t) == path for t in node.targets):
+        if isinstance(node, ast.Delete) and any(key_of(t) == path for t in node.targets):
+            return True
+        if isinstance(node, ast.Assign) and any(key_of(t) == path for t in assigned(node)):
             return True
         if isinstance(node, ast.Call) and dotted(node.func) == f"{path}.clear":
             return True
