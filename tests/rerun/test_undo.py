@@ -24,6 +24,7 @@ from hypothesis import strategies as st
 from inplace_magic.rerun.undo import CopyOnWrite, Declined, undone
 
 EXAMPLES = int(os.environ.get("INPLACE_MAGIC_EXAMPLES", "150"))
+INTERRUPTS = 200
 SEED = int(os.environ.get("INPLACE_MAGIC_SEED", random.SystemRandom().randrange(2**32)))
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -333,6 +334,7 @@ CELLS = {
     "grad zeroed": "kept.grad.zero_()",
     "backward fills": "(x @ w).sum().backward()",
     "hook": "w.register_hook(lambda g: g * 2)",
+    "hook of a tensor with a history": "pred.register_hook(lambda g: g * 2)",
     "post-accumulate hook": "w.register_post_accumulate_grad_hook(lambda p: None)",
     "attribute of a tensor": "named.note.append(2); named.other = 1",
     "tensor subclass attribute": "w.mark = 1",
@@ -465,6 +467,7 @@ DECLINED = {
     "cached function": ("@functools.cache\ndef slow(n): return n", "slow(2)", "slow leads to a cached function"),
     "history written": ("", "pred.mul_(2)", "writes in place into a tensor with a history from before"),
     "history detached": ("", "pred.detach_()", "writes in place into a tensor with a history from before"),
+    "gradient retained": ("", "pred.retain_grad()", "writes in place into a tensor with a history from before"),
     "graph used up": ("", "loss.backward()", "runs backward through a graph from before, which would use it up"),
     "graph used up by grad": ("", "torch.autograd.grad(loss, w)", "runs backward through a graph from before"),
     "script module": (
@@ -492,6 +495,70 @@ def test_a_generator_that_the_code_cannot_reach_is_no_reason():
     log, _ = rerun(shell, "x.add_(1)")
     assert log.declined is None
     assert next(shell.user_ns["stream"]) == 0
+
+
+FREQUENT = """
+import argparse, dataclasses, datetime, decimal, enum, logging, operator, pathlib, queue, re, threading, uuid, weakref
+held = [
+    pathlib.Path("/x"), datetime.datetime.now(datetime.timezone.utc), re.compile("x"), re.match("x", "x"),
+    decimal.Decimal(1), uuid.uuid4(), torch.device("cpu"), torch.float32, torch.Size([1]), torch.finfo(torch.float32),
+    operator.itemgetter(1), np.float32(1), np.dtype("f4"), np.add, np.random.RandomState(1), np.ma.array([1, 2]),
+    enum.Enum("E", "A B").A, dataclasses.make_dataclass("D", ["a"])([1]), collections.namedtuple("P", "a b")([1], 2),
+    threading.Lock(), threading.Event(), threading.local(), weakref.ref(net), weakref.WeakKeyDictionary({net: 1}),
+    KeyError("x"), logging.getLogger("x"), collections.Counter("abc"), collections.ChainMap({1: 2}), queue.Queue(),
+    argparse.Namespace(a=1), random.SystemRandom(), memoryview(buffer), loss.grad_fn, np, torch, F,
+    torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.ones(3)), shuffle=True, num_workers=2),
+    nn.LSTM(2, 2), nn.TransformerEncoderLayer(4, 2), nn.utils.parametrizations.weight_norm(nn.Linear(2, 2)),
+    torch.distributions.Normal(0.0, 1.0), torch.optim.lr_scheduler.OneCycleLR(sgd, 0.1, 10),
+    torch.ones(2, dtype=torch.complex64).conj(), torch.ones(2, device="meta"), torch.ones(2).untyped_storage(),
+    torch.sparse_csr_tensor([0, 1], [0], [1.0]), torch.optim.swa_utils.AveragedModel(net),
+    torch.optim.LBFGS(net.parameters()), torch.nn.utils.rnn.pack_sequence([torch.ones(2)]),
+]
+with torch.inference_mode(): held.append(torch.ones(3))
+"""
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_what_notebooks_hold_is_no_reason():
+    log, raised = rerun(session(FREQUENT), "held; x.add_(1)")
+    assert (log.declined, log.lost, raised) == (None, [], None)
+
+
+def test_a_module_of_the_persons_own(tmp_path, monkeypatch):
+    (tmp_path / "own_module.py").write_text(
+        "calls = []\ndef call():\n    global last\n    last = 1\n    calls.append(1)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    shell = session("import own_module")
+    log, _ = rerun(shell, "own_module.call()")
+    own = shell.user_ns["own_module"]
+    del sys.modules["own_module"]
+    assert (log.declined, own.calls, hasattr(own, "last")) == (None, [], False)
+
+
+def test_an_interrupt_at_any_moment():
+    """Of the rerun, of taking stock before it or of putting back after it."""
+    shell = session()
+    before = Fingerprint(shell.user_ns)
+    code = compile(
+        "for i in range(30):\n  x.add_(1); items.append(i); net(torch.rand(5, 4)).sum().backward()", "<c>", "exec"
+    )
+    chance = random.Random(SEED)
+    seen = 0
+    handler = signal.signal(signal.SIGALRM, lambda *a: signal.raise_signal(signal.SIGINT))
+    for _ in range(INTERRUPTS):
+        signal.setitimer(signal.ITIMER_REAL, chance.uniform(0.0001, 0.03))
+        try:
+            with undone(shell, code=[code]) as log, CopyOnWrite(log):
+                exec(code, shell.user_ns)
+        except KeyboardInterrupt:
+            seen += 1
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+        assert log.lost == []
+    signal.signal(signal.SIGALRM, handler)
+    assert list(before.differences(Fingerprint(shell.user_ns))) == []
+    assert seen > INTERRUPTS // 3
 
 
 def test_names_asked_for_at_run_time_put_everything_within_reach():

@@ -72,26 +72,29 @@ def undone(shell: Any, *, code: Iterable[types.CodeType] = (), extra_roots: Iter
     ``code`` is what will run: what it cannot reach by name need not be refused (a generator elsewhere in the
     namespace). Without it, everything counts as within reach.
     """
-    on_main = threading.current_thread() is threading.main_thread()
-    on_interrupt = signal.getsignal(signal.SIGINT) if on_main else None
     log = UndoLog()
-    found = walk.Walk(shell.user_ns, log._tensors)
-    ways = surroundings.capture(shell)
-    with private.unobserved(), _no_collection():
-        found.run(code, extra_roots)
-    thread = surroundings.own_thread(shell.user_ns)
-    log.declined = found.declined or (f"thread {thread!r} of this session is running" if thread else None)
-    try:
-        yield log
-    finally:
-        with _uninterrupted(on_interrupt):
+    with _interrupts() as interrupts:
+        interrupts.wait = True
+        found = walk.Walk(shell.user_ns, log._tensors)
+        ways = surroundings.capture(shell)
+        with private.unobserved(), _no_collection():
+            found.run(code, extra_roots)
+        thread = surroundings.own_thread(shell.user_ns)
+        log.declined = found.declined or (f"thread {thread!r} of this session is running" if thread else None)
+        try:
+            try:
+                interrupts.go_on()
+                yield log
+            finally:  # twice, because an interrupt may come just here
+                interrupts.wait = True
+        finally:
+            interrupts.wait = True
             _restore(log, found, ways)
 
 
 def _restore(log: UndoLog, found: walk.Walk, ways: list[surroundings.Restore]) -> None:
     with private.unobserved():
-        if log._tensors.missed():
-            log.lost.append("a tensor was written without notice")
+        log.lost.extend(log._tensors.missed())
         log.lost.extend(walk.restore(found.restorers))
         log.lost.extend(log._tensors.restore())
     log.lost.extend(surroundings.restore(ways))
@@ -109,17 +112,40 @@ def _no_collection() -> Iterator[None]:
             gc.enable()
 
 
+class _Interrupts:
+    """Passes Ctrl-C on, until it is told to let it wait."""
+
+    def __init__(self, before: Any) -> None:
+        self.before = before
+        self.wait = False
+        self.pressed = False
+
+    def go_on(self) -> None:
+        """Do not wait any longer, and pass on what has waited."""
+        self.wait = False
+        if self.pressed:
+            self.pressed = False
+            self(signal.SIGINT, None)
+
+    def __call__(self, number: int, frame: types.FrameType | None) -> None:
+        if self.wait or not callable(self.before):
+            self.pressed = True
+        else:
+            self.before(number, frame)
+
+
 @contextmanager
-def _uninterrupted(on_interrupt: Any) -> Iterator[None]:
-    """Ctrl-C waits until the way back has been gone to its end; afterwards it does what it did before."""
-    if on_interrupt is None:
-        yield
-        return
-    pressed: list[int] = []
-    signal.signal(signal.SIGINT, lambda number, frame: pressed.append(number))
+def _interrupts() -> Iterator[_Interrupts]:
+    """Ctrl-C waits while the way back is gone; afterwards it does what it did before."""
+    on_main = threading.current_thread() is threading.main_thread()
+    before = signal.getsignal(signal.SIGINT) if on_main else None
+    interrupts = _Interrupts(before)
     try:
-        yield
+        if before is not None:
+            signal.signal(signal.SIGINT, interrupts)
+        yield interrupts
     finally:
-        signal.signal(signal.SIGINT, on_interrupt)
-    if pressed:
-        raise KeyboardInterrupt
+        if before is not None:
+            signal.signal(signal.SIGINT, before)
+    if interrupts.pressed and callable(before):
+        before(signal.SIGINT, None)

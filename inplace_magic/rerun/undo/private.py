@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -11,7 +11,11 @@ import torch
 
 def set_version(tensor: torch.Tensor, version: int) -> None:
     """Gone: AttributeError, which the caller reports as something that could not be put back."""
-    torch._C._autograd._unsafe_set_version_counter((tensor,), (version,))
+    setter: Any = torch._C._autograd._unsafe_set_version_counter
+    try:
+        setter((tensor,), (version,))
+    except TypeError:  # releases that take one tensor
+        setter(tensor, version)
 
 
 def storage_key(tensor: torch.Tensor) -> int | None:
@@ -41,9 +45,9 @@ def unobserved() -> Iterator[None]:
     """No function mode, dispatch mode or history sees what is done within. Gone: that one sees it, without harm."""
     with ExitStack() as stack:
         stack.enter_context(torch.no_grad())
-        for module, name in ((torch._C, "DisableTorchFunction"), (_dispatch(), "_disable_current_modes")):
-            if hasattr(module, name):
-                stack.enter_context(getattr(module, name)())
+        stack.enter_context(getattr(torch._C, "DisableTorchFunction", nullcontext)())
+        if getattr(torch._C, "_len_torch_dispatch_stack", lambda: 1)():
+            stack.enter_context(getattr(_dispatch(), "_disable_current_modes", nullcontext)())
         yield
 
 
@@ -51,6 +55,64 @@ def _dispatch() -> Any:
     import torch.utils._python_dispatch
 
     return torch.utils._python_dispatch
+
+
+_STACK = (
+    "DisableTorchFunction",
+    "_get_function_stack_at",
+    "_len_torch_function_stack",
+    "_pop_torch_function_stack",
+    "_push_on_torch_function_stack",
+)
+
+
+def stacks() -> Iterator[Callable[[], None]]:
+    """The ways back for what torch pushes and pops: an interrupt in the midst of that leaves it askew.
+
+    Function modes and whether they are on, the default device (which is one of them), and hooks on saved tensors.
+    Gone: an interrupt at the wrong moment could leave a mode of ours behind.
+    """
+    if any(not hasattr(torch._C, name) for name in _STACK):
+        return
+    switch: Any = torch._C.DisableTorchFunction()
+    switch.__enter__()  # notes how it was
+    switch.__exit__(None, None, None)
+    modes = [torch._C._get_function_stack_at(i) for i in range(torch._C._len_torch_function_stack())]
+    context = getattr(torch, "_GLOBAL_DEVICE_CONTEXT", None)
+    devices = [(context, "device_context"), (_device_module(), "CURRENT_DEVICE")]
+    before = [getattr(owner, name, None) for owner, name in devices]
+
+    def function_modes() -> None:
+        switch.__exit__(None, None, None)
+        for (owner, name), value in zip(devices, before):
+            if getattr(owner, name, None) is not value:
+                setattr(owner, name, value)
+        while torch._C._len_torch_function_stack():
+            torch._C._pop_torch_function_stack()
+        for mode in modes:
+            torch._C._push_on_torch_function_stack(mode)
+
+    yield function_modes
+    autograd: Any = torch._C._autograd
+    if not hasattr(autograd, "_top_saved_tensors_default_hooks"):
+        return
+    hooks = autograd._top_saved_tensors_default_hooks(True)
+
+    def saved_tensors_hooks() -> None:
+        while (top := autograd._top_saved_tensors_default_hooks(True)) is not None and not _same_hooks(top, hooks):
+            autograd._pop_saved_tensors_default_hooks()
+
+    yield saved_tensors_hooks
+
+
+def _same_hooks(a: Any, b: Any) -> bool:
+    return b is not None and all(x is y for x, y in zip(a, b))
+
+
+def _device_module() -> Any:
+    import torch.utils._device
+
+    return torch.utils._device
 
 
 @contextmanager
@@ -79,16 +141,9 @@ def around_backward(before: Callable[..., None]) -> Iterator[None]:
             setattr(torch.autograd, name, original)
 
 
-def default_device() -> Callable[[], None]:
-    """Remembers whether a default device is set, and which; returns the way back. Gone: there is nothing to go back to."""
-    holder = getattr(torch, "_GLOBAL_DEVICE_CONTEXT", None)
-    before = getattr(holder, "device_context", None)
-
-    def restore() -> None:
-        if getattr(holder, "device_context", None) is not before:
-            torch.set_default_device(None if before is None else before.device)
-
-    return restore
+def patched() -> list[tuple[Any, str]]:
+    """What is replaced while a rerun is watched."""
+    return [(torch.autograd, "_engine_run_backward"), (torch.autograd.function.FunctionCtx, "save_for_backward")]
 
 
 def print_options() -> Any:

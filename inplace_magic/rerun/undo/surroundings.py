@@ -128,6 +128,9 @@ def _warnings(shell: Any) -> Iterator[Restore]:
 
 
 def _modes(shell: Any) -> Iterator[Restore]:
+    yield from private.stacks()
+    for owner, name in private.patched():
+        yield from _attribute(owner, name)
     yield _setting(torch.is_grad_enabled, torch.set_grad_enabled)
     anomaly = torch.is_anomaly_check_nan_enabled
     yield _setting(lambda: (torch.is_anomaly_enabled(), anomaly()), lambda v: torch.set_anomaly_enabled(*v))
@@ -136,7 +139,6 @@ def _modes(shell: Any) -> Iterator[Restore]:
         yield _setting(partial(torch.get_autocast_dtype, device), partial(torch.set_autocast_dtype, device))
     yield _setting(torch.is_autocast_cache_enabled, torch.set_autocast_cache_enabled)
     yield _setting(torch.get_default_dtype, torch.set_default_dtype)
-    yield private.default_device()
     yield _setting(
         lambda: (torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()),
         lambda v: torch.use_deterministic_algorithms(v[0], warn_only=v[1]),

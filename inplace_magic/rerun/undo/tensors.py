@@ -110,16 +110,18 @@ class Tensors:
             for facts in self._facts.values():
                 yield from _attempt("a tensor's version", _restore_version, facts)
 
-    def missed(self) -> bool:
-        """Whether a known tensor was written without before_write; true only ahead of restore()."""
-        with private.unobserved():
-            return any(
-                facts.version is not None and facts.tensor._version != facts.version and self._uncopied(facts)
-                for facts in self._facts.values()
-            )
+    def missed(self) -> Iterator[str]:
+        """In words, whether a known tensor was written without before_write. To be asked ahead of restore()."""
+        try:
+            if any(self._uncopied(facts) for facts in self._facts.values()):
+                yield "a tensor was written without notice"
+        except Exception as e:
+            yield f"a tensor: {e}"
 
     def _uncopied(self, facts: _Facts) -> bool:
-        """On its storage of before, that is: set_ counts as a write, but only leaves one storage for another."""
+        """Written, still on its storage of before (set_ counts as a write, too), and no copy of that was made."""
+        if facts.version is None or facts.tensor._version == facts.version:
+            return False
         key = private.storage_key(facts.alias)
         known = self._storages.get(key) if key == private.storage_key(facts.tensor) and key is not None else None
         return known is not None and known.copy is None and known.size > 0

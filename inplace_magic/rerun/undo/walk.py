@@ -146,7 +146,10 @@ class Walk:
                 return
             self._seen.add(id(obj))
             self._kept.append(obj)
-            _visitor(kind)(self, obj)
+            try:
+                _visitor(kind)(self, obj)
+            except Exception as e:  # some object's own code, or an object in a state of its own
+                self.decline(f"leads to a {kind.__name__}, which cannot be looked at ({type(e).__name__})")
 
     # What a visitor may do.
 
@@ -259,11 +262,14 @@ def _visit_nothing(walk: Walk, obj: Any) -> None:
     pass
 
 
+_PLAIN_NAMES = {"_lru_cache_wrapper": "cached function"}
+
+
 def _visit_hidden(walk: Walk, obj: Any) -> None:
     base = _hidden(type(obj))
     if base is not None:
-        name = "cached function" if base.__name__ == "_lru_cache_wrapper" else base.__name__
-        walk.decline(f"leads to a {name}, whose state cannot be put back")
+        name = "native object" if base.__name__.startswith("pybind11") else base.__name__
+        walk.decline(f"leads to a {_PLAIN_NAMES.get(name, name)}, whose state cannot be put back")
 
 
 # Containers.
@@ -550,7 +556,8 @@ def _visit_numpy_generator(walk: Walk, obj: Any) -> None:
 
 
 def _visit_random(walk: Walk, obj: random.Random) -> None:
-    walk.note(obj.setstate, obj.getstate())
+    if not isinstance(obj, random.SystemRandom):  # which has none
+        walk.note(obj.setstate, obj.getstate())
 
 
 def _visit_torch_generator(walk: Walk, obj: torch.Generator) -> None:

@@ -52,6 +52,9 @@ def announce(log: UndoLog, func: Callable[..., Any], args: tuple[Any, ...], kwar
     plan = _plan(func)
     if plan is None and "out" not in kwargs:
         return
+    if plan is _retains:
+        log.before_history(args[0])
+        return
     differentiable = torch.is_grad_enabled() and plan is not _escaping and _name(func) not in _NO_HISTORY
     with private.unobserved():
         differentiable = differentiable and any(t.requires_grad for t in _tensors((args, kwargs)))
@@ -91,6 +94,8 @@ def _make_plan(func: Callable[..., Any]) -> _Plan | None:
         return _all if _mutates(func) else None
     if name in _ESCAPES:
         return _escaping
+    if name == "retain_grad":
+        return _retains
     if name == "__set__":
         attribute = getattr(getattr(func, "__self__", None), "__name__", "")
         return _first if attribute in ("real", "imag") else None
@@ -149,6 +154,11 @@ def _first(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[torch.Tens
 
 def _escaping(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[torch.Tensor]:
     return _first(args, kwargs)
+
+
+def _retains(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[torch.Tensor]:
+    """Writes nothing, but there is no way back from a gradient that is retained."""
+    return iter(())
 
 
 def _all(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[torch.Tensor]:
