@@ -22,7 +22,7 @@ from .live import apply_change, cells_to_run, patch_functions
 from .places import Sources, Spot
 from .rerun import sandbox
 from .rerun.evidence import Clash, Evidence, Pass
-from .rerun.gradients import compare
+from .rerun.gradients import compare, leaves_reached
 from .rerun.replay import Look, Plan, Reach, listen, record
 from .rerun.running import compile_cell
 
@@ -143,7 +143,7 @@ def try_out(bench: Bench, problem: Problem, proposal: Proposal) -> Fix | None:
         live, spared = live + more.live, spared + more.spared
     else:
         return None
-    gradients = compare(bench.reference(proposal.reading), seen.passes)
+    gradients = _effect(bench, proposal, seen.passes)
     if problem.family == "silent" and not _mended(bench, texts, live, spared):
         return None
     run = cells_to_run(bench.sources, texts, spared, bench.failing)
@@ -160,6 +160,14 @@ def try_out(bench: Bench, problem: Problem, proposal: Proposal) -> Fix | None:
             else:
                 return None
     return _fix(bench, steps, texts, live, run, gradients)
+
+
+def _effect(bench: Bench, proposal: Proposal, passes: tuple[Pass, ...]) -> Gradients:
+    """The fix's effect on the gradients, measured against the reading of the code that the fix declares."""
+    effect = compare(bench.reference(proposal.reading), passes)
+    if effect == "same" and proposal.reading == "update" and not leaves_reached(bench.reference("tracked")) <= leaves_reached(passes):
+        return "truncated"  # what was written came from a graph, which an update cuts off
+    return effect
 
 
 def _makers(bench: Bench, carriers: tuple[str, ...], run: tuple[int, ...]) -> tuple[int, ...]:

@@ -297,6 +297,11 @@ def _compare_passes(reference: Sequence[Pass], tried: Sequence[Pass]) -> Gradien
     return "same"
 
 
+def leaves_reached(passes: Sequence[Pass]) -> set[str]:
+    """Names of the leaves that got a gradient other than zero."""
+    return {g.leaf for one in passes for g in one.gradients if g.digest is not None and any(g.digest)}
+
+
 def _reached(one: Pass) -> set[str]:
     return {g.leaf for g in one.gradients if g.digest is not None}
 
