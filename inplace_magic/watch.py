@@ -12,16 +12,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-
 from .diagnosis import Conflict, Diagnosis
 from .explain import conflicts
 from .places import Cell, Sources
 from .rerun.evidence import Evidence
 from .rerun.gradients import GradientTrace
-from .rerun.hidden import Watcher
 from .rerun.names import Names, graph_holders
 from .rerun.replay import clashes_of
 from .rerun.running import run_cell_shown
+from .rerun.watcher import Watcher
 
 if TYPE_CHECKING:
     from .extension import Extension
@@ -142,5 +141,3 @@ def _examine(extension: Extension, cell: int, seen: Check) -> Diagnosis | None:
     assert extension.magics is not None
     watched = seen.evidence if seen.findings else None
     return diagnose_silent(extension.session, cell, extension.magics.options(), watched)
-
-

@@ -8,27 +8,64 @@ batch norm (these the recorder sees as calls), and further
 - tensors that a custom Function keeps on ``ctx`` without ``save_for_backward``, or overwrites without ``mark_dirty``;
 - writes through ``detach()`` or ``.data`` into a tensor that is in a graph, before anything saved it: the values
   change, the graph never hears of it.
+
+NOTE [Is the gradient wrong]. That a saved value has changed does not make a gradient wrong: relu reads only the sign
+of what it saved, pooling only the shape, a convolution of data saves a weight that it will not read. So a node that
+holds a changed value runs twice within the backward, once with the value as saved and once as it is now. Only if that
+makes a difference, it is a finding. A write behind the graph's back counts only if a gradient arrives where it wrote.
 """
 
 from __future__ import annotations
 
 import sys
 import types
+import weakref
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch.autograd.function import FunctionCtx
 
-from ..places import user_stack
+from ..places import kind_of, user_stack
 from . import evidence
 from .gradients import graph_of
+from .lines import LineWatch, telling
 from .operations import plain_name
 from .recorder import LiveWrite, Recorder, Saved, Stack, differ, flat, version_of
 from .shadows import storage_key
 
-_EXPORTS = frozenset({"numpy", "__array__", "__dlpack__"})
+_EXPORTS = frozenset({"numpy", "__array__", "__dlpack__", "untyped_storage", "storage"})
 _DATA_GET = torch.Tensor.data.__get__  # type: ignore[attr-defined]
 _FOREIGN_LIMIT = 256 * 2**20  # bytes of foreign memory that are kept to be compared
+_CLOSE = 1e-5  # two runs of one node may add up in another order
+# Writes past the graph that leave the gradient what it is (a sum), or are made for that: noise, straight-through rounding.
+_MEANT = frozenset({
+    "add_", "sub_", "__iadd__", "__isub__", "copy_", "round_", "floor_", "ceil_", "trunc_", "sign_", "sgn_", "frac_",
+    "normal_", "uniform_", "bernoulli_", "random_", "set_", "resize_",
+})  # fmt: skip
+_MADE, _READ = "inplace_magic written", "inplace_magic read"  # in a node's metadata, which lives as long as the node
+
+
+@dataclass(eq=False)
+class Unheard:
+    """A write through a detached alias of ``base``, which a graph goes on from: which elements it changed."""
+
+    write: LiveWrite
+    base: weakref.ref[torch.Tensor]
+    changed: torch.Tensor
+    output: int  # which of its node's outputs the base is
+
+
+@dataclass
+class Inside:
+    """What happened within a custom Function's forward."""
+
+    writes: list[tuple[int, LiveWrite]] = field(default_factory=list)
+    dirty: set[int] = field(default_factory=set)
+
+
+Suspicion = tuple[Saved, evidence.Backward, LiveWrite | None]
 
 
 class HiddenRecorder(Recorder):
@@ -38,122 +75,254 @@ class HiddenRecorder(Recorder):
     def __init__(self, sources: Any, *, track: bool = True, **options: Any) -> None:
         super().__init__(sources, **options)
         self.track = track
-        self._foreign: list[Saved] = []
+        self._foreign: list[tuple[weakref.ref[Saved], int]] = []
         self._foreign_bytes = 0
         self._lines = LineWatch(self._after_line)
-        self._aliased: dict[int, torch.Tensor] = {}  # storages of graph tensors that have a detached alias
-        self._untracked: dict[int, LiveWrite] = {}
-        self._used_after: dict[int, torch.Tensor] = {}  # tensors that were read after such a write
-        self._inside: list[list[tuple[int, LiveWrite]]] = []  # writes within a custom Function's forward
+        self._aliased: dict[int, weakref.ref[torch.Tensor]] = {}  # storages of graph tensors with a detached alias
+        self._unheard: dict[int, Unheard] = {}
+        self._inside: list[Inside] = []
+        self._suspects: dict[Any, list[Suspicion]] = {}  # by node, as long as a backward runs
+        self._turned = False  # a node runs for the second time, and gets the other values
         self._plain_apply = torch.autograd.Function.__dict__["apply"]
+        self._plain_mark = FunctionCtx.mark_dirty
 
     def __enter__(self) -> HiddenRecorder:
         def apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
+            __tracebackhide__ = True
             return self._apply(self._plain_apply.__func__, cls, args, kwargs)
 
+        def mark_dirty(ctx: Any, *tensors: Any) -> None:
+            if self._inside:
+                self._inside[-1].dirty.update(id(tensor) for tensor in tensors)
+            self._plain_mark(ctx, *tensors)
+
         torch.autograd.Function.apply = classmethod(apply)  # type: ignore[assignment,method-assign]
+        FunctionCtx.mark_dirty = mark_dirty  # type: ignore[assignment,method-assign]
         super().__enter__()
         return self
 
     def __exit__(self, *exc: Any) -> None:
         super().__exit__(*exc)
         torch.autograd.Function.apply = self._plain_apply  # type: ignore[method-assign]
+        FunctionCtx.mark_dirty = self._plain_mark  # type: ignore[method-assign]
         self._lines.stop()
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
+        __tracebackhide__ = True
         name = plain_name(func)
-        if name in _EXPORTS and args:
-            for saved in self._waiting(args[0]):
-                self._compare_later(saved)
-        elif args and (name == "detach" or func == _DATA_GET) and args[0].requires_grad and not args[0].is_leaf:
+        if name in _EXPORTS:
+            if args and (name[:1] == "_" or _called_by_user(sys._getframe(1))):
+                for saved in self._waiting(args[0]):
+                    self._compare_later(saved)
+        elif (name == "detach" or func == _DATA_GET) and args and args[0].requires_grad and not args[0].is_leaf:
             key = storage_key(args[0])
-            if key is not None:
-                self._aliased.setdefault(key, args[0])
-        elif self._untracked:
-            for tensor in flat(args, kwargs or {}):
-                if tensor.requires_grad and (key := storage_key(tensor) or 0) in self._untracked:
-                    self._used_after[key] = tensor
-        return super().__torch_function__(func, types, args, kwargs)
+            if key is not None and self._aliased_by(args[0]) is None:
+                self._aliased[key] = weakref.ref(args[0])
+        result = super().__torch_function__(func, types, args, kwargs)
+        if self._unheard:
+            self._mark_read(flat(args, kwargs or {}), result)
+        return result
+
+    # ---- is the gradient wrong --------------------------------------------------------------------------------------
+
+    def around_backward(
+        self, event: evidence.Backward, roots: Sequence[torch.Tensor], call: Callable[[bool], Any]
+    ) -> tuple[Any, bool]:
+        watched = self._watch_nodes(event, roots)
+        try:
+            return super().around_backward(event, roots, call)
+        finally:
+            self._unwatch(watched)
+
+    def _unwatch(self, watched: list[Any]) -> None:
+        self._suspects.clear()
+        for handle in watched:
+            handle.remove()
+
+    def _watch_nodes(self, event: evidence.Backward, roots: Sequence[torch.Tensor]) -> list[Any]:
+        """See NOTE [Is the gradient wrong]."""
+        changed = self._changed_values()
+        if not changed and not self._unheard:
+            return []
+        handles = []
+        nodes = graph_of(roots)[2]
+        for node in nodes:
+            if isinstance(node, torch.autograd.function.BackwardCFunction):
+                continue  # the user's own code is not run twice
+            if any(id(saved) in changed for saved in _saved_by(node)):
+                self._suspects[node] = []
+                handles.append(node.register_hook(self._second_run(node)))
+        read = {unheard for node in nodes for unheard in node.metadata.get(_READ, ())} if self._unheard else set()
+        for node in nodes if read else ():
+            for unheard in node.metadata.get(_MADE, ()):
+                if unheard in read:
+                    handles.append(node.register_prehook(self._arriving(unheard, event)))
+        return handles
+
+    def _changed_values(self) -> set[int]:
+        found = set()
+        for key in self._writes:
+            for saved in self._alive(key):
+                writes = self._writes_since(saved)
+                if writes and version_of(saved.alias) == saved.version and self._changed(saved, writes):
+                    found.add(id(saved))
+        for reference, _ in self._foreign:
+            foreign = reference()
+            if foreign is not None and differ(foreign.value, foreign.alias):
+                found.add(id(foreign))
+        return found
+
+    def _silent(self, saved: Saved, need: evidence.Backward, write: LiveWrite | None) -> None:
+        node = torch._C._current_autograd_node()
+        if node in self._suspects:
+            self._suspects[node].append((saved, need, write))
+        else:
+            self._clash("silent", saved, need, write)
+
+    def _second_run(self, node: Any) -> Callable[[Any, Any], None]:
+        def compare(result: Sequence[torch.Tensor | None], arrived: Sequence[torch.Tensor | None]) -> None:
+            suspicions = self._suspects.get(node)
+            if not suspicions:
+                return
+            self._turned = True
+            try:
+                with torch.no_grad():
+                    other = node(*arrived)
+            except Exception:
+                other = None
+            finally:
+                self._turned = False
+            others = other if isinstance(other, tuple) else (other,)
+            if other is None or not _alike(result, others):
+                for suspicion in suspicions:
+                    self._clash("silent", *suspicion, node=node)
+            suspicions.clear()
+
+        return compare
+
+    def _unpack(self, saved: Saved) -> torch.Tensor:
+        return self._other_answer(saved) if self._turned else super()._unpack(saved)
+
+    def _other_answer(self, saved: Saved) -> torch.Tensor:
+        return self._now(saved, self._writes_since(saved))
+
+    def ask(self, saved: Saved, need: evidence.Backward) -> None:
+        super().ask(saved, need)
+        if saved.foreign and version_of(saved.alias) == saved.version and not self._writes_since(saved):
+            self._look_now(saved)
+            writes = self._writes_since(saved)
+            if writes:
+                self._silent(saved, need, writes[0])
 
     # ---- writes through detached aliases ------------------------------------------------------------------------
 
     def _write(self, func: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], written: list[Any]) -> Any:
-        hit = [t for t in written if not t.requires_grad and self._aliased_by(t)]
+        __tracebackhide__ = True
+        hit = [] if not self._aliased or plain_name(func) in _MEANT else self._unheard_by(written)
         if not hit:
             return super()._write(func, args, kwargs, written)
-        if self.track and not any(self._waiting(t) for t in hit):
-            for tensor in hit:
-                self._shadows.cast(self._aliased[storage_key(tensor) or 0], whole=True)
+        before = [base.detach().clone() for base in hit]
+        if self.track and not any(self._waiting(base) for base in hit):
+            for base in hit:
+                self._shadows.cast(base, whole=True)
             new_args, new_kwargs = self._shadows.replace(args, kwargs)
             result = func(*new_args, **new_kwargs)
         else:
             result = super()._write(func, args, kwargs, written)
         stack = user_stack(sys._getframe(1))
-        for tensor in hit:
-            write = LiveWrite(stack, self.tick(), plain_name(func), "user", version_of(tensor))
-            self._untracked.setdefault(storage_key(tensor) or 0, write)
+        for base, value in zip(hit, before):
+            now = self._shadows.of(base)
+            node = now.grad_fn
+            if node is None or value.shape != now.shape:
+                continue
+            changed = (value != now.detach()) & ~(value.isnan() & now.detach().isnan())
+            write = LiveWrite(stack, self.tick(), plain_name(func), "user", version_of(base))
+            unheard = Unheard(write, weakref.ref(base), changed, now.output_nr)
+            self._unheard[storage_key(base) or 0] = unheard
+            _note_on(node, _MADE, unheard)
         return result
 
-    def _aliased_by(self, tensor: torch.Tensor) -> bool:
-        found = self._aliased.get(storage_key(tensor) or 0)
+    def _unheard_by(self, written: list[Any]) -> list[torch.Tensor]:
+        """The tensors of a graph that these writes go past."""
+        return [base for t in written if not t.requires_grad and (base := self._aliased_by(t)) is not None]
+
+    def _aliased_by(self, tensor: torch.Tensor) -> torch.Tensor | None:
+        key = storage_key(tensor) or 0
+        reference = self._aliased.get(key)
+        base = reference() if reference is not None else None
         # A key may have been used again since: the tensor in the table has to live there still.
-        return found is not None and storage_key(found) == storage_key(tensor)
+        return base if base is not None and storage_key(base) == key else None
+
+    def _mark_read(self, tensors: list[torch.Tensor], result: Any) -> None:
+        """Notes in the graph that this result was made from values that the graph has not heard of."""
+        for tensor in tensors:
+            if not tensor.requires_grad:
+                continue
+            key = storage_key(tensor) or 0
+            unheard = self._unheard.get(key)
+            if unheard is None:
+                continue
+            base = unheard.base()
+            if base is None or storage_key(base) != key:
+                del self._unheard[key]
+                continue
+            for output in result if isinstance(result, (tuple, list)) else (result,):
+                node = output.grad_fn if isinstance(output, torch.Tensor) else None
+                if node is not None:
+                    _note_on(node, _READ, unheard)
+
+    def _arriving(self, unheard: Unheard, event: evidence.Backward) -> Callable[[Any], None]:
+        def look(gradients: Sequence[torch.Tensor | None]) -> None:
+            gradient = gradients[unheard.output]
+            base = unheard.base()
+            if gradient is None or base is None or gradient.shape != unheard.changed.shape:
+                return
+            with torch.no_grad():
+                wrong = bool((gradient[unheard.changed] != 0).any()) if gradient.layout == torch.strided else False
+            if wrong:
+                self._clash("silent", Saved(base, (), self.tick()), event, unheard.write)
+
+        return look
+
+    # ---- foreign memory -----------------------------------------------------------------------------------------
 
     def _look_at(self, saved: Saved, tensor: torch.Tensor) -> None:
         if tensor.device.type == "cpu" and not _resizable(tensor):
             self._compare_later(saved)
 
-    def ask(self, saved: Saved, need: evidence.Backward) -> None:
-        before = len(self.clashes)
-        super().ask(saved, need)
-        if len(self.clashes) > before:
-            return
-        if saved.foreign and differ(saved.value, saved.alias):
-            self._after_line(())
-            writes = self._writes_since(saved)
-            self._clash("silent", saved, need, writes[0] if writes else None)
-
-    def around_backward(
-        self, event: evidence.Backward, roots: Sequence[torch.Tensor], call: Callable[[bool], Any]
-    ) -> tuple[Any, bool]:
-        self._note_used(event, roots)
-        return super().around_backward(event, roots, call)
-
-    def _note_used(self, event: evidence.Backward, roots: Sequence[torch.Tensor]) -> None:
-        """A backward that goes through a tensor whose values were changed behind the graph's back."""
-        if not self._used_after:
-            return
-        _, _, nodes = graph_of(roots)
-        for key, tensor in self._used_after.items():
-            base = self._aliased.get(key)
-            if base is not None and base.grad_fn in nodes:
-                saved = Saved(tensor, (), self.tick())
-                self._clash("silent", saved, event, self._untracked[key])
-
-    # ---- foreign memory -----------------------------------------------------------------------------------------
-
     def _compare_later(self, saved: Saved) -> None:
         size = saved.alias.numel() * saved.alias.element_size()
-        if saved.foreign or self._foreign_bytes + size > _FOREIGN_LIMIT:
+        if saved.foreign or saved.lost or self._foreign_bytes + size > _FOREIGN_LIMIT:
             return
-        if saved.value is None:
-            with torch.no_grad():
-                saved.value = saved.alias.clone()
+        if saved.value is None and not self.keep(saved):
+            return
         saved.foreign = True
         self._foreign_bytes += size
-        self._foreign.append(saved)
+        self._foreign.append((weakref.ref(saved), size))
         self._lines.start()
 
-    def _after_line(self, stack: Stack) -> None:
+    def _after_line(self) -> None:
         """A line of the user's has run: has it changed what is saved in foreign memory?"""
-        for saved in list(self._foreign):
-            if sys.getrefcount(saved) <= 3:  # only our list, the copy of it and the loop hold it: torch let it go
-                self._foreign.remove(saved)
-                self._foreign_bytes -= saved.alias.numel() * saved.alias.element_size()
-            elif differ(saved.value, saved.alias) and not self._writes_since(saved):
-                self.log(saved.key or 0, LiveWrite(stack, self.tick(), "", "user", saved.version))
+        gone = False
+        for reference, size in self._foreign:
+            saved = reference()
+            if saved is None:
+                gone = True
+                self._foreign_bytes -= size
+            elif not self._writes_since(saved):
+                self._look_now(saved)
+        if gone:
+            self._foreign = [(reference, size) for reference, size in self._foreign if reference() is not None]
+
+    def _look_now(self, saved: Saved) -> None:
+        if differ(saved.value, saved.alias):
+            self.log(saved.key or 0, LiveWrite(self._line(), self.tick(), "", "user", saved.version))
+
+    def _line(self) -> Stack:
+        """The line that has just run, as far as that is known."""
+        return telling(self._lines.last)
 
     # ---- custom Functions ---------------------------------------------------------------------------------------
 
@@ -163,34 +332,36 @@ class HiddenRecorder(Recorder):
     def log(self, key: int, write: LiveWrite) -> None:
         super().log(key, write)
         if self._inside:
-            self._inside[-1].append((key, write))
+            self._inside[-1].writes.append((key, write))
 
     def _apply(self, plain: Callable[..., Any], cls: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        __tracebackhide__ = True
         inputs = [(a, version_of(a)) for a in args if isinstance(a, torch.Tensor) and a.requires_grad]
-        self._inside.append([])
+        self._inside.append(Inside())
         try:
             result = plain(cls, *args, **kwargs)
         finally:
-            writes = self._inside.pop()
+            inside = self._inside.pop()
         node = _node_of(result, cls)
         if node is not None:
-            self._watch_node(node, inputs, writes, user_stack(sys._getframe(2)))
+            self._watch_node(node, cls, inputs, inside, user_stack(sys._getframe(2)))
         return result
 
     def _watch_node(
-        self, node: Any, inputs: list[tuple[torch.Tensor, int]], writes: list[tuple[int, LiveWrite]], stack: Stack
+        self, node: Any, cls: Any, inputs: list[tuple[torch.Tensor, int]], inside: Inside, stack: Stack
     ) -> None:
-        kept = [v for v in vars(node).values() if isinstance(v, torch.Tensor) and v.numel()]
-        wanted = [Saved(tensor, stack, self.tick()) for tensor in kept]
+        kept = {name: value for name, value in vars(node).items() if isinstance(value, torch.Tensor) and value.numel()}
+        used = _names_used(cls.backward) if kept else set()
+        wanted = [Saved(tensor, stack, self.tick()) for name, tensor in kept.items() if name in used]
         for saved in wanted:
+            saved.foreign = True
             if saved.key is not None:
                 self._remember(saved, saved.key)
-        dirty = {id(t) for t in (getattr(node, "dirty_tensors", None) or ())}
         overwritten = [
             (tensor, write)
             for tensor, version in inputs
-            if version_of(tensor) != version and id(tensor) not in dirty
-            for key, write in writes[:1]
+            if version_of(tensor) != version and id(tensor) not in inside.dirty
+            for key, write in inside.writes[:1]
             if key == storage_key(tensor)
         ]
         if not wanted and not overwritten:
@@ -200,110 +371,88 @@ class HiddenRecorder(Recorder):
             if self._current is None:
                 return
             for saved in wanted:
-                if self._writes_since(saved) and differ(saved.value, saved.alias):
-                    self._clash("silent", saved, self._current, self._writes_since(saved)[0])
+                writes = self._writes_since(saved)
+                if writes and self._changed(saved, writes):
+                    self._clash("silent", saved, self._current, writes[0])
             for tensor, write in overwritten:
                 saves = [s for s in self._waiting(tensor) if s.clock > write.clock]
-                self._clash("silent", saves[0] if saves else Saved(tensor, stack, self.tick()), self._current, write)
+                if saves:
+                    self._clash("silent", saves[0], self._current, write)
 
         node.register_prehook(before_backward)
 
 
-class Watcher(HiddenRecorder):
-    """Watches a cell while it runs for real: notes what it sees and leaves every value and every error as it was."""
+def _called_by_user(frame: types.FrameType | None) -> bool:
+    while frame is not None and "/torch/overrides" in frame.f_code.co_filename:
+        frame = frame.f_back
+    return frame is not None and kind_of(frame.f_code.co_filename) == "user"
 
-    def __init__(self, sources: Any) -> None:
-        super().__init__(sources, track=False)
-        self._watching = True
 
-    def leave(self) -> None:
-        """Ends the watch in the middle of a run; what is yet to come runs at full speed."""
-        if self._watching:
-            self._watching = False
-            super().__exit__(None, None, None)
-
-    def __exit__(self, *exc: Any) -> None:
-        if self._watching:
-            self._watching = False
-            super().__exit__(*exc)
-
-    def _answer(self, saved: Saved) -> torch.Tensor:
-        for write in self._writes_since(saved):
-            if write.swapped is not None:
-                return write.swapped.detach()
-        return saved.alias
-
-    def ask(self, saved: Saved, need: evidence.Backward) -> None:
-        super().ask(saved, need)
-        now = version_of(saved.alias)
-        if now != saved.version:
-            kind = saved.alias.type()
-            raise RuntimeError(
-                "one of the variables needed for gradient computation has been modified by an inplace operation: "
-                f"[{kind} {list(saved.alias.shape)}], is at version {now}; expected version {saved.version} instead. "
-                "Hint: the report below names the line that changed it."
-            )
-
-    def _write_overlapping(self, func: Callable[..., Any], args: Any, kwargs: Any, tensor: torch.Tensor) -> Any:
-        return func(*args, **kwargs)
-
-    def _go_on(self, error: RuntimeError, *rest: Any) -> Any:
-        raise error
-
-    def around_backward(
-        self, event: evidence.Backward, roots: Sequence[torch.Tensor], call: Callable[[bool], Any]
-    ) -> tuple[Any, bool]:
-        self._note_used(event, roots)
-        outer, self._current, self._used = self._current, event, []
+def _saved_by(node: Any) -> list[Saved]:
+    """What this node has saved through our hooks."""
+    found: list[Saved] = []
+    for name in _raw_names(type(node)):
         try:
-            return call(False), False
-        finally:
-            self._current = outer
+            raw = getattr(node, name)
+            values = [one.data for one in (raw if isinstance(raw, (tuple, list)) else (raw,))]
+        except (RuntimeError, AttributeError):  # freed
+            continue
+        found += [value for value in values if isinstance(value, Saved)]
+    return found
 
 
-class LineWatch:
-    """Calls ``then`` with the stack of each line of the user's, once that line has run. Silent beside a debugger."""
+def _note_on(node: Any, key: str, unheard: Unheard) -> None:
+    node.metadata.setdefault(key, []).append(unheard)
 
-    def __init__(self, then: Callable[[Stack], None]) -> None:
-        self._then = then
-        self._last: Stack = ()
-        self._on = False
 
-    def start(self) -> None:
-        if self._on or sys.gettrace() is not None:
-            return
-        self._on = True
-        frame: types.FrameType | None = sys._getframe(1)
-        while frame is not None:  # frames that run already are traced from their next line on
-            if frame.f_code.co_filename and user_stack(frame)[:1] == ((frame.f_code, frame.f_lasti),):
-                if not self._last:
-                    self._last = user_stack(frame)
-                frame.f_trace = self._trace
-            frame = frame.f_back
-        sys.settrace(self._trace)
+_RAW_NAMES: dict[type, tuple[str, ...]] = {}
 
-    def stop(self) -> None:
-        if self._on and sys.gettrace() == self._trace:
-            sys.settrace(None)
-        self._on = False
 
-    def _trace(self, frame: types.FrameType, event: str, argument: Any) -> Any:
-        if not self._on:
-            return None
-        stack = user_stack(frame)
-        if not stack or stack[0][0] is not frame.f_code:
-            return None  # a library's frame: its lines are none of ours
-        if event in ("line", "return"):
-            self._then(self._last)
-            self._last = stack
-        return self._trace
+def _raw_names(kind: type) -> tuple[str, ...]:
+    if kind not in _RAW_NAMES:
+        _RAW_NAMES[kind] = tuple(name for name in dir(kind) if name.startswith("_raw_saved_"))
+    return _RAW_NAMES[kind]
+
+
+def _alike(ones: Sequence[torch.Tensor | None], others: Sequence[torch.Tensor | None]) -> bool:
+    """Whether two runs of one node gave the same gradients."""
+    if len(ones) != len(others):
+        return False
+    for one, other in zip(ones, others):
+        if one is None or other is None or not differ(one.detach(), other.detach()):
+            continue
+        with torch.no_grad():
+            scale = float(torch.maximum(one.abs(), other.abs()).nan_to_num(0.0, 0.0, 0.0).max())
+            if not torch.allclose(one, other, rtol=0.0, atol=_CLOSE * scale, equal_nan=True):
+                return False
+    return True
+
+
+def _names_used(function: Any) -> set[str]:
+    """The attribute names in a function's code, that of functions inside it and of what it wraps included."""
+    todo: list[Any] = [function]
+    seen: set[int] = set()
+    found: set[str] = set()
+    while todo:
+        one = todo.pop()
+        if id(one) in seen:
+            continue
+        seen.add(id(one))
+        code = one if isinstance(one, types.CodeType) else getattr(one, "__code__", None)
+        if code is not None:
+            found.update(code.co_names)
+            todo += [constant for constant in code.co_consts if isinstance(constant, types.CodeType)]
+        if hasattr(one, "__wrapped__"):
+            todo.append(one.__wrapped__)
+        todo += [c.cell_contents for c in getattr(one, "__closure__", None) or () if isinstance(c.cell_contents, types.FunctionType)]  # fmt: skip
+    return found
 
 
 def _resizable(tensor: torch.Tensor) -> bool:
     """False for memory that another library owns or has been shown: such a storage cannot be resized any more."""
     try:
         return bool(tensor.untyped_storage().resizable())
-    except (RuntimeError, NotImplementedError):
+    except (RuntimeError, NotImplementedError, ValueError):
         return True
 
 

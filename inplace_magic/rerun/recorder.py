@@ -17,10 +17,11 @@ conflict whose places are not known, and the backward is given up so that the re
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import types
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -56,7 +57,7 @@ def version_of(tensor: torch.Tensor) -> int:
 class Saved:
     """A tensor that autograd keeps for a backward: what the pack hook hands to torch."""
 
-    __slots__ = ("__weakref__", "alias", "clock", "foreign", "freed", "key", "origin", "stack", "value", "version")
+    __slots__ = ("__weakref__", "alias", "clock", "foreign", "freed", "key", "lost", "origin", "stack", "value", "version")
 
     def __init__(self, tensor: torch.Tensor, stack: Stack, clock: int) -> None:
         # An alias, never the tensor itself: an output would hold its own graph alive in a cycle.
@@ -66,7 +67,8 @@ class Saved:
         self.stack = stack
         self.clock = clock
         self.value: torch.Tensor | None = None  # the clone, once a write has hit it
-        self.foreign = False  # numpy or another library may write there without telling torch
+        self.lost = False  # it was written, and its value could not be kept
+        self.foreign = False  # may be written without telling torch, or torch does not check it
         self.freed: evidence.Backward | None = None
         self.origin = weakref.ref(tensor) if tensor.is_leaf and tensor.requires_grad else None
 
@@ -87,7 +89,7 @@ class LiveWrite:
 class LiveClash:
     """A conflict while the replay runs."""
 
-    __slots__ = ("family", "freed", "known", "kind", "made", "message", "need", "node", "saved", "value", "write")
+    __slots__ = ("family", "freed", "kind", "known", "made", "message", "need", "node", "saved", "value", "write")
 
     def __init__(self, kind: evidence.Kind) -> None:
         self.kind: evidence.Kind = kind
@@ -107,14 +109,24 @@ class Recorder(TorchFunctionMode):
     """Records one run of cells. Enter it around the run; read ``clashes`` afterwards.
 
     ``update_leaves``: a refused write into a leaf is made as an update outside the graph (what an optimizer does)
-    instead of being tracked. ``keep_graphs``: no graph is freed, and who would have freed it is noted.
+    instead of being tracked. ``keep_graphs``: no graph is freed, and who would have freed it is noted. ``memory`` is
+    how many bytes of overwritten values are kept at a time; None is no limit.
     """
 
-    def __init__(self, sources: Sources, *, update_leaves: bool = False, keep_graphs: bool = False) -> None:
+    def __init__(
+        self,
+        sources: Sources,
+        *,
+        update_leaves: bool = False,
+        keep_graphs: bool = False,
+        memory: int | None = None,
+    ) -> None:
         super().__init__()
         self.sources = sources
         self.update_leaves = update_leaves
         self.keep_graphs = keep_graphs
+        self.memory = memory
+        self._kept = 0
         self.clashes: list[LiveClash] = []
         self._clock = 0
         self._saved: dict[int, list[weakref.ref[Saved]]] = {}
@@ -129,10 +141,12 @@ class Recorder(TorchFunctionMode):
         self._clashed: set[tuple[Any, ...]] = set()
         self._save_for_backward = FunctionCtx.save_for_backward
         self._saving_at: Stack = ()
-        self.counts = {"saves": 0, "writes": 0}
+        self._disable_hooks = torch.autograd.graph.disable_saved_tensors_hooks
+        self.counts = {"saves": 0, "writes": 0, "unkept": 0}
 
     def __enter__(self) -> Recorder:
         FunctionCtx.save_for_backward = self._saving(self._save_for_backward)  # type: ignore[method-assign]
+        torch.autograd.graph.disable_saved_tensors_hooks = self._stepping_aside(self._disable_hooks)  # type: ignore[assignment]
         self._hooks.__enter__()
         super().__enter__()
         return self
@@ -140,6 +154,7 @@ class Recorder(TorchFunctionMode):
     def __exit__(self, *exc: Any) -> None:
         super().__exit__(*exc)
         self._hooks.__exit__(*exc)
+        torch.autograd.graph.disable_saved_tensors_hooks = self._disable_hooks
         FunctionCtx.save_for_backward = self._save_for_backward  # type: ignore[method-assign]
 
     def _saving(self, plain: Callable[..., None]) -> Callable[..., None]:
@@ -150,6 +165,24 @@ class Recorder(TorchFunctionMode):
             plain(ctx, *tensors)
 
         return save_for_backward
+
+    def _stepping_aside(self, plain: Callable[[str], Any]) -> Callable[[str], Any]:
+        """``torch.func`` refuses to run under hooks; while it runs, ours are off. Those of others it still meets."""
+
+        @contextlib.contextmanager
+        def disable_saved_tensors_hooks(message: str) -> Iterator[None]:
+            top = torch._C._autograd._top_saved_tensors_default_hooks(True)
+            ours = top is not None and top[0] == self._pack
+            if ours:
+                self._hooks.__exit__()
+            try:
+                with plain(message):
+                    yield
+            finally:
+                if ours:
+                    self._hooks.__enter__()
+
+        return disable_saved_tensors_hooks
 
     def tick(self) -> int:
         """The next moment of the recorder's clock."""
@@ -203,8 +236,24 @@ class Recorder(TorchFunctionMode):
         if version_of(saved.alias) != saved.version:
             first = next((w for w in writes if w.version > saved.version), writes[0] if writes else None)
             self._clash("modified", saved, need, first)
-        elif writes and (writes[0].swapped is not None or differ(saved.value, saved.alias)):
-            self._clash("silent", saved, need, writes[0])
+        elif writes and self._changed(saved, writes):
+            self._silent(saved, need, writes[0])
+
+    def _silent(self, saved: Saved, need: evidence.Backward, write: LiveWrite | None) -> None:
+        """A value has changed, and the version counter has not."""
+        self._clash("silent", saved, need, write)
+
+    def _changed(self, saved: Saved, writes: list[LiveWrite]) -> bool:
+        """Whether torch would read another value now than the one that was saved."""
+        before = saved.alias if saved.value is None else saved.value
+        return not saved.lost and differ(before, self._now(saved, writes))
+
+    def _now(self, saved: Saved, writes: list[LiveWrite]) -> torch.Tensor:
+        """What torch would read. A leaf that was saved itself is read anew when it was given other ``.data``."""
+        origin = saved.origin() if saved.origin is not None else None
+        if origin is not None and any(write.swapped is not None for write in writes):
+            return origin.detach()
+        return saved.alias
 
     def _writes_since(self, saved: Saved) -> list[LiveWrite]:
         if saved.key is None:
@@ -217,7 +266,12 @@ class Recorder(TorchFunctionMode):
         ]
 
     def _clash(
-        self, kind: evidence.Kind, saved: Saved, need: evidence.Backward, write: LiveWrite | None
+        self,
+        kind: evidence.Kind,
+        saved: Saved,
+        need: evidence.Backward,
+        write: LiveWrite | None,
+        node: Any = None,
     ) -> None:
         # One line that saves in a loop of a thousand steps is one conflict.
         same = (kind, saved.stack, write.stack if write is not None else None, need.stack)
@@ -226,7 +280,7 @@ class Recorder(TorchFunctionMode):
         self._clashed.add(same)
         clash = LiveClash(kind)
         clash.saved, clash.need, clash.write, clash.freed = saved, need, write, saved.freed
-        node = torch._C._current_autograd_node()
+        node = node or torch._C._current_autograd_node()
         clash.node = node.name() if node is not None else None
         clash.value = saved.alias
         self.clashes.append(clash)
@@ -289,8 +343,10 @@ class Recorder(TorchFunctionMode):
 
     def _waiting(self, tensor: torch.Tensor) -> list[Saved]:
         """What is saved in the tensor's storage and still wanted."""
-        key = storage_key(tensor)
-        found = (reference() for reference in self._saved.get(key or 0, ()))
+        return self._alive(storage_key(tensor) or 0)
+
+    def _alive(self, key: int) -> list[Saved]:
+        found = (reference() for reference in self._saved.get(key, ()))
         return [saved for saved in found if saved is not None]
 
     def log(self, key: int, write: LiveWrite) -> None:
@@ -314,10 +370,26 @@ class Recorder(TorchFunctionMode):
                 continue
             alive.append(reference)
             if saved.value is None:
-                with torch.no_grad():
-                    saved.value = saved.alias.clone()
+                self.keep(saved)
         self._saved[key] = alive  # type: ignore[index]
         return bool(alive)
+
+    def keep(self, saved: Saved) -> bool:
+        """Clones a value that is about to be overwritten, as far as the memory set aside for that goes."""
+        if self.memory is not None:
+            size = saved.alias.numel() * saved.alias.element_size()
+            if self._kept + size > self.memory:
+                saved.lost = True
+                self.counts["unkept"] += 1
+                return False
+            self._kept += size
+            weakref.finalize(saved, self._let_go, size).atexit = False
+        with torch.no_grad():
+            saved.value = saved.alias.clone()
+        return True
+
+    def _let_go(self, size: int) -> None:
+        self._kept -= size
 
     def _note(self, func: Callable[..., Any], written: list[Any]) -> None:
         self._clock += 1
@@ -376,8 +448,7 @@ class Recorder(TorchFunctionMode):
             clash.made = next((self._made[k] for t in whom if (k := storage_key(t) or 0) in self._made), None)
         for tensor in whom:
             self._shadows.cast(tensor, whole=family != "overlap")
-        result = retry(func, self._shadows, args, kwargs)
-        return result
+        return retry(func, self._shadows, args, kwargs)
 
     def _refuse(self, family: str, func: Callable[..., Any], message: str) -> LiveClash:
         clash = LiveClash("refused")
@@ -449,11 +520,18 @@ def flat(args: Sequence[Any], kwargs: dict[str, Any]) -> list[torch.Tensor]:
 
 
 def differ(value: torch.Tensor | None, now: torch.Tensor) -> bool:
-    """Whether memory no longer holds the value that was kept."""
-    if value is None or value.shape != now.shape:
+    """Whether memory no longer holds the value that was kept. False where that cannot be told."""
+    if value is None:
         return False
-    with torch.no_grad():
-        return not torch.equal(torch.nan_to_num(value), torch.nan_to_num(now))
+    if value.shape != now.shape:
+        return True
+    try:
+        with torch.no_grad():
+            if torch.equal(value, now):
+                return False
+            return bool(((value != now) & ~(value.isnan() & now.isnan())).any())
+    except (RuntimeError, NotImplementedError, TypeError):  # a layout that cannot be compared
+        return False
 
 
 def _overlaps(tensor: torch.Tensor) -> bool:

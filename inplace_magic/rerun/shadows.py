@@ -26,7 +26,7 @@ def storage_key(tensor: torch.Tensor) -> Key | None:
     try:
         storage = tensor.untyped_storage()
         return storage.data_ptr() or -storage._cdata
-    except (RuntimeError, NotImplementedError):
+    except (RuntimeError, NotImplementedError, ValueError):  # ValueError: a lazy module's parameter
         return None
 
 
