@@ -335,6 +335,28 @@ CELLS = {
     "backward fills": "(x @ w).sum().backward()",
     "hook": "w.register_hook(lambda g: g * 2)",
     "hook of a tensor with a history": "pred.register_hook(lambda g: g * 2)",
+    "write in a hook": "y = kept * 2; y.register_hook(lambda g: [bare.add_(1), None][1]); y.sum().backward()",
+    "write in a hook, by grad": "y = kept * 2; y.register_hook(lambda g: [bare.add_(1), None][1]); torch.autograd.grad(y.sum(), kept)",
+    "step in a hook": "w.register_post_accumulate_grad_hook(lambda p: adam.step()); (x @ w).sum().backward()",
+    "write in a function of one's own": """
+class Own(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, a):
+        bare.add_(1)
+        return a * 2
+    @staticmethod
+    def backward(ctx, g):
+        whole.add_(1)
+        return g * 2
+Own.apply(kept).sum().backward()
+""",
+    "checkpoint": """
+def part(a):
+    bare.add_(1)
+    return a.exp()
+torch.utils.checkpoint.checkpoint(part, kept, use_reentrant=False).sum().backward()
+torch.utils.checkpoint.checkpoint(part, kept, use_reentrant=True).sum().backward()
+""",
     "post-accumulate hook": "w.register_post_accumulate_grad_hook(lambda p: None)",
     "attribute of a tensor": "named.note.append(2); named.other = 1",
     "tensor subclass attribute": "w.mark = 1",
@@ -564,6 +586,18 @@ def test_an_interrupt_at_any_moment():
 def test_names_asked_for_at_run_time_put_everything_within_reach():
     log, _ = rerun(session("stream = (i for i in range(3))"), "next(globals()['stream'])")
     assert log.declined is not None
+
+
+def test_figures(monkeypatch):
+    """New ones are closed, with whatever draws them."""
+    open_figures = [1]
+    plt = types.SimpleNamespace(get_fignums=lambda: list(open_figures), close=open_figures.remove)
+    monkeypatch.setitem(sys.modules, "matplotlib.pyplot", plt)
+    monkeypatch.setitem(sys.modules, "matplotlib", types.SimpleNamespace(rcParams={"size": 1}))
+    with undone(session()) as log:
+        open_figures.append(2)
+        sys.modules["matplotlib"].rcParams["size"] = 2
+    assert (log.lost, open_figures, sys.modules["matplotlib"].rcParams) == ([], [1], {"size": 1})
 
 
 def test_a_retained_graph_can_be_run_through_again():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -116,8 +116,11 @@ def _device_module() -> Any:
 
 
 @contextmanager
-def around_backward(before: Callable[..., None]) -> Iterator[None]:
-    """Calls before(roots, retain_graph) ahead of every backward and grad.
+def around_backward(before: Callable[..., None], mode: Callable[[], AbstractContextManager[Any]]) -> Iterator[None]:
+    """Calls before(roots, retain_graph) ahead of every backward and grad, and enters mode() for the time of it.
+
+    ``loss.backward()`` is itself a call that a function mode sees; while it lasts the mode is off, and with it what the
+    person's own hooks and functions do in a backward would go unseen.
 
     Both go through one function of torch.autograd. Gone: the public two are wrapped, which misses what
     ``from torch.autograd import backward`` bound earlier.
@@ -128,7 +131,8 @@ def around_backward(before: Callable[..., None]) -> Iterator[None]:
     def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
         def run(roots: Any, *args: Any, **kwargs: Any) -> Any:
             before(roots, args[1] if len(args) > 1 else kwargs.get("retain_graph"))
-            return original(roots, *args, **kwargs)
+            with mode():
+                return original(roots, *args, **kwargs)
 
         return run
 

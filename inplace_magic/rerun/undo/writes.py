@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -32,12 +32,20 @@ class CopyOnWrite(TorchFunctionMode):
         self._backward = ExitStack()
 
     def __enter__(self) -> CopyOnWrite:
-        self._backward.enter_context(private.around_backward(self._log.before_backward))
+        self._backward.enter_context(private.around_backward(self._log.before_backward, self._again))
         return super().__enter__()
 
     def __exit__(self, *exception: Any) -> None:
         self._backward.close()
         super().__exit__(*exception)
+
+    @contextmanager
+    def _again(self) -> Iterator[None]:
+        super().__enter__()
+        try:
+            yield
+        finally:
+            super().__exit__(None, None, None)
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
