@@ -10,7 +10,7 @@ from .diagnosis import Diagnosis, Fix
 from .errors import HEADLINES, RAISED_AT_WRITE, family_of
 from .explain import conflicts, relevant
 from .fixes import Problem
-from .places import Sources, error_stack
+from .places import Sources, Spot, error_stack
 from .rerun import sandbox
 from .rerun.evidence import Evidence, Pass
 from .rerun.replay import Look, Plan, Reach, record, spots
@@ -52,7 +52,11 @@ def diagnose(
 
 
 def diagnose_silent(
-    session: Session, cell: int, options: Options, watched: Evidence | None, tell: Callable[[str], None] = lambda text: None
+    session: Session,
+    cell: int,
+    options: Options,
+    watched: Evidence | None,
+    tell: Callable[[str], None] = lambda text: None,
 ) -> Diagnosis | None:
     """The diagnosis of a cell that ran without an error and has a gradient that is wrong; None if it has not.
 
@@ -91,7 +95,9 @@ class _Inquiry:
             notes.append(f"The cell was not run again: {reason}. What is said here comes from the error alone.")
         known = relevant(evidence, self.family) if evidence is not None else []
         if known and known[0].write is not None and known[0].write.leaf and self.family == "view_of_leaf":
-            self.family = "leaf"  # torch calls it a view, since it lives in another's memory; it is the leaf all the same
+            self.family = (
+                "leaf"  # torch calls it a view, since it lives in another's memory; it is the leaf all the same
+            )
             known = [replace(known[0], family="leaf"), *known[1:]]
             evidence = replace(evidence, clashes=tuple(known))  # type: ignore[type-var]
         if evidence is not None and plan is not None and known:
@@ -109,7 +115,9 @@ class _Inquiry:
             conflicts=found,
             fixes=fixes,
             notes=tuple(notes),
-            sources={n: self.sources.cells[n].raw for n in _mentioned(self.cell, found, fixes) if n in self.sources.cells},
+            sources={
+                n: self.sources.cells[n].raw for n in _mentioned(self.cell, found, fixes) if n in self.sources.cells
+            },
             cell_ids=dict(self.session.cell_ids),
             seconds=time.monotonic() - start,
         )
@@ -119,17 +127,15 @@ class _Inquiry:
         reason: str | None = None
         best: tuple[Evidence, Plan] | None = None
         for plan in _plans(self.session, self.sources, self.cell, self.options):
-            outcome = sandbox.run(
-                lambda plan=plan: record(  # type: ignore[misc]
-                    self.session.shell, self.sources, plan, _reach(self.session, self.cell), Look.at(self.family)
-                ),
-                self.options.time_limit,
-                lambda seconds: self.tell(f"running the cell again to find the line, {seconds:.0f} s"),
-            )
-            if outcome.value is None:
-                reason = outcome.failure
+            seen, failure = self._record(plan)
+            if seen is None:
+                reason = failure
                 continue
-            seen = outcome.value
+            if seen.carriers and not plan.fresh:  # without what the failed run left behind it is as the first time
+                clean = replace(plan, cut=seen.carriers)
+                again, _ = self._record(clean)
+                if again is not None and any(c.known for c in relevant(again, self.family)):
+                    return again, clean, None
             if any(c.known for c in relevant(seen, self.family)):
                 return seen, plan, None
             if best is None and relevant(seen, self.family):
@@ -138,6 +144,16 @@ class _Inquiry:
         if best is not None:
             return *best, None
         return None, None, reason
+
+    def _record(self, plan: Plan) -> tuple[Evidence | None, str | None]:
+        outcome = sandbox.run(
+            lambda: record(
+                self.session.shell, self.sources, plan, _reach(self.session, self.cell), Look.at(self.family)
+            ),
+            self.options.time_limit,
+            lambda seconds: self.tell(f"running the cell again to find the line, {seconds:.0f} s"),
+        )
+        return outcome.value, outcome.failure
 
 
 def _why_not(options: Options, sources: Sources, cell: int) -> str | None:
@@ -217,7 +233,9 @@ def _ranked(bench: Bench, problem: Problem, wanted: int) -> tuple[Fix, ...]:
     """The best proved fixes, each of another kind: gradients kept before gradients cut, else the rules' own order."""
     found: list[Fix] = []
     patience = time.monotonic() + _PATIENCE_S + 2 * bench.reach.seconds
-    for fix in verified(bench, problem, lambda: any(f.gradients == "same" for f in found) and time.monotonic() > patience):
+    for fix in verified(
+        bench, problem, lambda: any(f.gradients == "same" for f in found) and time.monotonic() > patience
+    ):
         if any(f.cells == fix.cells for f in found):
             continue
         found.append(fix)
@@ -231,6 +249,6 @@ def _ranked(bench: Bench, problem: Problem, wanted: int) -> tuple[Fix, ...]:
     return tuple(chosen[:wanted])
 
 
-def _mentioned(cell: int, found: tuple, fixes: tuple[Fix, ...]) -> set[int]:  # type: ignore[type-arg]
+def _mentioned(cell: int, found: tuple, fixes: tuple[Fix, ...]) -> set[int]:
     places = [p for c in found for p in (c.changed, c.saved, c.needed) if p is not None and p.cell is not None]
     return {cell} | {p.cell for p in places} | {n for f in fixes for n in (*f.cells, *f.run)}

@@ -122,7 +122,8 @@ def verified(bench: Bench, problem: Problem, enough: Callable[[], bool]) -> Iter
 def try_out(bench: Bench, problem: Problem, proposal: Proposal) -> Fix | None:
     """The proposal as a proved fix, extended where it fails again elsewhere; None if it does not run."""
     steps = [proposal]
-    texts, live, spared = dict(proposal.texts), proposal.live, proposal.spared
+    left_behind = tuple(LiveChange("detach", path) for path in bench.plan.cut)
+    texts, live, spared = dict(proposal.texts), proposal.live + left_behind, proposal.spared
     mended = {_signature(problem.clash, problem.sources)}
     for _ in range(_EXTENSIONS):
         seen = bench.listen(texts, live, spared)
@@ -165,7 +166,11 @@ def try_out(bench: Bench, problem: Problem, proposal: Proposal) -> Fix | None:
 def _effect(bench: Bench, proposal: Proposal, passes: tuple[Pass, ...]) -> Gradients:
     """The fix's effect on the gradients, measured against the reading of the code that the fix declares."""
     effect = compare(bench.reference(proposal.reading), passes)
-    if effect == "same" and proposal.reading == "update" and not leaves_reached(bench.reference("tracked")) <= leaves_reached(passes):
+    if (
+        effect == "same"
+        and proposal.reading == "update"
+        and not leaves_reached(bench.reference("tracked")) <= leaves_reached(passes)
+    ):
         return "truncated"  # what was written came from a graph, which an update cuts off
     return effect
 

@@ -86,16 +86,20 @@ def binds(node: ast.stmt) -> set[str]:
 
 
 def rebinds(statement: ast.stmt) -> set[str]:
-    """Names whose old value plays no part after the statement: plain assignments that always happen."""
+    """Names whose old value plays no part after the statement. A loop is taken to run at least once."""
     if isinstance(statement, ast.Assign):
         plain = {t.id for t in assigned(statement) if isinstance(t, ast.Name)}
-        plain |= {
-            p for t in assigned(statement) if isinstance(t, ast.Attribute) and (p := key_of(t)) == dotted(t) and p
-        }
+        plain |= {p for t in assigned(statement) if isinstance(t, ast.Attribute) and (p := key_of(t)) == dotted(t) and p}
         return plain
-    if isinstance(statement, (ast.With, ast.AsyncWith)):
-        return {name for inner in statement.body for name in rebinds(inner)}
+    if isinstance(statement, (ast.With, ast.AsyncWith, ast.For, ast.AsyncFor, ast.While)):
+        return _all_rebinds(statement.body)
+    if isinstance(statement, ast.If):
+        return _all_rebinds(statement.body) & _all_rebinds(statement.orelse)
     return set()
+
+
+def _all_rebinds(statements: Sequence[ast.stmt]) -> set[str]:
+    return {name for statement in statements for name in rebinds(statement)}
 
 
 def slice_of(statements: Sequence[ast.stmt], wanted: set[str]) -> tuple[list[ast.stmt], set[str]]:

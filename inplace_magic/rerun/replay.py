@@ -10,7 +10,9 @@ from typing import Any
 
 import torch
 
+from ..diagnosis import LiveChange
 from ..errors import RAISED_AT_WRITE, family_of
+from ..live import apply_change
 from ..places import Sources, Spot, error_stack
 from . import evidence as ev
 from .gradients import GradientTrace, Stop, graph_of
@@ -22,10 +24,14 @@ from .running import replay_cell
 
 @dataclass(frozen=True)
 class Plan:
-    """What to run: ``cells`` in order, the failing one last; from an empty namespace if ``fresh``."""
+    """What to run: ``cells`` in order, the failing one last; from an empty namespace if ``fresh``.
+
+    ``cut`` are paths to tensors of the session that are detached first: they hold what the failed run has left behind.
+    """
 
     cells: tuple[int, ...]
     fresh: bool = False
+    cut: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -151,6 +157,8 @@ def listen(
 def _prepare(shell: Any, plan: Plan) -> dict[str, Any]:
     """Empties the namespace for a fresh plan; what was in it is handed out, so that nothing of it is finalised."""
     if not plan.fresh:
+        for path in plan.cut:
+            apply_change(LiveChange("detach", path), shell.user_ns)
         return {}
     kept = dict(user_names(shell.user_ns))
     for name in kept:
