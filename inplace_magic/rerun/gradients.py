@@ -308,9 +308,16 @@ def _reached(one: Pass) -> set[str]:
 
 def _same_pass(a: Pass, b: Pass) -> bool:
     left, right = ({g.leaf: g for g in one.gradients} for one in (a, b))
-    return all(
-        close(left[k].digest if k in left else None, right[k].digest if k in right else None) for k in left | right
-    )
+    rest = [g for k, g in right.items() if k not in left]
+    for name, gradient in left.items():
+        if name in right:
+            other: LeafGradient | None = right[name]
+        else:  # a name may have gone to another tensor (`x = x.clone()`), or come to one
+            other = next((g for g in rest if g.shape == gradient.shape and close(gradient.digest, g.digest)), None)
+            rest = [g for g in rest if g is not other]
+        if not close(gradient.digest, other.digest if other is not None else None):
+            return False
+    return all(close(None, g.digest) for g in rest)
 
 
 def _permuted(reference: Sequence[Pass], tried: Sequence[Pass]) -> bool:

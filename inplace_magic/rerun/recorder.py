@@ -335,7 +335,11 @@ class Recorder(TorchFunctionMode):
             self._training_statistics = ()
         if wanted:
             self._note(func, wanted)
-        return result
+        return self._own(result, written)
+
+    def _own(self, result: Any, written: list[Any]) -> Any:
+        """The user's tensor in place of its shadow, so that `w -= g` leaves the name with the tensor that had it."""
+        return next((t for t in written if self._shadows and result is self._shadows.of(t)), result)
 
     def _matters(self, tensor: torch.Tensor) -> bool:
         """Whether somebody may ask later who wrote here."""
@@ -448,7 +452,7 @@ class Recorder(TorchFunctionMode):
             clash.made = next((self._made[k] for t in whom if (k := storage_key(t) or 0) in self._made), None)
         for tensor in whom:
             self._shadows.cast(tensor, whole=family != "overlap")
-        return retry(func, self._shadows, args, kwargs)
+        return self._own(retry(func, self._shadows, args, kwargs), written)
 
     def _refuse(self, family: str, func: Callable[..., Any], message: str) -> LiveClash:
         clash = LiveClash("refused")
@@ -467,7 +471,7 @@ class Recorder(TorchFunctionMode):
         clash = self._refuse("overlap", func, "")
         clash.known, clash.value = True, tensor
         self._shadows.cast(tensor, whole=False)
-        return retry(func, self._shadows, args, kwargs)
+        return self._own(retry(func, self._shadows, args, kwargs), [tensor])
 
     def _out_of_place(self, func: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         rest = {k: v for k, v in kwargs.items() if k != "out"}
