@@ -65,6 +65,15 @@ class Inside:
     dirty: set[int] = field(default_factory=set)
 
 
+@dataclass
+class Given:
+    """What a custom Function was given; its value too, where the reference has to be made from it."""
+
+    tensor: torch.Tensor
+    version: int
+    value: torch.Tensor | None
+
+
 Suspicion = tuple[Saved, evidence.Backward, LiveWrite | None]
 
 
@@ -336,7 +345,8 @@ class HiddenRecorder(Recorder):
 
     def _apply(self, plain: Callable[..., Any], cls: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         __tracebackhide__ = True
-        inputs = [(a, version_of(a)) for a in args if isinstance(a, torch.Tensor) and a.requires_grad]
+        given = [a for a in args if isinstance(a, torch.Tensor) and a.requires_grad]
+        inputs = [Given(a, version_of(a), a.detach().clone() if self.track else None) for a in given]
         self._inside.append(Inside())
         try:
             result = plain(cls, *args, **kwargs)
@@ -347,22 +357,20 @@ class HiddenRecorder(Recorder):
             self._watch_node(node, cls, inputs, inside, user_stack(sys._getframe(2)))
         return result
 
-    def _watch_node(
-        self, node: Any, cls: Any, inputs: list[tuple[torch.Tensor, int]], inside: Inside, stack: Stack
-    ) -> None:
+    def _watch_node(self, node: Any, cls: Any, inputs: list[Given], inside: Inside, stack: Stack) -> None:
         kept = {name: value for name, value in vars(node).items() if isinstance(value, torch.Tensor) and value.numel()}
         used = _names_used(cls.backward) if kept else set()
-        wanted = [Saved(tensor, stack, self.tick()) for name, tensor in kept.items() if name in used]
-        for saved in wanted:
+        wanted = {name: Saved(tensor, stack, self.tick()) for name, tensor in kept.items() if name in used}
+        for saved in wanted.values():
             saved.foreign = True
             if saved.key is not None:
                 self._remember(saved, saved.key)
         overwritten = [
-            (tensor, write)
-            for tensor, version in inputs
-            if version_of(tensor) != version and id(tensor) not in inside.dirty
+            (one, write)
+            for one in inputs
+            if version_of(one.tensor) != one.version and id(one.tensor) not in inside.dirty
             for key, write in inside.writes[:1]
-            if key == storage_key(tensor)
+            if key == storage_key(one.tensor)
         ]
         if not wanted and not overwritten:
             return
@@ -370,14 +378,18 @@ class HiddenRecorder(Recorder):
         def before_backward(grads: Any) -> None:
             if self._current is None:
                 return
-            for saved in wanted:
+            for name, saved in wanted.items():
                 writes = self._writes_since(saved)
                 if writes and self._changed(saved, writes):
                     self._clash("silent", saved, self._current, writes[0])
-            for tensor, write in overwritten:
-                saves = [s for s in self._waiting(tensor) if s.clock > write.clock]
-                if saves:
-                    self._clash("silent", saves[0], self._current, write)
+                    if self.track:
+                        setattr(node, name, saved.value)
+            for one, write in overwritten:
+                saves = [s for s in self._waiting(one.tensor) if s.clock > write.clock]
+                for saved in saves[:1]:
+                    self._clash("silent", saved, self._current, write)
+                    if self.track and one.value is not None and saved.alias.shape == one.value.shape:
+                        saved.value = one.value
 
         node.register_prehook(before_backward)
 

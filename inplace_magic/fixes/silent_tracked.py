@@ -1,0 +1,103 @@
+"""A change made through ``detach()`` or ``.data``, which the graph never hears of, becomes an operation of the graph.
+
+h.detach().clamp_(min=0)          h = h.clamp(min=0)
+h.data *= mask                    h = h * mask
+h.data[bad] = 0                   h = h.masked_fill(bad, 0)
+h.data[:, 0] = 0                  h = h.clone()
+                                  h[:, 0] = 0
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from ..places import Cell
+from . import Problem, Proposal, register
+from .code import Code, Edit, dotted
+from .out_of_place import Rewrite, _called, _masked, augmented
+from .targets import Site, bindings, root, sites, torch_name
+
+_WHY = "The change becomes part of the graph, so that its gradient is that of the values it computes with."
+
+
+@register("silent", rank=3)
+def tracked(problem: Problem) -> Iterator[Proposal]:
+    if problem.clash.save is not None:
+        return  # the change came after a value was saved: then the saved value is what was meant
+    for write in sites(problem, depth=1):
+        code, statement = write.code, write.statement
+        if write.target is None or write.root is None or not isinstance(statement, (ast.Expr, ast.AugAssign, ast.Assign)):  # fmt: skip
+            continue
+        start, end = code.span(statement)
+        tensor, text, after = _without_alias(write)
+        if tensor is None:
+            continue
+        lines = [line for line in (_out_of_place(problem, text), *after) if line]
+        if lines:
+            new = f"{code.newline}{code.indent(statement)}".join(lines)
+            if not code.alone(statement):
+                new = "; ".join(lines)
+            yield _proposal(code, Edit(start, end, new), lines[0], rank=3)
+        new = f"{code.newline}{code.indent(statement)}".join([f"{tensor} = {tensor}.clone()", text, *after])
+        if code.alone(statement):
+            yield _proposal(code, Edit(start, end, new), f"{tensor} = {tensor}.clone() before {text}", rank=4)
+
+
+def _without_alias(write: Site) -> tuple[str | None, str, list[str]]:
+    """The tensor itself, the statement with the tensor in place of its alias, and how the alias is made again."""
+    code, statement, held = write.code, write.statement, write.root
+    assert held is not None and write.target is not None
+    name = dotted(held)
+    text = code.text(statement)
+    start, _ = code.span(statement)
+    edits = [_cut(code, node, start) for node in ast.walk(write.target) if _alias(node)]
+    if edits:
+        for begin, end in sorted(edits, reverse=True):
+            text = text[:begin] + text[end:]
+        return name, text, []
+    if name is None:
+        return None, "", []
+    for binding in bindings(code, name, statement)[:1]:
+        base = root(binding.value) if binding.value is not None else None
+        if binding.value is None or base is None or dotted(base) is None or not any(map(_alias, ast.walk(binding.value))):  # fmt: skip
+            continue
+        if _alias(binding.value):  # nothing but the alias: a view of it would have to be written through
+            begin, end = (offset - start for offset in code.span(held))
+            tensor = code.text(base)
+            return tensor, text[:begin] + tensor + text[end:], [f"{name} = {code.text(binding.value)}"]
+    return None, "", []
+
+
+def _alias(node: ast.AST) -> bool:
+    if isinstance(node, ast.Call):
+        return isinstance(node.func, ast.Attribute) and node.func.attr == "detach" and not node.args
+    return isinstance(node, ast.Attribute) and node.attr == "data"
+
+
+def _cut(code: Code, node: ast.AST, start: int) -> tuple[int, int]:
+    """The stretch ``.detach()`` or ``.data``, counted from the statement's beginning."""
+    inner = node.func.value if isinstance(node, ast.Call) else node.value  # type: ignore[attr-defined]
+    return code.span(inner)[1] - start, code.span(node)[1] - start
+
+
+def _out_of_place(problem: Problem, text: str) -> str | None:
+    """One statement out of place, or None where it has no such form."""
+    try:
+        code = Code(Cell(0, text))
+    except ValueError:
+        return None
+    statement = code.tree.body[0]
+    rewrite: Rewrite | None = None
+    torch = torch_name(problem) or "torch"
+    if isinstance(statement, ast.AugAssign) and not isinstance(statement.target, ast.Subscript):
+        rewrite = augmented(code, statement)
+    elif isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Subscript):
+        rewrite = _masked(code, statement, statement.targets[0], torch)
+    elif isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
+        rewrite = _called(code, statement.value, torch)
+    return code.apply(*rewrite.edits).rstrip() if rewrite is not None else None
+
+
+def _proposal(code: Code, edit: Edit, title: str, rank: int) -> Proposal:
+    return Proposal(" ".join(title.split()), _WHY, "silent_tracked", {code.cell.number: code.apply(edit)}, rank=rank)
