@@ -22,6 +22,7 @@ import torch
 from hypothesis import strategies as st
 
 from inplace_magic.rerun.undo import CopyOnWrite, Declined, undone
+from inplace_magic.rerun.undo.objects import is_own_module
 
 EXAMPLES = int(os.environ.get("INPLACE_MAGIC_EXAMPLES", "150"))
 INTERRUPTS = 200
@@ -556,6 +557,17 @@ def test_a_module_of_the_persons_own(tmp_path, monkeypatch):
     own = shell.user_ns["own_module"]
     del sys.modules["own_module"]
     assert (log.declined, own.calls, hasattr(own, "last")) == (None, [], False)
+
+
+def test_whose_a_module_is():
+    assert [is_own_module(name) for name in ("__main__", __name__, "torch", "os", "sys", "inplace_magic.rerun")] == [
+        True,
+        True,
+        False,
+        False,
+        False,
+        False,
+    ]
 
 
 def test_an_interrupt_at_any_moment():

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from . import private
-from .walk import restore_dict, restore_list
+from .containers import restore_dict, restore_list
 
 Restore = Callable[[], Any]
 
