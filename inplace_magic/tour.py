@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import time
+import warnings
 from dataclasses import dataclass, field
 from textwrap import dedent
 from typing import Any
@@ -248,7 +249,8 @@ def run(color: bool) -> int:
 
     console = Console(no_color=not color, highlight=False)
     console.print("[bold]inplace_magic[/bold]: ten real failures, explained, fixed and run again\n")
-    with console.status("loading torch and IPython ..."):
+    with console.status("loading torch and IPython ..."), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch misses numpy, which nothing here needs
         import torch  # noqa: F401
         from IPython.core.interactiveshell import InteractiveShell  # noqa: F401
     stops = []

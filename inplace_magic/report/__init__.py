@@ -1,0 +1,1 @@
+"""One report of a diagnosis for each medium: ``text`` for terminals, ``html`` for notebooks, ``bundle`` for both."""

@@ -1,0 +1,282 @@
+"""Diagnoses of every shape, made by hand, as the earlier stages would make them."""
+
+from __future__ import annotations
+
+import difflib
+from typing import Any
+
+from inplace_magic.diagnosis import Conflict, Diagnosis, Fix, LiveChange, Place
+
+
+def place(cell: int | None, line: int, text: str, **more: Any) -> Place:
+    return Place(cell, line, text, **more)
+
+
+def conflict(saved: Place | None, changed: Place | None, needed: Place | None, sentence: str, **more: Any) -> Conflict:
+    given = {"tensor": None, "operation": None, "node": None} | more
+    return Conflict(changed, saved, needed, sentence=sentence, **given)
+
+
+def diff(label: str, before: str, after: str) -> str:
+    return "\n".join(difflib.unified_diff(before.split("\n"), after.split("\n"), label, label, lineterm="", n=3))
+
+
+def fix(title: str, diff: str, **more: Any) -> Fix:
+    given = {"why": "", "rule": "sample", "cells": {3: "..."}, "verified": True, "gradients": "same"} | more
+    return Fix(title=title, diff=diff, **given)
+
+
+_FORWARD = """def forward(self, x, feature16):
+    x = self.up(x)
+    x = F.relu(x)
+    x += feature16
+
+    return self.head(x)"""
+
+MODIFIED = Diagnosis(
+    family="modified",
+    headline="In-place change broke the backward pass",
+    cell=7,
+    seconds=0.41,
+    conflicts=(
+        conflict(
+            place(3, 15, "    x = F.relu(x)"),
+            place(3, 16, "    x += feature16"),
+            place(7, 5, "loss.backward()"),
+            "`+=` overwrote the value that relu had kept for its gradient.",
+            tensor="x",
+            operation="+=",
+            node="ReluBackward0",
+            saved_note="relu's gradient needs this output",
+            changed_note="x went from version 0 to 1",
+            needed_note="needed here",
+        ),
+        conflict(None, place(3, 24, "    y += feature8"), None, ""),
+        conflict(None, place(3, 31, "    z += feature4"), None, ""),
+    ),
+    fixes=(
+        fix(
+            "`x = x + feature16`",
+            diff("In[3]", _FORWARD, _FORWARD.replace("x += feature16", "x = x + feature16")),
+            why="The sum becomes a new tensor, and the one that relu kept stays as it was.",
+            run=(3, 7),
+        ),
+        fix(
+            "clone what relu gives before it is changed",
+            diff("In[3]", _FORWARD, _FORWARD.replace("F.relu(x)", "F.relu(x).clone()")),
+            why="relu keeps its own output; the copy may be changed.",
+        ),
+    ),
+)
+
+MODULE = Diagnosis(
+    family="modified",
+    headline="In-place change broke the backward pass",
+    cell=4,
+    seconds=1.3,
+    conflicts=(
+        conflict(
+            place(2, 8, "        s = torch.sigmoid(self.conv(x))", function="forward"),
+            place(2, 9, "        return self.act(s)", function="forward"),
+            place(4, 12, "    loss.backward()"),
+            "`ReLU(inplace=True)` overwrote the value that sigmoid had kept for its gradient.",
+            saved_note="sigmoid's gradient needs this output",
+            changed_note="s went from version 0 to 1",
+        ),
+    ),
+    fixes=(
+        fix(
+            "`nn.ReLU(inplace=True)` without `inplace=True`",
+            "--- In[2]\n+++ In[2]\n@@ -5 +5 @@\n-        self.act = nn.ReLU(inplace=True)\n+        self.act = nn.ReLU()",
+            proof="ran 1 of 40 steps past the failure, gradients equal to 1e-07",
+            live=(LiveChange("set", "net.act", "inplace", False),),
+            run=(4,),
+        ),
+    ),
+)
+
+SECOND_BACKWARD = Diagnosis(
+    family="second_backward",
+    headline="The graph was already freed when backward went through it again",
+    cell=5,
+    seconds=0.72,
+    conflicts=(
+        conflict(
+            place(5, 4, "d = D(g)"),
+            place(5, 7, "lossD.backward()"),
+            place(5, 11, "lossG.backward()"),
+            "lossG still goes back through `D(g)`, whose graph lossD.backward() freed.",
+        ),
+    ),
+    fixes=(
+        fix(
+            "detach d in lossG",
+            "In[5]\n-lossG = (g + d).sum()\n+lossG = (g + d.detach()).sum()",
+            gradients="truncated",
+            cells={5: "..."},
+        ),
+        fix(
+            "keep the graph: `lossD.backward(retain_graph=True)`",
+            "In[5]\n-lossD.backward()\n+lossD.backward(retain_graph=True)",
+            gradients="different",
+            cells={5: "..."},
+        ),
+        fix(
+            "compute `D(g)` again for lossG",
+            "In[5]\n-lossG = (g + d).sum()\n+lossG = (g + D(g)).sum()",
+            gradients="unknown",
+            cells={5: "..."},
+        ),
+    ),
+)
+
+LEAF = Diagnosis(
+    family="leaf",
+    headline="A leaf that requires grad cannot be changed in place",
+    cell=6,
+    seconds=0.05,
+    conflicts=(
+        conflict(
+            None,
+            place(6, 3, "    w -= lr * w.grad"),
+            place(6, 3, "    w -= lr * w.grad"),
+            "Autograd starts at w: a write that it records would leave w without a place to put its gradient.",
+            changed_note="w is a leaf that requires grad",
+        ),
+    ),
+    fixes=(
+        fix(
+            "update w under `torch.no_grad()`",
+            "-    w -= lr * w.grad\n+    with torch.no_grad():\n+        w -= lr * w.grad",
+            cells={6: "..."},
+        ),
+    ),
+)
+
+INFERENCE = Diagnosis(
+    family="inference",
+    headline="A tensor made in inference mode cannot be saved for backward",
+    cell=9,
+    seconds=0.2,
+    conflicts=(
+        conflict(
+            place(9, 2, "loss = head(features).mean()"),
+            place(8, 3, "    features = backbone(images)"),
+            None,
+            "features was made under `torch.inference_mode()`, so linear cannot keep it for its gradient.",
+            saved_note="linear's gradient needs features",
+        ),
+    ),
+    fixes=(
+        fix(
+            "make features under `torch.no_grad()`",
+            "--- In[8]\n+++ In[8]\n@@ -2 +2 @@\n-with torch.inference_mode():\n+with torch.no_grad():",
+            cells={8: "..."},
+            run=(8, 9),
+            live=(LiveChange("clone", "features"),),
+        ),
+    ),
+)
+
+SILENT = Diagnosis(
+    family="silent",
+    headline="Backward ran, and gave a wrong gradient",
+    cell=2,
+    seconds=2.0,
+    conflicts=(
+        conflict(
+            place(2, 1, "loss = (x ** 2).sum()"),
+            place(2, 3, "x_data += 1"),
+            place(2, 4, "loss.backward()"),
+            "`x.data` hides the write from autograd: the gradient of `x ** 2` is that of the changed x.",
+            saved_note="pow's gradient needs x",
+            changed_note="written behind autograd's back",
+        ),
+    ),
+    fixes=(
+        fix(
+            "write to a copy",
+            "--- In[2]\n+++ In[2]\n@@ -2,2 +2,2 @@\n-x_data = x.data\n+x_data = x.detach().clone()\n x_data += 1",
+            verified=False,
+            gradients="unknown",
+        ),
+    ),
+    notes=("The cell draws from a generator that cannot be put back, so nothing was rerun.",),
+)
+
+UNKNOWN = Diagnosis(
+    family="modified",
+    headline="In-place change broke the backward pass",
+    cell=11,
+    seconds=0.03,
+    conflicts=(
+        conflict(
+            None,
+            None,
+            place(None, 218, "self.scaler.scale(loss).backward()", filename="/home/ada/work/segmentation/trainer.py"),
+            "A tensor that `CudnnConvolutionBackward0` had kept was changed before backward.",
+        ),
+    ),
+    notes=(
+        "The cell was not run again: it reads from a socket, which cannot be put back.",
+        "Without a rerun the line that changed the tensor is not known.",
+    ),
+)
+
+WIDE = Diagnosis(
+    family="modified",
+    headline="就地修改破坏了反向传播",
+    cell=3,
+    seconds=0.3,
+    conflicts=(
+        conflict(
+            place(3, 1, "隐藏 = torch.sigmoid(输入 @ 权重)"),
+            place(3, 2, "隐藏 *= 掩码"),
+            place(3, 3, "损失.backward()"),
+            "`*=` overwrote the value that sigmoid had kept for its gradient.",
+            saved_note="sigmoid's gradient needs 隐藏",
+            changed_note="隐藏 went from version 0 to 1",
+        ),
+    ),
+    fixes=(fix("`隐藏 = 隐藏 * 掩码`", "In[3]\n-隐藏 *= 掩码\n+隐藏 = 隐藏 * 掩码"),),
+)
+
+_LONG = "out = model(" + ", ".join(f"stage_{i}_features" for i in range(30)) + ").relu_()"
+HOSTILE = Diagnosis(
+    family="modified",
+    headline="In-place change <b>broke</b> & the \x1b[31mbackward",
+    cell=3,
+    seconds=12.4,
+    conflicts=(
+        conflict(
+            place(3, 1, "s = '</code><script>alert(1)</script>\x1b]0;owned\x07'"),
+            place(3, 2, "if access != 'user\u202e \u2066# admin\u2069 \u2066':\t\ud800"),
+            place(None, 3, _LONG, filename="<img src=x onerror=alert(2)>.py"),
+            "`<svg onload=alert(3)>` and a lone ` and [bold]markup[/bold] :smile:\r\n  overwrote\x00 it.",
+            changed_note='" onmouseover="alert(4)',
+        ),
+    ),
+    fixes=(
+        fix(
+            "</summary><iframe src='javascript:alert(5)'>",
+            f"In[3]\n-{_LONG}\n+{_LONG[:-1]}\x1b[2J\n+s = '</pre><style>*{{display:none}}</style>'",
+            proof="<object data=x>",
+            why="</p><form action=x>",
+            live=(LiveChange("set", "net[`<a href=x>`]", "inplace", False),),
+        ),
+        fix("[link=http://x]second[/link]", "-a\n+b", verified=False, gradients="unknown", proof="Proved & verified"),
+    ),
+    notes=("<marquee>\u2028note</marquee>",),
+)
+
+ALL = {
+    "modified": MODIFIED,
+    "module": MODULE,
+    "second_backward": SECOND_BACKWARD,
+    "leaf": LEAF,
+    "inference": INFERENCE,
+    "silent": SILENT,
+    "unknown": UNKNOWN,
+    "wide": WIDE,
+    "hostile": HOSTILE,
+}
