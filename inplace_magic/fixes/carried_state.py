@@ -36,6 +36,7 @@ from .flow import (
 )
 
 _WHY = "The next round starts from the values alone; gradients no longer flow back into earlier rounds."
+_AFTER_LOOP = 25  # the rank of a cut in the class, where one round calls it many times
 _NO_GRAPH = frozenset({"zeros", "zeros_like", "ones", "ones_like", "new_zeros", "rand", "randn", "full", "empty", "detach",
                        "item", "tolist", "numpy"})  # fmt: skip
 
@@ -49,6 +50,7 @@ class Round:
     need: ast.stmt
     function: str
     fixed: frozenset[str]
+    loop: bool = True
 
 
 @register("modified", "second_backward", "silent", rank=20)
@@ -59,7 +61,10 @@ def carried_state(problem: Problem) -> Iterator[Proposal]:
         names = {name: kind for name in carried(turn) if (kind := kind_of_name(turn, name, held)) is not None}
         if not names:
             continue
-        edits = [edit for group in _by_binding(turn, names) for edit in _cut(turn, group)]
+        if turn.loop:
+            edits = [edit for group in _by_binding(turn, names) for edit in _cut(turn, group)]
+        else:
+            edits = _cut_on_entry(turn, names)
         if not edits:
             continue
         retained = without_retain(turn.code, turn.body)
@@ -71,7 +76,7 @@ def carried_state(problem: Problem) -> Iterator[Proposal]:
             return
 
 
-@register("modified", "second_backward", "silent", rank=25)
+@register("modified", "second_backward", "silent", rank=23)
 def carried_attribute(problem: Problem) -> Iterator[Proposal]:
     """A state that an object keeps: cut where its class keeps it, whichever cell that is in."""
     if meeting(problem) is not None:
@@ -87,7 +92,13 @@ def carried_attribute(problem: Problem) -> Iterator[Proposal]:
             edits, lines = _keepers(code, cls, names)
             if edits:
                 texts = {code.cell.number: code.apply(*edits)}
-                yield Proposal(lines[0], _WHY, "carried_attribute", _free_of_retain(problem, texts))
+                yield Proposal(
+                    lines[0],
+                    _WHY,
+                    "carried_attribute",
+                    _free_of_retain(problem, texts),
+                    rank=_AFTER_LOOP if _many_steps(problem, lines) else None,
+                )
 
 
 @register("modified", "second_backward", "silent", rank=24)
@@ -144,7 +155,7 @@ def rounds(problem: Problem) -> Iterator[Round]:
         body = function.body if isinstance(function, Function) else code.tree.body
         need = within(code, body, statement)
         if need is not None:
-            yield Round(code, body, need, spot.function, frozenset())
+            yield Round(code, body, need, spot.function, frozenset(), loop=False)
 
 
 def binds_of_target(loop: ast.stmt) -> set[str]:
@@ -230,6 +241,12 @@ def _cut(turn: Round, group: tuple[ast.stmt, dict[str, str]]) -> list[Edit]:
     return [code.insert_after(last, line)]
 
 
+def _cut_on_entry(turn: Round, names: dict[str, str]) -> list[Edit]:
+    """For a cell or a function that starts from what its last run left."""
+    first = next(s for s in turn.body if names.keys() & reads(s))
+    return [turn.code.insert_before(first, _line(names))]
+
+
 def _alias(binding: ast.stmt) -> ast.expr | None:
     """The right side of ``h = h_next``, where a detach fits in."""
     if not isinstance(binding, ast.Assign) or len(binding.targets) != 1 or len(assigned(binding)) != 1:
@@ -267,6 +284,15 @@ def _stores(turn: Round, paths: dict[str, str]) -> bool:
 
 
 # ---- attributes --------------------------------------------------------------------------------------------------
+
+
+def _many_steps(problem: Problem, lines: list[str]) -> bool:
+    """Whether a round may go through the state several times, so that a cut in the class cuts within the round too."""
+    need = {id(s) for _, s in frames(problem, problem.need_stack)}
+    inner = [(c, s) for c, s in frames(problem, problem.save_stack) if id(s) not in need]
+    outer = [loop for code, s in frames(problem, problem.need_stack) for loop in loops(code, s)]
+    looped = any(loop not in outer for code, s in inner for loop in loops(code, s))
+    return looped or any(line.split(" = ")[0] in line.split(" = ", 1)[1].split(".detach")[:1] for line in lines)
 
 
 def _codes(problem: Problem) -> Iterator[Code]:
@@ -319,10 +345,10 @@ def _read_in(cls: ast.ClassDef, names: object) -> bool:
 
 
 def _without_graph(value: ast.expr) -> bool:
-    if isinstance(value, ast.Constant):
-        return True
-    name = value.func.attr if isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) else None
-    return name in _NO_GRAPH
+    """A constant, or a value made of fresh tensors alone."""
+    made = [n for n in ast.walk(value) if isinstance(n, ast.Call)]
+    names = {c.func.attr if isinstance(c.func, ast.Attribute) else getattr(c.func, "id", "") for c in made}
+    return isinstance(value, ast.Constant) or (bool(made) and names <= _NO_GRAPH)
 
 
 def _keep(

@@ -98,7 +98,12 @@ def clear_collected(problem: Problem) -> Iterator[Proposal]:
     held = holdings(problem)
     filled = _filled(problem)
     for turn in rounds(problem):
-        graph = {path for path, kind in held.get(turn.function, {}).items() if kind.startswith(("list", "sequence"))}
+        graph = {
+            path
+            for scope, names in held.items()
+            for path, kind in names.items()
+            if kind.startswith(("list", "sequence")) and (scope == turn.function or "." in path)
+        }
         used = {name for s in turn.body for name in reads(s)}
         lists = {path for path in filled if path in used and not _emptied(turn.body, path)}
         if not lists & graph:
