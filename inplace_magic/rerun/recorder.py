@@ -321,7 +321,8 @@ class Recorder(TorchFunctionMode):
                 return self._write_overlapping(func, args, kwargs, tensor)
         # Into an inference tensor torch writes first and refuses then.
         undone = [] if torch.is_inference_mode_enabled() else [(t, t.clone()) for t in written if t.is_inference()]
-        wanted = [tensor for tensor in written if self._matters(tensor)]
+        places = [self._shadows.of(t) for t in written] if self._shadows else written  # where it is really written
+        wanted = [tensor for tensor in places if self._matters(tensor)]
         if plain_name(func) == "batch_norm":
             self._training_statistics = tuple(storage_key(t) for t in written)
         try:
