@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from ..places import Spot
 from . import Problem, Proposal, register
 from .code import Code, Edit, atom, dotted
-from .targets import Site, argument, bindings, is_functional, parameters, root, sites
+from .targets import Site, argument, bindings, is_functional, is_inplace_name, parameters, root, seen_through, sites
 
 _WHY = "autograd keeps a copy, which nothing writes into."
 _MOST = 4
@@ -52,6 +52,9 @@ def _named(problem: Problem) -> set[tuple[int | None, str, str]]:
     for i, frame in enumerate(frames):
         if name is not None:
             found.add((frame.spot.cell, frame.spot.function, name))
+            whole = seen_through(frame.code, name, frame.statement)
+            if whole is not None:
+                found.add((frame.spot.cell, frame.spot.function, whole))
         function = frame.code.function(frame.statement)
         if i + 1 < len(frames) and name is not None:
             name = _outside(frame, frames[i + 1], name, parameters(function))
@@ -155,8 +158,10 @@ def _operands(node: ast.AST) -> list[ast.expr]:
     if not isinstance(node, ast.Call):
         return []
     found: list[ast.expr] = []
-    if isinstance(node.func, ast.Attribute) and not is_functional(node.func.value) and node.func.attr not in _NO_TENSOR:
-        found.append(node.func.value)
+    # The tensor that a method writes into must not be a copy, or the write is lost.
+    method = node.func if isinstance(node.func, ast.Attribute) and not is_functional(node.func.value) else None
+    if method is not None and method.attr not in _NO_TENSOR and not is_inplace_name(method.attr):
+        found.append(method.value)
     for given in (*node.args, *(k.value for k in node.keywords)):
         found += given.elts if isinstance(given, (ast.List, ast.Tuple)) else [given]
     return [
@@ -176,12 +181,8 @@ def _copy(code: Code, operand: ast.expr) -> Edit:
 
 
 def _proposal(code: Code, edits: list[Edit], shown: ast.expr, rank: int) -> Proposal:
-    start, end = code.span(shown)
-    text = code.text(shown)
-    for edit in sorted((e for e in edits if start <= e.start and e.end <= end), key=lambda e: -e.start):
-        text = text[: edit.start - start] + edit.text + text[edit.end - start :]
     return Proposal(
-        title=" ".join(text.split()),
+        title=" ".join(code.edited(shown, edits).split()),
         why=_WHY,
         rule="clone_at_save",
         texts={code.cell.number: code.apply(*edits)},

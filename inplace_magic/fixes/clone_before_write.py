@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from ..rerun.evidence import Write
 from . import Problem, Proposal, register
 from .code import Code, Edit, Loop, atom, dotted
-from .targets import VIEW_METHODS, Site, argument, bindings, loop_of, parameters, reads, scope, sites
+from .targets import VIEW_METHODS, Site, argument, bindings, loop_of, meant_for_whole, parameters, reads, scope, sites
 
 _WHY = "The write goes into a copy; the tensor that backward needs keeps its value."
 
@@ -75,13 +75,14 @@ def _at_alias(problem: Problem, write: Site) -> Iterator[Proposal]:
         if value is None or not _alias(value):
             continue
         plain = dotted(value) is not None
+        drops = not plain and meant_for_whole(write)
         whole = not isinstance(write.target, ast.Subscript) and write.target is write.root
         yield Proposal(
             title=f"{name} = {atom(code, value)}.clone()",
             why=f"`{name}` becomes a copy; the tensor that backward needs keeps its value.",
             rule="clone_before_write",
             texts={code.cell.number: code.apply(_appended(code, value))},
-            rank=8 if plain and problem.family != "modified" else 18 if plain or whole else 22,
+            rank=46 if drops else 8 if plain and problem.family != "modified" else 18 if plain or whole else 22,
         )
 
 
@@ -120,7 +121,7 @@ def _at_write(problem: Problem, write: Site) -> Iterator[Proposal]:
             why=_WHY,
             rule="clone_before_write",
             texts={code.cell.number: code.apply(code.insert_before(place, line))},
-            rank=30 if call else None,
+            rank=47 if meant_for_whole(write) else 30 if call else None,
         )
 
 

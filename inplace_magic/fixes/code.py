@@ -189,6 +189,14 @@ class Code:
         first = min([statement.lineno, *(d.lineno for d in getattr(statement, "decorator_list", ()))])
         return self.cell.raw[self._starts[first - 1] : self._starts[statement.end_lineno or statement.lineno]]
 
+    def edited(self, node: ast.AST, edits: Iterable[Edit]) -> str:
+        """The node's text with those of the edits made that lie inside of it."""
+        start, end = self.span(node)
+        text = self.text(node)
+        for edit in sorted((e for e in edits if start <= e.start and e.end <= end), key=lambda e: -e.start):
+            text = text[: edit.start - start] + edit.text + text[edit.end - start :]
+        return text
+
     def whole_lines(self, statements: list[ast.stmt]) -> tuple[int, int, str]:
         """Where the lines of neighbouring statements begin and end, and their text."""
         top, bottom = statements[0], statements[-1]

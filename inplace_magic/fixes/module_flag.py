@@ -97,7 +97,7 @@ def _flags(problem: Problem) -> Iterator[Flag]:
             if isinstance(node, ast.Call):
                 edit = _call_edit(code, node)
                 if edit is not None:
-                    yield Flag(code, edit, f"{code.text(node.func)} without inplace=True", _fit(problem, code, node))
+                    yield Flag(code, edit, code.edited(node, [edit]), _fit(problem, code, node))
             elif isinstance(node, ast.Assign) and _sets_flag(node):
                 text = f"{code.text(node.targets[0])} = False"
                 yield Flag(code, code.replace(node.value, "False"), text, 1)

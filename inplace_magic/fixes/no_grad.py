@@ -56,7 +56,7 @@ def no_grad(problem: Problem) -> Iterator[Proposal]:
         why=_WHY,
         rule="no_grad",
         texts={write.code.cell.number: write.code.apply(edit)},
-        reading="update",
+        reading="tracked" if _carries_graph(write) else "update",
         rank=_UPDATE_FIRST if is_update(problem, write) else _UPDATE_LAST,
     )
 
@@ -90,6 +90,17 @@ def _before(code: Code, statement: ast.stmt) -> list[ast.AST]:
 def _bound_here(code: Code, name: str, statement: ast.stmt) -> bool:
     """Whether the name is another one for something that is at hand anyway (``augmented = images``)."""
     return any(isinstance(b.value, (ast.Name, ast.Subscript)) for b in bindings(code, name, statement))
+
+
+def _carries_graph(write: Site) -> bool:
+    """Whether the step itself belongs to a graph, as the inner step of a meta-learner does."""
+    above = scope(write.code, write.statement)
+    return any(
+        isinstance(node, ast.keyword)
+        and node.arg == "create_graph"
+        and not (isinstance(node.value, ast.Constant) and not node.value.value)
+        for node in ast.walk(above)
+    )
 
 
 def _reads_gradient(statement: ast.stmt) -> bool:

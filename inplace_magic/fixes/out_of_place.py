@@ -30,6 +30,7 @@ from .targets import (
     is_inplace_name,
     later,
     loop_of,
+    meant_for_whole,
     reads,
     root,
     site,
@@ -91,7 +92,9 @@ def _rewrites(problem: Problem, write: Site) -> Iterator[tuple[int | None, Rewri
     if isinstance(statement, ast.AugAssign):
         rewrite = augmented(code, statement)
         # A part of a tensor is still written in place; an item of a list or dict is not.
-        rank = None if not isinstance(statement.target, ast.Subscript) else 30
+        rank = 30 if isinstance(statement.target, ast.Subscript) else None
+        if rank is not None and (problem.family != "modified" or not _may_be_container(write)):
+            return
     elif isinstance(statement, ast.Assign) and isinstance(write.target, ast.Subscript):
         rewrite, rank = _masked(code, statement, write.target, torch), None
     else:
@@ -106,6 +109,8 @@ def _rewrites(problem: Problem, write: Site) -> Iterator[tuple[int | None, Rewri
         if inner is not None:
             yield 12, inner
         return  # bound anew, the name of the loop would leave what it goes through as it was
+    if rank is None and meant_for_whole(write):
+        rank = 45
     outside = _outside_block(code, statement, rewrite)
     if outside is not None:
         yield 9, outside
@@ -227,7 +232,7 @@ def _called(code: Code, call: ast.Call, torch: str) -> Rewrite | None:
     else:
         for n in chain:
             edits += _strip(code, n)
-    text = _edited(code, whole, edits)
+    text = code.edited(whole, edits)
     if isinstance(statement, ast.Expr):
         target = _assignable(code, receiver)
         if statement.value is not whole or target is None:
@@ -301,15 +306,6 @@ def _argument_out(code: Code, node: ast.AST) -> Edit:
     return Edit(start, end, "")
 
 
-def _edited(code: Code, node: ast.AST, edits: list[Edit]) -> str:
-    """The node's text with the edits inside it made."""
-    start, end = code.span(node)
-    text = code.text(node)
-    for edit in sorted((e for e in edits if start <= e.start and e.end <= end), key=lambda e: e.start, reverse=True):
-        text = text[: edit.start - start] + edit.text + text[edit.end - start :]
-    return text
-
-
 # ---- around the statement ---------------------------------------------------------------------------------------
 
 
@@ -320,6 +316,12 @@ def _outlives(code: Code, write: Site, name: str) -> bool:
         return True
     body = code.block(statement)
     return bool(reads(code, name, list(body[body.index(statement) + 1 :])))
+
+
+def _may_be_container(write: Site) -> bool:
+    """Whether ``x[i] += y`` may write into a list or a dict; a tensor that was made here is none."""
+    made = [b.value for b in bindings(write.code, write.root_text or "", write.statement)]
+    return not made or any(isinstance(v, (ast.List, ast.Dict, ast.ListComp, ast.DictComp)) for v in made)
 
 
 def _comprehension(code: Code, loop: ast.For, statement: ast.stmt, rewrite: Rewrite) -> Rewrite | None:
@@ -342,7 +344,7 @@ def _outside_block(code: Code, statement: ast.stmt, rewrite: Rewrite) -> Rewrite
         return None
     if statement.lineno != statement.end_lineno:
         return None
-    text = _edited(code, statement, list(rewrite.edits))
+    text = code.edited(statement, rewrite.edits)
     return Rewrite((code.replace(block, text),), rewrite.title)
 
 

@@ -252,3 +252,22 @@ def torch_name(problem: Problem) -> str | None:
                     if alias.name.startswith("torch.") and alias.asname is None:
                         return "torch"
     return None
+
+
+def seen_through(code: Code, name: str, near: ast.stmt) -> str | None:
+    """The tensor that ``name`` is only another look at (``head = base[:3]``), or None."""
+    for binding in bindings(code, name, near)[:1]:
+        value = binding.value
+        start = root(value) if value is not None else None
+        if start is not None and value is not None and dotted(start) is not None and code.text(start) != name:
+            return code.text(start)
+    return None
+
+
+def meant_for_whole(write: Site) -> bool:
+    """Whether the written name is a view of a tensor that is read later: the write was meant to reach that one."""
+    name = write.root_text
+    whole = seen_through(write.code, name, write.statement) if name is not None else None
+    if whole is None or not isinstance(write.root, ast.Name):
+        return False
+    return bool(reads(write.code, whole, later(write.code, write.statement)))
