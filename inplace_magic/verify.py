@@ -22,7 +22,7 @@ from .live import apply_change, cells_to_run, patch_functions
 from .places import Sources, Spot
 from .rerun import sandbox
 from .rerun.evidence import Clash, Evidence, Pass
-from .rerun.gradients import compare, leaves_reached
+from .rerun.gradients import compare, leaves_reached, starved
 from .rerun.replay import Look, Plan, Reach, listen, record
 from .rerun.running import compile_cell
 
@@ -143,6 +143,9 @@ def try_out(bench: Bench, problem: Problem, proposal: Proposal) -> Fix | None:
         texts |= more.texts
         live, spared = live + more.live, spared + more.spared
     else:
+        return None
+    if starved(bench.reference(proposal.reading), seen.passes):
+        _log.debug("%s: %s: trains nothing", proposal.rule, proposal.title)
         return None
     gradients = _effect(bench, proposal, seen.passes)
     if problem.family == "silent" and not _mended(bench, texts, live, spared):

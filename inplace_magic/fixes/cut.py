@@ -12,33 +12,55 @@ from collections.abc import Iterator
 
 from . import Problem, Proposal, register
 from .code import Edit
-from .flow import Meeting, binds, calls_named, meeting, value_reads, with_retain
+from .flow import Meeting, binds, calls_named, meeting, value_reads, with_retain, without_retain
 
 
 @register("modified", "second_backward", rank=35)
 def cut(problem: Problem) -> Iterator[Proposal]:
+    """The later loss takes the shared value without its history."""
     found = meeting(problem)
     if found is None or found.save is None:
         return
-    code = found.code
     shared = made_from(found, found.save)
-    later = [s for s in (*found.between, found.need) if s in found.loss or s is found.need]
-    reads = [node for s in later for node in ast.walk(s) if _reads_one(node, shared)]
-    if not reads or any(
-        isinstance(code.parent(node), ast.Attribute) and _is_backward(code.parent(node)) for node in reads
-    ):
+    earlier = found.first_loss
+    later = [s for s in (*found.loss, found.need) if s not in earlier and s is not found.save]
+    edits, names, statement = _detach_reads(found, later, shared)
+    if statement is None:
         return
-    edits = [code.replace(node, f"{code.text(node)}.detach()") for node in reads]
-    statement = code.statement(reads[0])
-    names = ", ".join(sorted({code.text(node) for node in reads}))
     for extra in _retained(problem, found):
-        text = code.apply(*edits, *extra)
-        yield Proposal(
-            title=text.splitlines()[statement.lineno - 1].strip(),
-            why=f"The later loss no longer goes back through {names}; what lies behind it gets no gradient from there.",
-            rule="cut",
-            texts={code.cell.number: text},
-        )
+        yield _proposal(found, [*edits, *extra], statement, f"The later loss no longer goes back through {names}.")
+
+
+@register("second_backward", rank=34)
+def cut_earlier(problem: Problem) -> Iterator[Proposal]:
+    """The earlier loss takes it without its history, as when a discriminator is trained on ``fake.detach()``."""
+    found = meeting(problem)
+    if found is None or found.save is None:
+        return
+    shared = made_from(found, found.save)
+    earlier = [s for s in found.first_loss if s not in found.loss and s is not found.save]
+    edits, names, statement = _detach_reads(found, earlier, shared)
+    if statement is not None:
+        why = f"The earlier loss no longer goes back through {names}, and leaves that graph to the later one."
+        yield _proposal(found, [*edits, *without_retain(found.code, [found.first])], statement, why)
+
+
+def _detach_reads(
+    found: Meeting, statements: list[ast.stmt], names: set[str]
+) -> tuple[list[Edit], str, ast.stmt | None]:
+    """The edits that detach these names where the statements read them, and the first statement that does."""
+    code = found.code
+    reads = [node for s in statements for node in ast.walk(s) if _reads_one(node, names)]
+    if not reads or any(_is_backward(code.parent(node)) for node in reads):
+        return [], "", None
+    edits = [code.replace(node, f"{code.text(node)}.detach()") for node in reads]
+    return edits, ", ".join(sorted({code.text(node) for node in reads})), code.statement(reads[0])
+
+
+def _proposal(found: Meeting, edits: list[Edit], statement: ast.stmt, why: str) -> Proposal:
+    text = found.code.apply(*edits)
+    title = text.splitlines()[statement.lineno - 1].strip()
+    return Proposal(title, why, "cut", {found.code.cell.number: text})
 
 
 def made_from(found: Meeting, save: ast.stmt) -> set[str]:

@@ -89,7 +89,9 @@ def rebinds(statement: ast.stmt) -> set[str]:
     """Names whose old value plays no part after the statement. A loop is taken to run at least once."""
     if isinstance(statement, ast.Assign):
         plain = {t.id for t in assigned(statement) if isinstance(t, ast.Name)}
-        plain |= {p for t in assigned(statement) if isinstance(t, ast.Attribute) and (p := key_of(t)) == dotted(t) and p}
+        plain |= {
+            p for t in assigned(statement) if isinstance(t, ast.Attribute) and (p := key_of(t)) == dotted(t) and p
+        }
         return plain
     if isinstance(statement, (ast.With, ast.AsyncWith, ast.For, ast.AsyncFor, ast.While)):
         return _all_rebinds(statement.body)
@@ -190,6 +192,12 @@ class Meeting:
     def loss(self) -> list[ast.stmt]:
         """The statements of the block that the needed loss was made from."""
         return slice_of(self.block[: self.block.index(self.need)], roots(self.need))[0]
+
+    @property
+    def first_loss(self) -> list[ast.stmt]:
+        """The statements that the loss of the first update was made from."""
+        backward = backward_before(self.block, self.first) or self.first
+        return slice_of(self.block[: self.block.index(backward)], roots(backward))[0]
 
 
 def first_stack(clash: Clash) -> tuple[Spot, ...]:
@@ -460,13 +468,18 @@ def _block_before(code: Code, made: ast.stmt, loop: ast.stmt | None) -> tuple[li
     """The block, and the statement in it, where ``made`` stands, if the loop comes later in that block."""
     if loop is None:
         top = within(code, code.tree.body, made)
-        return (code.tree.body, top) if top is not None else None
+        return _inner_block(code, code.tree.body, top, made) if top is not None else None
     for above in upwards(code, loop):
         block = code.block(above)
         top = within(code, block, made)
         if top is not None and top is not above:
-            return (block, top) if block.index(top) < block.index(above) else None
+            return _inner_block(code, block, top, made) if block.index(top) < block.index(above) else None
     return None
+
+
+def _inner_block(code: Code, block: list[ast.stmt], top: ast.stmt, made: ast.stmt) -> tuple[list[ast.stmt], ast.stmt]:
+    """Where ``top`` is a loop in which the statement stands, the loop's block and the statement."""
+    return (block, top) if simple(top) or not simple(made) else (code.block(made), made)
 
 
 def steps_between(problem: Problem) -> bool:

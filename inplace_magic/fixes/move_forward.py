@@ -47,7 +47,7 @@ def move_forward(problem: Problem) -> Iterator[Proposal]:
         front = update_of(found.body, found.need)[0]
     lines = [line for s in chain for line in source_lines(source, s)]
     edits = [code.insert_before(front, *lines)]
-    if source is code and found.loop is not None and not _used_before(found, chain, made):
+    if source is code and _before_loop(found) and not _used_before(found, chain, made):
         edits += [code.delete(s) for s in chain]
     retained = without_retain(code, found.body) if found.loop is not None else []
     where = "in every round" if found.loop is not None else "again"
@@ -89,6 +89,11 @@ def _all_names(problem: Problem) -> dict[str, str]:
         if not scope.startswith("class ")
         for name, kind in names.items()
     }
+
+
+def _before_loop(found: Earlier) -> bool:
+    """Whether the forward stands in the block of the loop, or around it, and not in a loop of its own."""
+    return found.loop is not None and any(found.loop is node for s in found.origin for node in ast.walk(s))
 
 
 def _used_before(found: Earlier, chain: list[ast.stmt], made: set[str]) -> bool:

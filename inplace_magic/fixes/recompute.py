@@ -51,7 +51,7 @@ def compute_later(problem: Problem) -> Iterator[Proposal]:
         return
     at = start_with_comments(code, front)
     yield Proposal(
-        title=f"{code.text(moved[-1]).splitlines()[0]} after the step",
+        title=f"{code.text(moved[-1]).splitlines()[0]} right before its backward",
         why="The loss is computed from the updated weights, right before its own backward.",
         rule="recompute",
         texts={code.cell.number: code.apply(Edit(at, at, lifted.text), *lifted.edits)},

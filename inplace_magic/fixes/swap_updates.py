@@ -34,7 +34,8 @@ from .flow import (
 @register("modified", rank=30)
 def swap_updates(problem: Problem) -> Iterator[Proposal]:
     found = meeting(problem)
-    if found is None or not (is_step(found.first) or simple(found.first)):
+    write = problem.clash.write
+    if found is None or write is None or write.origin != "optim" or not simple(found.first):
         return
     code, block = found.code, found.block
     late = update_of(block, found.need)

@@ -271,6 +271,16 @@ def _without(one: Pass, leaves: set[str]) -> Pass:
     return replace(one, gradients=tuple(g for g in one.gradients if g.leaf not in leaves))
 
 
+def starved(reference: Sequence[Pass], tried: Sequence[Pass]) -> bool:
+    """Whether an optimizer that had gradients has none left: such code runs and trains nothing."""
+    ours, theirs = _steps_by_optimizer(reference), _steps_by_optimizer(tried)
+    return any(_fed(ours[optimizer]) and not _fed(theirs[optimizer]) for optimizer in ours.keys() & theirs.keys())
+
+
+def _fed(steps: Sequence[tuple[LeafGradient, ...]]) -> bool:
+    return any(g.digest is not None and any(g.digest) for step in steps for g in step)
+
+
 def _steps_by_optimizer(passes: Sequence[Pass]) -> dict[tuple[str, ...], list[tuple[LeafGradient, ...]]]:
     steps: dict[tuple[str, ...], list[tuple[LeafGradient, ...]]] = {}
     for one in passes:
