@@ -1,6 +1,6 @@
 """Gradients as a replay sees them: a digest of what each backward adds to each leaf, and the comparison of two runs.
 
-A digest is linear in the gradient (sampled elements and fixed random projections), so what a backward added is the
+A digest is linear in the gradient (sampled elements, and sums over stretches), so what a backward added is the
 difference of the digests before and after it, and no gradient has to be kept.
 """
 
@@ -22,7 +22,7 @@ from .evidence import Backward, LeafGradient, Pass
 from .holding import Held, held
 
 _SAMPLES = 64
-_PROJECTIONS = 4
+_SUMS = 32
 _WALK_LIMIT = 20_000
 _HELD_FOR = 12  # passes for which it is noted who holds a graph
 
@@ -32,23 +32,20 @@ class Stop(BaseException):
 
 
 def digest(tensor: torch.Tensor | None) -> tuple[float, ...] | None:
-    """Up to 64 elements and 4 projections of a dense or sparse gradient, on the CPU as float64."""
+    """Up to 64 elements and 32 sums over stretches of a dense or sparse gradient: linear in it, and without a copy."""
     if tensor is None:
         return None
     with torch.no_grad():
         flat = (tensor.to_dense() if tensor.layout != torch.strided else tensor).detach().reshape(-1)
         if flat.is_complex():
             flat = torch.view_as_real(flat).reshape(-1)
-        flat = flat.to(torch.float64) if flat.device.type != "mps" else flat.to(torch.float32)
         n = flat.numel()
-        if n == 0:
-            return ()
-        picks = torch.linspace(0, n - 1, min(n, _SAMPLES), dtype=torch.float64).long().to(flat.device)
-        parts = [flat[picks]]
-        if n > _SAMPLES:
-            wave = torch.arange(n, dtype=flat.dtype, device=flat.device)
-            parts.append(torch.stack([(flat * torch.cos(wave * (k + 1.7))).sum() for k in range(_PROJECTIONS)]))
-        return tuple(torch.cat(parts).tolist())
+        if n <= _SAMPLES:
+            return tuple(map(float, flat.tolist()))
+        stretch = n // _SUMS
+        sums = flat[: stretch * _SUMS].view(_SUMS, stretch).sum(1, dtype=None if flat.dtype.itemsize >= 4 else torch.float32)
+        samples = flat[:: -(-n // _SAMPLES)]
+        return (*map(float, samples.tolist()), *sums.tolist(), float(flat[stretch * _SUMS :].sum()))
 
 
 def graph_of(roots: Sequence[torch.Tensor]) -> tuple[list[torch.Tensor], int, set[Any]]:
@@ -96,6 +93,7 @@ class GradientTrace:
     around: Callable[[Backward, Sequence[torch.Tensor], Callable[[bool], Any]], Any] | None = None
     enough: Callable[[int, Backward], bool] = lambda done, backward: False
     digests: bool = True  # False: only who ran backward and where, at no cost
+    graphs: bool = True  # False: the graphs are not looked at either
     _passes: list[_LivePass] = field(default_factory=list)
     _depth: int = 0
 
@@ -134,7 +132,7 @@ class GradientTrace:
 
     def _step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         """A moved step may find other gradients than it was meant to use."""
-        if self._passes:
+        if self._passes and self.digests:
             parameters = [p for group in optimizer.param_groups for p in group["params"]]
             self._passes[-1].steps.append([(p, digest(p.grad)) for p in parameters])
 
@@ -149,7 +147,7 @@ class GradientTrace:
             return call(False)
         stack = tuple(self.sources.spot(code, lasti) for code, lasti in user_stack(sys._getframe(2)))
         event = Backward(len(self._passes), stack, index=len(self._passes), retained=retained)
-        leaves, nodes, graph = graph_of(roots)
+        leaves, nodes, graph = graph_of(roots) if self.graphs else ([], 0, set())
         before = [digest(leaf.grad) for leaf in leaves] if wanted is None and self.digests else []
         if self._passes:
             self._passes[-1].graph.clear()  # only the last pass's is asked for; it keeps nodes alive
