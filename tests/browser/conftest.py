@@ -6,7 +6,6 @@ import importlib.util
 import json
 import os
 import re
-import shutil
 import socket
 import subprocess
 import sys
@@ -62,12 +61,19 @@ def wait_for(url: str, server: subprocess.Popen) -> None:
     raise AssertionError("the server does not answer")
 
 
+def silence_news(config: Path) -> None:
+    settings = config / "lab" / "user-settings" / "@jupyterlab" / "apputils-extension"
+    settings.mkdir(parents=True)
+    (settings / "notification.jupyterlab-settings").write_text('{"fetchNews": "false", "checkForUpdates": false}')
+
+
 @pytest.fixture(scope="session")
 def server(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a server that serves JupyterLab and Notebook with the front end of this very checkout."""
     home = tmp_path_factory.mktemp("home")
     (home / "data" / "labextensions").mkdir(parents=True)
     (home / "data" / "labextensions" / "inplace-magic").symlink_to(ROOT / "inplace_magic" / "labextension")
+    silence_news(home / "config")
     environment = {
         **os.environ,
         "HOME": str(home),
@@ -88,7 +94,6 @@ def server(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[s
         "ServerApp.disable_check_xsrf": True,
         "IdentityProvider.token": "",
         "LabApp.expose_app_in_browser": True,
-        "LabApp.news_url": None,
         "JupyterNotebookApp.expose_app_in_browser": True,
     }
     command = [sys.executable, "-m", "jupyter", "lab", *(f"--{name}={value}" for name, value in options.items())]
@@ -153,8 +158,26 @@ class Page:
         return self.page.locator(".jp-Notebook .jp-CodeCell").nth(at)
 
     def source(self, at: int) -> str:
-        script = "at => window.jupyterapp.shell.currentWidget.content.widgets[at].model.sharedModel.getSource()"
-        return self.page.evaluate(script, at)
+        return "\n".join(self.cell(at).locator(".cm-line").all_text_contents())
+
+    def expect_source(self, at: int, source: str) -> None:
+        until = time.monotonic() + 15
+        while self.source(at) != source and time.monotonic() < until:
+            self.page.wait_for_timeout(50)
+        assert self.source(at) == source
+
+    def save(self) -> None:
+        self.command("docmanager:save")
+        self.page.wait_for_function("() => !window.jupyterapp.shell.currentWidget.context.model.dirty")
+
+    def click_into(self, at: int) -> None:
+        self.cell(at).locator(".cm-content").click()
+
+    def append(self, at: int, text: str) -> None:
+        """Types at the end of a cell."""
+        self.click_into(at)
+        self.page.keyboard.press("Control+End")
+        self.page.keyboard.type(text)
 
     def prompt(self, at: int) -> str:
         return self.cell(at).locator(".jp-InputPrompt").inner_text()
@@ -163,7 +186,7 @@ class Page:
         """Ctrl+Enter in the cell. The first key after a page has loaded can be lost, hence the patience."""
         before = self.prompt(at)
         for _ in range(10):
-            self.cell(at).locator(".cm-content").click()
+            self.click_into(at)
             self.page.keyboard.press("Control+Enter")
             if self.moved(at, before):
                 break
@@ -185,9 +208,18 @@ class Page:
             self.page.wait_for_timeout(50)
         raise AssertionError(f"cell {at} did not finish: {self.prompt(at)}")
 
-    def run_all(self) -> None:
-        for at in range(self.page.locator(".jp-Notebook .jp-CodeCell").count()):
+    def run_all(self, cells: int) -> None:
+        for at in range(cells):
             self.run(at)
+
+    def type(self, at: int, text: str) -> None:
+        """Without the brackets and indents that an editor adds to single keys."""
+        self.cell(at).locator(".cm-content").click()
+        self.page.keyboard.insert_text(text)
+
+    def key(self, at: int, key: str) -> None:
+        self.cell(at).locator(".cm-content").click()
+        self.page.keyboard.press(key)
 
     def panel(self, at: int):
         return self.cell(at).locator(".ipm-panel")
@@ -219,11 +251,12 @@ def pages(browser, server: str, folder: Path) -> Iterator[Callable[[str], Page]]
     contexts = []
     trouble: list[str] = []
 
-    def make(front_end: str, **options: object) -> Page:
-        context = browser.new_context(viewport={"width": 1100, "height": 900}, **options)
+    def make(front_end: str, narrow: bool = False) -> Page:
+        context = browser.new_context(viewport={"width": 480 if narrow else 1100, "height": 900})
         contexts.append(context)
         page = context.new_page()
         page.set_default_timeout(30_000)
+        page.on("dialog", lambda dialog: dialog.accept())
         page.on("console", lambda message: trouble.append(message.text) if "inplace-magic" in message.text else None)
         page.on("pageerror", lambda error: trouble.append(str(error)) if "inplace-magic" in str(error.stack) else None)
         return Page(page, server, folder, front_end)
@@ -239,7 +272,9 @@ def shut_kernels_down(server: str) -> None:
     with urllib.request.urlopen(f"{server}/api/sessions") as answer:
         sessions = json.load(answer)
     for session in sessions:
-        urllib.request.urlopen(urllib.request.Request(f"{server}/api/sessions/{session['id']}", method="DELETE")).close()
+        urllib.request.urlopen(
+            urllib.request.Request(f"{server}/api/sessions/{session['id']}", method="DELETE")
+        ).close()
 
 
 @pytest.fixture
@@ -251,8 +286,3 @@ def page(pages: Callable[[str], Page], front_end: str) -> Page:
 def lab(pages: Callable[[str], Page]) -> Page:
     """JupyterLab alone, for what does not depend on the front end."""
     return pages("lab")
-
-
-@pytest.fixture(scope="session")
-def fresh_copy(folder: Path) -> Callable[[str, str], None]:
-    return lambda old, new: shutil.copyfile(folder / old, folder / new)

@@ -7,6 +7,8 @@ fixes are `1 / 1` and `2 / 1`. Where the failing cell has no such line, the last
 
 from __future__ import annotations
 
+from IPython import get_ipython
+
 from inplace_magic.diagnosis import Conflict, Diagnosis, Fix, LiveChange, Place
 
 MIME = "application/vnd.inplace-magic.v1+json"
@@ -30,7 +32,12 @@ def place(n: int, text: str) -> Place:
 
 def rewrite(n: int, new: str, failing: int, **more: object) -> Fix:
     old = sources[n]
-    given = {"why": "Nothing is divided by zero any more.", "verified": True, "gradients": "same", "run": (failing,)} | more
+    given = {
+        "why": "Nothing is divided by zero any more.",
+        "verified": True,
+        "gradients": "same",
+        "run": (failing,),
+    } | more
     return Fix(title=f"`{new}`", rule="stand_in", diff="", cells={n: old.replace(BROKEN, new)}, **given)
 
 
@@ -82,10 +89,15 @@ def after_cell(shell, result) -> None:
 
 
 def autograd_fix(line: str) -> None:
-    number, verb, _, diagnosis = line.split()
-    if diagnosis not in known:
-        raise ValueError("unknown diagnosis")
+    """What the button asks for. Definitions are fixed live by running their new text."""
+    number, verb, _, name = line.split()
+    if name not in known:
+        raise ValueError("unknown report")
     asked.append(f"{number} {verb}")
+    diagnosis = known[name]
+    for n, text in diagnosis.fixes[int(number) - 1].cells.items():
+        if n != diagnosis.cell:
+            get_ipython().ex(text if verb == "--live" else sources[n])
 
 
 def load_ipython_extension(shell) -> None:

@@ -11,6 +11,7 @@
   const NAME = 'inplace-magic';
   const MIME = 'application/vnd.inplace-magic.v1+json';
   const CONTEXT_LINES = 2;
+  const MOST_FURTHER = 5;
 
   // ---------------------------------------------------------------------------------------------------------- words
 
@@ -52,9 +53,14 @@
   function proofOf({ verified, gradients, proof }) {
     const effect = GRADIENTS[gradients] ?? GRADIENTS.unknown;
     const measured = proof.trim().replace(/\.$/, '').replace(/^proved:\s*/, '');
-    const claim = !verified ? 'not proved' : gradients === 'same' ? 'proved' : 'proved to run';
-    const said = measured || (verified ? 'ran past the failure' : 'only a suggestion, it has not been run');
-    return [claim, said.toLowerCase().includes(effect.toLowerCase()) ? said : `${said}; ${effect}`];
+    const withEffect = said => (said.toLowerCase().includes(effect.toLowerCase()) ? said : `${said}; ${effect}`);
+    if (!verified) {
+      // The words for a fix that was tried would be a lie here, whoever wrote the sentence.
+      const untried = !measured || /prove|proof|verif/i.test(measured);
+      return ['not proved', withEffect(untried ? 'only a suggestion, it has not been run' : measured)];
+    }
+    if (gradients === 'same') return ['proved', measured ? withEffect(measured) : `ran, ${effect}`];
+    return ['proved to run', measured ? withEffect(measured) : effect];
   }
 
   const SIGNS = { '-': 'removed', '+': 'added' };
@@ -215,9 +221,11 @@
   /** The conflicts after the first, one place each. */
   function drawFurther(conflicts, goTo) {
     if (conflicts.length === 0) return [];
-    const places = conflicts.map(({ changed, saved, needed }) => changed ?? saved ?? needed).filter(place => place);
+    const known = conflicts.map(({ changed, saved, needed }) => changed ?? saved ?? needed).filter(place => place);
+    const places = [...new Map(known.map(place => [labelOf(place), place])).values()];
     const line = el('p', { class: 'ipm-further' }, `and ${conflicts.length} more of the same kind`);
-    places.forEach((place, at) => line.append(at ? ', ' : ': ', drawWhere(place, goTo)));
+    places.slice(0, MOST_FURTHER).forEach((place, at) => line.append(at ? ', ' : ': ', drawWhere(place, goTo)));
+    if (places.length > MOST_FURTHER) line.append(', \u2026');
     return [line];
   }
 
@@ -345,6 +353,10 @@
 
   const sourceOf = cell => cell.model.sharedModel.getSource();
 
+  // IPython keeps a cell's text without the empty lines at its end; they are no difference, and they stay.
+  const emptyEnd = text => text.match(/\n*$/)[0];
+  const sameText = (one, other) => typeof other === 'string' && one.replace(/\n+$/, '') === other.replace(/\n+$/, '');
+
   function panelWith(tracker, test) {
     return tracker.find(panel => panel.content.widgets.some(test));
   }
@@ -369,7 +381,7 @@
     const cells = holder.panel.content.widgets.filter(cell => cell.model.type === 'code');
     const known = cells.find(cell => cell.model.id === payload.cell_ids[n]);
     if (known) return known;
-    const alike = cells.filter(cell => sourceOf(cell) === payload.sources[n]);
+    const alike = cells.filter(cell => sameText(sourceOf(cell), payload.sources[n]));
     return alike.length === 1 ? alike[0] : undefined;
   }
 
@@ -404,7 +416,7 @@
     try {
       const reply = await panel.sessionContext.session.kernel.requestExecute(request).done;
       const { status, ename, evalue } = reply.content;
-      return status === 'ok' ? '' : `${evalue || ename || status}`.split('\n')[0].slice(0, 160);
+      return status === 'ok' ? '' : `${evalue || ename || status}`.split('\n')[0].slice(0, 160).replace(/\.$/, '');
     } catch {
       return 'there is no kernel';
     }
@@ -421,15 +433,17 @@
   // ------------------------------------------------------------------------------------------------ accept and undo
 
   /** Everything that undo needs of one cell. */
-  function remember(n, cell, after) {
+  function remember(n, cell, rewritten) {
     const { outputs, executionCount } = cell.model;
-    return { n, cell, before: sourceOf(cell), after, outputs: outputs.toJSON(), executionCount };
+    const before = sourceOf(cell);
+    const after = rewritten === undefined ? before : rewritten.replace(/\n+$/, '') + emptyEnd(before);
+    return { n, cell, before, after, outputs: outputs.toJSON(), executionCount };
   }
 
   function concerned(holder, payload, n) {
     const cell = cellOf(holder, payload, n);
     if (!cell) throw new Refusal(`In[${n}] is no longer in this notebook. Nothing was changed.`);
-    if (sourceOf(cell) !== payload.sources[n]) {
+    if (!sameText(sourceOf(cell), payload.sources[n])) {
       throw new Refusal(`In[${n}] has been edited since this report. Nothing was changed.`);
     }
     if (cell.model.getMetadata('editable') === false) throw new Refusal(`In[${n}] is locked. Nothing was changed.`);
@@ -442,10 +456,8 @@
   function planOf(holder, payload, fix, run) {
     const failing = payload.cell === null ? [] : [payload.cell];
     const running = !run ? [] : fix.run.length ? fix.run : failing;
-    const cells = ascending([...Object.keys(fix.cells).map(Number), ...running, ...failing]).map(n => {
-      const cell = concerned(holder, payload, n);
-      return remember(n, cell, fix.cells[n] ?? sourceOf(cell));
-    });
+    const counts = ascending([...Object.keys(fix.cells).map(Number), ...running, ...failing]);
+    const cells = counts.map(n => remember(n, concerned(holder, payload, n), fix.cells[n]));
     return {
       cells,
       changed: cells.filter(({ before, after }) => before !== after),
@@ -470,13 +482,24 @@
   }
 
   /** The sentence that stays in the bar. `failed` is the cell that raised, if one did. */
-  function outcome({ changed, running }, failed, liveTrouble, unrun) {
-    const words = [changed.length ? `Fix accepted in ${listOf(changed.map(({ n }) => n))}.` : 'Fix accepted.'];
+  function outcome(plan, failed, liveTrouble, unrun) {
+    const words = [acceptedWords(plan)];
     if (failed !== null) words.push(`In[${failed}] raised an error again.`);
-    else if (running.length) words.push(`Ran ${listOf(running.map(({ n }) => n))} again, without an error.`);
+    else if (plan.running.length) words.push(ranWords(plan));
     if (liveTrouble) words.push(`Nothing live was changed: ${liveTrouble}.`.replace('..', '.'));
     if (unrun.length) words.push(`Still to run: ${listOf(unrun)}.`);
     return words.join(' ');
+  }
+
+  /** Other cells are named by the numbers that the report gave them; the cell above needs no name. */
+  function acceptedWords({ changed, failing }) {
+    const elsewhere = changed.some(({ cell }) => cell !== failing);
+    return elsewhere ? `Fix accepted in ${listOf(changed.map(({ n }) => n))}.` : 'Fix accepted.';
+  }
+
+  function ranWords({ running, failing }) {
+    const elsewhere = running.some(({ cell }) => cell !== failing);
+    return `${elsewhere ? listOf(running.map(({ n }) => n)) : 'The cell'} ran again, without an error.`;
   }
 
   async function accept({ Widget, NotebookActions }, holder, payload, index, run) {
@@ -513,7 +536,7 @@
     }
     const words = ['Undone: the old text is back.'];
     const liveTrouble = live ? await askLive(panel, payload, index + 1, 'undo') : '';
-    if (liveTrouble) words.push(`What was changed live stays: ${liveTrouble}.`.replace('..', '.'));
+    if (liveTrouble) words.push(`What was changed live stays: ${liveTrouble}.`);
     if (plan.running.length) words.push('What the run computed stays.');
     bar.say(words.join(' '));
   }

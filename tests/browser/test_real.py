@@ -1,0 +1,82 @@
+"""The whole way with the package itself: torch fails, a person clicks, the notebook and the kernel are right."""
+
+from __future__ import annotations
+
+from textwrap import dedent
+
+LOAD = "%load_ext inplace_magic"
+SETUP = "import torch\nw = torch.ones(3, requires_grad=True)"
+FAILS = "x = w.exp()\nx += 1  # shift\nx.sum().backward()\nprint('gradient', w.grad)"
+FIXED = FAILS.replace("x += 1", "x = x + 1")
+
+MODEL = dedent("""\
+    import torch
+    import torch.nn as nn
+    import torch.nn.functional as F
+
+    class Decoder(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.score16 = nn.Conv2d(3, 4, 1)
+            self.main = nn.Conv2d(3, 4, 1)
+
+        def forward(self, img):
+            feature16 = self.score16(img)
+            x = F.relu(self.main(img))
+            x += feature16
+            return x""")
+NET = "net = Decoder()\nimg = torch.randn(2, 3, 8, 8)\nbefore = [p.clone() for p in net.parameters()]"
+TRAIN = "loss = net(img).pow(2).mean()\nloss.backward()\nprint('trained')"
+KEPT = "print(all(torch.equal(a, b) for a, b in zip(before, net.parameters())), net.main.weight.grad is not None)"
+
+
+def test_type_run_click_and_take_back(page):
+    page.write("typed.ipynb", LOAD, SETUP, "")
+    page.open("typed.ipynb")
+    page.run(0)
+    page.run(1)
+    page.type(2, FAILS)
+    page.run(2)
+    page.expect_text(page.panel(2), "In-place change broke the backward pass")
+    page.expect_text(page.panel(2), "proved")
+    assert "modified by an inplace operation" in page.output(2)
+    page.picture("real")
+
+    page.press(2, "Accept and run")
+    page.expect_text(page.bar(2), "Fix accepted. The cell ran again, without an error.")
+    assert page.source(2) == FIXED
+    assert "gradient tensor" in page.output(2)
+    assert "modified by an inplace operation" not in page.output(2)
+    assert page.panel(2).count() == 0
+    page.picture("real-accepted")
+
+    page.key(2, "Control+z")
+    assert page.source(2) == FAILS
+    page.key(2, "Control+Shift+z")
+    assert page.source(2) == FIXED
+
+
+def test_a_fix_of_another_cell_keeps_the_model_and_can_be_undone(page):
+    page.write("model.ipynb", LOAD, MODEL, NET, TRAIN, KEPT)
+    page.open("model.ipynb")
+    page.run_all(4)
+    page.expect_text(page.panel(3), "In[2]:14")
+    page.picture("model")
+
+    page.press(3, "Accept and run")
+    page.expect_text(page.bar(3), "Fix accepted in In[2].")
+    page.expect_text(page.bar(3), "without an error")
+    assert page.source(1) == MODEL.replace("x += feature16", "x = x + feature16")
+    assert page.source(3) == TRAIN
+    assert page.prompt(1) == "[2]:", "the model's cell has not run again"
+    assert "trained" in page.output(3)
+    page.run(4)
+    assert "True True" in page.output(4), "the same weights, with gradients"
+    page.picture("model-accepted")
+
+    page.press(3, "Undo")
+    page.expect_text(page.bar(3), "Undone")
+    assert page.source(1) == MODEL
+    page.expect_text(page.panel(3), "In[2]:14")
+    page.run(3)
+    page.expect_text(page.panel(3), "In[2]:14")
