@@ -21,9 +21,9 @@ def cut(problem: Problem) -> Iterator[Proposal]:
     found = meeting(problem)
     if found is None or found.save is None:
         return
-    shared = made_from(found, found.save)
     earlier = found.first_loss
     later = [s for s in (*found.loss, found.need) if s not in earlier and s is not found.save]
+    shared = made_from(found, found.save) - {name for s in later for name in binds(s)}
     edits, names, statement = _detach_reads(found, later, shared)
     if statement is None:
         return
