@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+import pytest
+
+from .trying import clean, fix_by, proposals, titles
+
+RULE = "clone_alias"
+
+
+@pytest.mark.parametrize(
+    ("cell", "write", "family"),
+    [
+        pytest.param("r = x.detach().clone()\nr += 1", "r += 1", "modified", id="it is a copy already"),
+        pytest.param("r = x.exp()\nr += 1", "r += 1", "modified", id="a new tensor"),
+        pytest.param("r = x.expand(3, 4).contiguous()\nr += 1", "r += 1", "overlap", id="memory of its own"),
+    ],
+)
+def test_proposes_nothing(cell: str, write: str, family: str) -> None:
+    assert titles(RULE, cell, write=write, family=family) == []
+
+
+@pytest.mark.parametrize(
+    ("cell", "write", "family", "title"),
+    [
+        pytest.param("r = x.detach()\nr += 1", "r += 1", "modified", "x.detach().clone()", id="detach"),
+        pytest.param("r = x.data[0]\nr += 1", "r += 1", "modified", "x.data[0].clone()", id=".data"),
+        pytest.param(
+            "r = x.detach().cpu().numpy()\nr[0] = 1", "r[0]", "modified", "x.detach().cpu().numpy().copy()", id="numpy"
+        ),
+        pytest.param(
+            "r = torch.from_numpy(a)\nr += 1", "r += 1", "modified", "torch.from_numpy(a).clone()", id="from_numpy"
+        ),
+        pytest.param("r = b.expand_as(x)\nr[0] = 1", "r[0]", "overlap", "b.expand_as(x).clone()", id="expand_as"),
+        pytest.param("x[1:] = x[:-1] * 2", "x[1:]", "overlap", "x[:-1].clone()", id="a stretch of itself"),
+        pytest.param(
+            "x[1:].copy_(x[:-1])", "x[1:].copy_(x[:-1])", "overlap", "x[:-1].clone()", id="copied within itself"
+        ),
+    ],
+)
+def test_parts_the_two(cell: str, write: str, family: str, title: str) -> None:
+    assert titles(RULE, cell, write=write, family=family) == [title]
+
+
+def test_a_buffer_of_a_live_module_is_copied_too() -> None:
+    cells = (
+        "class N(nn.Module):\n    def __init__(self):\n        self.register_buffer('m', torch.eye(2).expand(3, 2, 2))\n"
+        "    def forward(self, x):\n        self.m.mul_(0.9)\n",
+        "net(x)",
+    )
+    found = proposals(RULE, *cells, write="self.m.mul_(0.9)", family="overlap", name="net.m")
+    assert found[0].texts[1].splitlines()[2].endswith("torch.eye(2).expand(3, 2, 2).clone())")
+    assert [c.text for c in found[0].live] == ["net.m = net.m.clone()"]
+
+
+@pytest.mark.parametrize(
+    ("cell", "expected"),
+    [
+        pytest.param(
+            "y = (w ** 2).sum()\nr = w.detach(); r.zero_()\ny.backward()\n",
+            "y = (w ** 2).sum()\nr = w.detach().clone(); r.zero_()\ny.backward()\n",
+            id="a detached alias is cleared",
+        ),
+        pytest.param(
+            "rows = (w * 2).expand(4, 3)\nrows += 1\nrows.sum().backward()\n",
+            "rows = (w * 2).expand(4, 3).clone()\nrows += 1\nrows.sum().backward()\n",
+            id="an expanded tensor is written",
+        ),
+    ],
+)
+def test_is_proved(cell: str, expected: str) -> None:
+    fix = fix_by(RULE, "import torch\nw = torch.ones(3, requires_grad=True)", cell)
+    assert fix.cells == {2: expected.rstrip()}
+    assert fix.gradients == "same"
+    assert clean(cell) != expected

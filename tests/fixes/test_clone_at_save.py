@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+import pytest
+
+from .trying import clean, fix_by, titles
+
+RULE = "clone_at_save"
+
+
+@pytest.mark.parametrize(
+    ("cell", "about"),
+    [
+        pytest.param("a = lin(x)\nopt.step()", {"write": "opt.step()", "save": "lin(x)", "origin": "optim"}, id="an optimizer wrote"),
+        pytest.param(
+            "y = self.main(x)", {"write": "self.main(x)", "save": "self.main(x)", "origin": "nn"}, id="saved and written inside one call",
+        ),
+    ],
+)  # fmt: skip
+def test_proposes_nothing(cell: str, about: dict[str, str]) -> None:
+    assert titles(RULE, cell, **about) == []
+
+
+@pytest.mark.parametrize(
+    ("cell", "save", "write", "title"),
+    [
+        pytest.param("e = b ** 2\nb[0] = 1", "b ** 2", "b[0]", "b.clone()", id="an operand"),
+        pytest.param("e = a * b\nb[0] = 1", "a * b", "b[0]", "b.clone()", id="of two operands the one that is written"),
+        pytest.param("n = q @ self.queue.detach()\nself.queue[:, 0] = k", "q @ self.queue.detach()", "self.queue[:, 0]",
+                     "self.queue.clone().detach()", id="in front of a detach"),
+        pytest.param("e = f(x[:, 0].reshape(-1))\nx[:, 0] = 1", "f(x[:, 0].reshape(-1))", "x[:, 0]",
+                     "x[:, 0].clone().reshape(-1)", id="behind the subscript"),
+        pytest.param("t = x[:, 0]\ne = f(t)\nx[:, 0] = 1", "f(t)", "x[:, 0]", "x[:, 0].clone()", id="where the view gets its name"),
+        pytest.param("l = torch.einsum('nk,k', [q, m])\nm.mul_(2)", "torch.einsum('nk,k', [q, m])", "m.mul_(2)", "m.clone()",
+                     id="one of a list"),
+        pytest.param("first = b[:1]\ne = b.sin()\nfirst.mul_(2)", "b.sin()", "first.mul_(2)", "b.clone()", id="written through a view"),
+    ],
+)  # fmt: skip
+def test_saves_a_copy(cell: str, save: str, write: str, title: str) -> None:
+    assert titles(RULE, cell, save=save, write=write)[0] == title
+
+
+@pytest.mark.parametrize(
+    ("cell", "expected"),
+    [
+        pytest.param(
+            """
+            h = torch.tanh(w)
+            flipped = h.t()
+            flipped[0] = 0
+            h.sum().backward()
+            """,
+            """
+            h = torch.tanh(w).clone()
+            flipped = h.t()
+            flipped[0] = 0
+            h.sum().backward()
+            """,
+            id="a formula that keeps its own result",
+        ),
+        pytest.param(
+            """
+            emb = torch.nn.Embedding(4, 3, max_norm=0.1)
+            a = emb.weight @ w.t()
+            b = emb(torch.tensor([1, 2])) @ w.t()
+            (a.sum() + b.sum()).backward()
+            """,
+            """
+            emb = torch.nn.Embedding(4, 3, max_norm=0.1)
+            a = emb.weight.clone() @ w.t()
+            b = emb(torch.tensor([1, 2])) @ w.t()
+            (a.sum() + b.sum()).backward()
+            """,
+            id="a lookup that renormalises the weight",
+        ),
+    ],
+)
+def test_is_proved(cell: str, expected: str) -> None:
+    fix = fix_by(RULE, "import torch\nw = torch.ones(2, 3, requires_grad=True)", cell)
+    assert fix.cells == {2: clean(expected).rstrip()}
+    assert fix.gradients == "same"

@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+import pytest
+
+from .trying import clean, fix_by, proposals, titles
+
+RULE = "clone_before_write"
+
+
+@pytest.mark.parametrize(
+    ("cell", "write", "about"),
+    [
+        pytest.param("opt.step()", "opt.step()", {"origin": "optim"}, id="an optimizer wrote"),
+        pytest.param(
+            "for p in ps:\n    p.mul_(2)", "p.mul_(2)", {}, id="a copy of the loop's name would take the write with it"
+        ),
+        pytest.param("f(g(x))[0] = 1", "f(g(x))[0]", {}, id="what is written has no name"),
+        pytest.param(
+            "self.main(x)",
+            "self.main(x)",
+            {"origin": "nn", "module": "net.main[2]"},
+            id="a module inside of the one that is called",
+        ),
+    ],
+)
+def test_proposes_nothing(cell: str, write: str, about: dict[str, str]) -> None:
+    assert titles(RULE, cell, write=write, **about) == []
+
+
+def edited(cell: str, write: str, **about: object) -> str:
+    found = proposals(RULE, cell, write=write, **about)  # type: ignore[arg-type]
+    return found[0].texts[1]
+
+
+@pytest.mark.parametrize(
+    ("cell", "write", "expected"),
+    [
+        pytest.param("a = f(v)\nv[:, 0] = 0  # hide\n", "v[:, 0]", "a = f(v)\nv = v.clone()\nv[:, 0] = 0  # hide\n", id="in front of a slice's write"),
+        pytest.param("out = x\nout += y\n", "out += y", "out = x.clone()\nout += y\n", id="where a second name is given"),
+        pytest.param("if on: v[0] = 1\n", "v[0]", "if on: v = v.clone(); v[0] = 1\n", id="on the line of an if"),
+        pytest.param("self.h[i] = 0\n", "self.h[i]", "self.h = self.h.clone()\nself.h[i] = 0\n", id="an attribute"),
+        pytest.param("y = Halve.apply(x)\n", "Halve.apply(x)", "y = Halve.apply(x.clone())\n", id="a Function that writes into its argument"),
+    ],
+)  # fmt: skip
+def test_copies_first(cell: str, write: str, expected: str) -> None:
+    assert edited(cell, write) == expected
+
+
+def test_copies_once_in_front_of_a_loop_that_saves_nothing() -> None:
+    cell = "s = torch.sin(v)\nfor i in range(3):\n    v[i] = 0\n"
+    assert edited(cell, "v[i]", save="torch.sin(v)").splitlines()[1] == "v = v.clone()"
+
+
+def test_the_caller_hands_over_a_copy() -> None:
+    cells = ("def clear_(t):\n    t[0] = 0\n", "s = p.sin()\nclear_(p)\n")
+    found = proposals(RULE, *cells, write="t[0]", callers=("clear_(p)",))
+    assert [p.texts for p in found if 2 in p.texts] == [{2: "s = p.sin()\np = p.clone()\nclear_(p)\n"}]
+
+
+@pytest.mark.parametrize(
+    ("cell", "expected"),
+    [
+        pytest.param(
+            """
+            images = torch.ones(2, 3, requires_grad=True)
+            bright = images
+            bright += 0.1
+            bright.pow(2).sum().backward()
+            """,
+            """
+            images = torch.ones(2, 3, requires_grad=True)
+            bright = images.clone()
+            bright += 0.1
+            bright.pow(2).sum().backward()
+            """,
+            id="data under a second name",
+        ),
+        pytest.param(
+            """
+            p = torch.softmax(torch.zeros(4, 4, requires_grad=True), -1)
+            p[torch.arange(4), torch.arange(4)] = 0
+            p.sum().backward()
+            """,
+            """
+            p = torch.softmax(torch.zeros(4, 4, requires_grad=True), -1)
+            p = p.clone()
+            p[torch.arange(4), torch.arange(4)] = 0
+            p.sum().backward()
+            """,
+            id="an index of integers",
+        ),
+    ],
+)
+def test_is_proved(cell: str, expected: str) -> None:
+    fix = fix_by(RULE, "import torch", cell)
+    assert fix.cells == {2: clean(expected).rstrip()}
+    assert fix.gradients == "same"

@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+import pytest
+
+from .trying import fix_by, proposals, titles
+
+RULE = "inference_mode"
+
+
+@pytest.mark.parametrize(
+    ("cell", "write", "family"),
+    [
+        pytest.param(
+            "with torch.no_grad():\n    f = g(x)\nl = h(f)", "h(f)", "inference", id="no inference mode anywhere"
+        ),
+        pytest.param("with torch.inference_mode():\n    f = g(x)\nl += 1", "l += 1", "modified", id="another family"),
+    ],
+)
+def test_proposes_nothing(cell: str, write: str, family: str) -> None:
+    assert titles(RULE, cell, write=write, family=family) == []
+
+
+@pytest.mark.parametrize(
+    ("cell", "expected"),
+    [
+        pytest.param("with torch.inference_mode():\n    f = g(x)\n", "with torch.no_grad():\n    f = g(x)\n", id="a block"),
+        pytest.param("with torch.inference_mode(True), amp():\n    f = g(x)\n", "with torch.no_grad(), amp():\n    f = g(x)\n", id="one of two"),
+        pytest.param("@torch.inference_mode()\ndef g(x):\n    return x\n", "@torch.no_grad()\ndef g(x):\n    return x\n", id="a decorator"),
+        pytest.param("@th.inference_mode\ndef g(x):\n    return x\n", "@th.no_grad()\ndef g(x):\n    return x\n", id="a decorator without a call"),
+    ],
+)  # fmt: skip
+def test_takes_no_grad(cell: str, expected: str) -> None:
+    assert [p.texts for p in proposals(RULE, cell, "l = h(f)", write="h(f)", family="inference")] == [{1: expected}]
+
+
+def test_the_view_is_made_in_front_of_the_block() -> None:
+    cell = "with torch.no_grad():\n    top = h[:2]  # first\n    n = h.norm()\ntop.mul_(3)\n"
+    found = proposals(RULE, cell, write="top.mul_(3)", family="no_grad_view")
+    assert found[0].texts[1] == "top = h[:2]  # first\nwith torch.no_grad():\n    n = h.norm()\ntop.mul_(3)\n"
+
+
+def test_is_proved_and_the_tensors_at_hand_become_normal() -> None:
+    start = "import torch\nbody, head, x = torch.nn.Linear(2, 2), torch.nn.Linear(2, 1), torch.ones(3, 2)"
+    made = "with torch.inference_mode():\n    feats = [body(x)]"
+    fix = fix_by(RULE, start, made, "head(feats[0]).sum().backward()")
+    assert fix.cells == {2: made.replace("inference_mode", "no_grad")}
+    assert [c.text for c in fix.live] == ["feats[0] = feats[0].clone()"]
+    assert (fix.gradients, fix.run) == ("same", (3,))

@@ -1,0 +1,111 @@
+from __future__ import annotations
+
+import pytest
+
+from .trying import clean, fix_by, proposals
+
+RULE = "no_grad"
+
+
+def edited(cell: str, write: str, **about: str) -> str:
+    about = {"family": "leaf"} | about
+    found = proposals(RULE, "import torch", cell, write=write, **about)  # type: ignore[arg-type]
+    return found[0].texts[2] if found else clean(cell)
+
+
+@pytest.mark.parametrize(
+    ("cell", "write", "family"),
+    [
+        pytest.param("w -= w.grad", "w -= w.grad", "modified", id="a tensor that is no leaf"),
+        pytest.param("a = 1; w -= w.grad", "w -= w.grad", "leaf", id="a line that holds something else"),
+        pytest.param('w.set_text("""a\n  b""")', 'w.set_text("""a\n  b""")', "leaf", id="a text on several lines must not be moved"),
+    ],
+)  # fmt: skip
+def test_leaves_alone(cell: str, write: str, family: str) -> None:
+    assert edited(cell, write, family=family) == clean(cell)
+
+
+@pytest.mark.parametrize(
+    ("cell", "write", "expected"),
+    [
+        pytest.param(
+            "loss.backward()\nw -= lr * w.grad   # step\nb -= lr * b.grad\nw.grad = None\nprint(w)\n",
+            "w -= lr * w.grad",
+            "loss.backward()\nwith torch.no_grad():\n    w -= lr * w.grad   # step\n    b -= lr * b.grad\n    w.grad = None\nprint(w)\n",
+            id="neighbours that update go along, a print does not",
+        ),
+        pytest.param(
+            "for n, p in net.named_parameters():\n  if n in masks:\n    p *= masks[n]\n",
+            "p *= masks[n]",
+            "with torch.no_grad():\n  for n, p in net.named_parameters():\n    if n in masks:\n      p *= masks[n]\n",
+            id="a loop that only updates, indented by two",
+        ),
+        pytest.param(
+            "for x in data:\n    loss = f(x)\n    for p in ps:\n        p.add_(p.grad, alpha=-lr)\n",
+            "p.add_(p.grad, alpha=-lr)",
+            "for x in data:\n    loss = f(x)\n    with torch.no_grad():\n        for p in ps:\n            p.add_(p.grad, alpha=-lr)\n",
+            id="the inner loop and not the training loop",
+        ),
+        pytest.param(
+            "w.copy_(\n    torch.eye(3)\n)\n", "w.copy_(\n    torch.eye(3)\n)",
+            "with torch.no_grad():\n    w.copy_(\n        torch.eye(3)\n    )\n", id="a statement on several lines",
+        ),
+    ],
+)  # fmt: skip
+def test_wraps(cell: str, write: str, expected: str) -> None:
+    assert edited(cell, write) == expected
+
+
+@pytest.mark.parametrize(
+    ("cell", "write", "first"),
+    [
+        pytest.param("d += a * d.grad.sign()", "d += a * d.grad.sign()", True, id="an update by the gradient"),
+        pytest.param(
+            "d.clamp_(-1, 1)\nprint(d.grad)", "d.clamp_(-1, 1)", True, id="a name whose gradient is asked for"
+        ),
+        pytest.param("lin.weight[0] = 0", "lin.weight[0]", True, id="a parameter of a module"),
+        pytest.param("for p in net.parameters():\n    p.mul_(2)", "p.mul_(2)", True, id="a loop over parameters"),
+        pytest.param("a += 1\nb = a * 2", "a += 1", False, id="a step of a computation"),
+        pytest.param(
+            "out = images\nout += 0.1\nprint(images.grad)", "out += 0.1", False, id="data under a second name"
+        ),
+    ],
+)
+def test_comes_before_a_new_tensor(cell: str, write: str, first: bool) -> None:
+    found = proposals(RULE, "import torch as th", cell, write=write, family="leaf")
+    assert (found[0].rank or 0) < 10 if first else (found[0].rank or 0) > 20
+    assert found[0].title.startswith("with th.no_grad():")
+
+
+def test_is_proved() -> None:
+    cell = """
+        for _ in range(3):
+            loss = (w * w).sum()
+            loss.backward()
+            w -= 0.1 * w.grad
+            w.clamp_(0, 0.5)
+            w.grad.zero_()
+        """
+    fix = fix_by(RULE, "import torch\nw = torch.ones(3, requires_grad=True)", cell)
+    expected = """
+        for _ in range(3):
+            loss = (w * w).sum()
+            loss.backward()
+            with torch.no_grad():
+                w -= 0.1 * w.grad
+                w.clamp_(0, 0.5)
+                w.grad.zero_()
+        """
+    assert fix.cells == {2: clean(expected).rstrip()}
+    assert fix.gradients == "same"
+
+
+def test_an_inner_step_that_is_part_of_the_graph_is_cut() -> None:
+    cell = """
+        def adapt(w):
+            g, = torch.autograd.grad((w * w).sum(), w, create_graph=True)
+            w -= 0.1 * g
+            return (w * w).sum()
+        adapt(w).backward()
+        """
+    assert fix_by(RULE, "import torch\nw = torch.ones(3, requires_grad=True)", cell).gradients != "same"

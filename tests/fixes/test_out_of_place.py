@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+import pytest
+
+from .trying import clean, fix_by, titles
+
+
+@pytest.mark.parametrize(
+    ("cell", "write"),
+    [
+        pytest.param("x = torch.zeros(3)\nx[0] += 1", "x[0] += 1", id="a part of a tensor is still written in place"),
+        pytest.param("x[1:3] = 0", "x[1:3]", id="a slice is no mask"),
+        pytest.param("x[i] = 0", "x[i]", id="an index is no mask"),
+        pytest.param(
+            "nn.init.zeros_(w)", "nn.init.zeros_(w)", id="nn.init has no functions that leave its argument alone"
+        ),
+        pytest.param("w.uniform_(-1, 1)", "w.uniform_(-1, 1)", id="random numbers between bounds have no short form"),
+        pytest.param("x[0].mul_(2)", "x[0].mul_(2)", id="the result of a slice would go nowhere"),
+        pytest.param("for p in ps:\n    p *= 2\n    n += 1", "p *= 2", id="a loop's name bound anew changes nothing"),
+        pytest.param("normalize_(x)", "normalize_(x)", id="a function of the user's own that ends in an underscore"),
+        pytest.param("F.relu(x, inplace=False)", "F.relu(x, inplace=False)", id="a flag that is off"),
+    ],
+)
+def test_proposes_nothing(cell: str, write: str) -> None:
+    assert titles("out_of_place", cell, write=write) == []
+
+
+@pytest.mark.parametrize(
+    ("cell", "write", "title"),
+    [
+        pytest.param("w /= n + eps", "w /= n + eps", "w = w / (n + eps)", id="a sum on the right gets parentheses"),
+        pytest.param("p += v * dt", "p += v * dt", "p = p + v * dt", id="a product in a sum needs none"),
+        pytest.param("p -= a - b", "p -= a - b", "p = p - (a - b)", id="a difference is not associative"),
+        pytest.param("p *= a if b else c", "p *= a if b else c", "p = p * (a if b else c)", id="a conditional"),
+        pytest.param("p **= 2", "p **= 2", "p = p ** 2", id="a power"),
+        pytest.param("p @= m.t()", "p @= m.t()", "p = p @ m.t()", id="a matrix product"),
+        pytest.param("self.s += y", "self.s += y", "self.s = self.s + y", id="an attribute"),
+        pytest.param('d["h"] += y', 'd["h"] += y', 'd["h"] = d["h"] + y', id="an item of a dict"),
+        pytest.param("x.t_()", "x.t_()", "x = x.t()", id="a method that changes the shape alone"),
+        pytest.param("x.copy_(y)", "x.copy_(y)", "x = y.clone()", id="copy_"),
+        pytest.param("x.fill_(0.5)", "x.fill_(0.5)", "x = torch.full_like(x, 0.5)", id="fill_"),
+        pytest.param("x.mul_(2).add_(1)", "x.mul_(2)", "x = x.mul(2).add(1)", id="a chain from its first link"),
+        pytest.param("y = f(x.exp_())", "x.exp_()", "x.exp()", id="a value inside of an expression"),
+        pytest.param("F.dropout(h, p, True, True)", "F.dropout(h, p, True, True)", "h = F.dropout(h, p, True)", id="a flag by position"),
+        pytest.param("h = F.elu(h, inplace=True, alpha=2)", "F.elu(h, inplace=True, alpha=2)", "F.elu(h, alpha=2)", id="a flag before other arguments"),
+        pytest.param("torch.add(a, b, out=c)", "torch.add(a, b, out=c)", "c = torch.add(a, b)", id="out="),
+        pytest.param("p[p < 0] = 0", "p[p < 0]", "p = p.masked_fill(p < 0, 0)", id="a comparison as a mask"),
+        pytest.param("bad = x.isnan()\np[bad] = q[bad]", "p[bad]", "p = torch.where(bad, q, p)", id="a mask on both sides"),
+        pytest.param("for t in ts:\n    t.mul_(2)", "t.mul_(2)", "ts = [t.mul(2) for t in ts]", id="a loop that does nothing else"),
+    ],
+)  # fmt: skip
+def test_writes_a_new_tensor(cell: str, write: str, title: str) -> None:
+    assert titles("out_of_place", cell, write=write)[0] == title
+
+
+def test_both_names_lead_to_the_new_tensor() -> None:
+    assert titles("out_of_place", "k = h.add_(1)\nprint(h)", write="h.add_(1)") == ["h.add(1)", "h = h.add(1)"]
+
+
+START = """
+    import torch
+    w = torch.ones(3, requires_grad=True)
+    """
+
+
+@pytest.mark.parametrize(
+    ("cell", "expected", "gradients"),
+    [
+        pytest.param(
+            """
+            p = torch.exp(w)
+            p /= (p.sum()   # every line of it
+                  + 1)
+            p.sum().backward()
+            """,
+            """
+            p = torch.exp(w)
+            p = p / (p.sum()   # every line of it
+                  + 1)
+            p.sum().backward()
+            """,
+            "same",
+            id="comments and line breaks stay",
+        ),
+        pytest.param(
+            """
+            a = w.exp(); a += 1
+            b = a.sigmoid()
+            b *= 2
+            b.sum().backward()
+            """,
+            """
+            a = w.exp(); a = a + 1
+            b = a.sigmoid()
+            b = b * 2
+            b.sum().backward()
+            """,
+            "same",
+            id="two writes are one fix",
+        ),
+        pytest.param(
+            """
+            t = torch.exp(w)
+            with torch.no_grad():
+                t += 1e-3   # keep away from zero
+            t.sum().backward()
+            """,
+            """
+            t = torch.exp(w)
+            t = t + 1e-3   # keep away from zero
+            t.sum().backward()
+            """,
+            "same",
+            id="hidden from the graph by no_grad",
+        ),
+    ],
+)
+def test_is_proved(cell: str, expected: str, gradients: str) -> None:
+    fix = fix_by("out_of_place", START, cell)
+    assert fix.cells == {2: clean(expected).rstrip()}
+    assert fix.gradients == gradients

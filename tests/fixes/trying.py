@@ -1,0 +1,91 @@
+"""What a rule proposes for some cells: from the text alone, or from a real failure."""
+
+from __future__ import annotations
+
+import ast
+import textwrap
+
+from inplace_magic.diagnosis import Fix
+from inplace_magic.fixes import Problem, Proposal, propose
+from inplace_magic.places import Cell, Sources, Spot
+from inplace_magic.rerun.evidence import Clash, Evidence, Save, Write
+
+from ..cells import run_cells
+
+
+def clean(cell: str) -> str:
+    return textwrap.dedent(cell).lstrip("\n")
+
+
+def proposals(
+    rule: str,
+    *cells: str,
+    write: str,
+    save: str | None = None,
+    family: str = "modified",
+    inplace: tuple[tuple[str, str], ...] = (),
+    callers: tuple[str, ...] = (),
+    **about: str,
+) -> list[Proposal]:
+    """What ``rule`` proposes where the source ``write`` broke what the source ``save`` had saved.
+
+    ``callers`` are the calls that led to the write, innermost first; ``about`` are more attributes of the write.
+    """
+    texts = [clean(cell) for cell in cells]
+    sources = Sources({n: Cell(n, text) for n, text in enumerate(texts, 1)}, {}, len(texts))
+    stack = tuple(_spot(sources, text) for text in (write, *callers))
+    clash = Clash(
+        kind="modified" if family == "modified" else "refused",
+        write=Write(1, stack, **about),  # type: ignore[arg-type]
+        save=Save(0, (_spot(sources, save),)) if save is not None else None,
+        family=family,
+    )
+    evidence = Evidence(cells=(len(texts),), fresh=True, clashes=(clash,), inplace_modules=inplace)
+    found = propose(Problem(family, clash, evidence, sources, len(texts)))
+    return [p for p in found if p.rule == rule]
+
+
+def titles(rule: str, *cells: str, **about: object) -> list[str]:
+    return [p.title for p in proposals(rule, *cells, **about)]  # type: ignore[arg-type]
+
+
+def _spot(sources: Sources, source: str) -> Spot:
+    """Where a piece of source stands: the last place that reads so."""
+    for number, cell in sorted(sources.cells.items(), reverse=True):
+        assert cell.tree is not None
+        nodes = [n for n in ast.walk(cell.tree) if isinstance(n, (ast.expr, ast.stmt))]
+        found = [n for n in nodes if ast.get_source_segment(cell.python, n) == source]
+        if found:
+            node = max(found, key=lambda n: (n.lineno, n.col_offset))
+            function = _function(cell.tree, node)
+            return Spot(
+                number, f"<{number}>", function, node.lineno, node.end_lineno, node.col_offset, node.end_col_offset
+            )
+    raise AssertionError(f"{source!r} stands nowhere")
+
+
+def _function(tree: ast.AST, node: ast.AST) -> str:
+    """The qualified name of the function around a node."""
+    names: list[str] = []
+
+    def visit(above: ast.AST, prefix: str) -> bool:
+        for child in ast.iter_child_nodes(above):
+            inner = prefix
+            if isinstance(child, (ast.FunctionDef, ast.ClassDef)):
+                inner = f"{prefix}{child.name}." + ("<locals>." if isinstance(child, ast.FunctionDef) else "")
+            if child is node or visit(child, inner):
+                names.append(prefix)
+                return True
+        return False
+
+    visit(tree, "")
+    return names[0].removesuffix(".").removesuffix(".<locals>") or "<module>"
+
+
+def fix_by(rule: str, *cells: str) -> Fix:
+    """The proved fix that a rule gives for a real failure."""
+    run = run_cells(*cells)
+    assert run.diagnosis is not None, run.output
+    found = [fix for fix in run.diagnosis.fixes if fix.rule == rule]
+    assert found, [(fix.rule, fix.gradients, fix.title) for fix in run.diagnosis.fixes]
+    return found[0]
