@@ -59,8 +59,8 @@ class Check:
 def watching(sources: Sources, namespace: dict[str, Any], backwards: int | None = None) -> Iterator[Check]:
     """Watches what runs inside. After ``backwards`` backwards the rest runs unwatched."""
     watcher = Watcher(sources)
-    trace = GradientTrace(sources, around=watcher.around_backward, digests=False)
     old = {node for _, node in graph_holders(namespace)}
+    trace = GradientTrace(sources, around=watcher.around_backward, digests=False, graphs=bool(old))
     seen = Check()
     start = time.perf_counter()
 
@@ -72,8 +72,11 @@ def watching(sources: Sources, namespace: dict[str, Any], backwards: int | None 
 
     trace.enough = done
     try:
-        with trace.listening(), watcher:
-            yield seen
+        with contextlib.ExitStack() as ears:
+            ears.enter_context(trace.listening())
+            watcher.on_leave = ears.close
+            with watcher:
+                yield seen
     finally:
         seen.seconds = time.perf_counter() - start
         names = Names(namespace)

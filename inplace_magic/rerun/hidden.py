@@ -37,6 +37,7 @@ from .shadows import storage_key
 
 _EXPORTS = frozenset({"numpy", "__array__", "__dlpack__", "untyped_storage", "storage"})
 _DATA_GET = torch.Tensor.data.__get__  # type: ignore[attr-defined]
+_DATA_SET = torch.Tensor.data.__set__  # type: ignore[attr-defined]
 _FOREIGN_LIMIT = 256 * 2**20  # bytes of foreign memory that are kept to be compared
 _CLOSE = 1e-5  # two runs of one node may add up in another order
 # Writes past the graph that leave the gradient what it is (a sum), or are made for that: noise, straight-through rounding.
@@ -394,8 +395,16 @@ class HiddenRecorder(Recorder):
         node.register_prehook(before_backward)
 
 
+def shares(func: Any) -> bool:
+    """Whether a call of ``func`` gives other access to a tensor's memory, or other memory to a tensor."""
+    return plain_name(func) in _EXPORTS or plain_name(func) == "detach" or func == _DATA_GET or func == _DATA_SET
+
+
+_HANDLER = torch.overrides.handle_torch_function.__code__
+
+
 def _called_by_user(frame: types.FrameType | None) -> bool:
-    while frame is not None and "/torch/overrides" in frame.f_code.co_filename:
+    while frame is not None and (frame.f_code is _HANDLER or frame.f_code.co_name == "__torch_function__"):
         frame = frame.f_back
     return frame is not None and kind_of(frame.f_code.co_filename) == "user"
 

@@ -113,6 +113,8 @@ class Recorder(TorchFunctionMode):
     how many bytes of overwritten values are kept at a time; None is no limit.
     """
 
+    goes_on = True  # past what torch refuses, as the code means it
+
     def __init__(
         self,
         sources: Sources,
@@ -316,11 +318,13 @@ class Recorder(TorchFunctionMode):
 
     def _write(self, func: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], written: list[Any]) -> Any:
         self.counts["writes"] += 1
-        for tensor in written:
-            if _overlaps(tensor):  # some such writes pass, and backward stumbles over them later
-                return self._write_overlapping(func, args, kwargs, tensor)
-        # Into an inference tensor torch writes first and refuses then.
-        undone = [] if torch.is_inference_mode_enabled() else [(t, t.clone()) for t in written if t.is_inference()]
+        undone = []
+        if self.goes_on:
+            for tensor in written:
+                if _overlaps(tensor):  # some such writes pass, and backward stumbles over them later
+                    return self._write_overlapping(func, args, kwargs, tensor)
+            if not torch.is_inference_mode_enabled():  # into an inference tensor torch writes first and refuses then
+                undone = [(t, t.clone()) for t in written if t.is_inference()]
         places = [self._shadows.of(t) for t in written] if self._shadows else written  # where it is really written
         wanted = [tensor for tensor in places if self._matters(tensor)]
         if plain_name(func) == "batch_norm":
@@ -376,7 +380,11 @@ class Recorder(TorchFunctionMode):
             alive.append(reference)
             if saved.value is None:
                 self.keep(saved)
-        self._saved[key] = alive  # type: ignore[index]
+        if alive:
+            self._saved[key] = alive  # type: ignore[index]
+        else:
+            del self._saved[key]  # type: ignore[arg-type]
+            self._writes.pop(key, None)  # type: ignore[arg-type]
         return bool(alive)
 
     def keep(self, saved: Saved) -> bool:

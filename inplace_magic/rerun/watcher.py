@@ -9,8 +9,9 @@ from typing import Any
 import torch
 
 from . import evidence
-from .hidden import HiddenRecorder
+from .hidden import HiddenRecorder, shares
 from .recorder import Saved, Stack, version_of
+from .shadows import storage_key
 
 _SHARE = 0.25  # of the time that may go into comparing foreign memory after each line
 _ALWAYS = 0.05  # seconds that may go into it in any case
@@ -20,23 +21,68 @@ class Watcher(HiddenRecorder):
     """Watches a block while it runs. Where comparing after each line would cost too much, the writing line of foreign
     memory stays unknown; that a value has changed is found all the same."""
 
+    goes_on = False
+
     def __init__(self, sources: Any, memory: int | None = None) -> None:
         super().__init__(sources, track=False, memory=memory)
-        self._watching = True
+        self._watching = False
+        self._leaving = False
+        self._plain: set[Any] = set()  # functions that neither write nor share memory
+        self._plain_backward = torch.Tensor.backward
+        self.on_leave: Callable[[], None] = lambda: None
         self._started = time.perf_counter()
         self._comparing = 0.0
         self._skipped = False  # a line has run since memory was last compared
 
+    def __enter__(self) -> Watcher:
+        plain = self._plain_backward
+
+        def backward(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+            __tracebackhide__ = True
+            result = plain(tensor, *args, **kwargs)
+            if self._leaving:
+                self.leave()
+            return result
+
+        torch.Tensor.backward = backward  # type: ignore[assignment,method-assign]
+        super().__enter__()
+        self._watching = True
+        return self
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        __tracebackhide__ = True
+        try:
+            plain = func in self._plain
+        except TypeError:
+            plain = False
+        if plain and not self._unheard and (not kwargs or "out" not in kwargs):
+            return func(*args, **kwargs) if kwargs else func(*args)
+        result = super().__torch_function__(func, types, args, kwargs)
+        if not plain and self._writers.get(func, func) is None and not shares(func):
+            self._plain.add(func)
+        return result
+
     def leave(self) -> None:
-        """Ends the watch in the middle of a run; what is yet to come runs at full speed."""
-        if self._watching:
-            self._watching = False
-            super().__exit__(None, None, None)
+        """Ends the watch in the middle of a run; what is yet to come runs at full speed.
+
+        Within a call that our own mode handles the mode cannot be taken off; then it is when that call returns.
+        """
+        self._leaving = True
+        depth = torch._C._len_torch_function_stack()
+        if self._watching and depth and torch._C._get_function_stack_at(depth - 1) is self:
+            self._end(None, None, None)
+            self.on_leave()
 
     def __exit__(self, *exc: Any) -> None:
         if self._watching:
-            self._watching = False
-            super().__exit__(*exc)
+            self._end(*exc)
+
+    def _end(self, *exc: Any) -> None:
+        self._watching = False
+        torch.Tensor.backward = self._plain_backward  # type: ignore[method-assign]
+        super().__exit__(*exc)
 
     def _answer(self, saved: Saved) -> torch.Tensor:
         return self._now(saved, self._writes_since(saved))
@@ -62,8 +108,13 @@ class Watcher(HiddenRecorder):
                 if saved.value is not None and not saved.foreign and version_of(saved.alias) != saved.version:
                     saved.value = None
 
-    def _write_overlapping(self, func: Callable[..., Any], args: Any, kwargs: Any, tensor: torch.Tensor) -> Any:
-        return func(*args, **kwargs)
+    def _write(self, func: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], written: list[Any]) -> Any:
+        __tracebackhide__ = True
+        idle = not self._inside and not self._aliased and func is not torch.batch_norm
+        if idle and not any(storage_key(tensor) in self._saved for tensor in written):
+            self.counts["writes"] += 1
+            return func(*args, **kwargs)
+        return super()._write(func, args, kwargs, written)
 
     def _go_on(self, error: RuntimeError, *rest: Any) -> Any:
         raise error
