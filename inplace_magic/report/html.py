@@ -8,7 +8,7 @@ from ..diagnosis import Diagnosis, Fix
 from . import changes, words
 from .clean import code_spans, one_line
 
-_LINE_MOST, _LEAD = 400, 60
+_CODE_MOST, _LINE_MOST, _LEAD = 120, 400, 60
 
 # Tints and opacity instead of colours: they suit a light and a dark page alike, also where var() is stripped.
 _BOX = (
@@ -45,12 +45,12 @@ def render(diagnosis: Diagnosis, accept: str = "%autograd_fix") -> str:
     count = len(diagnosis.fixes)
     for number, fix in enumerate(diagnosis.fixes, 1):
         name = words.fix_name(number, count)
-        parts.append(_first_fix(name, fix) if number == 1 else _other_fix(name, fix, accept and f"{accept} {number}"))
-    if not diagnosis.fixes:
-        parts.append(_paragraph(_text(words.no_fix(diagnosis))))
+        parts.append(
+            _first_fix(name, fix, accept) if number == 1 else _other_fix(name, fix, accept and f"{accept} {number}")
+        )
+    if not diagnosis.fixes and (known := words.no_fix(diagnosis)):
+        parts.append(_paragraph(_text(known)))
     parts += [_paragraph(f"<strong>Note:</strong> {_prose(note)}") for note in diagnosis.notes]
-    if diagnosis.fixes and accept:
-        parts.append(_paragraph(f"Accept with {_code(accept)}"))
     inside = "\n".join(part for part in parts if part)
     return f'<div class="inplace-magic" style="{_BOX}">\n{inside}\n</div>'
 
@@ -71,7 +71,7 @@ def _places(diagnosis: Diagnosis) -> str:
 
 def _row(row: words.Row) -> str:
     here = f'<strong style="{_PILL};background:{_RED if row.role == "changed" else _GREY}">{_text(row.here)}</strong>'
-    cells = [_code(row.label, _QUIET), _code(_cut(row.code)), here, _prose(row.note)]
+    cells = [_code(row.label, _QUIET), _code(_cut(row.code, _CODE_MOST)), here, _prose(row.note)]
     return f'<tr style="{_ROW}">' + "".join(f'<td style="{_CELL}">{cell}</td>' for cell in cells) + "</tr>"
 
 
@@ -81,17 +81,17 @@ def _trouble(diagnosis: Diagnosis) -> str:
     return "\n".join(said if more else said[:1])
 
 
-def _first_fix(name: str, fix: Fix) -> str:
-    head = _paragraph(f"<strong>{_text(name)}:</strong> {_prose(fix.title)} — {_proof(fix)}", "margin-top:14px")
-    return f"{head}\n{_body(fix)}"
+def _first_fix(name: str, fix: Fix, accept: str) -> str:
+    return f"{_paragraph(_fix_line(name, fix), 'margin-top:14px')}\n{_body(fix, accept)}"
 
 
 def _other_fix(name: str, fix: Fix, accept: str) -> str:
-    how = f"{_paragraph(f'Accept with {_code(accept)}')}\n" if accept else ""
-    return (
-        f'<details style="{_PARAGRAPH}">\n<summary style="cursor:pointer">'
-        f"<strong>{_text(name)}:</strong> {_prose(fix.title)} — {_proof(fix)}</summary>\n{_body(fix)}\n{how}</details>"
-    )
+    summary = f'<summary style="cursor:pointer">{_fix_line(name, fix)}</summary>'
+    return f'<details style="{_PARAGRAPH}">\n{summary}\n{_body(fix, accept)}\n</details>'
+
+
+def _fix_line(name: str, fix: Fix) -> str:
+    return f"<strong>{_text(name)}:</strong> {_prose(fix.title)} — {_proof(fix)}"
 
 
 def _proof(fix: Fix) -> str:
@@ -99,12 +99,15 @@ def _proof(fix: Fix) -> str:
     return f'<span style="{_PROOF};background:{tint}">{_prose(words.proof(fix))}</span>'
 
 
-def _body(fix: Fix) -> str:
+def _body(fix: Fix, accept: str) -> str:
     parts = [_paragraph(_prose(fix.why))] if fix.why else []
     parts += map(_section, changes.sections(fix))
     parts += [_paragraph(_prose(words.live(change))) for change in fix.live]
-    again = words.runs_again(fix)
-    return "\n".join([*parts, _paragraph(_text(again))] if again else parts)
+    if again := words.runs_again(fix):
+        parts.append(_paragraph(_text(again)))
+    if accept:
+        parts.append(_paragraph(f"Accept with {_code(accept)}"))
+    return "\n".join(parts)
 
 
 def _section(section: changes.Section) -> str:
@@ -116,7 +119,7 @@ def _line(line: changes.Line) -> str:
     shown = line.text
     if len(shown) > _LINE_MOST and line.differs > _LINE_MOST - _LEAD:
         shown = "…" + shown[line.differs - _LEAD :]
-    code = f"<bdi>{html.escape(_cut(shown))}</bdi>"
+    code = f"<bdi>{html.escape(_cut(shown, _LINE_MOST))}</bdi>"
     if tag := _TAG.get(line.sign):
         code = f'<{tag} style="text-decoration:none;color:inherit">{code}</{tag}>'
     return f'<span style="{_LINE_STYLE[line.sign]}">{line.sign} {code}\n</span>'
@@ -126,8 +129,8 @@ def _paragraph(inside: str, style: str = "") -> str:
     return f'<p style="{_PARAGRAPH}{";" if style else ""}{style}">{inside}</p>'
 
 
-def _cut(text: str) -> str:
-    return text if len(text) <= _LINE_MOST else text[: _LINE_MOST - 1] + "…"
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else text[: most - 1] + "…"
 
 
 def _text(text: str) -> str:

@@ -182,11 +182,11 @@ def _accept(page: _Page, diagnosis: Diagnosis, accept: str) -> None:
     if others:
         said = ("the other one: " if len(others) == 1 else "the others: ") + ", ".join(others)
         if page.cells(line) + 5 + page.cells(said) > page.width:
-            page.add(line)
+            page.flow(line)
             page.flow(page.text(said))
             return
         line += page.text("     " + said)
-    page.add(line)
+    page.flow(line)
 
 
 class _Page:

@@ -43,23 +43,31 @@ class Row:
 
 def rows(conflict: Conflict, family: str) -> list[Row]:
     """The known places in the order in which they happened."""
-    found: list[Row] = []
-    for role, place, note in _in_order(conflict, family):
-        if place is None:
-            continue
-        here = _HERE_IN_FAMILY.get(family, {}).get(role, _HERE[role])
-        note = one_line(note)
-        found.append(Row(role, one_line(place.label), one_line(place.text), here, "" if note == here else note))
+    places: dict[Role, tuple[Place | None, str]] = {
+        "saved": (conflict.saved, conflict.saved_note),
+        "changed": (conflict.changed, conflict.changed_note),
+        "needed": (conflict.needed, conflict.needed_note),
+    }
+    found = []
+    for role in _order(conflict, family):
+        place, note = places[role]
+        if place is not None:
+            here = _HERE_IN_FAMILY.get(family, {}).get(role, _HERE[role])
+            found.append(Row(role, one_line(place.label), one_line(place.text), here, _beyond(here, one_line(note))))
     return found
 
 
-def _in_order(conflict: Conflict, family: str) -> list[tuple[Role, Place | None, str]]:
-    saved: tuple[Role, Place | None, str] = ("saved", conflict.saved, conflict.saved_note)
-    changed: tuple[Role, Place | None, str] = ("changed", conflict.changed, conflict.changed_note)
-    needed: tuple[Role, Place | None, str] = ("needed", conflict.needed, conflict.needed_note)
-    if family in _REFUSED and _same_line(conflict.needed, conflict.changed):
-        return [saved, changed]
-    return [changed, saved, needed] if family == "inference" else [saved, changed, needed]
+def _order(conflict: Conflict, family: str) -> tuple[Role, ...]:
+    if family == "inference":
+        return ("changed", "needed") if _same_line(conflict.saved, conflict.needed) else ("changed", "saved", "needed")
+    if family in _REFUSED and _same_line(conflict.changed, conflict.needed):
+        return ("saved", "changed")
+    return ("saved", "changed", "needed")
+
+
+def _beyond(here: str, note: str) -> str:
+    """What ``note`` says that ``here`` does not."""
+    return "" if here.startswith(note) else note.removeprefix(here).lstrip(" ,:;")
 
 
 def _same_line(one: Place | None, other: Place | None) -> bool:
@@ -93,13 +101,10 @@ def fix_name(number: int, count: int) -> str:
 
 def proof(fix: Fix) -> str:
     """What is known of a fix: how it was tried, and what it does to the gradient."""
-    effect, measured = GRADIENTS[fix.gradients], re.sub(r"^proved:\s*", "", one_line(fix.proof).rstrip("."))
+    effect, measured = GRADIENTS[fix.gradients], one_line(fix.proof).rstrip(".")
     if fix.verified:
-        # What it does to the gradient is measured too; only with the right one is the fix as a whole proved.
-        claim = "proved" if fix.gradients == "same" else "proved to run"
-        if not measured:
-            return f"proved: ran, {effect}" if fix.gradients == "same" else f"{claim}, {effect}"
-        return _with(f"{claim}: {measured}", effect)
+        ran = f"proved: ran, {effect}" if fix.gradients == "same" else f"ran past the failure; {effect}"
+        return _with(measured, effect) if measured else ran
     # The words for a fix that was tried would be a lie here, whoever wrote the sentence.
     if not measured or re.search(r"prove|proof|verif", measured, re.IGNORECASE):
         measured = "only a suggestion: it has not been run"
@@ -107,11 +112,14 @@ def proof(fix: Fix) -> str:
 
 
 def _with(said: str, effect: str) -> str:
-    return said if effect.casefold() in said.casefold() else f"{said}; {effect}"
+    compared = effect != GRADIENTS["unknown"] or "compared" not in said
+    return f"{said}; {effect}" if compared and effect.casefold() not in said.casefold() else said
 
 
 def no_fix(diagnosis: Diagnosis) -> str:
-    """The sentence that stands where the fix would."""
+    """The sentence that stands where the fix would, unless a note says it already and says why."""
+    if any("proved" in note for note in diagnosis.notes):
+        return ""
     return f"{'This is what' if diagnosis.conflicts else 'No more'} is known; no fix was proved."
 
 

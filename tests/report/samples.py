@@ -88,7 +88,7 @@ MODULE = Diagnosis(
         fix(
             "`nn.ReLU(inplace=True)` without `inplace=True`",
             "--- In[2]\n+++ In[2]\n@@ -5 +5 @@\n-        self.act = nn.ReLU(inplace=True)\n+        self.act = nn.ReLU()",
-            proof="ran 1 of 40 steps past the failure, gradients equal to 1e-07",
+            proof="proved: ran 1 of 40 steps past the failure, gradients equal to 1e-07",
             live=(LiveChange("set", "net.act", "inplace", False),),
             run=(4,),
         ),
@@ -106,6 +106,8 @@ SECOND_BACKWARD = Diagnosis(
             place(5, 7, "lossD.backward()"),
             place(5, 11, "lossG.backward()"),
             "lossG still goes back through `D(g)`, whose graph lossD.backward() freed.",
+            changed_note="freed here, by the backward before",
+            needed_note="goes back through it again",
         ),
     ),
     fixes=(
@@ -113,6 +115,7 @@ SECOND_BACKWARD = Diagnosis(
             "detach d in lossG",
             "In[5]\n-lossG = (g + d).sum()\n+lossG = (g + d.detach()).sum()",
             gradients="truncated",
+            proof="ran past the failure; cuts the graph: earlier steps get no gradient from here",
             cells={5: "..."},
         ),
         fix(
@@ -125,6 +128,7 @@ SECOND_BACKWARD = Diagnosis(
             "compute `D(g)` again for lossG",
             "In[5]\n-lossG = (g + d).sum()\n+lossG = (g + D(g)).sum()",
             gradients="unknown",
+            proof="ran past the failure; gradients could not be compared",
             cells={5: "..."},
         ),
     ),
@@ -155,16 +159,17 @@ LEAF = Diagnosis(
 
 INFERENCE = Diagnosis(
     family="inference",
-    headline="A tensor made in inference mode cannot be saved for backward",
+    headline="A tensor made in inference mode met autograd",
     cell=9,
     seconds=0.2,
     conflicts=(
         conflict(
             place(9, 2, "loss = head(features).mean()"),
             place(8, 3, "    features = backbone(images)"),
-            None,
+            place(9, 2, "loss = head(features).mean()"),
             "features was made under `torch.inference_mode()`, so linear cannot keep it for its gradient.",
-            saved_note="linear's gradient needs features",
+            changed_note="made in inference mode",
+            needed_note="met autograd",
         ),
     ),
     fixes=(
