@@ -5,6 +5,7 @@ Nothing here holds a live object of the session; a record can be kept, pickled a
 
 from __future__ import annotations
 
+import math
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -145,7 +146,8 @@ class Diagnosis:
 
     ``sources`` and ``cell_ids`` give, by execution count, the text that was diagnosed and the front end's id of every
     cell that a place or a fix mentions. ``notes`` are single lines that a person should read: what was not done and
-    why. ``seconds`` is the time from the error to this record.
+    why. ``seconds`` is the time from the error to this record. ``off`` is how far off the gradients are that are
+    silently wrong: by leaf, relative to those from the values as they were saved, as far as it was measured.
     """
 
     family: str
@@ -157,6 +159,7 @@ class Diagnosis:
     sources: Mapping[int, str] = field(default_factory=dict)
     cell_ids: Mapping[int, str] = field(default_factory=dict)
     seconds: float = 0.0
+    off: Mapping[str, float] = field(default_factory=dict)
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     @property
@@ -190,6 +193,7 @@ class Diagnosis:
             "seconds": round(self.seconds, 3),
             "cell": self.cell,
             "notes": list(self.notes),
+            "off": {leaf: error if math.isfinite(error) else None for leaf, error in self.off.items()},
             "changed": place(self.changed),
             "saved": place(self.saved),
             "needed": place(self.needed),

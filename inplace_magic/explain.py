@@ -167,6 +167,8 @@ def _overwrote(clash: Clash, what: str, tensor: str | None, node: str | None) ->
     keeper = f"that {node} had kept for its gradient" if node else "that was kept for a gradient"
     if clash.write is None:
         return f"The value {keeper} was changed, by something that no Python line shows."
+    if clash.kind == "silent" and clash.save is None:
+        return f"{_capital(what)} changed values of the graph past autograd: the gradient does not know of it."
     if clash.write.operation in _RESHAPES:
         return f"{_capital(what)} changed the shape of the tensor {keeper}."
     whose = f" of {tensor}" if tensor and "[" not in tensor and clash.write.origin == "optim" else ""

@@ -86,6 +86,7 @@ class InplaceMagic(Magics):
     @no_var_expand
     @magic_arguments()
     @argument("--backwards", type=int, default=None, help="watch this many backwards, then go on at full speed")
+    @argument("--memory", type=float, default=1024.0, metavar="MB", help="keep this much of what is overwritten (1024)")
     @argument("--strict", action="store_true", help="raise if a gradient is silently wrong")
     @cell_magic
     def autograd_check(self, line: str, cell: str) -> None:
@@ -99,7 +100,9 @@ class InplaceMagic(Magics):
         options = parse_argstring(self.autograd_check, line)
         if options.backwards is not None and options.backwards < 1:
             raise UsageError("--backwards has to be 1 or more")
+        if options.memory <= 0:
+            raise UsageError("--memory is in MB and has to be above 0")
         number = self._extension.running_cell()
         if number is None:
             raise UsageError("%%autograd_check has to stand on top of a cell.")
-        check_cell(self._extension, number, options.backwards, options.strict)
+        check_cell(self._extension, number, options.backwards, options.strict, options.memory)

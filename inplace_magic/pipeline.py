@@ -12,8 +12,9 @@ from .explain import conflicts, relevant
 from .fixes import Problem
 from .places import Sources, Spot, error_stack
 from .rerun import sandbox
+from .rerun.deviation import deviations, in_words
 from .rerun.evidence import Evidence, Pass
-from .rerun.replay import Look, Plan, Reach, record, spots
+from .rerun.replay import Look, Plan, Reach, listen, record, spots
 from .session import Session
 from .verify import Bench, verified
 
@@ -85,6 +86,7 @@ class _Inquiry:
         start = time.monotonic()
         notes: list[str] = []
         evidence, plan = None, None
+        off: dict[str, float] | None = None
         fixes: tuple[Fix, ...] = ()
         reason = _why_not(self.options, self.sources, self.cell)
         if reason is None:
@@ -102,12 +104,18 @@ class _Inquiry:
             evidence = replace(evidence, clashes=tuple(known))  # type: ignore[type-var]
         if evidence is not None and plan is not None and known:
             bench = _bench(self.session, self.sources, plan, evidence, self.family, self.cell, self.options, start)
+            if self.family == "silent":
+                off = self._measure(bench, plan, evidence)
+                if off is not None and not off:
+                    return None  # what was changed plays no part in any gradient
             problem = Problem(self.family, known[0], evidence, self.sources, self.cell, self.raised)
             fixes = _ranked(bench, problem, self.options.fixes)
             if not fixes:
                 notes.append("No rewrite could be proved: what was tried failed again or changed what the cell does.")
-        seen = watched if watched is not None and relevant(watched, self.family) else evidence
+        seen = _better(watched, evidence, self.family)
         found = conflicts(seen, self.family, self.sources, self.raised)
+        if off:
+            found = (replace(found[0], needed_note=in_words(off)), *found[1:])
         return Diagnosis(
             family=self.family,
             headline=HEADLINES[self.family],
@@ -120,7 +128,13 @@ class _Inquiry:
             },
             cell_ids=dict(self.session.cell_ids),
             seconds=time.monotonic() - start,
+            off=off or {},
         )
+
+    def _measure(self, bench: Bench, plan: Plan, evidence: Evidence) -> dict[str, float] | None:
+        """How far off the gradients are; empty if they are right; None if that cannot be told."""
+        plain = bench.run(lambda: listen(self.session.shell, self.sources, plan, bench.reach))
+        return None if plain is None else deviations(plain.passes, evidence.passes)
 
     def _reproduce(self) -> tuple[Evidence | None, Plan | None, str | None]:
         """The failure once more, under the recorder: (what was seen, how it was run, why nothing was seen)."""
@@ -154,6 +168,16 @@ class _Inquiry:
             lambda seconds: self.tell(f"running the cell again to find the line, {seconds:.0f} s"),
         )
         return outcome.value, outcome.failure
+
+
+def _better(watched: Evidence | None, replayed: Evidence | None, family: str) -> Evidence | None:
+    """The run to report on: the real one, unless only the replay has the line that wrote."""
+    ours = relevant(watched, family) if watched is not None else []
+    theirs = relevant(replayed, family) if replayed is not None else []
+    if not ours:
+        return replayed
+    unknown = ours[0].write is None or not ours[0].write.stack
+    return replayed if unknown and theirs and theirs[0].write is not None and theirs[0].write.stack else watched
 
 
 def _why_not(options: Options, sources: Sources, cell: int) -> str | None:

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from .extension import Extension
 
 
+MEMORY_MB = 1024.0
+
+
 class SilentGradientError(RuntimeError):
     """Raised in strict mode when a gradient is silently wrong. ``findings`` are the conflicts."""
 
@@ -37,28 +40,41 @@ class SilentGradientError(RuntimeError):
 @dataclass
 class Check:
     """What a watched block showed. ``findings`` is filled when the block is over; ``saves``, ``writes`` and
-    ``backwards`` count what was watched, ``seconds`` is how long the block took."""
+    ``backwards`` count what was watched, ``seconds`` is how long the block took. ``unkept`` counts the values that
+    were overwritten and could not be kept, so that nothing can be said about them."""
 
     findings: tuple[Conflict, ...] = ()
     saves: int = 0
     writes: int = 0
     backwards: int = 0
     seconds: float = 0.0
+    unkept: int = 0
     evidence: Evidence | None = field(default=None, repr=False)
     blind: bool = field(default=False, repr=False)  # a backward went through a graph that is older than the watch
+    problem: str | None = field(default=None, repr=False)  # what went wrong with the watch itself
 
     @property
     def summary(self) -> str:
-        return (
-            f"{self.saves} saved tensors, {self.writes} in-place writes, {self.backwards} backwards watched "
-            f"in {self.seconds:.1f} s"
-        )
+        """What was watched, in one line."""
+        if self.problem is not None:
+            return f"the watch itself failed ({self.problem})"
+        parts = [_count(self.saves, "saved tensor"), _count(self.writes, "in-place write"), _count(self.backwards, "backward")]  # fmt: skip
+        text = f"{', '.join(parts)} watched in {self.seconds:.1f} s"
+        if self.unkept:
+            text += f"; {_count(self.unkept, 'overwritten value')} not kept, for lack of memory set aside (--memory)"
+        return text
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 @contextlib.contextmanager
-def watching(sources: Sources, namespace: dict[str, Any], backwards: int | None = None) -> Iterator[Check]:
+def watching(
+    sources: Sources, namespace: dict[str, Any], backwards: int | None = None, memory: float | None = MEMORY_MB
+) -> Iterator[Check]:
     """Watches what runs inside. After ``backwards`` backwards the rest runs unwatched."""
-    watcher = Watcher(sources)
+    watcher = Watcher(sources, memory=None if memory is None else int(memory * 2**20))
     old = {node for _, node in graph_holders(namespace)}
     trace = GradientTrace(sources, around=watcher.around_backward, digests=False, graphs=bool(old))
     seen = Check()
@@ -79,17 +95,22 @@ def watching(sources: Sources, namespace: dict[str, Any], backwards: int | None 
                 yield seen
     finally:
         seen.seconds = time.perf_counter() - start
-        names = Names(namespace)
-        seen.evidence = Evidence((), False, clashes_of(watcher, names), trace.passes(names.of))
-        seen.saves, seen.writes = watcher.counts["saves"], watcher.counts["writes"]
-        seen.backwards = len(seen.evidence.passes)
-        silent = tuple(c for c in seen.evidence.clashes if c.kind == "silent")
-        if silent:
-            seen.findings = conflicts(seen.evidence, "silent", sources, ())
+        try:
+            _fill(seen, watcher, trace, Names(namespace))
+        except Exception as problem:  # never in the way of what the block has raised
+            seen.problem = f"{type(problem).__name__}: {problem}"
+
+
+def _fill(seen: Check, watcher: Watcher, trace: GradientTrace, names: Names) -> None:
+    seen.evidence = Evidence((), False, clashes_of(watcher, names), trace.passes(names.of))
+    seen.saves, seen.writes, seen.unkept = (watcher.counts[what] for what in ("saves", "writes", "unkept"))
+    seen.backwards = len(seen.evidence.passes)
+    if any(clash.kind == "silent" for clash in seen.evidence.clashes):
+        seen.findings = conflicts(seen.evidence, "silent", watcher.sources, ())
 
 
 @contextlib.contextmanager
-def check(*, strict: bool = False, backwards: int | None = None) -> Iterator[Check]:
+def check(*, strict: bool = False, backwards: int | None = None, memory: float | None = MEMORY_MB) -> Iterator[Check]:
     """Watches a block of a program for gradients that are silently wrong.
 
         with inplace_magic.check() as seen:
@@ -97,10 +118,12 @@ def check(*, strict: bool = False, backwards: int | None = None) -> Iterator[Che
         assert not seen.findings
 
     ``strict`` raises SilentGradientError at the end of the block if there is a finding. ``backwards`` is how many
-    backwards are watched (all, if None); the rest of the block runs at full speed.
+    backwards are watched (all, if None); the rest of the block runs at full speed. ``memory`` is how many MB of
+    overwritten values are kept at a time, at most (any number, if None).
     """
-    sources = Sources({}, {}, None)
-    with watching(sources, {}, backwards) as seen:
+    if backwards is not None and backwards < 1:
+        raise ValueError("backwards has to be 1 or more")
+    with watching(Sources({}, {}, None), {}, backwards, memory) as seen:
         yield seen
     if strict and seen.findings:
         raise SilentGradientError(_text(seen), seen.findings)
@@ -108,16 +131,17 @@ def check(*, strict: bool = False, backwards: int | None = None) -> Iterator[Che
 
 def _text(seen: Check) -> str:
     first = seen.findings[0]
-    where = [f"changed at {first.changed.label}" if first.changed else "", f"saved at {first.saved.label}" if first.saved else ""]  # fmt: skip
-    return f"{first.sentence} ({', '.join(w for w in where if w)})"
+    where = [f"{how} at {place.label}" for how, place in (("changed", first.changed), ("saved", first.saved)) if place]
+    return f"{first.sentence} ({', '.join(where)})" if where else first.sentence
 
 
-def check_cell(extension: Extension, cell: int, backwards: int | None, strict: bool) -> None:
+def check_cell(extension: Extension, cell: int, backwards: int | None, strict: bool, memory: float) -> None:
     """Runs a cell of the shell, watched, and reports. What the cell raises is let through, and explained."""
+    __tracebackhide__ = True
     shell, session = extension.shell, extension.session
     sources = session.sources(cell)
     text: Cell = sources.cells[cell]
-    with watching(sources, shell.user_ns, backwards) as seen:
+    with watching(sources, shell.user_ns, backwards, memory) as seen:
         try:
             run_cell_shown(shell, text)
         except BaseException:
@@ -127,11 +151,13 @@ def check_cell(extension: Extension, cell: int, backwards: int | None, strict: b
     found: Diagnosis | None = None
     with extension.one_line_if_it_fails():
         found = _examine(extension, cell, seen)
-        if found is None:
-            print(f"autograd check: nothing found. {seen.summary}.")
-        else:
+        if found is not None:
             extension.remember(found)
             extension.show(found)
+        elif seen.problem is not None:
+            print(f"autograd check: {seen.summary}.")
+        else:
+            print(f"autograd check: nothing found. {seen.summary}.")
     if found is not None and strict:
         raise SilentGradientError(found.sentence, found.conflicts)
 
