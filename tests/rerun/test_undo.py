@@ -377,6 +377,7 @@ torch.utils.checkpoint.checkpoint(part, kept, use_reentrant=True).sum().backward
     "buffer": "net.register_buffer('state', torch.ones(2))",
     "module hook": "net.register_forward_hook(lambda *a: None)",
     "module to": "net.double()",
+    "module to, and its gradients gone": "net.double(); sgd.zero_grad()",
     "load_state_dict": "net.load_state_dict({k: v * 2 for k, v in net.state_dict().items()})",
     "clip": "torch.nn.utils.clip_grad_norm_(net.parameters(), 0.01)",
     "vector_to_parameters": "nn.utils.vector_to_parameters(torch.zeros(12), [w])",

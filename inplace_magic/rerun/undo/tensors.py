@@ -105,10 +105,9 @@ class Tensors:
         with private.unobserved():
             for storage in self._storages.values():
                 yield from _attempt("a storage", _restore_storage, storage)
-            for facts in self._facts.values():
-                yield from _attempt("a tensor", _restore_tensor, facts)
-            for facts in self._facts.values():
-                yield from _attempt("a tensor's version", _restore_version, facts)
+            for step in (_restore_shape, _restore_history, _restore_gradient, _restore_version):  # each needs the last
+                for facts in self._facts.values():
+                    yield from _attempt("a tensor", step, facts)
 
     def missed(self) -> Iterator[str]:
         """In words, whether a known tensor was written without before_write. To be asked ahead of restore()."""
@@ -189,27 +188,28 @@ def _restore_storage(known: _Storage) -> None:
         known.copy = None
 
 
-def _restore_tensor(facts: _Facts) -> None:
+def _restore_shape(facts: _Facts) -> None:
+    if _shape(facts.tensor) != _shape(facts.alias):
+        facts.tensor.data = facts.alias
+
+
+def _restore_history(facts: _Facts) -> None:
+    now = _grad_fn(facts.tensor)
+    if now is not facts.grad_fn:
+        if facts.grad_fn is not None or facts.is_view:
+            raise RuntimeError("a history cannot be put back")
+        facts.tensor.detach_()
+    if facts.tensor.requires_grad != facts.requires_grad:
+        facts.tensor.requires_grad_(facts.requires_grad)
+
+
+def _restore_gradient(facts: _Facts) -> None:
     tensor = facts.tensor
-    if _shape(tensor) != _shape(facts.alias):
-        tensor.data = facts.alias
-    _restore_history(facts)
-    if tensor.requires_grad != facts.requires_grad:
-        tensor.requires_grad_(facts.requires_grad)
     if (tensor.is_leaf or tensor.retains_grad) and tensor.grad is not facts.grad:
         tensor.grad = facts.grad
     for name, hooks in zip(("_backward_hooks", "_post_accumulate_grad_hooks"), facts.hooks):
         if getattr(tensor, name, None) is not hooks:
             setattr(tensor, name, hooks)
-
-
-def _restore_history(facts: _Facts) -> None:
-    now = _grad_fn(facts.tensor)
-    if now is facts.grad_fn:
-        return
-    if facts.grad_fn is not None or facts.is_view:
-        raise RuntimeError("a history cannot be put back")
-    facts.tensor.detach_()
 
 
 def _shape(tensor: torch.Tensor) -> tuple[Any, ...]:
