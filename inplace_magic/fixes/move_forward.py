@@ -27,6 +27,7 @@ from .flow import (
     without_retain,
 )
 
+_AFTER_RETAIN = 17  # two single backwards, in cells of their own: keeping the graph is less than making it again
 _MOST = 6  # statements that a person would move
 
 
@@ -57,6 +58,7 @@ def move_forward(problem: Problem) -> Iterator[Proposal]:
             title=title,
             why="Each backward gets a graph of its own; the one that was computed once is used up by the first.",
             rule="move_forward",
+            rank=None if found.loop is not None else _AFTER_RETAIN,
             texts={code.cell.number: code.apply(*edits, *extra)},
         )
 

@@ -89,3 +89,18 @@ def fix_by(rule: str, *cells: str) -> Fix:
     found = [fix for fix in run.diagnosis.fixes if fix.rule == rule]
     assert found, [(fix.rule, fix.gradients, fix.title) for fix in run.diagnosis.fixes]
     return found[0]
+
+
+def rewritten(cell: str, *changes: tuple[str, str]) -> str:
+    """A cell with some of its text exchanged, each piece found exactly once; written as a fix gives it."""
+    text = clean(cell)
+    for old, new in changes:
+        assert text.count(old) == 1, old
+        text = text.replace(old, new)
+    return text.rstrip()
+
+
+def rules(*cells: str) -> list[str]:
+    """The rules whose fixes were proved for a real failure."""
+    run = run_cells(*cells)
+    return [fix.rule for fix in run.diagnosis.fixes] if run.diagnosis is not None else []
