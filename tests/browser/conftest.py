@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -19,10 +19,15 @@ import pytest
 ROOT = Path(__file__).parents[2]
 CHROMIUM = "/usr/bin/chromium"
 NEEDED = ("playwright", "jupyterlab", "notebook", "ipykernel", "nbformat")
-FLAGS = (
-    "--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
-    "--disable-component-update --disable-sync"
-).split()
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
 
 
 def missing() -> str:
@@ -131,12 +136,17 @@ class Page:
         self.folder = folder
         self.front_end = front_end
 
-    def write(self, name: str, *sources: str, ids: list[str] | None = None) -> None:
+    def write(
+        self, name: str, *sources: str, ids: Sequence[str] = (), outputs: Mapping[int, dict] | None = None
+    ) -> None:
+        """``outputs`` gives the bundle that a cell has shown, by its place."""
         import nbformat
 
         cells = [nbformat.v4.new_code_cell(source) for source in sources]
-        for cell, given in zip(cells, ids or [], strict=False):
+        for cell, given in zip(cells, ids, strict=False):
             cell["id"] = given
+        for at, data in (outputs or {}).items():
+            cells[at].update(execution_count=at + 1, outputs=[nbformat.v4.new_output("display_data", data=data)])
         book = nbformat.v4.new_notebook(cells=cells)
         book.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
         nbformat.write(book, self.folder / name)
@@ -238,10 +248,12 @@ class Page:
     def output(self, at: int) -> str:
         return self.cell(at).locator(".jp-Cell-outputWrapper").inner_text()
 
-    def picture(self, name: str) -> None:
-        """A picture to look at, where a person asks for pictures."""
+    def picture(self, name: str, show=None) -> None:
+        """A picture to look at, where a person asks for pictures; ``show`` is brought into view."""
         where = os.environ.get("INPLACE_MAGIC_PICTURES")
         if where:
+            if show is not None:
+                show.evaluate("node => node.scrollIntoView({block: 'end'})")
             self.page.screenshot(path=str(Path(where) / f"{name}-{self.front_end}.png"))
 
 

@@ -37,11 +37,10 @@
   }
 
   /** The roles of a conflict in the order in which they happened; a refused write has no backward of its own. */
-  function rolesOf(conflict, family) {
-    if (family === 'inference') return ['changed', 'saved', 'needed'];
-    const { changed, needed } = conflict;
-    const sameLine = changed && needed && labelOf(changed) === labelOf(needed);
-    return REFUSED.includes(family) && sameLine ? ['saved', 'changed'] : ['saved', 'changed', 'needed'];
+  function rolesOf({ changed, saved, needed }, family) {
+    const sameLine = (one, other) => one && other && labelOf(one) === labelOf(other);
+    if (family === 'inference') return sameLine(saved, needed) ? ['changed', 'needed'] : ['changed', 'saved', 'needed'];
+    return REFUSED.includes(family) && sameLine(changed, needed) ? ['saved', 'changed'] : ['saved', 'changed', 'needed'];
   }
 
   function tookOf({ family, seconds }) {
@@ -49,18 +48,34 @@
     return seconds > 0 ? `${Math.max(seconds, 0.1).toFixed(seconds < 9.95 ? 1 : 0)} s, ${kept}` : kept;
   }
 
-  /** What is known of a fix: a claim that stands out, and the rest of the sentence. */
+  /** What a note says that the word before it does not. */
+  function beyond(here, note) {
+    if (here.startsWith(note)) return '';
+    return (note.startsWith(here) ? note.slice(here.length) : note).replace(/^[ ,:;]+/, '');
+  }
+
+  /** What is known of a fix: how it was tried, and what it does to the gradient. */
   function proofOf({ verified, gradients, proof }) {
     const effect = GRADIENTS[gradients] ?? GRADIENTS.unknown;
-    const measured = proof.trim().replace(/\.$/, '').replace(/^proved:\s*/, '');
-    const withEffect = said => (said.toLowerCase().includes(effect.toLowerCase()) ? said : `${said}; ${effect}`);
-    if (!verified) {
-      // The words for a fix that was tried would be a lie here, whoever wrote the sentence.
-      const untried = !measured || /prove|proof|verif/i.test(measured);
-      return ['not proved', withEffect(untried ? 'only a suggestion, it has not been run' : measured)];
+    const measured = proof.trim().replace(/\.+$/, '');
+    if (verified) {
+      const ran = gradients === 'same' ? `proved: ran, ${effect}` : `ran past the failure; ${effect}`;
+      return measured ? withEffect(measured, effect) : ran;
     }
-    if (gradients === 'same') return ['proved', measured ? withEffect(measured) : `ran, ${effect}`];
-    return ['proved to run', measured ? withEffect(measured) : effect];
+    // The words for a fix that was tried would be a lie here, whoever wrote the sentence.
+    const untried = !measured || /prove|proof|verif/i.test(measured);
+    return withEffect(untried ? 'only a suggestion: it has not been run' : measured, effect);
+  }
+
+  function withEffect(said, effect) {
+    const told = said.toLowerCase().includes(effect.toLowerCase());
+    return told || (effect === GRADIENTS.unknown && said.includes('compared')) ? said : `${said}; ${effect}`;
+  }
+
+  /** The sentence that stands where the fix would, unless a note says it already and says why. */
+  function noFix({ conflicts, notes }) {
+    if (notes.some(note => note.includes('proved'))) return '';
+    return `${conflicts.length ? 'This is what' : 'No more'} is known; no fix was proved.`;
   }
 
   const SIGNS = { '-': 'removed', '+': 'added' };
@@ -201,13 +216,9 @@
   }
 
   function drawPlace(place, here, goTo) {
-    return el(
-      'li',
-      {},
-      drawWhere(place, goTo),
-      el('code', { class: 'ipm-code', dir: 'ltr' }, place.text.trim()),
-      el('span', { class: 'ipm-note' }, el('b', {}, here), ' ', place.note && place.note !== here ? place.note : '')
-    );
+    const note = prose('span', { class: 'ipm-note' }, beyond(here, place.note.trim()));
+    note.prepend(el('b', {}, here), ' ');
+    return el('li', {}, drawWhere(place, goTo), el('code', { class: 'ipm-code', dir: 'ltr' }, place.text.trim()), note);
   }
 
   function drawConflict(conflict, family, goTo) {
@@ -250,9 +261,11 @@
     return [el('p', {}, `Then run again, in this order: ${run.map(n => `In[${n}]`).join(', ')}`)];
   }
 
+  /** The claim before the colon stands out. */
   function drawProof(fix) {
-    const [claim, rest] = proofOf(fix);
-    return el('p', { class: 'ipm-proof', 'data-verified': String(fix.verified) }, el('b', {}, claim), `: ${rest}`);
+    const [claim, ...rest] = proofOf(fix).split(/(?=:)/);
+    const sure = String(fix.verified && fix.gradients === 'same');
+    return el('p', { class: 'ipm-proof', 'data-sure': sure }, rest.length ? el('b', {}, claim) : claim, ...rest);
   }
 
   function drawFix(payload, fix) {
@@ -314,9 +327,7 @@
   }
 
   function drawFixes(payload, hooks) {
-    if (payload.fixes.length === 0) {
-      return [el('p', {}, `${payload.conflicts.length ? 'This is what' : 'No more'} is known; no fix was proved.`)];
-    }
+    if (payload.fixes.length === 0) return noFix(payload) ? [el('p', {}, noFix(payload))] : [];
     const bodies = payload.fixes.map(fix => drawFix(payload, fix));
     const actions = el('div', { class: 'ipm-actions' });
     const choose = at => {
@@ -482,11 +493,12 @@
   }
 
   /** The sentence that stays in the bar. `failed` is the cell that raised, if one did. */
-  function outcome(plan, failed, liveTrouble, unrun) {
+  function outcome(plan, fix, failed, liveTrouble, unrun) {
     const words = [acceptedWords(plan)];
     if (failed !== null) words.push(`In[${failed}] raised an error again.`);
     else if (plan.running.length) words.push(ranWords(plan));
-    if (liveTrouble) words.push(`Nothing live was changed: ${liveTrouble}.`.replace('..', '.'));
+    if (liveTrouble) words.push(`Nothing live was changed: ${liveTrouble}.`);
+    else words.push(...sparedWords(plan, fix));
     if (unrun.length) words.push(`Still to run: ${listOf(unrun)}.`);
     return words.join(' ');
   }
@@ -500,6 +512,12 @@
   function ranWords({ running, failing }) {
     const elsewhere = running.some(({ cell }) => cell !== failing);
     return `${elsewhere ? listOf(running.map(({ n }) => n)) : 'The cell'} ran again, without an error.`;
+  }
+
+  /** The front end marks a cell as changed since it ran; here that needs no run. */
+  function sparedWords({ changed, failing }, fix) {
+    const spared = changed.filter(({ n, cell }) => cell !== failing && !fix.run.includes(n)).map(({ n }) => n);
+    return spared.length ? [`${listOf(spared)} did not have to run: the kernel has the fix too.`] : [];
   }
 
   async function accept({ Widget, NotebookActions }, holder, payload, index, run) {
@@ -518,7 +536,7 @@
     const failed = await runInOrder(NotebookActions, panel, plan.running, bar.say);
     const ran = plan.running.map(({ n }) => n);
     const wanted = liveTrouble ? ascending([...plan.changed.map(({ n }) => n), ...fix.run]) : fix.run;
-    bar.say(outcome(plan, failed, liveTrouble, wanted.filter(n => !ran.includes(n))));
+    bar.say(outcome(plan, fix, failed, liveTrouble, wanted.filter(n => !ran.includes(n))));
     bar.offer('Undo', () => undo(bar, panel, payload, index, plan, !liveTrouble));
   }
 
@@ -539,6 +557,7 @@
     if (liveTrouble) words.push(`What was changed live stays: ${liveTrouble}.`);
     if (plan.running.length) words.push('What the run computed stays.');
     bar.say(words.join(' '));
+    bar.untilNextRun();
   }
 
   /** The one line that is left of the panel: what was done, and Undo. It is no output, so it is never saved. */
@@ -555,10 +574,12 @@
     const dismiss = button('Dismiss', () => widget.dispose());
     actions.append(dismiss);
     node.focus({ preventScroll: true });
+    node.scrollIntoView({ block: 'nearest' });
     return {
       say: words => {
         status.textContent = words;
       },
+      untilNextRun: () => cell.model.outputs.changed.connect(() => widget.dispose()),
       offer: (label, action) => actions.replaceChildren(...(label ? [button(label, action)] : []), dismiss),
     };
   }
@@ -697,7 +718,7 @@
 .ipm-gap { padding: 0 8px; color: var(--jp-content-font-color2); }
 .ipm-spoken { position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%); white-space: nowrap; }
 .ipm-proof b { color: var(--jp-content-font-color1); }
-.ipm-proof[data-verified='true'] b::before { content: '\\2713\\00a0'; color: var(--ipm-added); }
+.ipm-proof[data-sure='true'] b::before { content: '\\2713\\00a0'; color: var(--ipm-added); }
 .ipm-file { border: 1px solid var(--jp-border-color2); margin: 4px 0; padding: 4px 8px; max-height: 30em; overflow: auto; }
 .ipm-actions { display: flex; flex-wrap: wrap; align-items: center; gap: 8px; }
 .ipm-panel > .ipm-actions { margin: 8px 0 4px; }
