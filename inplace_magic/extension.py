@@ -191,11 +191,11 @@ class Extension:
     def _offer(self, found: Diagnosis) -> None:
         """In a terminal the next prompt holds the rewritten cell. Never in a kernel: there it would replace the cell."""
         assert self.magics is not None
-        if not self.magics.prefill or not found.fixes or not hasattr(self.shell, "pt_app"):
+        if not self.magics.prefill or not found.fixes or getattr(self.shell, "pt_app", None) is None:
             return
-        text = found.fixes[0].cells.get(found.cell or 0)
-        if text is not None and self.shell.pt_app is not None and len(found.fixes[0].cells) == 1:
-            self.shell.set_next_input(text)
+        fix = found.fixes[0]
+        alone = tuple(fix.cells) == fix.run == (found.cell,) and not fix.live
+        self.shell.set_next_input(fix.cells[fix.run[-1]] if alone else "%autograd_fix --run")
 
 
 @contextlib.contextmanager

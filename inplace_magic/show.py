@@ -20,6 +20,7 @@ def show(shell: Any, found: Diagnosis) -> None:
     from .report import text
 
     width = min(shutil.get_terminal_size((100, 24)).columns, 120)
+    print()
     print(text.render(found, width=width, color=_colourful(shell)))
 
 

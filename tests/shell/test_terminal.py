@@ -1,0 +1,93 @@
+"""A real IPython under a pseudo-terminal: the report, then the next prompt holds the rewritten cell."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pexpect = pytest.importorskip("pexpect")
+
+_CODES = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]|\x1b[()][A-Z0-9]|\x1b[=>]|\x1b\][^\x07]*\x07")
+SETUP = "import torch; w = torch.ones(3, requires_grad=True)"
+FAILS = "x = w.exp(); x += 1; x.sum().backward()"
+
+
+class Terminal:
+    """Types into IPython, and reads the screen as text."""
+
+    def __init__(self, home: Path) -> None:
+        environment = {"TERM": "xterm", "HOME": str(home), "IPYTHONDIR": str(home), "PATH": "/usr/bin:/bin", "NO_COLOR": "1"}
+        self.child = pexpect.spawn(
+            sys.executable, ["-m", "IPython", "--no-banner", "--HistoryManager.enabled=False"],
+            env=environment, dimensions=(50, 110), timeout=60, encoding="utf-8",
+        )  # fmt: skip
+        self.prompt(1)
+
+    def prompt(self, number: int) -> str:
+        """What came before the prompt In[number]."""
+        self.child.expect(rf"In \[(\x1b\[[0-9;]*m)*{number}(\x1b\[[0-9;]*m)*\]: ?")
+        return _CODES.sub("", self.child.before)
+
+    def type(self, line: str, following: int) -> str:
+        self.child.send(line + "\r")
+        return self.prompt(following)
+
+    def settle(self) -> str:
+        """The screen once nothing more is drawn."""
+        text, self.child.buffer = self.child.buffer, ""
+        while True:
+            try:
+                text += self.child.read_nonblocking(4096, timeout=1.5)
+            except pexpect.TIMEOUT:
+                return _CODES.sub("", text)
+
+
+@pytest.fixture
+def terminal(tmp_path: Path) -> Iterator[Any]:
+    one = Terminal(tmp_path)
+    yield one
+    one.child.close(force=True)
+
+
+def fail(terminal: Terminal) -> str:
+    terminal.type("%load_ext inplace_magic", 2)
+    terminal.type(SETUP, 3)
+    terminal.child.send(FAILS + "\r")
+    report = terminal.prompt(4)
+    assert "In-place change broke the backward pass" in report
+    assert report.index("RuntimeError") < report.index("In-place change broke")
+    return terminal.settle()
+
+
+def test_enter_accepts_the_rewritten_cell(terminal: Terminal) -> None:
+    shown = fail(terminal)
+    assert "x = w.exp(); x = x + 1; x.sum().backward()" in shown
+    terminal.child.send("\r")
+    after = terminal.prompt(5)
+    assert "Error" not in after
+    terminal.settle()
+    terminal.child.send("print('grad', w.grad.sum() > 8)\r")
+    assert "grad tensor(True)" in terminal.prompt(6) + terminal.settle()
+
+
+def test_ctrl_c_discards_it(terminal: Terminal) -> None:
+    fail(terminal)
+    terminal.child.send("\x03")
+    terminal.prompt(4)
+    terminal.settle()
+    terminal.child.send("print('grad', w.grad)\r")
+    assert "grad None" in terminal.prompt(5) + terminal.settle()
+
+
+def test_it_can_be_switched_off(terminal: Terminal) -> None:
+    terminal.type("%load_ext inplace_magic", 2)
+    terminal.type("%config InplaceMagic.prefill = False", 3)
+    terminal.type(SETUP, 4)
+    terminal.child.send(FAILS + "\r")
+    terminal.prompt(5)
+    assert "x = w.exp()" not in terminal.settle()
