@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from ..diagnosis import LiveChange
 from ..places import Spot
 from . import Problem, Proposal, register
-from .code import Code, Edit, Function, names_bound
+from .code import Code, Edit, Function, names_bound, names_loaded
 from .no_grad import moved
 from .targets import bindings, site
 
@@ -125,14 +125,18 @@ def _switches_off(code: Code, node: ast.expr) -> bool:
 
 
 def _taken_out(code: Code, block: ast.With, statement: ast.stmt) -> list[Edit] | None:
-    """The statement in front of the block, or in its place if nothing else stands in it."""
-    if not code.alone(statement) or not code.alone(block) or block.body[0].lineno == block.lineno:
+    """The statement, with those of the block that it builds on, in front of the block; the block goes if it is empty."""
+    taken = [statement]
+    for earlier in reversed(block.body[: block.body.index(statement)]):
+        if names_bound([earlier]) & names_loaded(taken):
+            taken.insert(0, earlier)
+    if not code.alone(block) or block.body[0].lineno == block.lineno:
         return None
-    text = moved(code, [statement], code.indent(block))
-    if text is None:
+    texts = [moved(code, [one], code.indent(block)) for one in taken]
+    if None in texts:
         return None
-    if len(block.body) == 1:
-        start, end, _ = code.whole_lines([block])
+    text = "".join(t for t in texts if t is not None)
+    start, end, _ = code.whole_lines([block])
+    if len(taken) == len(block.body):
         return [Edit(start, end, text)]
-    start, _, _ = code.whole_lines([block])
-    return [Edit(start, start, text), code.delete(statement)]
+    return [Edit(start, start, text), *(code.delete(one) for one in taken)]

@@ -105,7 +105,7 @@ def _rewrites(problem: Problem, write: Site) -> Iterator[tuple[int | None, Rewri
     name = write.root.id if isinstance(write.root, ast.Name) else None
     loop = loop_of(code, statement, name) if name is not None else None
     if loop is not None and name is not None and not _outlives(code, write, name):
-        inner = _comprehension(code, loop, statement, rewrite)
+        inner = _comprehension(code, loop, name, statement, rewrite)
         if inner is not None:
             yield 12, inner
         return  # bound anew, the name of the loop would leave what it goes through as it was
@@ -324,15 +324,29 @@ def _may_be_container(write: Site) -> bool:
     return not made or any(isinstance(v, (ast.List, ast.Dict, ast.ListComp, ast.DictComp)) for v in made)
 
 
-def _comprehension(code: Code, loop: ast.For, statement: ast.stmt, rewrite: Rewrite) -> Rewrite | None:
+def _comprehension(code: Code, loop: ast.For, name: str, statement: ast.stmt, rewrite: Rewrite) -> Rewrite | None:
     """A loop that does nothing but write into each tensor of a list: the list is made anew."""
-    held = dotted(loop.iter)
-    simple = isinstance(loop.target, ast.Name) and loop.body == [statement] and not loop.orelse and code.alone(loop)
-    if held is None or not simple or " = " not in rewrite.title:
+    held = dotted(_gone_through(loop, name) or loop)
+    alone = loop.body == [statement] and not loop.orelse and code.alone(loop)
+    if held is None or not alone or " = " not in rewrite.title:
         return None
     value = rewrite.title.split(" = ", 1)[1]
-    text = f"{held} = [{value} for {code.text(loop.target)} in {held}]"
+    text = f"{held} = [{value} for {code.text(loop.target)} in {code.text(loop.iter)}]"
     return Rewrite((code.replace(loop, text),), text)
+
+
+def _gone_through(loop: ast.For, name: str) -> ast.expr | None:
+    """The list whose items the loop calls ``name``: itself, or one of those in ``zip`` and ``enumerate``."""
+    target, through = loop.target, loop.iter
+    if isinstance(target, ast.Name):
+        return through
+    called = getattr(through.func, "id", "") if isinstance(through, ast.Call) else ""
+    if not isinstance(target, ast.Tuple) or not isinstance(through, ast.Call):
+        return None
+    names = [getattr(e, "id", None) for e in target.elts]
+    if called == "zip" and name in names and len(names) == len(through.args):
+        return through.args[names.index(name)]
+    return through.args[0] if called == "enumerate" and names[1:] == [name] and through.args else None
 
 
 def _outside_block(code: Code, statement: ast.stmt, rewrite: Rewrite) -> Rewrite | None:

@@ -445,7 +445,8 @@ class Recorder(TorchFunctionMode):
             raise error
         clash = self._refuse(family, func, str(error))
         if written and clash.write is not None:
-            clash.write.leaf = written[0].is_leaf and written[0].requires_grad
+            part = plain_name(func) == "__setitem__"  # torch makes a view of what is assigned to
+            clash.write.leaf = written[0].is_leaf and written[0].requires_grad and not part
         if family in ("leaf", "view_of_leaf") and self.update_leaves:
             with torch.no_grad():
                 result = func(*args, **kwargs)

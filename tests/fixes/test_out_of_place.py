@@ -46,6 +46,7 @@ def test_proposes_nothing(cell: str, write: str) -> None:
         pytest.param("torch.add(a, b, out=c)", "torch.add(a, b, out=c)", "c = torch.add(a, b)", id="out="),
         pytest.param("p[p < 0] = 0", "p[p < 0]", "p = p.masked_fill(p < 0, 0)", id="a comparison as a mask"),
         pytest.param("bad = x.isnan()\np[bad] = q[bad]", "p[bad]", "p = torch.where(bad, q, p)", id="a mask on both sides"),
+        pytest.param("for w, g in zip(ws, gs):\n    w -= a * g", "w -= a * g", "ws = [w - a * g for w, g in zip(ws, gs)]", id="one list of two"),
         pytest.param("for t in ts:\n    t.mul_(2)", "t.mul_(2)", "ts = [t.mul(2) for t in ts]", id="a loop that does nothing else"),
     ],
 )  # fmt: skip
