@@ -24,7 +24,7 @@ Reading = Literal["tracked", "update"]
 # Rules that mend the line of a write or of a save and leave the flow of the program alone. A fix of several steps that
 # began with one of them goes on with them.
 LOCAL = frozenset({
-    "buffer_to_list", "clone_alias", "clone_at_save", "clone_before_write", "index_views", "module_flag", "no_grad",
+    "buffer_to_list", "clone_alias", "clone_at_save", "clone_before_write", "fast_weights", "index_views", "module_flag", "no_grad",
     "out_of_place",
 })  # fmt: skip
 
