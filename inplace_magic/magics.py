@@ -95,6 +95,7 @@ class InplaceMagic(Magics):
         Says in one line that nothing was found, or explains each gradient that is silently wrong. A cell that raises
         is explained from this very run.
         """
+        __tracebackhide__ = True
         from .watch import check_cell
 
         options = parse_argstring(self.autograd_check, line)

@@ -68,13 +68,30 @@ class Cell:
     @cached_property
     def magic(self) -> str | None:
         """The name of the cell magic on top, if there is one."""
-        match = _CELL_MAGIC.match(self.lines[self._leading]) if self.lines else None
-        return match.group(1) if match else None
+        return next(iter(self._magics), None)
+
+    @cached_property
+    def _magics(self) -> list[str]:
+        """The cell magics on top, one below the other; what stands below one that is not transparent is its own affair."""
+        found: list[str] = []
+        for line in self.lines[self._leading :]:
+            match = _CELL_MAGIC.match(line)
+            if match is None or not TRANSPARENT_MAGICS.issuperset(found):
+                break
+            found.append(match.group(1))
+        return found
 
     @cached_property
     def _header(self) -> int:
-        """Lines above the body: blank ones, and the cell magic if it only wraps the body."""
-        return self._leading + (1 if self.magic in TRANSPARENT_MAGICS else 0)
+        """Lines above the body: blank ones, and the cell magics that only wrap the body."""
+        return self._leading + sum(magic in TRANSPARENT_MAGICS for magic in self._magics)
+
+    def below(self, magic: str) -> str:
+        """What this cell magic on top has to run, magics below it included, on the lines where the user sees it."""
+        above = self._leading + self._magics.index(magic) + 1
+        body = "\n".join(self.lines[above:]) + "\n"
+        blank = next((i for i, line in enumerate(body.splitlines()) if line.strip()), 0)
+        return "\n" * (above + blank) + self.transform(body)
 
     @cached_property
     def runnable(self) -> str:
@@ -140,7 +157,7 @@ class Cell:
             if self.magic is None:  # `%time statement`: one line of code, somewhere in the cell
                 timed = [i + 1 for i, line in enumerate(self.lines) if _LINE_TIME.match(line)]
                 return timed[0] if timed else lineno
-            return lineno + self._leading + 1
+            return lineno + self._leading + 1 + (self._magics.index("time") if "time" in self._magics else 0)
         return lineno + self._leading
 
     @property

@@ -7,6 +7,8 @@ the gradient is wrong although nothing was raised.
 from __future__ import annotations
 
 import contextlib
+import os
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 
 
 MEMORY_MB = 1024.0
+_OURS = os.path.join(os.path.dirname(__file__), "rerun", "")
 
 
 class SilentGradientError(RuntimeError):
@@ -93,12 +96,26 @@ def watching(
             watcher.on_leave = ears.close
             with watcher:
                 yield seen
+    except BaseException as error:
+        _strip(error)
+        raise
     finally:
         seen.seconds = time.perf_counter() - start
         try:
             _fill(seen, watcher, trace, Names(namespace))
         except Exception as problem:  # never in the way of what the block has raised
             seen.problem = f"{type(problem).__name__}: {problem}"
+
+
+def _strip(error: BaseException) -> None:
+    """Takes our own frames out of the middle of a traceback: it is the user's."""
+    tb = error.__traceback__
+    while tb is not None:
+        following = tb.tb_next
+        if following is not None and following.tb_frame.f_code.co_filename.startswith(_OURS):
+            tb.tb_next = following.tb_next
+        else:
+            tb = following
 
 
 def _fill(seen: Check, watcher: Watcher, trace: GradientTrace, names: Names) -> None:
@@ -123,10 +140,23 @@ def check(*, strict: bool = False, backwards: int | None = None, memory: float |
     """
     if backwards is not None and backwards < 1:
         raise ValueError("backwards has to be 1 or more")
-    with watching(Sources({}, {}, None), {}, backwards, memory) as seen:
+    with watching(_sources(), {}, backwards, memory) as seen:
         yield seen
     if strict and seen.findings:
         raise SilentGradientError(_text(seen), seen.findings)
+
+
+def _sources() -> Sources:
+    """The cells of the shell that this runs in, if it runs in one; files need none."""
+    if "IPython" in sys.modules:
+        from IPython.core.getipython import get_ipython
+
+        shell = get_ipython()
+        if shell is not None:
+            from .session import Session
+
+            return Session(shell).sources(int(shell.execution_count))
+    return Sources({}, {}, None)
 
 
 def _text(seen: Check) -> str:
@@ -143,7 +173,7 @@ def check_cell(extension: Extension, cell: int, backwards: int | None, strict: b
     text: Cell = sources.cells[cell]
     with watching(sources, shell.user_ns, backwards, memory) as seen:
         try:
-            run_cell_shown(shell, text)
+            run_cell_shown(shell, text, text.below("autograd_check"))
         except BaseException:
             extension.watched = seen
             raise

@@ -5,7 +5,9 @@ from __future__ import annotations
 import ast
 import asyncio
 import inspect
+import io
 import linecache
+import tokenize
 import types
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -49,26 +51,40 @@ def _no_running_loop() -> Iterator[None]:
         asyncio._set_running_loop(running)
 
 
-def run_cell_shown(shell: Any, cell: Cell) -> None:
+def run_cell_shown(shell: Any, cell: Cell, text: str | None = None) -> None:
     """Runs a cell for real, its last expression shown as always. Whatever it raises is let through.
 
+    ``text`` is what of it to run, where that is not its body as a replay would run it.
     Raises RuntimeError for a cell with top-level await where an event loop runs already, as in a kernel.
     """
+    __tracebackhide__ = True
     name = cell.replay_name
     known = getattr(shell.compile, "_filename_map", None)
     if known is not None:
         known[name] = cell.number  # so that its traceback reads "Cell In[3], line 5"
     flags = shell.compile.flags | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
-    text = cell.runnable
+    text = cell.runnable if text is None else text
     linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
     tree = shell.transform_ast(compile(text, name, "exec", flags | ast.PyCF_ONLY_AST, dont_inherit=True))
-    last = [tree.body.pop()] if tree.body and isinstance(tree.body[-1], ast.Expr) else []
+    shown = tree.body and isinstance(tree.body[-1], ast.Expr) and not _silenced(text)
+    last = [tree.body.pop()] if shown else []
     _execute(shell, compile(tree, name, "exec", flags, dont_inherit=True))
     if last:
         _execute(shell, compile(ast.Interactive(last), name, "single", flags, dont_inherit=True))
 
 
+def _silenced(text: str) -> bool:
+    """Whether a semicolon ends the text, which asks not to show its value."""
+    try:
+        tokens = [t for t in tokenize.generate_tokens(io.StringIO(text).readline) if t.string.strip()]
+    except (tokenize.TokenError, SyntaxError):
+        return False
+    code = [t for t in tokens if t.type != tokenize.COMMENT]
+    return bool(code) and code[-1].string == ";"
+
+
 def _execute(shell: Any, code: types.CodeType) -> None:
+    __tracebackhide__ = True
     if not code.co_flags & inspect.CO_COROUTINE:
         exec(code, shell.user_ns)
     elif asyncio._get_running_loop() is None:
