@@ -7,6 +7,7 @@ touches the kernel's sockets, and ends without cleaning up. Only what it pickles
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import gc
 import io
 import os
@@ -105,6 +106,7 @@ class _Nowhere(io.TextIOBase):
 def _hush() -> None:
     """Output goes nowhere, and the sockets that the child shares with a kernel are not written to."""
     sys.stdout = sys.stderr = sys.__stdout__ = sys.__stderr__ = _Nowhere()  # type: ignore[assignment,misc]
+    faulthandler.disable()  # it holds a descriptor of its own, and a crash in here is none of the person's
     null = os.open(os.devnull, os.O_RDWR)
     for descriptor in (0, 1, 2):
         with contextlib.suppress(OSError):

@@ -1,0 +1,112 @@
+"""The forked room: nothing of the parent changes, and whatever the child does, an answer comes back."""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import sys
+import time
+import warnings
+from pathlib import Path
+
+import pytest
+import torch
+
+from inplace_magic.rerun import forked
+
+STATE = {"tensor": torch.zeros(3), "items": [1, 2]}
+
+
+def test_nothing_of_the_parent_changes() -> None:
+    def work() -> list[float]:
+        STATE["tensor"].add_(1)  # type: ignore[attr-defined]
+        STATE["items"].append(3)  # type: ignore[attr-defined]
+        os.environ["INPLACE_MAGIC_TEST"] = "1"
+        torch.manual_seed(1)
+        return STATE["tensor"].tolist()  # type: ignore[attr-defined, no-any-return]
+
+    rng, threads = torch.get_rng_state(), torch.get_num_threads()
+    assert forked.run(work, 20).value == [1.0, 1.0, 1.0]
+    assert STATE["tensor"].tolist() == [0.0, 0.0, 0.0] and STATE["items"] == [1, 2]  # type: ignore[attr-defined]
+    assert STATE["tensor"]._version == 0 and "INPLACE_MAGIC_TEST" not in os.environ  # type: ignore[attr-defined]
+    assert torch.equal(rng, torch.get_rng_state()) and torch.get_num_threads() == threads and gc.isenabled()
+
+
+def test_what_the_child_prints_goes_nowhere(capfd: pytest.CaptureFixture[str]) -> None:
+    def work() -> int:
+        print("from python")
+        os.write(1, b"from a library")
+        os.system("echo from a process")
+        return 1
+
+    assert forked.run(work, 20).value == 1
+    assert capfd.readouterr().out == ""
+
+
+def test_what_stands_in_a_buffer_is_written_once(tmp_path: Path) -> None:
+    code = "import sys; from inplace_magic.rerun import forked; sys.stdout.write('once'); forked.run(int, 20)"
+    import subprocess
+
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "once"
+
+
+@pytest.mark.parametrize(
+    ("work", "says"),
+    [
+        pytest.param(lambda: 1 / 0, "ZeroDivisionError", id="an exception"),
+        pytest.param(lambda: os.kill(os.getpid(), signal.SIGSEGV), "crashed", id="a crash"),
+        pytest.param(lambda: os._exit(0), "crashed", id="an exit"),
+        pytest.param(lambda: sys.exit(3), "SystemExit", id="sys.exit"),
+        pytest.param(lambda: lambda: 1, "", id="an answer that cannot be pickled"),
+    ],
+)
+def test_a_failure_comes_back_as_one_clause(work: object, says: str) -> None:
+    outcome = forked.run(work, 20)  # type: ignore[arg-type, var-annotated]
+    assert outcome.value is None and outcome.failure is not None and says in outcome.failure
+
+
+def test_a_child_that_hangs_is_killed_at_the_limit() -> None:
+    start = time.monotonic()
+    outcome = forked.run(lambda: time.sleep(60), 0.5)
+    assert outcome.timed_out and outcome.failure is not None and "longer than 0.5 s" in outcome.failure
+    assert time.monotonic() - start < 10
+
+
+def test_ctrl_c_ends_the_wait_and_leaves_no_child() -> None:
+    children: list[float] = []
+
+    def interrupt(seconds: float) -> None:
+        children.append(seconds)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        forked.run(lambda: time.sleep(60), 60, interrupt)
+    assert children
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)
+
+
+def test_an_answer_larger_than_a_pipe() -> None:
+    assert forked.run(lambda: "x" * 3_000_000, 30).value == "x" * 3_000_000
+
+
+def test_no_warning_about_threads_reaches_the_person() -> None:
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        forked.run(int, 20)
+    assert not seen
+
+
+def test_backward_after_the_parent_used_several_threads() -> None:
+    torch.set_num_threads(2)
+    weight = torch.randn(8, 3, 3, 3, requires_grad=True)
+    torch.nn.functional.conv2d(torch.randn(4, 3, 32, 32), weight).sum().backward()
+
+    def work() -> bool:
+        weight.grad = None
+        torch.nn.functional.conv2d(torch.randn(4, 3, 32, 32), weight).sum().backward()
+        return weight.grad is not None
+
+    assert forked.run(work, 30).value is True
