@@ -21,6 +21,7 @@ from .code import Code, Edit
 from .flow import Meeting, add_argument, calls_named, is_call, is_step, lift, meeting, simple, unused, update_of
 
 _WHY = "Both backwards go through the weights that their losses were computed with; the updates come after."
+_UNGUARDED = 45  # the rank of a step that is moved and may find the other loss's gradients added
 
 
 @register("modified", rank=32)
@@ -39,7 +40,8 @@ def move_step(problem: Problem) -> Iterator[Proposal]:
     if edits is None:
         return
     for extra in [[limit], []] if limit is not None else [[]]:
-        yield Proposal(title, _WHY, "move_step", {code.cell.number: code.apply(*edits, *extra)})
+        rank = _UNGUARDED if is_step(found.first) and not extra else None
+        yield Proposal(title, _WHY, "move_step", {code.cell.number: code.apply(*edits, *extra)}, rank=rank)
 
 
 @register("modified", rank=33)

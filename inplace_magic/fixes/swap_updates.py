@@ -52,6 +52,8 @@ def swap_updates(problem: Problem) -> Iterator[Proposal]:
         return
     at = start_with_comments(code, front)
     text = code.apply(Edit(at, at, moved.text), *moved.edits)
+    if not code.cell.raw.endswith(code.newline):
+        text = text.removesuffix(code.newline)
     what = " ".join(code.text(found.need).split())
     yield Proposal(
         title=f"{what} and its step before the other update",

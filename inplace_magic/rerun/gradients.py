@@ -10,7 +10,7 @@ import contextlib
 import math
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -254,19 +254,28 @@ def _same_steps(reference: Sequence[Pass], tried: Sequence[Pass]) -> bool:
 def _same_where_used(reference: Sequence[Pass], tried: Sequence[Pass]) -> bool:
     """Whether every step used the same, though a backward gave more to leaves that were cleared before their step.
 
-    Leaves that no optimizer updates must have got the same in each pass.
+    What no step used in the end must be the same in each pass, except that a leaf which some optimizer updates may be
+    left out of a pass.
     """
     if len(reference) != len(tried) or not _same_steps(reference, tried):
         return False
-    ours, theirs = _steps_by_optimizer(reference), _steps_by_optimizer(tried)
-    updated = {leaf for optimizer in ours.keys() & theirs.keys() for leaf in optimizer}
-    return bool(updated) and all(
-        _same_pass(_without(a, updated), _without(b, updated)) for a, b in zip(reference, tried)
+    ours, theirs = _last_steps(reference), _last_steps(tried)
+    used = {leaf: min(ours[leaf], theirs[leaf]) for leaf in ours.keys() & theirs.keys()}
+    return bool(used) and all(
+        i <= used.get(leaf, -1) or close(a, b) or (leaf in used and not any(b or ()))
+        for i, (one, other) in enumerate(zip(reference, tried))
+        for leaf, a, b in _paired(one, other)
     )
 
 
-def _without(one: Pass, leaves: set[str]) -> Pass:
-    return replace(one, gradients=tuple(g for g in one.gradients if g.leaf not in leaves))
+def _last_steps(passes: Sequence[Pass]) -> dict[str, int]:
+    """For every leaf that an optimizer updates the pass after which it did so for the last time."""
+    return {g.leaf: i for i, one in enumerate(passes) for step in one.steps for g in step}
+
+
+def _paired(one: Pass, other: Pass) -> Iterator[tuple[str, tuple[float, ...] | None, tuple[float, ...] | None]]:
+    left, right = ({g.leaf: g.digest for g in p.gradients} for p in (one, other))
+    return ((leaf, left.get(leaf), right.get(leaf)) for leaf in sorted(left | right))
 
 
 def starved(reference: Sequence[Pass], tried: Sequence[Pass]) -> bool:

@@ -1,0 +1,208 @@
+"""Rules for a graph that is used twice: summed losses, a kept graph, a forward in every round, accumulators."""
+
+from __future__ import annotations
+
+import pytest
+
+from .trying import fix_by, rewritten, rules
+
+START = """
+    import torch
+    from torch import nn
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(2, 3), nn.Tanh(), nn.Linear(3, 2))
+    opt = torch.optim.SGD(net.parameters(), lr=0.1)
+    x = torch.randn(4, 2)
+    """
+TWO = """
+    out = net(x)
+    a = out.exp().mean(); b = out.pow(2).mean()
+    opt.zero_grad()
+    a.backward()   # the first
+    (0.5 * b).backward()
+    opt.step()
+    """
+REUSED = """
+    out = net(x)
+    loss = out.exp().mean()
+    loss.backward()
+    loss = out.pow(2).mean()
+    loss.backward()
+    """
+EACH = """
+    out = net(x)
+    losses = [out.exp().mean(), out.pow(2).mean()]
+    for loss in losses:
+        loss.backward()
+    """
+BEFORE_LOOP = """
+    h = net(x).exp()
+    for target in torch.randn(3, 4, 2):
+        loss = (h - target).pow(2).mean()
+        opt.zero_grad()
+        loss.backward()
+        opt.step()
+    """
+IN_LOOP = """
+    for target in torch.randn(3, 4, 2):
+        opt.zero_grad()
+        loss = (h - target).pow(2).mean()
+        loss.backward()
+    """
+TWO_PASSES = """
+    loss = 0.0
+    for out in net(x):
+        loss += out.exp().mean()
+    loss.backward()
+    opt.step()
+
+    for out in net(x):
+        loss += out.exp().mean()
+    loss.backward()
+    """
+COLLECTED = """
+    log_probs, rewards = [], []
+    for episode in range(3):
+        for s in x:
+            d = torch.distributions.Categorical(logits=net(s))
+            log_probs.append(d.log_prob(d.sample())); rewards.append(1.0)
+        loss = -(torch.stack(log_probs) * torch.tensor(rewards)).sum()
+        opt.zero_grad()
+        loss.backward()
+        opt.step()
+    """
+
+
+@pytest.mark.parametrize(
+    ("rule", "cell"),
+    [
+        pytest.param("sum_losses", REUSED, id="a loss whose name is bound anew in between cannot be added later"),
+        pytest.param("retain", BEFORE_LOOP, id="a loop with a step in it keeps no graph"),
+        pytest.param("retain", EACH, id="one call that runs again and again would keep the graph for ever"),
+        pytest.param("move_forward", TWO, id="a forward that stands in the same block stays there"),
+        pytest.param("reset_accumulator", TWO, id="nothing is collected"),
+    ],
+)
+def test_is_not_offered(rule: str, cell: str) -> None:
+    assert rule not in rules(START, cell)
+
+
+@pytest.mark.parametrize(
+    ("rule", "cells", "changed", "changes", "gradients"),
+    [
+        pytest.param(
+            "sum_losses",
+            (TWO,),
+            2,
+            [("a.backward()   # the first\n", ""), ("(0.5 * b).backward()", "(a + 0.5 * b).backward()")],
+            "same",
+            id="two losses, one backward of their sum",
+        ),
+        pytest.param(
+            "sum_losses",
+            (EACH,),
+            2,
+            [("for loss in losses:\n    loss.backward()", "sum(losses).backward()")],
+            "same",
+            id="a loop that does nothing else",
+        ),
+        pytest.param(
+            "retain", (TWO,), 2, [("a.backward()", "a.backward(retain_graph=True)")], "same", id="no step in between"
+        ),
+        pytest.param(
+            "retain",
+            ("out = net(x)\nout.exp().mean().backward()\n", "out.pow(2).mean().backward()\n"),
+            2,
+            [("backward()", "backward(retain_graph=True)")],
+            "same",
+            id="the first backward in a cell of its own",
+        ),
+        pytest.param(
+            "move_forward",
+            (BEFORE_LOOP,),
+            2,
+            [("h = net(x).exp()\n", ""), ("    loss =", "    h = net(x).exp()\n    loss =")],
+            "different",
+            id="a forward before the loop goes into it",
+        ),
+        pytest.param(
+            "move_forward",
+            ("h = net(x).exp()\n", IN_LOOP),
+            3,
+            [("    loss =", "    h = net(x).exp()\n    loss =")],
+            "same",
+            id="a forward in an earlier cell stays there and is repeated",
+        ),
+        pytest.param(
+            "move_forward",
+            (
+                "out = net(x)\nloss = out.exp().mean()\n",
+                "loss.backward()\nopt.step()\n",
+                "loss.backward()\nopt.step()\n",
+            ),
+            4,
+            [("loss.backward()", "out = net(x)\nloss = out.exp().mean()\nloss.backward()")],
+            "different",
+            id="a backward cell that runs again without its forward",
+        ),
+        pytest.param(
+            "reset_accumulator",
+            (TWO_PASSES,),
+            2,
+            [("opt.step()\n\n", "opt.step()\n\nloss = 0.0\n")],
+            "truncated",
+            id="a sum over two passes starts from what it started from",
+        ),
+        pytest.param(
+            "reset_accumulator",
+            (COLLECTED,),
+            2,
+            [("opt.step()", "opt.step()\n    log_probs.clear()\n    rewards.clear()")],
+            "truncated",
+            id="lists that were filled for one backward, all that belong together",
+        ),
+    ],
+)
+def test_is_proved(
+    rule: str, cells: tuple[str, ...], changed: int, changes: list[tuple[str, str]], gradients: str
+) -> None:
+    fix = fix_by(rule, START, *cells)
+    assert fix.cells == {changed: rewritten(cells[changed - 2], *changes)}
+    assert fix.gradients == gradients
+
+
+SPIKING = """
+    class Leaky(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.mem = None
+
+        def reset_mem(self):
+            self.mem = None
+
+        def forward(self, x):
+            self.mem = x if self.mem is None else 0.9 * self.mem + x
+            return torch.sigmoid(self.mem)
+
+    spiking = nn.Sequential(nn.Linear(2, 3), Leaky())
+    """
+STEPS = """
+    for batch in torch.randn(3, 5, 4, 2):
+        # several time steps
+        out = sum(spiking(x_t) for x_t in batch)
+        loss = out.exp().mean()
+        loss.backward()
+    """
+
+
+def test_a_reset_that_nobody_calls_is_called() -> None:
+    fix = fix_by("reset_state", START, SPIKING, STEPS)
+    assert fix.cells == {3: rewritten(STEPS, ("    out =", "    spiking[1].reset_mem()\n    out ="))}
+    assert fix.gradients == "truncated"
+
+
+def test_a_reset_that_is_called_already_is_not_called_again() -> None:
+    called = rewritten(STEPS, ("    loss =", "    spiking[1].reset_mem\n    loss ="))
+    assert "reset_state" in rules(START, SPIKING, called)
+    reset_too_late = STEPS.replace("in batch)", "in batch); Leaky.reset_mem(Leaky())")
+    assert "reset_state" not in rules(START, SPIKING, reset_too_late)

@@ -1,0 +1,229 @@
+"""Rules for an update between forward and backward: swapped, moved, computed later or again, cut."""
+
+from __future__ import annotations
+
+import pytest
+
+from .trying import fix_by, rewritten, rules
+
+START = """
+    import torch
+    from torch import nn
+    torch.manual_seed(0)
+    G = nn.Sequential(nn.Linear(2, 4), nn.Tanh(), nn.Linear(4, 3))
+    D = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1))
+    optG = torch.optim.SGD(G.parameters(), lr=0.1)
+    optD = torch.optim.SGD(D.parameters(), lr=0.1)
+    z, real = torch.randn(5, 2), torch.randn(5, 3)
+    """
+SHARED = """
+    fake = G(z)
+    loss_d = D(fake).exp().mean() - D(real).mean()
+    optD.zero_grad()
+    loss_d.backward()
+    optD.step()
+    loss_g = -D(fake).mean()
+    optG.zero_grad()
+    loss_g.backward()
+    optG.step()
+    """
+PRECOMPUTED = """
+    fake = G(z)
+    loss_d = D(fake.detach()).exp().mean() - D(real).mean()
+    # through D as it is now
+    loss_g = -D(fake).mean()
+
+    optD.zero_grad()
+    loss_d.backward()
+    optD.step()
+
+    optG.zero_grad()
+    loss_g.backward()
+    optG.step()
+    """
+CRITIC_LOOP = """
+    fake = G(z)
+    # through D as it is now
+    loss_g = -D(fake).mean()
+    for _ in range(2):
+        loss_d = D(fake.detach()).exp().mean()
+        optD.zero_grad(); loss_d.backward(); optD.step()
+    optG.zero_grad()
+    loss_g.backward()
+    optG.step()
+    """
+RETAINED = """
+    fake = G(z)
+    d = D(fake)
+    loss_d = d.exp().mean()
+    optD.zero_grad()
+    loss_d.backward(retain_graph=True)
+    optD.step()
+    loss_g = (fake.pow(2) - d).mean()
+    optG.zero_grad()
+    loss_g.backward()
+    optG.step()
+    """
+HELPER = """
+    def update(opt, loss):
+        opt.zero_grad()
+        loss.backward()
+        opt.step()
+    """
+THROUGH_HELPER = """
+    for _ in range(2):
+        fake = G(z)
+        loss_d = D(fake.detach()).exp().mean()
+        loss_g = -D(fake).mean()
+        update(optD, loss_d)
+        update(optG, loss_g)
+    """
+CLIPPED = """
+    loss = D(real).mean()
+    with torch.no_grad():   # keep it Lipschitz
+        for p in D.parameters():
+            p.clamp_(-0.1, 0.1)
+    optD.zero_grad()
+    loss.backward()
+    optD.step()
+    """
+HEADS = """
+    a, b = nn.Linear(3, 1), nn.Linear(3, 1)
+    opt_a = torch.optim.SGD([*G.parameters(), *a.parameters()], lr=0.1)
+    opt_b = torch.optim.SGD(G.parameters(), lr=0.1)
+    """
+TWO_HEADS = """
+    h = torch.tanh(G(z))
+    loss_a = a(h).pow(2).mean()
+    opt_a.zero_grad()
+    loss_a.backward(retain_graph=True)
+    opt_a.step()
+    loss_b = (b(h) - 1).pow(2).mean()
+    opt_b.zero_grad()
+    loss_b.backward()
+    opt_b.step()
+    """
+
+
+@pytest.mark.parametrize(
+    ("rule", "cells"),
+    [
+        pytest.param("swap_updates", (RETAINED,), id="updates whose losses share a graph do not change places"),
+        pytest.param("swap_updates", (CLIPPED,), id="a write that is no update has nothing to change places with"),
+        pytest.param("compute_later", (RETAINED,), id="what the earlier loss needs is not put off"),
+        pytest.param("cut", (PRECOMPUTED,), id="a loss that would train nothing is no fix"),
+        pytest.param("retain", (SHARED,), id="a graph is not kept over a step"),
+        pytest.param("sum_losses", (SHARED,), id="losses with a step between them are not summed"),
+    ],
+)
+def test_is_not_offered(rule: str, cells: tuple[str, ...]) -> None:
+    assert rule not in rules(START, *cells)
+
+
+@pytest.mark.parametrize(
+    ("rule", "cells", "changes", "gradients"),
+    [
+        pytest.param(
+            "cut",
+            (SHARED,),
+            [("D(fake).exp()", "D(fake.detach()).exp()")],
+            "same",
+            id="the discriminator learns from a fake without history",
+        ),
+        pytest.param(
+            "swap_updates",
+            (PRECOMPUTED,),
+            [
+                ("optD.zero_grad()\nloss_d.backward()\noptD.step()\n\n", ""),
+                ("optG.step()\n", "optG.step()\n\noptD.zero_grad()\nloss_d.backward()\noptD.step()\n"),
+            ],
+            "same",
+            id="the update that needs the old weights goes first",
+        ),
+        pytest.param(
+            "move_step",
+            (PRECOMPUTED,),
+            [
+                ("optD.step()\n", ""),
+                ("loss_g.backward()\n", "loss_g.backward(inputs=list(G.parameters()))\noptD.step()\n"),
+            ],
+            "same",
+            id="a moved step uses its own loss's gradients alone",
+        ),
+        pytest.param(
+            "recompute",
+            (CRITIC_LOOP,),
+            [
+                ("# through D as it is now\nloss_g = -D(fake).mean()\n", ""),
+                ("optG.zero_grad()", "# through D as it is now\nloss_g = -D(fake).mean()\noptG.zero_grad()"),
+            ],
+            "different",
+            id="a loss that nothing else uses is computed after the step, its comment with it",
+        ),
+        pytest.param(
+            "cut",
+            (RETAINED,),
+            [("- d)", "- d.detach())")],
+            "truncated",
+            id="the shared output is cut off for the later loss",
+        ),
+        pytest.param(
+            "swap_updates",
+            (HELPER, THROUGH_HELPER),
+            [
+                ("    update(optG, loss_g)\n", ""),
+                ("    update(optD, loss_d)\n", "    update(optG, loss_g)\n    update(optD, loss_d)\n"),
+            ],
+            "same",
+            id="an update in a helper of another cell",
+        ),
+        pytest.param(
+            "move_step",
+            (CLIPPED,),
+            [
+                (
+                    "with torch.no_grad():   # keep it Lipschitz\n    for p in D.parameters():\n        p.clamp_(-0.1, 0.1)\n",
+                    "",
+                ),
+                (
+                    "loss.backward()\n",
+                    "loss.backward()\nwith torch.no_grad():   # keep it Lipschitz\n"
+                    "    for p in D.parameters():\n        p.clamp_(-0.1, 0.1)\n",
+                ),
+            ],
+            "same",
+            id="clipping of the weights, with its block",
+        ),
+        pytest.param(
+            "move_step",
+            (HEADS, TWO_HEADS),
+            [
+                (
+                    "opt_a.step()\nloss_b = (b(h) - 1).pow(2).mean()\nopt_b.zero_grad()\nloss_b.backward()\n",
+                    "loss_b = (b(h) - 1).pow(2).mean()\nparams = list(G.parameters())\n"
+                    "grads = torch.autograd.grad(loss_b, params, retain_graph=True, allow_unused=True)\n"
+                    "opt_a.step()\nfor p, g in zip(params, grads):\n    p.grad = g\n",
+                ),
+            ],
+            "truncated",
+            id="gradients first where the optimizers share parameters",
+        ),
+    ],
+)
+def test_is_proved(rule: str, cells: tuple[str, ...], changes: list[tuple[str, str]], gradients: str) -> None:
+    fix = fix_by(rule, START, *cells)
+    assert fix.cells == {len(cells) + 1: rewritten(cells[-1], *changes)}
+    assert fix.gradients == gradients
+
+
+def test_gradients_that_are_part_of_a_graph_are_let_go() -> None:
+    cell = """
+        w = torch.ones(3, requires_grad=True)
+        (w ** 3).sum().backward(create_graph=True)
+        penalty = (w.grad ** 2).sum()
+        w.grad.zero_()
+        penalty.backward()
+        """
+    fix = fix_by("drop_gradient", START, cell)
+    assert fix.cells == {2: rewritten(cell, ("w.grad.zero_()", "w.grad = None"))}
+    assert fix.gradients == "same"
