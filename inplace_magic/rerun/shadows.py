@@ -52,7 +52,9 @@ class Shadows:
             if whole and not tensor.is_inference():
                 # A leaf may be a view of memory that needs no gradient: `x.view(-1).requires_grad_()`.
                 base = tensor
-                if tensor._base is not None and not (tensor.is_leaf and tensor.requires_grad):
+                if tensor._base is not None and (
+                    tensor._base.requires_grad or not (tensor.is_leaf and tensor.requires_grad)
+                ):
                     base = tensor._base
                 copy = _strided_clone(base)
                 geometry = None
