@@ -40,7 +40,7 @@ def test_type_run_click_and_take_back(page):
     page.expect_text(page.panel(2), "In-place change broke the backward pass")
     page.expect_text(page.panel(2), "proved")
     assert "modified by an inplace operation" in page.output(2)
-    page.picture("real")
+    page.picture("real", page.panel(2))
 
     page.press(2, "Accept and run")
     page.expect_text(page.bar(2), "Fix accepted. The cell ran again, without an error.")
@@ -61,7 +61,7 @@ def test_a_fix_of_another_cell_keeps_the_model_and_can_be_undone(page):
     page.open("model.ipynb")
     page.run_all(4)
     page.expect_text(page.panel(3), "In[2]:14")
-    page.picture("model")
+    page.picture("model", page.panel(3))
 
     page.press(3, "Accept and run")
     page.expect_text(page.bar(3), "Fix accepted in In[2].")

@@ -12,7 +12,7 @@ from inplace_magic.report import bundle, words
 from inplace_magic.report.clean import visible
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "report"))
-from samples import ALL  # noqa: E402
+from samples import ALL
 
 
 def said_of(diagnosis):

@@ -215,16 +215,17 @@
     return button(label, () => goTo(place), { class: 'ipm-where', title: `Go to ${visible(label)}` });
   }
 
-  function drawPlace(place, here, goTo) {
+  function drawPlace(place, role, family, goTo) {
+    const here = hereOf(role, family);
     const note = prose('span', { class: 'ipm-note' }, beyond(here, place.note.trim()));
-    note.prepend(el('b', {}, here), ' ');
+    note.prepend(el('b', { class: 'ipm-here', 'data-role': role }, here), ' ');
     return el('li', {}, drawWhere(place, goTo), el('code', { class: 'ipm-code', dir: 'ltr' }, place.text.trim()), note);
   }
 
   function drawConflict(conflict, family, goTo) {
     const list = el('ul', { class: 'ipm-places' });
     for (const role of rolesOf(conflict, family)) {
-      if (conflict[role]) list.append(drawPlace(conflict[role], hereOf(role, family), goTo));
+      if (conflict[role]) list.append(drawPlace(conflict[role], role, family, goTo));
     }
     return [list, ...(conflict.sentence ? [prose('p', { class: 'ipm-sentence' }, conflict.sentence)] : [])];
   }
@@ -261,9 +262,9 @@
     return [el('p', {}, `Then run again, in this order: ${run.map(n => `In[${n}]`).join(', ')}`)];
   }
 
-  /** The claim before the colon stands out. */
+  /** The claim at its beginning stands out. */
   function drawProof(fix) {
-    const [claim, ...rest] = proofOf(fix).split(/(?=:)/);
+    const [claim, ...rest] = proofOf(fix).split(/(?=[:;])/);
     const sure = String(fix.verified && fix.gradients === 'same');
     return el('p', { class: 'ipm-proof', 'data-sure': sure }, rest.length ? el('b', {}, claim) : claim, ...rest);
   }
@@ -700,11 +701,15 @@
 .ipm-head { display: flex; flex-wrap: wrap; gap: 0 16px; justify-content: space-between; }
 .ipm-headline { font-weight: 600; }
 .ipm-time, .ipm-label { color: var(--jp-content-font-color2); }
-.ipm-places { display: grid; grid-template-columns: max-content minmax(0, max-content) minmax(0, 1fr); gap: 2px 16px; list-style: none; margin: 6px 0; padding: 0; align-items: baseline; }
+.ipm-places { display: grid; grid-template-columns: fit-content(30%) fit-content(45%) minmax(9em, 1fr); gap: 2px 16px; list-style: none; margin: 6px 0; padding: 0; align-items: baseline; }
 .ipm-places li { display: contents; }
-.ipm-where { justify-self: start; }
+.ipm-where { justify-self: start; overflow-wrap: anywhere; text-align: start; }
+.ipm-code { display: -webkit-box; -webkit-box-orient: vertical; -webkit-line-clamp: 3; overflow: hidden; }
+.ipm-here { background: var(--jp-layout-color2); border-radius: 8px; padding: 1px 7px; white-space: nowrap; }
+.ipm-here[data-role='changed'] { background: color-mix(in srgb, var(--ipm-removed) 22%, transparent); }
 .ipm button.ipm-where { border: 0; background: none; padding: 0; color: var(--jp-content-link-color); font: inherit; font-family: var(--jp-code-font-family); text-decoration: underline; }
-.ipm-notes { margin: 6px 0; padding-left: 20px; color: var(--jp-content-font-color2); }
+.ipm-notes, .ipm-live { margin: 6px 0; padding-left: 20px; }
+.ipm-notes { color: var(--jp-content-font-color2); }
 .ipm-tabs { display: flex; flex-wrap: wrap; gap: 4px; margin-top: 8px; border-bottom: 1px solid var(--jp-border-color1); }
 .ipm .ipm-tabs button { border: 0; border-bottom: 3px solid transparent; background: none; }
 .ipm .ipm-tabs button[aria-selected='true'] { border-bottom-color: var(--jp-brand-color1); font-weight: 600; }
@@ -744,7 +749,7 @@
 }
 .ipm-bar:focus { outline: none; }
 @container (max-width: 34em) {
-  .ipm-places { grid-template-columns: max-content minmax(0, 1fr); }
+  .ipm-places { grid-template-columns: fit-content(35%) minmax(0, 1fr); }
   .ipm-note { grid-column: 2; }
 }
 `;
