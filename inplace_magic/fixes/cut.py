@@ -12,14 +12,14 @@ from collections.abc import Iterator
 
 from . import Problem, Proposal, register
 from .code import Edit
-from .flow import Meeting, binds, calls_named, meeting, value_reads, with_retain, without_retain
+from .flow import Meeting, binds, calls_named, update_between, value_reads, with_retain, without_retain
 
 
 @register("modified", "second_backward", rank=35)
 def cut(problem: Problem) -> Iterator[Proposal]:
     """The later loss takes the shared value without its history."""
-    found = meeting(problem)
-    if found is None or found.save is None:
+    found = update_between(problem)
+    if found is None or found.save is None or found.save not in found.first_loss:
         return
     earlier = found.first_loss
     later = [s for s in (*found.loss, found.need) if s not in earlier and s is not found.save]
@@ -34,7 +34,7 @@ def cut(problem: Problem) -> Iterator[Proposal]:
 @register("second_backward", rank=34)
 def cut_earlier(problem: Problem) -> Iterator[Proposal]:
     """The earlier loss takes it without its history, as when a discriminator is trained on ``fake.detach()``."""
-    found = meeting(problem)
+    found = update_between(problem)
     if found is None or found.save is None:
         return
     shared = made_from(found, found.save)

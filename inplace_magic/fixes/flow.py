@@ -218,6 +218,22 @@ def frames(problem: Problem, stack: tuple[Spot, ...]) -> list[tuple[Code, ast.st
     return found
 
 
+def updates_weights(problem: Problem) -> bool:
+    """Whether the graph was used up, or what was written is a weight: by an optimizer, or in place by hand."""
+    write = problem.clash.write
+    if problem.clash.kind == "second_backward":
+        return True
+    if write is None or write.origin == "optim":
+        return write is not None
+    leaves = {g.leaf for one in problem.evidence.passes for g in one.gradients}
+    return write.name in leaves
+
+
+def update_between(problem: Problem) -> Meeting | None:
+    """The meeting, if it is an update that comes between: nobody wants the write of a mere value somewhere else."""
+    return meeting(problem) if updates_weights(problem) else None
+
+
 def meeting(problem: Problem) -> Meeting | None:
     """Where the two events of a conflict stand one after the other; None if they are a round apart, or cells."""
     first, need = frames(problem, first_stack(problem.clash)), frames(problem, problem.need_stack)
@@ -441,7 +457,7 @@ class Earlier:
 def computed_once(problem: Problem) -> Earlier | None:
     """The forward before the loop, or in an earlier cell, that a later backward goes through once more."""
     saved, need = frames(problem, problem.save_stack), frames(problem, problem.need_stack)
-    if not saved:
+    if not saved or not updates_weights(problem):
         return None
     for depth, (code, statement) in enumerate(need):
         if depth >= len(saved):

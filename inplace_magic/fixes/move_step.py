@@ -18,7 +18,7 @@ from collections.abc import Iterator
 
 from . import Problem, Proposal, register
 from .code import Code, Edit
-from .flow import Meeting, add_argument, calls_named, is_call, is_step, lift, meeting, simple, unused, update_of
+from .flow import Meeting, add_argument, calls_named, is_call, is_step, lift, simple, unused, update_between, update_of
 
 _WHY = "Both backwards go through the weights that their losses were computed with; the updates come after."
 _UNGUARDED = 45  # the rank of a step that is moved and may find the other loss's gradients added
@@ -26,7 +26,7 @@ _UNGUARDED = 45  # the rank of a step that is moved and may find the other loss'
 
 @register("modified", rank=32)
 def move_step(problem: Problem) -> Iterator[Proposal]:
-    found = meeting(problem)
+    found = update_between(problem)
     if found is None or calls_named(found.first, "backward", "zero_grad", "zero_"):
         return
     code = found.code
@@ -47,7 +47,7 @@ def move_step(problem: Problem) -> Iterator[Proposal]:
 @register("modified", rank=33)
 def gradients_first(problem: Problem) -> Iterator[Proposal]:
     """Both gradients before either step, where the two optimizers share parameters."""
-    found = meeting(problem)
+    found = update_between(problem)
     if found is None or not is_step(found.first) or not _shared(problem, 1):
         return
     code = found.code

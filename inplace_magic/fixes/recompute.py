@@ -22,10 +22,10 @@ from .flow import (
     Meeting,
     binds,
     lift,
-    meeting,
     reads,
     simple,
     start_with_comments,
+    update_between,
     update_of,
     value_reads,
 )
@@ -36,7 +36,7 @@ _MOST = 5  # statements that a person would repeat
 @register("modified", "second_backward", rank=40)
 def compute_later(problem: Problem) -> Iterator[Proposal]:
     """The statements that make the later loss, and nothing else, go behind the step."""
-    found = meeting(problem)
+    found = update_between(problem)
     if found is None or found.save is None:
         return
     moved = exclusive(found)
@@ -61,7 +61,7 @@ def compute_later(problem: Problem) -> Iterator[Proposal]:
 @register("modified", "second_backward", rank=38)
 def compute_again(problem: Problem) -> Iterator[Proposal]:
     """The shared part of the forward is repeated after the step."""
-    found = meeting(problem)
+    found = update_between(problem)
     if found is None or found.save is None or found.save in exclusive(found):
         return
     code, block = found.code, found.block

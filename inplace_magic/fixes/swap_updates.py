@@ -23,17 +23,17 @@ from .flow import (
     is_step,
     key_of,
     lift,
-    meeting,
     retain_flags,
     simple,
     start_with_comments,
+    update_between,
     update_of,
 )
 
 
 @register("modified", rank=30)
 def swap_updates(problem: Problem) -> Iterator[Proposal]:
-    found = meeting(problem)
+    found = update_between(problem)
     write = problem.clash.write
     if found is None or write is None or write.origin != "optim" or not simple(found.first):
         return
