@@ -142,6 +142,19 @@ def test_undo_refuses_what_was_edited_meanwhile(lab):
     assert lab.source(1) == FIXED + "  # mine"
 
 
+def test_a_fixed_cell_that_fails_again_says_so(lab):
+    started(lab, "fails_again.ipynb", "b = 1 / 0\nassert b > 5, 'mine'")
+    lab.run(1)
+    lab.press(1, "Accept and run")
+    lab.expect_text(lab.bar(1), "Fix accepted. In[2] raised an error again.")
+    assert "AssertionError" in lab.output(1) and "ZeroDivisionError" not in lab.output(1)
+    lab.press(1, "Undo")
+    lab.expect_source(1, "b = 1 / 0\nassert b > 5, 'mine'")
+    lab.expect_text(lab.panel(1), "Accept and run")
+    lab.run(1)
+    assert lab.bar(1).count() == 0, "the line on what was undone goes when the cell runs again"
+
+
 def test_a_place_leads_to_its_line(page):
     started(page, "places.ipynb", HALF, USES)
     page.run(1)

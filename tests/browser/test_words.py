@@ -8,11 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from inplace_magic.report import bundle, words
+from inplace_magic.report import bundle, html, words
 from inplace_magic.report.clean import visible
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "report"))
 from samples import ALL
+
+HARMFUL = "script, img, iframe, svg, object, marquee, form"
 
 
 def said_of(diagnosis):
@@ -20,7 +22,7 @@ def said_of(diagnosis):
     yield words.took(diagnosis)
     yield words.further(diagnosis.conflicts)
     for row in words.rows(diagnosis.conflicts[0], diagnosis.family) if diagnosis.conflicts else ():
-        yield from (row.label, row.code, f"{row.here} {row.note}")
+        yield from (row.label, row.code[:100], row.here, row.note)
     for fix in diagnosis.fixes:
         yield from (words.proof(fix), words.runs_again(fix))
     if not diagnosis.fixes:
@@ -37,21 +39,37 @@ def payload_of(diagnosis):
 
 
 @pytest.fixture
-def shown(pages, folder):
-    """Every sample in one notebook, as somebody else's file: nothing has been run."""
-    page = pages("lab")
-    outputs = {at: {bundle.MIME: payload_of(diagnosis)} for at, diagnosis in enumerate(ALL.values())}
-    page.write("samples.ipynb", *(f"# {name}" for name in ALL), outputs=outputs)
-    page.open("samples.ipynb")
-    return page
+def show(pages):
+    """Opens every sample in one notebook, as somebody else's file: nothing has been run, nothing is trusted."""
+
+    def show_all(make_bundle):
+        page = pages("lab")
+        outputs = {at: make_bundle(diagnosis) for at, diagnosis in enumerate(ALL.values())}
+        page.write("samples.ipynb", *(f"# {name}" for name in ALL), outputs=outputs)
+        page.open("samples.ipynb")
+        return page
+
+    return show_all
 
 
-def test_the_panel_says_what_the_package_says(shown):
+def check(page, name, diagnosis, shown):
+    shown.scroll_into_view_if_needed()
+    text = squeezed(shown.text_content())
+    page.picture(f"sample-{name}", shown)
+    missing = [said for said in said_of(diagnosis) if squeezed(visible(said).replace("\\ud800", "")) not in text]
+    assert not missing, name
+    assert shown.locator(HARMFUL).count() == 0
+
+
+def test_the_panel_says_what_the_package_says(show):
+    page = show(lambda diagnosis: {bundle.MIME: payload_of(diagnosis), "text/plain": "plain"})
     for at, (name, diagnosis) in enumerate(ALL.items()):
-        panel = shown.panel(at)
-        panel.scroll_into_view_if_needed()
-        text = squeezed(panel.text_content())
-        shown.picture(f"sample-{name}", panel)
-        missing = [said for said in said_of(diagnosis) if squeezed(visible(said).replace("\\ud800", "")) not in text]
-        assert not missing, name
-        assert panel.locator("script, img, iframe, svg, object, marquee, form").count() == 0
+        check(page, name, diagnosis, page.panel(at))
+
+
+def test_where_only_html_is_shown_it_says_the_same_and_how_to_accept(show):
+    page = show(lambda diagnosis: {"text/html": html.render(diagnosis)})
+    for at, (name, diagnosis) in enumerate(ALL.items()):
+        shown = page.cell(at).locator(".jp-RenderedHTMLCommon")
+        check(page, f"{name}-html", diagnosis, shown)
+        assert ("Accept with %autograd_fix" in shown.text_content()) == bool(diagnosis.fixes)

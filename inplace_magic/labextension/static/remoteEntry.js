@@ -739,7 +739,7 @@
 .ipm button:hover { background: var(--jp-layout-color3); }
 .ipm button.ipm-main, .ipm button.ipm-main:hover { border-color: var(--jp-brand-color1); background: var(--jp-brand-color1); color: var(--jp-ui-inverse-font-color1); }
 .ipm button.ipm-main:hover { filter: brightness(1.08); }
-.ipm :focus-visible { outline: 2px solid var(--jp-brand-color1); outline-offset: 2px; }
+.ipm button:focus-visible, .ipm summary:focus-visible { outline: 2px solid var(--jp-content-font-color1); outline-offset: 2px; }
 .ipm-panel > .ipm-status { font-weight: 600; }
 .ipm-bar {
   display: flex; flex-wrap: wrap; align-items: center; gap: 4px 16px;
