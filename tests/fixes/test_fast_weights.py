@@ -33,7 +33,7 @@ START = """
     import torch
     from torch import nn
     torch.manual_seed(0)
-    model, x = nn.Linear(2, 1), torch.randn(4, 2)
+    model, x = nn.Sequential(nn.Linear(2, 3), nn.Tanh(), nn.Linear(3, 1)), torch.randn(4, 2)
     """
 
 
