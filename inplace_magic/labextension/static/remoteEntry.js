@@ -684,6 +684,7 @@
   font-family: var(--jp-ui-font-family);
   font-size: var(--jp-ui-font-size1, 13px);
   line-height: 1.5;
+  overflow-wrap: anywhere;
   container-type: inline-size;
 }
 .ipm-panel {
@@ -696,14 +697,14 @@
 }
 .ipm p { margin: 6px 0; }
 .ipm code, .ipm-file, .ipm-where, .ipm-label { font-family: var(--jp-code-font-family); font-size: var(--jp-code-font-size); }
-.ipm code, .ipm-file { background: none; color: inherit; white-space: pre-wrap; overflow-wrap: anywhere; padding: 0; }
+.ipm code, .ipm-file { background: none; color: inherit; white-space: pre-wrap; padding: 0; }
 .ipm code { unicode-bidi: isolate; }
 .ipm-head { display: flex; flex-wrap: wrap; gap: 0 16px; justify-content: space-between; }
 .ipm-headline { font-weight: 600; }
 .ipm-time, .ipm-label { color: var(--jp-content-font-color2); }
 .ipm-places { display: grid; grid-template-columns: fit-content(30%) fit-content(45%) minmax(9em, 1fr); gap: 2px 16px; list-style: none; margin: 6px 0; padding: 0; align-items: baseline; }
 .ipm-places li { display: contents; }
-.ipm-where { justify-self: start; overflow-wrap: anywhere; text-align: start; }
+.ipm-where { justify-self: start; text-align: start; }
 .ipm-code { display: -webkit-box; -webkit-box-orient: vertical; -webkit-line-clamp: 3; overflow: hidden; }
 .ipm-here { background: var(--jp-layout-color2); border-radius: 8px; padding: 1px 7px; white-space: nowrap; }
 .ipm-here[data-role='changed'] { background: color-mix(in srgb, var(--ipm-removed) 22%, transparent); }
