@@ -18,11 +18,11 @@ from .diagnosis import Fix, Gradients, LiveChange
 from .explain import relevant
 from .fixes import LOCAL, Problem, Proposal, propose
 from .fixes.code import names_bound
-from .live import apply_change, cells_to_run, patch_functions
-from .places import Sources, Spot
+from .live import apply_change, cells_to_run, patch_functions, renew_module
+from .places import File, Sources, Spot
 from .rerun import sandbox
 from .rerun.evidence import Clash, Evidence, Pass
-from .rerun.gradients import compare, leaves_reached, starved
+from .rerun.gradients import compare, forward_changed, leaves_reached, starved
 from .rerun.replay import Look, Plan, Reach, listen, record
 from .rerun.running import compile_cell
 
@@ -48,6 +48,7 @@ class Bench:
     sources: Sources
     plan: Plan
     look: Look
+    room: sandbox.Room
     failing: int
     limit_s: float
     reach: Reach
@@ -58,7 +59,7 @@ class Bench:
         left = min(self.limit_s, self.deadline - time.monotonic())
         if left <= 0:
             return None
-        outcome = sandbox.run(work, left)
+        outcome = sandbox.run(self.shell, work, left, room=self.room)
         if outcome.failure is not None:
             _log.debug("not run: %s", outcome.failure)
         return outcome.value
@@ -103,6 +104,9 @@ class Bench:
                 patch_functions(
                     self.sources, number, text, lambda cell: compile_cell(self.shell, cell), self.shell.user_ns
                 )
+                document = self.sources.cells[number]
+                if isinstance(document, File):
+                    renew_module(document, text)
             for change in live:
                 apply_change(change, self.shell.user_ns)
 
@@ -148,10 +152,14 @@ def try_out(bench: Bench, problem: Problem, proposal: Proposal) -> Fix | None:
         _log.debug("%s: %s: trains nothing", proposal.rule, proposal.title)
         return None
     gradients = _effect(bench, proposal, seen.passes)
+    if proposal.lossless and gradients != "same":
+        return None
     if problem.family == "silent" and not _mended(bench, texts, live, spared):
         return None
     run = cells_to_run(bench.sources, texts, spared, bench.failing)
-    if bench.plan.fresh:
+    if bench.failing < 0:  # a script is run from the top, and leaves no session behind
+        live, run = (), ()
+    elif bench.plan.fresh:
         accepted, carriers = _as_accepted(bench, texts, live, spared)
         if accepted is not None:
             live = accepted
@@ -175,6 +183,12 @@ def _effect(bench: Bench, proposal: Proposal, passes: tuple[Pass, ...]) -> Gradi
         and not leaves_reached(bench.reference("tracked")) <= leaves_reached(passes)
     ):
         return "truncated"  # what was written came from a graph, which an update cuts off
+    if (
+        effect in ("same", "truncated")
+        and proposal.rule in LOCAL
+        and forward_changed(bench.reference(proposal.reading), passes)
+    ):
+        return "different"  # nobody sees the write any more who was meant to
     return effect
 
 
@@ -277,7 +291,8 @@ def _fix(
         why=steps[0].why,
         rule=steps[0].rule,
         diff=unified(bench.sources, texts),
-        cells=dict(sorted(texts.items())),
+        cells={number: text for number, text in sorted(texts.items()) if number > 0},
+        files={f.path: text for number, text in sorted(texts.items()) if isinstance(f := bench.sources.cells[number], File)},
         verified=True,
         gradients=gradients,
         proof=PROOFS[gradients],
@@ -287,12 +302,11 @@ def _fix(
 
 
 def unified(sources: Sources, texts: dict[int, str]) -> str:
-    """The change as a unified diff, a cell to a file."""
+    """The change as a unified diff, a cell or a file each."""
     parts = []
     for number, text in sorted(texts.items()):
-        old = sources.cells[number].raw
-        lines = difflib.unified_diff(
-            old.splitlines(), text.splitlines(), f"In[{number}]", f"In[{number}] fixed", lineterm="", n=2
-        )
+        cell = sources.cells[number]
+        names = (cell.name, cell.name) if isinstance(cell, File) else (f"In[{number}]", f"In[{number}] fixed")
+        lines = difflib.unified_diff(cell.raw.splitlines(), text.splitlines(), *names, lineterm="", n=2)
         parts.append("\n".join(lines))
     return "\n".join(part for part in parts if part)

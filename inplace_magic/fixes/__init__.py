@@ -86,7 +86,8 @@ class Proposal:
 
     ``live`` are changes of objects that exist already; where they make a cell's rerun superfluous, the cell is named
     in ``spared``. ``reading`` tells what a refused write into a leaf is taken to mean: part of the graph, or an update.
-    ``rank``, where it is given, stands in for the rule's own.
+    ``rank``, where it is given, stands in for the rule's own. ``lossless``: worth nothing unless the gradients stay the
+    same, as where the write may have been meant for more than what the rewrite gives it to.
     """
 
     title: str
@@ -97,6 +98,7 @@ class Proposal:
     spared: tuple[int, ...] = ()
     reading: Reading = "tracked"
     rank: int | None = None
+    lossless: bool = False
 
 
 Rule = Callable[[Problem], Iterable[Proposal]]

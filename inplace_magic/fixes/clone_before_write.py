@@ -82,6 +82,7 @@ def _at_alias(problem: Problem, write: Site) -> Iterator[Proposal]:
             why=f"`{name}` becomes a copy; the tensor that backward needs keeps its value.",
             rule="clone_before_write",
             texts={code.cell.number: code.apply(_appended(code, value))},
+            lossless=drops,
             rank=46 if drops else 8 if plain and problem.family != "modified" else 18 if plain or whole else 22,
         )
 
@@ -121,6 +122,7 @@ def _at_write(problem: Problem, write: Site) -> Iterator[Proposal]:
             why=_WHY,
             rule="clone_before_write",
             texts={code.cell.number: code.apply(code.insert_before(place, line))},
+            lossless=meant_for_whole(write),
             rank=47 if meant_for_whole(write) else 30 if call else None,
         )
 

@@ -31,6 +31,7 @@ from .targets import (
     later,
     loop_of,
     meant_for_whole,
+    parameters,
     reads,
     root,
     site,
@@ -82,6 +83,7 @@ def out_of_place(problem: Problem) -> Iterator[Proposal]:
             rule="out_of_place",
             texts={write.code.cell.number: write.code.apply(*rewrite.edits)},
             rank=rank,
+            lossless=meant_for_whole(write),
         )
 
 
@@ -111,10 +113,15 @@ def _rewrites(problem: Problem, write: Site) -> Iterator[tuple[int | None, Rewri
         return  # bound anew, the name of the loop would leave what it goes through as it was
     if rank is None and meant_for_whole(write):
         rank = 45
+    returned = _from_hook(problem, write, rewrite)
+    if returned is not None:
+        yield 9, returned
     outside = _outside_block(code, statement, rewrite)
     if outside is not None:
         yield 9, outside
     yield rank, rewrite
+    if isinstance(statement, ast.AugAssign) and (everywhere := _everywhere(code, statement)) is not None:
+        yield (11 if rank is None else rank + 1), everywhere
     both = _bound_twice(code, write, rewrite)
     if both is not None:
         yield 11, both
@@ -347,6 +354,44 @@ def _gone_through(loop: ast.For, name: str) -> ast.expr | None:
     if called == "zip" and name in names and len(names) == len(through.args):
         return through.args[names.index(name)]
     return through.args[0] if called == "enumerate" and names[1:] == [name] and through.args else None
+
+
+def _from_hook(problem: Problem, write: Site, rewrite: Rewrite) -> Rewrite | None:
+    """A hook that changes what it is given and returns nothing: the new tensor is what it returns."""
+    code, statement = write.code, write.statement
+    function, name = code.function(statement), write.root_text
+    if not isinstance(function, ast.FunctionDef) or name not in parameters(function) or " = " not in rewrite.title:
+        return None
+    if any(isinstance(n, (ast.Return, ast.Yield)) for n in ast.walk(function)) or not _is_hook(problem, function.name):
+        return None
+    last = function.body[-1]
+    if last is statement:
+        value = rewrite.title.split(" = ", 1)[1]
+        return Rewrite((code.replace(statement, f"return {value}"),), f"return {value}")
+    return Rewrite((*rewrite.edits, code.insert_after(last, f"return {name}")), f"{rewrite.title}, and return {name}")
+
+
+def _is_hook(problem: Problem, name: str) -> bool:
+    """Whether a function's name is handed to one of torch's ``register_..._hook``."""
+    for number in problem.sources.cells:
+        code = problem.code(number)
+        for node in ast.walk(code.tree) if code is not None else ():
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args:
+                method = node.func.attr
+                given = (dotted(node.args[0]) or "").rpartition(".")[2]
+                if method.startswith("register_") and method.endswith("hook") and given == name:
+                    return True
+    return False
+
+
+def _everywhere(code: Code, statement: ast.AugAssign) -> Rewrite | None:
+    """The same line elsewhere in the cell, as in two layers with one habit: all of them rewritten."""
+    text = code.text(statement)
+    alike = [n for n in ast.walk(code.tree) if isinstance(n, ast.AugAssign) and code.text(n) == text]
+    if len(alike) < 2:
+        return None
+    edits = tuple(edit for one in alike for edit in augmented(code, one).edits)
+    return Rewrite(edits, f"{augmented(code, statement).title}, in {len(alike)} places")
 
 
 def _outside_block(code: Code, statement: ast.stmt, rewrite: Rewrite) -> Rewrite | None:

@@ -265,9 +265,13 @@ def seen_through(code: Code, name: str, near: ast.stmt) -> str | None:
 
 
 def meant_for_whole(write: Site) -> bool:
-    """Whether the written name is a view of a tensor that is read later: the write was meant to reach that one."""
-    name = write.root_text
-    whole = seen_through(write.code, name, write.statement) if name is not None else None
-    if whole is None or not isinstance(write.root, ast.Name):
+    """Whether the write was meant to reach more than its name: the whole of a view, or what the caller handed over."""
+    name, code = write.root_text, write.code
+    if name is None or not isinstance(write.root, ast.Name):
         return False
-    return bool(reads(write.code, whole, later(write.code, write.statement)))
+    whole = seen_through(code, name, write.statement)
+    if whole is not None:
+        return bool(reads(code, whole, later(code, write.statement)))
+    function = code.function(write.statement)
+    gives = function is None or any(isinstance(n, ast.Return) and n.value is not None for n in ast.walk(function))
+    return name in parameters(function) and not gives
