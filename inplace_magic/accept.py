@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .diagnosis import Diagnosis, Fix
-from .live import apply_change, patch_functions
+from .diagnosis import Diagnosis, Fix, shown_path
+from .live import Undo, apply_change, patch_functions, renew_module
+from .places import File, Sources
 from .rerun.running import compile_cell, run_cell_shown
+from .writing import NotWrittenError, check, write_source
 
 if TYPE_CHECKING:
     from .extension import Extension
@@ -23,10 +25,15 @@ def make_live(extension: Extension, found: Diagnosis, number: int, fix: Fix) -> 
         return
     session, shell = extension.session, extension.shell
     sources = session.sources(found.cell or shell.execution_count)
-    undo = []
+    for path in fix.files:
+        check(path, found.files[path])
+    undo: list[Undo] = []
     try:
         for cell, text in fix.cells.items():
             undo += patch_functions(sources, cell, text, lambda c: compile_cell(shell, c), shell.user_ns)
+        for path, text in fix.files.items():
+            undo += _patch_file(extension, sources, path, text)
+            undo.append(write_source(path, found.files[path], text))
         for change in fix.live:
             undo.append(apply_change(change, shell.user_ns))
     except BaseException:
@@ -39,6 +46,17 @@ def make_live(extension: Extension, found: Diagnosis, number: int, fix: Fix) -> 
     extension.undo[key] = undo
 
 
+def _patch_file(extension: Extension, sources: Sources, path: str, text: str) -> list[Undo]:
+    """Fixes what was loaded from a file: its functions where they stand, changed statements of its top level anew."""
+    number = extension.session.files.numbers.get(path)
+    document = sources.cells.get(number) if number is not None else None
+    if number is None or not isinstance(document, File):
+        return []  # nothing of it lives
+    shell = extension.shell
+    undo = patch_functions(sources, number, text, lambda c: compile_cell(shell, c), shell.user_ns)
+    return undo + renew_module(document, text)
+
+
 def _restore_texts(extension: Extension, before: dict[int, str | None]) -> None:
     for cell, text in before.items():
         if text is None:
@@ -48,9 +66,15 @@ def _restore_texts(extension: Extension, before: dict[int, str | None]) -> None:
 
 
 def take_back(extension: Extension, found: Diagnosis, number: int) -> None:
-    """Undoes ``make_live``."""
+    """Undoes ``make_live``. A file that has changed since is left alone; that is said when all else is undone."""
+    left: NotWrittenError | None = None
     for step in reversed(extension.undo.pop(f"{found.id}:{number}", [])):
-        step()
+        try:
+            step()
+        except NotWrittenError as reason:
+            left = reason
+    if left is not None:
+        raise left
 
 
 def put_in_place(extension: Extension, found: Diagnosis, number: int, fix: Fix) -> None:
@@ -82,6 +106,11 @@ def _say(found: Diagnosis, fix: Fix, extension: Extension) -> None:
     for cell in elsewhere:
         print(f"Fixed In[{cell}] in this session; change its text too, so that it stays fixed:")
         print(_diff_of(found, fix, cell))
+    for path in fix.files:
+        name = shown_path(path)
+        print(
+            f"Changed {name}, and what this session has loaded from it; its text before the first fix is in {name}.orig"
+        )
     for change in fix.live:
         print(f"Done in this session: {change.text}")
 

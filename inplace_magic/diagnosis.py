@@ -6,12 +6,22 @@ Nothing here holds a live object of the session; a record can be kept, pickled a
 from __future__ import annotations
 
 import math
+import os
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 Gradients = Literal["same", "truncated", "different", "unknown"]
+
+
+def shown_path(path: str) -> str:
+    """A path relative to the working directory if it lies inside of it, else as it is."""
+    try:
+        inside = os.path.relpath(os.path.realpath(path), os.path.realpath(os.getcwd()))
+    except (OSError, ValueError):
+        return path
+    return path if inside.startswith(os.pardir) else inside
 
 
 @dataclass(frozen=True)
@@ -35,7 +45,7 @@ class Place:
         """``In[3]:15`` or ``model.py:15``, as a person reads it."""
         if self.cell is not None:
             return f"In[{self.cell}]:{self.line}"
-        return f"{self.filename or '?'}:{self.line}"
+        return f"{shown_path(self.filename) if self.filename else '?'}:{self.line}"
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -107,7 +117,7 @@ class LiveChange:
 class Fix:
     """A rewrite that has been tried.
 
-    ``cells`` maps execution count to the whole new source of that cell; ``files`` maps a file name to its new text.
+    ``cells`` maps execution count to the whole new source of that cell; ``files`` maps a file's path to its new text.
     ``run`` lists the cells that have to run again, in order, the failing one last. ``verified`` is True only if the
     rewritten cells ran past the failure without our hooks. ``gradients`` is measured against the values as saved.
     """
@@ -145,7 +155,7 @@ class Diagnosis:
     """What is known about one failure, best fix first. ``changed``, ``saved`` and ``needed`` are the first conflict's.
 
     ``sources`` and ``cell_ids`` give, by execution count, the text that was diagnosed and the front end's id of every
-    cell that a place or a fix mentions. ``notes`` are single lines that a person should read: what was not done and
+    cell that a place or a fix mentions; ``files`` the same by path, for files that a fix rewrites. ``notes`` are single lines that a person should read: what was not done and
     why. ``seconds`` is the time from the error to this record. ``off`` is how far off the gradients are that are
     silently wrong: by leaf, relative to those from the values as they were saved, as far as it was measured.
     """
@@ -158,6 +168,7 @@ class Diagnosis:
     notes: tuple[str, ...] = ()
     sources: Mapping[int, str] = field(default_factory=dict)
     cell_ids: Mapping[int, str] = field(default_factory=dict)
+    files: Mapping[str, str] = field(default_factory=dict)
     seconds: float = 0.0
     off: Mapping[str, float] = field(default_factory=dict)
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
@@ -201,4 +212,5 @@ class Diagnosis:
             "fixes": [f.to_dict() for f in self.fixes],
             "sources": {str(n): text for n, text in self.sources.items()},
             "cell_ids": {str(n): i for n, i in self.cell_ids.items()},
+            "files": dict(self.files),
         }

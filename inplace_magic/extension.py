@@ -194,7 +194,7 @@ class Extension:
         if not self.magics.prefill or not found.fixes or getattr(self.shell, "pt_app", None) is None:
             return
         fix = found.fixes[0]
-        alone = tuple(fix.cells) == fix.run == (found.cell,) and not fix.live
+        alone = tuple(fix.cells) == fix.run == (found.cell,) and not fix.live and not fix.files
         self.shell.set_next_input(fix.cells[fix.run[-1]] if alone else "%autograd_fix --run")
 
 

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import ast
 import functools
+import os
+import sys
 import types
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from .diagnosis import LiveChange
+from .files import modules_of
 from .fixes.code import Function, names_bound, names_loaded
-from .places import Cell, Sources
+from .places import Cell, File, Sources, kind_of
 
 Undo = Callable[[], None]
 _WALK_LIMIT = 50_000
@@ -44,7 +47,9 @@ def needs_run(old: Cell, new: Cell) -> bool:
 def initialises(old: Cell, new: Cell) -> bool:
     """Whether the change lies in an ``__init__``, which objects that exist already have behind them."""
     return any(
-        name.endswith("__init__") and name in (new_code := dict(_functions(new))) and ast.dump(node) != ast.dump(new_code[name])
+        name.endswith("__init__")
+        and name in (new_code := dict(_functions(new)))
+        and ast.dump(node) != ast.dump(new_code[name])
         for name, node in _functions(old)
     )
 
@@ -80,6 +85,7 @@ def cells_to_run(sources: Sources, texts: dict[int, str], spared: tuple[int, ...
     """The cells that have to run for a rewrite to take effect: rewritten ones, what depends on them, the failing one."""
     run: list[int] = []
     fresh_names: set[str] = set()
+    imported: set[str] = set()  # what a rewritten file makes anew
     for number in sorted(sources.cells):
         if number > failing:
             continue
@@ -88,12 +94,49 @@ def cells_to_run(sources: Sources, texts: dict[int, str], spared: tuple[int, ...
         if number == failing:
             run.append(number)
         elif number in texts and number not in spared and (needs_run(old, new) or initialises(old, new)):
-            run.append(number)
             fresh_names |= names_bound(changed_statements(old, new) or (new.tree.body if new.tree else []))
-        elif fresh_names and new.tree is not None and names_loaded(new.tree.body) & fresh_names:
+            if isinstance(new, File):
+                fresh_names.add(os.path.basename(new.path).removesuffix(".py"))
+                imported |= fresh_names
+            else:
+                run.append(number)
+        elif number < 0 or new.tree is None:
+            continue
+        elif (names_loaded(new.tree.body) & fresh_names) or (_names_imported(new.tree) & imported):
             run.append(number)
             fresh_names |= names_bound(new.tree.body)
     return tuple(run)
+
+
+def _names_imported(tree: ast.Module) -> set[str]:
+    return {a.name for n in ast.walk(tree) if isinstance(n, ast.ImportFrom) for a in n.names}
+
+
+def renew_module(file: File, text: str) -> list[Undo]:
+    """Runs the top-level statements that a rewrite has changed in the modules loaded from the file.
+
+    Functions and classes of which only the insides changed are none of them: they are kept, and patched.
+    Returns what takes it back.
+    """
+    new = file.with_text(text)
+    if not needs_run(file, new):
+        return []
+    before = {_outline(s) for s in file.tree.body} if file.tree is not None else set()
+    changed = [s for s in changed_statements(file, new) or [] if _outline(s) not in before]
+    code = compile(ast.Module(changed, []), file.path, "exec", dont_inherit=True)
+    undo: list[Undo] = []
+    for module in modules_of(file.path):
+        names = vars(module)
+        old = dict(names)
+        undo.append(functools.partial(_restore, names, old))
+        exec(code, names)
+    return undo
+
+
+def _restore(names: dict[str, Any], old: dict[str, Any]) -> None:
+    for name in set(names) - set(old):
+        del names[name]
+    names.update(old)
 
 
 def patch_functions(
@@ -114,8 +157,10 @@ def patch_functions(
         old_code, new_code = function.__code__, codes.get(function.__code__.co_qualname)
         if new_code is None or new_code.co_freevars != old_code.co_freevars:
             continue
-        if old_code.co_code == new_code.co_code and old_code.co_consts == new_code.co_consts and old_code.co_names == new_code.co_names:  # fmt: skip
+        if old_code == new_code:
             continue
+        if not isinstance(new, File) and old_code.co_code == new_code.co_code and old_code.co_consts == new_code.co_consts and old_code.co_names == new_code.co_names:  # fmt: skip
+            continue  # in a file what has only moved gets its new lines as well
         function.__code__ = new_code
         undo.append(lambda f=function, c=old_code: setattr(f, "__code__", c))  # type: ignore[misc]
     return undo
@@ -136,6 +181,9 @@ def _live_functions(sources: Sources, number: int, namespace: Mapping[str, Any])
     found: list[types.FunctionType] = []
     seen: set[int] = set()
     todo = [value for name, value in namespace.items() if not name.startswith("__")]
+    document = sources.cells.get(number)
+    if isinstance(document, File):
+        todo += [value for module in modules_of(document.path) for value in vars(module).values()]
     while todo and len(seen) < _WALK_LIMIT:
         value = todo.pop()
         if id(value) in seen:
@@ -144,7 +192,7 @@ def _live_functions(sources: Sources, number: int, namespace: Mapping[str, Any])
         if isinstance(value, types.FunctionType):
             if sources.cell_of(value.__code__.co_filename) == number:
                 found.append(value)
-            elif value.__module__ != "__main__":
+            elif not _is_users(value.__module__):
                 continue
         todo.extend(_leads(value))
     return found
@@ -162,15 +210,23 @@ def _leads(value: Any) -> Iterator[Any]:
     elif isinstance(value, functools.partial):
         yield value.func
     elif isinstance(value, type):
-        if value.__module__ == "__main__":
+        if _is_users(value.__module__):
             yield from vars(value).values()
     elif isinstance(value, list | tuple | set):
         yield from list(value)[:_WIDTH]
     elif isinstance(value, dict):
         yield from list(value.values())[:_WIDTH]
-    elif type(value).__module__ == "__main__" or hasattr(value, "_forward_hooks"):
+    elif _is_users(type(value).__module__) or hasattr(value, "_forward_hooks"):
         yield type(value)
         yield from getattr(value, "__dict__", {}).values()
+
+
+def _is_users(module: str | None) -> bool:
+    """Whether what is defined in a module of this name is the user's own."""
+    if module == "__main__":
+        return True
+    filename = getattr(sys.modules.get(module or ""), "__file__", None)
+    return isinstance(filename, str) and kind_of(filename) == "user"
 
 
 def _filled(cell: types.CellType) -> bool:
@@ -215,5 +271,3 @@ def _assign(path: str, value: Any, namespace: dict[str, Any]) -> Undo:
         return _assign(parent_path, rebuilt, namespace)
     parent[key] = value
     return lambda: parent.__setitem__(key, old)
-
-

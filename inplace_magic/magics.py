@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from IPython.core.error import UsageError
 from IPython.core.magic import Magics, cell_magic, line_magic, magics_class, no_var_expand
 from IPython.core.magic_arguments import argument, magic_arguments, parse_argstring
-from traitlets import Bool, Float, Int, TraitError, validate
+from traitlets import Bool, Enum, Float, Int, TraitError, validate
 
 if TYPE_CHECKING:
     from .extension import Extension
@@ -26,6 +26,12 @@ class InplaceMagic(Magics):
         config=True
     )
     fixes = Int(3, help="How many fixes are shown, at most.").tag(config=True)
+    room = Enum(
+        ["auto", "copy", "process"],
+        "auto",
+        help="Where a cell is run again: in a copy of the process, or in the process itself, which is then put back as "
+        "it was (CUDA, MPS, Windows).",
+    ).tag(config=True)
     prefill = Bool(True, help="In a terminal, put the fixed cell into the next prompt; Enter accepts it.").tag(
         config=True
     )
@@ -49,19 +55,20 @@ class InplaceMagic(Magics):
     def options(self) -> Options:
         from .pipeline import Options
 
-        return Options(rerun=self.rerun, time_limit=self.time_limit, fixes=self.fixes)
+        return Options(rerun=self.rerun, time_limit=self.time_limit, fixes=self.fixes, room=self.room)
 
     @no_var_expand
     @magic_arguments()
     @argument("number", nargs="?", type=int, default=1, help="which fix of the last report (default: 1)")
     @argument("--run", action="store_true", help="run it too, and what has to run with it")
     @argument("--live", action="store_true", help="only fix what lives in the kernel (the panel's button does this)")
-    @argument("--undo", action="store_true", help="take back what accepting it has changed in the kernel")
+    @argument("--undo", action="store_true", help="take back what accepting it has changed")
     @argument("--diagnosis", default=None, help="the id of the report, if it is not the last one")
     @line_magic
     def autograd_fix(self, line: str) -> None:
         """Accept a fix of the last report: the rewritten cell takes the place of the old one."""
         from . import accept
+        from .writing import NotWrittenError
 
         options = parse_argstring(self.autograd_fix, line)
         found = self._extension.last if options.diagnosis is None else self._extension.known.get(options.diagnosis)
@@ -74,14 +81,19 @@ class InplaceMagic(Magics):
         if not 1 <= options.number <= len(found.fixes):
             raise UsageError(f"The last report has {len(found.fixes)} fix(es); there is no fix {options.number}.")
         fix = found.fixes[options.number - 1]
-        if options.undo:
-            accept.take_back(self._extension, found, options.number)
-        elif options.live:
-            accept.make_live(self._extension, found, options.number, fix)
-        elif options.run:
-            accept.run(self._extension, found, options.number, fix)
-        else:
-            accept.put_in_place(self._extension, found, options.number, fix)
+        if options.live and fix.files and not options.undo:
+            raise UsageError("This fix changes a file, which only %autograd_fix in a cell of yours does.")
+        try:
+            if options.undo:
+                accept.take_back(self._extension, found, options.number)
+            elif options.live:
+                accept.make_live(self._extension, found, options.number, fix)
+            elif options.run:
+                accept.run(self._extension, found, options.number, fix)
+            else:
+                accept.put_in_place(self._extension, found, options.number, fix)
+        except NotWrittenError as reason:
+            raise UsageError(str(reason)) from None
 
     @no_var_expand
     @magic_arguments()

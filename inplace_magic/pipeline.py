@@ -6,11 +6,13 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from .diagnosis import Diagnosis, Fix
+from . import writing
+from .diagnosis import Conflict, Diagnosis, Fix, shown_path
 from .errors import HEADLINES, RAISED_AT_WRITE, family_of
 from .explain import conflicts, relevant
+from .files import path_of
 from .fixes import Problem
-from .places import Sources, Spot, error_stack
+from .places import File, Sources, Spot, error_stack
 from .rerun import sandbox
 from .rerun.deviation import deviations, in_words
 from .rerun.evidence import Evidence, Pass
@@ -30,6 +32,7 @@ class Options:
     time_limit: float = 20.0
     fixes: int = 3
     replay: str = "auto"
+    room: sandbox.Room = "auto"
 
 
 def diagnose(
@@ -47,7 +50,7 @@ def diagnose(
     family = family_of(error)
     if family is None:
         return None
-    sources = session.sources(cell)
+    sources = session.sources(cell, error)
     raised = spots(error_stack(error), sources)
     return _Inquiry(session, sources, family, cell, raised, options, tell).answer(watched)
 
@@ -114,19 +117,23 @@ class _Inquiry:
                 notes.append("No rewrite could be proved: what was tried failed again or changed what the cell does.")
         seen = _better(watched, evidence, self.family)
         found = conflicts(seen, self.family, self.sources, self.raised)
+        notes += _about_files(self.session, found, fixes)
         if off:
             found = (replace(found[0], needed_note=in_words(off)), *found[1:])
         return Diagnosis(
             family=self.family,
             headline=HEADLINES[self.family],
-            cell=self.cell,
+            cell=self.cell if self.cell > 0 else None,
             conflicts=found,
             fixes=fixes,
             notes=tuple(notes),
             sources={
-                n: self.sources.cells[n].raw for n in _mentioned(self.cell, found, fixes) if n in self.sources.cells
+                n: self.sources.cells[n].raw
+                for n in _mentioned(self.cell, found, fixes)
+                if n > 0 and n in self.sources.cells
             },
             cell_ids=dict(self.session.cell_ids),
+            files=_rewritten(self.sources, fixes),
             seconds=time.monotonic() - start,
             off=off or {},
         )
@@ -161,11 +168,13 @@ class _Inquiry:
 
     def _record(self, plan: Plan) -> tuple[Evidence | None, str | None]:
         outcome = sandbox.run(
+            self.session.shell,
             lambda: record(
                 self.session.shell, self.sources, plan, _reach(self.session, self.cell), Look.at(self.family)
             ),
             self.options.time_limit,
             lambda seconds: self.tell(f"running the cell again to find the line, {seconds:.0f} s"),
+            self.options.room,
         )
         return outcome.value, outcome.failure
 
@@ -185,7 +194,7 @@ def _why_not(options: Options, sources: Sources, cell: int) -> str | None:
         return "reruns are switched off (%config InplaceMagic.rerun = True)"
     if cell not in sources.cells:
         return "its source is not known"
-    return sandbox.closed()
+    return sandbox.closed(options.room)
 
 
 def _plans(session: Session, sources: Sources, cell: int, options: Options) -> list[Plan]:
@@ -195,6 +204,8 @@ def _plans(session: Session, sources: Sources, cell: int, options: Options) -> l
     long as all cells together. The failing cell alone is enough in most cases.
     """
     alone = Plan((cell,))
+    if options.replay == "auto" and not sandbox.is_copy(options.room):
+        return [alone]  # running all cells again would make every model a second time, beside the first
     history = session.history_until(cell, sources.cells)
     fresh = Plan(history, fresh=True)
     if options.replay == "cell":
@@ -233,8 +244,10 @@ def _bench(
             reading = own_reading
         if reading not in references:
             outcome = sandbox.run(
+                session.shell,
                 lambda: record(session.shell, sources, plan, bench.reach, Look(update_leaves=reading == "update")),
                 options.time_limit,
+                room=options.room,
             )
             references[reading] = outcome.value.passes if outcome.value is not None else ()
         return references[reading]
@@ -244,6 +257,7 @@ def _bench(
         sources=sources,
         plan=plan,
         look=Look.at(family),
+        room=options.room,
         failing=cell,
         limit_s=options.time_limit,
         reach=Reach(seconds=_reach(session, cell).seconds, passes=len(evidence.passes)),
@@ -260,7 +274,7 @@ def _ranked(bench: Bench, problem: Problem, wanted: int) -> tuple[Fix, ...]:
     for fix in verified(
         bench, problem, lambda: any(f.gradients == "same" for f in found) and time.monotonic() > patience
     ):
-        if any(f.cells == fix.cells for f in found):
+        if any((f.cells, f.files) == (fix.cells, fix.files) for f in found):
             continue
         found.append(fix)
         if len({f.rule for f in found if f.gradients == "same"}) >= wanted:
@@ -276,3 +290,23 @@ def _ranked(bench: Bench, problem: Problem, wanted: int) -> tuple[Fix, ...]:
 def _mentioned(cell: int, found: tuple, fixes: tuple[Fix, ...]) -> set[int]:
     places = [p for c in found for p in (c.changed, c.saved, c.needed) if p is not None and p.cell is not None]
     return {cell} | {p.cell for p in places} | {n for f in fixes for n in (*f.cells, *f.run)}
+
+
+def _rewritten(sources: Sources, fixes: tuple[Fix, ...]) -> dict[str, str]:
+    """The texts, as they were diagnosed, of the files that fixes rewrite."""
+    paths = {path for fix in fixes for path in fix.files}
+    return {c.path: c.raw for c in sources.cells.values() if isinstance(c, File) and c.path in paths}
+
+
+def _about_files(session: Session, found: tuple[Conflict, ...], fixes: tuple[Fix, ...]) -> list[str]:
+    """What a person should know about files that places lie in or that a fix rewrites."""
+    places = [p for c in found for p in (c.changed, c.saved, c.needed) if p is not None and p.filename is not None]
+    stale = {
+        shown_path(p.filename) for p in places if p.filename is not None and path_of(p.filename) in session.files.stale
+    }
+    notes = [f"{name} has changed since it was loaded, so that no fix of it can be proved." for name in sorted(stale)]
+    for path in sorted({path for fix in fixes for path in fix.files}):
+        reason = writing.outside(path)
+        if reason is not None:
+            notes.append(f"{shown_path(path)} {reason}: change it by hand, it is not written.")
+    return notes

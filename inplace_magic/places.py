@@ -17,12 +17,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from .diagnosis import Place
+from .diagnosis import Place, shown_path
 
 # Lines that reach outside and bring nothing back, so that a replay may leave them out.
-_LEFT_OUT = re.compile(
-    r"(\s*)get_ipython\(\)\.(?:system\(|run_line_magic\('(?:pip|conda|mamba|uv|autograd_fix)')"
-)
+_LEFT_OUT = re.compile(r"(\s*)get_ipython\(\)\.(?:system\(|run_line_magic\('(?:pip|conda|mamba|uv|autograd_fix)')")
 # Cell magics that run their body as if they were not there, so that a replay may leave them out.
 TRANSPARENT_MAGICS = frozenset({"time", "timeit", "capture", "prun", "autograd_check"})
 _CELL_MAGIC = re.compile(r"%%(\w+)")
@@ -171,6 +169,42 @@ class Cell:
         return f"<replayed In[{self.number}]>"
 
 
+@dataclass(frozen=True)
+class File(Cell):
+    """A source file of the user's, to be read and rewritten as if it were a cell. Its number is negative."""
+
+    path: str = ""
+
+    @cached_property
+    def _leading(self) -> int:
+        return 0  # Python keeps blank lines on top
+
+    @cached_property
+    def _magics(self) -> list[str]:
+        return []
+
+    @cached_property
+    def runnable(self) -> str:
+        return self.raw
+
+    @cached_property
+    def replayable(self) -> str:
+        return self.raw
+
+    @cached_property
+    def python(self) -> str:
+        return "\n".join(self.lines) + "\n"
+
+    @property
+    def replay_name(self) -> str:
+        return self.path
+
+    @property
+    def name(self) -> str:
+        """The path as a person would write it, seen from the working directory."""
+        return shown_path(self.path)
+
+
 def _parse(text: str) -> ast.Module:
     return compile(text, "<cell>", "exec", _PARSE_FLAGS, dont_inherit=True)  # type: ignore[return-value]
 
@@ -228,6 +262,7 @@ class Sources:
         self.current = current
         self._names = dict(names)
         self._nested = dict(nested or {})
+        self._files = {cell.path: number for number, cell in self.cells.items() if isinstance(cell, File)}
 
     def with_texts(self, texts: Mapping[int, str]) -> Sources:
         """The same session with some cells rewritten."""
@@ -243,6 +278,8 @@ class Sources:
         number = self._names.get(filename)
         if number is None and (match := _NUMBERED_NAME.match(filename)):
             number = int(match.group(1))
+        if number is None and self._files and not filename.startswith("<"):
+            number = self._files.get(os.path.realpath(filename))
         return number if number in self.cells else None
 
     def spot(self, code: types.CodeType, lasti: int) -> Spot:
@@ -268,12 +305,15 @@ class Sources:
         if spot.cell is None:
             text = linecache.getline(spot.filename, spot.line).strip()
             return Place(None, spot.line, text, filename=spot.filename, function=spot.function)
-        lines = self.cells[spot.cell].lines
+        cell = self.cells[spot.cell]
+        lines = cell.lines
         text = lines[spot.line - 1].strip() if 0 < spot.line <= len(lines) else ""
         columns = None
         if spot.column is not None and spot.end_column is not None and spot.end_line == spot.line:
             columns = (spot.column, spot.end_column)
         function = None if spot.function == "<module>" else spot.function
+        if isinstance(cell, File):
+            return Place(None, spot.line, text, filename=cell.path, function=function, columns=columns)
         return Place(spot.cell, spot.line, text, function=function, columns=columns)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from .files import Files
 from .places import Cell, Sources
 
 
@@ -19,9 +20,13 @@ class Session:
     cell_ids: dict[int, str] = field(default_factory=dict)
     texts: dict[int, str] = field(default_factory=dict)
     unstored: dict[int, str] = field(default_factory=dict)  # run without history, known while they run
+    files: Files = field(default_factory=Files)
 
-    def sources(self, current: int) -> Sources:
-        """Every cell up to ``current`` as typed, and the way from compiled names back to them."""
+    def sources(self, current: int, error: BaseException | None = None) -> Sources:
+        """Every cell up to ``current`` as typed, and the way from compiled names back to them.
+
+        With them the user's files that his names lead to, or that ``error`` came through.
+        """
         shell = self.shell
         history = list(shell.history_manager.input_hist_raw)
         history += [""] * (current + 1 - len(history))
@@ -41,6 +46,7 @@ class Session:
             for number, raw in enumerate(history[: current + 1]):
                 if number in cells:
                     names[self._compiled_name(raw, number)] = number
+        cells |= self.files.documents(shell.user_ns, error)
         return Sources(cells, names, current, self._nested(cells.get(current)))
 
     def _nested(self, cell: Cell | None) -> dict[str, int]:
@@ -56,7 +62,7 @@ class Session:
 
     def history_until(self, current: int, cells: Mapping[int, Cell]) -> tuple[int, ...]:
         """The cells that made the session what it is, in order: all but those that failed."""
-        return tuple(n for n in sorted(cells) if n == current or (n < current and n not in self.failed))
+        return tuple(n for n in sorted(cells) if n == current or (0 < n < current and n not in self.failed))
 
     def cost_of(self, cells: tuple[int, ...]) -> float | None:
         """Seconds that cells took when they ran; None if one of them ran before we could look."""

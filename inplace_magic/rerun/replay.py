@@ -12,6 +12,7 @@ import torch
 
 from ..diagnosis import LiveChange
 from ..errors import RAISED_AT_WRITE, family_of
+from ..files import staged
 from ..live import apply_change
 from ..places import Sources, Spot, error_stack
 from . import evidence as ev
@@ -19,7 +20,7 @@ from .gradients import GradientTrace, Stop, graph_of
 from .hidden import HiddenRecorder
 from .names import Names, graph_holders, user_names
 from .recorder import LiveClash, LiveWrite, Recorder, Stack
-from .running import replay_cell
+from .running import errors_let_through, replay_cell
 
 
 @dataclass(frozen=True)
@@ -173,6 +174,8 @@ def _run(
     """Runs the cells: (the error that ended the last one or None, whether it came to its end)."""
     error: BaseException | None = None
     with stack:
+        stack.enter_context(staged(sources, afresh=plan.fresh))
+        stack.enter_context(errors_let_through(shell))
         for listener in listeners:
             stack.enter_context(listener)
         for number in plan.cells:

@@ -7,13 +7,14 @@ import asyncio
 import inspect
 import io
 import linecache
+import sys
 import tokenize
 import types
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from ..places import Cell
+from ..places import Cell, File
 
 
 def compile_cell(shell: Any, cell: Cell, text: str | None = None) -> Any:
@@ -23,6 +24,8 @@ def compile_cell(shell: Any, cell: Cell, text: str | None = None) -> Any:
     """
     name = cell.replay_name
     text = cell.runnable if text is None else text
+    if isinstance(cell, File):
+        return compile(text, name, "exec", dont_inherit=True)
     linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
     flags = shell.compile.flags | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
     tree = compile(text, name, "exec", flags | ast.PyCF_ONLY_AST, dont_inherit=True)
@@ -32,12 +35,34 @@ def compile_cell(shell: Any, cell: Cell, text: str | None = None) -> Any:
 
 def replay_cell(shell: Any, cell: Cell) -> None:
     """Runs a cell in the user's namespace, in a sandbox. Whatever it raises is let through."""
+    begin = getattr(shell, "begin_script", None)
+    if begin is not None:
+        begin()
     code = compile_cell(shell, cell, cell.replayable)
     if code.co_flags & inspect.CO_COROUTINE:
         with _no_running_loop():
             asyncio.run(eval(code, shell.user_ns))
     else:
         exec(code, shell.user_ns)
+
+
+@contextmanager
+def errors_let_through(shell: Any) -> Iterator[None]:
+    """While active, what ``%run`` and its like would print and forget is raised."""
+    if not hasattr(shell, "showtraceback"):
+        yield
+        return
+
+    def raise_again(*args: Any, **options: Any) -> None:
+        error = sys.exc_info()[1]
+        if error is not None:
+            raise error
+
+    shell.showtraceback = raise_again
+    try:
+        yield
+    finally:
+        del shell.showtraceback
 
 
 @contextmanager
