@@ -95,7 +95,7 @@ class Pass:
     """One backward of a replay, with the gradients that it gave and the size of the graph that it walked.
 
     ``steps`` are the optimizer steps before the next backward, each with the gradients that it used. ``held`` tells
-    which names held a graph at that moment (holding.py).
+    which names held a graph at that moment (holding.py). ``value`` is a digest of what backward was called on.
     """
 
     backward: Backward
@@ -104,6 +104,7 @@ class Pass:
     failed: bool = False
     steps: tuple[tuple[LeafGradient, ...], ...] = ()
     held: Mapping[str, Mapping[str, str]] = field(default_factory=dict, compare=False)
+    value: tuple[float, ...] | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True)

@@ -80,6 +80,7 @@ class _LivePass:
     graph: set[Any] = field(default_factory=set)
     steps: list[list[tuple[torch.Tensor, tuple[float, ...] | None]]] = field(default_factory=list)
     held: Held = field(default_factory=dict)
+    value: tuple[float, ...] | None = None
 
 
 @dataclass
@@ -152,6 +153,8 @@ class GradientTrace:
         if self._passes:
             self._passes[-1].graph.clear()  # only the last pass's is asked for; it keeps nodes alive
         live = _LivePass(event, leaves, [None] * len(leaves), nodes, failed=True, graph=graph)
+        if self.digests:
+            live.value = tuple(x for root in roots for x in digest(root) or ())
         if self.around is not None and len(self._passes) < _HELD_FOR:
             live.held = held(sys._getframe(2))
         self._passes.append(live)
@@ -200,7 +203,15 @@ class GradientTrace:
 
         gained = [record(zip(live.leaves, live.gains)) for live in self._passes]
         return tuple(
-            Pass(live.backward, gains, live.nodes, live.failed, tuple(record(step) for step in live.steps), live.held)
+            Pass(
+                live.backward,
+                gains,
+                live.nodes,
+                live.failed,
+                tuple(record(step) for step in live.steps),
+                live.held,
+                live.value,
+            )
             for live, gains in zip(self._passes, gained)
         )
 
@@ -312,6 +323,21 @@ def _compare_passes(reference: Sequence[Pass], tried: Sequence[Pass]) -> Gradien
             return "same"
         return "truncated" if smaller or _reached(theirs) < _reached(ours) else "different"
     return "same"
+
+
+def forward_changed(reference: Sequence[Pass], tried: Sequence[Pass]) -> bool:
+    """Whether, up to the first pass whose gradients differ, one goes back from another value than the reference's.
+
+    A rewrite of a line should not do that: where it does, something else was meant to see the write.
+    """
+    if len(reference) != len(tried):
+        return False
+    for ours, theirs in zip(reference, tried):
+        if ours.value is not None and theirs.value is not None and not close(ours.value, theirs.value):
+            return True
+        if not _same_pass(ours, theirs):
+            return False
+    return False
 
 
 def leaves_reached(passes: Sequence[Pass]) -> set[str]:
