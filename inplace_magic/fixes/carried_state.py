@@ -50,6 +50,7 @@ class Round:
     need: ast.stmt
     function: str
     fixed: frozenset[str]
+    inner: ast.stmt
     loop: bool = True
 
 
@@ -115,7 +116,7 @@ def kept_object(problem: Problem) -> Iterator[Proposal]:
         }
         if not paths or len(paths) > 4 or _stores(turn, paths):
             continue
-        after = _end_of_round(turn, problem)
+        after = _step_after(turn.body, turn.need)
         plain = all(kind == "Tensor" for kind in paths.values())
         lines = [f"{', '.join(paths)} = {', '.join(detached(p, k) for p, k in paths.items())}"]
         if not plain or len(lines[0]) > 80:
@@ -147,7 +148,7 @@ def rounds(problem: Problem) -> Iterator[Round]:
             need = within(code, loop.body, statement)
             if need is not None:
                 fixed = binds_of_target(loop)
-                yield Round(code, loop.body, need, spot.function, frozenset(fixed))
+                yield Round(code, loop.body, need, spot.function, frozenset(fixed), statement)
     if meeting(problem) is not None:
         return
     for (code, statement), spot in zip(stack, spots[len(spots) - len(stack) :]):
@@ -155,7 +156,7 @@ def rounds(problem: Problem) -> Iterator[Round]:
         body = function.body if isinstance(function, Function) else code.tree.body
         need = within(code, body, statement)
         if need is not None:
-            yield Round(code, body, need, spot.function, frozenset(), loop=False)
+            yield Round(code, body, need, spot.function, frozenset(), statement, loop=False)
 
 
 def binds_of_target(loop: ast.stmt) -> set[str]:
@@ -170,8 +171,18 @@ def carried(turn: Round) -> list[str]:
     wanted = roots(turn.need) if simple(turn.need) else value_reads(turn.need)
     needed = slice_of(turn.body[:at], wanted)[1]
     bound = {name for statement in turn.body for name in binds(statement)}
-    sums = {key_of(s.target) for s in ast.walk(_module(turn.body)) if isinstance(s, ast.AugAssign)}
-    return sorted((needed & bound) - turn.fixed - (wanted & {s for s in sums if s}))
+    sums = {name for s in ast.walk(_module(turn.body)) if (name := _summed(s)) is not None}
+    return sorted((needed & bound) - turn.fixed - (wanted & sums))
+
+
+def _summed(node: ast.AST) -> str | None:
+    """The name that a statement adds something to."""
+    if isinstance(node, ast.AugAssign):
+        return key_of(node.target)
+    if isinstance(node, ast.Assign) and isinstance(node.value, ast.BinOp) and isinstance(node.value.op, ast.Add):
+        name = key_of(node.targets[0])
+        return name if name in (dotted(node.value.left), dotted(node.value.right)) else None
+    return None
 
 
 def _module(body: list[ast.stmt]) -> ast.Module:
@@ -228,6 +239,8 @@ def _cut(turn: Round, group: tuple[ast.stmt, dict[str, str]]) -> list[Edit]:
         ((name, kind),) = names.items()
         if not any(name in reads(s) for s in later):
             return [code.replace(alias, detached(atom(code, alias), kind))]
+    if isinstance(turn.need, ast.If):  # a backward every few rounds: the state is kept whole until then
+        return [code.insert_after(_step_after(code.block(turn.inner), turn.inner), _line(names))]
     last = binding
     readers = [s for s in later if names.keys() & reads(s)]
     if readers:
@@ -239,6 +252,11 @@ def _cut(turn: Round, group: tuple[ast.stmt, dict[str, str]]) -> list[Edit]:
     if isinstance(last, (ast.Return, ast.Break, ast.Continue)):
         return [code.insert_before(last, line)]
     return [code.insert_after(last, line)]
+
+
+def _step_after(block: list[ast.stmt], backward: ast.stmt) -> ast.stmt:
+    """The step that follows a backward in its block, or the backward."""
+    return next((s for s in block[block.index(backward) + 1 :] if is_step(s)), backward)
 
 
 def _cut_on_entry(turn: Round, names: dict[str, str]) -> list[Edit]:
@@ -271,12 +289,6 @@ def _title(turn: Round, names: dict[str, str], edits: list[Edit]) -> str:
     edit = edits[0]
     line = turn.code.cell.raw[: edit.start].splitlines()[-1] if edit.start else ""
     return f"{line.strip()} {edit.text}".strip() if line.strip() else edit.text
-
-
-def _end_of_round(turn: Round, problem: Problem) -> ast.stmt:
-    """The step after the backward if there is one, else the backward."""
-    after = turn.body[turn.body.index(turn.need) + 1 :]
-    return next((s for s in after if is_step(s)), turn.need)
 
 
 def _stores(turn: Round, paths: dict[str, str]) -> bool:

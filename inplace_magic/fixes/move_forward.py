@@ -65,7 +65,7 @@ def move_forward(problem: Problem) -> Iterator[Proposal]:
 
 def _chain(problem: Problem, found: Earlier) -> list[ast.stmt]:
     """What has to be computed again: from the saving statement on, or all of the graph where it was freed."""
-    stop = found.origin.index(found.loop) if found.loop in found.origin else len(found.origin)
+    stop = _loop_at(found)
     wanted = live_in(found.body) if found.loop is not None else live_in(found.body[: found.body.index(found.need) + 1])
     needed = slice_of(found.origin[:stop], wanted)[0]
     if problem.clash.kind == "second_backward":
@@ -93,17 +93,20 @@ def _all_names(problem: Problem) -> dict[str, str]:
     }
 
 
+def _loop_at(found: Earlier) -> int:
+    """Where in the forward's block the loop stands; behind its end if it does not."""
+    holding = (i for i, s in enumerate(found.origin) if any(node is found.loop for node in ast.walk(s)))
+    return next(holding, len(found.origin))
+
+
 def _before_loop(found: Earlier) -> bool:
     """Whether the forward stands in the block of the loop, or around it, and not in a loop of its own."""
-    return found.loop is not None and any(found.loop is node for s in found.origin for node in ast.walk(s))
+    return _loop_at(found) < len(found.origin)
 
 
 def _used_before(found: Earlier, chain: list[ast.stmt], made: set[str]) -> bool:
     """Whether something else between the forward and the loop uses it, or shares its lines."""
     start = found.origin.index(chain[0]) if chain[0] in found.origin else 0
-    stop = next(
-        (i for i, s in enumerate(found.origin) if s is found.loop or any(n is found.loop for n in ast.walk(s))),
-        len(found.origin),
-    )
+    stop = _loop_at(found)
     others = [s for s in found.origin[start:stop] if s not in chain]
     return any(reads(s) & made for s in others) or not all(found.code.alone(s) for s in chain)

@@ -66,14 +66,20 @@ def compute_again(problem: Problem) -> Iterator[Proposal]:
         return
     code, block = found.code, found.block
     chain = _chain(problem, found)
+    if not chain and found.save in found.before and is_call_alone(found.save):
+        chain = [found.save]  # what it makes, it keeps in attributes
     if not chain or len(chain) > _MOST or not all(simple(s) for s in chain):
         return
     made = {name for s in chain for name in binds(s)}
-    users = [
-        s
-        for s in (*found.between, *update_of(block, found.need))
-        if (s in found.loss or s is found.need) and reads(s) & made
-    ]
+    users = (
+        [found.need]
+        if not made
+        else [
+            s
+            for s in (*found.between, *update_of(block, found.need))
+            if (s in found.loss or s is found.need) and reads(s) & made
+        ]
+    )
     if not users:
         return
     front = users[0] if users[0] is not found.need else update_of(block, found.need)[0]
@@ -89,6 +95,10 @@ def compute_again(problem: Problem) -> Iterator[Proposal]:
             rule="recompute",
             texts={code.cell.number: code.apply(insert, *extra)},
         )
+
+
+def is_call_alone(statement: ast.stmt) -> bool:
+    return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call)
 
 
 def exclusive(found: Meeting) -> list[ast.stmt]:

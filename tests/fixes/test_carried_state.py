@@ -96,6 +96,16 @@ DICT = """
         loss = head(state["h"]).exp().mean()
         loss.backward()
     """
+EVERY_THIRD = """
+    h, loss = torch.zeros(2, 4), 0
+    for t, x in enumerate(torch.randn(9, 2, 3)):
+        h = cell(x, h)
+        loss = loss + head(h).exp().mean()
+        if t % 3 == 2:
+            loss.backward()
+            opt.step(); opt.zero_grad()
+            loss = 0
+    """
 STEP_IN_FUNCTION = """
     def train_step(x, h):
         h = cell(x, h)
@@ -140,6 +150,11 @@ STEP_IN_FUNCTION = """
             id="a dict of states",
         ),
         pytest.param(
+            EVERY_THIRD,
+            [("opt.step();", "opt.step(); h = h.detach();")],
+            id="a backward every few steps keeps the state whole until then",
+        ),
+        pytest.param(
             STEP_IN_FUNCTION,
             [("h = train_step(x, h)", "h = train_step(x, h)\n    h = h.detach()")],
             id="a state that a function takes and gives back is cut by its caller",
@@ -156,7 +171,7 @@ def test_a_cell_that_goes_on_from_its_last_run_cuts_on_entry() -> None:
     again = """
         h = cell(torch.randn(2, 3), h)
         loss = head(h).exp().mean()
-        loss.backward()
+        opt.zero_grad(); loss.backward(); opt.step()
         """
     fix = fix_by("carried_state", START, "h = torch.zeros(2, 4)", again, again)
     assert fix.cells == {4: rewritten(again, ("h = cell", "h = h.detach()\nh = cell"))}

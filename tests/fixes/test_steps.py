@@ -87,6 +87,27 @@ CLIPPED = """
     loss.backward()
     optD.step()
     """
+IN_METHODS = """
+    class Gan:
+        def forward(self):
+            self.fake = G(z)
+            self.pred = D(self.fake)
+
+        def backward_d(self):
+            self.pred.exp().mean().backward()
+
+        def backward_g(self):
+            (self.fake.pow(2) - self.pred).mean().backward()
+
+        def optimize(self):
+            self.forward()
+            optD.zero_grad()
+            self.backward_d()
+            optD.step()
+            optG.zero_grad()
+            self.backward_g()
+            optG.step()
+    """
 HEADS = """
     a, b = nn.Linear(3, 1), nn.Linear(3, 1)
     opt_a = torch.optim.SGD([*G.parameters(), *a.parameters()], lr=0.1)
@@ -214,6 +235,13 @@ def test_is_proved(rule: str, cells: tuple[str, ...], changes: list[tuple[str, s
     fix = fix_by(rule, START, *cells)
     assert fix.cells == {len(cells) + 1: rewritten(cells[-1], *changes)}
     assert fix.gradients == gradients
+
+
+def test_a_forward_that_keeps_its_values_in_attributes_is_called_again() -> None:
+    fix = fix_by("recompute", START, IN_METHODS, "Gan().optimize()")
+    assert fix.cells == {
+        2: rewritten(IN_METHODS, ("        self.backward_g()", "        self.forward()\n        self.backward_g()"))
+    }
 
 
 def test_gradients_that_are_part_of_a_graph_are_let_go() -> None:

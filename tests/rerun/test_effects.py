@@ -1,0 +1,91 @@
+"""The measured effect of a fix: what each backward gave, and what the optimizers made of it."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+import torch
+
+from inplace_magic.rerun.evidence import Backward, LeafGradient, Pass
+from inplace_magic.rerun.gradients import compare, starved
+from inplace_magic.rerun.holding import held, shape_of
+
+
+def gradients(**leaves: float | None) -> tuple[LeafGradient, ...]:
+    return tuple(LeafGradient(k, (1,), None if v is None else (v,)) for k, v in sorted(leaves.items()))
+
+
+def one_pass(index: int, given: tuple[LeafGradient, ...], *steps: tuple[LeafGradient, ...], nodes: int = 5) -> Pass:
+    return Pass(Backward(index, (), index=index), given, nodes, steps=steps)
+
+
+REFERENCE = (
+    one_pass(0, gradients(d=1.0), gradients(d=1.0)),
+    one_pass(1, gradients(d=2.0, g=3.0), gradients(g=3.0)),
+)
+
+
+@pytest.mark.parametrize(
+    ("tried", "effect"),
+    [
+        pytest.param(REFERENCE, "same", id="nothing differs"),
+        pytest.param(
+            (one_pass(0, gradients(d=1.0)), one_pass(1, gradients(g=3.0), gradients(d=1.0), gradients(g=3.0))),
+            "same",
+            id="a gradient that no step used is not missed",
+        ),
+        pytest.param(
+            (one_pass(0, gradients(d=1.0)), one_pass(1, gradients(d=2.0, g=3.0), gradients(d=3.0), gradients(g=3.0))),
+            "different",
+            id="a moved step that finds another loss's gradient added",
+        ),
+        pytest.param(
+            (one_pass(0, gradients(d=1.0), gradients(d=1.0)), one_pass(1, gradients(d=2.0, g=1.0), gradients(g=1.0))),
+            "different",
+            id="another gradient is another gradient",
+        ),
+        pytest.param(
+            (
+                one_pass(0, gradients(d=1.0), gradients(d=1.0)),
+                one_pass(1, gradients(d=2.5, g=3.0), gradients(g=3.0), nodes=4),
+            ),
+            "truncated",
+            id="what stays in .grad counts, though no step used it yet",
+        ),
+    ],
+)
+def test_effect(tried: tuple[Pass, ...], effect: str) -> None:
+    assert compare(REFERENCE, tried) == effect
+
+
+@pytest.mark.parametrize("left", [None, 0.0])
+def test_an_optimizer_without_gradients_trains_nothing(left: float | None) -> None:
+    tried = (REFERENCE[0], one_pass(1, gradients(d=2.0), gradients(g=left)))
+    assert starved(REFERENCE, tried)
+    assert not starved(REFERENCE, REFERENCE)
+    assert not starved(REFERENCE, REFERENCE[:1])  # its step had not come yet
+
+
+def test_names_that_hold_a_graph() -> None:
+    class Keeper(torch.nn.Module):
+        state: torch.Tensor
+
+    Keeper.__qualname__ = "Keeper"
+    w = torch.ones(2, requires_grad=True)
+    keeper = torch.nn.Sequential(Keeper())
+    keeper[0].state = w * 2
+    pair, plain = (w.exp(), torch.ones(1)), [torch.ones(1)]
+    code = compile("def f(pair, plain, keeper):\n    return held(frame())\n", "<ipython-input-1-x>", "exec")
+    namespace = {"held": held, "frame": lambda: sys._getframe(1)}
+    exec(code, namespace)
+    found = namespace["f"](pair, plain, keeper)  # type: ignore[operator]
+    assert found["f"] == {"pair": "tuple[Tensor]", "keeper[0].state": "Tensor"}
+    assert found["class Keeper"] == {"state": "Tensor"}
+
+
+def test_shapes_of_what_holds_a_graph() -> None:
+    y = torch.ones(2, requires_grad=True) * 2
+    assert shape_of({"a": [y]}) == "dict[list[Tensor]]"
+    assert shape_of(y.detach()) is None
+    assert shape_of(torch.ones(1, requires_grad=True)) is None  # a leaf has no history
