@@ -24,7 +24,7 @@ _WHY = "Both backwards go through the weights that their losses were computed wi
 _UNGUARDED = 45  # the rank of a step that is moved and may find the other loss's gradients added
 
 
-@register("modified", rank=32)
+@register("modified", "silent", rank=32)
 def move_step(problem: Problem) -> Iterator[Proposal]:
     found = update_between(problem)
     if found is None or calls_named(found.first, "backward", "zero_grad", "zero_"):
@@ -44,7 +44,7 @@ def move_step(problem: Problem) -> Iterator[Proposal]:
         yield Proposal(title, _WHY, "move_step", {code.cell.number: code.apply(*edits, *extra)}, rank=rank)
 
 
-@register("modified", rank=33)
+@register("modified", "silent", rank=33)
 def gradients_first(problem: Problem) -> Iterator[Proposal]:
     """Both gradients before either step, where the two optimizers share parameters."""
     found = update_between(problem)

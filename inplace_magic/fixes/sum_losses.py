@@ -5,6 +5,12 @@ loss_b.backward()
 
 for loss in losses:                       sum(losses).backward()
     loss.backward()
+
+for name, loss in losses.items():         sum(losses.values()).backward()
+    loss.backward()
+
+for w, loss in zip(weights, losses):      sum(w * loss for w, loss in zip(weights, losses)).backward()
+    (w * loss).backward()
 """
 
 from __future__ import annotations
@@ -46,15 +52,36 @@ def sum_losses(problem: Problem) -> Iterator[Proposal]:
 
 
 def _whole_loop(problem: Problem) -> Iterator[Proposal]:
-    """A loop that does nothing but call backward on one loss after the other."""
+    """A loop that calls backward on one loss after the other."""
     for code, statement in frames(problem, problem.need_stack):
         loop = code.parent(statement)
         root = _root(statement)
-        if not isinstance(loop, ast.For) or loop.body != [statement] or loop.orelse or root is None:
+        if not isinstance(loop, ast.For) or statement not in loop.body or loop.orelse or root is None:
             continue
-        if isinstance(root, ast.Name) and isinstance(loop.target, ast.Name) and root.id == loop.target.id:
-            text = f"sum({code.text(loop.iter)}).backward()"
-            yield Proposal(text, _WHY, "sum_losses", {code.cell.number: code.apply(code.replace(loop, text))})
+        rest = [s for s in loop.body if s is not statement]
+        if any(calls_named(s, "zero_grad", "step") or binds(s) & reads(root) for s in rest):
+            continue
+        text = f"{_sum(code, root, loop)}.backward()"
+        if not rest:
+            edits = [code.replace(loop, text)]
+        elif code.alone(statement):
+            edits = [code.insert_before(loop, text), code.delete(statement)]
+        else:
+            continue
+        yield Proposal(text, _WHY, "sum_losses", {code.cell.number: code.apply(*edits)})
+
+
+def _sum(code: Code, loss: ast.expr, loop: ast.For) -> str:
+    """The sum of what the loop calls ``loss`` one after the other."""
+    through, target = loop.iter, loop.target
+    if isinstance(loss, ast.Name) and isinstance(target, ast.Name) and loss.id == target.id:
+        return f"sum({code.text(through)})"
+    of_dict = isinstance(through, ast.Call) and isinstance(through.func, ast.Attribute) and through.func.attr == "items"
+    if isinstance(loss, ast.Name) and isinstance(target, ast.Tuple) and len(target.elts) == 2 and of_dict:
+        value = target.elts[1]
+        if isinstance(value, ast.Name) and value.id == loss.id:
+            return f"sum({code.text(through.func.value)}.values())"  # type: ignore[attr-defined]
+    return f"sum({code.text(loss)} for {code.text(target)} in {code.text(through)})"
 
 
 def _root(statement: ast.stmt) -> ast.expr | None:

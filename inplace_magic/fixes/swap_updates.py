@@ -31,7 +31,7 @@ from .flow import (
 )
 
 
-@register("modified", rank=30)
+@register("modified", "silent", rank=30)
 def swap_updates(problem: Problem) -> Iterator[Proposal]:
     found = update_between(problem)
     write = problem.clash.write
