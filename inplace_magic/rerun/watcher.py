@@ -135,9 +135,9 @@ class Watcher(HiddenRecorder):
         self, event: evidence.Backward, roots: Sequence[torch.Tensor], call: Callable[[bool], Any]
     ) -> tuple[Any, bool]:
         watched = self._watch_nodes(event, roots)
-        outer, self._current, self._used = self._current, event, []
+        outer, self._current = self._current, event
         try:
             return call(False), False
         finally:
-            self._current = outer
+            self._current, self._used = outer, []  # what was used would be held until the next backward
             self._unwatch(watched)
