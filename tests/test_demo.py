@@ -22,7 +22,7 @@ FAMILIES = {
     "gan": ("modified", "optimizer_d.step()"),
     "relu": ("modified", "self.act(hidden)"),
     "model": ("modified", "x += feature16"),
-    "leaf": ("leaf", "images += "),
+    "leaf": ("leaf", "weight -= "),
     "silent": ("silent", "x.data += 1"),
 }
 PRINTED = {
@@ -30,7 +30,7 @@ PRINTED = {
     "gan": "10 steps",
     "relu": "gradient of conv1",
     "model": "the same weights: True",
-    "leaf": "gradient for (2, 3, 8, 8)",
+    "leaf": "found [1.0, -2.0, 0.5]",
     "silent": "gradient [2.0, 4.0, 6.0]",
 }
 
