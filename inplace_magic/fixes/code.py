@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -188,6 +189,16 @@ class Code:
         """A statement's whole lines with their comments, as they stand."""
         first = min([statement.lineno, *(d.lineno for d in getattr(statement, "decorator_list", ()))])
         return self.cell.raw[self._starts[first - 1] : self._starts[statement.end_lineno or statement.lineno]]
+
+    def without_argument(self, node: ast.AST) -> Edit:
+        """Takes an argument out of a call, with the comma before it, or the one behind it where it comes first."""
+        start, end = self.span(node)
+        raw = self.cell.raw
+        before = raw[:start].rstrip()
+        if before.endswith(","):
+            return Edit(len(before) - 1, end, "")
+        behind = re.match(r"\s*,\s*", raw[end:])
+        return Edit(start, end + (behind.end() if behind else 0), "")
 
     def edited(self, node: ast.AST, edits: Iterable[Edit]) -> str:
         """The node's text with those of the edits made that lie inside of it."""

@@ -120,24 +120,14 @@ def _call_edit(code: Code, call: ast.Call) -> Edit | None:
     for keyword in call.keywords:
         if keyword.arg == "inplace":
             if isinstance(keyword.value, ast.Constant):
-                return _argument_out(code, keyword) if keyword.value.value else None
+                return code.without_argument(keyword) if keyword.value.value else None
             return code.replace(keyword.value, "False")
     index = _POSITION.get(_class_name(call), -1)
     if 0 <= index < len(call.args):
         value = call.args[index]
         if isinstance(value, ast.Constant) and value.value is True:
-            return _argument_out(code, value) if index == len(call.args) - 1 else code.replace(value, "False")
+            return code.without_argument(value) if index == len(call.args) - 1 else code.replace(value, "False")
     return None
-
-
-def _argument_out(code: Code, node: ast.AST) -> Edit:
-    start, end = code.span(node)
-    raw = code.cell.raw
-    before = raw[:start].rstrip()
-    if before.endswith(","):
-        return Edit(len(before) - 1, end, "")
-    behind = re.match(r"\s*,\s*", raw[end:])
-    return Edit(start, end + (behind.end() if behind else 0), "")
 
 
 def _class_name(call: ast.Call) -> str:

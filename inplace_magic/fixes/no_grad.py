@@ -46,7 +46,7 @@ def no_grad(problem: Problem) -> Iterator[Proposal]:
     torch = torch_name(problem)
     if write is None or torch is None:
         return
-    statements = _block(write)
+    statements, update = _block(write), is_update(problem, write)
     edit = wrapped(write.code, statements, f"with {torch}.no_grad():")
     if edit is None:
         return
@@ -57,7 +57,8 @@ def no_grad(problem: Problem) -> Iterator[Proposal]:
         rule="no_grad",
         texts={write.code.cell.number: write.code.apply(edit)},
         reading="tracked" if _carries_graph(write) else "update",
-        rank=_UPDATE_FIRST if is_update(problem, write) else _UPDATE_LAST,
+        rank=_UPDATE_FIRST if update else _UPDATE_LAST,
+        lossless=not update,
     )
 
 

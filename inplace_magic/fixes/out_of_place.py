@@ -292,25 +292,11 @@ def _strip(code: Code, call: ast.Call) -> list[Edit]:
             edits.append(code.replace(value, "False"))
     if out is not None:
         gone.append(out)
-    edits += [_argument_out(code, node) for node in gone]
+    edits += [code.without_argument(node) for node in gone]
     if _method(call):
         _, end = code.span(call.func)
         edits.append(Edit(end - 1, end, ""))
     return edits
-
-
-def _argument_out(code: Code, node: ast.AST) -> Edit:
-    """Deletes an argument, with the comma before it, or the one behind it where it comes first."""
-    start, end = code.span(node)
-    raw = code.cell.raw
-    before = raw[:start].rstrip()
-    if before.endswith(","):
-        return Edit(len(before) - 1, end, "")
-    rest = raw[end:]
-    if rest.lstrip().startswith(","):
-        end += len(rest) - len(rest.lstrip()) + 1
-        end += len(raw[end:]) - len(raw[end:].lstrip(" "))
-    return Edit(start, end, "")
 
 
 # ---- around the statement ---------------------------------------------------------------------------------------
