@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from textwrap import dedent
+
+ROOT = Path(__file__).parents[2]
 
 LOAD = "%load_ext inplace_magic"
 SETUP = "import torch\nw = torch.ones(3, requires_grad=True)"
@@ -80,3 +83,28 @@ def test_a_fix_of_another_cell_keeps_the_model_and_can_be_undone(page):
     page.expect_text(page.panel(3), "In[2]:14")
     page.run(3)
     page.expect_text(page.panel(3), "In[2]:14")
+
+
+def test_the_demo_with_the_button(lab):
+    import nbformat
+
+    book = nbformat.read(ROOT / "demo.ipynb", as_version=4)
+    for cell in book.cells:
+        if cell.cell_type == "code":
+            cell.update(outputs=[], execution_count=None)
+    nbformat.write(book, lab.folder / "demo.ipynb")
+    names = [cell.id for cell in book.cells if cell.cell_type == "code"]
+    lab.open("demo.ipynb")
+    for at, name in enumerate(names):
+        if name.endswith("-fix"):
+            continue
+        lab.run(at)
+        if name.endswith("-fails"):
+            lab.picture(f"demo-{name}", lab.panel(at))
+            lab.press(at, "Accept and run")
+            lab.expect_text(lab.bar(at), "ran again, without an error")
+            assert "RuntimeError" not in lab.output(at)
+            lab.picture(f"demo-{name}-accepted", lab.bar(at))
+    assert "x = x + feature16" in lab.source(names.index("model-cell"))
+    assert "the same weights: True" in lab.output(names.index("model-fails"))
+    assert "gradient [2.0, 4.0, 6.0]" in lab.output(names.index("silent-fails"))
