@@ -1,24 +1,10 @@
-"""``python -m inplace_magic``: a tour of real failures, each explained, fixed and run again."""
+"""``python -m inplace_magic``: a script or a notebook, explained and fixed; without one, a tour of real failures."""
 
 from __future__ import annotations
 
-import argparse
-import os
 import sys
 
-
-def main(arguments: list[str] | None = None) -> int:
-    """Runs the tour. Returns 0 if every failure was fixed, 1 if one was not."""
-    parser = argparse.ArgumentParser(
-        prog="python -m inplace_magic",
-        description="A tour of real in-place autograd failures: each one is run in an embedded IPython shell, "
-        "explained, fixed and run again. In your own session: %load_ext inplace_magic",
-    )
-    parser.parse_args(arguments)
-    from .tour import run
-
-    return run(color=sys.stdout.isatty() and not os.environ.get("NO_COLOR"))
-
+from .cli import main
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

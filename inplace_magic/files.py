@@ -49,12 +49,13 @@ def read_source(path: str) -> Text:
 class Files:
     """The files that belong to a session: each keeps its number; ``stale`` are those that no longer read as loaded."""
 
-    def __init__(self, first: str | None = None) -> None:
-        """``first`` is the file that is number -1, whatever else there is."""
+    def __init__(self, first: tuple[str, str] | None = None) -> None:
+        """``first`` is the path and the text of a script, as it was run, which is number -1."""
         self.numbers: dict[str, int] = {}
         self.stale: set[str] = set()
+        self._first = first
         if first is not None:
-            self.numbers[first] = -1
+            self.numbers[first[0]] = -1
 
     def documents(self, namespace: Mapping[str, Any], error: BaseException | None = None) -> dict[int, File]:
         """The user's files that a traceback passes through, or that the user's names lead to."""
@@ -64,21 +65,23 @@ class Files:
         self.stale.clear()
         found: dict[int, File] = {}
         for path, number in self.numbers.items():
-            text = _usable(path)
+            script = self._first is not None and number == -1
+            text = _usable(path, self._first[1] if script and self._first is not None else None)
             if text is None:
                 continue
-            if number != -1 and not _as_loaded(path, text, error):
+            if not script and not _as_loaded(path, text, error):
                 self.stale.add(path)
                 continue
             found[number] = File(number, text, path=path)
         return found
 
 
-def _usable(path: str) -> str | None:
+def _usable(path: str, text: str | None = None) -> str | None:
     try:
-        if os.path.getsize(path) > _MOST_BYTES:
-            return None
-        text = read_source(path).text
+        if text is None:
+            if os.path.getsize(path) > _MOST_BYTES:
+                return None
+            text = read_source(path).text
     except (OSError, SyntaxError, UnicodeError):
         return None
     return None if _ODD_LINES.search(text) else text

@@ -74,9 +74,13 @@ def _count(number: int, what: str) -> str:
 
 @contextlib.contextmanager
 def watching(
-    sources: Sources, namespace: dict[str, Any], backwards: int | None = None, memory: float | None = MEMORY_MB
+    sources: Sources,
+    namespace: dict[str, Any],
+    backwards: int | None = None,
+    memory: float | None = MEMORY_MB,
+    seconds: float | None = None,
 ) -> Iterator[Check]:
-    """Watches what runs inside. After ``backwards`` backwards the rest runs unwatched."""
+    """Watches what runs inside. After ``backwards`` backwards, or ``seconds``, the rest runs unwatched."""
     watcher = Watcher(sources, memory=None if memory is None else int(memory * 2**20))
     old = {node for _, node in graph_holders(namespace)}
     trace = GradientTrace(sources, around=watcher.around_backward, digests=False, graphs=bool(old))
@@ -85,7 +89,8 @@ def watching(
 
     def done(count: int, event: Any) -> bool:
         seen.blind = seen.blind or bool(old and trace.walked(old))
-        if backwards is not None and count >= backwards:
+        late = seconds is not None and time.perf_counter() - start > seconds
+        if late or (backwards is not None and count >= backwards):
             watcher.leave()
         return False
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ..diagnosis import Diagnosis, Fix
 from . import changes, words
-from .clean import code_spans, one_line
+from .clean import code_spans, one_line, visible
 from .quiet import load_rich, same_random
 
 if TYPE_CHECKING:
@@ -25,16 +25,17 @@ _HERE_STYLE = {"saved": "cyan", "changed": "bold red", "needed": "cyan"}
 _SIGN_STYLE = {"-": "red", "+": "green", " ": "dim"}
 
 
-def render(diagnosis: Diagnosis, *, width: int, color: bool, accept: str = "%autograd_fix") -> str:
+def render(diagnosis: Diagnosis, *, width: int, color: bool, accept: str = "%autograd_fix", patch: bool = False) -> str:
     """Draw ``diagnosis`` in at most ``width`` columns, without an escape code unless ``color``.
 
     ``accept`` is the command that accepts fix 1, and with a number after it any other; without one, none is named.
+    With ``patch`` the first fix is shown as its whole unified diff.
     """
     with same_random():
         page = _Page(max(_NARROWEST, min(width, _WIDEST)))
         _head(page, diagnosis)
         _trouble(page, diagnosis)
-        _fixes(page, diagnosis)
+        _fixes(page, diagnosis, patch)
         _notes(page, diagnosis)
         _accept(page, diagnosis, accept)
         return page.draw(color)
@@ -114,7 +115,7 @@ def _stacked(page: _Page, row: words.Row) -> None:
     page.flow(page.text(row.note, "dim"), 4)
 
 
-def _fixes(page: _Page, diagnosis: Diagnosis) -> None:
+def _fixes(page: _Page, diagnosis: Diagnosis, patch: bool) -> None:
     page.blank()
     if not diagnosis.fixes:
         page.flow(page.text(words.no_fix(diagnosis)))
@@ -123,7 +124,7 @@ def _fixes(page: _Page, diagnosis: Diagnosis) -> None:
     for number, fix in enumerate(diagnosis.fixes, 1):
         _title(page, words.fix_name(number, count), fix, in_full=number == 1)
         if number == 1:
-            _diff(page, fix)
+            _patch(page, fix) if patch else _diff(page, fix)
             for change in fix.live:
                 page.flow(page.prose(words.live(change)), 2)
             page.flow(page.text(words.runs_again(fix)), 2)
@@ -164,6 +165,12 @@ def _diff(page: _Page, fix: Fix) -> None:
                 shown = "…" + shown[line.differs - _LEAD :]
             drawn = page.cut(page.text(shown), room)
             page.add(page.text(f"{line.sign} {drawn.plain}".rstrip(), _SIGN_STYLE[line.sign]), 2)
+
+
+def _patch(page: _Page, fix: Fix) -> None:
+    for line in fix.diff.splitlines():
+        header = line.startswith(("---", "+++", "@@"))
+        page.add_as_is(page.text(visible(line), "bold" if header else _SIGN_STYLE.get(line[:1], "")))
 
 
 def _notes(page: _Page, diagnosis: Diagnosis) -> None:
@@ -236,6 +243,9 @@ class _Page:
         line = self.text(" " * indent) + text
         line.rstrip()
         self._lines.append(line)
+
+    def add_as_is(self, text: Text) -> None:
+        self._lines.append(text)
 
     def flow(self, text: Text, indent: int = 0, *, hang: int = 0) -> None:
         """Add ``text`` wrapped to the page; ``hang`` indents every line but the first."""

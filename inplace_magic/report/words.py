@@ -80,7 +80,8 @@ def took(diagnosis: Diagnosis) -> str:
     if diagnosis.seconds <= 0:
         return kept
     seconds = max(diagnosis.seconds, 0.1)
-    return f"{seconds:.{1 if seconds < 9.95 else 0}f} s, {kept}"
+    took = f"{seconds:.{1 if seconds < 9.95 else 0}f} s"
+    return took if diagnosis.cell is None else f"{took}, {kept}"  # without a cell there is no session
 
 
 def further(conflicts: tuple[Conflict, ...]) -> str:

@@ -1,0 +1,225 @@
+"""Runs a script as Python would, and looks into it if it fails."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import time
+import traceback
+import types
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ..diagnosis import Diagnosis, shown_path
+from ..errors import family_of
+from ..files import Files, read_source
+from ..places import Cell, Sources
+from ..session import Session
+from . import FAILED, FINDING, HEALTHY, BadUseError, Settings
+from .output import Output, progress, say
+from .writing import write_fix
+
+_SCRIPT = -1  # the number of the script among the documents
+_REACH_S = 2.0  # the first seconds of a script are enough to go by
+
+
+class Script:
+    """What the pipeline needs of a shell: the script's names, and the world as it was when the script began."""
+
+    def __init__(self, module: types.ModuleType, path: str, arguments: list[str]) -> None:
+        self.user_ns = vars(module)
+        self.compile = types.SimpleNamespace(flags=0)
+        self._fixed = dict(self.user_ns)
+        self._argv = [path, *arguments]
+        self._path = list(sys.path)
+        self._folder = os.getcwd()
+        self._kept: list[Any] = []
+
+    def transform_ast(self, tree: Any) -> Any:
+        return tree
+
+    def begin_script(self) -> None:
+        """Names, arguments, import path and folder as they were; to be called where that harms nobody."""
+        self._kept.append(dict(self.user_ns))  # nothing of it may be finalised
+        self.user_ns.clear()
+        self.user_ns.update(self._fixed)
+        sys.argv[:] = self._argv
+        sys.path[:] = self._path
+        if os.getcwd() != self._folder:
+            os.chdir(self._folder)
+
+
+class ScriptSession(Session):
+    """A session that has run one script."""
+
+    def sources(self, current: int, error: BaseException | None = None) -> Sources:
+        return Sources(self.files.documents(self.shell.user_ns, error), {}, current)
+
+    def history_until(self, current: int, cells: Mapping[int, Cell]) -> tuple[int, ...]:
+        return (current,)
+
+
+def run(target: str, arguments: list[str], settings: Settings) -> int:
+    """Runs a script with its own arguments. Returns the exit status."""
+    output = Output(settings.json)
+    with output.reserved():
+        return _Run(target, arguments, settings, output).status()
+
+
+class _Run:
+    def __init__(self, target: str, arguments: list[str], settings: Settings, output: Output) -> None:
+        self.settings, self.output = settings, output
+        self.path = os.path.realpath(target)
+        try:
+            self.text = read_source(self.path).text
+        except (OSError, SyntaxError, UnicodeError) as problem:
+            raise BadUseError(f"{target} cannot be read ({problem})") from None
+        self.module = _main_module(target)
+        sys.path[0] = os.path.dirname(self.path)
+        sys.argv[:] = [target, *arguments]
+        self.script = Script(self.module, target, arguments)
+        self.session = ScriptSession(self.script, files=Files((self.path, self.text)))
+        self.seen: Any = None
+
+    def status(self) -> int:
+        try:
+            code = compile(self.text, self.path, "exec", dont_inherit=True)
+        except (SyntaxError, ValueError) as problem:
+            traceback.print_exception(type(problem), problem, None)
+            return FAILED
+        if "torch" in self.text:
+            with contextlib.suppress(Exception):
+                import torch  # noqa: F401  (not counted as the script's own time)
+        ours = os.getpid()
+        error = self._run(code)
+        if os.getpid() != ours:  # a process that the script has forked has come to its end
+            return _plain_end(error, self.path)
+        try:
+            return self._conclude(error)
+        except KeyboardInterrupt:
+            say("stopped")
+            return 130
+
+    def _run(self, code: types.CodeType) -> BaseException | None:
+        """The script itself, watched if that was asked for. Returns what it raised."""
+        before = sys.modules["__main__"]
+        sys.modules["__main__"] = self.module
+        start = time.monotonic()
+        try:
+            with self._watched():
+                exec(code, self.script.user_ns)
+        except BaseException as error:
+            return error
+        finally:
+            self.kept = before  # else its names would be gone before it ends
+            self.session.seconds[_SCRIPT] = min(time.monotonic() - start, _REACH_S)
+        return None
+
+    @contextlib.contextmanager
+    def _watched(self) -> Iterator[None]:
+        if not self.settings.check:
+            yield
+            return
+        from ..watch import watching
+
+        sources = self.session.sources(_SCRIPT)
+        with watching(sources, self.script.user_ns, seconds=self.settings.limit) as self.seen:
+            yield
+
+    def _conclude(self, error: BaseException | None) -> int:
+        if isinstance(error, Exception) and family_of(error) is not None:
+            with _signals_at_rest():
+                _show(error, self.path)
+                self._report(self._diagnose(error))
+            return FINDING
+        if (error is None or isinstance(error, SystemExit)) and self.seen is not None:
+            with _signals_at_rest():
+                found = self._silent()
+            if found is not None:
+                self._report(found)
+                return FINDING
+            say(f"{shown_path(self.path)}: nothing found. {self.seen.summary}.")
+        return _plain_end(error, self.path)
+
+    def _options(self) -> Any:
+        from ..pipeline import Options
+
+        return Options(time_limit=self.settings.limit, replay="notebook", room="copy")
+
+    def _diagnose(self, error: BaseException) -> Diagnosis | None:
+        from ..pipeline import diagnose
+
+        watched = self.seen.evidence if self.seen is not None else None
+        return diagnose(self.session, error, _SCRIPT, self._options(), progress(), watched)
+
+    def _silent(self) -> Diagnosis | None:
+        from ..pipeline import diagnose_silent
+
+        if not self.seen.findings:
+            return None
+        return diagnose_silent(self.session, _SCRIPT, self._options(), self.seen.evidence, progress())
+
+    def _report(self, found: Diagnosis | None) -> None:
+        if found is None:
+            return
+        self.output.finding(found, self.path)
+        if self.settings.fix:
+            write_fix(found)
+
+
+def _main_module(target: str) -> types.ModuleType:
+    import builtins
+
+    module = types.ModuleType("__main__")
+    vars(module).update(
+        __file__=os.path.abspath(target), __builtins__=builtins, __cached__=None, __spec__=None, __annotations__={}
+    )
+    return module
+
+
+def _plain_end(error: BaseException | None, path: str) -> int:
+    """How Python would have ended: the exit status, a traceback shown."""
+    if error is None:
+        return HEALTHY
+    if isinstance(error, SystemExit):
+        if error.code is None or isinstance(error.code, int):
+            return error.code or HEALTHY
+        print(error.code, file=sys.stderr)
+        return 1
+    _show(error, path)
+    return 130 if isinstance(error, KeyboardInterrupt) else FAILED
+
+
+def _show(error: BaseException, path: str) -> None:
+    """The traceback as the script's own, by whatever hook the script has set."""
+    tb = error.__traceback__
+    while tb is not None and os.path.realpath(tb.tb_frame.f_code.co_filename) != path:
+        tb = tb.tb_next
+    if tb is not None:
+        error.__traceback__ = tb
+    with contextlib.suppress(Exception):
+        sys.stdout.flush()
+    try:
+        sys.excepthook(type(error), error, error.__traceback__)
+    except Exception:
+        traceback.print_exception(error)
+
+
+@contextlib.contextmanager
+def _signals_at_rest() -> Iterator[None]:
+    """Handlers and timers that the script has set do not fire while its failure is looked into."""
+    if hasattr(signal, "setitimer"):
+        signal.setitimer(signal.ITIMER_REAL, 0)
+    before = {}
+    for one in (signal.SIGINT, signal.SIGTERM, getattr(signal, "SIGALRM", None), getattr(signal, "SIGCHLD", None)):
+        if one is not None:
+            default = signal.default_int_handler if one == signal.SIGINT else signal.SIG_DFL
+            before[one] = signal.signal(one, default)
+    try:
+        yield
+    finally:
+        for one, handler in before.items():
+            if handler is not None:
+                signal.signal(one, handler)
