@@ -16,7 +16,7 @@ from collections.abc import Iterator
 
 from . import Problem, Proposal, register
 from .code import Code, dotted
-from .targets import sites
+from .targets import Site, sites
 
 _STATISTICS = ("running_mean", "running_var")
 _WHY = "The forward in train mode updates copies; the statistics that the eval forward saved stay as they were."
@@ -27,13 +27,11 @@ def copied_statistics(problem: Problem) -> Iterator[Proposal]:
     write = problem.clash.write
     if write is None or write.operation not in ("batch_norm", "instance_norm"):
         return
-    frames = sites(problem)
-    outermost = frames[-1] if frames else None
-    if outermost is not None and outermost.spot.function == "<module>":
-        names = _of_the_session(problem)
-        if names:
-            yield _proposal(outermost.code, outermost.statement, names)
-            return
+    frames = sites(problem, depth=8)
+    names = _of_the_session(problem)
+    for frame in reversed(frames) if names else ():
+        if not _in_a_class(frame):
+            yield _proposal(frame.code, frame.statement, names)
     for frame in frames:
         node = frame.node.value if isinstance(frame.node, ast.Expr) else frame.node
         name = dotted(node.func) if isinstance(node, ast.Call) else None
@@ -41,11 +39,15 @@ def copied_statistics(problem: Problem) -> Iterator[Proposal]:
             yield _proposal(frame.code, frame.statement, [name])
 
 
+def _in_a_class(frame: Site) -> bool:
+    return any(isinstance(above, ast.ClassDef) for above in frame.code.parents(frame.statement))
+
+
 def _of_the_session(problem: Problem) -> list[str]:
     """The layers whose statistics this very line updates, as the session calls them."""
     stack = problem.write_stack
     writes = [c.write for c in problem.evidence.clashes if c.kind == "silent" and c.write is not None]
-    return list(dict.fromkeys(w.module for w in writes if w.module is not None and w.stack[-1:] == stack[-1:]))
+    return sorted({w.module for w in writes if w.module is not None and w.stack[-1:] == stack[-1:]})
 
 
 def _proposal(code: Code, statement: ast.stmt, names: list[str]) -> Proposal:

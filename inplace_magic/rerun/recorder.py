@@ -276,7 +276,9 @@ class Recorder(TorchFunctionMode):
         node: Any = None,
     ) -> None:
         # One line that saves in a loop of a thousand steps is one conflict.
-        same = (kind, saved.stack, write.stack if write is not None else None, need.stack)
+        # Two layers of batch norm may save and write at the same lines, each its own statistics.
+        module = write.module if write is not None and kind == "silent" else None
+        same = (kind, saved.stack, write.stack if write is not None else None, need.stack, module)
         if same in self._clashed:
             return
         self._clashed.add(same)
@@ -420,6 +422,12 @@ class Recorder(TorchFunctionMode):
         """``p.data = new``: the storage stays as it is for those who saved a view, and goes for those who saved p."""
         target = args[0]
         key = storage_key(target)
+        if len(args) > 1 and isinstance(args[1], torch.Tensor):
+            there = storage_key(args[1])
+            if self._shadows and there is not None and there == storage_key(self._shadows.of(target)) != key:
+                return None  # `x.data *= 2` puts back what it got, and that is the shadow by now
+            if there == key and args[1].shape == target.shape:
+                return func(*args)
         self._clock += 1
         stack, origin, _ = _look_out(sys._getframe(2))
         result = func(*args)
