@@ -245,6 +245,11 @@ class Page:
 
         expect(locator).to_contain_text(text, timeout=timeout)
 
+    def expect_in_view(self, locator) -> None:
+        from playwright.sync_api import expect
+
+        expect(locator).to_be_in_viewport()
+
     def output(self, at: int) -> str:
         return self.cell(at).locator(".jp-Cell-outputWrapper").inner_text()
 
