@@ -123,6 +123,7 @@ class Extension:
         if info is None:
             return None
         if info.store_history:
+            self.session.unstored = {}
             return len(self.shell.history_manager.input_hist_raw) - 1
         number = int(self.shell.execution_count)
         self.session.unstored = {number: info.raw_cell}

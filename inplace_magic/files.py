@@ -14,6 +14,7 @@ import tokenize
 import types
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from .places import File, Sources, kind_of
@@ -153,13 +154,18 @@ def modules_of(path: str) -> list[types.ModuleType]:
 
 def _as_loaded(path: str, text: str, error: BaseException | None) -> bool:
     """Whether the functions that live were compiled from this very text, so that its lines are theirs."""
-    try:
-        codes = set(_codes(compile(text, path, "exec", dont_inherit=True)))
-    except (SyntaxError, ValueError):
-        return False
+    codes = _codes_in(path, text)
     running = [f.f_code for f in frames_of(error) if path_of(f.f_code.co_filename) == path]
     defined = [code for module in modules_of(path) for code in _defined(module, path)]
     return all(code in codes for code in (*running, *defined))
+
+
+@lru_cache(maxsize=128)
+def _codes_in(path: str, text: str) -> frozenset[types.CodeType]:
+    try:
+        return frozenset(_codes(compile(text, path, "exec", dont_inherit=True)))
+    except (SyntaxError, ValueError):
+        return frozenset()
 
 
 def _defined(module: types.ModuleType, path: str) -> Iterator[types.CodeType]:

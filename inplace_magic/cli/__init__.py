@@ -86,15 +86,20 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--json", action="store_true", help="print findings as json, one to a line, and nothing else")
     parser.add_argument("--limit", type=_seconds, default=60.0, metavar="SECONDS",
                         help="what one rerun may take, and how long --check watches a script (60)")  # fmt: skip
-    parser.add_argument("--cells", type=_cells, metavar="N,..", help="the cells that --check watches, as 3,5-8 (all)")
+    parser.add_argument(
+        "--cells", type=_cells, metavar="N,..", help="the cells In[N] that --check watches, as 3,5-8 (all)"
+    )
     parser.add_argument("target", nargs="?", metavar="TARGET", help="a script, notebooks, or a folder of notebooks")
     return parser
 
 
 def _seconds(text: str) -> float:
-    value = float(text)
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
     if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError("SECONDS has to be above 0")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above 0")
     return value
 
 
