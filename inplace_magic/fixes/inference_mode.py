@@ -119,6 +119,35 @@ def view_outside(problem: Problem) -> Iterator[Proposal]:
             )
 
 
+@register("no_grad_view", rank=9)
+def maker_with_gradients(problem: Problem) -> Iterator[Proposal]:
+    """The view comes from a function that is decorated with no_grad: it is made without the decorator."""
+    write = next((s for spot in problem.write_stack[:1] if (s := site(problem, spot)) is not None), None)
+    name = write.root_text if write is not None else None
+    if write is None or name is None:
+        return
+    made = [b.value for b in bindings(write.code, name, write.statement)[:1]]
+    called = made[0].func if made and isinstance(made[0], ast.Call) else None
+    wanted = called.attr if isinstance(called, ast.Attribute) else getattr(called, "id", None)
+    for number in sorted(problem.sources.cells, reverse=True) if wanted is not None else ():
+        code = problem.code(number)
+        for node in ast.walk(code.tree) if code is not None else ():
+            if code is None or not isinstance(node, Function) or node.name != wanted:
+                continue
+            off = [d for d in node.decorator_list if _switches_off(code, d)]
+            if len(off) != 1:
+                continue
+            start, end = code.span(off[0])
+            raw = code.cell.raw
+            edit = Edit(raw.rfind("\n", 0, start) + 1, raw.find("\n", end) + 1, "")
+            yield Proposal(
+                title=f"def {node.name} without @{code.text(off[0])}",
+                why=_VIEW_WHY,
+                rule="inference_mode",
+                texts={number: code.apply(edit)},
+            )
+
+
 def _switches_off(code: Code, node: ast.expr) -> bool:
     text = code.text(node)
     return "no_grad" in text or "inference_mode" in text

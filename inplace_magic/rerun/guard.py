@@ -187,7 +187,12 @@ def _path(clause: str, which: int = 0, dir_fd: int | None = None) -> _Judge:
 
 
 def _makes_folder(args: tuple[Any, ...]) -> str | None:
-    """torch's optimizers, on first use, import a module that makes its (empty) cache folder: no harm, and no way round."""
+    """No harm: a folder that is there (makedirs with exist_ok), and what torch's optimizers do on first use, which is to
+    import a module that makes its (empty) cache folder.
+    """
+    path, _, dir_fd = args
+    if dir_fd == -1 and os.path.isdir(path):
+        return None
     return None if _library_is_imported() else _on_path("makes the folder", args[0], args[2])
 
 
