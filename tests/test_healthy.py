@@ -14,6 +14,8 @@ from torch.utils.checkpoint import checkpoint
 
 import inplace_magic
 
+from .cells import new_shell, run_in
+
 STEPS = 3
 Training = Callable[[], list[torch.Tensor]]
 HEALTHY: list[Training] = []
@@ -352,6 +354,45 @@ def variational_autoencoder() -> list[torch.Tensor]:
 
 
 @healthy
+def vector_quantisation_with_a_codebook_that_follows() -> list[torch.Tensor]:
+    encoder, decoder, book = nn.Linear(4, 3), nn.Linear(3, 4), nn.Embedding(5, 3)
+    book.weight.requires_grad_(False)
+    optimizer = torch.optim.Adam([*encoder.parameters(), *decoder.parameters()])
+    for _ in range(STEPS):
+        x = torch.randn(6, 4)
+        z = encoder(x)
+        distance = z.square().sum(1, keepdim=True) - 2 * z @ book.weight.t() + book.weight.square().sum(1)
+        hot = F.one_hot(distance.argmin(1), 5).to(z.dtype)
+        nearest = hot @ book.weight
+        loss = F.mse_loss(nearest.detach(), z)
+        book.weight.data.mul_(0.9).add_(hot.t() @ z.detach(), alpha=0.1)
+        nearest = z + (nearest - z).detach()
+        optimizer.zero_grad()
+        (loss + F.mse_loss(decoder(nearest), x)).backward()
+        optimizer.step()
+    return parameters(encoder, decoder, book)
+
+
+@healthy
+def adversarial_training_with_an_attack_in_eval_mode() -> list[torch.Tensor]:
+    net = nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.ReLU(inplace=True), nn.Linear(6, 2))
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    for _ in range(STEPS):
+        x, y = torch.randn(5, 4), torch.randint(0, 2, (5,))
+        delta = torch.zeros_like(x, requires_grad=True)
+        net.eval()
+        for _ in range(2):
+            F.cross_entropy(net(x + delta), y).backward()
+            delta.data.add_(delta.grad.sign(), alpha=0.1).clamp_(-0.2, 0.2)
+            delta.grad.zero_()
+        net.train()
+        optimizer.zero_grad()
+        F.cross_entropy(net(x + delta.detach()), y).backward()
+        optimizer.step()
+    return parameters(net)
+
+
+@healthy
 def lbfgs_with_a_closure() -> list[torch.Tensor]:
     net = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1))
     optimizer = torch.optim.LBFGS(net.parameters(), max_iter=4, line_search_fn="strong_wolfe")
@@ -536,3 +577,26 @@ def test_a_watch_finds_nothing_and_changes_nothing(training: Training) -> None:
     assert all(torch.equal(a, b) for a, b in zip(plain, watched, strict=True))
     assert state_of_torch() == after_plain
     assert seen.backwards > 0
+
+
+@pytest.mark.parametrize(
+    "training",
+    [
+        residual_conv_net_with_inplace_relu_and_batch_norm,
+        gan_with_batch_norm_and_one_backward_for_real_and_fake,
+        data_that_lives_in_numpy,
+        checkpointing_of_both_kinds,
+    ],
+)
+@pytest.mark.filterwarnings("ignore")
+def test_the_magic_finds_nothing_and_changes_nothing(training: Training) -> None:
+    cells = ["import torch", "torch.manual_seed(7)\n_ = torch.randn(1)"]
+    results = []
+    for magic in ("", "%%autograd_check\n"):
+        shell = new_shell()
+        shell.user_ns["training"] = training
+        run = run_in(shell, [*cells, f"{magic}values = training()\nstate = torch.get_rng_state()"])
+        assert run.error is None and run.diagnosis is None
+        assert ("nothing found" in run.output) == bool(magic)
+        results.append([*shell.user_ns["values"], shell.user_ns["state"]])
+    assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))

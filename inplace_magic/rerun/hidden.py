@@ -54,6 +54,7 @@ class Unheard:
 
     write: LiveWrite
     base: weakref.ref[torch.Tensor]
+    alias: torch.Tensor
     changed: torch.Tensor
     output: int  # which of its node's outputs the base is
 
@@ -89,7 +90,8 @@ class HiddenRecorder(Recorder):
         self._foreign_bytes = 0
         self._lines = LineWatch(self._after_line)
         self._aliased: dict[int, weakref.ref[torch.Tensor]] = {}  # storages of graph tensors with a detached alias
-        self._unheard: dict[int, Unheard] = {}
+        self._unheard: dict[int, Unheard] = {}  # by storage, as long as its tensor can be read
+        self._past_graphs = False  # there has been such a write
         self._inside: list[Inside] = []
         self._suspects: dict[Any, list[Suspicion]] = {}  # by node, as long as a backward runs
         self._turned = False  # a node runs for the second time, and gets the other values
@@ -154,7 +156,7 @@ class HiddenRecorder(Recorder):
     def _watch_nodes(self, event: evidence.Backward, roots: Sequence[torch.Tensor]) -> list[Any]:
         """See NOTE [Is the gradient wrong]."""
         changed = self._changed_values()
-        if not changed and not self._unheard:
+        if not changed and not self._past_graphs:
             return []
         handles = []
         nodes = graph_of(roots)[2]
@@ -164,7 +166,7 @@ class HiddenRecorder(Recorder):
             if any(id(saved) in changed for saved in _saved_by(node)):
                 self._suspects[node] = []
                 handles.append(node.register_hook(self._second_run(node)))
-        read = {unheard for node in nodes for unheard in node.metadata.get(_READ, ())} if self._unheard else set()
+        read = {unheard for node in nodes for unheard in node.metadata.get(_READ, ())} if self._past_graphs else set()
         for node in nodes if read else ():
             for unheard in node.metadata.get(_MADE, ()):
                 if unheard in read:
@@ -249,7 +251,9 @@ class HiddenRecorder(Recorder):
                 continue
             changed = (value != now.detach()) & ~(value.isnan() & now.detach().isnan())
             write = LiveWrite(stack, self.tick(), plain_name(func), "user", version_of(base))
-            unheard = Unheard(write, weakref.ref(base), changed, now.output_nr)
+            unheard = Unheard(write, weakref.ref(base), base.detach(), changed, now.output_nr)
+            self._past_graphs = True
+            self._unheard = {key: one for key, one in self._unheard.items() if one.base() is not None}
             self._unheard[storage_key(base) or 0] = unheard
             _note_on(node, _MADE, unheard)
         return result
@@ -286,13 +290,12 @@ class HiddenRecorder(Recorder):
     def _arriving(self, unheard: Unheard, event: evidence.Backward) -> Callable[[Any], None]:
         def look(gradients: Sequence[torch.Tensor | None]) -> None:
             gradient = gradients[unheard.output]
-            base = unheard.base()
-            if gradient is None or base is None or gradient.shape != unheard.changed.shape:
+            if gradient is None or gradient.shape != unheard.changed.shape:
                 return
             with torch.no_grad():
                 wrong = bool((gradient[unheard.changed] != 0).any()) if gradient.layout == torch.strided else False
             if wrong:
-                self._clash("silent", Saved(base, (), self.tick()), event, unheard.write)
+                self._clash("silent", Saved(unheard.alias, (), self.tick()), event, unheard.write)
 
         return look
 
@@ -397,7 +400,7 @@ class HiddenRecorder(Recorder):
 
 def shares(func: Any) -> bool:
     """Whether a call of ``func`` gives other access to a tensor's memory, or other memory to a tensor."""
-    return plain_name(func) in _EXPORTS or plain_name(func) == "detach" or func == _DATA_GET or func == _DATA_SET
+    return plain_name(func) in _EXPORTS or plain_name(func) == "detach" or func in (_DATA_GET, _DATA_SET)
 
 
 _HANDLER = torch.overrides.handle_torch_function.__code__

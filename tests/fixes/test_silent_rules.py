@@ -1,0 +1,163 @@
+from __future__ import annotations
+
+import pytest
+
+from inplace_magic.diagnosis import Fix
+
+from ..cells import run_cells
+from .trying import clean, rewritten
+
+IMPORTS = """
+    import torch
+    from torch import nn
+    torch.manual_seed(0)
+"""
+
+
+def fixes(*cells: str) -> dict[str, Fix]:
+    """The proved fixes by rule; the last cell runs under the magic."""
+    *before, last = cells
+    run = run_cells(IMPORTS, *before, "%%autograd_check\n" + clean(last))
+    assert run.error is None and run.diagnosis is not None, run.output
+    assert run.diagnosis.family == "silent"
+    return {fix.rule: fix for fix in run.diagnosis.fixes}
+
+
+def checked(cell: str, *changes: tuple[str, str]) -> str:
+    return "%%autograd_check\n" + rewritten(cell, *changes)
+
+
+def assert_proved(fix: Fix, number: int, text: str) -> None:
+    assert fix.verified and fix.gradients == "same"
+    assert fix.cells[number].rstrip() == text
+
+
+LINEAR = """
+    w = torch.randn(3, 3, requires_grad=True)
+    xb = torch.randn(4, 3)
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "fixed"),
+    [
+        pytest.param("h.detach().clamp_(min=0)", "h = h.clamp(min=0)", id="a method behind detach"),
+        pytest.param("h.data *= 2  # twice", "h = h * 2  # twice", id="an operator on .data, its comment kept"),
+        pytest.param("h.data[h < 0] = 0", "h = h.masked_fill(h < 0, 0)", id="a mask"),
+        pytest.param("h.data[:, 0] = 0", "h = h.clone()\nh[:, 0] = 0", id="a part is written into a copy"),
+        pytest.param("h.data.mul_(2).tanh_()", "h = h.mul(2).tanh()", id="a chain"),
+        pytest.param("d = h.detach(); d *= 2", "d = h.detach(); h = h * 2; d = h.detach()", id="an alias with a name"),
+    ],
+)
+def test_a_change_past_the_graph_becomes_part_of_it(line: str, fixed: str) -> None:
+    cell = f"h = xb @ w\n{line}\nloss = (h - 1).pow(2).sum()\nloss.backward()"
+    fix = fixes(LINEAR, cell)["silent_tracked"]
+    assert_proved(fix, 3, checked(cell, (line, fixed)))
+
+
+def test_a_change_past_the_graph_in_a_function() -> None:
+    define = """
+        w, xb = torch.randn(3, 3, requires_grad=True), torch.randn(4, 3)
+        def gate(h):
+            h.data *= (h.data > 0)
+            return h
+    """
+    found = fixes(define, "loss = (gate(xb @ w) - 1).pow(2).sum()\nloss.backward()")["silent_tracked"]
+    assert_proved(found, 2, rewritten(define, ("h.data *= (h.data > 0)", "h = h * (h.data > 0)")))
+
+
+def test_the_backward_goes_first() -> None:
+    cell = "loss = (x ** 2).sum()\nx.data += 1\nprint(x)\nloss.backward()"
+    fix = fixes("x = torch.ones(3, requires_grad=True)", cell)["silent_order"]
+    text = "loss = (x ** 2).sum()\nloss.backward()\nx.data += 1\nprint(x)"
+    assert_proved(fix, 3, "%%autograd_check\n" + text)
+
+
+def test_what_the_loss_is_made_from_goes_with_the_backward() -> None:
+    start = "x = torch.ones(3, requires_grad=True)\ny = x ** 2"
+    cell = "for p in [x]:\n    p.data += 1\n# the loss\nloss = y.sum()\nloss.backward()"
+    fix = fixes(start, cell)["silent_order"]
+    text = "# the loss\nloss = y.sum()\nloss.backward()\nfor p in [x]:\n    p.data += 1"
+    assert_proved(fix, 3, "%%autograd_check\n" + text)
+
+
+def test_the_backward_goes_into_the_earlier_cell() -> None:
+    make = """
+        net = nn.Conv1d(1, 2, 2)
+        average = [p.detach() * 0.5 for p in net.parameters()]
+        batch = torch.randn(4, 1, 6)
+    """
+    swap = """
+        loss = net(batch.requires_grad_()).pow(2).mean()
+        def swap_in():
+            for p, a in zip(net.parameters(), average):
+                p.data = a
+        swap_in()
+    """
+    fix = fixes(make, swap, "if batch.grad is None: loss.backward()\nbatch.grad.norm()")["silent_order"]
+    assert_proved(fix, 3, rewritten(swap, ("\nswap_in()", "\nloss.backward()\nswap_in()")))
+    assert fix.cells[4] == "%%autograd_check\nif batch.grad is None: pass\nbatch.grad.norm()"
+    assert fix.run == (3, 4)
+
+
+def test_an_update_that_uses_gradients_is_not_passed_by() -> None:
+    start = """
+        net = nn.Sequential(nn.Conv1d(1, 2, 2), nn.Tanh(), nn.Conv1d(2, 1, 2))
+        params = list(net.parameters())
+        out = net(torch.randn(3, 1, 6))
+        loss_a, loss_b = out.pow(2).mean(), (out - 1).abs().mean()
+    """
+    cell = """
+        loss_a.backward(retain_graph=True)
+        for p in params:
+            p.data -= 0.1 * p.grad  # by hand
+            p.grad = None
+        loss_b.backward()
+    """
+    found = fixes(start, cell)
+    assert "silent_order" not in found
+    text = clean("""
+        %%autograd_check
+        grads = torch.autograd.grad(loss_a, params, retain_graph=True)
+        loss_b.backward()
+        for p, g in zip(params, grads):
+            p.data -= 0.1 * g  # by hand
+    """)
+    assert_proved(found["silent_gradients"], 3, text.rstrip())
+
+
+def test_the_statistics_of_a_layer_are_copied_before_the_forward_in_train_mode() -> None:
+    make = "bn = nn.BatchNorm1d(3, momentum=0.5)\nx = torch.randn(6, 3, requires_grad=True)"
+    cell = """
+        clean = bn.eval()(x)
+        bn.train()
+        unused = bn(4 * torch.randn(6, 3))
+        clean.square().sum().backward()
+    """
+    fix = fixes(make, cell)["silent_batch_norm"]
+    copies = "bn.running_mean = bn.running_mean.clone()\nbn.running_var = bn.running_var.clone()\n"
+    assert_proved(fix, 3, checked(cell, ("unused = ", f"{copies}unused = ")))
+
+
+def test_the_statistics_of_every_layer_of_a_net_used_in_a_function() -> None:
+    make = """
+        net = nn.Sequential(*[m for _ in range(3) for m in (nn.Linear(3, 3), nn.BatchNorm1d(3))])
+        x = torch.randn(5, 3)
+    """
+    cell = """
+        def step():
+            reference = net.eval()(x)
+            net.train()
+            loss = (reference - 2 * net(x)).pow(2).mean()
+            loss.backward()
+        step()
+    """
+    fix = fixes(make, cell)["silent_batch_norm"]
+    loop = "    for norm in (net[1], net[3], net[5]):\n" + "".join(
+        f"        norm.{name} = norm.{name}.clone()\n" for name in ("running_mean", "running_var")
+    )
+    assert fix.verified and fix.gradients == "same"
+    assert fix.cells[3].rstrip() in (
+        checked(cell, ("    loss = ", f"{loop}    loss = ")),
+        checked(cell, ("\nstep()", "\n" + clean(loop) + "step()")),
+    )
