@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -12,6 +13,7 @@ from .errors import HEADLINES, RAISED_AT_WRITE, family_of
 from .explain import conflicts, relevant
 from .files import path_of
 from .fixes import Problem
+from .fixes.code import names_bound, names_loaded
 from .places import File, Sources, Spot, error_stack
 from .rerun import sandbox
 from .rerun.deviation import deviations, in_words
@@ -20,6 +22,7 @@ from .rerun.replay import Look, Plan, Reach, listen, record, spots
 from .session import Session
 from .verify import Bench, verified
 
+_DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom)
 _PATIENCE_S = 0.2  # how long further fixes are looked for once one is proved that keeps the gradients
 _RANK = {"same": 0, "truncated": 1, "different": 2, "unknown": 3}
 
@@ -201,24 +204,46 @@ def _plans(session: Session, sources: Sources, cell: int, options: Options) -> l
     """How the failure may be reproduced, the best way that can be afforded first.
 
     From the top it is as it was the first time, which a session that has already failed once is not; but that takes as
-    long as all cells together. The failing cell alone is enough in most cases.
+    long as all cells together. The failing cell alone is enough in most cases, and those that made what it reads in most
+    of the others.
     """
     alone = Plan((cell,))
-    if options.replay == "auto" and not sandbox.is_copy(options.room):
-        return [alone]  # running all cells again would make every model a second time, beside the first
-    history = session.history_until(cell, sources.cells)
-    fresh = Plan(history, fresh=True)
+    fresh = Plan(session.history_until(cell, sources.cells), fresh=True)
     if options.replay == "cell":
         return [alone]
     if options.replay == "notebook":
         return [fresh]
-    cost = session.cost_of(history)
-    own = session.seconds.get(cell, 0.0)
-    cheap = cost is not None and cost <= max(0.5, 3 * own)
-    affordable = cost is not None and cost <= options.time_limit / 2
-    if cheap:
+    if _costs(session, fresh) <= max(0.5, 3 * session.seconds.get(cell, 0.0)):
         return [fresh, alone]
-    return [alone, fresh] if affordable else [alone]
+    limit = options.time_limit / 2
+    makers = Plan(_makers(sources, fresh.cells, cell))
+    plans = [alone, makers] if makers != alone and _costs(session, makers) <= limit else [alone]
+    # In the process itself, running all cells would make every model a second time, beside the first.
+    return [*plans, fresh] if sandbox.is_copy(options.room) and _costs(session, fresh) <= limit else plans
+
+
+def _costs(session: Session, plan: Plan) -> float:
+    """Seconds that the plan's cells took when they ran; without end if one ran before we could look."""
+    cost = session.cost_of(plan.cells)
+    return float("inf") if cost is None else cost
+
+
+def _makers(sources: Sources, history: tuple[int, ...], cell: int) -> tuple[int, ...]:
+    """The failing cell and, of the cells before it, those that made what it reads: the latest of each name.
+
+    A cell that only defines and imports made nothing that could have gone wrong.
+    """
+    chosen = [cell]
+    tree = sources.cells[cell].tree
+    wanted = names_loaded(tree.body) if tree is not None else set()
+    for number in sorted((n for n in history if n < cell), reverse=True):
+        tree = sources.cells[number].tree
+        made = [s for s in tree.body if not isinstance(s, _DEFINITIONS)] if tree is not None else []
+        names = names_bound(made)
+        if names & wanted:
+            chosen.append(number)
+            wanted = (wanted - names) | names_loaded(made)
+    return tuple(reversed(chosen))
 
 
 def _reach(session: Session, cell: int) -> Reach:

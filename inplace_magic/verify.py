@@ -64,6 +64,11 @@ class Bench:
             _log.debug("not run: %s", outcome.failure)
         return outcome.value
 
+    def cells(self, texts: dict[int, str], spared: tuple[int, ...]) -> tuple[int, ...]:
+        """The cells that have to run in the session for a rewrite to show: what it touches, and what failed with it."""
+        run = cells_to_run(self.sources, texts, spared, self.failing)
+        return run if self.plan.fresh else tuple(sorted({*self.plan.cells, *run}))
+
     def listen(self, texts: dict[int, str], live: tuple[LiveChange, ...], spared: tuple[int, ...]) -> Evidence | None:
         """Runs the rewritten cells by the plan, under plain autograd."""
         sources = self.sources.with_texts(texts)
@@ -80,7 +85,7 @@ class Bench:
     ) -> Evidence | None:
         """Does what accepting the fix does to the session as it is now, and runs what has to run (or ``run``)."""
         sources = self.sources.with_texts(texts)
-        plan = Plan(run or cells_to_run(self.sources, texts, spared, self.failing))
+        plan = Plan(run or self.cells(texts, spared))
         prepare = self.preparation(texts, live)
         return self.run(lambda: listen(self.shell, sources, plan, self.reach, prepare))
 
@@ -89,7 +94,7 @@ class Bench:
         sources = self.sources.with_texts(texts)
         if self.plan.fresh:
             return self.run(lambda: record(self.shell, sources, self.plan, self.reach, self.look))
-        plan = Plan(cells_to_run(self.sources, texts, spared, self.failing))
+        plan = Plan(self.cells(texts, spared))
         prepare = self.preparation(texts, live)
 
         def work() -> Evidence:
@@ -156,7 +161,7 @@ def try_out(bench: Bench, problem: Problem, proposal: Proposal) -> Fix | None:
         return None
     if problem.family == "silent" and not _mended(bench, texts, live, spared):
         return None
-    run = cells_to_run(bench.sources, texts, spared, bench.failing)
+    run = bench.cells(texts, spared)
     if bench.failing < 0:  # a script is run from the top, and leaves no session behind
         live, run = (), ()
     elif bench.plan.fresh:

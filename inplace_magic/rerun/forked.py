@@ -21,6 +21,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+from .apart import set_apart
+
 T = TypeVar("T")
 
 
@@ -80,8 +82,12 @@ def _child(work: Callable[[], Any], write_end: int) -> None:
         torch = sys.modules.get("torch")
         if torch is not None:
             torch.set_num_threads(1)
-        data = pickle.dumps(("value", work()))
-        status = 0
+        shared = set_apart([write_end])
+        if shared is not None:
+            data = pickle.dumps(("failure", shared))
+        else:
+            data = pickle.dumps(("value", work()))
+            status = 0
     except BaseException as error:
         data = pickle.dumps(("failure", f"{type(error).__name__}: {error}"[:500]))
     try:

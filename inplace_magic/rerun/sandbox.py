@@ -1,28 +1,50 @@
-"""The door to the two rooms in which a cell can run once more without a trace."""
+"""The door to the two rooms in which a cell can run once more without a trace.
+
+A copy of the process where it can be forked; else the process itself, with an undo log. Whoever comes in by this door
+need not know in which room the work is done.
+"""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from . import forked
 from .guard import Blocked, guarded
 
 T = TypeVar("T")
+Room = Literal["auto", "copy", "process"]
 
 
-def closed() -> str | None:
+def closed(room: Room = "auto") -> str | None:
     """None if there is a room to run in, else why there is none."""
-    return forked.can_fork()
+    return forked.can_fork() if room == "copy" else None
 
 
-def run(work: Callable[[], T], limit_s: float, on_wait: Callable[[float], None] | None = None) -> forked.Outcome[T]:
+def is_copy(room: Room) -> bool:
+    """Whether work is done in a copy of the process."""
+    return room == "copy" or (room == "auto" and forked.can_fork() is None)
+
+
+def run(
+    shell: Any,
+    work: Callable[[], T],
+    limit_s: float,
+    on_wait: Callable[[float], None] | None = None,
+    room: Room = "auto",
+) -> forked.Outcome[T]:
     """Does ``work`` where nothing of the session can change, and nothing outside of the process either.
 
     An attempt to reach outside (a file written, a process, a connection) ends it, and the outcome says which.
     """
-    outcome: forked.Outcome[Any] = forked.run(lambda: _guarded(work), limit_s, on_wait)
+    outcome: forked.Outcome[Any]
+    if is_copy(room):
+        outcome = forked.run(lambda: _guarded(work), limit_s, on_wait)
+    else:
+        from . import inprocess
+
+        outcome = inprocess.run(shell, lambda: _guarded(work), limit_s)
     if outcome.failure is not None or outcome.value is None:
         return outcome
     value, attempt = outcome.value

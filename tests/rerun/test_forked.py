@@ -33,6 +33,22 @@ def test_nothing_of_the_parent_changes() -> None:
     assert torch.equal(rng, torch.get_rng_state()) and torch.get_num_threads() == threads and gc.isenabled()
 
 
+def test_shared_memory_and_open_files_of_the_parent_stay(tmp_path: Path) -> None:
+    shared = torch.zeros(3).share_memory_()
+    (tmp_path / "data.txt").write_text("first\nsecond\n")
+    with open(tmp_path / "data.txt") as file:
+
+        def work() -> list[float]:
+            shared.add_(1)
+            file.readline()
+            return shared.tolist()
+
+        outcome = forked.run(work, 20)
+        assert file.readline() == "first\n"
+    assert shared.tolist() == [0.0, 0.0, 0.0]
+    assert outcome.failure is not None or outcome.value == [1.0, 1.0, 1.0]
+
+
 def test_what_the_child_prints_goes_nowhere(capfd: pytest.CaptureFixture[str]) -> None:
     def work() -> int:
         print("from python")

@@ -1,0 +1,85 @@
+"""The room within the process, for where it cannot be copied: an undo log puts everything back.
+
+Work is done under the session's own objects, so it goes more carefully than in a copy: what cannot be put back makes the
+room decline, and a limit in time is kept by an exception that is raised into the thread at work.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import io
+import random
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+from .forked import Outcome
+
+T = TypeVar("T")
+
+
+class TimeIsUp(BaseException):
+    """Raised into the thread that does the work when its time is over."""
+
+
+def run(shell: Any, work: Callable[[], T], limit_s: float) -> Outcome[T]:
+    """Does ``work`` and puts the session back. ``limit_s``: seconds after which the work is ended.
+
+    KeyboardInterrupt is passed on once everything is put back.
+    """
+    from .undo import CopyOnWrite, Declined, undone
+
+    outcome: Outcome[T] = Outcome(failure="it came to no end")
+    state = random.getstate()  # the imports above and below may draw from it
+    with undone(shell) as log:
+        random.setstate(state)
+        if log.declined is None:
+            with _quiet(shell), _limited(limit_s):
+                try:
+                    with CopyOnWrite(log):
+                        outcome = Outcome(value=work())
+                except (TimeIsUp, Declined):
+                    outcome = Outcome(failure=f"it took longer than {limit_s:.3g} s", timed_out=True)
+                except Exception as error:
+                    outcome = Outcome(failure=f"{type(error).__name__}: {error}"[:500])
+    if log.declined is not None:
+        return Outcome(failure=log.declined)
+    if log.lost:
+        return Outcome(failure=f"not all could be put back ({log.lost[0]})")
+    return outcome
+
+
+@contextlib.contextmanager
+def _quiet(shell: Any) -> Iterator[None]:
+    """What the work prints or displays is not shown."""
+    publish = shell.display_pub.publish
+    shell.display_pub.publish = lambda *args, **kwargs: None
+    try:
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+            yield
+    finally:
+        shell.display_pub.publish = publish
+
+
+@contextlib.contextmanager
+def _limited(limit_s: float) -> Iterator[None]:
+    """Raises TimeIsUp in this thread when the time is over, between two of its instructions."""
+    thread = ctypes.c_ulong(threading.get_ident())
+    lock, over = threading.Lock(), False
+
+    def end() -> None:
+        with lock:
+            if not over:
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(thread, ctypes.py_object(TimeIsUp))
+
+    timer = threading.Timer(limit_s, end)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        with lock:
+            over = True
+        timer.cancel()
+
