@@ -228,15 +228,13 @@ def _stage_imports(undo: contextlib.ExitStack, texts: Mapping[str, str]) -> None
 
 
 def _stage_run_magic(undo: contextlib.ExitStack, texts: Mapping[str, str]) -> None:
-    compat = sys.modules.get("IPython.utils.py3compat")
-    if compat is None:
-        return
-
     def opened(file: Any, *args: Any, **options: Any) -> Any:
         text = texts.get(os.path.realpath(file)) if isinstance(file, str | os.PathLike) else None
         return open(file, *args, **options) if text is None else io.BytesIO(text.encode())
 
-    _set(undo, compat, "open", opened)  # stands before the builtin of this name, for that module only
+    for name in ("IPython.core.interactiveshell", "IPython.utils.py3compat"):  # today's %run, and that of before
+        if name in sys.modules:
+            _set(undo, sys.modules[name], "open", opened)  # stands before the builtin, in that module only
 
 
 def _forget(undo: contextlib.ExitStack, texts: Iterable[str]) -> None:
