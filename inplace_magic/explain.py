@@ -92,7 +92,7 @@ def _refused(clash: Clash, family: str, sources: Sources, raised: tuple[Spot, ..
         return Conflict(made, place, place, clash.save.name if clash.save else None, what, None, sentence,
                         changed_note="made in inference mode", needed_note="met autograd")  # fmt: skip
     needed = _place(sources, raised) or place
-    return Conflict(place, None, needed, _tensor(clash, sources), what, None, sentence, changed_note="torch refuses this")
+    return Conflict(place, None, needed, _tensor(clash, sources), what, None, sentence, changed_note="")
 
 
 def _bare(family: str, sources: Sources, raised: tuple[Spot, ...]) -> Conflict:
@@ -180,7 +180,7 @@ def _version_note(clash: Clash, tensor: str | None) -> str:
         return ""
     if clash.write.version <= clash.save.version:
         return ""
-    return f"{tensor or 'it'} went from version {clash.save.version} to {clash.write.version}"
+    return f"{tensor or 'the tensor'} went from version {clash.save.version} to {clash.write.version}"
 
 
 def _freed_sentence(clash: Clash, sources: Sources) -> str:
