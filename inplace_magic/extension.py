@@ -143,7 +143,7 @@ class Extension:
             return self._pending
         error = getattr(result, "error_in_exec", None) or getattr(result, "error_before_exec", None)
         if error is not None:
-            return error  # type: ignore[no-any-return]
+            return error
         last = getattr(sys, "last_value", None)  # `%run` and older `%time` have printed it and gone on
         return last if last is not self._traceback_before else None
 

@@ -55,7 +55,7 @@ class InplaceMagic(Magics):
     def options(self) -> Options:
         from .pipeline import Options
 
-        return Options(rerun=self.rerun, time_limit=self.time_limit, fixes=self.fixes, room=self.room)
+        return Options(rerun=self.rerun, time_limit=self.time_limit, fixes=self.fixes, room=self.room)  # type: ignore[arg-type]
 
     @no_var_expand
     @magic_arguments()

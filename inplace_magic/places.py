@@ -206,7 +206,7 @@ class File(Cell):
 
 
 def _parse(text: str) -> ast.Module:
-    return compile(text, "<cell>", "exec", _PARSE_FLAGS, dont_inherit=True)  # type: ignore[return-value]
+    return compile(text, "<cell>", "exec", _PARSE_FLAGS, dont_inherit=True)
 
 
 def _library_roots() -> tuple[str, ...]:

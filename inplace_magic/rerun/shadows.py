@@ -26,7 +26,7 @@ def storage_key(tensor: torch.Tensor) -> Key | None:
     try:
         address = tensor.data_ptr()  # three times as fast as asking the storage, which makes a Python object each time
         if address:
-            return address - tensor.storage_offset() * tensor.element_size()
+            return address - int(tensor.storage_offset()) * tensor.element_size()
         storage = tensor.untyped_storage()
         return storage.data_ptr() or -storage._cdata
     except (RuntimeError, NotImplementedError, ValueError):  # ValueError: a lazy module's parameter
