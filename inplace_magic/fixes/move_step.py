@@ -29,6 +29,8 @@ def move_step(problem: Problem) -> Iterator[Proposal]:
     found = update_between(problem)
     if found is None or calls_named(found.first, "backward", "zero_grad", "zero_"):
         return
+    if problem.family == "silent" and not is_step(found.first) and _by_hand(found.first):
+        return  # behind the later backward it would use the gradients of both, which no comparison of passes sees
     code = found.code
     moved = _writers(found)
     late = update_of(found.block, found.need)
@@ -42,6 +44,11 @@ def move_step(problem: Problem) -> Iterator[Proposal]:
     for extra in [[limit], []] if limit is not None else [[]]:
         rank = _UNGUARDED if is_step(found.first) and not extra else None
         yield Proposal(title, _WHY, "move_step", {code.cell.number: code.apply(*edits, *extra)}, rank=rank)
+
+
+def _by_hand(statement: ast.stmt) -> bool:
+    """Whether an update reads gradients itself."""
+    return any(isinstance(node, ast.Attribute) and node.attr == "grad" for node in ast.walk(statement))
 
 
 @register("modified", "silent", rank=33)
