@@ -37,7 +37,7 @@ class Text:
         return self.mark + text.encode(self.encoding)
 
 
-def read_source(path: str) -> Text:
+def read_source(path: str | os.PathLike[str]) -> Text:
     """A source file as Python would read it. Raises OSError, SyntaxError (an encoding unknown) or UnicodeError."""
     with open(path, "rb") as file:
         data = file.read()
@@ -230,7 +230,7 @@ def _stage_imports(undo: contextlib.ExitStack, texts: Mapping[str, str]) -> None
 def _stage_run_magic(undo: contextlib.ExitStack, texts: Mapping[str, str]) -> None:
     def opened(file: Any, *args: Any, **options: Any) -> Any:
         text = texts.get(os.path.realpath(file)) if isinstance(file, str | os.PathLike) else None
-        return open(file, *args, **options) if text is None else io.BytesIO(text.encode())
+        return open(file, *args, **options) if text is None else io.BytesIO(read_source(file).encoded(text))
 
     for name in ("IPython.core.interactiveshell", "IPython.utils.py3compat"):  # today's %run, and that of before
         if name in sys.modules:

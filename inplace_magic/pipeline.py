@@ -100,7 +100,9 @@ class _Inquiry:
         if not certain and evidence is None:
             return None
         if reason is not None and watched is None:
-            notes.append(f"The cell was not run again: {reason}. What is said here comes from the error alone.")
+            what = "cell" if self.cell > 0 else "script"
+            reason = reason.replace("the cell ", f"the {what} ", 1)
+            notes.append(f"The {what} was not run again: {reason}. What is said here comes from the error alone.")
         known = relevant(evidence, self.family) if evidence is not None else []
         if known and known[0].write is not None and known[0].write.leaf and self.family == "view_of_leaf":
             self.family = (
@@ -176,7 +178,7 @@ class _Inquiry:
                 self.session.shell, self.sources, plan, _reach(self.session, self.cell), Look.at(self.family)
             ),
             self.options.time_limit,
-            lambda seconds: self.tell(f"running the cell again to find the line, {seconds:.0f} s"),
+            lambda seconds: self.tell(f"running it again to find the line, {seconds:.0f} s"),
             self.options.room,
         )
         return outcome.value, outcome.failure

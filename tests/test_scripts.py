@@ -1,0 +1,328 @@
+"""Scripts at the command line: the same lines and fixes as in a shell, files written, and bad input met."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from inplace_magic.tour import SITUATIONS, Situation
+from tests.cells import run_cells
+from tests.command import command
+
+PROGRAMS = Path(__file__).parent / "programs"
+BROKEN = """
+import torch
+
+w = torch.randn(3, requires_grad=True)
+y = w.exp()
+y += 1  # here
+y.sum().backward()
+"""
+
+
+def script(folder: Path, text: str, name: str = "train.py") -> Path:
+    path = folder / name
+    path.write_text(textwrap.dedent(text).lstrip("\n"), encoding="utf-8")
+    return path
+
+
+# ---- as in a shell ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("situation", SITUATIONS, ids=lambda s: s.title)
+def test_same_lines_and_fix_as_in_the_shell(situation: Situation, tmp_path: Path) -> None:
+    *before, last = situation.cells
+    shown = run_cells(*before, f"%%autograd_check\n{last}" if situation.check else last).diagnosis
+    assert shown is not None and shown.fixes
+    path = script(tmp_path, "\n".join(situation.cells) + "\n")
+    options = ["--json", "--fix", *(["--check"] if situation.check else [])]
+    ended = command(*options, path, folder=tmp_path)
+    assert ended.status == 1
+    (found,) = ended.findings
+    assert found["family"] == shown.family
+    for which in ("changed", "saved", "needed"):
+        theirs = getattr(shown, which)
+        assert (found[which] or {}).get("text") == (theirs and theirs.text)
+        if found[which] is not None:
+            assert path.read_text() != (tmp_path / "train.py.orig").read_text()
+            lines = (tmp_path / "train.py.orig").read_text().splitlines()
+            assert lines[found[which]["line"] - 1].strip() == found[which]["text"]
+            assert (found[which]["cell"], found[which]["filename"]) == (None, str(path))
+    assert (found["fixes"][0]["title"], found["fixes"][0]["gradients"]) == (
+        shown.fixes[0].title,
+        shown.fixes[0].gradients,
+    )
+    again = command("--check", path, folder=tmp_path)
+    assert again.status == 0 and "nothing found" in again.err
+
+
+# ---- real programs ------------------------------------------------------------------------------------------------
+
+MISTAKES = {
+    "word_lm": ("second_backward", "loss.backward()", [("        hidden = repackage(hidden)\n", "")]),
+    "dcgan": (
+        "modified",
+        "optimizer_d.step()",
+        [
+            ("loss_fake = criterion(discriminator(fake.detach()), fake_label)\n        loss_fake.backward()",
+             "output = discriminator(fake)\n        loss_fake = criterion(output, fake_label)\n        loss_fake.backward(retain_graph=True)"),
+            ("generator.zero_grad()\n        output = discriminator(fake)\n", "generator.zero_grad()\n"),
+        ],
+    ),
+    "actor_critic": (
+        "modified",
+        "self.state *= 1.1",
+        [
+            ("return self.state.clone()", "return self.state"),
+            ("self.state = self.state * 1.1 + (0.05 if action else -0.05)",
+             "self.state *= 1.1\n        self.state += 0.05 if action else -0.05"),
+        ],
+    ),
+    "graph_net": (
+        "modified",
+        "out += received / degree[:, None]",
+        [("out = out + received / degree[:, None]", "out += received / degree[:, None]")],
+    ),
+    "tiny_gpt": (
+        "modified",
+        "weights.masked_fill_(self.mask[:, :, :time, :time], 0.0)",
+        [("weights = F.softmax(weights, dim=-1)\n",
+          "weights = F.softmax(weights, dim=-1)\n        weights.masked_fill_(self.mask[:, :, :time, :time], 0.0)\n")],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_program_is_healthy(name: str, tmp_path: Path) -> None:
+    ended = command("--check", PROGRAMS / f"{name}.py", folder=tmp_path)
+    assert (ended.status, "nothing found" in ended.err) == (0, True), ended.err
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_mistake_in_a_program_is_found_and_fixed(name: str, tmp_path: Path) -> None:
+    family, culprit, changes = MISTAKES[name]
+    text = (PROGRAMS / f"{name}.py").read_text()
+    for old, new in changes:
+        assert old in text
+        text = text.replace(old, new)
+    path = script(tmp_path, text, f"{name}.py")
+    ended = command("--json", "--fix", path, folder=tmp_path)
+    assert ended.status == 1
+    (found,) = ended.findings
+    assert (found["family"], found["changed"]["text"]) == (family, culprit)
+    assert found["fixes"][0]["verified"] and "Traceback" in ended.err
+    again = command("--check", path, folder=tmp_path)
+    assert again.status == 0 and "nothing found" in again.err, again.err
+
+
+# ---- what is shown ------------------------------------------------------------------------------------------------
+
+
+def test_report_and_diff(tmp_path: Path) -> None:
+    script(tmp_path, BROKEN)
+    ended = command("train.py", folder=tmp_path)
+    assert ended.status == 1
+    assert ended.err.startswith("Traceback (most recent call last):\n  File ") and "inplace_magic" not in ended.err
+    assert "train.py:5   y += 1  # here" in ended.out and "your session" not in ended.out
+    diff = ["--- train.py", "+++ train.py", "@@ -3,4 +3,4 @@", " w = torch.randn(3, requires_grad=True)",
+            " y = w.exp()", "-y += 1  # here", "+y = y + 1  # here", " y.sum().backward()"]  # fmt: skip
+    assert "\n".join(diff) in ended.out
+    assert "%autograd_fix" not in ended.out
+    assert sorted(os.listdir(tmp_path)) == ["train.py"]
+
+
+def test_module_of_the_script(tmp_path: Path) -> None:
+    (tmp_path / "code").mkdir()
+    script(tmp_path / "code", "def grow(x):\n    x += 1\n    return x\n", "growth.py")
+    path = script(
+        tmp_path / "code",
+        "import torch, growth\nw = torch.ones(2, requires_grad=True)\ngrowth.grow(w.exp()).sum().backward()\n",
+    )
+    ended = command("--fix", "code/train.py", folder=tmp_path)
+    assert ended.status == 1 and os.path.join("code", "growth.py") + ":2" in ended.out
+    assert "x = x + 1" in (tmp_path / "code" / "growth.py").read_text() and "growth.grow(w.exp())" in path.read_text()
+    assert command(path, folder=tmp_path).status == 0
+
+
+def test_as_a_command_of_its_own(tmp_path: Path) -> None:
+    """Once in a process of its own, as people run it."""
+    script(tmp_path, """
+        import sys
+        import __main__
+
+        if __name__ == "__main__":
+            assert sys.argv == ["train.py", "--check", "--lr", "3"], sys.argv
+            assert __main__.__file__.endswith("train.py") and sys.path[0].endswith("folder"), sys.path
+            assert sys.stdin.read() == "typed"
+            print("done")
+        """)  # fmt: skip
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (tmp_path / "train.py").rename(folder / "train.py")
+    ended = subprocess.run(
+        [sys.executable, "-m", "inplace_magic", "train.py", "--check", "--lr", "3"],
+        cwd=folder, input="typed", capture_output=True, text=True, timeout=60, check=False,
+        env=os.environ | {"PYTHONPATH": str(PROGRAMS.parent.parent)},
+    )  # fmt: skip
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "done\n", "")
+
+
+# ---- scripts of every kind ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "status", "out", "err"),
+    [
+        pytest.param("print('fine')", 0, "fine\n", "", id="no torch at all"),
+        pytest.param("import sys; sys.exit(3)", 3, "", "", id="exits"),
+        pytest.param("import sys; sys.exit()", 0, "", "", id="exits with nothing"),
+        pytest.param("raise SystemExit('no data')", 1, "", "no data\n", id="exits with words"),
+        pytest.param("import os; os._exit(4)", 4, "", "", id="exits at once"),
+        pytest.param("print(input())", 0, "typed\n", "", id="reads stdin"),
+        pytest.param("import atexit, signal\nsignal.signal(signal.SIGTERM, lambda *a: None)\nprint(1)", 0, "1\n", "", id="signal handlers"),
+        pytest.param("import os\nif os.fork() == 0:\n    raise SystemExit(0)\nos.wait()\nprint('one')", 0, "one\n", "", id="forks"),
+        pytest.param("import os\npid = os.fork()\nif pid: os.wait()\nprint('end', flush=True)", 0, "end\nend\n", "", id="both ends of a fork"),
+        pytest.param("import json\nprint(json.dumps(__name__))", 0, '"__main__"\n', "", id="its name"),
+    ],
+)  # fmt: skip
+def test_script_runs_as_python_runs_it(text: str, status: int, out: str, err: str, tmp_path: Path) -> None:
+    script(tmp_path, text)
+    ended = command("train.py", folder=tmp_path, stdin="typed\n")
+    assert (ended.status, ended.out, ended.err) == (status, out, err)
+
+
+@pytest.mark.parametrize(
+    ("text", "last"),
+    [
+        pytest.param("1 / 0", "ZeroDivisionError: division by zero", id="another error"),
+        pytest.param("def f(:", "SyntaxError: invalid syntax", id="syntax"),
+        pytest.param("import no_such_module_here", "ModuleNotFoundError: No module named 'no_such_module_here'", id="import"),
+        pytest.param("import torch\ntorch.ones(2) @ torch.ones(3)", "RuntimeError: ", id="another error of torch"),
+    ],
+)  # fmt: skip
+def test_other_failures_are_the_scripts_own(text: str, last: str, tmp_path: Path) -> None:
+    script(tmp_path, text)
+    ended = command("train.py", folder=tmp_path)
+    assert (ended.status, ended.out) == (2, "")
+    assert ended.err.splitlines()[-1].startswith(last) and "inplace_magic" not in ended.err
+
+
+def test_own_hook_for_errors(tmp_path: Path) -> None:
+    script(tmp_path, "import sys\nsys.excepthook = lambda kind, error, tb: print('mine:', error)\n1 / 0")
+    ended = command("train.py", folder=tmp_path)
+    assert (ended.status, ended.out) == (2, "mine: division by zero\n")
+
+
+def test_prints_a_lot(tmp_path: Path) -> None:
+    script(tmp_path, "line = 'x' * 1023\nfor _ in range(20_000):\n    print(line)\n")
+    ended = command("--json", "train.py", folder=tmp_path)
+    assert (ended.status, ended.out, len(ended.err)) == (0, "", 20_000 * 1024)
+
+
+def test_alarm_does_not_end_the_explanation(tmp_path: Path) -> None:
+    ring = (
+        "import signal\nsignal.signal(signal.SIGALRM, lambda *a: 1 / 0)\nsignal.setitimer(signal.ITIMER_REAL, 0.05)\n"
+    )
+    script(tmp_path, ring.join(["", BROKEN.replace("y.sum()", "signal.setitimer(signal.ITIMER_REAL, 0.01)\ny.sum()")]))
+    ended = command("train.py", folder=tmp_path)
+    assert ended.status == 1 and "proved" in ended.out
+
+
+def test_failure_in_a_forked_process_is_its_own(tmp_path: Path) -> None:
+    text = BROKEN.replace(
+        "y.sum()", "import os\nif os.fork():\n    raise SystemExit(os.waitstatus_to_exitcode(os.wait()[1]))\ny.sum()"
+    )
+    script(tmp_path, text)
+    ended = command("train.py", folder=tmp_path)
+    assert (ended.status, ended.out) == (2, "") and "modified by an inplace operation" in ended.err
+
+
+def test_own_arguments_reach_the_rerun(tmp_path: Path) -> None:
+    script(tmp_path, "import sys\nsize = int(sys.argv.pop())\n" + BROKEN.replace("randn(3", "randn(size"))
+    ended = command("--json", "train.py", "--fix", "4", folder=tmp_path)
+    (found,) = ended.findings
+    assert found["fixes"] and "y += 1" in (tmp_path / "train.py").read_text()  # --fix was the script's
+
+
+def test_script_that_writes_is_explained_without_a_rerun(tmp_path: Path) -> None:
+    script(tmp_path, BROKEN + "\n", "train.py")
+    path = script(tmp_path, "open('log.txt', 'w').write('1')\n" + BROKEN)
+    ended = command("--fix", "train.py", folder=tmp_path)
+    assert ended.status == 1 and "The script was not run again: the script writes" in " ".join(ended.out.split())
+    assert "nothing was written" in ended.err and (tmp_path / "log.txt").read_text() == "1"
+    assert "y += 1" in path.read_text()
+
+
+# ---- fixes that cannot be written ---------------------------------------------------------------------------------
+
+
+def test_fix_is_not_written_outside_of_the_working_directory(tmp_path: Path) -> None:
+    (tmp_path / "here").mkdir()
+    path = script(tmp_path, BROKEN)
+    ended = command("--fix", path, folder=tmp_path / "here")
+    assert ended.status == 1 and "lies outside the working directory" in ended.err
+    assert "y += 1" in path.read_text() and sorted(os.listdir(tmp_path)) == ["here", "train.py"]
+
+
+def test_script_that_changes_meanwhile_is_left_alone(tmp_path: Path) -> None:
+    once = """
+        import os
+        if not os.path.exists("mark"):
+            open("mark", "w").close()
+            with open("train.py", "a") as file:
+                file.write("# mine")
+    """
+    path = script(tmp_path, textwrap.dedent(once) + BROKEN)
+    ended = command("--json", "--fix", "train.py", folder=tmp_path)
+    assert ended.status == 1 and ended.findings[0]["fixes"]
+    assert "nothing was written: train.py has changed since it was diagnosed" in ended.err
+    assert path.read_text().endswith("# mine") and "y += 1" in path.read_text()
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root writes everywhere")
+def test_read_only_folder(tmp_path: Path) -> None:
+    path = script(tmp_path, BROKEN)
+    os.chmod(tmp_path, 0o500)
+    ended = command("--fix", "train.py", folder=tmp_path)
+    os.chmod(tmp_path, 0o700)
+    assert ended.status == 1 and "cannot be written (Permission denied)" in ended.err
+    assert "y += 1" in path.read_text() and os.listdir(tmp_path) == ["train.py"]
+
+
+# ---- bad use ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        pytest.param(["nope.py"], "there is no nope.py", id="missing"),
+        pytest.param(["data.txt"], "data.txt is neither a script", id="neither"),
+        pytest.param(["."], "there is no notebook in .", id="folder without notebooks"),
+        pytest.param(["--check"], "has to be named", id="no target"),
+        pytest.param(["--limit", "soon", "a.py"], "'soon' is not a number of seconds above 0", id="limit"),
+        pytest.param(["--limit=-1", "a.py"], "'-1' is not a number of seconds above 0", id="negative limit"),
+        pytest.param(["--cells", "x", "a.ipynb"], "'x' is not a list of numbers such as 3,5-8", id="cells"),
+        pytest.param(["--cells", "3", "latin.py"], "--cells is for notebooks", id="cells of a script"),
+        pytest.param(["--unknown", "latin.py"], "unrecognized arguments: --unknown", id="unknown option"),
+        pytest.param(["latin.py"], "latin.py cannot be read (", id="encoding"),
+    ],
+)  # fmt: skip
+def test_bad_use_is_one_line(arguments: list[str], line: str, tmp_path: Path) -> None:
+    (tmp_path / "data.txt").write_text("1")
+    (tmp_path / "latin.py").write_bytes("# ä\n".encode("latin-1"))
+    ended = command(*arguments, folder=tmp_path)
+    assert (ended.status, ended.out) == (2, "")
+    assert line in ended.err.splitlines()[-1] and "Traceback" not in ended.err
+
+
+def test_interrupted(tmp_path: Path) -> None:
+    script(tmp_path, "raise KeyboardInterrupt")
+    ended = command("train.py", folder=tmp_path)
+    assert ended.status == 130 and ended.err.endswith("KeyboardInterrupt\n")
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
