@@ -12,12 +12,14 @@ import gc
 import io
 import os
 import pickle
+import random
 import select
 import signal
 import sys
+import threading
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -57,19 +59,56 @@ def run(work: Callable[[], T], limit_s: float, on_wait: Callable[[float], None] 
     ``limit_s``: seconds after which the child is killed. ``on_wait`` is called now and then with the seconds so far.
     KeyboardInterrupt kills the child and is passed on.
     """
+    with _interrupts_wait() as pressed:
+        try:
+            pid, read_end = _fork(work)
+        except OSError as error:
+            return Outcome(failure=f"the process could not be copied ({error.strerror})")
+        return _collect(pid, read_end, limit_s, on_wait, pressed)
+
+
+@contextlib.contextmanager
+def _interrupts_wait() -> Iterator[threading.Event]:
+    """Ctrl-C is only noted, so that it never comes between a child and its parent's care for it; then it is passed on."""
+    pressed = threading.Event()
+    on_main = threading.current_thread() is threading.main_thread()
+    before = signal.getsignal(signal.SIGINT) if on_main else None
+    if not callable(before):
+        yield pressed
+        return
+    signal.signal(signal.SIGINT, lambda number, frame: pressed.set())
+    try:
+        yield pressed
+    finally:
+        signal.signal(signal.SIGINT, before)
+        if pressed.is_set():
+            before(signal.SIGINT, None)
+
+
+def _fork(work: Callable[[], Any]) -> tuple[int, int]:
+    """The child's number, and the end of the pipe by which it answers."""
     read_end, write_end = os.pipe()
     # What stands in a buffer would be written twice.
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(Exception):
             stream.flush()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # 3.12: forking beside threads; the child knows
-        pid = os.fork()
-    if pid == 0:
+    parent, state = os.getpid(), random.getstate()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # 3.12: forking beside threads; the child knows
+            pid = os.fork()
+        if pid == 0:
+            os.close(read_end)
+            random.setstate(state)  # Python seeds it anew in every child
+            _child(work, write_end)
+    except OSError:
         os.close(read_end)
-        _child(work, write_end)
-    os.close(write_end)
-    return _collect(pid, read_end, limit_s, on_wait)
+        raise
+    finally:
+        if os.getpid() != parent:
+            os._exit(1)
+        os.close(write_end)
+    return pid, read_end
 
 
 def _child(work: Callable[[], Any], write_end: int) -> None:
@@ -125,7 +164,7 @@ def _hush() -> None:
 
 
 def _collect(
-    pid: int, read_end: int, limit_s: float, on_wait: Callable[[float], None] | None
+    pid: int, read_end: int, limit_s: float, on_wait: Callable[[float], None] | None, pressed: threading.Event
 ) -> Outcome[Any]:
     start = time.monotonic()
     chunks: list[bytes] = []
@@ -134,6 +173,8 @@ def _collect(
             left = limit_s - (time.monotonic() - start)
             if left <= 0:
                 return Outcome(failure=f"it took longer than {limit_s:.3g} s", timed_out=True)
+            if pressed.is_set():
+                return Outcome(failure="it was interrupted")
             ready, _, _ = select.select([read_end], [], [], min(left, 0.2))
             if ready:
                 chunk = os.read(read_end, 1 << 20)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import random
 import signal
 import sys
 import time
@@ -126,3 +127,42 @@ def test_backward_after_the_parent_used_several_threads() -> None:
         return weight.grad is not None
 
     assert forked.run(work, 30).value is True
+
+
+def test_random_states_are_those_of_the_parent() -> None:
+    state = random.getstate()
+    drawn = random.random()
+    random.setstate(state)
+    assert forked.run(random.random, 20).value == drawn
+    assert random.getstate() == state
+
+
+def test_a_process_that_cannot_be_forked_is_a_failure_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse() -> int:
+        raise OSError(11, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(os, "fork", refuse)
+    outcome = forked.run(int, 20)
+    assert outcome.failure == "the process could not be copied (Resource temporarily unavailable)"
+
+
+def test_ctrl_c_at_any_moment_leaves_no_child_and_no_pipe() -> None:
+    descriptors = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else None
+    handler = signal.signal(signal.SIGALRM, lambda *a: signal.raise_signal(signal.SIGINT))
+    chance, seen = random.Random(3), 0
+    try:
+        for _ in range(40):
+            signal.setitimer(signal.ITIMER_REAL, chance.uniform(0.0001, 0.05))
+            try:
+                forked.run(lambda: time.sleep(0.03), 20)
+            except KeyboardInterrupt:
+                seen += 1
+            finally:
+                signal.setitimer(signal.ITIMER_REAL, 0)
+            with pytest.raises(ChildProcessError):
+                os.waitpid(-1, os.WNOHANG)
+    finally:
+        signal.signal(signal.SIGALRM, handler)
+    assert seen > 10
+    if descriptors is not None:
+        assert len(os.listdir("/proc/self/fd")) == descriptors
