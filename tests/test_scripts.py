@@ -326,3 +326,31 @@ def test_interrupted(tmp_path: Path) -> None:
     ended = command("train.py", folder=tmp_path)
     assert ended.status == 130 and ended.err.endswith("KeyboardInterrupt\n")
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+# ---- pytest -------------------------------------------------------------------------------------------------------
+
+
+def test_fixture_fails_a_test_with_a_wrong_gradient(tmp_path: Path) -> None:
+    script(tmp_path, """
+        import torch
+
+        def step(hidden):
+            x = torch.ones(2, requires_grad=True)
+            loss = (x ** 2).sum()
+            (x.data if hidden else x.detach().clone()).add_(1)
+            loss.backward()
+
+        def test_right(autograd_check):
+            step(hidden=False)
+
+        def test_wrong(autograd_check):
+            step(hidden=True)
+        """, "test_steps.py")  # fmt: skip
+    ended = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "inplace_magic.pytest_plugin", "test_steps.py"],
+        cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False,
+        env=os.environ | {"PYTHONPATH": str(PROGRAMS.parent.parent), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+    )  # fmt: skip
+    assert "2 passed, 1 error" in ended.stdout and "SilentGradientError" in ended.stdout, ended.stdout
+    assert "ERROR at teardown of test_wrong" in ended.stdout and "test_steps.py:6" in ended.stdout
