@@ -105,7 +105,7 @@ class Names:
             if isinstance(value, torch.nn.Module) and getattr(value, "inplace", False) is True:
                 self.inplace.append((path, type(value).__name__))
             if isinstance(value, torch.Tensor):
-                if value.is_inference():
+                if value.is_inference() and not isinstance(value, torch.nn.Parameter):
                     self.inference.append(path)
                 key = storage_key(value)
                 if key is not None:

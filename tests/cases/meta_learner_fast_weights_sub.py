@@ -4,7 +4,7 @@
 # family: modified
 # fails: 4
 # culprit: 2:7
-# saved: 1:6 | 1:7
+# saved: 1:6 | 1:7 | 2:5
 # needed: 4:7
 # effect: same
 # observe: [w.grad.clone() for w in theta]
