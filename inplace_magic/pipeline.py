@@ -18,7 +18,7 @@ from .places import File, Sources, Spot, error_stack
 from .rerun import sandbox
 from .rerun.deviation import deviations, in_words
 from .rerun.evidence import Evidence, Pass
-from .rerun.replay import Look, Plan, Reach, listen, record, spots
+from .rerun.replay import Look, Plan, Reach, listen, record, spots, touched
 from .session import Session
 from .verify import Bench, verified
 
@@ -145,7 +145,7 @@ class _Inquiry:
 
     def _measure(self, bench: Bench, plan: Plan, evidence: Evidence) -> dict[str, float] | None:
         """How far off the gradients are; empty if they are right; None if that cannot be told."""
-        plain = bench.run(lambda: listen(self.session.shell, self.sources, plan, bench.reach))
+        plain = bench.run(lambda: listen(self.session.shell, self.sources, plan, bench.reach), self.sources, plan)
         return None if plain is None else deviations(plain.passes, evidence.passes)
 
     def _reproduce(self) -> tuple[Evidence | None, Plan | None, str | None]:
@@ -180,6 +180,7 @@ class _Inquiry:
             self.options.time_limit,
             lambda seconds: self.tell(f"running it again to find the line, {seconds:.0f} s"),
             self.options.room,
+            lambda: touched(self.session.shell, self.sources, plan),
         )
         return outcome.value, outcome.failure
 
@@ -275,6 +276,7 @@ def _bench(
                 lambda: record(session.shell, sources, plan, bench.reach, Look(update_leaves=reading == "update")),
                 options.time_limit,
                 room=options.room,
+                touches=lambda: touched(session.shell, sources, plan),
             )
             references[reading] = outcome.value.passes if outcome.value is not None else ()
         return references[reading]

@@ -23,7 +23,7 @@ from .places import File, Sources, Spot
 from .rerun import sandbox
 from .rerun.evidence import Clash, Evidence, Pass
 from .rerun.gradients import compare, forward_changed, leaves_reached, starved
-from .rerun.replay import Look, Plan, Reach, listen, record
+from .rerun.replay import Look, Plan, Reach, listen, record, touched
 from .rerun.running import compile_cell
 
 _log = logging.getLogger(__name__)
@@ -55,11 +55,13 @@ class Bench:
     deadline: float
     reference: Callable[[str], tuple[Pass, ...]]
 
-    def run(self, work: Callable[[], Evidence]) -> Evidence | None:
+    def run(self, work: Callable[[], Evidence], sources: Sources, plan: Plan) -> Evidence | None:
         left = min(self.limit_s, self.deadline - time.monotonic())
         if left <= 0:
             return None
-        outcome = sandbox.run(self.shell, work, left, room=self.room)
+        outcome = sandbox.run(
+            self.shell, work, left, room=self.room, touches=lambda: touched(self.shell, sources, plan)
+        )
         if outcome.failure is not None:
             _log.debug("not run: %s", outcome.failure)
         return outcome.value
@@ -73,7 +75,7 @@ class Bench:
         """Runs the rewritten cells by the plan, under plain autograd."""
         sources = self.sources.with_texts(texts)
         if self.plan.fresh:
-            return self.run(lambda: listen(self.shell, sources, self.plan, self.reach))
+            return self.run(lambda: listen(self.shell, sources, self.plan, self.reach), sources, self.plan)
         return self.listen_live(texts, live, spared)
 
     def listen_live(
@@ -87,13 +89,13 @@ class Bench:
         sources = self.sources.with_texts(texts)
         plan = Plan(run or self.cells(texts, spared))
         prepare = self.preparation(texts, live)
-        return self.run(lambda: listen(self.shell, sources, plan, self.reach, prepare))
+        return self.run(lambda: listen(self.shell, sources, plan, self.reach, prepare), sources, plan)
 
     def record(self, texts: dict[int, str], live: tuple[LiveChange, ...], spared: tuple[int, ...]) -> Evidence | None:
         """The rewritten cells under the recorder: what is still in conflict."""
         sources = self.sources.with_texts(texts)
         if self.plan.fresh:
-            return self.run(lambda: record(self.shell, sources, self.plan, self.reach, self.look))
+            return self.run(lambda: record(self.shell, sources, self.plan, self.reach, self.look), sources, self.plan)
         plan = Plan(self.cells(texts, spared))
         prepare = self.preparation(texts, live)
 
@@ -101,7 +103,7 @@ class Bench:
             prepare()
             return record(self.shell, sources, plan, self.reach, self.look)
 
-        return self.run(work)
+        return self.run(work, sources, plan)
 
     def preparation(self, texts: dict[int, str], live: tuple[LiveChange, ...]) -> Callable[[], None]:
         def prepare() -> None:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 from .forked import Outcome
+from .running import Touched
 
 T = TypeVar("T")
 
@@ -23,16 +24,18 @@ class TimeIsUp(BaseException):
     """Raised into the thread that does the work when its time is over."""
 
 
-def run(shell: Any, work: Callable[[], T], limit_s: float) -> Outcome[T]:
+def run(shell: Any, work: Callable[[], T], limit_s: float, touched: Touched | None = None) -> Outcome[T]:
     """Does ``work`` and puts the session back. ``limit_s``: seconds after which the work is ended.
 
+    ``touched`` is what the work can get at; what cannot be put back is no reason to decline elsewhere.
     KeyboardInterrupt is passed on once everything is put back.
     """
     from .undo import CopyOnWrite, Declined, undone
 
     outcome: Outcome[T] = Outcome(failure="it came to no end")
     state = random.getstate()  # the imports above and below may draw from it
-    with undone(shell) as log:
+    touched = touched or Touched()
+    with undone(shell, code=touched.code, gone=touched.gone) as log:
         random.setstate(state)
         if log.declined is None:
             with _quiet(shell), _limited(limit_s):

@@ -20,7 +20,7 @@ from .gradients import GradientTrace, Stop, graph_of
 from .hidden import HiddenRecorder
 from .names import Names, graph_holders, user_names
 from .recorder import LiveClash, LiveWrite, Recorder, Stack
-from .running import errors_let_through, replay_cell
+from .running import Touched, compile_cell, errors_let_through, replay_cell
 
 
 @dataclass(frozen=True)
@@ -62,6 +62,16 @@ class Look:
             keep_graphs=family == "second_backward",
             hidden=family == "silent",
         )
+
+
+def touched(shell: Any, sources: Sources, plan: Plan) -> Touched:
+    """What the plan's cells can get at. Everything, if one of them is not Python."""
+    gone = frozenset(name for name, _ in user_names(shell.user_ns)) if plan.fresh else frozenset()
+    try:
+        code = tuple(compile_cell(shell, sources.cells[n], sources.cells[n].replayable) for n in plan.cells)
+    except Exception:
+        code = ()
+    return Touched(code, gone)
 
 
 def record(

@@ -12,9 +12,18 @@ import tokenize
 import types
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from ..places import Cell, File
+
+
+@dataclass(frozen=True)
+class Touched:
+    """What some cells can get at when they run: by the names in their ``code``, less those that are ``gone`` by then."""
+
+    code: tuple[types.CodeType, ...] = ()
+    gone: frozenset[str] = frozenset()
 
 
 def compile_cell(shell: Any, cell: Cell, text: str | None = None) -> Any:

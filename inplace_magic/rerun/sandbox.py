@@ -12,6 +12,7 @@ from typing import Any, Literal, TypeVar
 
 from . import forked
 from .guard import Blocked, guarded
+from .running import Touched
 
 T = TypeVar("T")
 Room = Literal["auto", "copy", "process"]
@@ -33,9 +34,11 @@ def run(
     limit_s: float,
     on_wait: Callable[[float], None] | None = None,
     room: Room = "auto",
+    touches: Callable[[], Touched] | None = None,
 ) -> forked.Outcome[T]:
     """Does ``work`` where nothing of the session can change, and nothing outside of the process either.
 
+    ``touches`` tells what the work can get at, which the room in the process asks for.
     An attempt to reach outside (a file written, a process, a connection) ends it, and the outcome says which.
     """
     outcome: forked.Outcome[Any]
@@ -44,7 +47,7 @@ def run(
     else:
         from . import inprocess
 
-        outcome = inprocess.run(shell, lambda: _guarded(work), limit_s)
+        outcome = inprocess.run(shell, lambda: _guarded(work), limit_s, touches() if touches is not None else None)
     if outcome.failure is not None or outcome.value is None:
         return outcome
     value, attempt = outcome.value

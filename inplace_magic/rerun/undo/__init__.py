@@ -17,7 +17,7 @@ import gc
 import signal
 import threading
 import types
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -66,11 +66,17 @@ class UndoLog:
 
 
 @contextmanager
-def undone(shell: Any, *, code: Iterable[types.CodeType] = (), extra_roots: Iterable[Any] = ()) -> Iterator[UndoLog]:
+def undone(
+    shell: Any,
+    *,
+    code: Iterable[types.CodeType] = (),
+    gone: Collection[str] = (),
+    extra_roots: Iterable[Any] = (),
+) -> Iterator[UndoLog]:
     """Puts the session back on the way out, however that is taken.
 
     ``code`` is what will run: what it cannot reach by name need not be refused (a generator elsewhere in the
-    namespace). Without it, everything counts as within reach.
+    namespace). Without it, everything counts as within reach, but for the names that are ``gone`` before it runs.
     """
     log = UndoLog()
     with _interrupts() as interrupts:
@@ -78,7 +84,7 @@ def undone(shell: Any, *, code: Iterable[types.CodeType] = (), extra_roots: Iter
         found = walk.Walk(shell.user_ns, log._tensors)
         ways = surroundings.capture(shell)
         with private.unobserved(), _no_collection():
-            found.run(code, extra_roots)
+            found.run(code, gone, extra_roots)
         thread = surroundings.own_thread(shell.user_ns)
         log.declined = found.declined or (f"thread {thread!r} of this session is running" if thread else None)
         try:

@@ -7,7 +7,7 @@ by name, then the rest of the namespace. Something that cannot be put back is a 
 from __future__ import annotations
 
 import types
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any
 
 from .containers import restore_dict
@@ -40,12 +40,12 @@ class Walk:
         self._in_reach = True
         self._name = ""
 
-    def run(self, code: Iterable[types.CodeType], extra_roots: Iterable[Any]) -> None:
+    def run(self, code: Iterable[types.CodeType], gone: Collection[str], extra_roots: Iterable[Any]) -> None:
         code = list(code)
         self.note(restore_dict, self.namespace, list(self.namespace.items()))
         names = _names(code)
         everything = not code or not names.isdisjoint(_ANY_NAME)
-        reachable = [n for n in self.namespace if everything or n in names]
+        reachable = [n for n in self.namespace if n not in gone and (everything or n in names)]
         rest = set(self.namespace) - set(reachable)
         self._from("an extra root", *extra_roots)
         for name in reachable:
