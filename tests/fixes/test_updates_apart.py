@@ -67,8 +67,8 @@ def test_one_loop_becomes_three() -> None:
         for opt, loss in zip(opts, losses):  # each its own
             loss.backward(retain_graph=True)
             nn.utils.clip_grad_norm_(mixer.parameters(), 1.)
-            # now
         for opt, loss in zip(opts, losses):  # each its own
+            # now
             opt.step()
         """
     ).rstrip("\n")
