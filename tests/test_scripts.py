@@ -150,6 +150,20 @@ def test_module_of_the_script(tmp_path: Path) -> None:
     assert command(path, folder=tmp_path).status == 0
 
 
+def test_where_the_process_cannot_be_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from inplace_magic.rerun import forked
+
+    monkeypatch.setattr(forked, "can_fork", lambda: "CUDA is in use")
+    script(tmp_path, "def grow(x):\n    x += 1\n    return x\n", "growth_b.py")
+    script(
+        tmp_path,
+        "import torch, growth_b\nw = torch.ones(2, requires_grad=True)\ngrowth_b.grow(w.exp()).sum().backward()\n",
+    )
+    (found,) = command("--json", "--fix", "train.py", folder=tmp_path).findings
+    assert found["fixes"][0]["verified"] and "x = x + 1" in (tmp_path / "growth_b.py").read_text()
+    assert command("--check", "train.py", folder=tmp_path).status == 0
+
+
 def test_as_a_command_of_its_own(tmp_path: Path) -> None:
     """Once in a process of its own, as people run it."""
     script(tmp_path, """

@@ -171,7 +171,7 @@ def _client(notebook: ipynb.Notebook) -> Any:
     from jupyter_client.manager import AsyncKernelManager
     from nbclient import NotebookClient
 
-    class Client(NotebookClient):  # type: ignore[misc]
+    class Client(NotebookClient):
         quiet = False
 
         def process_message(self, msg: Any, cell: Any, cell_index: int) -> Any:

@@ -31,18 +31,19 @@ class Script:
     def __init__(self, module: types.ModuleType, path: str, arguments: list[str]) -> None:
         self.user_ns = vars(module)
         self.compile = types.SimpleNamespace(flags=0)
+        self.display_pub = types.SimpleNamespace(publish=None)
         self._fixed = dict(self.user_ns)
         self._argv = [path, *arguments]
         self._path = list(sys.path)
         self._folder = os.getcwd()
-        self._kept: list[Any] = []
+        self._kept: dict[str, Any] = {}
 
     def transform_ast(self, tree: Any) -> Any:
         return tree
 
     def begin_script(self) -> None:
         """Names, arguments, import path and folder as they were; to be called where that harms nobody."""
-        self._kept.append(dict(self.user_ns))  # nothing of it may be finalised
+        self._kept = dict(self.user_ns)  # nothing of it may be finalised
         self.user_ns.clear()
         self.user_ns.update(self._fixed)
         sys.argv[:] = self._argv
@@ -146,7 +147,7 @@ class _Run:
     def _options(self) -> Any:
         from ..pipeline import Options
 
-        return Options(time_limit=self.settings.limit, replay="notebook", room="copy")
+        return Options(time_limit=self.settings.limit, replay="notebook")
 
     def _diagnose(self, error: BaseException) -> Diagnosis | None:
         from ..pipeline import diagnose
