@@ -38,14 +38,17 @@ def run(shell: Any, work: Callable[[], T], limit_s: float, touched: Touched | No
     with undone(shell, code=touched.code, gone=touched.gone) as log:
         random.setstate(state)
         if log.declined is None:
-            with _quiet(shell), _limited(limit_s):
-                try:
-                    with CopyOnWrite(log):
-                        outcome = Outcome(value=work())
-                except (TimeIsUp, Declined):
-                    outcome = Outcome(failure=f"it took longer than {limit_s:.3g} s", timed_out=True)
-                except Exception as error:
-                    outcome = Outcome(failure=f"{type(error).__name__}: {error}"[:500])
+            try:
+                with _quiet(shell), _limited(limit_s), CopyOnWrite(log):
+                    outcome = Outcome(value=work())
+            except TimeIsUp:
+                outcome = Outcome(failure=f"it took longer than {limit_s:.3g} s", timed_out=True)
+            except Declined as declined:
+                outcome = Outcome(failure=declined.why)
+            except KeyboardInterrupt:
+                raise
+            except BaseException as error:  # SystemExit as well: it is the cell that wants to end, not the person
+                outcome = Outcome(failure=f"{type(error).__name__}: {error}"[:500])
     if log.declined is not None:
         return Outcome(failure=log.declined)
     if log.lost:
@@ -84,5 +87,6 @@ def _limited(limit_s: float) -> Iterator[None]:
     finally:
         with lock:
             over = True
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(thread, None)  # what is on its way must not arrive later
         timer.cancel()
-
+        timer.join(1.0)

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from .. import guard
 from . import private
 from .containers import restore_dict, restore_list
 
@@ -129,7 +130,7 @@ def _warnings(shell: Any) -> Iterator[Restore]:
 
 def _modes(shell: Any) -> Iterator[Restore]:
     yield from private.stacks()
-    for owner, name in private.patched():
+    for owner, name in (*private.patched(), *guard.replaced()):
         yield from _attribute(owner, name)
     yield _setting(torch.is_grad_enabled, torch.set_grad_enabled)
     anomaly = torch.is_anomaly_check_nan_enabled
