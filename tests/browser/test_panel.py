@@ -138,13 +138,16 @@ def test_undo_refuses_what_was_edited_meanwhile(lab):
     lab.expect_text(lab.bar(1), "without an error")
     lab.append(1, "  # mine")
     lab.press(1, "Undo")
-    lab.expect_text(lab.bar(1), "In[2] edited since. Nothing was changed.")
+    lab.expect_text(lab.bar(1), "In[2] edited, moved or removed since. Nothing was changed.")
     assert lab.source(1) == FIXED + "  # mine"
 
 
 def test_a_fixed_cell_that_fails_again_says_so(lab):
     started(lab, "fails_again.ipynb", "b = 1 / 0\nassert b > 5, 'mine'")
     lab.run(1)
+    # A cell that may raise does not stop Run All; it has failed all the same.
+    tag = "window.jupyterapp.shell.currentWidget.content.widgets[1].model.setMetadata('tags', ['raises-exception'])"
+    lab.page.evaluate(tag)
     lab.press(1, "Accept and run")
     lab.expect_text(lab.bar(1), "Fix accepted. In[2] raised an error again.")
     assert "AssertionError" in lab.output(1) and "ZeroDivisionError" not in lab.output(1)

@@ -40,7 +40,8 @@
   function rolesOf({ changed, saved, needed }, family) {
     const sameLine = (one, other) => one && other && labelOf(one) === labelOf(other);
     if (family === 'inference') return sameLine(saved, needed) ? ['changed', 'needed'] : ['changed', 'saved', 'needed'];
-    return REFUSED.includes(family) && sameLine(changed, needed) ? ['saved', 'changed'] : ['saved', 'changed', 'needed'];
+    const refused = REFUSED.includes(family) && sameLine(changed, needed);
+    return refused ? ['saved', 'changed'] : ['saved', 'changed', 'needed'];
   }
 
   function tookOf({ family, seconds }) {
@@ -434,8 +435,14 @@
     }
   }
 
-  /** True if the cell ran without an error. JupyterLab 4.0 has no runCells. */
-  function runCell(NotebookActions, { content, sessionContext }, cell) {
+  /** Whether the cell ran without an error. One that is marked as allowed to raise counts as run for the notebook. */
+  async function runCell(NotebookActions, panel, cell) {
+    const ran = await askToRun(NotebookActions, panel, cell);
+    return ran && !cell.model.outputs.toJSON().some(output => output.output_type === 'error');
+  }
+
+  /** JupyterLab 4.0 has no runCells. */
+  function askToRun(NotebookActions, { content, sessionContext }, cell) {
     if (NotebookActions.runCells) return NotebookActions.runCells(content, [cell], sessionContext);
     content.deselectAll();
     content.activeCellIndex = content.widgets.indexOf(cell);
@@ -542,9 +549,10 @@
   }
 
   async function undo(bar, panel, payload, index, plan, live) {
-    const edited = plan.cells.filter(({ cell, before, after }) => ![before, after].includes(sourceOf(cell)));
-    if (edited.length) {
-      bar.say(`${listOf(edited.map(({ n }) => n))} edited since. Nothing was changed.`);
+    const touched = ({ cell, before, after }) => cell.isDisposed || ![before, after].includes(sourceOf(cell));
+    const lost = plan.cells.filter(touched).map(({ n }) => n);
+    if (lost.length) {
+      bar.say(`${listOf(lost)} edited, moved or removed since. Nothing was changed.`);
       return;
     }
     bar.offer(null);
@@ -696,36 +704,109 @@
   margin: 4px 0;
 }
 .ipm p { margin: 6px 0; }
-.ipm code, .ipm-file, .ipm-where, .ipm-label { font-family: var(--jp-code-font-family); font-size: var(--jp-code-font-size); }
+.ipm code,
+.ipm-file,
+.ipm-where,
+.ipm-label {
+  font-family: var(--jp-code-font-family);
+  font-size: var(--jp-code-font-size);
+}
 .ipm code, .ipm-file { background: none; color: inherit; white-space: pre-wrap; padding: 0; }
 .ipm code { unicode-bidi: isolate; }
 .ipm-head { display: flex; flex-wrap: wrap; gap: 0 16px; justify-content: space-between; }
 .ipm-headline { font-weight: 600; }
 .ipm-time, .ipm-label { color: var(--jp-content-font-color2); }
-.ipm-places { display: grid; grid-template-columns: fit-content(30%) fit-content(45%) minmax(9em, 1fr); gap: 2px 16px; list-style: none; margin: 6px 0; padding: 0; align-items: baseline; }
+.ipm-places {
+  display: grid;
+  grid-template-columns: fit-content(30%) fit-content(45%) minmax(9em, 1fr);
+  gap: 2px 16px;
+  list-style: none;
+  margin: 6px 0;
+  padding: 0;
+  align-items: baseline;
+}
 .ipm-places li { display: contents; }
 .ipm-where { justify-self: start; text-align: start; }
-.ipm-code { display: -webkit-box; -webkit-box-orient: vertical; -webkit-line-clamp: 3; overflow: hidden; }
-.ipm-here { background: var(--jp-layout-color2); border-radius: 8px; padding: 1px 7px; white-space: nowrap; }
-.ipm-here[data-role='changed'] { background: color-mix(in srgb, var(--ipm-removed) 22%, transparent); }
-.ipm button.ipm-where { border: 0; background: none; padding: 0; color: var(--jp-content-link-color); font: inherit; font-family: var(--jp-code-font-family); text-decoration: underline; }
+.ipm-code {
+  display: -webkit-box;
+  -webkit-box-orient: vertical;
+  -webkit-line-clamp: 3;
+  overflow: hidden;
+}
+.ipm-here {
+  background: var(--jp-layout-color2);
+  border-radius: 8px;
+  padding: 1px 7px;
+  white-space: nowrap;
+}
+.ipm-here[data-role='changed'] {
+  background: color-mix(in srgb, var(--ipm-removed) 22%, transparent);
+}
+.ipm button.ipm-where {
+  border: 0;
+  background: none;
+  padding: 0;
+  color: var(--jp-content-link-color);
+  font: inherit;
+  font-family: var(--jp-code-font-family);
+  text-decoration: underline;
+}
 .ipm-notes, .ipm-live { margin: 6px 0; padding-left: 20px; }
 .ipm-notes { color: var(--jp-content-font-color2); }
-.ipm-tabs { display: flex; flex-wrap: wrap; gap: 4px; margin-top: 8px; border-bottom: 1px solid var(--jp-border-color1); }
+.ipm-tabs {
+  display: flex;
+  flex-wrap: wrap;
+  gap: 4px;
+  margin-top: 8px;
+  border-bottom: 1px solid var(--jp-border-color1);
+}
 .ipm .ipm-tabs button { border: 0; border-bottom: 3px solid transparent; background: none; }
-.ipm .ipm-tabs button[aria-selected='true'] { border-bottom-color: var(--jp-brand-color1); font-weight: 600; }
+.ipm .ipm-tabs button[aria-selected='true'] {
+  border-bottom-color: var(--jp-brand-color1);
+  font-weight: 600;
+}
 .ipm-title { font-weight: 600; }
-.ipm-diff { border: 1px solid var(--jp-border-color2); border-radius: var(--jp-border-radius, 2px); margin: 2px 0 6px; padding: 2px 0; }
-.ipm-row { display: flex; gap: 8px; padding: 0 8px; font-family: var(--jp-code-font-family); font-size: var(--jp-code-font-size); }
+.ipm-diff {
+  border: 1px solid var(--jp-border-color2);
+  border-radius: var(--jp-border-radius, 2px);
+  margin: 2px 0 6px;
+  padding: 2px 0;
+}
+.ipm-row {
+  display: flex;
+  gap: 8px;
+  padding: 0 8px;
+  font-family: var(--jp-code-font-family);
+  font-size: var(--jp-code-font-size);
+}
 .ipm-row code { flex: 1; min-width: 0; }
 .ipm-sign { flex: none; width: 1ch; white-space: pre; user-select: none; }
-.ipm-row[data-sign='-'] { background: rgba(198, 40, 40, .14); background: color-mix(in srgb, var(--ipm-removed) 16%, transparent); }
-.ipm-row[data-sign='+'] { background: rgba(46, 125, 50, .14); background: color-mix(in srgb, var(--ipm-added) 18%, transparent); }
+.ipm-row[data-sign='-'] {
+  background: rgba(198, 40, 40, .14);
+  background: color-mix(in srgb, var(--ipm-removed) 16%, transparent);
+}
+.ipm-row[data-sign='+'] {
+  background: rgba(46, 125, 50, .14);
+  background: color-mix(in srgb, var(--ipm-added) 18%, transparent);
+}
 .ipm-gap { padding: 0 8px; color: var(--jp-content-font-color2); }
-.ipm-spoken { position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%); white-space: nowrap; }
+.ipm-spoken {
+  position: absolute;
+  width: 1px;
+  height: 1px;
+  overflow: hidden;
+  clip-path: inset(50%);
+  white-space: nowrap;
+}
 .ipm-proof b { color: var(--jp-content-font-color1); }
 .ipm-proof[data-sure='true'] b::before { content: '\\2713\\00a0'; color: var(--ipm-added); }
-.ipm-file { border: 1px solid var(--jp-border-color2); margin: 4px 0; padding: 4px 8px; max-height: 30em; overflow: auto; }
+.ipm-file {
+  border: 1px solid var(--jp-border-color2);
+  margin: 4px 0;
+  padding: 4px 8px;
+  max-height: 30em;
+  overflow: auto;
+}
 .ipm-actions { display: flex; flex-wrap: wrap; align-items: center; gap: 8px; }
 .ipm-panel > .ipm-actions { margin: 8px 0 4px; }
 .ipm button {
@@ -738,9 +819,18 @@
   cursor: pointer;
 }
 .ipm button:hover { background: var(--jp-layout-color3); }
-.ipm button.ipm-main, .ipm button.ipm-main:hover { border-color: var(--jp-brand-color1); background: var(--jp-brand-color1); color: var(--jp-ui-inverse-font-color1); }
+.ipm button.ipm-main,
+.ipm button.ipm-main:hover {
+  border-color: var(--jp-brand-color1);
+  background: var(--jp-brand-color1);
+  color: var(--jp-ui-inverse-font-color1);
+}
 .ipm button.ipm-main:hover { filter: brightness(1.08); }
-.ipm button:focus-visible, .ipm summary:focus-visible { outline: 2px solid var(--jp-content-font-color1); outline-offset: 2px; }
+.ipm button:focus-visible,
+.ipm summary:focus-visible {
+  outline: 2px solid var(--jp-content-font-color1);
+  outline-offset: 2px;
+}
 .ipm-panel > .ipm-status { font-weight: 600; }
 .ipm-bar {
   display: flex; flex-wrap: wrap; align-items: center; gap: 4px 16px;
