@@ -26,6 +26,7 @@ from typing import Any
 
 import torch
 from torch.autograd.function import FunctionCtx
+from torch.multiprocessing.reductions import StorageWeakRef
 from torch.overrides import TorchFunctionMode
 
 from ..errors import RAISED_AT_WRITE, family_of
@@ -134,7 +135,7 @@ class Recorder(TorchFunctionMode):
         self._saved: dict[int, list[weakref.ref[Saved]]] = {}
         self._writes: dict[int, list[LiveWrite]] = {}
         self._writers: dict[Any, Any] = {}
-        self._made: dict[int, Stack] = {}  # inference tensors: where they came from
+        self._made: dict[int, tuple[StorageWeakRef, Stack]] = {}  # inference tensors: where they came from
         self._shadows = Shadows()
         self._current: evidence.Backward | None = None
         self._used: list[Saved] = []
@@ -314,7 +315,9 @@ class Recorder(TorchFunctionMode):
             except RuntimeError as error:
                 return self._go_on(error, func, args, kwargs, [])
             if isinstance(result, torch.Tensor) and torch.is_inference_mode_enabled() and result.is_inference():
-                self._made.setdefault(storage_key(result) or 0, user_stack(sys._getframe(1)))
+                key = storage_key(result) or 0
+                if key not in self._made or self._made[key][0].expired():  # an address is used again
+                    self._made[key] = StorageWeakRef(result.untyped_storage()), user_stack(sys._getframe(1))
             return result
         return self._write(func, args, kwargs, written)
 
@@ -467,7 +470,7 @@ class Recorder(TorchFunctionMode):
             raise error
         clash.value = whom[0]
         if family == "inference":
-            clash.made = next((self._made[k] for t in whom if (k := storage_key(t) or 0) in self._made), None)
+            clash.made = next((self._made[k][1] for t in whom if (k := storage_key(t) or 0) in self._made), None)
         for tensor in whom:
             self._shadows.cast(tensor, whole=family != "overlap")
         return self._own(retry(func, self._shadows, args, kwargs), written)
