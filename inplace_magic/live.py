@@ -150,20 +150,48 @@ def patch_functions(
 
     Functions whose closure no longer fits keep their code.
     """
-    new = sources.cells[number].with_text(text)
-    codes = {code.co_qualname: code for code in _codes(compile_cell(new))}
+    cell = sources.cells[number]
+    new = cell.with_text(text)
+    before, after = _by_name(compile_cell(cell)), _by_name(compile_cell(new))
     undo: list[Undo] = []
     for function in _live_functions(sources, number, namespace):
-        old_code, new_code = function.__code__, codes.get(function.__code__.co_qualname)
+        old_code, name = function.__code__, function.__code__.co_qualname
+        new_code = _counterpart(old_code, before.get(name, []), after.get(name, []))
         if new_code is None or new_code.co_freevars != old_code.co_freevars:
             continue
         if old_code == new_code:
             continue
-        if not isinstance(new, File) and old_code.co_code == new_code.co_code and old_code.co_consts == new_code.co_consts and old_code.co_names == new_code.co_names:  # fmt: skip
+        if not isinstance(new, File) and _does(old_code) == _does(new_code):
             continue  # in a file what has only moved gets its new lines as well
         function.__code__ = new_code
         undo.append(lambda f=function, c=old_code: setattr(f, "__code__", c))  # type: ignore[misc]
     return undo
+
+
+def _by_name(code: types.CodeType) -> dict[str, list[types.CodeType]]:
+    """The functions of a text by qualified name, which lambdas share, and a property's getter and setter."""
+    found: dict[str, list[types.CodeType]] = {}
+    for one in _codes(code):
+        found.setdefault(one.co_qualname, []).append(one)
+    return found
+
+
+def _counterpart(
+    code: types.CodeType, before: list[types.CodeType], after: list[types.CodeType]
+) -> types.CodeType | None:
+    """What has become of a function in the new text; None if that is not certain."""
+    if len(before) == len(after) == 1:
+        return after[0]
+    if len(before) != len(after):
+        return None
+    alike = [i for i, one in enumerate(before) if _does(one) == _does(code)]
+    return after[alike[0]] if len(alike) == 1 else None
+
+
+def _does(code: types.CodeType) -> tuple[object, ...]:
+    """What tells code apart that does something else, wherever it stands."""
+    constants = tuple(_does(c) if isinstance(c, types.CodeType) else (type(c), c) for c in code.co_consts)
+    return code.co_code, constants, code.co_names, code.co_varnames
 
 
 def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
