@@ -195,7 +195,10 @@ def _run(
             except Stop:
                 return None, False
             except Exception as raised:
-                error = raised  # an earlier cell that failed did not keep the person from going on
+                error = raised
+                if not plan.fresh:  # what is run again in the session stops where it fails
+                    break
+                # from the top, an earlier cell that failed did not keep the person from going on
     return error, error is None
 
 
