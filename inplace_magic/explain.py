@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Sequence
+from dataclasses import replace
 
 from .diagnosis import Conflict, Place
 from .errors import RAISED_AT_WRITE
 from .fixes.code import Code
+from .livegraph import SYMBOLS, LiveGraph, Stale, written_by
 from .places import Sources, Spot
 from .rerun.evidence import Clash, Evidence, Write
 
-_SYMBOLS = {
-    ast.Add: "+=", ast.Sub: "-=", ast.Mult: "*=", ast.Div: "/=", ast.FloorDiv: "//=", ast.Mod: "%=", ast.Pow: "**=",
-    ast.MatMult: "@=", ast.BitAnd: "&=", ast.BitOr: "|=", ast.BitXor: "^=", ast.LShift: "<<=", ast.RShift: ">>=",
-}  # fmt: skip
 _NODE = re.compile(r"(Backward|Backward0|Backward1|<.*>|Impl)+$")
+_MOST_STALE = 5  # conflicts shown where there was no rerun
 _RESHAPES = frozenset({"unsqueeze_", "squeeze_", "t_", "transpose_", "resize_", "as_strided_", "swapaxes_"})
 
 _REFUSED = {
@@ -29,11 +29,20 @@ _REFUSED = {
 }
 
 
-def conflicts(evidence: Evidence | None, family: str, sources: Sources, raised: tuple[Spot, ...]) -> tuple[Conflict, ...]:
-    """What is known, the conflict that stopped the cell first. At least one, even without any evidence."""
+def conflicts(
+    evidence: Evidence | None,
+    family: str,
+    sources: Sources,
+    raised: tuple[Spot, ...],
+    live: LiveGraph | None = None,
+) -> tuple[Conflict, ...]:
+    """What is known, the conflict that stopped the cell first. At least one, even without any evidence.
+
+    ``live`` is what the graph after the failure tells, for where there is no evidence.
+    """
     clashes = relevant(evidence, family) if evidence is not None else []
     found = [_conflict(clash, family, sources, raised if i == 0 else ()) for i, clash in enumerate(clashes)]
-    return tuple(found) or (_bare(family, sources, raised),)
+    return tuple(found) or _bare(family, sources, raised, live or LiveGraph())
 
 
 def relevant(evidence: Evidence, family: str) -> list[Clash]:
@@ -95,19 +104,77 @@ def _refused(clash: Clash, family: str, sources: Sources, raised: tuple[Spot, ..
     return Conflict(place, None, needed, _tensor(clash, sources), what, None, sentence, changed_note="")
 
 
-def _bare(family: str, sources: Sources, raised: tuple[Spot, ...]) -> Conflict:
-    """What the traceback alone tells."""
+def _bare(family: str, sources: Sources, raised: tuple[Spot, ...], live: LiveGraph) -> tuple[Conflict, ...]:
+    """What the traceback and the graph that is left tell, which is less than a rerun does."""
     place = _place(sources, raised)
     if family in RAISED_AT_WRITE:
-        what = "This line"
-        return Conflict(place, None, place, None, None, None, _REFUSED[family].format(what=what, tensor="a tensor"))
+        what, tensor = written_by(raised[0] if raised else None, sources) or ("This line", None)
+        sentence = _REFUSED[family].format(what=_capital(what), tensor=tensor or "a tensor")
+        return (Conflict(place, None, place, tensor, what if tensor else None, None, sentence),)
     if family == "inference":
-        return Conflict(None, place, place, None, None, None, _REFUSED[family])
+        tensor = _one_of(live.inference, place)
+        return (Conflict(None, place, place, tensor, None, None, _REFUSED[family]),)
     if family == "second_backward":
         sentence = "This backward goes through a graph that an earlier backward has already freed."
+        if live.entrances:
+            sentence += f" Of your names, {_listed(live.entrances)} lead into this graph."
+            if len(live.entrances) == 1:
+                sentence = sentence.replace(" lead ", " leads ")
+        return (Conflict(None, None, place, _only(live.entrances), None, None, sentence),)
+    known = dict.fromkeys((replace(s, shape=()) if s.names else s) for s in live.stale)
+    found = [_left_stale(stale, sources, place) for stale in list(known)[:_MOST_STALE]]
+    sentence = "A tensor that this backward needs was changed in place after it had been saved."
+    return tuple(found) or (Conflict(None, None, place, None, None, None, sentence),)
+
+
+def _left_stale(stale: Stale, sources: Sources, place: Place | None) -> Conflict:
+    """A value that the failed backward left behind as something else than what was saved."""
+    node = _node_name(stale.node)
+    where = f" in {stale.function}()" if stale.function else ""
+    tensor = stale.names[0] if stale.names else None
+    changed = sources.place(stale.writes[0]) if stale.writes else None
+    written = written_by(stale.writes[0], sources) if stale.writes else None
+    went = ""
+    if stale.version is not None and stale.saved_version is not None:
+        went = f" from version {stale.saved_version} to {stale.version}"
+    if written is not None:
+        sentence = f"By its text, {written[0]} overwrote the value that {node} had kept for its gradient; no rerun has confirmed it."
+    elif stale.names:
+        memory = f"the memory of {_listed(stale.names)}{where}"
+        sentence = f"{node} had kept a value in {memory} for its gradient, and that was changed in place since."
     else:
-        sentence = "A tensor that this backward needs was changed in place after it had been saved."
-    return Conflict(None, None, place, None, None, None, sentence)
+        sentence = (
+            f"{node} had kept a tensor of shape {stale.shape} for its gradient, and that was changed in place since."
+        )
+        sentence += " None of your names leads to it."
+    return Conflict(
+        changed=changed,
+        saved=None,
+        needed=place,
+        tensor=tensor,
+        operation=written[0] if written is not None else None,
+        node=node,
+        sentence=sentence,
+        changed_note=f"{tensor} went{went}" if went and changed is not None else "",
+        needed_note=f"{node}'s value went{went}" if went and changed is None else "",
+    )
+
+
+def _listed(names: Sequence[str]) -> str:
+    """``a``, ``a and b``, ``a, b and others``."""
+    if len(names) > 2:
+        return f"{names[0]}, {names[1]} and others"
+    return " and ".join(names)
+
+
+def _only(names: Sequence[str]) -> str | None:
+    return names[0] if len(names) == 1 else None
+
+
+def _one_of(names: Sequence[str], place: Place | None) -> str | None:
+    """The name that the line mentions, if it is one."""
+    words = set(re.findall(r"\w+", place.text)) if place is not None else set()
+    return _only([name for name in names if name in words])
 
 
 def _place(sources: Sources, stack: tuple[Spot, ...]) -> Place | None:
@@ -129,7 +196,7 @@ def _what(write: Write | None, sources: Sources) -> str:
     spot = write.stack[0] if write.stack else None
     node = _node_at(sources, spot)
     if isinstance(node, ast.AugAssign):
-        return f"`{_SYMBOLS[type(node.op)]}`"
+        return f"`{SYMBOLS[type(node.op)]}`"
     if write.origin == "optim" and isinstance(node, ast.Call):
         return f"`{ast.unparse(node.func)}()`"
     if write.module is not None and write.origin == "nn":
@@ -158,7 +225,11 @@ def _tensor(clash: Clash, sources: Sources) -> str | None:
         return ast.unparse(node.target)
     if isinstance(node, ast.Subscript):
         return ast.unparse(node.value)
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == (write and write.operation):
+    if (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr == (write and write.operation)
+    ):
         return ast.unparse(node.func.value)
     return write.name if write is not None else None
 

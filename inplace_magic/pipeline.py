@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
+import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 from . import writing
 from .diagnosis import Conflict, Diagnosis, Fix, shown_path
@@ -14,6 +16,7 @@ from .explain import conflicts, relevant
 from .files import path_of
 from .fixes import Problem
 from .fixes.code import names_bound, names_loaded
+from .livegraph import LiveGraph, look
 from .places import File, Sources, Spot, error_stack
 from .rerun import sandbox
 from .rerun.deviation import deviations, in_words
@@ -22,6 +25,7 @@ from .rerun.replay import Look, Plan, Reach, listen, record, spots, touched
 from .session import Session
 from .verify import Bench, verified
 
+_log = logging.getLogger(__name__)
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom)
 _PATIENCE_S = 0.2  # how long further fixes are looked for once one is proved that keeps the gradients
 _RANK = {"same": 0, "truncated": 1, "different": 2, "unknown": 3}
@@ -55,7 +59,17 @@ def diagnose(
         return None
     sources = session.sources(cell, error)
     raised = spots(error_stack(error), sources)
-    return _Inquiry(session, sources, family, cell, raised, options, tell).answer(watched)
+    left = partial(_left_behind, error, session, sources)
+    return _Inquiry(session, sources, family, cell, raised, options, tell, left).answer(watched)
+
+
+def _left_behind(error: BaseException, session: Session, sources: Sources) -> LiveGraph | None:
+    """What the graph after the failure tells; None if looking at it goes wrong."""
+    try:
+        return look(error, session.shell.user_ns, sources)
+    except Exception as problem:
+        _log.debug("the graph could not be looked at: %s", problem)
+        return None
 
 
 def diagnose_silent(
@@ -86,12 +100,13 @@ class _Inquiry:
     raised: tuple[Spot, ...]
     options: Options
     tell: Callable[[str], None]
+    left_behind: Callable[[], LiveGraph | None] = lambda: None
 
     def answer(self, watched: Evidence | None, certain: bool = True) -> Diagnosis | None:
         """The diagnosis. None if nothing is known and it is not certain that there is anything."""
         start = time.monotonic()
         notes: list[str] = []
-        evidence, plan = None, None
+        evidence, plan, live = None, None, None
         off: dict[str, float] | None = None
         fixes: tuple[Fix, ...] = ()
         reason = _why_not(self.options, self.sources, self.cell)
@@ -102,7 +117,9 @@ class _Inquiry:
         if reason is not None and watched is None:
             what = "cell" if self.cell > 0 else "script"
             reason = reason.replace("the cell ", f"the {what} ", 1)
-            notes.append(f"The {what} was not run again: {reason}. What is said here comes from the error alone.")
+            live = self.left_behind()
+            whence = "the error and the graph it left" if live is not None and live.nodes else "the error alone"
+            notes.append(f"The {what} was not run again: {reason}. What is said here comes from {whence}.")
         known = relevant(evidence, self.family) if evidence is not None else []
         if known and known[0].write is not None and known[0].write.leaf and self.family == "view_of_leaf":
             self.family = (
@@ -121,7 +138,7 @@ class _Inquiry:
             if not fixes:
                 notes.append("No rewrite could be proved: what was tried failed again or changed what the cell does.")
         seen = _better(watched, evidence, self.family)
-        found = conflicts(seen, self.family, self.sources, self.raised)
+        found = conflicts(seen, self.family, self.sources, self.raised, live)
         notes += _about_files(self.session, found, fixes)
         if off:
             found = (replace(found[0], needed_note=in_words(off)), *found[1:])
