@@ -41,6 +41,8 @@ def conflicts(
     ``live`` is what the graph after the failure tells, for where there is no evidence.
     """
     clashes = relevant(evidence, family) if evidence is not None else []
+    if family == "silent":  # a value that was kept and overwritten says the most
+        clashes = sorted(clashes, key=lambda c: c.save is None)
     found = [_conflict(clash, family, sources, raised if i == 0 else ()) for i, clash in enumerate(clashes)]
     return tuple(found) or _bare(family, sources, raised, live or LiveGraph())
 
