@@ -83,8 +83,6 @@ def read(path: Path) -> Case:
     fixed: dict[int, str] = {}
     for block in re.split(r"^# %%", path.read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]:
         tag, _, body = block.partition("\n")
-        if tag.startswith("%"):  # a cell magic in a comment
-            raise ValueError(f"{path}: # %% inside a cell")
         if tag.strip() == "[case]":
             header = dict(line.removeprefix("# ").split(": ", 1) for line in body.splitlines())
         elif found := re.fullmatch(r"\s*\[fixed (\d+)\]\s*", tag):
@@ -319,6 +317,6 @@ def test_the_shortfalls_name_cases() -> None:
     assert SHORTFALLS.keys() <= {read(path).header["id"] for path in PATHS}
 
 
-@pytest.mark.parametrize(("path", "aspect"), _parameters())
+@pytest.mark.parametrize(("path", "aspect"), list(_parameters()))
 def test_case(workshop: Workshop, path: Path, aspect: str) -> None:
     assert aspect not in workshop.result(path), workshop.result(path)[aspect]
