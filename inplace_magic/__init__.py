@@ -13,8 +13,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .watch import SilentGradientError, check
     from .diagnosis import Conflict, Diagnosis, Fix, Place
+    from .watch import SilentGradientError, check
 
 __version__ = "0.1.0"
 __all__ = [

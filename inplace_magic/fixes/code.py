@@ -231,9 +231,8 @@ class Code:
         text = self.cell.raw
         last = len(text) + 1
         for edit in sorted(edits, key=lambda e: (e.start, e.end), reverse=True):
-            if edit.end > last or (edit.end == last and edit.end != edit.start and last != len(text) + 1):
-                if edit.end > last:
-                    raise ValueError("edits overlap")
+            if edit.end > last:
+                raise ValueError("edits overlap")
             text = text[: edit.start] + edit.text + text[edit.end :]
             last = edit.start
         return text

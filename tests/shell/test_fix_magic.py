@@ -55,7 +55,9 @@ def test_accepting_hands_over_the_rewritten_cell_and_runs_nothing() -> None:
 
 def test_accepting_and_running() -> None:
     done = run_cells(SETUP, BODY)
-    assert run_in(done.shell, ["%autograd_fix --run", "assert torch.allclose(w.grad, torch.ones(3).exp())"]).error is None
+    assert (
+        run_in(done.shell, ["%autograd_fix --run", "assert torch.allclose(w.grad, torch.ones(3).exp())"]).error is None
+    )
 
 
 def test_the_error_of_the_accepted_cell_is_let_through() -> None:
@@ -82,9 +84,15 @@ def test_live_changes_can_be_taken_back() -> None:
     failed = run_in(done.shell, ["net(torch.randn(2, 3)).sum().backward()"])
     assert failed.diagnosis is not None
     key = failed.diagnosis.id
-    changed = run_in(done.shell, [f"%autograd_fix 1 --live --diagnosis {key}", "assert Net.forward.__code__ is not code or not net.act.inplace"])
+    changed = run_in(
+        done.shell,
+        [f"%autograd_fix 1 --live --diagnosis {key}", "assert Net.forward.__code__ is not code or not net.act.inplace"],
+    )
     assert changed.error is None
-    back = run_in(done.shell, [f"%autograd_fix 1 --undo --diagnosis {key}", "assert Net.forward.__code__ is code and net.act.inplace"])
+    back = run_in(
+        done.shell,
+        [f"%autograd_fix 1 --undo --diagnosis {key}", "assert Net.forward.__code__ is code and net.act.inplace"],
+    )
     assert back.error is None
 
 

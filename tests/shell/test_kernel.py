@@ -55,7 +55,9 @@ def test_going_on_after_the_failure_and_accepting() -> None:
 def test_after_convolutions_on_several_threads() -> None:
     work = "import torch\ntorch.set_num_threads(2)\nc = torch.nn.Conv2d(3, 8, 3)\nfor _ in range(3): c(torch.randn(4, 3, 64, 64)).sum().backward()"
     fail = "h = torch.sigmoid(c(torch.randn(4, 3, 64, 64)))\nh *= 2\nh.sum().backward()"
-    notebook, _ = execute(LOAD, work, fail, "c(torch.randn(4, 3, 64, 64)).sum().backward()\nprint('alive')", allow_errors=True)
+    notebook, _ = execute(
+        LOAD, work, fail, "c(torch.randn(4, 3, 64, 64)).sum().backward()\nprint('alive')", allow_errors=True
+    )
     (found,) = bundles(notebook.cells[2])
     assert found["fixes"][0]["verified"]
     assert notebook.cells[3].outputs[0]["text"] == "alive\n"

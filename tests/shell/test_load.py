@@ -140,7 +140,8 @@ def test_config_shows_and_sets(bare: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("setting", "remedy"), [("time_limit = 0", "rerun = False"), ("time_limit = -1", "above 0"), ("fixes = 0", "1 or more")]
+    ("setting", "remedy"),
+    [("time_limit = 0", "rerun = False"), ("time_limit = -1", "above 0"), ("fixes = 0", "1 or more")],
 )
 def test_a_senseless_setting_is_refused_with_its_remedy(
     bare: Any, setting: str, remedy: str, caplog: pytest.LogCaptureFixture

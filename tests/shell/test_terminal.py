@@ -21,7 +21,13 @@ class Terminal:
     """Types into IPython, and reads the screen as text."""
 
     def __init__(self, home: Path) -> None:
-        environment = {"TERM": "xterm", "HOME": str(home), "IPYTHONDIR": str(home), "PATH": "/usr/bin:/bin", "NO_COLOR": "1"}
+        environment = {
+            "TERM": "xterm",
+            "HOME": str(home),
+            "IPYTHONDIR": str(home),
+            "PATH": "/usr/bin:/bin",
+            "NO_COLOR": "1",
+        }
         self.child = pexpect.spawn(
             sys.executable, ["-m", "IPython", "--no-banner", "--HistoryManager.enabled=False"],
             env=environment, dimensions=(50, 110), timeout=60, encoding="utf-8",
