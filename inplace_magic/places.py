@@ -263,6 +263,7 @@ class Sources:
         self._names = dict(names)
         self._nested = dict(nested or {})
         self._files = {cell.path: number for number, cell in self.cells.items() if isinstance(cell, File)}
+        self._spots: dict[tuple[int, int], tuple[types.CodeType, Spot]] = {}
 
     def with_texts(self, texts: Mapping[int, str]) -> Sources:
         """The same session with some cells rewritten."""
@@ -284,6 +285,13 @@ class Sources:
 
     def spot(self, code: types.CodeType, lasti: int) -> Spot:
         """Where the instruction at ``lasti`` of ``code`` stands."""
+        # By identity: code of two cells may be equal, and to compare it takes longer than to look.
+        known = self._spots.get((id(code), lasti))
+        if known is None:
+            known = self._spots[id(code), lasti] = (code, self._spot(code, lasti))
+        return known[1]
+
+    def _spot(self, code: types.CodeType, lasti: int) -> Spot:
         positions = list(code.co_positions())
         line, end_line, column, end_column = (
             positions[lasti // 2] if 0 <= lasti // 2 < len(positions) else (code.co_firstlineno,) + (None,) * 3
@@ -320,9 +328,11 @@ class Sources:
 def user_stack(frame: types.FrameType | None) -> tuple[tuple[types.CodeType, int], ...]:
     """(code, last instruction) of the user's frames from ``frame`` outwards, up to the cell's own level."""
     stack: list[tuple[types.CodeType, int]] = []
+    kinds = _KINDS  # this runs for every tensor that is saved
     while frame is not None:
         code = frame.f_code
-        if kind_of(code.co_filename) == "user":
+        filename = code.co_filename
+        if (kinds.get(filename) or kind_of(filename)) == "user":
             stack.append((code, frame.f_lasti))
             if code.co_name == "<module>":
                 break

@@ -21,6 +21,8 @@ def deviations(plain: Sequence[Pass], reference: Sequence[Pass]) -> dict[str, fl
         return None
     worst: dict[str, float] = {}
     for ours, theirs in zip(plain, reference):
+        if not (ours.looked and theirs.looked):
+            continue
         mine, right = _by_leaf(ours), _by_leaf(theirs)
         for leaf in mine | right:
             error = _relative(mine.get(leaf), right.get(leaf))

@@ -96,6 +96,8 @@ class Pass:
 
     ``steps`` are the optimizer steps before the next backward, each with the gradients that it used. ``held`` tells
     which names held a graph at that moment (holding.py). ``value`` is a digest of what backward was called on.
+    ``looked`` is False for one of many passes far from any conflict, of which no more is known than that it took place;
+    a step after such a pass has empty digests.
     """
 
     backward: Backward
@@ -105,6 +107,7 @@ class Pass:
     steps: tuple[tuple[LeafGradient, ...], ...] = ()
     held: Mapping[str, Mapping[str, str]] = field(default_factory=dict, compare=False)
     value: tuple[float, ...] | None = field(default=None, compare=False)
+    looked: bool = True
 
 
 @dataclass(frozen=True)
@@ -114,7 +117,8 @@ class Evidence:
     ``cells`` are the cells that ran, ``fresh`` tells whether they ran from an empty namespace. ``error`` is the text
     of the exception that ended the replay, ``error_family`` its family. ``carriers`` are paths to tensors of the
     session that still hold the graph of an earlier run. ``inplace_modules`` are (path, type's name) of the modules
-    that work in place, ``inference_tensors`` the paths of tensors made in inference mode.
+    that work in place, ``inference_tensors`` the paths of tensors made in inference mode. ``first`` is the pass at which
+    the first conflict was met.
     """
 
     cells: tuple[int, ...]
@@ -129,3 +133,4 @@ class Evidence:
     inference_tensors: tuple[str, ...] = ()
     seconds: float = 0.0
     finished: bool = True
+    first: int | None = None

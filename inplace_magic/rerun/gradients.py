@@ -24,7 +24,11 @@ from .holding import Held, held
 _SAMPLES = 64
 _SUMS = 32
 _WALK_LIMIT = 20_000
-_HELD_FOR = 12  # passes for which it is noted who holds a graph
+_SMALL = 16_384  # elements of a gradient that is kept for a moment instead of its digest
+CLOSELY = 12  # passes that are looked at closely from the first one on, and again from the first conflict on
+
+
+_Step = list[tuple[torch.Tensor, tuple[float, ...] | None]]  # what an optimizer used
 
 
 class Stop(BaseException):
@@ -35,15 +39,25 @@ def digest(tensor: torch.Tensor | None) -> tuple[float, ...] | None:
     """Up to 64 elements and 32 sums over stretches of a dense or sparse gradient: linear in it, and without a copy."""
     if tensor is None:
         return None
-    with torch.no_grad():
+    with torch._C.DisableTorchFunction(), torch.no_grad():
         flat = (tensor.to_dense() if tensor.layout != torch.strided else tensor).detach().reshape(-1)
-        if flat.is_complex():
+        if flat.dtype.is_complex:
             flat = torch.view_as_real(flat).reshape(-1)
         n = flat.numel()
         if n <= _SAMPLES:
             return tuple(map(float, flat.tolist()))
+        if flat.dtype.is_floating_point and flat.dtype.itemsize >= 4:
+            stretch = n // _SUMS
+            sums = flat[: stretch * _SUMS].view(_SUMS, stretch).sum(1)
+            rest = flat[stretch * _SUMS :]
+            last = rest.sum(0, keepdim=True) if rest.numel() else flat.new_zeros(1)
+            return tuple(torch.cat((flat[:: -(-n // _SAMPLES)], sums, last)).tolist())
         stretch = n // _SUMS
-        sums = flat[: stretch * _SUMS].view(_SUMS, stretch).sum(1, dtype=None if flat.dtype.itemsize >= 4 else torch.float32)
+        sums = (
+            flat[: stretch * _SUMS]
+            .view(_SUMS, stretch)
+            .sum(1, dtype=None if flat.dtype.itemsize >= 4 else torch.float32)
+        )
         samples = flat[:: -(-n // _SAMPLES)]
         return (*map(float, samples.tolist()), *sums.tolist(), float(flat[stretch * _SUMS :].sum()))
 
@@ -78,9 +92,22 @@ class _LivePass:
     nodes: int
     failed: bool
     graph: set[Any] = field(default_factory=set)
-    steps: list[list[tuple[torch.Tensor, tuple[float, ...] | None]]] = field(default_factory=list)
+    steps: list[_Step] = field(default_factory=list)
     held: Held = field(default_factory=dict)
     value: tuple[float, ...] | None = None
+    looked: bool = True
+
+
+class _Before:
+    """What a leaf's gradient was before a backward; a small one is kept, its digest is made only if it is asked for."""
+
+    def __init__(self, gradient: torch.Tensor, now: bool) -> None:
+        small = not now and gradient.layout == torch.strided and gradient.numel() <= _SMALL
+        self._gradient = gradient.detach().clone() if small else None
+        self._digest = None if small else digest(gradient)
+
+    def digest(self) -> tuple[float, ...] | None:
+        return digest(self._gradient) if self._gradient is not None else self._digest
 
 
 @dataclass
@@ -88,6 +115,8 @@ class GradientTrace:
     """Listens to ``backward``, ``grad`` and optimizers while a replay runs. It changes nothing in how autograd works.
 
     ``around`` may wrap the real call (the recorder does); ``enough`` is asked after each pass whether to stop.
+    ``conflict`` gives the pass of the first conflict, as soon as it is known: digests and walks over graphs cost more
+    than many a training step, so only some passes at the beginning and some from the first conflict on are looked at.
     """
 
     sources: Sources
@@ -95,6 +124,9 @@ class GradientTrace:
     enough: Callable[[int, Backward], bool] = lambda done, backward: False
     digests: bool = True  # False: only who ran backward and where, at no cost
     graphs: bool = True  # False: the graphs are not looked at either
+    conflict: Callable[[], int | None] = lambda: None
+    _leaves: dict[int, torch.Tensor] = field(default_factory=dict)  # all that were ever reached
+    _unlooked: dict[int, tuple[int, _Step]] = field(default_factory=dict)
     _passes: list[_LivePass] = field(default_factory=list)
     _depth: int = 0
 
@@ -133,9 +165,32 @@ class GradientTrace:
 
     def _step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         """A moved step may find other gradients than it was meant to use."""
-        if self._passes and self.digests:
-            parameters = [p for group in optimizer.param_groups for p in group["params"]]
-            self._passes[-1].steps.append([(p, digest(p.grad)) for p in parameters])
+        if not self._passes or not self.digests:
+            return
+        last = self._passes[-1]
+        with torch._C.DisableTorchFunction():
+            if last.looked:
+                parameters = [p for group in optimizer.param_groups for p in group["params"]]
+                last.steps.append([(p, digest(p.grad)) for p in parameters])
+                return
+            size = sum(len(group["params"]) for group in optimizer.param_groups)
+            known = self._unlooked.get(id(optimizer))
+            if known is None or known[0] != size:  # one list for all of them: there may be a great many
+                step: _Step = [(p, ()) for group in optimizer.param_groups for p in group["params"]]
+                known = self._unlooked[id(optimizer)] = (size, step)
+            last.steps.append(known[1])
+
+    @property
+    def done(self) -> int:
+        """How many passes there have been."""
+        return len(self._passes)
+
+    def closely(self, index: int) -> bool:
+        """Whether a pass is looked at closely."""
+        if index < CLOSELY:
+            return True
+        first = self.conflict()
+        return first is not None and first <= index < first + CLOSELY
 
     def _watch(
         self,
@@ -147,16 +202,22 @@ class GradientTrace:
         if self._depth:  # a backward inside a backward (checkpoint) belongs to the outer one
             return call(False)
         stack = tuple(self.sources.spot(code, lasti) for code, lasti in user_stack(sys._getframe(2)))
-        event = Backward(len(self._passes), stack, index=len(self._passes), retained=retained)
-        leaves, nodes, graph = graph_of(roots) if self.graphs else ([], 0, set())
-        before = [digest(leaf.grad) for leaf in leaves] if wanted is None and self.digests else []
+        index = len(self._passes)
+        event = Backward(index, stack, index=index, retained=retained)
         if self._passes:
             self._passes[-1].graph.clear()  # only the last pass's is asked for; it keeps nodes alive
-        live = _LivePass(event, leaves, [None] * len(leaves), nodes, failed=True, graph=graph)
-        if self.digests:
-            live.value = tuple(x for root in roots for x in digest(root) or ())
-        if self.around is not None and len(self._passes) < _HELD_FOR:
-            live.held = held(sys._getframe(2))
+        live = _LivePass(event, [], [], 0, failed=True)
+        looked = self.closely(index) or not self.digests
+        before: dict[int, _Before] = {}
+        with torch._C.DisableTorchFunction():
+            if looked:
+                self._walk(live, roots)
+            if wanted is None and self.digests:
+                # Where a pass is first looked at because of a conflict in it, its leaves are known from earlier ones.
+                leaves = live.leaves if looked else self._leaves.values() if self.conflict() is None else ()
+                before = {id(leaf): _Before(leaf.grad, looked) for leaf in leaves if leaf.grad is not None}
+            if looked and self.around is not None and index < CLOSELY:
+                live.held = held(sys._getframe(2))
         self._passes.append(live)
         self._depth += 1
         try:
@@ -165,17 +226,40 @@ class GradientTrace:
                 live.failed = False
             else:
                 result, live.failed = self.around(event, roots, call)
+        except BaseException:
+            if not looked:
+                self._walk(live, roots)  # nodes remain after a backward, so it is not too late
+            raise
         finally:
             self._depth -= 1
-        if not self.digests:
-            live.leaves, live.gains = [], []
-        elif wanted is None:
-            live.gains = [_gain(old, digest(leaf.grad)) for old, leaf in zip(before, leaves)]
-        elif result is not None:
-            live.leaves, live.gains = wanted, [digest(g) for g in result]
+        live.looked = looked or self.closely(index)
+        if not live.looked:
+            live.leaves = []
+        elif self.digests:
+            with torch._C.DisableTorchFunction():
+                if not looked:
+                    self._walk(live, roots)
+                live.value = tuple(x for root in roots for x in digest(root) or ())
+                if wanted is None:
+                    live.gains = [
+                        _gain(before[id(leaf)].digest() if id(leaf) in before else None, digest(leaf.grad))
+                        for leaf in live.leaves
+                    ]
+                elif result is not None:
+                    live.leaves, live.gains = wanted, [digest(g) for g in result]
+                else:
+                    live.gains = [None] * len(live.leaves)
+        else:
+            live.leaves = []
         if self.enough(len(self._passes), event):
             raise Stop
         return result
+
+    def _walk(self, live: _LivePass, roots: list[torch.Tensor]) -> None:
+        if self.graphs:
+            live.leaves, live.nodes, live.graph = graph_of(roots)
+            if self.digests:
+                self._leaves.update((id(leaf), leaf) for leaf in live.leaves)
 
     def walked(self, nodes: set[Any]) -> bool:
         """Whether the last pass went through one of the nodes."""
@@ -202,15 +286,17 @@ class GradientTrace:
             return tuple(sorted(named, key=lambda g: g.leaf))
 
         gained = [record(zip(live.leaves, live.gains)) for live in self._passes]
+        repeated = {id(step): record(step) for _, step in self._unlooked.values()}
         return tuple(
             Pass(
                 live.backward,
                 gains,
                 live.nodes,
                 live.failed,
-                tuple(record(step) for step in live.steps),
+                tuple(repeated.get(id(step)) or record(step) for step in live.steps),
                 live.held,
                 live.value,
+                live.looked,
             )
             for live, gains in zip(self._passes, gained)
         )
@@ -224,6 +310,8 @@ def _gain(before: tuple[float, ...] | None, after: tuple[float, ...] | None) -> 
 
 def close(a: Sequence[float] | None, b: Sequence[float] | None) -> bool:
     """Whether two digests are those of one gradient, to 1e-4 of its size (float32 sums differ in order)."""
+    if a == () or b == ():  # nobody has looked
+        return True
     if a is None or b is None:
         missing = a if b is None else b
         return missing is None or all(x == 0 for x in missing)  # no gradient and a zero one are one thing
@@ -317,7 +405,7 @@ def _compare_passes(reference: Sequence[Pass], tried: Sequence[Pass]) -> Gradien
         if ours.failed or theirs.failed:
             return "unknown"
         smaller = smaller or theirs.nodes < ours.nodes
-        if _same_pass(ours, theirs):
+        if not (ours.looked and theirs.looked) or _same_pass(ours, theirs):
             continue
         if _permuted(reference, tried):
             return "same"
@@ -333,6 +421,8 @@ def forward_changed(reference: Sequence[Pass], tried: Sequence[Pass]) -> bool:
     if len(reference) != len(tried):
         return False
     for ours, theirs in zip(reference, tried):
+        if not (ours.looked and theirs.looked):
+            continue
         if ours.value is not None and theirs.value is not None and not close(ours.value, theirs.value):
             return True
         if not _same_pass(ours, theirs):
@@ -375,13 +465,24 @@ def _permuted(reference: Sequence[Pass], tried: Sequence[Pass]) -> bool:
 
 
 def _compare_totals(reference: Sequence[Pass], tried: Sequence[Pass]) -> Gradients:
-    """For runs with another number of passes (two losses summed into one): the sum over passes of every leaf."""
+    """For runs with another number of passes (two losses summed into one): the sum over passes of every leaf.
+
+    Where not all passes were looked at, over those at the beginning that correspond.
+    """
+    if not all(one.looked for one in (*reference, *tried)):
+        ratio = len(reference) / len(tried)
+        shared = min(_looked(tried), int(_looked(reference) / ratio))
+        reference, tried = reference[: round(shared * ratio)], tried[:shared]
     ours, theirs = _totals(reference), _totals(tried)
     if any(p.failed for p in (*reference, *tried)):
         return "unknown"
     if all(close(ours.get(k), theirs.get(k)) for k in ours | theirs):
         return "same"
     return "truncated" if set(theirs) < set(ours) else "different"
+
+
+def _looked(passes: Sequence[Pass]) -> int:
+    return next((i for i, one in enumerate(passes) if not one.looked), len(passes))
 
 
 def _totals(passes: Sequence[Pass]) -> dict[str, tuple[float, ...]]:

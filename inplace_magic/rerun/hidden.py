@@ -123,6 +123,12 @@ class HiddenRecorder(Recorder):
         self, func: Callable[..., Any], types: Any, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         __tracebackhide__ = True
+        try:
+            plain = func in self._plain
+        except TypeError:
+            plain = False
+        if plain and not self._unheard:
+            return super().__torch_function__(func, types, args, kwargs)
         name = plain_name(func)
         if name in _EXPORTS:
             if args and (name[:1] == "_" or _called_by_user(sys._getframe(1))):
@@ -136,6 +142,12 @@ class HiddenRecorder(Recorder):
         if self._unheard:
             self._mark_read(flat(args, kwargs or {}), result)
         return result
+
+    def _is_plain(self, func: Callable[..., Any]) -> bool:
+        return super()._is_plain(func) and not shares(func)
+
+    def _nobody_cares(self, func: Callable[..., Any], written: list[Any]) -> bool:
+        return not self._inside and not self._aliased and super()._nobody_cares(func, written)
 
     # ---- is the gradient wrong --------------------------------------------------------------------------------------
 

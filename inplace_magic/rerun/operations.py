@@ -15,8 +15,7 @@ import torch
 Targets = Callable[[Sequence[Any], Mapping[str, Any]], list[Any]]
 
 _INPLACE_DUNDERS = frozenset(
-    f"__i{name}__"
-    for name in "add sub mul truediv floordiv mod pow and or xor lshift rshift matmul".split()
+    f"__i{name}__" for name in "add sub mul truediv floordiv mod pow and or xor lshift rshift matmul".split()
 ) | {"__setitem__", "__idiv__"}
 # A trailing underscore that changes neither data nor version.
 _HARMLESS = frozenset({"requires_grad_", "retain_grad_", "rename_", "share_memory_", "record_stream_"})
@@ -33,6 +32,8 @@ def tensors_in(value: Any) -> Iterator[torch.Tensor]:
 
 
 def _first(args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+    if args and isinstance(args[0], torch.Tensor):
+        return [args[0]]
     value = args[0] if args else next((kwargs[k] for k in ("self", "input", "tensor") if k in kwargs), None)
     return list(tensors_in(value))
 

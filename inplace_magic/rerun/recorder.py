@@ -27,7 +27,8 @@ from typing import Any
 import torch
 from torch.autograd.function import FunctionCtx
 from torch.multiprocessing.reductions import StorageWeakRef
-from torch.overrides import TorchFunctionMode
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+from torch.overrides import TorchFunctionMode, _pop_mode, _push_mode
 
 from ..errors import RAISED_AT_WRITE, family_of
 from ..places import Sources, kind_of, user_stack
@@ -43,6 +44,8 @@ _PRUNE_AT = 64
 _ABOUT_ITSELF = frozenset({"grad", "_grad", "requires_grad", "is_leaf", "grad_fn", "_version", "_base"})
 _OWN_METHODS = frozenset({"register_hook", "register_post_accumulate_grad_hook", "retain_grad", "requires_grad_"})
 _DATA_SET = torch.Tensor.data.__set__  # type: ignore[attr-defined]
+# Optimizers whose step is torch's own from beginning to end; the class of a user's is not in here.
+_OPTIMIZERS = "torch.optim."
 
 Stack = tuple[tuple[types.CodeType, int], ...]
 
@@ -58,7 +61,19 @@ def version_of(tensor: torch.Tensor) -> int:
 class Saved:
     """A tensor that autograd keeps for a backward: what the pack hook hands to torch."""
 
-    __slots__ = ("__weakref__", "alias", "clock", "foreign", "freed", "key", "lost", "origin", "stack", "value", "version")
+    __slots__ = (
+        "__weakref__",
+        "alias",
+        "clock",
+        "foreign",
+        "freed",
+        "key",
+        "lost",
+        "origin",
+        "stack",
+        "value",
+        "version",
+    )
 
     def __init__(self, tensor: torch.Tensor, stack: Stack, clock: int) -> None:
         # An alias, never the tensor itself: an output would hold its own graph alive in a cycle.
@@ -72,6 +87,36 @@ class Saved:
         self.foreign = False  # may be written without telling torch, or torch does not check it
         self.freed: evidence.Backward | None = None
         self.origin = weakref.ref(tensor) if tensor.is_leaf and tensor.requires_grad else None
+
+
+class _Waiting:
+    """What is saved in one storage: ``fresh`` as it stands there, ``kept`` with a clone, since it was overwritten."""
+
+    __slots__ = ("fresh", "kept", "prune_at")
+
+    def __init__(self) -> None:
+        self.fresh: list[weakref.ref[Saved]] = []
+        self.kept: list[weakref.ref[Saved]] = []
+        self.prune_at = _PRUNE_AT
+
+    def __len__(self) -> int:
+        return len(self.fresh) + len(self.kept)
+
+    def alive(self) -> bool:
+        """Whether anything is still wanted. The newest lives the longest, as a rule."""
+        return any(ref() is not None for ref in reversed(self.fresh)) or any(
+            ref() is not None for ref in reversed(self.kept)
+        )
+
+    def all(self) -> list[Saved]:
+        return [saved for ref in (*self.kept, *self.fresh) if (saved := ref()) is not None]
+
+    def add(self, saved: Saved) -> None:
+        if len(self.fresh) + len(self.kept) >= self.prune_at:
+            self.fresh = [ref for ref in self.fresh if ref() is not None]
+            self.kept = [ref for ref in self.kept if ref() is not None]
+            self.prune_at = _PRUNE_AT + 2 * (len(self.fresh) + len(self.kept))
+        self.fresh.append(weakref.ref(saved))
 
 
 class LiveWrite:
@@ -132,11 +177,16 @@ class Recorder(TorchFunctionMode):
         self._kept = 0
         self.clashes: list[LiveClash] = []
         self._clock = 0
-        self._saved: dict[int, list[weakref.ref[Saved]]] = {}
+        self._saved: dict[int, _Waiting] = {}
         self._writes: dict[int, list[LiveWrite]] = {}
         self._writers: dict[Any, Any] = {}
         self._made: dict[int, tuple[StorageWeakRef, Stack]] = {}  # inference tensors: where they came from
         self._shadows = Shadows()
+        self._shadowed = self._shadows.table
+        self._plain: set[Any] = set()  # functions that can write only through ``out=``
+        self._call = 0  # counts the calls that the mode sees
+        self._call_stack: tuple[int, Stack] = (-1, ())
+        self._step: tuple[Any, list[torch.Tensor], tuple[Stack, str, Any]] | None = None  # an optimizer's, under way
         self._current: evidence.Backward | None = None
         self._used: list[Saved] = []
         self._training_statistics: tuple[int | None, ...] = ()
@@ -150,13 +200,20 @@ class Recorder(TorchFunctionMode):
     def __enter__(self) -> Recorder:
         FunctionCtx.save_for_backward = self._saving(self._save_for_backward)  # type: ignore[method-assign]
         torch.autograd.graph.disable_saved_tensors_hooks = self._stepping_aside(self._disable_hooks)  # type: ignore[assignment]
+        self._stepping = (
+            register_optimizer_step_pre_hook(self._before_step),
+            register_optimizer_step_post_hook(self._after_step),
+        )
         self._hooks.__enter__()
         super().__enter__()
         return self
 
     def __exit__(self, *exc: Any) -> None:
+        self._end_step()
         super().__exit__(*exc)
         self._hooks.__exit__(*exc)
+        for handle in self._stepping:
+            handle.remove()
         torch.autograd.graph.disable_saved_tensors_hooks = self._disable_hooks
         FunctionCtx.save_for_backward = self._save_for_backward  # type: ignore[method-assign]
 
@@ -196,13 +253,24 @@ class Recorder(TorchFunctionMode):
 
     def _pack(self, tensor: torch.Tensor) -> Saved:
         self.counts["saves"] += 1
-        stack = user_stack(sys._getframe(1))
-        # The line in forward() lies one frame deeper than the line that applies the function and now packs.
-        if self._saving_at and self._saving_at[1:] == stack:
-            stack = self._saving_at
+        if self._step is not None:
+            self._end_step()  # it has raised, and somebody has caught that
+        frame = sys._getframe(1)
+        if frame.f_code is _SEEN_BY_MODE:  # all that one call saves is saved at one place
+            call, stack = self._call_stack
+            if call != self._call:
+                stack = user_stack(frame)
+                self._call_stack = (self._call, stack)
         else:
-            self._saving_at = ()
-        saved = Saved(tensor, stack, self.tick())
+            stack = user_stack(frame)
+        # The line in forward() lies one frame deeper than the line that applies the function and now packs.
+        if self._saving_at:
+            if self._saving_at[1:] == stack:
+                stack = self._saving_at
+            else:
+                self._saving_at = ()
+        self._clock += 1
+        saved = Saved(tensor, stack, self._clock)
         if saved.key is not None and saved.key not in self._training_statistics:
             self._remember(saved, saved.key)
             self._look_at(saved, tensor)
@@ -212,20 +280,23 @@ class Recorder(TorchFunctionMode):
         """For those who look closer."""
 
     def _remember(self, saved: Saved, key: int) -> None:
-        waiting = self._saved.setdefault(key, [])
-        if len(waiting) >= _PRUNE_AT:
-            waiting[:] = [reference for reference in waiting if reference() is not None]
-        if waiting and waiting[-1]() is None and not any(reference() for reference in waiting):
-            waiting.clear()
-        if not waiting:
+        waiting = self._saved.get(key)
+        if waiting is None:
+            waiting = self._saved[key] = _Waiting()
+            self._writes.pop(key, None)
+        elif not waiting.alive():
+            waiting = self._saved[key] = _Waiting()
             self._writes.pop(key, None)  # nobody held that storage, so its address may belong to another one now
-        waiting.append(weakref.ref(saved))
+        waiting.add(saved)
 
     def _unpack(self, saved: Saved) -> torch.Tensor:
-        if self._current is not None:
-            self.ask(saved, self._current)
-        if saved.freed is None and self._current is not None:
-            self._used.append(saved)
+        current = self._current
+        if current is not None:
+            unchanged = saved.key not in self._writes and not saved.foreign and version_of(saved.alias) == saved.version
+            if saved.freed is not None or not unchanged:
+                self.ask(saved, current)
+            if self.keep_graphs and saved.freed is None:  # else torch lets it go, and nobody asks again
+                self._used.append(saved)
         return self._answer(saved)
 
     def _answer(self, saved: Saved) -> torch.Tensor:
@@ -295,31 +366,97 @@ class Recorder(TorchFunctionMode):
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
+        self._call += 1
+        try:
+            plain = func in self._plain
+        except TypeError:  # an unhashable callable
+            plain = False
+        if plain and not self._shadowed and (not kwargs or "out" not in kwargs) and not _inference_mode():
+            try:
+                return func(*args, **kwargs) if kwargs else func(*args)
+            except RuntimeError as error:
+                return self._go_on(error, func, args, kwargs or {}, [])
         kwargs = kwargs or {}
         try:
             target = self._writers[func]
         except KeyError:
             target = self._writers[func] = writer(func)
-        except TypeError:  # an unhashable callable
+            if target is None and self._is_plain(func):
+                self._plain.add(func)
+        except TypeError:
             target = None
         if func == _DATA_SET:
             return self._swap_data(func, args)
         written = target(args, kwargs) if target is not None else None
         if "out" in kwargs:
             written = [*(written or ()), *out_targets(args, kwargs)]
-        if self._shadows and not _about_itself(func):
+        if self._shadowed and not _about_itself(func):
             args, kwargs = self._shadows.replace(args, kwargs)
-        if not written:
+        if not written or (not self._shadowed and self._nobody_cares(func, written)):
+            if written:
+                self.counts["writes"] += 1
             try:
                 result = func(*args, **kwargs)
             except RuntimeError as error:
-                return self._go_on(error, func, args, kwargs, [])
-            if isinstance(result, torch.Tensor) and torch.is_inference_mode_enabled() and result.is_inference():
+                return self._go_on(error, func, args, kwargs, written or [])
+            if isinstance(result, torch.Tensor) and _inference_mode() and result.is_inference():
                 key = storage_key(result) or 0
                 if key not in self._made or self._made[key][0].expired():  # an address is used again
                     self._made[key] = StorageWeakRef(result.untyped_storage()), user_stack(sys._getframe(1))
             return result
         return self._write(func, args, kwargs, written)
+
+    def _is_plain(self, func: Callable[..., Any]) -> bool:
+        """Whether a function that does not write can be called without a closer look."""
+        return func != _DATA_SET
+
+    def _nobody_cares(self, func: Callable[..., Any], written: list[Any]) -> bool:
+        """Whether nothing is saved where this writes, and torch has no reason to refuse it that must be seen before."""
+        if func in _STATISTICS:
+            return False
+        for tensor in written:
+            if tensor.layout is not torch.strided or tensor.is_inference() or 0 in tensor.stride():
+                return False
+            if storage_key(tensor) in self._saved:
+                return False
+        return True
+
+    # ---- an optimizer's step: torch's own code, many small writes, all of them at one line of the user's -----------
+
+    def _before_step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+        """Takes the mode off while torch's own optimizer steps: what it is going to write is known beforehand."""
+        self._end_step()
+        depth = torch._C._len_torch_function_stack()
+        if not depth or torch._C._get_function_stack_at(depth - 1) is not self or self._shadowed:
+            return
+        given = [value for value in (*args, *kwargs.values()) if value is not None and value is not optimizer]
+        if given or not _steps_by_itself(optimizer):  # a closure is the user's own code
+            return
+        written = []
+        with torch._C.DisableTorchFunction():
+            for group in optimizer.param_groups:
+                for parameter in group["params"]:
+                    if parameter.is_inference() or parameter.layout is not torch.strided or 0 in parameter.stride():
+                        return
+                    if parameter.grad is not None:
+                        written.append(parameter)
+            wanted = [parameter for parameter in written if self._keep_value(parameter)]
+        self.counts["writes"] += len(written)
+        look = _look_out(sys._getframe(1)) if wanted else ((), "optim", None)
+        self._step = (optimizer, wanted, look)
+        _pop_mode()
+
+    def _after_step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+        self._end_step()
+
+    def _end_step(self) -> None:
+        """Puts the mode back and notes what the step has written."""
+        if self._step is None:
+            return
+        (_, wanted, (stack, _, _)), self._step = self._step, None
+        if wanted:
+            self._note_at("step", (stack, "optim", None), wanted)
+        _push_mode(self)
 
     def _write(self, func: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], written: list[Any]) -> Any:
         self.counts["writes"] += 1
@@ -360,8 +497,8 @@ class Recorder(TorchFunctionMode):
         return self._alive(storage_key(tensor) or 0)
 
     def _alive(self, key: int) -> list[Saved]:
-        found = (reference() for reference in self._saved.get(key, ()))
-        return [saved for saved in found if saved is not None]
+        waiting = self._saved.get(key)
+        return waiting.all() if waiting is not None else []
 
     def log(self, key: int, write: LiveWrite) -> None:
         """Notes a write into a storage; of very many the first ones count."""
@@ -375,22 +512,20 @@ class Recorder(TorchFunctionMode):
         """Clones what was saved in this storage and is still wanted, before it is overwritten; False if nothing is."""
         key = storage_key(tensor)
         waiting = self._saved.get(key) if key is not None else None
-        if not waiting:
+        if waiting is None:
             return False
-        alive = []
-        for reference in waiting:
+        fresh, waiting.fresh = waiting.fresh, []
+        for reference in fresh:
             saved = reference()
-            if saved is None:
-                continue
-            alive.append(reference)
-            if saved.value is None:
-                self.keep(saved)
-        if alive:
-            self._saved[key] = alive  # type: ignore[index]
-        else:
-            del self._saved[key]  # type: ignore[arg-type]
-            self._writes.pop(key, None)  # type: ignore[arg-type]
-        return bool(alive)
+            if saved is not None:
+                waiting.kept.append(reference)
+                if saved.value is None:
+                    self.keep(saved)
+        if waiting.alive():
+            return True
+        del self._saved[key]  # type: ignore[arg-type]
+        self._writes.pop(key, None)  # type: ignore[arg-type]
+        return False
 
     def keep(self, saved: Saved) -> bool:
         """Clones a value that is about to be overwritten, as far as the memory set aside for that goes."""
@@ -410,9 +545,11 @@ class Recorder(TorchFunctionMode):
         self._kept -= size
 
     def _note(self, func: Callable[..., Any], written: list[Any]) -> None:
+        self._note_at(plain_name(func), _look_out(sys._getframe(2)), written)
+
+    def _note_at(self, name: str, look: tuple[Stack, str, Any], written: list[Any]) -> None:
         self._clock += 1
-        stack, origin, module = _look_out(sys._getframe(2))
-        name = plain_name(func)
+        stack, origin, module = look
         for tensor in written:
             key = storage_key(tensor)
             if key is None:
@@ -528,6 +665,21 @@ class Recorder(TorchFunctionMode):
             self._current = outer
 
 
+_SEEN_BY_MODE = Recorder.__torch_function__.__code__
+_STATISTICS = frozenset({torch.batch_norm, torch.nn.functional.batch_norm})
+_inference_mode = torch.is_inference_mode_enabled
+
+
+def _steps_by_itself(optimizer: torch.optim.Optimizer) -> bool:
+    """Whether a step runs no code of the user's, and is told from the parameters alone."""
+    return (
+        type(optimizer).__module__.startswith(_OPTIMIZERS)
+        and not optimizer._optimizer_step_pre_hooks
+        and not optimizer._optimizer_step_post_hooks
+        and not any(group.get("differentiable") for group in optimizer.param_groups)
+    )
+
+
 def _about_itself(func: Callable[..., Any]) -> bool:
     getter = getattr(func, "__self__", None)  # the getset descriptor of `Tensor.grad.__get__`
     return getattr(getter, "__name__", None) in _ABOUT_ITSELF or plain_name(func) in _OWN_METHODS
@@ -561,9 +713,7 @@ def differ(value: torch.Tensor | None, now: torch.Tensor) -> bool:
 
 def _overlaps(tensor: torch.Tensor) -> bool:
     """Whether several elements share one place in memory, as expand() leaves them."""
-    return 0 in tensor.stride() and any(
-        step == 0 and size > 1 for size, step in zip(tensor.shape, tensor.stride())
-    )
+    return 0 in tensor.stride() and any(step == 0 and size > 1 for size, step in zip(tensor.shape, tensor.stride()))
 
 
 def _look_out(frame: types.FrameType | None) -> tuple[Stack, str, Any]:

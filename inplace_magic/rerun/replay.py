@@ -22,6 +22,9 @@ from .names import Names, graph_holders, user_names
 from .recorder import LiveClash, LiveWrite, Recorder, Stack
 from .running import Touched, compile_cell, errors_let_through, replay_cell
 
+_FURTHER = 4  # passes that a replay goes past the first conflict, once its time is over
+_MORE = 0.3  # of the time it took to get there: that much longer it may take to go on
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -39,11 +42,14 @@ class Plan:
 class Reach:
     """How far a replay goes: to the end of the cell, or past the failure once ``seconds`` are over.
 
-    ``passes`` is the number of backwards after which it has gone far enough; None if that is not known yet.
+    ``passes`` is the number of backwards after which it has gone far enough; None if that is not known yet. ``exactly``:
+    it ends there in any case, as the run did that it is compared with. ``conflict`` is the pass of the first conflict.
     """
 
     seconds: float = 0.5
     passes: int | None = None
+    exactly: bool = False
+    conflict: int | None = None
 
 
 @dataclass(frozen=True)
@@ -95,13 +101,26 @@ def record(
             brought.update((path, None) for path, node in holders if node in nodes)
         return result, given_up
 
-    def enough(done: int, event: ev.Backward) -> bool:
-        first = next((c.need.index for c in recorder.clashes if c.need is not None and c.known), None)
-        if first is None:
-            return False
-        return done >= 2 * (first + 1) + 1 and time.monotonic() - start > reach.seconds
+    met: list[tuple[int, float]] = []  # the pass of the first conflict, and when that was
 
-    trace = GradientTrace(sources, around=around, enough=enough)
+    def conflict() -> int | None:
+        if not met:
+            known = next((c for c in recorder.clashes if c.known), None)
+            if known is not None:
+                met.append((known.need.index if known.need is not None else trace.done, time.monotonic() - start))
+        return met[0][0] if met else None
+
+    def enough(done: int, event: ev.Backward) -> bool:
+        first = conflict()
+        if first is None or done < first + 2:
+            return False
+        now, until = time.monotonic() - start, met[0][1]
+        if now <= reach.seconds:
+            return False
+        # Some more passes may bring more conflicts to light; each of them is paid for again in every proof.
+        return done >= first + 1 + min(first + 2, _FURTHER) or now > until * (1 + _MORE)
+
+    trace = GradientTrace(sources, around=around, enough=enough, conflict=conflict)
     start = time.monotonic()
     kept = _prepare(shell, plan)
     if not plan.fresh:
@@ -118,6 +137,7 @@ def record(
         inference_tensors=tuple(names.inference),
         seconds=time.monotonic() - start,
         finished=finished,
+        first=conflict(),
         **_error(error, sources),
     )
     del kept
@@ -139,9 +159,11 @@ def listen(
     """Runs the plan under plain autograd and only listens to the gradients. To be called inside a sandbox."""
 
     def enough(done: int, event: ev.Backward) -> bool:
-        return reach.passes is not None and done >= reach.passes and time.monotonic() - start > reach.seconds
+        if reach.passes is None or done < reach.passes:
+            return False
+        return reach.exactly or time.monotonic() - start > reach.seconds
 
-    trace = GradientTrace(sources, enough=enough)
+    trace = GradientTrace(sources, enough=enough, conflict=lambda: reach.conflict)
     start = time.monotonic()
     kept = _prepare(shell, plan)
     if prepare is not None:

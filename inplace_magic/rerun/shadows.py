@@ -37,16 +37,16 @@ class Shadows:
     """The shadows of one replay, by storage."""
 
     def __init__(self) -> None:
-        self._by_key: dict[Key, tuple[torch.Tensor, tuple[int, ...] | None]] = {}
+        self.table: dict[Key, tuple[torch.Tensor, tuple[int, ...] | None]] = {}
         self._kept: list[torch.Tensor] = []  # a key must not be reused while it is in the table
 
     def __bool__(self) -> bool:
-        return bool(self._by_key)
+        return bool(self.table)
 
     def cast(self, tensor: torch.Tensor, *, whole: bool) -> None:
         """Gives ``tensor`` a shadow: of its whole base, or of itself alone where its elements share memory."""
         key = storage_key(tensor)
-        if key is None or key in self._by_key:
+        if key is None or key in self.table:
             return
         with torch.inference_mode(False), torch.enable_grad():
             if whole and not tensor.is_inference():
@@ -61,12 +61,12 @@ class Shadows:
             else:
                 copy = tensor.clone(memory_format=torch.contiguous_format)
                 geometry = (*tensor.shape, -1, *tensor.stride(), tensor.storage_offset())
-        self._by_key[key] = (copy, geometry)
+        self.table[key] = (copy, geometry)
         self._kept.append(tensor)
 
     def of(self, tensor: torch.Tensor) -> torch.Tensor:
         """The tensor to use in place of ``tensor``: a stretch of its shadow, or itself."""
-        found = self._by_key.get(storage_key(tensor) or 0)
+        found = self.table.get(storage_key(tensor) or 0)
         if found is None:
             return tensor
         shadow, geometry = found

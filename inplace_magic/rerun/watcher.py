@@ -9,9 +9,8 @@ from typing import Any
 import torch
 
 from . import evidence
-from .hidden import HiddenRecorder, shares
+from .hidden import HiddenRecorder
 from .recorder import Saved, Stack, version_of
-from .shadows import storage_key
 
 _SHARE = 0.25  # of the time that may go into comparing foreign memory after each line
 _ALWAYS = 0.05  # seconds that may go into it in any case
@@ -27,7 +26,6 @@ class Watcher(HiddenRecorder):
         super().__init__(sources, track=False, memory=memory)
         self._watching = False
         self._leaving = False
-        self._plain: set[Any] = set()  # functions that neither write nor share memory
         self._plain_backward = torch.Tensor.backward
         self.on_leave: Callable[[], None] = lambda: None
         self._started = time.perf_counter()
@@ -49,21 +47,6 @@ class Watcher(HiddenRecorder):
         self._watching = True
         return self
 
-    def __torch_function__(
-        self, func: Callable[..., Any], types: Any, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        __tracebackhide__ = True
-        try:
-            plain = func in self._plain
-        except TypeError:
-            plain = False
-        if plain and not self._unheard and (not kwargs or "out" not in kwargs):
-            return func(*args, **kwargs) if kwargs else func(*args)
-        result = super().__torch_function__(func, types, args, kwargs)
-        if not plain and self._writers.get(func, func) is None and not shares(func):
-            self._plain.add(func)
-        return result
-
     def leave(self) -> None:
         """Ends the watch in the middle of a run; what is yet to come runs at full speed.
 
@@ -81,6 +64,7 @@ class Watcher(HiddenRecorder):
 
     def _end(self, *exc: Any) -> None:
         self._watching = False
+        self._end_step()
         torch.Tensor.backward = self._plain_backward  # type: ignore[method-assign]
         super().__exit__(*exc)
 
@@ -101,20 +85,12 @@ class Watcher(HiddenRecorder):
                 "Hint: the report below names the line that changed it."
             )
 
-    def _note(self, func: Callable[..., Any], written: list[Any]) -> None:
-        super()._note(func, written)
+    def _note_at(self, name: str, look: tuple[Stack, str, Any], written: list[Any]) -> None:
+        super()._note_at(name, look, written)
         for tensor in written:  # torch itself will refuse these, so nobody will ask for the value
             for saved in self._waiting(tensor):
                 if saved.value is not None and not saved.foreign and version_of(saved.alias) != saved.version:
                     saved.value = None
-
-    def _write(self, func: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], written: list[Any]) -> Any:
-        __tracebackhide__ = True
-        idle = not self._inside and not self._aliased and func is not torch.batch_norm
-        if idle and not any(storage_key(tensor) in self._saved for tensor in written):
-            self.counts["writes"] += 1
-            return func(*args, **kwargs)
-        return super()._write(func, args, kwargs, written)
 
     def _go_on(self, error: RuntimeError, *rest: Any) -> Any:
         raise error

@@ -95,7 +95,7 @@ def test_modes_hooks_and_patches_are_taken_off() -> None:
 
 def test_nothing_is_kept_that_is_not_both_saved_and_written() -> None:
     recorder, namespace = run("w = torch.ones(3, requires_grad=True); y = w.exp(); z = y.sin(); loss = z.sum()")
-    references = [reference for found in recorder._saved.values() for reference in found]
+    references = [reference for found in recorder._saved.values() for reference in (*found.fresh, *found.kept)]
     assert references and all(saved.value is None for saved in map(lambda r: r(), references) if saved is not None)  # noqa: C417
     namespace.pop("loss").backward()
     namespace.clear()
@@ -203,3 +203,35 @@ def test_a_loop_is_one_conflict(times: int) -> None:
     assert len(recorder.clashes) == 1
     assert sum(len(v) for v in recorder._saved.values()) < 200, "what is gone is forgotten"
 
+
+
+STEPS = """
+w = torch.nn.Parameter(torch.ones(3))
+opt = torch.optim.Adam([w])
+loss = (w.exp() * w).sum()
+w.grad = torch.ones(3)
+"""
+
+
+def test_a_step_of_torchs_own_is_noted_as_one_write() -> None:
+    recorder, _ = run(STEPS + "opt.step()\nloss.backward()")
+    (clash,) = {c.write.clock: c for c in recorder.clashes if c.write is not None}.values()
+    assert clash.write is not None and clash.write.origin == "optim"
+    assert [recorder.sources.spot(*one).line for one in clash.write.stack] == [5]
+
+
+def test_a_step_that_raises_leaves_the_recorder_at_work() -> None:
+    recorder, _ = run(
+        STEPS + "opt.param_groups[0]['betas'] = None\ntry:\n    opt.step()\nexcept TypeError:\n    pass\n"
+        "y = w.exp()\ny += 1\ny.sum().backward()"
+    )
+    assert [c.write.operation for c in recorder.clashes if c.write is not None] == ["__iadd__"]
+    assert torch._C._len_torch_function_stack() == 0
+
+
+def test_many_passes_are_looked_at_near_the_beginning_and_near_a_conflict() -> None:
+    from inplace_magic.rerun.gradients import CLOSELY, GradientTrace
+
+    trace = GradientTrace(Sources({}, {}, None), conflict=lambda: 50)
+    looked = [i for i in range(200) if trace.closely(i)]
+    assert looked == [*range(CLOSELY), *range(50, 50 + CLOSELY)]
