@@ -69,13 +69,15 @@ def _run(path: str, settings: Settings, output: Output) -> int:
     notebook = ipynb.read(path)
     if notebook.language.lower() not in ("python", "ipython", "python3"):
         raise BadUseError(f"{path} is a notebook of {notebook.language}, not of Python")
-    say(f"{shown_path(path)}: running {len(notebook.code)} cells")
+    say(f"{shown_path(path)}: running {len(notebook.code)} cell{'' if len(notebook.code) == 1 else 's'}")
     run = Run(notebook, settings)
     found = run.through()
     for one in found:
         output.finding(one, path)
     if found and settings.fix:
         _fix(notebook, found[0], run.cells)
+        if len(found) > 1:
+            say("that is the first finding; run it again to fix the next")
     if found:
         return FINDING
     if run.failure is not None:

@@ -78,11 +78,13 @@ class _Run:
         except (OSError, SyntaxError, UnicodeError) as problem:
             raise BadUseError(f"{target} cannot be read ({problem})") from None
         self.module = _main_module(target)
-        sys.path[0] = os.path.dirname(self.path)
+        if not sys.flags.safe_path:
+            sys.path[0] = os.path.dirname(self.path)
         sys.argv[:] = [target, *arguments]
         self.script = Script(self.module, target, arguments)
         self.session = ScriptSession(self.script, files=Files((self.path, self.text)))
         self.seen: Any = None
+        self.found = False
 
     def status(self) -> int:
         try:
@@ -109,7 +111,11 @@ class _Run:
         sys.modules["__main__"] = self.module
         start = time.monotonic()
         try:
-            with self._watched():
+            with contextlib.ExitStack() as stack:
+                try:
+                    stack.enter_context(self._watched())
+                except Exception as problem:
+                    say(f"the script is not watched ({type(problem).__name__}: {problem})")
                 exec(code, self.script.user_ns)
         except BaseException as error:
             return error
@@ -131,15 +137,15 @@ class _Run:
 
     def _conclude(self, error: BaseException | None) -> int:
         if isinstance(error, Exception) and family_of(error) is not None:
-            with _signals_at_rest():
-                _show(error, self.path)
+            _show(error, self.path)
+            with _signals_at_rest(), _one_line_if_it_fails():
                 self._report(self._diagnose(error))
             return FINDING
         if (error is None or isinstance(error, SystemExit)) and self.seen is not None:
-            with _signals_at_rest():
-                found = self._silent()
-            if found is not None:
-                self._report(found)
+            if self.seen.findings:
+                with _signals_at_rest(), _one_line_if_it_fails():
+                    self._report(self._silent())
+            if self.found:
                 return FINDING
             say(f"{shown_path(self.path)}: nothing found. {self.seen.summary}.")
         return _plain_end(error, self.path)
@@ -158,14 +164,15 @@ class _Run:
     def _silent(self) -> Diagnosis | None:
         from ..pipeline import diagnose_silent
 
-        if not self.seen.findings:
-            return None
         return diagnose_silent(self.session, _SCRIPT, self._options(), self.seen.evidence, progress())
 
     def _report(self, found: Diagnosis | None) -> None:
         if found is None:
             return
+        self.found = True
         self.output.finding(found, self.path)
+        if not found.fixes and found.changed is None and self.seen is None:
+            say("with --check the run itself is watched, which shows more where it cannot be run again")
         if self.settings.fix:
             write_fix(found)
 
@@ -206,6 +213,15 @@ def _show(error: BaseException, path: str) -> None:
         sys.excepthook(type(error), error, error.__traceback__)
     except Exception:
         traceback.print_exception(error)
+
+
+@contextlib.contextmanager
+def _one_line_if_it_fails() -> Iterator[None]:
+    try:
+        yield
+    except Exception as problem:
+        text = " ".join(f"{type(problem).__name__}: {problem}".split())[:200]
+        say(f"could not explain this ({text})")
 
 
 @contextlib.contextmanager
