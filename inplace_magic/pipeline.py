@@ -114,9 +114,11 @@ class _Inquiry:
             evidence, plan, reason = self._reproduce()
         if not certain and evidence is None:
             return None
-        if reason is not None and watched is None:
-            what = "cell" if self.cell > 0 else "script"
-            reason = reason.replace("the cell ", f"the {what} ", 1)
+        what = "cell" if self.cell > 0 else "script"
+        reason = None if reason is None else reason.replace("the cell ", f"the {what} ", 1)
+        if reason is not None and watched is not None:
+            notes.append(f"No fix could be proved, since the {what} was not run again: {reason}.")
+        elif reason is not None:
             live = self.left_behind()
             whence = "the error and the graph it left" if live is not None and live.nodes else "the error alone"
             notes.append(f"The {what} was not run again: {reason}. What is said here comes from {whence}.")

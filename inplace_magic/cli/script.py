@@ -171,7 +171,7 @@ class _Run:
             return
         self.found = True
         self.output.finding(found, self.path)
-        if not found.fixes and found.changed is None and self.seen is None:
+        if self.seen is None and any("was not run again" in note for note in found.notes):
             say("with --check the run itself is watched, which shows more where it cannot be run again")
         if self.settings.fix:
             write_fix(found)
