@@ -202,20 +202,22 @@ class Extension:
 @contextlib.contextmanager
 def _progress(shell: Any) -> Iterator[Any]:
     """A line that shows that long work goes on; it goes away afterwards."""
-    shown = [0.0]
+    shown = 0
+    stream = sys.stdout  # while a cell runs again in the process, its output goes elsewhere
 
     def tell(text: str) -> None:
-        if time.monotonic() - begun < 1.0 or not sys.stdout.isatty():
+        nonlocal shown
+        if time.monotonic() - begun < 1.0 or not stream.isatty():
             return
-        shown[0] = max(shown[0], len(text))
-        print(f"\r{text}", end="", file=sys.stdout, flush=True)
+        shown = max(shown, len(text))
+        print(f"\r{text.ljust(shown)}", end="", file=stream, flush=True)
 
     begun = time.monotonic()
     try:
         yield tell
     finally:
-        if shown[0]:
-            print("\r" + " " * int(shown[0]) + "\r", end="", flush=True)
+        if shown:
+            print("\r" + " " * shown + "\r", end="", file=stream, flush=True)
 
 
 def of_shell(shell: Any) -> Extension | None:

@@ -28,6 +28,7 @@ from .verify import Bench, verified
 _log = logging.getLogger(__name__)
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom)
 _PATIENCE_S = 0.2  # how long further fixes are looked for once one is proved that keeps the gradients
+_WATCH = "With %%autograd_check on top, the real run is watched instead."
 _RANK = {"same": 0, "truncated": 1, "different": 2, "unknown": 3}
 
 
@@ -109,7 +110,7 @@ class _Inquiry:
         evidence, plan, live = None, None, None
         off: dict[str, float] | None = None
         fixes: tuple[Fix, ...] = ()
-        reason = _why_not(self.options, self.sources, self.cell)
+        reason = _why_not(self.session, self.options, self.sources, self.cell)
         if reason is None:
             evidence, plan, reason = self._reproduce()
         if not certain and evidence is None:
@@ -121,7 +122,8 @@ class _Inquiry:
         elif reason is not None:
             live = self.left_behind()
             whence = "the error and the graph it left" if live is not None and live.nodes else "the error alone"
-            notes.append(f"The {what} was not run again: {reason}. What is said here comes from {whence}.")
+            watch = f" {_WATCH}" if self.options.rerun and self.cell > 0 and self.cell in self.sources.cells else ""
+            notes.append(f"The {what} was not run again: {reason}. What is said here comes from {whence}.{watch}")
         known = relevant(evidence, self.family) if evidence is not None else []
         if known and known[0].write is not None and known[0].write.leaf and self.family == "view_of_leaf":
             self.family = (
@@ -130,7 +132,9 @@ class _Inquiry:
             known = [replace(known[0], family="leaf"), *known[1:]]
             evidence = replace(evidence, clashes=tuple(known))  # type: ignore[type-var]
         if evidence is not None and plan is not None and known:
-            bench = _bench(self.session, self.sources, plan, evidence, self.family, self.cell, self.options, start)
+            bench = _bench(
+                self.session, self.sources, plan, evidence, self.family, self.cell, self.options, start, self.tell
+            )
             if self.family == "silent":
                 off = self._measure(bench, plan, evidence)
                 if off is not None and not off:
@@ -138,7 +142,10 @@ class _Inquiry:
             problem = Problem(self.family, known[0], evidence, self.sources, self.cell, self.raised)
             fixes = _ranked(bench, problem, self.options.fixes)
             if not fixes:
-                notes.append("No rewrite could be proved: what was tried failed again or changed what the cell does.")
+                refused = f", or was not run ({bench.refused[-1]})" if bench.refused else ""
+                notes.append(
+                    f"No rewrite could be proved: what was tried failed again or changed what the cell does{refused}."
+                )
         seen = _better(watched, evidence, self.family)
         found = conflicts(seen, self.family, self.sources, self.raised, live)
         notes += _about_files(self.session, found, fixes)
@@ -206,6 +213,8 @@ class _Inquiry:
 
 def _better(watched: Evidence | None, replayed: Evidence | None, family: str) -> Evidence | None:
     """The run to report on: the real one, unless only the replay has the line that wrote."""
+        if outcome.timed_out:
+            return None, f"{outcome.failure} ({_more_time(self.options.time_limit)})"
     ours = relevant(watched, family) if watched is not None else []
     theirs = relevant(replayed, family) if replayed is not None else []
     if not ours:
@@ -214,7 +223,11 @@ def _better(watched: Evidence | None, replayed: Evidence | None, family: str) ->
     return replayed if unknown and theirs and theirs[0].write is not None and theirs[0].write.stack else watched
 
 
-def _why_not(options: Options, sources: Sources, cell: int) -> str | None:
+def _more_time(seconds: float) -> str:
+    return f"%config InplaceMagic.time_limit = {3 * seconds:.2g}"
+
+
+def _why_not(session: Session, options: Options, sources: Sources, cell: int) -> str | None:
     if not options.rerun:
         return "reruns are switched off (%config InplaceMagic.rerun = True)"
     if cell not in sources.cells:
@@ -224,6 +237,9 @@ def _why_not(options: Options, sources: Sources, cell: int) -> str | None:
 
 def _plans(session: Session, sources: Sources, cell: int, options: Options) -> list[Plan]:
     """How the failure may be reproduced, the best way that can be afforded first.
+    seconds = session.seconds.get(cell, 0.0)
+    if seconds > options.time_limit:
+        return f"it ran for {seconds:.3g} s before it failed, and a rerun is given {options.time_limit:.3g} s ({_more_time(max(seconds, options.time_limit))})"
 
     From the top it is as it was the first time, which a session that has already failed once is not; but that takes as
     long as all cells together. The failing cell alone is enough in most cases, and those that made what it reads in most
@@ -288,6 +304,7 @@ def _bench(
 
     def reference(reading: str) -> tuple[Pass, ...]:
         if family not in RAISED_AT_WRITE:
+    tell: Callable[[str], None],
             reading = own_reading
         if reading not in references:
             outcome = sandbox.run(
@@ -313,6 +330,7 @@ def _bench(
         reference=reference,
     )
     return bench
+        tell=tell,
 
 
 def _ranked(bench: Bench, problem: Problem, wanted: int) -> tuple[Fix, ...]:

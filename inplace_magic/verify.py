@@ -11,7 +11,7 @@ import logging
 import re
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from .diagnosis import Fix, Gradients, LiveChange
@@ -51,22 +51,30 @@ class Bench:
     room: sandbox.Room
     failing: int
     limit_s: float
+    tell: Callable[[str], None]
     reach: Reach
     deadline: float
     reference: Callable[[str], tuple[Pass, ...]]
 
     def run(self, work: Callable[[], Evidence], sources: Sources, plan: Plan) -> Evidence | None:
         left = min(self.limit_s, self.deadline - time.monotonic())
+    refused: list[str] = field(default_factory=list)  # why runs were not made
         if left <= 0:
             return None
         outcome = sandbox.run(
-            self.shell, work, left, room=self.room, touches=lambda: touched(self.shell, sources, plan)
+            self.shell,
+            work,
+            left,
+            lambda seconds: self.tell(f"trying a rewritten cell, {seconds:.0f} s"),
+            self.room,
+            lambda: touched(self.shell, sources, plan),
         )
         if outcome.failure is not None:
             _log.debug("not run: %s", outcome.failure)
         return outcome.value
 
     def cells(self, texts: dict[int, str], spared: tuple[int, ...]) -> tuple[int, ...]:
+            self.refused.append(outcome.failure)
         """The cells that have to run in the session for a rewrite to show: what it touches, and what failed with it."""
         run = cells_to_run(self.sources, texts, spared, self.failing)
         return run if self.plan.fresh else tuple(sorted({*self.plan.cells, *run}))

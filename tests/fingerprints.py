@@ -130,8 +130,10 @@ def describe(obj: Any) -> tuple[Any, list[Any]]:
 def describe_tensor(t: torch.Tensor) -> tuple[Any, list[Any]]:
     version = None if t.is_inference() else t._version
     node = _grad_fn(t)
-    grad = t.grad if t.is_leaf or t.retains_grad else None
-    facts = (version, t.requires_grad, t.is_leaf, t.retains_grad, tuple(t.shape), str(t.dtype), t._is_view())
+    leaf = isinstance(node, str) or t.is_leaf
+    retains = not leaf and t.retains_grad
+    grad = t.grad if (leaf and not isinstance(node, str)) or retains else None
+    facts = (version, t.requires_grad, leaf, retains, tuple(t.shape), str(t.dtype), t._is_view())
     children = [grad, node, t._backward_hooks, getattr(t, "_post_accumulate_grad_hooks", None), t.__dict__]
     if t._is_view():
         children.append(t._base)

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from ..places import kind_of
-from .names import join, user_names
+from .names import history_of, join, user_names
 
 _WIDTH = 32  # items looked at in one container
 _DEPTH = 3
@@ -43,7 +43,7 @@ def held(frame: types.FrameType | None) -> Held:
 def shape_of(value: Any, depth: int = _DEPTH) -> str | None:
     """``Tensor``, ``tuple[Tensor]``, ``dict[list[Tensor]]``, or None where no graph is held."""
     if isinstance(value, torch.Tensor):
-        return "Tensor" if not value.is_inference() and value.grad_fn is not None else None
+        return "Tensor" if history_of(value) is not None else None
     if depth == 0:
         return None
     items: list[Any]

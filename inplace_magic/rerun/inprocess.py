@@ -11,6 +11,7 @@ import ctypes
 import io
 import random
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
@@ -24,9 +25,16 @@ class TimeIsUp(BaseException):
     """Raised into the thread that does the work when its time is over."""
 
 
-def run(shell: Any, work: Callable[[], T], limit_s: float, touched: Touched | None = None) -> Outcome[T]:
+def run(
+    shell: Any,
+    work: Callable[[], T],
+    limit_s: float,
+    on_wait: Callable[[float], None] | None = None,
+    touched: Touched | None = None,
+) -> Outcome[T]:
     """Does ``work`` and puts the session back. ``limit_s``: seconds after which the work is ended.
 
+    ``on_wait`` is called now and then, from another thread, with the seconds so far.
     ``touched`` is what the work can get at; what cannot be put back is no reason to decline elsewhere.
     KeyboardInterrupt is passed on once everything is put back.
     """
@@ -39,7 +47,7 @@ def run(shell: Any, work: Callable[[], T], limit_s: float, touched: Touched | No
         random.setstate(state)
         if log.declined is None:
             try:
-                with _quiet(shell), _limited(limit_s), CopyOnWrite(log):
+                with _quiet(shell), _limited(limit_s, on_wait), CopyOnWrite(log):
                     outcome = Outcome(value=work())
             except TimeIsUp:
                 outcome = Outcome(failure=f"it took longer than {limit_s:.3g} s", timed_out=True)
@@ -69,24 +77,28 @@ def _quiet(shell: Any) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _limited(limit_s: float) -> Iterator[None]:
+def _limited(limit_s: float, on_wait: Callable[[float], None] | None) -> Iterator[None]:
     """Raises TimeIsUp in this thread when the time is over, between two of its instructions."""
-    thread = ctypes.c_ulong(threading.get_ident())
-    lock, over = threading.Lock(), False
+    at_work = ctypes.c_ulong(threading.get_ident())
+    lock, over, start = threading.Lock(), threading.Event(), time.monotonic()
 
-    def end() -> None:
+    def watch() -> None:
+        while (left := start + limit_s - time.monotonic()) > 0:
+            if over.wait(min(left, 0.2)):
+                return
+            if on_wait is not None:
+                with contextlib.suppress(Exception):
+                    on_wait(time.monotonic() - start)
         with lock:
-            if not over:
-                ctypes.pythonapi.PyThreadState_SetAsyncExc(thread, ctypes.py_object(TimeIsUp))
+            if not over.is_set():
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(at_work, ctypes.py_object(TimeIsUp))
 
-    timer = threading.Timer(limit_s, end)
-    timer.daemon = True
-    timer.start()
+    watching = threading.Thread(target=watch, name="inplace_magic", daemon=True)
+    watching.start()
     try:
         yield
     finally:
         with lock:
-            over = True
-            ctypes.pythonapi.PyThreadState_SetAsyncExc(thread, None)  # what is on its way must not arrive later
-        timer.cancel()
-        timer.join(1.0)
+            over.set()
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(at_work, None)  # what is on its way must not arrive later
+        watching.join(1.0)

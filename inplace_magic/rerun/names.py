@@ -126,7 +126,15 @@ class Names:
 def graph_holders(namespace: Mapping[str, Any]) -> list[tuple[str, Any]]:
     """(path, grad_fn) of every tensor that the names lead to and that carries a graph."""
     return [
-        (path, value.grad_fn)
+        (path, node)
         for path, value in walk(namespace)
-        if isinstance(value, torch.Tensor) and not value.is_inference() and value.grad_fn is not None
+        if isinstance(value, torch.Tensor) and (node := history_of(value)) is not None
     ]
+
+
+def history_of(tensor: torch.Tensor) -> Any:
+    """A tensor's grad_fn, or None where it has none or torch refuses to tell."""
+    try:
+        return None if tensor.is_inference() else tensor.grad_fn
+    except RuntimeError:  # a view whose base was changed in a forbidden way
+        return None

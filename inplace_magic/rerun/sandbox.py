@@ -47,7 +47,9 @@ def run(
     else:
         from . import inprocess
 
-        outcome = inprocess.run(shell, lambda: _guarded(work), limit_s, touches() if touches is not None else None)
+        outcome = inprocess.run(
+            shell, lambda: _guarded(work), limit_s, on_wait, touches() if touches is not None else None
+        )
     if outcome.failure is not None or outcome.value is None:
         return outcome
     value, attempt = outcome.value
@@ -58,7 +60,6 @@ def run(
 
 def _guarded(work: Callable[[], T]) -> tuple[T | None, str | None]:
     value = None
-    with guarded() as attempts:
-        with contextlib.suppress(Blocked):
-            value = work()
+    with guarded() as attempts, contextlib.suppress(Blocked):
+        value = work()
     return value, attempts.first

@@ -127,7 +127,7 @@ class Tensors:
 
 
 def _facts_of(tensor: torch.Tensor) -> _Facts:
-    grad = tensor.grad if tensor.is_leaf or tensor.retains_grad else None
+    grad = tensor.grad if _keeps_gradient(tensor) else None
     return _Facts(
         tensor,
         tensor.detach(),
@@ -145,6 +145,13 @@ def _grad_fn(tensor: torch.Tensor) -> Any:
         return tensor.grad_fn
     except RuntimeError:  # a view whose base was changed in a forbidden way
         return None
+
+
+def _keeps_gradient(tensor: torch.Tensor) -> bool:
+    try:
+        return tensor.is_leaf or tensor.retains_grad
+    except RuntimeError:  # a view whose base was changed in a forbidden way
+        return False
 
 
 def _root(tensor: torch.Tensor) -> torch.Tensor:
@@ -205,7 +212,7 @@ def _restore_history(facts: _Facts) -> None:
 
 def _restore_gradient(facts: _Facts) -> None:
     tensor = facts.tensor
-    if (tensor.is_leaf or tensor.retains_grad) and tensor.grad is not facts.grad:
+    if _keeps_gradient(tensor) and tensor.grad is not facts.grad:
         tensor.grad = facts.grad
     for name, hooks in zip(("_backward_hooks", "_post_accumulate_grad_hooks"), facts.hooks):
         if getattr(tensor, name, None) is not hooks:

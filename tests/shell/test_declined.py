@@ -1,0 +1,193 @@
+"""Cells that take long, reach outside of the process or hold what cannot be put back: what is run again, and what is said."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from inplace_magic.rerun import sandbox
+from tests.cells import Run, new_shell, run_in
+
+SETUP = "import os, threading, time, torch\nw = torch.ones(3, requires_grad=True)"
+FAILS = "x = w.exp()\nx += 1\nx.sum().backward()"
+ROOMS = ["copy", "process"]
+
+
+def session(room: str, *cells: str) -> Any:
+    shell = new_shell()
+    done = run_in(shell, [f"%config InplaceMagic.room = '{room}'", SETUP, *cells])
+    assert done.error is None, done.output
+    return shell
+
+
+def note_of(done: Run) -> str:
+    assert isinstance(done.error, RuntimeError) and done.diagnosis is not None, done.output
+    return " ".join(done.diagnosis.notes)
+
+
+# ---- time ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_a_cell_that_ran_longer_than_a_rerun_may_is_not_run_again(room: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    shell = session(room, "%config InplaceMagic.time_limit = 0.2")
+    monkeypatch.setattr(sandbox, "run", lambda *args, **kwargs: pytest.fail("it was run again"))
+    note = note_of(run_in(shell, [f"time.sleep(0.3)\n{FAILS}"]))
+    assert re.search(r"it ran for 0\.\d+ s before it failed", note) and "(%config InplaceMagic.time_limit = " in note
+    assert "%%autograd_check" in note
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_a_rerun_without_end_is_ended_at_the_limit(room: str) -> None:
+    shell = session(room, "%config InplaceMagic.time_limit = 1", "tries = 0; time.sleep(0.8)")
+    start = time.monotonic()
+    done = run_in(shell, [f"tries += 1\n{FAILS.splitlines()[0]}\nwhile tries > 1: pass\nx += 1\nx.sum().backward()"])
+    assert time.monotonic() - start < 15
+    assert "it took longer than 1 s (%config InplaceMagic.time_limit = 3)" in note_of(done)
+    assert run_in(shell, ["assert tries == 1"]).error is None
+
+
+class Screen(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_after_a_second_a_line_shows_what_goes_on_and_goes_away(room: str) -> None:
+    shell = session(room)
+    screen = Screen()
+    with contextlib.redirect_stdout(screen), contextlib.redirect_stderr(io.StringIO()):
+        shell.run_cell(f"time.sleep(2)\n{FAILS}", store_history=True)
+    text = screen.getvalue()
+    assert "\rrunning it again to find the line, 1 s " in text.replace("\r", " \r")
+    report = text.index("In-place change broke")
+    assert text[: text.rindex("\r", 0, report)].endswith(" ") and "\r" not in text[report:]
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_nothing_is_shown_where_there_is_no_terminal(room: str) -> None:
+    shell = session(room)
+    assert "\r" not in run_in(shell, [f"time.sleep(1.2)\n{FAILS}"]).output
+
+
+# ---- effects outside of the process ----------------------------------------------------------------------------------
+
+OUTSIDE = [
+    pytest.param("with open('made.txt', 'w') as file: file.write('x')", "the cell writes the file 'made.txt'", id="a file"),
+    pytest.param("torch.save(w, 'made.pt')", "the cell writes the file", id="a checkpoint"),
+    pytest.param("os.makedirs(f'made/{time.time()}')", "the cell makes the folder", id="a folder"),
+    pytest.param("import subprocess; subprocess.run(['true'])", "the cell starts a process 'true'", id="a process"),
+    pytest.param(
+        "import socket\nwith socket.socket() as s: s.connect_ex(('127.0.0.1', 9))",
+        "the cell opens a network connection", id="a connection",
+    ),
+    pytest.param("import builtins; ask = input; answer = ask('?')", "the cell asks for input", id="a question"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("room", ROOMS)
+@pytest.mark.parametrize(("line", "clause"), OUTSIDE)
+def test_what_reaches_outside_is_done_once_and_told(
+    room: str, line: str, clause: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    asked: list[str] = []
+    monkeypatch.setattr("builtins.input", lambda prompt="": asked.append(prompt) or "yes")  # type: ignore[func-returns-value]
+    shell = session(room)
+    made: dict[str, Any] = {}
+    shell.events.register(
+        "post_run_cell", lambda result: made.update({str(f): f.stat().st_mtime_ns for f in tmp_path.rglob("*")})
+    )
+    done = run_in(shell, [f"{line}\n{FAILS}"])
+    note = note_of(done)
+    assert clause in note and "With %%autograd_check on top" in note
+    assert done.diagnosis is not None and done.diagnosis.changed is not None, "the live graph tells the line"
+    assert made == {str(f): f.stat().st_mtime_ns for f in tmp_path.rglob("*")}
+    assert len(asked) == ("input" in line)
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_the_check_magic_goes_on_from_there(room: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    shell = session(room)
+    done = run_in(shell, [f"%%autograd_check\nwith open('made.txt', 'a') as file: file.write('x')\n{FAILS}"])
+    assert done.diagnosis is not None and done.diagnosis.changed is not None and done.diagnosis.saved is not None
+    assert (tmp_path / "made.txt").read_text() == "x"
+
+
+LOADER = """
+from torch.utils.data import DataLoader, TensorDataset
+loader = DataLoader(TensorDataset(torch.ones(4, 3)), batch_size=2, num_workers=2)
+"""
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_workers_of_a_loader_are_no_reason_to_decline(room: str) -> None:
+    shell = session(room, LOADER)
+    done = run_in(shell, ["for (batch,) in loader:\n    x = (batch * w).exp()\n    x += 1\n    x.sum().backward()"])
+    assert done.diagnosis is not None and done.diagnosis.fixes and done.diagnosis.fixes[0].verified, (
+        done.diagnosis.notes
+    )
+
+
+# ---- what the process cannot put back --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_a_generator_from_an_earlier_cell(room: str) -> None:
+    shell = session(room, "stream = (torch.ones(3) * k for k in range(9)); time.sleep(0.6)")
+    done = run_in(shell, [f"batch = next(stream)\n{FAILS}"])
+    assert run_in(shell, ["assert next(stream)[0] == 1"]).error is None
+    if room == "copy":
+        assert done.diagnosis is not None and done.diagnosis.fixes
+    else:
+        note = note_of(done)
+        assert (
+            "stream leads to the generator '<genexpr>', which would be used up" in note and "%%autograd_check" in note
+        )
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_a_generator_that_the_cell_cannot_get_at_is_no_reason_to_decline(room: str) -> None:
+    shell = session(room, "stream = (torch.ones(3) * k for k in range(9))")
+    done = run_in(shell, [FAILS])
+    assert done.diagnosis is not None and done.diagnosis.fixes
+    assert run_in(shell, ["assert next(stream)[0] == 0"]).error is None
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_a_thread_of_the_persons_goes_on(room: str) -> None:
+    shell = session(
+        room,
+        "stop = threading.Event(); ticks = []\n"
+        "def tick():\n    while not stop.wait(0.01): ticks.append(len(ticks))\n"
+        "thread = threading.Thread(target=tick, name='ticking', daemon=True); thread.start()",
+    )
+    try:
+        done = run_in(shell, [FAILS])
+        if room == "copy":
+            assert done.diagnosis is not None and done.diagnosis.fixes
+        else:
+            assert "thread 'ticking' of this session is running" in note_of(done)
+        went_on = "n = len(ticks); time.sleep(0.3); assert thread.is_alive() and len(ticks) > n"
+        assert run_in(shell, [went_on, "assert ticks == [*range(len(ticks))]"]).error is None
+    finally:
+        run_in(shell, ["stop.set(); thread.join()"])
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_failure_in_a_thread_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Any] = []
+    monkeypatch.setattr(threading, "excepthook", lambda args: seen.append(args.exc_type))
+    shell = session("auto")
+    cell = "def work():\n    x = w.exp(); x += 1; x.sum().backward()\nt = threading.Thread(target=work); t.start(); t.join()"
+    done = run_in(shell, [cell])
+    assert seen == [RuntimeError] and done.error is None and done.diagnosis is None
+    assert "In-place" not in done.output
