@@ -208,13 +208,13 @@ class _Inquiry:
             self.options.room,
             lambda: touched(self.session.shell, self.sources, plan),
         )
+        if outcome.timed_out:
+            return None, f"{outcome.failure} ({_more_time(self.options.time_limit)})"
         return outcome.value, outcome.failure
 
 
 def _better(watched: Evidence | None, replayed: Evidence | None, family: str) -> Evidence | None:
     """The run to report on: the real one, unless only the replay has the line that wrote."""
-        if outcome.timed_out:
-            return None, f"{outcome.failure} ({_more_time(self.options.time_limit)})"
     ours = relevant(watched, family) if watched is not None else []
     theirs = relevant(replayed, family) if replayed is not None else []
     if not ours:
@@ -232,14 +232,14 @@ def _why_not(session: Session, options: Options, sources: Sources, cell: int) ->
         return "reruns are switched off (%config InplaceMagic.rerun = True)"
     if cell not in sources.cells:
         return "its source is not known"
+    seconds = session.seconds.get(cell, 0.0)
+    if seconds > options.time_limit:
+        return f"it ran for {seconds:.3g} s before it failed, and a rerun is given {options.time_limit:.3g} s ({_more_time(max(seconds, options.time_limit))})"
     return sandbox.closed(options.room)
 
 
 def _plans(session: Session, sources: Sources, cell: int, options: Options) -> list[Plan]:
     """How the failure may be reproduced, the best way that can be afforded first.
-    seconds = session.seconds.get(cell, 0.0)
-    if seconds > options.time_limit:
-        return f"it ran for {seconds:.3g} s before it failed, and a rerun is given {options.time_limit:.3g} s ({_more_time(max(seconds, options.time_limit))})"
 
     From the top it is as it was the first time, which a session that has already failed once is not; but that takes as
     long as all cells together. The failing cell alone is enough in most cases, and those that made what it reads in most
@@ -297,6 +297,7 @@ def _bench(
     cell: int,
     options: Options,
     start: float,
+    tell: Callable[[str], None],
 ) -> Bench:
     references: dict[str, tuple[Pass, ...]] = {}
     own_reading = "update" if family in ("leaf", "view_of_leaf") else "tracked"
@@ -304,7 +305,6 @@ def _bench(
 
     def reference(reading: str) -> tuple[Pass, ...]:
         if family not in RAISED_AT_WRITE:
-    tell: Callable[[str], None],
             reading = own_reading
         if reading not in references:
             outcome = sandbox.run(
@@ -323,6 +323,7 @@ def _bench(
         plan=plan,
         look=Look.at(family),
         room=options.room,
+        tell=tell,
         failing=cell,
         limit_s=options.time_limit,
         reach=Reach(seconds=_reach(session, cell).seconds, passes=len(evidence.passes)),
@@ -330,7 +331,6 @@ def _bench(
         reference=reference,
     )
     return bench
-        tell=tell,
 
 
 def _ranked(bench: Bench, problem: Problem, wanted: int) -> tuple[Fix, ...]:

@@ -49,16 +49,16 @@ class Bench:
     plan: Plan
     look: Look
     room: sandbox.Room
+    tell: Callable[[str], None]
     failing: int
     limit_s: float
-    tell: Callable[[str], None]
     reach: Reach
     deadline: float
     reference: Callable[[str], tuple[Pass, ...]]
+    refused: list[str] = field(default_factory=list)  # why runs were not made
 
     def run(self, work: Callable[[], Evidence], sources: Sources, plan: Plan) -> Evidence | None:
         left = min(self.limit_s, self.deadline - time.monotonic())
-    refused: list[str] = field(default_factory=list)  # why runs were not made
         if left <= 0:
             return None
         outcome = sandbox.run(
@@ -71,10 +71,10 @@ class Bench:
         )
         if outcome.failure is not None:
             _log.debug("not run: %s", outcome.failure)
+            self.refused.append(outcome.failure)
         return outcome.value
 
     def cells(self, texts: dict[int, str], spared: tuple[int, ...]) -> tuple[int, ...]:
-            self.refused.append(outcome.failure)
         """The cells that have to run in the session for a rewrite to show: what it touches, and what failed with it."""
         run = cells_to_run(self.sources, texts, spared, self.failing)
         return run if self.plan.fresh else tuple(sorted({*self.plan.cells, *run}))
