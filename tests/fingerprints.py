@@ -162,7 +162,7 @@ def _contents(t: torch.Tensor) -> bytes:
 def describe_node(node: Any) -> tuple[Any, list[Any]]:
     """A node of a graph, and whether each value that it saved is there still, and at which version."""
     saved = [(name, _state(node, name)) for name in dir(node) if name.startswith("_saved_")]
-    return (node.name(), saved), [below for below, _ in node.next_functions] + [node.metadata]
+    return (node.name(), saved, sorted(node.metadata)), [below for below, _ in node.next_functions]
 
 
 def _state(node: Any, name: str) -> str:
