@@ -20,6 +20,9 @@ from typing import Any
 from .places import File, Sources, kind_of
 
 _MOST_FILES = 60
+# By the line, since the text of a cell need not parse; what is no import after all leads nowhere.
+_IMPORT = re.compile(r"\s*import\s+([\w., ]+)")
+_FROM = re.compile(r"\s*from\s+(\.*)([\w.]*)\s+import\s*(.*)")
 _MOST_BYTES = 1_000_000
 # Line ends that Python's own idea of a line does not know.
 _ODD_LINES = re.compile("[\x0b\x0c\x1c-\x1e\x85\u2028\u2029]|\r(?!\n)")
@@ -58,9 +61,13 @@ class Files:
         if first is not None:
             self.numbers[first[0]] = -1
 
-    def documents(self, namespace: Mapping[str, Any], error: BaseException | None = None) -> dict[int, File]:
-        """The user's files that a traceback passes through, or that the user's names lead to."""
-        for path in _concerned(namespace, error):
+    def documents(
+        self, namespace: Mapping[str, Any], error: BaseException | None = None, texts: Iterable[str] = ()
+    ) -> dict[int, File]:
+        """The user's files that a traceback passes through, or to which names or imports (of ``texts``) lead."""
+        if self._first is not None:
+            texts = (self._first[1], *texts)
+        for path in _concerned(namespace, error, texts):
             if path not in self.numbers and len(self.numbers) < _MOST_FILES:
                 self.numbers[path] = -1 - len(self.numbers)
         self.stale.clear()
@@ -91,23 +98,56 @@ def _usable(path: str, text: str | None = None) -> str | None:
 # ---- which files -------------------------------------------------------------------------------------------------
 
 
-def _concerned(namespace: Mapping[str, Any], error: BaseException | None) -> Iterator[str]:
-    """Paths of the user's files, those of the traceback first, then outwards from the names."""
-    levels: list[Mapping[str, Any]] = [namespace]
+def _concerned(namespace: Mapping[str, Any], error: BaseException | None, texts: Iterable[str]) -> Iterator[str]:
+    """Paths of the user's files, those of the traceback first, then outwards from the names and imports."""
+    levels: list[Iterable[types.ModuleType]] = [_modules(namespace), *(_imported(text, None) for text in texts)]
     seen: set[str] = set()
     for frame in frames_of(error):
         path = path_of(frame.f_code.co_filename)
         if path is not None and path not in seen:
             seen.add(path)
-            levels.append(frame.f_globals)
+            levels.append(_reached(path, frame.f_globals))
             yield path
     while levels and len(seen) < 2 * _MOST_FILES:
-        for module in _modules(levels.pop(0)):
+        for module in levels.pop(0):
             path = path_of(getattr(module, "__file__", None))
             if path is not None and path not in seen:
                 seen.add(path)
-                levels.append(vars(module))
+                levels.append(_reached(path, vars(module)))
                 yield path
+
+
+def _reached(path: str, names: Mapping[str, Any]) -> Iterator[types.ModuleType]:
+    """The modules to which a file's names and imports lead."""
+    yield from _modules(names)
+    text = _usable(path)
+    if text is not None:
+        yield from _imported(text, names.get("__package__"))
+
+
+def _imported(text: str, package: str | None) -> Iterator[types.ModuleType]:
+    for level, name in _imports(text):
+        whole = name if not level else ".".join([*(package or "").split(".")[: 1 - level or None], name]).strip(".")
+        module = sys.modules.get(whole)
+        if module is not None:
+            yield module
+
+
+@lru_cache(maxsize=256)
+def _imports(text: str) -> tuple[tuple[int, str], ...]:
+    """What the imports of a text may name: how many dots stand in front, and the dotted name."""
+    found: dict[tuple[int, str], None] = {}
+    for line in text.splitlines():
+        if match := _IMPORT.match(line):
+            for part in match.group(1).split(","):
+                found[0, part.split()[0] if part.split() else ""] = None
+        elif match := _FROM.match(line):
+            dots, name = len(match.group(1)), match.group(2)
+            found[dots, name] = None
+            for part in match.group(3).strip("()\\ ").split(","):
+                if part.split():
+                    found[dots, f"{name}.{part.split()[0]}".strip(".")] = None
+    return tuple(found)
 
 
 def frames_of(error: BaseException | None) -> Iterator[types.FrameType]:

@@ -46,7 +46,7 @@ class Session:
             for number, raw in enumerate(history[: current + 1]):
                 if number in cells:
                     names[self._compiled_name(raw, number)] = number
-        cells |= self.files.documents(shell.user_ns, error)
+        cells |= self.files.documents(shell.user_ns, error, [cell.raw for cell in cells.values()])
         return Sources(cells, names, current, self._nested(cells.get(current)))
 
     def _nested(self, cell: Cell | None) -> dict[str, int]:

@@ -338,3 +338,33 @@ def test_form_feeds_are_left_to_python(write: Write) -> None:
     assert run.diagnosis is not None and run.diagnosis.changed is not None
     assert run.diagnosis.changed.text == "x += feature16  # the skip" and not run.diagnosis.fixes
     assert files.read_source("paged.py").text.count("\f") == 1
+
+
+def test_what_only_an_import_leads_to(write: Write) -> None:
+    """A function of a library's making, from a module that no name of the session stands for."""
+    path = write("deco.py", """
+        import functools
+        import torch
+
+
+        def logged(function):
+            @functools.wraps(function)
+            def wrapper(*args):
+                return function(*args)
+
+            return wrapper
+
+
+        @logged
+        def step(x):
+            y = torch.sigmoid(x)
+            y.mul_(2)
+            return y
+
+
+        ready = functools.partial(step)
+        """)  # fmt: skip
+    run = run_cells("import torch\nfrom deco import ready", "ready(torch.ones(2, requires_grad=True)).sum().backward()")
+    assert run.diagnosis is not None and run.diagnosis.fixes
+    assert run.cell("%autograd_fix --run").error is None
+    assert "y = y.mul(2)" in path.read_text()
