@@ -44,9 +44,10 @@ class SilentGradientError(RuntimeError):
 class Check:
     """What a watched block showed. ``findings`` is filled when the block is over; ``saves``, ``writes`` and
     ``backwards`` count what was watched, ``seconds`` is how long the block took. ``unkept`` counts the values that
-    were overwritten and could not be kept, so that nothing can be said about them."""
+    were overwritten and could not be kept, so that nothing can be said about them. ``warnings`` are single lines about graphs that are kept for nothing."""
 
     findings: tuple[Conflict, ...] = ()
+    warnings: tuple[str, ...] = ()
     saves: int = 0
     writes: int = 0
     backwards: int = 0
@@ -127,8 +128,22 @@ def _fill(seen: Check, watcher: Watcher, trace: GradientTrace, names: Names) -> 
     seen.evidence = Evidence((), False, clashes_of(watcher, names), trace.passes(names.of))
     seen.saves, seen.writes, seen.unkept = (watcher.counts[what] for what in ("saves", "writes", "unkept"))
     seen.backwards = len(seen.evidence.passes)
+    seen.warnings = _warnings(watcher)
     if any(clash.kind == "silent" for clash in seen.evidence.clashes):
         seen.findings = conflicts(seen.evidence, "silent", watcher.sources, ())
+
+
+def _warnings(watcher: Watcher) -> tuple[str, ...]:
+    """What is no wrong gradient and costs memory all the same."""
+    said = []
+    for spot in watcher.kept_graphs.needless():
+        place = watcher.sources.place(spot)
+        if "retain_graph=True" in place.text:
+            said.append(f"{place.label}: retain_graph=True keeps graphs that no later backward goes through.")
+    for spot, count in watcher.kept_graphs.growing().items():
+        place = watcher.sources.place(spot)
+        said.append(f"{place.label}: {count} graphs of this backward are alive together; memory grows with every round.")
+    return tuple(said)
 
 
 @contextlib.contextmanager
@@ -193,6 +208,8 @@ def check_cell(extension: Extension, cell: int, backwards: int | None, strict: b
             print(f"autograd check: {seen.summary}.")
         else:
             print(f"autograd check: nothing found. {seen.summary}.")
+        for warning in seen.warnings:
+            print(f"  {warning}")
     if found is not None and strict:
         raise SilentGradientError(found.sentence, found.conflicts)
 

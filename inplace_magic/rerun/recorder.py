@@ -33,6 +33,7 @@ from torch.overrides import TorchFunctionMode, _pop_mode, _push_mode
 from ..errors import RAISED_AT_WRITE, family_of
 from ..places import Sources, kind_of, user_stack
 from . import evidence
+from .gradients import version_of
 from .operations import _out as out_targets
 from .operations import plain_name, writer
 from .shadows import Shadows, retry, storage_key
@@ -48,14 +49,6 @@ _DATA_SET = torch.Tensor.data.__set__  # type: ignore[attr-defined]
 _OPTIMIZERS = "torch.optim."
 
 Stack = tuple[tuple[types.CodeType, int], ...]
-
-
-def version_of(tensor: torch.Tensor) -> int:
-    """A tensor's version counter; -1 for an inference tensor, which has none."""
-    try:
-        return tensor._version
-    except RuntimeError:
-        return _UNKNOWN_VERSION
 
 
 class Saved:
@@ -189,6 +182,7 @@ class Recorder(TorchFunctionMode):
         self._step: tuple[Any, list[torch.Tensor], tuple[Stack, str, Any]] | None = None  # an optimizer's, under way
         self._current: evidence.Backward | None = None
         self._used: list[Saved] = []
+        self._notes_use = keep_graphs
         self._training_statistics: tuple[int | None, ...] = ()
         self._hooks = torch.autograd.graph.saved_tensors_hooks(self._pack, self._unpack)
         self._clashed: set[tuple[Any, ...]] = set()
@@ -295,7 +289,7 @@ class Recorder(TorchFunctionMode):
             unchanged = saved.key not in self._writes and not saved.foreign and version_of(saved.alias) == saved.version
             if saved.freed is not None or not unchanged:
                 self.ask(saved, current)
-            if self.keep_graphs and saved.freed is None:  # else torch lets it go, and nobody asks again
+            if self._notes_use and saved.freed is None:  # else torch lets it go, and nobody asks again
                 self._used.append(saved)
         return self._answer(saved)
 
@@ -662,7 +656,7 @@ class Recorder(TorchFunctionMode):
             if not event.retained:
                 for saved in self._used:
                     saved.freed = saved.freed or event
-            self._current = outer
+            self._current, self._used = outer, []  # what was used would be held until the next backward
 
 
 _SEEN_BY_MODE = Recorder.__torch_function__.__code__

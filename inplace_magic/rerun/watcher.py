@@ -10,6 +10,7 @@ import torch
 
 from . import evidence
 from .hidden import HiddenRecorder
+from .kept import KeptGraphs
 from .recorder import Saved, Stack, version_of
 
 _SHARE = 0.25  # of the time that may go into comparing foreign memory after each line
@@ -24,6 +25,7 @@ class Watcher(HiddenRecorder):
 
     def __init__(self, sources: Any, memory: int | None = None) -> None:
         super().__init__(sources, track=False, memory=memory)
+        self.kept_graphs = KeptGraphs()
         self._watching = False
         self._leaving = False
         self._plain_backward = torch.Tensor.backward
@@ -112,8 +114,11 @@ class Watcher(HiddenRecorder):
     ) -> tuple[Any, bool]:
         watched = self._watch_nodes(event, roots)
         outer, self._current = self._current, event
+        self._notes_use = event.retained or self.kept_graphs.following
         try:
             return call(False), False
         finally:
-            self._current, self._used = outer, []  # what was used would be held until the next backward
+            used, self._used = self._used, []  # what was used would be held until the next backward
+            self._current = outer
             self._unwatch(watched)
+            self.kept_graphs.passed(event, used)
