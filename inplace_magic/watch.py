@@ -142,7 +142,9 @@ def _warnings(watcher: Watcher) -> tuple[str, ...]:
             said.append(f"{place.label}: retain_graph=True keeps graphs that no later backward goes through.")
     for spot, count in watcher.kept_graphs.growing().items():
         place = watcher.sources.place(spot)
-        said.append(f"{place.label}: {count} graphs of this backward are alive together; memory grows with every round.")
+        said.append(
+            f"{place.label}: {count} graphs of this backward are alive together; memory grows with every round."
+        )
     return tuple(said)
 
 

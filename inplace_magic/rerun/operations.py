@@ -15,7 +15,22 @@ import torch
 Targets = Callable[[Sequence[Any], Mapping[str, Any]], list[Any]]
 
 _INPLACE_DUNDERS = frozenset(
-    f"__i{name}__" for name in "add sub mul truediv floordiv mod pow and or xor lshift rshift matmul".split()
+    f"__i{name}__"
+    for name in [
+        "add",
+        "sub",
+        "mul",
+        "truediv",
+        "floordiv",
+        "mod",
+        "pow",
+        "and",
+        "or",
+        "xor",
+        "lshift",
+        "rshift",
+        "matmul",
+    ]
 ) | {"__setitem__", "__idiv__"}
 # A trailing underscore that changes neither data nor version.
 _HARMLESS = frozenset({"requires_grad_", "retain_grad_", "rename_", "share_memory_", "record_stream_"})

@@ -86,7 +86,11 @@ def test_a_healthy_run_is_left_as_it_is(text: str) -> None:
 def test_modes_hooks_and_patches_are_taken_off() -> None:
     before = (torch.autograd.backward, torch.autograd.grad, torch.autograd.function.FunctionCtx.save_for_backward)
     run("w = torch.ones(3, requires_grad=True); w.exp().sum().backward()")
-    assert before == (torch.autograd.backward, torch.autograd.grad, torch.autograd.function.FunctionCtx.save_for_backward)
+    assert before == (
+        torch.autograd.backward,
+        torch.autograd.grad,
+        torch.autograd.function.FunctionCtx.save_for_backward,
+    )
     y = torch.ones(2, requires_grad=True).exp()
     y.add_(1)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
@@ -130,7 +134,9 @@ def test_the_three_places_of_every_conflict(text: str, expected: list[tuple[int,
 
 
 def test_the_gradient_is_that_of_the_values_as_saved() -> None:
-    _, namespace = run("w = torch.tensor([1.0, 2.0], requires_grad=True)\ny = w.exp()\ny[1] = 0\ny *= 3\n(y.sum()).backward()")
+    _, namespace = run(
+        "w = torch.tensor([1.0, 2.0], requires_grad=True)\ny = w.exp()\ny[1] = 0\ny *= 3\n(y.sum()).backward()"
+    )
     expected = torch.tensor([1.0, 2.0]).exp() * 3
     expected[1] = 0
     assert torch.allclose(namespace["w"].grad, expected)
@@ -166,7 +172,7 @@ REFUSED: list[Any] = [
 def test_a_refused_operation_is_carried_out_as_the_code_means_it(text: str, family: str) -> None:
     with pytest.raises(RuntimeError):
         plain(text)
-    recorder, namespace = run(text)
+    recorder, _ = run(text)
     assert recorder.clashes[0].kind == "refused" and recorder.clashes[0].family == family
 
 
@@ -202,7 +208,6 @@ def test_a_loop_is_one_conflict(times: int) -> None:
     )
     assert len(recorder.clashes) == 1
     assert sum(len(v) for v in recorder._saved.values()) < 200, "what is gone is forgotten"
-
 
 
 STEPS = """
