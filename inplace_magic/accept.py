@@ -28,6 +28,7 @@ def make_live(extension: Extension, found: Diagnosis, number: int, fix: Fix) -> 
     for path in fix.files:
         check(path, found.files[path])
     undo: list[Undo] = []
+    before = {cell: session.texts.get(cell) for cell in fix.cells}
     try:
         for cell, text in fix.cells.items():
             undo += patch_functions(sources, cell, text, lambda c: compile_cell(shell, c), shell.user_ns)
@@ -36,13 +37,12 @@ def make_live(extension: Extension, found: Diagnosis, number: int, fix: Fix) -> 
             undo.append(write_source(path, found.files[path], text))
         for change in fix.live:
             undo.append(apply_change(change, shell.user_ns))
+        undo.append(lambda: _restore_texts(extension, before))
+        session.texts.update(fix.cells)
     except BaseException:
         for step in reversed(undo):
             step()
         raise
-    before = {cell: session.texts.get(cell) for cell in fix.cells}
-    session.texts.update(fix.cells)
-    undo.append(lambda: _restore_texts(extension, before))
     extension.undo[key] = undo
 
 

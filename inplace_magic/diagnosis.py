@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+LOST = "not all of your session could be put back"  # a defect of ours; in the note that admits it
 Gradients = Literal["same", "truncated", "different", "unknown"]
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from . import writing
-from .diagnosis import Conflict, Diagnosis, Fix, shown_path
+from .diagnosis import LOST, Conflict, Diagnosis, Fix, shown_path
 from .errors import HEADLINES, RAISED_AT_WRITE, family_of
 from .explain import conflicts, relevant
 from .files import path_of
@@ -123,7 +123,10 @@ class _Inquiry:
             live = self.left_behind()
             whence = "the error and the graph it left" if live is not None and live.nodes else "the error alone"
             watch = f" {_WATCH}" if self.options.rerun and self.cell > 0 and self.cell in self.sources.cells else ""
-            notes.append(f"The {what} was not run again: {reason}. What is said here comes from {whence}.{watch}")
+            told = f"The {what} was not run again: {reason}."
+            if LOST in reason:
+                told = f"The {what} was run again in this process, and {reason}: run your cells again."
+            notes.append(f"{told} What is said here comes from {whence}.{watch}")
         known = relevant(evidence, self.family) if evidence is not None else []
         if known and known[0].write is not None and known[0].write.leaf and self.family == "view_of_leaf":
             self.family = (

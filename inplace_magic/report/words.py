@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from ..diagnosis import Conflict, Diagnosis, Fix, LiveChange, Place
+from ..diagnosis import LOST, Conflict, Diagnosis, Fix, LiveChange, Place
 from .clean import one_line
 
 Role = Literal["saved", "changed", "needed"]
@@ -77,6 +77,8 @@ def _same_line(one: Place | None, other: Place | None) -> bool:
 def took(diagnosis: Diagnosis) -> str:
     """How long it took, and in what state it leaves the session."""
     kept = "your session is as the cell left it" if diagnosis.family == "silent" else "your session is as it was"
+    if any(LOST in note for note in diagnosis.notes):
+        kept = "see the note"
     if diagnosis.seconds <= 0:
         return kept
     seconds = max(diagnosis.seconds, 0.1)

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
+from ..diagnosis import LOST
 from .forked import Outcome
 from .running import Touched
 
@@ -60,7 +61,7 @@ def run(
     if log.declined is not None:
         return Outcome(failure=log.declined)
     if log.lost:
-        return Outcome(failure=f"not all could be put back ({log.lost[0]})")
+        return Outcome(failure=f"{LOST} ({log.lost[0]})")
     return outcome
 
 

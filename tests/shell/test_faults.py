@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
+from inplace_magic import fixes
 from tests.cells import run_cells, run_in
+from tests.fingerprints import Fingerprint
 
 SETUP = "import torch\nw = torch.ones(3, requires_grad=True)\nkept = [1, 2]"
 BODY = "x = w.exp()\nx += 1\nx.sum().backward()"
@@ -96,3 +98,169 @@ def test_ctrl_c_while_we_work_is_not_an_error_of_the_session(monkeypatch: pytest
     failed = run_in(done.shell, [BODY])
     assert isinstance(failed.error, RuntimeError)
     assert "stopped; nothing of yours was changed" in failed.output
+
+
+# ---- every stage, in both rooms, and the session as it was ------------------------------------------------------------
+
+ROOMS = ["copy", "process"]
+MUCH = """
+import torch
+from torch import nn
+w = torch.ones(3, requires_grad=True)
+net = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3), nn.ReLU(inplace=True))
+adam = torch.optim.Adam(net.parameters())
+net(torch.randn(4, 3)).sum().backward(); adam.step()
+items, table = [1, [2]], {"a": w}
+"""
+FAIL = "items.append(3); net(torch.randn(4, 3)).sum().backward(); adam.step()\nx = w.exp()\nx += 1\nx.sum().backward()"
+# Where a fault is put: (module, name). What follows it must be a report, with or without fixes, or one line of ours.
+EVERYWHERE = [
+    ("inplace_magic.session", "Session.sources"),
+    ("inplace_magic.pipeline", "diagnose"),
+    ("inplace_magic.pipeline", "_plans"),
+    ("inplace_magic.pipeline", "_bench"),
+    ("inplace_magic.pipeline", "look"),
+    ("inplace_magic.pipeline", "conflicts"),
+    ("inplace_magic.pipeline", "Problem"),
+    ("inplace_magic.pipeline", "Diagnosis"),
+    ("inplace_magic.rerun.sandbox", "guarded"),
+    ("inplace_magic.rerun.guard", "_replacements"),
+    ("inplace_magic.rerun.guard", "_hook"),
+    ("inplace_magic.rerun.replay", "_prepare"),
+    ("inplace_magic.rerun.replay", "replay_cell"),
+    ("inplace_magic.rerun.replay", "Names"),
+    ("inplace_magic.rerun.replay", "clashes_of"),
+    ("inplace_magic.rerun.recorder", "Recorder.__init__"),
+    ("inplace_magic.rerun.recorder", "Recorder.__enter__"),
+    ("inplace_magic.rerun.recorder", "Recorder.__exit__"),
+    ("inplace_magic.rerun.recorder", "Recorder.around_backward"),
+    ("inplace_magic.rerun.gradients", "GradientTrace.__init__"),
+    ("inplace_magic.rerun.gradients", "GradientTrace.passes"),
+    ("inplace_magic.rerun.running", "compile_cell"),
+    ("inplace_magic.verify", "propose"),
+    ("inplace_magic.verify", "try_out"),
+    ("inplace_magic.verify", "compare"),
+    ("inplace_magic.verify", "listen"),
+    ("inplace_magic.report.text", "render"),
+    ("inplace_magic.show", "show"),
+    ("inplace_magic.extension", "Extension.remember"),
+    ("inplace_magic.extension", "Extension._offer"),
+]
+OF_ONE_ROOM = {
+    "copy": [
+        ("inplace_magic.rerun.forked", "_fork"),
+        ("inplace_magic.rerun.forked", "_collect"),
+        ("inplace_magic.rerun.forked", "set_apart"),
+        ("inplace_magic.rerun.forked", "_hush"),
+    ],
+    "process": [
+        ("inplace_magic.rerun.undo.surroundings", "capture"),
+        ("inplace_magic.rerun.undo.walk", "Walk.run"),
+        ("inplace_magic.rerun.undo.walk", "Walk.follow"),
+        ("inplace_magic.rerun.undo.tensors", "Tensors.learn"),
+        ("inplace_magic.rerun.undo.tensors", "Tensors.before_write"),
+        ("inplace_magic.rerun.undo.tensors", "Tensors.missed"),
+        ("inplace_magic.rerun.undo.writes", "announce"),
+        ("inplace_magic.rerun.undo.writes", "CopyOnWrite.__enter__"),
+        ("inplace_magic.rerun.inprocess", "_limited"),
+        ("inplace_magic.rerun.inprocess", "_quiet"),
+    ],
+}
+
+
+def put_a_fault(monkeypatch: pytest.MonkeyPatch, module: str, dotted: str) -> None:
+    owner: Any = importlib.import_module(module)
+    *path, name = dotted.split(".")
+    for part in path:
+        owner = getattr(owner, part)
+    monkeypatch.setattr(owner, name, boom)
+
+
+def fail_with(room: str, put: Any) -> tuple[Any, list[str]]:
+    """The failing cell with a fault in place: what came of it, and what differs right after our handler."""
+    done = run_cells("%load_ext inplace_magic", f"%config InplaceMagic.room = '{room}'", MUCH)
+    shell, looks = done.shell, []
+
+    def look(result: Any) -> None:
+        looks.append(Fingerprint(shell.user_ns, shell=shell))
+
+    callbacks = shell.events.callbacks["post_run_cell"]
+    callbacks.insert(0, look)
+    callbacks.append(lambda result: look(result))
+    put()
+    failed = run_in(shell, [FAIL])
+    del callbacks[0], callbacks[-1]
+    return failed, list(looks[0].differences(looks[1]))
+
+
+@pytest.mark.parametrize(
+    ("room", "module", "name"),
+    [
+        pytest.param(room, *place, id=f"{room}: {place[0].removeprefix('inplace_magic.')}.{place[1]}")
+        for room in ROOMS
+        for place in (*EVERYWHERE, *OF_ONE_ROOM[room])
+    ],
+)
+def test_a_fault_anywhere_leaves_the_session_as_it_was(
+    room: str, module: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failed, differs = fail_with(room, lambda: put_a_fault(monkeypatch, module, name))
+    monkeypatch.undo()
+    assert isinstance(failed.error, RuntimeError) and "modified by an inplace operation" in str(failed.error)
+    assert differs == []
+    traceback, headline = failed.output.find("RuntimeError"), failed.output.find("In-place change broke")
+    ours = [line for line in failed.output.splitlines() if line.startswith("inplace_magic")]
+    assert traceback >= 0 and (headline < 0 or traceback < headline)
+    assert len(ours) == 1 if headline < 0 else len(ours) <= 1
+    assert "Traceback" not in "".join(failed.output.splitlines()[1:]).replace(
+        "Traceback (most recent call last)", "", 1
+    )
+    after = run_in(failed.shell, ["assert items[-1] == 3 and len(items) == 3\n" + FAIL])
+    assert "broke the backward pass" in after.output and after.diagnosis is not None
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_every_rule_may_crash(room: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    fixes._load()
+    broken = [type(registered)(registered.families, registered.rank, boom) for registered in fixes._RULES]
+    failed, differs = fail_with(room, lambda: monkeypatch.setattr(fixes, "_RULES", broken))
+    assert differs == [] and failed.diagnosis is not None and failed.diagnosis.fixes == ()
+    assert failed.diagnosis.changed is not None and "Fault" not in failed.output
+
+
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [
+        ("inplace_magic.rerun.undo.walk", "restore"),
+        ("inplace_magic.rerun.undo.tensors", "Tensors.restore"),
+        ("inplace_magic.rerun.undo.surroundings", "restore"),
+    ],
+)
+def test_what_could_not_be_put_back_is_admitted(module: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    failed, _ = fail_with("process", lambda: put_a_fault(monkeypatch, module, name))
+    monkeypatch.undo()
+    assert isinstance(failed.error, RuntimeError)
+    told = " ".join(failed.output.split())
+    assert "not all of your session could be put back" in told and "your session is as it was" not in told
+
+
+class Refusing(dict[int, str]):
+    """A place for rewritten texts that takes none."""
+
+    update = boom
+
+
+def test_accepting_that_fails_half_way_takes_back_what_it_did(monkeypatch: pytest.MonkeyPatch) -> None:
+    done = run_cells(
+        "import torch\nfrom torch import nn\nclass Net(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+        "        self.a = nn.Linear(3, 3)\n    def forward(self, x):\n        x = torch.sigmoid(self.a(x))\n        x += 1\n"
+        "        return x",
+        "net = Net(); code = Net.forward.__code__",
+        "net(torch.ones(3)).sum().backward()",
+    )
+    assert done.diagnosis is not None and done.diagnosis.fixes
+    monkeypatch.setattr(done.shell._inplace_magic_extension.session, "texts", Refusing())
+    accepted = run_in(done.shell, ["%autograd_fix --live"])
+    assert isinstance(accepted.error, Fault)
+    after = run_in(done.shell, ["assert Net.forward.__code__ is code"])
+    assert after.error is None

@@ -17,7 +17,7 @@ import gc
 import signal
 import threading
 import types
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -99,11 +99,19 @@ def undone(
 
 
 def _restore(log: UndoLog, found: walk.Walk, ways: list[surroundings.Restore]) -> None:
+    """Every part is tried, whatever becomes of the others."""
     with private.unobserved():
-        log.lost.extend(log._tensors.missed())
-        log.lost.extend(walk.restore(found.restorers))
-        log.lost.extend(log._tensors.restore())
-    log.lost.extend(surroundings.restore(ways))
+        _try(log, log._tensors.missed)
+        _try(log, walk.restore, found.restorers)
+        _try(log, log._tensors.restore)
+    _try(log, surroundings.restore, ways)
+
+
+def _try(log: UndoLog, part: Callable[..., Iterable[str]], *args: Any) -> None:
+    try:
+        log.lost.extend(part(*args))
+    except Exception as e:
+        log.lost.append(f"{type(e).__name__}: {e}")
 
 
 @contextmanager
