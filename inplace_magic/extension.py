@@ -42,6 +42,7 @@ class Extension:
         self._slot_ours: Any = None
         self._busy = False
         self._running: Any = None
+        self._modules = 0
 
     # ---- loading and unloading ----------------------------------------------------------------------------------
 
@@ -96,6 +97,7 @@ class Extension:
             self._traceback_before = getattr(sys, "last_value", None)
             self.watched = None
             self._running = info
+            self._modules = len(sys.modules)
         self._started.append(time.perf_counter())
 
     def after_cell(self, result: Any = None) -> None:
@@ -132,6 +134,7 @@ class Extension:
     def _note_cell(self, cell: int, result: Any, seconds: float, error: BaseException | None) -> None:
         session, info = self.session, result.info
         session.seconds[cell] = seconds
+        session.loaded[cell] = max(0, len(sys.modules) - self._modules)
         session.unstored = {} if info.store_history else {cell: info.raw_cell}
         cell_id = getattr(info, "cell_id", None)
         if cell_id is not None:

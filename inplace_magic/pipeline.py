@@ -21,13 +21,18 @@ from .places import File, Sources, Spot, error_stack
 from .rerun import sandbox
 from .rerun.deviation import deviations, in_words
 from .rerun.evidence import Evidence, Pass
+from .rerun.memory import LARGE, own_bytes
 from .rerun.replay import Look, Plan, Reach, listen, record, spots, touched
 from .session import Session
 from .verify import Bench, verified
 
 _log = logging.getLogger(__name__)
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom)
-_PATIENCE_S = 0.2  # how long further fixes are looked for once one is proved that keeps the gradients
+# How long further fixes are looked for once one is proved that keeps the gradients: a time that nobody minds, or what a
+# few reruns of the cell take, all in all.
+_PATIENCE_S = 0.4
+_RERUNS = 5
+_MAKING_S = 0.3  # what running the other cells again may cost more than the failing one alone
 _WATCH = "With %%autograd_check on top, the real run is watched instead."
 _RANK = {"same": 0, "truncated": 1, "different": 2, "unknown": 3}
 
@@ -254,7 +259,9 @@ def _plans(session: Session, sources: Sources, cell: int, options: Options) -> l
         return [alone]
     if options.replay == "notebook":
         return [fresh]
-    if _costs(session, fresh) <= max(0.5, 3 * session.seconds.get(cell, 0.0)):
+    own = session.seconds.get(cell, 0.0)
+    # A model of such a size is not made a second time, beside the first, if it can be helped.
+    if _costs(session, fresh) - own <= max(_MAKING_S, own / 2) and own_bytes() < LARGE:
         return [fresh, alone]
     limit = options.time_limit / 2
     makers = Plan(_makers(sources, fresh.cells, cell))
@@ -288,7 +295,7 @@ def _makers(sources: Sources, history: tuple[int, ...], cell: int) -> tuple[int,
 
 
 def _reach(session: Session, cell: int) -> Reach:
-    return Reach(seconds=max(0.1, 2 * session.seconds.get(cell, 0.0)))
+    return Reach(seconds=max(0.1, session.seconds.get(cell, 0.0)))
 
 
 def _bench(
@@ -328,8 +335,14 @@ def _bench(
         room=options.room,
         tell=tell,
         failing=cell,
+        cell_seconds=session.seconds.get(cell, 0.0),
         limit_s=options.time_limit,
-        reach=Reach(seconds=_reach(session, cell).seconds, passes=len(evidence.passes)),
+        reach=Reach(
+            seconds=_reach(session, cell).seconds,
+            passes=len(evidence.passes),
+            exactly=not evidence.finished,
+            conflict=evidence.first,
+        ),
         deadline=start + 3 * options.time_limit,
         reference=reference,
     )
@@ -339,10 +352,19 @@ def _bench(
 def _ranked(bench: Bench, problem: Problem, wanted: int) -> tuple[Fix, ...]:
     """The best proved fixes, each of another kind: gradients kept before gradients cut, else the rules' own order."""
     found: list[Fix] = []
-    patience = time.monotonic() + _PATIENCE_S + 2 * bench.reach.seconds
-    for fix in verified(
-        bench, problem, lambda: any(f.gradients == "same" for f in found) and time.monotonic() > patience
-    ):
+    start = latest = time.monotonic()
+    longest = 0.0  # proof so far
+    budget = _RERUNS * bench.cell_seconds + 0.1 - problem.evidence.seconds
+
+    def enough() -> bool:
+        nonlocal latest, longest
+        now = time.monotonic()
+        latest, longest = now, max(longest, now - latest)
+        spent = now - start
+        proved = any(f.gradients == "same" for f in found)
+        return proved and spent > _PATIENCE_S and spent + longest > budget
+
+    for fix in verified(bench, problem, enough):
         if any((f.cells, f.files) == (fix.cells, fix.files) for f in found):
             continue
         found.append(fix)

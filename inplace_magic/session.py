@@ -9,6 +9,8 @@ from typing import Any
 from .files import Files
 from .places import Cell, Sources
 
+_IMPORT_S = 0.002  # what a module takes to be imported, torch's among them, on a slow day
+
 
 @dataclass
 class Session:
@@ -16,6 +18,7 @@ class Session:
 
     shell: Any
     seconds: dict[int, float] = field(default_factory=dict)
+    loaded: dict[int, int] = field(default_factory=dict)  # how many modules a cell imported
     failed: set[int] = field(default_factory=set)
     cell_ids: dict[int, str] = field(default_factory=dict)
     texts: dict[int, str] = field(default_factory=dict)
@@ -65,7 +68,10 @@ class Session:
         return tuple(n for n in sorted(cells) if n == current or (0 < n < current and n not in self.failed))
 
     def cost_of(self, cells: tuple[int, ...]) -> float | None:
-        """Seconds that cells took when they ran; None if one of them ran before we could look."""
+        """Seconds that cells would take again; None if one of them ran before we could look.
+
+        What they spent on imports is left out: modules are there now.
+        """
         if any(n not in self.seconds for n in cells):
             return None
-        return sum(self.seconds[n] for n in cells)
+        return sum(max(0.0, self.seconds[n] - _IMPORT_S * self.loaded.get(n, 0)) for n in cells)

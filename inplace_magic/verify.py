@@ -6,7 +6,9 @@ it. A fix that fails again elsewhere is extended by what mends the next conflict
 
 from __future__ import annotations
 
+import contextlib
 import difflib
+import functools
 import logging
 import re
 import time
@@ -51,6 +53,7 @@ class Bench:
     room: sandbox.Room
     tell: Callable[[str], None]
     failing: int
+    cell_seconds: float
     limit_s: float
     reach: Reach
     deadline: float
@@ -92,12 +95,35 @@ class Bench:
         live: tuple[LiveChange, ...],
         spared: tuple[int, ...],
         run: tuple[int, ...] | None = None,
+        reach: Reach | None = None,
     ) -> Evidence | None:
         """Does what accepting the fix does to the session as it is now, and runs what has to run (or ``run``)."""
         sources = self.sources.with_texts(texts)
         plan = Plan(run or self.cells(texts, spared))
         prepare = self.preparation(texts, live)
-        return self.run(lambda: listen(self.shell, sources, plan, self.reach, prepare), sources, plan)
+        return self.run(lambda: listen(self.shell, sources, plan, reach or self.reach, prepare), sources, plan)
+
+    @property
+    def past_failure(self) -> Reach:
+        """Just past the failure: enough to see that what is proved from the top runs in the session as well."""
+        if self.reach.conflict is None or self.reach.passes is None or not self.reach.exactly:
+            return self.reach
+        return replace(self.reach, passes=min(self.reach.passes, self.reach.conflict + 1))
+
+    @contextlib.contextmanager
+    def accepting(
+        self, texts: dict[int, str], live: tuple[LiveChange, ...], spared: tuple[int, ...]
+    ) -> Iterator[Callable[[], Evidence | None] | None]:
+        """``listen_live`` begun on another core while the proof from the top runs; None where that cannot be."""
+        left = min(self.limit_s, self.deadline - time.monotonic())
+        if not self.plan.fresh or self.failing < 0 or left <= 0:
+            yield None
+            return
+        sources, plan = self.sources.with_texts(texts), Plan(self.cells(texts, spared))
+        prepare = self.preparation(texts, live)
+        work = functools.partial(listen, self.shell, sources, plan, self.past_failure, prepare)
+        with sandbox.ahead(work, left, self.room) as outcome:
+            yield (lambda: outcome().value) if outcome is not None else None
 
     def record(self, texts: dict[int, str], live: tuple[LiveChange, ...], spared: tuple[int, ...]) -> Evidence | None:
         """The rewritten cells under the recorder: what is still in conflict."""
@@ -143,6 +169,20 @@ def try_out(bench: Bench, problem: Problem, proposal: Proposal) -> Fix | None:
     steps = [proposal]
     left_behind = tuple(LiveChange("detach", path) for path in bench.plan.cut)
     texts, live, spared = dict(proposal.texts), proposal.live + left_behind, proposal.spared
+    with bench.accepting(texts, live, spared) as accepting:
+        return _try(bench, problem, steps, texts, live, spared, accepting)
+
+
+def _try(
+    bench: Bench,
+    problem: Problem,
+    steps: list[Proposal],
+    texts: dict[int, str],
+    live: tuple[LiveChange, ...],
+    spared: tuple[int, ...],
+    accepting: Callable[[], Evidence | None] | None,
+) -> Fix | None:
+    proposal = steps[0]
     mended = {_signature(problem.clash, problem.sources)}
     for _ in range(_EXTENSIONS):
         seen = bench.listen(texts, live, spared)
@@ -175,7 +215,7 @@ def try_out(bench: Bench, problem: Problem, proposal: Proposal) -> Fix | None:
     if bench.failing < 0:  # a script is run from the top, and leaves no session behind
         live, run = (), ()
     elif bench.plan.fresh:
-        accepted, carriers = _as_accepted(bench, texts, live, spared)
+        accepted, carriers = _as_accepted(bench, texts, live, spared, accepting if len(steps) == 1 else None)
         if accepted is not None:
             live = accepted
         else:  # what earlier cells left behind has changed since: they have to run again too
@@ -269,7 +309,11 @@ def _next_step(
 
 
 def _as_accepted(
-    bench: Bench, texts: dict[int, str], live: tuple[LiveChange, ...], spared: tuple[int, ...]
+    bench: Bench,
+    texts: dict[int, str],
+    live: tuple[LiveChange, ...],
+    spared: tuple[int, ...],
+    begun: Callable[[], Evidence | None] | None,
 ) -> tuple[tuple[LiveChange, ...] | None, tuple[str, ...]]:
     """What makes the fix run in the session as it is: its own changes, and what still carries the failed run's graph.
 
@@ -277,7 +321,8 @@ def _as_accepted(
     """
     carriers: tuple[str, ...] = ()
     for _ in range(2):
-        seen = bench.listen_live(texts, live, spared)
+        seen = begun() if begun is not None else bench.listen_live(texts, live, spared, reach=bench.past_failure)
+        begun = None
         if seen is None:
             return None, carriers
         _log.debug("accepted in the session: %s, carriers %s", seen.error or "ran", seen.carriers)
@@ -307,7 +352,9 @@ def _fix(
         rule=steps[0].rule,
         diff=unified(bench.sources, texts),
         cells={number: text for number, text in sorted(texts.items()) if number > 0},
-        files={f.path: text for number, text in sorted(texts.items()) if isinstance(f := bench.sources.cells[number], File)},
+        files={
+            f.path: text for number, text in sorted(texts.items()) if isinstance(f := bench.sources.cells[number], File)
+        },
         verified=True,
         gradients=gradients,
         proof=PROOFS[gradients],

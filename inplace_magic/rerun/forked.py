@@ -68,6 +68,39 @@ def run(work: Callable[[], T], limit_s: float, on_wait: Callable[[float], None] 
 
 
 @contextlib.contextmanager
+def ahead(work: Callable[[], T], limit_s: float) -> Iterator[Callable[[], Outcome[T]]]:
+    """Begins ``work`` in a child while its parent does something else. Gives what to call, once, for the outcome.
+
+    Left without having been asked, the child is ended. Raises OSError if the process cannot be copied.
+    """
+    child: tuple[int, int] | None = None
+    asked = False
+
+    def outcome() -> Outcome[T]:
+        nonlocal asked
+        assert child is not None
+        with _interrupts_wait() as pressed:
+            asked = True
+            return _collect(*child, limit_s, None, pressed)
+
+    try:
+        with _interrupts_wait():
+            child = _fork(work)
+        yield outcome
+    finally:
+        if child is not None and not asked:
+            _end(*child)
+
+
+def _end(pid: int, read_end: int) -> None:
+    os.close(read_end)
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+    with contextlib.suppress(ChildProcessError):
+        os.waitpid(pid, 0)
+
+
+@contextlib.contextmanager
 def _interrupts_wait() -> Iterator[threading.Event]:
     """Ctrl-C is only noted, so that it never comes between a child and its parent's care for it; then it is passed on."""
     pressed = threading.Event()
@@ -184,11 +217,7 @@ def _collect(
             elif on_wait is not None:
                 on_wait(time.monotonic() - start)
     finally:
-        os.close(read_end)
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-        with contextlib.suppress(ChildProcessError):
-            os.waitpid(pid, 0)
+        _end(pid, read_end)
     if not chunks:
         return Outcome(failure="the copy of the process crashed")
     kind, value = pickle.loads(b"".join(chunks))

@@ -31,6 +31,14 @@ CLOSELY = 12  # passes that are looked at closely from the first one on, and aga
 _Step = list[tuple[torch.Tensor, tuple[float, ...] | None]]  # what an optimizer used
 
 
+def version_of(tensor: torch.Tensor) -> int:
+    """A tensor's version counter; -1 for an inference tensor, which has none."""
+    try:
+        return tensor._version
+    except RuntimeError:
+        return -1
+
+
 class Stop(BaseException):
     """Raised inside a replay once it has gone far enough past the failure."""
 
@@ -125,6 +133,10 @@ class GradientTrace:
     digests: bool = True  # False: only who ran backward and where, at no cost
     graphs: bool = True  # False: the graphs are not looked at either
     conflict: Callable[[], int | None] = lambda: None
+    full: Callable[[], bool] = lambda: (
+        False
+    )  # asked before an optimizer's step: whether to stop here, for lack of memory
+    _latest: dict[int, tuple[tuple[int, int], tuple[float, ...] | None]] = field(default_factory=dict)
     _leaves: dict[int, torch.Tensor] = field(default_factory=dict)  # all that were ever reached
     _unlooked: dict[int, tuple[int, _Step]] = field(default_factory=dict)
     _passes: list[_LivePass] = field(default_factory=list)
@@ -171,7 +183,9 @@ class GradientTrace:
         with torch._C.DisableTorchFunction():
             if last.looked:
                 parameters = [p for group in optimizer.param_groups for p in group["params"]]
-                last.steps.append([(p, digest(p.grad)) for p in parameters])
+                last.steps.append([(p, self._digest_of(p)) for p in parameters])
+                if self.full():
+                    raise Stop
                 return
             size = sum(len(group["params"]) for group in optimizer.param_groups)
             known = self._unlooked.get(id(optimizer))
@@ -179,6 +193,17 @@ class GradientTrace:
                 step: _Step = [(p, ()) for group in optimizer.param_groups for p in group["params"]]
                 known = self._unlooked[id(optimizer)] = (size, step)
             last.steps.append(known[1])
+
+    def _digest_of(self, leaf: torch.Tensor) -> tuple[float, ...] | None:
+        """The digest of a leaf's gradient; the one from the end of the backward, if it is that gradient still."""
+        gradient = leaf.grad
+        if gradient is None or gradient.layout != torch.strided:
+            return digest(gradient)
+        now = (gradient.data_ptr(), version_of(gradient))
+        known = self._latest.get(id(leaf))
+        if known is None or known[0] != now or now[1] < 0:
+            known = self._latest[id(leaf)] = (now, digest(gradient))
+        return known[1]
 
     @property
     def done(self) -> int:
@@ -240,9 +265,10 @@ class GradientTrace:
                 if not looked:
                     self._walk(live, roots)
                 live.value = tuple(x for root in roots for x in digest(root) or ())
+                self._latest.clear()
                 if wanted is None:
                     live.gains = [
-                        _gain(before[id(leaf)].digest() if id(leaf) in before else None, digest(leaf.grad))
+                        _gain(before[id(leaf)].digest() if id(leaf) in before else None, self._digest_of(leaf))
                         for leaf in live.leaves
                     ]
                 elif result is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -11,6 +12,7 @@ from .shadows import storage_key
 
 _DEPTH = 3
 _WIDTH = 200  # items looked at in one container
+_KEYS = (str, bytes, int, float, tuple, frozenset, enum.Enum, type(None))  # what a path can be written with
 _HIDDEN = frozenset({"In", "Out", "exit", "quit", "get_ipython", "open"})
 
 
@@ -67,7 +69,8 @@ def _children(path: str, value: Any) -> Iterator[tuple[str, Any]]:
         yield from ((f"{path}[{i}]", item) for i, item in enumerate(value[:_WIDTH]) if _interesting(item))
     elif isinstance(value, dict):
         items = list(value.items())[:_WIDTH]
-        yield from ((f"{path}[{key!r}]", item) for key, item in items if _interesting(item))
+        # An optimizer's state has parameters for keys: to write one takes longer than a training step, and names nothing.
+        yield from ((f"{path}[{key!r}]", item) for key, item in items if isinstance(key, _KEYS) and _interesting(item))
     elif isinstance(value, torch.nn.Module):
         return
     elif type(value).__module__ == "__main__" or isinstance(value, torch.optim.Optimizer):

@@ -18,6 +18,7 @@ from ..places import Sources, Spot, error_stack
 from . import evidence as ev
 from .gradients import GradientTrace, Stop, graph_of
 from .hidden import HiddenRecorder
+from .memory import LARGE, own_bytes
 from .names import Names, graph_holders, user_names
 from .recorder import LiveClash, LiveWrite, Recorder, Stack
 from .running import Touched, compile_cell, errors_let_through, replay_cell
@@ -120,7 +121,12 @@ def record(
         # Some more passes may bring more conflicts to light; each of them is paid for again in every proof.
         return done >= first + 1 + min(first + 2, _FURTHER) or now > until * (1 + _MORE)
 
-    trace = GradientTrace(sources, around=around, enough=enough, conflict=conflict)
+    # A step after the first conflict would write, and so copy, a whole model with its optimizer's state.
+    large = own_bytes() > LARGE
+
+    trace = GradientTrace(
+        sources, around=around, enough=enough, conflict=conflict, full=lambda: large and conflict() is not None
+    )
     start = time.monotonic()
     kept = _prepare(shell, plan)
     if not plan.fresh:

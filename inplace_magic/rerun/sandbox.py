@@ -7,11 +7,13 @@ need not know in which room the work is done.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
 from typing import Any, Literal, TypeVar
 
 from . import forked
 from .guard import Blocked, guarded
+from .memory import LARGE, own_bytes
 from .running import Touched
 
 T = TypeVar("T")
@@ -50,6 +52,31 @@ def run(
         outcome = inprocess.run(
             shell, lambda: _guarded(work), limit_s, on_wait, touches() if touches is not None else None
         )
+    return _judged(outcome)
+
+
+@contextlib.contextmanager
+def ahead(
+    work: Callable[[], T], limit_s: float, room: Room = "auto"
+) -> Iterator[Callable[[], forked.Outcome[T]] | None]:
+    """Begins ``work`` on another core, where there is one and memory enough; gives what to call for the outcome, or None."""
+    if not is_copy(room) or _cores() < 2 or own_bytes() > LARGE:
+        yield None
+        return
+    with contextlib.ExitStack() as stack:
+        try:
+            outcome = stack.enter_context(forked.ahead(lambda: _guarded(work), limit_s))
+        except OSError:
+            yield None
+        else:
+            yield lambda: _judged(outcome())
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _judged(outcome: forked.Outcome[Any]) -> forked.Outcome[Any]:
     if outcome.failure is not None or outcome.value is None:
         return outcome
     value, attempt = outcome.value

@@ -166,3 +166,18 @@ def test_ctrl_c_at_any_moment_leaves_no_child_and_no_pipe() -> None:
     assert seen > 10
     if descriptors is not None:
         assert len(os.listdir("/proc/self/fd")) == descriptors
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="children are listed in /proc")
+def test_work_that_is_begun_ahead_runs_beside_its_parent_and_ends_with_it_if_nobody_asks() -> None:
+    with forked.ahead(lambda: 6 * 7, 10) as outcome:
+        assert outcome().value == 42
+    with forked.ahead(lambda: time.sleep(60), 90):
+        children = set(_children())
+        assert children
+    assert not children & set(_children())
+
+
+def _children() -> list[int]:
+    with open(f"/proc/self/task/{os.getpid()}/children") as file:
+        return [int(number) for number in file.read().split()]

@@ -1,0 +1,366 @@
+"""Figures as ratios of two things that were measured in turns, the best of several rounds each."""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..cells import new_shell, run_in
+from .cells import FAILURES, RUNS
+
+
+@dataclass
+class Figure:
+    """One line of the table: what was measured, what it came to, what it should be at most, and what bounds it."""
+
+    name: str
+    value: float
+    target: float | None
+    unit: str
+    bound: str
+    more: dict[str, float] = field(default_factory=dict)
+
+
+def best(rounds: int, *works: Callable[[], float]) -> list[float]:
+    """The least that each of the works returned, one after the other in each round."""
+    found = [float("inf")] * len(works)
+    for _ in range(rounds):
+        for i, work in enumerate(works):
+            gc.collect()
+            found[i] = min(found[i], work())
+    return found
+
+
+def processor(work: Callable[[], Any]) -> float:
+    """Seconds of processor time, which a busy machine does not change."""
+    start = time.process_time()
+    work()
+    return time.process_time() - start
+
+
+# ---- being loaded -----------------------------------------------------------------------------------------------
+
+_LOAD = """
+import sys, time
+from IPython.core.interactiveshell import InteractiveShell
+from traitlets.config import Config
+config = Config(); config.HistoryManager.enabled = False
+shell = InteractiveShell.instance(config=config)
+start = time.process_time()
+shell.run_line_magic("load_ext", "inplace_magic")
+print(time.process_time() - start)
+assert "torch" not in sys.modules and "rich" not in sys.modules
+"""
+
+
+def loading(quick: bool) -> Iterator[Figure]:
+    def once() -> float:
+        out = subprocess.run([sys.executable, "-c", _LOAD], capture_output=True, text=True, check=True)
+        return 1000 * float(out.stdout)
+
+    (seconds,) = best(1 if quick else 7, once)
+    yield Figure("%load_ext, torch not imported", seconds, 30, "ms", "importing nine small modules of ours")
+
+
+def cells(quick: bool) -> Iterator[Figure]:
+    """A cell that does not fail, in the same shell with the extension loaded and not."""
+    import torch
+
+    for label, prepare in (
+        ("10 names", {f"name{i}": i for i in range(10)}),
+        ("10,000 names", {f"name{i}": i for i in range(10_000)}),
+        ("1 GB of tensors", {f"tensor{i}": torch.zeros(2**20 if quick else 2**25) for i in range(8)}),
+    ):
+        shell = new_shell()
+        shell.run_line_magic("unload_ext", "inplace_magic")
+        shell.user_ns.update(prepare)
+        times = 20 if quick else 300
+
+        def run(shell: Any = shell, times: int = times) -> float:
+            found = []
+            for _ in range(times):
+                start = time.perf_counter()
+                shell.run_cell("value = 1")
+                found.append(time.perf_counter() - start)
+            return min(found)
+
+        def loaded(shell: Any = shell, run: Callable[[], float] = run) -> float:
+            shell.run_line_magic("load_ext", "inplace_magic")
+            return run()
+
+        def bare(shell: Any = shell, run: Callable[[], float] = run) -> float:
+            shell.run_line_magic("unload_ext", "inplace_magic")
+            return run()
+
+        with_it, without = best(1 if quick else 5, loaded, bare)
+        more = {"loaded_us": 1e6 * with_it, "bare_us": 1e6 * without}
+        yield Figure(
+            f"a cell that does not fail, {label}",
+            1e6 * (with_it - without),
+            100,
+            "µs",
+            "two events, nothing is looked through",
+            more,
+        )
+    yield Figure("large tensors kept alive by the extension", _kept_alive(), 0, "tensors", "no record holds a tensor")
+
+
+def _kept_alive() -> int:
+    """Of a tensor deleted in a cell and one that a diagnosed failure left behind, how many are still there."""
+    shell = new_shell()
+    run_in(shell, ["import torch\nbig = torch.zeros(2**20)"])
+    references = [weakref.ref(shell.user_ns["big"])]
+    run_in(shell, ["del big"])
+    run_in(shell, ["w = torch.ones(2**20, requires_grad=True)\ny = w.exp()\ny += 1\ny.sum().backward()"])
+    references.append(weakref.ref(shell.user_ns["y"]))
+    sys.last_value = sys.last_traceback = sys.last_exc = None  # type: ignore[assignment]  # Python's own hold on it
+    run_in(shell, ["w = y = None"])
+    gc.collect()
+    return sum(reference() is not None for reference in references)
+
+
+# ---- the recorded rerun ------------------------------------------------------------------------------------------
+
+
+def recording(quick: bool) -> Iterator[Figure]:
+    import torch
+
+    from inplace_magic.places import Cell, Sources
+    from inplace_magic.rerun.replay import Plan, Reach, record
+    from inplace_magic.rerun.running import replay_cell
+
+    torch.set_num_threads(1)
+    anomalies = []
+    for name, ((setup, text), steps, target, small) in RUNS.items():
+        shell = new_shell()
+        texts = {1: setup.lstrip(), 2: text.format(n=2 if quick else steps).lstrip()}
+        sources = Sources({n: Cell(n, t, shell.transform_cell) for n, t in texts.items()}, {}, 2)
+        replay_cell(shell, sources.cells[1])
+
+        def plain(shell: Any = shell, sources: Any = sources) -> float:
+            return processor(lambda: replay_cell(shell, sources.cells[2]))
+
+        def recorded(shell: Any = shell, sources: Any = sources) -> float:
+            return processor(lambda: record(shell, sources, Plan((2,)), Reach(600)))
+
+        def anomaly(plain: Callable[[], float] = plain) -> float:
+            with torch.autograd.set_detect_anomaly(True, check_nan=False):
+                return plain()
+
+        plain(), recorded()
+        p, r, a = best(1 if quick else 7, plain, recorded, anomaly)
+        yield Figure(
+            f"recorded rerun against plain, {name}",
+            r / p,
+            target,
+            "×",
+            "a call into Python for each torch call and each saved tensor",
+            {"plain_s": p},
+        )
+        anomalies.append(
+            Figure(
+                f"recorded rerun against anomaly mode, {name}",
+                r / a,
+                0.4 if small else 1.0,
+                "×",
+                "anomaly mode formats a traceback for each node; from this shallow stack it is at its cheapest",
+            )
+        )
+    yield from anomalies
+
+
+# ---- from the error to the report -----------------------------------------------------------------------------------
+
+
+def diagnoses(quick: bool) -> Iterator[Figure]:
+    import torch
+
+    torch.set_num_threads(1)
+    for name, (setup, text, size) in FAILURES.items():
+        size = max(1, size // 40) if quick else size
+        setup, text = (part.replace("{n}", str(size)) for part in (setup, text))
+        fixes = 0
+
+        def plain(setup: str = setup, text: str = text) -> float:
+            return _wall(setup, text, enabled=False)[0]
+
+        def explained(setup: str = setup, text: str = text) -> float:
+            nonlocal fixes
+            seconds, diagnosis = _wall(setup, text, enabled=True)
+            fixes = len(diagnosis.fixes) if diagnosis is not None else 0
+            return seconds
+
+        p, e = best(1 if quick else 4, plain, explained)
+        yield Figure(
+            f"from the error to the report, {name}",
+            max(0.0, e - p - 0.1) / p,
+            5,
+            "reruns",
+            "one recorded run, one proof from the top beside one in the session, for each fix tried",
+            {"plain_s": p, "fixes": fixes},
+        )
+
+
+def _wall(setup: str, text: str, enabled: bool) -> tuple[float, Any]:
+    shell = new_shell()
+    run_in(shell, [setup.lstrip()])
+    shell.run_line_magic("config", f"InplaceMagic.enabled = {enabled}")
+    start = time.perf_counter()
+    run = run_in(shell, [text.lstrip()])
+    return time.perf_counter() - start, run.diagnosis
+
+
+# ---- memory ------------------------------------------------------------------------------------------------------
+
+_MEMORY = """
+import sys
+sys.path.insert(0, {root!r})
+import torch
+torch.set_num_threads(1)
+from tests.cells import new_shell, run_in
+shell = new_shell()
+shell.run_line_magic("config", "InplaceMagic.enabled = {enabled}")
+run_in(shell, ['''{setup}'''])
+run = run_in(shell, ['''{cell}'''])
+assert (run.diagnosis is not None and len(run.diagnosis.fixes) > 0) == {enabled}
+print("done", flush=True)
+sys.stdin.readline()
+"""
+_LARGE = (
+    """
+import torch, torch.nn as nn
+net = nn.Sequential(*[m for _ in range({n}) for m in (nn.Linear(1024, 1024), nn.ReLU())])
+opt = torch.optim.Adam(net.parameters())
+x = torch.randn(16, 1024)
+net(x).sum().backward()
+opt.step()
+""",
+    """
+for step in range(3):
+    opt.zero_grad()
+    h = torch.sigmoid(net(x))
+    h += 1
+    h.sum().backward()
+    opt.step()
+""",
+)
+
+
+def memory(quick: bool) -> Iterator[Figure]:
+    if not os.path.exists("/proc/self/smaps_rollup"):
+        return
+    size = 2 if quick else 40
+    plain, after_plain = _peak(size, False)
+    peak, after = _peak(size, True)
+    yield Figure(
+        f"peak memory of a diagnosis, {size * 1024 * 1025 / 1e6:.0f} M parameters and Adam",
+        peak / plain,
+        1.3,
+        "×",
+        "a copy of the process shares all pages but those that the rerun writes: gradients, and the optimizer's if it steps",
+        {"plain_mb": plain / 2**20},
+    )
+    yield Figure("memory kept after it", after / after_plain, 1.1, "×", "modules of ours and of rich")
+
+
+def _peak(size: int, enabled: bool) -> tuple[float, float]:
+    """(the most that a process and its copies held together, what the process holds in the end), in bytes."""
+    root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    setup, cell = _LARGE
+    script = _MEMORY.format(root=root, enabled=enabled, setup=setup.replace("{n}", str(size)), cell=cell)
+    with subprocess.Popen(
+        [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        peaks: list[float] = [0.0]
+        with _watched(process.pid, peaks):
+            assert process.stdout is not None and process.stdout.readline() == "done\n"
+        left = _held(process.pid)
+        process.communicate("\n")
+    return peaks[0], left
+
+
+@contextmanager
+def _watched(pid: int, peaks: list[float]) -> Iterator[None]:
+    over = threading.Event()
+
+    def look() -> None:
+        while not over.wait(0.005):
+            peaks[0] = max(peaks[0], sum(_held(one) for one in (pid, *_children(pid))))
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def _children(pid: int) -> list[int]:
+    try:
+        with open(f"/proc/{pid}/task/{pid}/children") as file:
+            return [int(number) for number in file.read().split()]
+    except OSError:
+        return []
+
+
+def _held(pid: int) -> float:
+    """A process's part of what it shares with others, and all of the rest."""
+    try:
+        with open(f"/proc/{pid}/smaps_rollup") as file:
+            return next(1024.0 * int(line.split()[1]) for line in file if line.startswith("Pss:"))
+    except (OSError, StopIteration):
+        return 0.0
+
+
+# ---- growth ------------------------------------------------------------------------------------------------------
+
+_GROWING = """
+import torch
+w = torch.ones(10, requires_grad=True)
+globals().update({f"name{i}": [i] for i in range(NAMES)})
+"""
+_GROWS = """
+for step in range(STEPS + 2):
+    h = w * 1
+    for _ in range(OPERATIONS):
+        h = torch.sin(h)
+    if step >= STEPS:
+        h = torch.sigmoid(h)
+        h += 1
+    h.sum().backward()
+"""
+
+
+def growth(quick: bool) -> Iterator[Figure]:
+    """Ten times as much of something: the time from the error to the report against ten times that of the tenth."""
+    base = {"STEPS": 100, "OPERATIONS": 100, "NAMES": 1000}
+    if quick:
+        base = {"STEPS": 5, "OPERATIONS": 5, "NAMES": 10}
+
+    def seconds(sizes: dict[str, int]) -> float:
+        setup, text = _GROWING, _GROWS
+        for name, size in sizes.items():
+            setup, text = setup.replace(name, str(size)), text.replace(name, str(size))
+        _, diagnosis = _wall(setup, text, enabled=True)
+        return float(diagnosis.seconds)
+
+    for name, what in (("STEPS", "iterations before the failure"), ("OPERATIONS", "operations"), ("NAMES", "names")):
+        more = base | {name: 10 * base[name]}
+        small, large = best(1 if quick else 3, lambda: seconds(base), lambda more=more: seconds(more))  # type: ignore[misc]
+        yield Figure(f"ten times the {what}", large / small, 10, "×", "each is looked at once in each run")
+
+
+def write(figures: list[Figure], path: str) -> None:
+    with open(path, "w") as file:
+        json.dump([vars(figure) for figure in figures], file, indent=1)
