@@ -49,7 +49,11 @@ def run(
         if log.declined is None:
             try:
                 with _quiet(shell), _limited(limit_s, on_wait), CopyOnWrite(log):
-                    outcome = Outcome(value=work())
+                    try:
+                        log.interrupts.go_on()  # only here, so that none comes between what is set up and its end
+                        outcome = Outcome(value=work())
+                    finally:
+                        log.interrupts.hold()
             except TimeIsUp:
                 outcome = Outcome(failure=f"it took longer than {limit_s:.3g} s", timed_out=True)
             except Declined as declined:
@@ -95,8 +99,8 @@ def _limited(limit_s: float, on_wait: Callable[[float], None] | None) -> Iterato
                 ctypes.pythonapi.PyThreadState_SetAsyncExc(at_work, ctypes.py_object(TimeIsUp))
 
     watching = threading.Thread(target=watch, name="inplace_magic", daemon=True)
-    watching.start()
     try:
+        watching.start()
         yield
     finally:
         with lock:

@@ -216,7 +216,11 @@ def test_an_interrupt_at_any_moment():
         signal.setitimer(signal.ITIMER_REAL, chance.uniform(0.0001, 0.03))
         try:
             with undone(shell, code=[code]) as log, CopyOnWrite(log):
-                exec(code, shell.user_ns)
+                try:
+                    log.interrupts.go_on()
+                    exec(code, shell.user_ns)
+                finally:
+                    log.interrupts.hold()
         except KeyboardInterrupt:
             seen += 1
         finally:

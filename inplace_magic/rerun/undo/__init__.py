@@ -9,6 +9,8 @@ writes: enter `CopyOnWrite` within, or call `announce` from a function mode of o
             with CopyOnWrite(log):
                 exec(code, shell.user_ns)
     log.declined, log.lost
+
+Ctrl-C waits until everything is put back, but for a stretch between ``log.interrupts.go_on()`` and ``hold()``.
 """
 
 from __future__ import annotations
@@ -34,10 +36,12 @@ class UndoLog:
     """What has to be told during the rerun, and what came of it.
 
     ``declined`` says why the rerun must not be made, or not be gone on with (then `Declined` was raised as well).
-    ``lost`` says what could not be put back; anything in it is a defect.
+    ``lost`` says what could not be put back; anything in it is a defect. ``interrupts`` holds Ctrl-C back, from taking
+    stock to the end, but for the time between its ``go_on`` and its ``hold``.
     """
 
     def __init__(self) -> None:
+        self.interrupts = Interrupts()
         self.declined: str | None = None
         self.lost: list[str] = []
         self._tensors = Tensors()
@@ -79,8 +83,7 @@ def undone(
     namespace). Without it, everything counts as within reach, but for the names that are ``gone`` before it runs.
     """
     log = UndoLog()
-    with _interrupts() as interrupts:
-        interrupts.wait = True
+    with _interrupts(log.interrupts):
         found = walk.Walk(shell.user_ns, log._tensors)
         ways = surroundings.capture(shell)
         with private.unobserved(), _no_collection():
@@ -88,13 +91,9 @@ def undone(
         thread = surroundings.own_thread(shell.user_ns)
         log.declined = found.declined or (f"thread {thread!r} of this session is running" if thread else None)
         try:
-            try:
-                interrupts.go_on()
-                yield log
-            finally:  # twice, because an interrupt may come just here
-                interrupts.wait = True
+            yield log
         finally:
-            interrupts.wait = True
+            log.interrupts.hold()
             _restore(log, found, ways)
 
 
@@ -126,13 +125,16 @@ def _no_collection() -> Iterator[None]:
             gc.enable()
 
 
-class _Interrupts:
-    """Passes Ctrl-C on, until it is told to let it wait."""
+class Interrupts:
+    """Lets Ctrl-C wait, or passes it on to what saw to it before."""
 
-    def __init__(self, before: Any) -> None:
-        self.before = before
-        self.wait = False
+    def __init__(self) -> None:
+        self.before: Any = None
+        self.wait = True
         self.pressed = False
+
+    def hold(self) -> None:
+        self.wait = True
 
     def go_on(self) -> None:
         """Do not wait any longer, and pass on what has waited."""
@@ -149,15 +151,14 @@ class _Interrupts:
 
 
 @contextmanager
-def _interrupts() -> Iterator[_Interrupts]:
+def _interrupts(interrupts: Interrupts) -> Iterator[None]:
     """Ctrl-C waits while the way back is gone; afterwards it does what it did before."""
     on_main = threading.current_thread() is threading.main_thread()
-    before = signal.getsignal(signal.SIGINT) if on_main else None
-    interrupts = _Interrupts(before)
+    before = interrupts.before = signal.getsignal(signal.SIGINT) if on_main else None
     try:
         if before is not None:
             signal.signal(signal.SIGINT, interrupts)
-        yield interrupts
+        yield
     finally:
         if before is not None:
             signal.signal(signal.SIGINT, before)
