@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import subprocess
 import sys
 from typing import Any
@@ -152,3 +153,74 @@ def test_a_senseless_setting_is_refused_with_its_remedy(
     name = setting.split()[0]
     kept = run_in(bare, [f"print(get_ipython().magics_manager.registry['InplaceMagic'].{name})"])
     assert float(kept.output) > 0
+
+
+# ---- beside other extensions -----------------------------------------------------------------------------------------
+
+
+class Autoreload:
+    load, unload = "%load_ext autoreload\n%autoreload 2", "%autoreload 0"
+
+
+class Rich:
+    load, unload = "import rich.traceback; rich.traceback.install()", ""
+
+
+class Handler:
+    """Another user of the one slot for an exception handler."""
+
+    load = (
+        "handled = []\n"
+        "def handler(shell, etype, value, tb, tb_offset=None):\n"
+        "    handled.append(value); shell.showtraceback((etype, value, tb), tb_offset=tb_offset)\n"
+        "get_ipython().set_custom_exc((RuntimeError,), handler)"
+    )
+    unload = "get_ipython().set_custom_exc((), None)"
+
+
+class Minimal:
+    load, unload = "%xmode Minimal", "%xmode Context"
+
+
+class Debugger:
+    load, unload = "%pdb on", "%pdb off"
+
+
+OTHERS = [Autoreload, Rich, Handler, Minimal, Debugger]
+
+
+@pytest.fixture
+def cleared(bare: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setattr("sys.stdin", io.StringIO("where\nquit\n" * 20))
+    yield bare
+    vars(bare).pop("showtraceback", None)
+    bare.call_pdb = False
+    run_in(bare, ["%xmode Context"])
+
+
+@pytest.mark.parametrize("room", ["copy", "process"])
+@pytest.mark.parametrize("other", OTHERS)
+@pytest.mark.parametrize("first", ["ours", "theirs"])
+@pytest.mark.parametrize("gone_first", ["ours", "theirs"])
+def test_loaded_and_unloaded_beside_others_in_every_order(
+    cleared: Any, other: Any, first: str, gone_first: str, room: str
+) -> None:
+    ours = ("%load_ext inplace_magic", "%unload_ext inplace_magic")
+    theirs = (other.load, other.unload)
+    loads = [ours[0], theirs[0]] if first == "ours" else [theirs[0], ours[0]]
+    done = run_in(cleared, [*loads, f"%config InplaceMagic.room = {room!r}", *FAILS])
+    assert done.output.count(HEADLINE) == 1, done.output
+    assert done.output.index("modified by an inplace operation") < done.output.index(HEADLINE)
+    assert done.diagnosis is not None and done.diagnosis.fixes and done.diagnosis.fixes[0].verified
+    if other is Handler:
+        assert run_in(cleared, ["assert len(handled) == 1 and handled[0].__traceback__ is not None"]).error is None
+    assert run_in(cleared, ["1 / 0"]).output.count("ZeroDivisionError") >= 1
+
+    unloads = [ours[1], theirs[1]] if gone_first == "ours" else [theirs[1], ours[1]]
+    again = run_in(cleared, [unloads[0], FAILS[1]])
+    assert "modified by an inplace operation" in str(again.error)
+    assert again.output.count(HEADLINE) == (gone_first == "theirs")
+    last = run_in(cleared, [unloads[1], FAILS[1]])
+    assert "modified by an inplace operation" in str(last.error) and HEADLINE not in last.output
+    if other is not Rich:
+        assert "RuntimeError" in last.output
