@@ -17,9 +17,9 @@ from .errors import family_of
 from .session import Session
 
 if TYPE_CHECKING:
-    from .watch import Check
     from .diagnosis import Diagnosis
     from .magics import InplaceMagic
+    from .watch import Check
 
 _ATTRIBUTE = "_inplace_magic_extension"
 
