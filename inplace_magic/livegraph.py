@@ -18,6 +18,7 @@ from typing import Any
 from .fixes.code import Code
 from .places import Sources, Spot, kind_of
 from .rerun.names import graph_holders, walk
+from .rerun.operations import HARMLESS
 from .rerun.shadows import storage_key
 
 MAX_NODES = 20_000
@@ -28,7 +29,7 @@ SYMBOLS = {
     ast.MatMult: "@=", ast.BitAnd: "&=", ast.BitOr: "|=", ast.BitXor: "^=", ast.LShift: "<<=", ast.RShift: ">>=",
 }  # fmt: skip
 # Methods with a trailing underscore that leave the version as it is.
-_VERSION_KEPT = frozenset({"requires_grad_", "rename_", "share_memory_", "detach_", "record_stream_"})
+_VERSION_KEPT = HARMLESS | {"detach_"}
 _VERSIONS = re.compile(r"is at version (\d+); expected version (\d+)")
 _CHANGED = re.compile(r"modified by an inplace operation|detached in-place")
 

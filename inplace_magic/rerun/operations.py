@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+Signature = Mapping[str, Any]  # the parameters in order, with their defaults
 Targets = Callable[[Sequence[Any], Mapping[str, Any]], list[Any]]
 
 _INPLACE_DUNDERS = frozenset(
@@ -33,7 +34,7 @@ _INPLACE_DUNDERS = frozenset(
     ]
 ) | {"__setitem__", "__idiv__"}
 # A trailing underscore that changes neither data nor version.
-_HARMLESS = frozenset({"requires_grad_", "retain_grad_", "rename_", "share_memory_", "record_stream_"})
+HARMLESS = frozenset({"requires_grad_", "retain_grad_", "rename_", "share_memory_", "record_stream_"})
 
 
 def tensors_in(value: Any) -> Iterator[torch.Tensor]:
@@ -49,7 +50,8 @@ def tensors_in(value: Any) -> Iterator[torch.Tensor]:
 def _first(args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
     if args and isinstance(args[0], torch.Tensor):
         return [args[0]]
-    value = args[0] if args else next((kwargs[k] for k in ("self", "input", "tensor") if k in kwargs), None)
+    named = (kwargs[k] for k in ("self", "input", "tensor") if k in kwargs)
+    value = args[0] if args else next(named, next(iter(kwargs.values()), None))
     return list(tensors_in(value))
 
 
@@ -62,21 +64,22 @@ def _out(args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
     return list(tensors_in(kwargs.get("out")))
 
 
-def _argument(signature: Sequence[str], name: str) -> Callable[[Sequence[Any], Mapping[str, Any]], Any]:
+def _argument(signature: Signature, name: str) -> Callable[[Sequence[Any], Mapping[str, Any]], Any]:
+    """How to read one argument of a call; its default where the call leaves it out."""
     index = list(signature).index(name)
 
     def get(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        return kwargs.get(name) if name in kwargs else (args[index] if index < len(args) else None)
+        return kwargs.get(name) if name in kwargs else (args[index] if index < len(args) else signature[name])
 
     return get
 
 
-def _flagged(signature: Sequence[str]) -> Targets:
+def _flagged(signature: Signature) -> Targets:
     inplace = _argument(signature, "inplace")
-    return lambda args, kwargs: _first(args, kwargs) if inplace(args, kwargs) is True else []
+    return lambda args, kwargs: _first(args, kwargs) if inplace(args, kwargs) else []
 
 
-def _statistics(signature: Sequence[str], flag: str) -> Targets:
+def _statistics(signature: Signature, flag: str) -> Targets:
     mean, var, on = (_argument(signature, name) for name in ("running_mean", "running_var", flag))
 
     def targets(args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
@@ -85,19 +88,20 @@ def _statistics(signature: Sequence[str], flag: str) -> Targets:
     return targets
 
 
-def _renormalised(signature: Sequence[str]) -> Targets:
+def _renormalised(signature: Signature) -> Targets:
     weight, limit = _argument(signature, "weight"), _argument(signature, "max_norm")
     return lambda args, kwargs: list(tensors_in(weight(args, kwargs))) if limit(args, kwargs) is not None else []
 
 
-def _signature(func: Callable[..., Any]) -> tuple[str, ...]:
+def _signature(func: Callable[..., Any]) -> Signature:
     try:
-        return tuple(inspect.signature(func).parameters)
+        parameters = inspect.signature(func).parameters.values()
     except (TypeError, ValueError):
-        return ()
+        return {}
+    return {p.name: None if p.default is p.empty else p.default for p in parameters}
 
 
-_BATCH_NORM = ("input", "weight", "bias", "running_mean", "running_var", "training")
+_BATCH_NORM = dict.fromkeys(("input", "weight", "bias", "running_mean", "running_var", "training"))
 
 
 def writer(func: Callable[..., Any]) -> Targets | None:
@@ -108,7 +112,7 @@ def writer(func: Callable[..., Any]) -> Targets | None:
     if name.startswith("_fused_") and name.endswith("_"):
         return _all_lists
     if name.endswith("_") and not name.endswith("__"):
-        return None if name in _HARMLESS else _first
+        return None if name in HARMLESS else _first
     if name == "batch_norm" and not inspect.isfunction(func):
         return _statistics(_BATCH_NORM, "training")
     if inspect.isfunction(func):

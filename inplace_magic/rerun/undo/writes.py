@@ -1,8 +1,11 @@
-"""Which tensors a call is about to write, and the mode that has them copied first."""
+"""Which tensors a call is about to write, and the mode that has them copied first.
+
+The operations that write are those that the recorder knows. Here one too many costs a copy and one too few a tensor, so
+all that may write is counted: by schema, by a way out of torch's sight, by a name.
+"""
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
@@ -10,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.overrides import TorchFunctionMode
 
+from ..operations import HARMLESS, writer
 from . import private
 
 if TYPE_CHECKING:
@@ -19,8 +23,6 @@ if TYPE_CHECKING:
 _ESCAPES = frozenset(
     ["numpy", "__array__", "__dlpack__", "untyped_storage", "storage", "_typed_storage", "__setstate__", "module_load"]
 )
-_NO_HISTORY = frozenset(("requires_grad_", "share_memory_", "rename_"))
-_TRAINING = ("training", "use_input_stats")
 
 
 class CopyOnWrite(TorchFunctionMode):
@@ -63,7 +65,7 @@ def announce(log: UndoLog, func: Callable[..., Any], args: tuple[Any, ...], kwar
     if plan is _retains:
         log.before_history(args[0])
         return
-    differentiable = torch.is_grad_enabled() and plan is not _escaping and _name(func) not in _NO_HISTORY
+    differentiable = torch.is_grad_enabled() and plan is not _escaping and _name(func) not in HARMLESS
     with private.unobserved():
         differentiable = differentiable and any(t.requires_grad for t in _tensors((args, kwargs)))
         for tensor in _written(plan, args, kwargs):
@@ -109,12 +111,11 @@ def _make_plan(func: Callable[..., Any]) -> _Plan | None:
         return _first if attribute in ("real", "imag") else None
     if name.startswith(("_fused_", "_amp_")) and name.endswith("_"):
         return _all
-    if name == "__setitem__" or (name.endswith("_") and not name.endswith("__")):
-        return _first
-    if name.startswith("__i") and name[3:-2] in _OPERATORS:
-        return _first
-    if inspect.isfunction(func):
-        return _plan_by_signature(func)
+    if name in HARMLESS:
+        return _first  # no write, but the tensor is not what it was
+    targets = writer(func)
+    if targets is not None:
+        return lambda args, kwargs: iter(targets(args, kwargs))
     return _statistics if "batch_norm" in name or "instance_norm" in name else None
 
 
@@ -124,36 +125,6 @@ def _mutates(op: torch._ops.OpOverload | torch._ops.OpOverloadPacket) -> bool:
         return op._schema.is_mutable
     arguments = [a for name in op.overloads() for a in getattr(op, name)._schema.arguments]
     return any(a.alias_info is not None and a.alias_info.is_write and not a.kwarg_only for a in arguments)
-
-
-_OPERATORS = frozenset(
-    ["add", "sub", "mul", "matmul", "truediv", "div", "floordiv", "mod", "pow", "lshift", "rshift", "and", "xor", "or"]
-)
-
-
-def _plan_by_signature(func: Callable[..., Any]) -> _Plan | None:
-    """For torch's Python functions, in which the write itself happens out of a mode's sight."""
-    names = list(inspect.signature(func).parameters)
-
-    def value(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        place = names.index(name)
-        return args[place] if place < len(args) else kwargs.get(name)
-
-    if "inplace" in names:
-        return lambda args, kwargs: _first(args, kwargs) if value("inplace", args, kwargs) else iter(())
-    if "max_norm" in names and "weight" in names:
-        return lambda args, kwargs: _tensors(
-            value("weight", args, kwargs) if value("max_norm", args, kwargs) is not None else ()
-        )
-    switch = next((name for name in _TRAINING if name in names), None)
-    if "running_mean" in names and switch is not None:
-        # use_input_stats is on unless it is switched off
-        return lambda args, kwargs: _tensors(
-            [value("running_mean", args, kwargs), value("running_var", args, kwargs)]
-            if value(switch, args, kwargs) is not False
-            else ()
-        )
-    return None
 
 
 def _first(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[torch.Tensor]:
