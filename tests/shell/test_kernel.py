@@ -88,3 +88,43 @@ def test_the_check_magic_in_a_kernel() -> None:
     shown = next(out for out in notebook.cells[2].outputs if out.output_type == "execute_result")
     assert "tensor([4., 6.])" in shown["data"]["text/plain"]
     assert notebook.cells[3].outputs[0]["text"].startswith("autograd check: nothing found")
+
+
+@pytest.mark.parametrize("room", ["copy", "process"])
+def test_both_rooms_in_a_kernel_and_a_task_of_the_persons_goes_on(room: str) -> None:
+    ticking = (
+        "import asyncio\nticks = []\nasync def tick():\n    while True:\n        ticks.append(len(ticks))\n"
+        "        await asyncio.sleep(0.01)\ntask = asyncio.get_running_loop().create_task(tick())\nawait asyncio.sleep(0.05)"
+    )
+    check = (
+        "n = len(ticks); await asyncio.sleep(0.2)\n"
+        "print(not task.done() and len(ticks) > n and ticks == [*range(len(ticks))]); task.cancel()"
+    )
+    notebook, error = execute(
+        LOAD, f"%config InplaceMagic.room = '{room}'\n{SETUP}", ticking, BODY, check, allow_errors=True
+    )
+    assert error is None
+    (found,) = bundles(notebook.cells[3])
+    assert found["fixes"] and found["fixes"][0]["verified"], found["notes"]
+    assert notebook.cells[4].outputs[0]["text"] == "True\n"
+
+
+def test_two_kernels_do_not_meet() -> None:
+    client = pytest.importorskip("jupyter_client.manager")
+    kernels = [client.start_new_kernel(kernel_name="python3") for _ in range(2)]
+    try:
+        for number, (_, talk) in enumerate(kernels):
+            talk.execute(f"{LOAD}\n{SETUP}\nmine = {number}")
+        sent = [talk.execute(BODY.replace("1", f"{number + 1}.5")) for number, (_, talk) in enumerate(kernels)]
+        for number, (_, talk) in enumerate(kernels):
+            shown = []
+            while not any("data" in content and MIME in content["data"] for content in shown):
+                message = talk.get_iopub_msg(timeout=60)
+                if message["parent_header"].get("msg_id") == sent[number]:
+                    shown.append(message["content"])
+            (found,) = [content["data"][MIME] for content in shown if MIME in content.get("data", {})]
+            assert found["fixes"][0]["diff"].count(f"x = x + {number + 1}.5") == 1
+    finally:
+        for manager, talk in kernels:
+            talk.stop_channels()
+            manager.shutdown_kernel(now=True)
