@@ -155,7 +155,7 @@ def _scopes(frames: list[tuple[types.FrameType, int]]) -> Iterator[_Scope]:
     """The person's functions that the error went through, innermost first, with the way to their local names."""
     for frame, lasti in reversed(frames):
         code = frame.f_code
-        if kind_of(code.co_filename) == "user" and code.co_name != "<module>":
+        if kind_of(code.co_filename) == "user" and frame.f_locals is not frame.f_globals:
             yield code.co_name, code, lasti, lambda frame=frame: walk(frame.f_locals)  # type: ignore[misc]
 
 
