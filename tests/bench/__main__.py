@@ -21,6 +21,7 @@ _PARTS: dict[str, Callable[[bool], Iterator[Figure]]] = {
     "loading": measure.loading,
     "cells": measure.cells,
     "recording": measure.recording,
+    "watching": measure.watching,
     "diagnoses": measure.diagnoses,
     "memory": measure.memory,
     "growth": measure.growth,

@@ -184,6 +184,43 @@ def recording(quick: bool) -> Iterator[Figure]:
     yield from anomalies
 
 
+# ---- the watched run ---------------------------------------------------------------------------------------------
+
+
+def watching(quick: bool) -> Iterator[Figure]:
+    """A training cell under %%autograd_check against the plain one; then with the watch ended after one backward."""
+    import torch
+
+    from inplace_magic import watch
+    from inplace_magic.places import Cell, Sources
+    from inplace_magic.rerun.running import replay_cell
+
+    torch.set_num_threads(1)
+    for name, ((setup, text), steps, _, _) in RUNS.items():
+        shell = new_shell()
+        texts = {1: setup.lstrip(), 2: text.format(n=2 if quick else steps).lstrip()}
+        sources = Sources({n: Cell(n, t, shell.transform_cell) for n, t in texts.items()}, {}, 2)
+        replay_cell(shell, sources.cells[1])
+
+        def watched(backwards: int | None = None, shell: Any = shell, sources: Any = sources) -> float:
+            with watch.watching(sources, shell.user_ns, backwards):
+                return processor(lambda: replay_cell(shell, sources.cells[2]))
+
+        def plain(shell: Any = shell, sources: Any = sources) -> float:
+            return processor(lambda: replay_cell(shell, sources.cells[2]))
+
+        def ended(watched: Callable[..., float] = watched) -> float:
+            return watched(1)
+
+        plain(), watched()
+        p, w, e = best(1 if quick else 5, plain, watched, ended)
+        target = {"conv net": 2.0}.get(name, 4.0)
+        yield Figure(
+            f"watched run against plain, {name}", w / p, target, "×", "as the recorder, and a node is looked at"
+        )
+        yield Figure(f"watched for one backward, then left, {name}", e / p, 1.1, "×", "one backward of all is watched")
+
+
 # ---- from the error to the report -----------------------------------------------------------------------------------
 
 
