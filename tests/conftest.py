@@ -8,6 +8,11 @@ from collections.abc import Iterator
 import pytest
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The browser comes last: its server, its browser and its event loop live until the end of the run."""
+    items.sort(key=lambda item: "browser" in item.path.parts)
+
+
 @pytest.fixture(autouse=True)
 def ctrl_c_interrupts() -> Iterator[None]:
     """A run that was put into the background begins with Ctrl-C ignored; here it interrupts, as in a terminal."""
