@@ -50,15 +50,6 @@ class Code:
             yield found
             node = found
 
-    def enclosing(self, node: ast.AST, *kinds: type) -> ast.AST | None:
-        """The innermost ancestor of one of the kinds, not beyond the node's own function."""
-        for above in self.parents(node):
-            if isinstance(above, kinds):
-                return above
-            if isinstance(above, (*Function, ast.Lambda)):
-                return None
-        return None
-
     def function(self, node: ast.AST) -> ast.AST | None:
         """The function definition around the node, or None at the cell's own level."""
         return next((above for above in self.parents(node) if isinstance(above, Function)), None)
@@ -184,11 +175,6 @@ class Code:
         _, end = self.span(statement)
         rest = self.cell.raw[end : self._starts[statement.end_lineno or statement.lineno]].strip()
         return rest.startswith(";") and bool(rest.strip("; ")) and not rest.strip("; ").startswith("#")
-
-    def lines_of(self, statement: ast.stmt) -> str:
-        """A statement's whole lines with their comments, as they stand."""
-        first = min([statement.lineno, *(d.lineno for d in getattr(statement, "decorator_list", ()))])
-        return self.cell.raw[self._starts[first - 1] : self._starts[statement.end_lineno or statement.lineno]]
 
     def without_argument(self, node: ast.AST) -> Edit:
         """Takes an argument out of a call, with the comma before it, or the one behind it where it comes first."""

@@ -284,10 +284,6 @@ def loops(code: Code, statement: ast.stmt) -> list[ast.For | ast.While | ast.Asy
     return [above for above in upwards(code, statement) if isinstance(above, Loop) and above is not statement]
 
 
-def any_reads(statements: Iterable[ast.stmt], name: str) -> bool:
-    return any(name in reads(statement) for statement in statements)
-
-
 def retain_flags(node: ast.AST) -> list[tuple[ast.Call, ast.keyword]]:
     """The ``retain_graph=True`` arguments of calls below the node."""
     return [
