@@ -283,7 +283,7 @@ PATHS = sorted(FOLDER.glob("*.py"))
 def workshop(request: pytest.FixtureRequest) -> Iterator[Workshop]:
     if "fork" not in multiprocessing.get_all_start_methods():
         pytest.skip("processes cannot be forked here")
-    chosen = {item.callspec.params["path"] for item in request.session.items if "workshop" in item.fixturenames}
+    chosen = {item.callspec.params["path"] for item in request.session.items if item.originalname == test_case.__name__}
     shop = Workshop([path for path in PATHS if path in chosen])
     yield shop
     shop.close()
