@@ -198,7 +198,18 @@ def surroundings() -> dict[str, Any]:
         ),
         "patches": [
             Ref(id(f))
-            for f in (torch.autograd.backward, torch.autograd.graph._engine_run_backward, torch.Tensor.backward)
+            for f in (
+                torch.autograd.backward,
+                torch.autograd.grad,
+                torch.autograd.graph._engine_run_backward,
+                torch.autograd.graph.disable_saved_tensors_hooks,
+                torch.Tensor.backward,
+                torch.autograd.Function.__dict__["apply"],
+                torch.autograd.function.FunctionCtx.save_for_backward,
+                torch.autograd.function.FunctionCtx.mark_dirty,
+                *sys.modules["torch.optim.optimizer"]._global_optimizer_pre_hooks.values(),
+                *sys.modules["torch.optim.optimizer"]._global_optimizer_post_hooks.values(),
+            )
         ],
         "deterministic": (
             torch.are_deterministic_algorithms_enabled(),

@@ -21,8 +21,13 @@ import pytest
 import torch
 from hypothesis import strategies as st
 
-from inplace_magic.rerun.undo import CopyOnWrite, Declined, undone
+from inplace_magic.places import Sources
+from inplace_magic.rerun.gradients import GradientTrace
+from inplace_magic.rerun.hidden import HiddenRecorder
+from inplace_magic.rerun.recorder import Recorder
+from inplace_magic.rerun.undo import CopyOnWrite, Declined, UndoLog, undone
 from inplace_magic.rerun.undo.objects import is_own_module
+from inplace_magic.rerun.watcher import Watcher
 from tests.composing import CELLS, SETUP, statement
 from tests.fingerprints import Fingerprint
 
@@ -301,6 +306,27 @@ def test_an_interrupt_goes_through_and_everything_is_back():
     before = Fingerprint(shell.user_ns)
     with pytest.raises(KeyboardInterrupt), undone(shell) as log, CopyOnWrite(log):
         exec("x.add_(1); items.clear(); raise KeyboardInterrupt", shell.user_ns)
+    assert list(before.differences(Fingerprint(shell.user_ns))) == []
+
+
+@pytest.mark.parametrize(
+    "listener",
+    [
+        lambda: GradientTrace(Sources({}, {}, None)).listening(),
+        lambda: Recorder(Sources({}, {}, None)),
+        lambda: HiddenRecorder(Sources({}, {}, None)),
+        lambda: Watcher(Sources({}, {}, None)),
+        lambda: CopyOnWrite(UndoLog()),
+    ],
+    ids=["gradients", "recorder", "hidden writes", "watcher", "copies on write"],
+)
+def test_a_listener_that_an_interrupt_left_on_is_taken_off(listener):
+    shell = session()
+    before = Fingerprint(shell.user_ns)
+    left_on = listener()
+    with pytest.raises(KeyboardInterrupt), undone(shell):
+        left_on.__enter__()
+        raise KeyboardInterrupt
     assert list(before.differences(Fingerprint(shell.user_ns))) == []
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import Any
@@ -146,8 +147,24 @@ def around_backward(before: Callable[..., None], mode: Callable[[], AbstractCont
 
 
 def patched() -> list[tuple[Any, str]]:
-    """What is replaced while a rerun is watched."""
-    return [(torch.autograd, "_engine_run_backward"), (torch.autograd.function.FunctionCtx, "save_for_backward")]
+    """What is replaced while a rerun is watched: an interrupt between the replacing and its end leaves it so."""
+    return [
+        (torch.autograd, "_engine_run_backward"),
+        (torch.autograd, "backward"),
+        (torch.autograd, "grad"),
+        (torch.autograd.graph, "disable_saved_tensors_hooks"),
+        (torch.autograd.function.FunctionCtx, "save_for_backward"),
+        (torch.autograd.function.FunctionCtx, "mark_dirty"),
+        (torch.autograd.Function, "apply"),
+        (torch.Tensor, "backward"),
+    ]
+
+
+def step_hooks() -> list[dict[Any, Any]]:
+    """The hooks on the steps of all optimizers. Gone: an interrupt could leave one of ours, which then does nothing."""
+    names = ("_global_optimizer_pre_hooks", "_global_optimizer_post_hooks")
+    module = importlib.import_module("torch.optim.optimizer")  # torch.optim takes the name away from itself
+    return [hooks for name in names if isinstance(hooks := getattr(module, name, None), dict)]
 
 
 def print_options() -> Any:

@@ -57,15 +57,20 @@ def _setting(read: Callable[[], Any], write: Callable[[Any], Any]) -> Restore:
 
 
 def _attribute(owner: Any, name: str) -> Iterator[Restore]:
-    present = hasattr(owner, name)
-    before = getattr(owner, name, None)
+    def read() -> Any:  # of a class what lies in it: asking for a method would make a new object each time
+        return vars(owner).get(name, missing) if isinstance(owner, type) else getattr(owner, name, missing)
+
+    missing = object()
+    before = read()
 
     def back() -> None:
-        if present:
-            if getattr(owner, name, None) is not before:
-                setattr(owner, name, before)
-        elif hasattr(owner, name):
+        now = read()
+        if now is before:
+            return
+        if before is missing:
             delattr(owner, name)
+        else:
+            setattr(owner, name, before)
 
     back.__name__ = name
     yield back
@@ -91,6 +96,7 @@ def _interpreter(shell: Any) -> Iterator[Restore]:
     yield from _contents(sys.argv)
     yield _setting(sys.getrecursionlimit, sys.setrecursionlimit)
     yield _setting(os.getcwd, os.chdir)
+    yield _setting(sys.gettrace, sys.settrace)
     yield _environment()
     if threading.current_thread() is threading.main_thread():
         for number in signal.valid_signals() - {signal.SIGINT}:  # that one is seen to at the very end
@@ -132,6 +138,8 @@ def _modes(shell: Any) -> Iterator[Restore]:
     yield from private.stacks()
     for owner, name in (*private.patched(), *guard.replaced()):
         yield from _attribute(owner, name)
+    for hooks in private.step_hooks():
+        yield from _contents(hooks)
     yield _setting(torch.is_grad_enabled, torch.set_grad_enabled)
     anomaly = torch.is_anomaly_check_nan_enabled
     yield _setting(lambda: (torch.is_anomaly_enabled(), anomaly()), lambda v: torch.set_anomaly_enabled(*v))
