@@ -32,6 +32,10 @@ class InplaceMagic(Magics):
         help="Where a cell is run again: in a copy of the process, or in the process itself, which is then put back as "
         "it was (CUDA, MPS, Windows).",
     ).tag(config=True)
+    effects = Bool(
+        False,
+        help="Let reruns do once more, each time, what a cell does outside the process: files, processes, the network.",
+    ).tag(config=True)
     prefill = Bool(True, help="In a terminal, put the fixed cell into the next prompt; Enter accepts it.").tag(
         config=True
     )
@@ -55,7 +59,13 @@ class InplaceMagic(Magics):
     def options(self) -> Options:
         from .pipeline import Options
 
-        return Options(rerun=self.rerun, time_limit=self.time_limit, fixes=self.fixes, room=self.room)  # type: ignore[arg-type]
+        return Options(
+            rerun=self.rerun,
+            time_limit=self.time_limit,
+            fixes=self.fixes,
+            room=self.room,  # type: ignore[arg-type]
+            effects=self.effects,
+        )
 
     @no_var_expand
     @magic_arguments()

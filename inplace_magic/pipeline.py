@@ -39,13 +39,24 @@ _RANK = {"same": 0, "truncated": 1, "different": 2, "unknown": 3}
 
 @dataclass(frozen=True)
 class Options:
-    """What a person has configured. ``time_limit`` is in seconds, for one replay; ``fixes`` is how many are shown."""
+    """What a person has configured. ``time_limit`` is in seconds, for one replay; ``fixes`` is how many are shown.
+
+    ``effects``: a replay may write files, start processes and use the network, as the cell does.
+    """
 
     rerun: bool = True
     time_limit: float = 20.0
     fixes: int = 3
     replay: str = "auto"
     room: sandbox.Room = "auto"
+    effects: bool = False
+    command_line: bool = False
+
+    def to_set(self, name: str, value: object) -> str:
+        """What a person writes to set an option, where they are."""
+        if self.command_line:
+            return {"time_limit": f"--limit {value}", "effects": "--effects"}[name]
+        return f"%config InplaceMagic.{name} = {value}"
 
 
 def diagnose(
@@ -215,9 +226,12 @@ class _Inquiry:
             lambda seconds: self.tell(f"running it again to find the line, {seconds:.0f} s"),
             self.options.room,
             lambda: touched(self.session.shell, self.sources, plan),
+            self.options.effects,
         )
+        if outcome.reached_out:
+            return None, f"{outcome.failure} (for a rerun to do that as well: {self.options.to_set('effects', True)})"
         if outcome.timed_out:
-            return None, f"{outcome.failure} ({_more_time(self.options.time_limit)})"
+            return None, f"{outcome.failure} ({_more_time(self.options, self.options.time_limit)})"
         return outcome.value, outcome.failure
 
 
@@ -231,8 +245,8 @@ def _better(watched: Evidence | None, replayed: Evidence | None, family: str) ->
     return replayed if unknown and theirs and theirs[0].write is not None and theirs[0].write.stack else watched
 
 
-def _more_time(seconds: float) -> str:
-    return f"%config InplaceMagic.time_limit = {3 * seconds:.2g}"
+def _more_time(options: Options, seconds: float) -> str:
+    return options.to_set("time_limit", f"{3 * seconds:.2g}")
 
 
 def _why_not(session: Session, options: Options, sources: Sources, cell: int) -> str | None:
@@ -242,7 +256,7 @@ def _why_not(session: Session, options: Options, sources: Sources, cell: int) ->
         return "its source is not known"
     seconds = session.seconds.get(cell, 0.0)
     if seconds > options.time_limit:
-        return f"it ran for {seconds:.3g} s before it failed, and a rerun is given {options.time_limit:.3g} s ({_more_time(max(seconds, options.time_limit))})"
+        return f"it ran for {seconds:.3g} s before it failed, and a rerun is given {options.time_limit:.3g} s ({_more_time(options, max(seconds, options.time_limit))})"
     return sandbox.closed(options.room)
 
 
@@ -323,6 +337,7 @@ def _bench(
                 options.time_limit,
                 room=options.room,
                 touches=lambda: touched(session.shell, sources, plan),
+                effects=options.effects,
             )
             references[reading] = outcome.value.passes if outcome.value is not None else ()
         return references[reading]
@@ -333,6 +348,7 @@ def _bench(
         plan=plan,
         look=Look.at(family),
         room=options.room,
+        effects=options.effects,
         tell=tell,
         failing=cell,
         cell_seconds=session.seconds.get(cell, 0.0),

@@ -51,6 +51,7 @@ class Bench:
     plan: Plan
     look: Look
     room: sandbox.Room
+    effects: bool
     tell: Callable[[str], None]
     failing: int
     cell_seconds: float
@@ -71,6 +72,7 @@ class Bench:
             lambda seconds: self.tell(f"trying a rewritten cell, {seconds:.0f} s"),
             self.room,
             lambda: touched(self.shell, sources, plan),
+            self.effects,
         )
         if outcome.failure is not None:
             _log.debug("not run: %s", outcome.failure)
@@ -122,7 +124,7 @@ class Bench:
         sources, plan = self.sources.with_texts(texts), Plan(self.cells(texts, spared))
         prepare = self.preparation(texts, live)
         work = functools.partial(listen, self.shell, sources, plan, self.past_failure, prepare)
-        with sandbox.ahead(work, left, self.room) as outcome:
+        with sandbox.ahead(work, left, self.room, self.effects) as outcome:
             yield (lambda: outcome().value) if outcome is not None else None
 
     def record(self, texts: dict[int, str], live: tuple[LiveChange, ...], spared: tuple[int, ...]) -> Evidence | None:

@@ -280,6 +280,14 @@ def test_script_that_writes_is_explained_without_a_rerun(tmp_path: Path) -> None
 # ---- fixes that cannot be written ---------------------------------------------------------------------------------
 
 
+def test_script_that_writes_is_fixed_where_it_may_write_once_more(tmp_path: Path) -> None:
+    path = script(tmp_path, "open('log.txt', 'w').write('1')\n" + BROKEN)
+    told = " ".join(command("train.py", folder=tmp_path).out.split())
+    assert "(for a rerun to do that as well: --effects)" in told
+    assert command("--effects", "--fix", "train.py", folder=tmp_path).status == 1
+    assert "y = y + 1" in path.read_text() and command("train.py", folder=tmp_path).status == 0
+
+
 def test_fix_is_not_written_outside_of_the_working_directory(tmp_path: Path) -> None:
     (tmp_path / "here").mkdir()
     path = script(tmp_path, BROKEN)

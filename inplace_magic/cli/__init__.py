@@ -24,6 +24,7 @@ class Settings:
     fix: bool = False
     json: bool = False
     limit: float = 60.0
+    effects: bool = False
     cells: frozenset[int] | None = None
 
 
@@ -38,7 +39,7 @@ def main(arguments: Sequence[str]) -> int:
         from ..tour import run
 
         return run(color=sys.stdout.isatty() and not os.environ.get("NO_COLOR"))
-    settings = Settings(options.check, options.fix, options.json, options.limit, options.cells)
+    settings = Settings(options.check, options.fix, options.json, options.limit, options.effects, options.cells)
     try:
         return _run(options.target, rest, settings)
     except BadUseError as problem:
@@ -74,7 +75,7 @@ def _split(arguments: list[str]) -> tuple[list[str], str | None, list[str]]:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m inplace_magic",
-        usage="%(prog)s [--check] [--fix] [--json] [--limit SECONDS] [--cells N,..] TARGET [TARGET'S ARGUMENTS]",
+        usage="%(prog)s [--check] [--fix] [--json] [--limit SECONDS] [--effects] [--cells N,..] TARGET [TARGET'S ARGUMENTS]",
         description="Runs a script or a notebook. If it dies of an in-place autograd error, says which line is to blame "
         "and shows a fix that has been proved. Without a target: a tour of ten real failures. In your own session: "
         "%%load_ext inplace_magic",
@@ -86,6 +87,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--json", action="store_true", help="print findings as json, one to a line, and nothing else")
     parser.add_argument("--limit", type=_seconds, default=60.0, metavar="SECONDS",
                         help="what one rerun may take, and how long --check watches a script (60)")  # fmt: skip
+    parser.add_argument("--effects", action="store_true",
+                        help="let reruns write files, start processes and use the network once more, each time")  # fmt: skip
     parser.add_argument(
         "--cells", type=_cells, metavar="N,..", help="the cells In[N] that --check watches, as 3,5-8 (all)"
     )

@@ -117,7 +117,8 @@ class Run:
 
     def _load(self, client: Any) -> bool:
         limit = f"%config InplaceMagic.time_limit = {self.settings.limit!r}"
-        for line in ("%load_ext inplace_magic", limit):
+        effects = f"%config InplaceMagic.effects = {self.settings.effects}"
+        for line in ("%load_ext inplace_magic", limit, effects):
             outputs = client.ran(line, quietly=True)
             error = next((o for o in outputs if o["output_type"] == "error"), None)
             if error is not None:

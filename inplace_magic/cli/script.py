@@ -153,7 +153,9 @@ class _Run:
     def _options(self) -> Any:
         from ..pipeline import Options
 
-        return Options(time_limit=self.settings.limit, replay="notebook")
+        return Options(
+            time_limit=self.settings.limit, replay="notebook", effects=self.settings.effects, command_line=True
+        )
 
     def _diagnose(self, error: BaseException) -> Diagnosis | None:
         from ..pipeline import diagnose

@@ -30,11 +30,15 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Outcome(Generic[T]):
-    """What came of some work in a room: its value, or in ``failure`` one clause that says why there is none."""
+    """What came of some work in a room: its value, or in ``failure`` one clause that says why there is none.
+
+    ``reached_out``: an effect outside the process was refused.
+    """
 
     value: T | None = None
     failure: str | None = None
     timed_out: bool = False
+    reached_out: bool = False
 
 
 def can_fork() -> str | None:

@@ -108,9 +108,21 @@ def test_what_reaches_outside_is_done_once_and_told(
     done = run_in(shell, [f"{line}\n{FAILS}"])
     note = note_of(done)
     assert clause in note and "With %%autograd_check on top" in note
+    assert "(for a rerun to do that as well: %config InplaceMagic.effects = True)" in note
     assert done.diagnosis is not None and done.diagnosis.changed is not None, "the live graph tells the line"
     assert made == {str(f): f.stat().st_mtime_ns for f in tmp_path.rglob("*")}
     assert len(asked) == ("input" in line)
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_what_reaches_outside_is_done_again_where_that_is_allowed(
+    room: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    shell = session(room, "%config InplaceMagic.effects = True")
+    done = run_in(shell, [f"with open('made.txt', 'a') as file: done = file.write('x')\n{FAILS}"])
+    assert done.diagnosis is not None and done.diagnosis.fixes and done.diagnosis.fixes[0].gradients == "same"
+    assert len((tmp_path / "made.txt").read_text()) > 1
 
 
 @pytest.mark.parametrize("room", ROOMS)
