@@ -28,9 +28,9 @@ from .verify import Bench, verified
 
 _log = logging.getLogger(__name__)
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom)
-# How long further fixes are looked for once one is proved that keeps the gradients: a time that nobody minds, or what a
-# few reruns of the cell take, all in all.
-_PATIENCE_S = 0.4
+# Until when, from the error on, further fixes are tried once one is proved that keeps the gradients: a time that nobody
+# minds, or what a few reruns of the cell take, all in all.
+_PATIENCE_S = 0.8
 _RERUNS = 5
 _MAKING_S = 0.3  # what running the other cells again may cost more than the failing one alone
 _WATCH = "With %%autograd_check on top, the real run is watched instead."
@@ -159,7 +159,7 @@ class _Inquiry:
                 if off is not None and not off:
                     return None  # what was changed plays no part in any gradient
             problem = Problem(self.family, known[0], evidence, self.sources, self.cell, self.raised)
-            fixes = _ranked(bench, problem, self.options.fixes)
+            fixes = _ranked(bench, problem, self.options.fixes, start)
             if not fixes:
                 refused = f", or was not run ({bench.refused[-1]})" if bench.refused else ""
                 notes.append(
@@ -365,20 +365,18 @@ def _bench(
     return bench
 
 
-def _ranked(bench: Bench, problem: Problem, wanted: int) -> tuple[Fix, ...]:
+def _ranked(bench: Bench, problem: Problem, wanted: int, start: float) -> tuple[Fix, ...]:
     """The best proved fixes, each of another kind: gradients kept before gradients cut, else the rules' own order."""
     found: list[Fix] = []
-    start = latest = time.monotonic()
+    latest = time.monotonic()
     longest = 0.0  # proof so far
-    budget = _RERUNS * bench.cell_seconds + 0.1 - problem.evidence.seconds
+    until = start + max(_RERUNS * bench.cell_seconds, _PATIENCE_S)
 
     def enough() -> bool:
         nonlocal latest, longest
         now = time.monotonic()
         latest, longest = now, max(longest, now - latest)
-        spent = now - start
-        proved = any(f.gradients == "same" for f in found)
-        return proved and spent > _PATIENCE_S and spent + longest > budget
+        return any(f.gradients == "same" for f in found) and now + longest > until
 
     for fix in verified(bench, problem, enough):
         if any((f.cells, f.files) == (fix.cells, fix.files) for f in found):

@@ -97,3 +97,18 @@ def test_it_can_be_switched_off(terminal: Terminal) -> None:
     terminal.child.send(FAILS + "\r")
     terminal.prompt(5)
     assert "x = w.exp()" not in terminal.settle()
+
+
+@pytest.mark.parametrize("room", ["copy", "process"])
+def test_ctrl_c_ends_a_rerun_and_the_prompt_answers(terminal: Terminal, room: str) -> None:
+    terminal.type("%load_ext inplace_magic", 2)
+    terminal.type(f"%config InplaceMagic.room = '{room}'", 3)
+    terminal.type(SETUP + "; import time; tries = []", 4)
+    terminal.child.send("tries.append(1); time.sleep(3); " + FAILS + "\r")
+    terminal.child.expect("RuntimeError")
+    terminal.child.expect("running it again to find the line")
+    terminal.child.send("\x03")
+    assert "inplace_magic: stopped; nothing of yours was changed." in terminal.prompt(5)
+    terminal.settle()
+    terminal.child.send("print('tries', tries)\r")
+    assert "tries [1]" in terminal.prompt(6) + terminal.settle()
