@@ -23,6 +23,7 @@ _PARTS: dict[str, Callable[[bool], Iterator[Figure]]] = {
     "recording": measure.recording,
     "watching": measure.watching,
     "diagnoses": measure.diagnoses,
+    "copying": measure.copying,
     "memory": measure.memory,
     "growth": measure.growth,
 }

@@ -262,6 +262,34 @@ def _wall(setup: str, text: str, enabled: bool) -> tuple[float, Any]:
     return time.perf_counter() - start, run.diagnosis
 
 
+# ---- a copy of the process --------------------------------------------------------------------------------------
+
+
+def copying(quick: bool) -> Iterator[Figure]:
+    """The cost of a copied process that does nothing, from the call to its answer, beside so many tensors."""
+    import torch
+
+    from inplace_magic.rerun import forked
+
+    if forked.can_fork() is not None:
+        return
+    tensors: list[Any] = []
+    for gigabytes in (0, 0.1) if quick else (0, 1, 10):
+        if gigabytes * 1e9 > 0.7 * os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"):
+            return
+        while sum(tensor.nbytes for tensor in tensors) < gigabytes * 1e9:
+            tensors.append(torch.ones(25_000_000))
+        (seconds,) = best(1 if quick else 5, lambda: _seconds(lambda: forked.run(int, 60)))
+        what = "the table of pages is copied, and given back" if gigabytes else "starting, answering and ending a process"
+        yield Figure(f"a copy of the process beside {gigabytes:g} GB of tensors", 1000 * seconds, None, "ms", what)
+
+
+def _seconds(work: Callable[[], Any]) -> float:
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
+
+
 # ---- memory ------------------------------------------------------------------------------------------------------
 
 _MEMORY = """
