@@ -62,6 +62,8 @@ def run(
                 raise
             except BaseException as error:  # SystemExit as well: it is the cell that wants to end, not the person
                 outcome = Outcome(failure=f"{type(error).__name__}: {error}"[:500])
+    if log.interrupts.raised:  # whatever the cell, or torch on its way out, has made of it
+        raise KeyboardInterrupt
     if log.declined is not None:
         return Outcome(failure=log.declined)
     if log.lost:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
+import signal
 import subprocess
 import sys
 import time
 import types
 
 import pytest
+import torch
 
 from inplace_magic.rerun import inprocess
 
@@ -47,6 +50,26 @@ def test_a_limit_that_is_reached_as_the_work_ends_reaches_nobody_else() -> None:
         outcome = inprocess.run(shell(), lambda: turning(0.004), chance.uniform(0.003, 0.005))
         assert outcome.timed_out or outcome.value == "done", SEED
         turning(0.0005)
+
+
+def test_ctrl_c_that_the_cell_swallows_stops_us_all_the_same() -> None:
+    def swallowing() -> str:
+        with contextlib.suppress(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+        return "went on"
+
+    with pytest.raises(KeyboardInterrupt):
+        inprocess.run(shell(), swallowing, 5.0)
+
+
+def test_ctrl_c_that_loses_a_mode_of_torchs_is_still_ctrl_c() -> None:
+    def losing() -> None:
+        torch._C._pop_torch_function_stack()
+        signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        inprocess.run(shell(), losing, 5.0)
+    assert torch._C._len_torch_function_stack() == 0
 
 
 _TRACED = """

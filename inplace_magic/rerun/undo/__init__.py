@@ -132,6 +132,7 @@ class Interrupts:
         self.before: Any = None
         self.wait = True
         self.pressed = False
+        self.raised = False  # into what was going on
 
     def hold(self) -> None:
         self.wait = True
@@ -147,7 +148,11 @@ class Interrupts:
         if self.wait or not callable(self.before):
             self.pressed = True
         else:
-            self.before(number, frame)
+            try:
+                self.before(number, frame)
+            except BaseException:
+                self.raised = True
+                raise
 
 
 @contextmanager

@@ -7,7 +7,7 @@ all that may write is counted: by schema, by a way out of torch's sight, by a na
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -39,7 +39,9 @@ class CopyOnWrite(TorchFunctionMode):
 
     def __exit__(self, *exception: Any) -> None:
         self._backward.close()
-        super().__exit__(*exception)
+        # An interrupt within torch's own pushing and popping has lost us already; the stack is put right with all else.
+        with suppress(RuntimeError) if exception[0] is not None else nullcontext():
+            super().__exit__(*exception)
 
     @contextmanager
     def _again(self) -> Iterator[None]:
