@@ -161,18 +161,23 @@ def verified(bench: Bench, problem: Problem, enough: Callable[[], bool]) -> Iter
     for proposal in propose(problem):
         if time.monotonic() > bench.deadline or enough():
             return
-        fix = try_out(bench, problem, proposal)
+        fix = try_out(bench, problem, proposal, enough)
         if fix is not None:
             yield fix
 
 
-def try_out(bench: Bench, problem: Problem, proposal: Proposal) -> Fix | None:
-    """The proposal as a proved fix, extended where it fails again elsewhere; None if it does not run."""
+def try_out(
+    bench: Bench, problem: Problem, proposal: Proposal, enough: Callable[[], bool] = lambda: False
+) -> Fix | None:
+    """The proposal as a proved fix, extended where it fails again elsewhere; None if it does not run.
+
+    ``enough`` is asked before it is extended, which takes two runs more.
+    """
     steps = [proposal]
     left_behind = tuple(LiveChange("detach", path) for path in bench.plan.cut)
     texts, live, spared = dict(proposal.texts), proposal.live + left_behind, proposal.spared
     with bench.accepting(texts, live, spared) as accepting:
-        return _try(bench, problem, steps, texts, live, spared, accepting)
+        return _try(bench, problem, steps, texts, live, spared, accepting, enough)
 
 
 def _try(
@@ -183,6 +188,7 @@ def _try(
     live: tuple[LiveChange, ...],
     spared: tuple[int, ...],
     accepting: Callable[[], Evidence | None] | None,
+    enough: Callable[[], bool],
 ) -> Fix | None:
     proposal = steps[0]
     mended = {_signature(problem.clash, problem.sources)}
@@ -194,7 +200,7 @@ def _try(
         if seen.error is None:
             break
         _log.debug("%s: %s: failed with %.200s", proposal.rule, proposal.title, seen.error)
-        if seen.error_family is None:
+        if seen.error_family is None or enough():
             return None
         more = _next_step(bench, problem, steps, texts, live, spared, mended)
         if more is None:
