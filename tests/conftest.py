@@ -6,6 +6,7 @@ import signal
 from collections.abc import Iterator
 
 import pytest
+import torch
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -19,3 +20,11 @@ def ctrl_c_interrupts() -> Iterator[None]:
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
+
+
+@pytest.fixture(autouse=True)
+def torch_sees() -> Iterator[None]:
+    """A switch of torch's that a test has left behind would make others fail, who knows where."""
+    yield
+    left = torch._C._len_torch_function_stack(), torch._C._is_torch_function_enabled(), torch.is_grad_enabled()
+    assert left == (0, True, True)

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import random
 import signal
 import subprocess
 import sys
 import time
 import types
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
 
+from inplace_magic.places import Sources
 from inplace_magic.rerun import inprocess
+from inplace_magic.rerun.gradients import GradientTrace
+from inplace_magic.rerun.recorder import Recorder
 
+_BACKWARD = (torch.autograd.backward, torch.Tensor.backward)
 SEED = random.SystemRandom().randrange(2**32)
 
 
@@ -70,6 +77,59 @@ def test_ctrl_c_that_loses_a_mode_of_torchs_is_still_ctrl_c() -> None:
     with pytest.raises(KeyboardInterrupt):
         inprocess.run(shell(), losing, 5.0)
     assert torch._C._len_torch_function_stack() == 0
+
+
+_SWITCHES = (torch.is_grad_enabled, torch._C._is_torch_function_enabled, torch._C._len_torch_function_stack)
+
+
+@pytest.mark.parametrize("moment", ["as it is entered", "as it is left"])
+def test_an_interrupted_context_manager_does_not_come_back_to_life_when_garbage_is_collected(
+    moment: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A generator that is never gone on with sets back what it once set, at whatever time it is thrown away."""
+    manager: Any = contextlib._GeneratorContextManager
+    enter, leave = manager.__enter__, manager.__exit__
+    count, stop_at = 1, 0
+
+    def counted(which: str) -> None:
+        nonlocal count
+        count += which == moment
+        if which == moment and count == stop_at:
+            signal.raise_signal(signal.SIGINT)
+
+    def entered(self: Any) -> Any:
+        value = enter(self)
+        counted("as it is entered")
+        return value
+
+    def left(self: Any, *exception: Any) -> Any:
+        counted("as it is left")
+        return leave(self, *exception)
+
+    x = torch.ones(3)
+    w = torch.ones(3, requires_grad=True)
+
+    @contextlib.contextmanager
+    def theirs() -> Iterator[None]:
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+            yield
+
+    def work() -> None:
+        with theirs(), theirs():
+            x.add_(1)
+        with GradientTrace(Sources({}, {}, None)).listening(), Recorder(Sources({}, {}, None)):
+            (w.exp() * x).sum().backward()
+
+    while count >= stop_at:
+        count, stop_at = 0, stop_at + 1
+        with contextlib.suppress(KeyboardInterrupt), monkeypatch.context() as patch:
+            patch.setattr(manager, "__enter__", entered)
+            patch.setattr(manager, "__exit__", left)
+            inprocess.run(shell(), work, 60.0)
+        gc.collect()
+        assert [switch() for switch in _SWITCHES] == [True, True, 0], stop_at
+        assert (torch.autograd.backward, torch.Tensor.backward) == _BACKWARD, stop_at
+    assert stop_at > 10
 
 
 _TRACED = """

@@ -83,26 +83,29 @@ def undone(
     namespace). Without it, everything counts as within reach, but for the names that are ``gone`` before it runs.
     """
     log = UndoLog()
-    with _interrupts(log.interrupts):
+    with _interrupts(log.interrupts), _own_garbage() as collect:
         found = walk.Walk(shell.user_ns, log._tensors)
         ways = surroundings.capture(shell)
         with private.unobserved(), _no_collection():
             found.run(code, gone, extra_roots)
         thread = surroundings.own_thread(shell.user_ns)
         log.declined = found.declined or (f"thread {thread!r} of this session is running" if thread else None)
+        if not private.observing():
+            log.declined = "torch's function modes are switched off, without which writes cannot be seen"
         try:
             yield log
         finally:
             log.interrupts.hold()
-            _restore(log, found, ways)
+            _restore(log, found, ways, collect)
 
 
-def _restore(log: UndoLog, found: walk.Walk, ways: list[surroundings.Restore]) -> None:
+def _restore(log: UndoLog, found: walk.Walk, ways: list[surroundings.Restore], collect: Callable[[], Any]) -> None:
     """Every part is tried, whatever becomes of the others."""
     with private.unobserved():
         _try(log, log._tensors.missed)
         _try(log, walk.restore, found.restorers)
         _try(log, log._tensors.restore)
+    collect()  # ahead of what surrounds the objects: a generator that is thrown away may set it on its way out
     _try(log, surroundings.restore, ways)
 
 
@@ -123,6 +126,22 @@ def _no_collection() -> Iterator[None]:
     finally:
         if enabled:
             gc.enable()
+
+
+@contextmanager
+def _own_garbage() -> Iterator[Callable[[], Any]]:
+    """Gives a call that collects what has become garbage within. What was there before is not looked through for it.
+
+    Not possible, and not done, in a session that has frozen objects itself: there is one such place for all.
+    """
+    if gc.get_freeze_count():
+        yield lambda: None
+        return
+    gc.freeze()
+    try:
+        yield gc.collect
+    finally:
+        gc.unfreeze()
 
 
 class Interrupts:

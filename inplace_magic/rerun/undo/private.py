@@ -41,15 +41,24 @@ def sequence_number() -> int:
     return node._sequence_nr()
 
 
-@contextmanager
-def unobserved() -> Iterator[None]:
-    """No function mode, dispatch mode or history sees what is done within. Gone: that one sees it, without harm."""
-    with ExitStack() as stack:
-        stack.enter_context(torch.no_grad())
-        stack.enter_context(getattr(torch._C, "DisableTorchFunction", nullcontext)())
+class unobserved(ExitStack):
+    """No function mode, dispatch mode or history sees what is done within. Gone: that one sees it, without harm.
+
+    Not a generator: one that an interrupt has left half-way is closed when garbage is collected, and would set torch's
+    switches in the midst of something else.
+    """
+
+    def __enter__(self) -> unobserved:
+        self.enter_context(torch.no_grad())
+        self.enter_context(getattr(torch._C, "DisableTorchFunction", nullcontext)())
         if getattr(torch._C, "_len_torch_dispatch_stack", lambda: 1)():
-            stack.enter_context(getattr(_dispatch(), "_disable_current_modes", nullcontext)())
-        yield
+            self.enter_context(getattr(_dispatch(), "_disable_current_modes", nullcontext)())
+        return self
+
+
+def observing() -> bool:
+    """Whether function modes see anything on this thread. Gone: they are taken to."""
+    return getattr(torch._C, "_is_torch_function_enabled", lambda: True)()
 
 
 def _dispatch() -> Any:
@@ -117,8 +126,8 @@ def _device_module() -> Any:
 
 
 @contextmanager
-def around_backward(before: Callable[..., None], mode: Callable[[], AbstractContextManager[Any]]) -> Iterator[None]:
-    """Calls before(roots, retain_graph) ahead of every backward and grad, and enters mode() for the time of it.
+def around_backward(before: Callable[..., None], mode: AbstractContextManager[Any]) -> Iterator[None]:
+    """Calls before(roots, retain_graph) ahead of every backward and grad, and enters the mode for the time of it.
 
     ``loss.backward()`` is itself a call that a function mode sees; while it lasts the mode is off, and with it what the
     person's own hooks and functions do in a backward would go unseen.
@@ -132,7 +141,7 @@ def around_backward(before: Callable[..., None], mode: Callable[[], AbstractCont
     def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
         def run(roots: Any, *args: Any, **kwargs: Any) -> Any:
             before(roots, args[1] if len(args) > 1 else kwargs.get("retain_graph"))
-            with mode():
+            with mode:
                 return original(roots, *args, **kwargs)
 
         return run

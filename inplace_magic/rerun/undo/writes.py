@@ -7,7 +7,7 @@ all that may write is counted: by schema, by a way out of torch's sight, by a na
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from contextlib import ExitStack, nullcontext, suppress
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -34,7 +34,7 @@ class CopyOnWrite(TorchFunctionMode):
         self._backward = ExitStack()
 
     def __enter__(self) -> CopyOnWrite:
-        self._backward.enter_context(private.around_backward(self._log.before_backward, self._again))
+        self._backward.enter_context(private.around_backward(self._log.before_backward, _Again(self)))
         return super().__enter__()
 
     def __exit__(self, *exception: Any) -> None:
@@ -43,20 +43,25 @@ class CopyOnWrite(TorchFunctionMode):
         with suppress(RuntimeError) if exception[0] is not None else nullcontext():
             super().__exit__(*exception)
 
-    @contextmanager
-    def _again(self) -> Iterator[None]:
-        super().__enter__()
-        try:
-            yield
-        finally:
-            super().__exit__(None, None, None)
-
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
         announce(self._log, func, args, kwargs)
         return func(*args, **kwargs)
+
+
+class _Again:
+    """The mode on, without what else comes with it. Not a generator, for the reason given at `private.unobserved`."""
+
+    def __init__(self, mode: CopyOnWrite) -> None:
+        self._mode = mode
+
+    def __enter__(self) -> None:
+        TorchFunctionMode.__enter__(self._mode)
+
+    def __exit__(self, *exception: Any) -> None:
+        TorchFunctionMode.__exit__(self._mode, None, None, None)
 
 
 def announce(log: UndoLog, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
