@@ -132,6 +132,23 @@ def test_an_interrupted_context_manager_does_not_come_back_to_life_when_garbage_
     assert stop_at > 10
 
 
+def test_what_the_cell_left_half_way_is_thrown_away_within_the_room() -> None:
+    @contextlib.contextmanager
+    def theirs() -> Iterator[None]:
+        with torch.no_grad():
+            yield
+
+    def work() -> None:
+        loop: list[Any] = [theirs(), theirs()]
+        loop.append(loop)
+        for manager in loop[:2]:
+            manager.__enter__()
+
+    inprocess.run(shell(), work, 5.0)
+    gc.collect()
+    assert torch.is_grad_enabled()
+
+
 _TRACED = """
 import sys, types
 from inplace_magic.rerun import inprocess
