@@ -22,6 +22,7 @@ from .rerun.gradients import GradientTrace
 from .rerun.names import Names, graph_holders
 from .rerun.replay import clashes_of
 from .rerun.running import run_cell_shown
+from .rerun.undo.listeners import Listeners
 from .rerun.watcher import Watcher
 
 if TYPE_CHECKING:
@@ -193,12 +194,17 @@ def check_cell(extension: Extension, cell: int, backwards: int | None, strict: b
     shell, session = extension.shell, extension.session
     sources = session.sources(cell)
     text: Cell = sources.cells[cell]
-    with watching(sources, shell.user_ns, backwards, memory) as seen:
-        try:
-            run_cell_shown(shell, text, text.below("autograd_check"))
-        except BaseException:
-            extension.watched = seen
-            raise
+    listeners = Listeners()
+    try:
+        with watching(sources, shell.user_ns, backwards, memory) as seen:
+            try:
+                run_cell_shown(shell, text, text.below("autograd_check"))
+            except BaseException:
+                extension.watched = seen
+                raise
+    except BaseException:
+        listeners.take_off()
+        raise
     session.seconds[cell] = seen.seconds
     found: Diagnosis | None = None
     with extension.one_line_if_it_fails():

@@ -1,9 +1,14 @@
 from __future__ import annotations
 
+import contextlib
+import gc
+import signal
+import sys
 import textwrap
 import threading
 import time
 from collections.abc import Callable
+from typing import Any
 
 import numpy
 import pytest
@@ -12,6 +17,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import inplace_magic
+from inplace_magic.rerun.undo import private
 from inplace_magic.watch import Check
 
 from .cells import Run, run_cells
@@ -670,6 +676,45 @@ def test_other_errors_pass_through(statement: str, error: type[BaseException]) -
     assert isinstance(run.error, error) and run.diagnosis is None
     assert run.shell.user_ns["y"] == 1
     assert "nothing found" not in run.output
+
+
+@pytest.mark.parametrize("moment", ["__enter__", "__exit__"])
+def test_ctrl_c_between_going_on_and_off_leaves_no_listener_behind(
+    moment: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ours and torch's own context managers are interrupted in turn, right after entering and ahead of leaving."""
+
+    def listeners() -> list[Any]:
+        return [
+            [getattr(owner, name) for owner, name in private.patched()],
+            [list(hooks) for hooks in private.step_hooks()],
+            [private.function_modes(), private.saved_tensors_hooks(), sys.gettrace()],
+        ]
+
+    manager: Any = contextlib._GeneratorContextManager
+    plain, before = getattr(manager, moment), listeners()
+    cell = "opt = torch.optim.SGD([x], 0.1)\nfor i in range(2):\n    (x.exp() * 2).sum().backward()\n    opt.step()"
+    count, stop_at = 1, 0
+
+    def interrupted(self: Any, *exception: Any) -> Any:
+        nonlocal count
+        count += 1
+        if moment == "__exit__" and count == stop_at:
+            signal.raise_signal(signal.SIGINT)
+        result = plain(self, *exception)
+        if moment == "__enter__" and count == stop_at:
+            signal.raise_signal(signal.SIGINT)
+        return result
+
+    while count >= stop_at:
+        count, stop_at = 0, stop_at + 1
+        with contextlib.suppress(KeyboardInterrupt), monkeypatch.context() as patch:
+            patch.setattr(manager, moment, interrupted)
+            checked(cell)
+        assert listeners() == before, stop_at
+        gc.collect()
+        assert listeners() == before, stop_at
+    assert stop_at > 5
 
 
 def test_strict_raises_after_the_report() -> None:

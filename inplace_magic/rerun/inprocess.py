@@ -42,7 +42,6 @@ def run(
     from .undo import CopyOnWrite, Declined, undone
 
     outcome: Outcome[T] = Outcome(failure="it came to no end")
-    interrupted = False
     state = random.getstate()  # the imports above and below may draw from it
     touched = touched or Touched()
     with undone(shell, code=touched.code, gone=touched.gone) as log:
@@ -60,10 +59,10 @@ def run(
             except Declined as declined:
                 outcome = Outcome(failure=declined.why)
             except KeyboardInterrupt:
-                interrupted = True  # let go of, with all that it went through, and raised anew
+                raise
             except BaseException as error:  # SystemExit as well: it is the cell that wants to end, not the person
                 outcome = Outcome(failure=f"{type(error).__name__}: {error}"[:500])
-    if interrupted or log.interrupts.raised:  # whatever the cell, or torch on its way out, has made of it
+    if log.interrupts.raised:  # whatever the cell, or torch on its way out, has made of it
         raise KeyboardInterrupt
     if log.declined is not None:
         return Outcome(failure=log.declined)

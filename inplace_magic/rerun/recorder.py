@@ -204,12 +204,18 @@ class Recorder(TorchFunctionMode):
 
     def __exit__(self, *exc: Any) -> None:
         self._end_step()
-        super().__exit__(*exc)
+        if self._on_top():  # else an interrupt came while torch had us off for a moment
+            super().__exit__(*exc)
         self._hooks.__exit__(*exc)
         for handle in self._stepping:
             handle.remove()
         torch.autograd.graph.disable_saved_tensors_hooks = self._disable_hooks
         FunctionCtx.save_for_backward = self._save_for_backward  # type: ignore[method-assign]
+
+    def _on_top(self) -> bool:
+        """Whether this is the mode that the next call meets first."""
+        depth = torch._C._len_torch_function_stack()
+        return bool(depth) and torch._C._get_function_stack_at(depth - 1) is self
 
     def _saving(self, plain: Callable[..., None]) -> Callable[..., None]:
         """``ctx.save_for_backward`` that notes its line: torch packs what it is given when forward is over."""
@@ -420,8 +426,7 @@ class Recorder(TorchFunctionMode):
     def _before_step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         """Takes the mode off while torch's own optimizer steps: what it is going to write is known beforehand."""
         self._end_step()
-        depth = torch._C._len_torch_function_stack()
-        if not depth or torch._C._get_function_stack_at(depth - 1) is not self or self._shadowed:
+        if not self._on_top() or self._shadowed:
             return
         given = [value for value in (*args, *kwargs.values()) if value is not None and value is not optimizer]
         if given or not _steps_by_itself(optimizer):  # a closure is the user's own code

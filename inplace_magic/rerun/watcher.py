@@ -55,8 +55,7 @@ class Watcher(HiddenRecorder):
         Within a call that our own mode handles the mode cannot be taken off; then it is when that call returns.
         """
         self._leaving = True
-        depth = torch._C._len_torch_function_stack()
-        if self._watching and depth and torch._C._get_function_stack_at(depth - 1) is self:
+        if self._watching and self._on_top():
             self._end(None, None, None)
             self.on_leave()
 

@@ -6,6 +6,7 @@ INPLACE_MAGIC_EXAMPLES sets how many cells the property test composes, INPLACE_M
 from __future__ import annotations
 
 import collections
+import gc
 import os
 import random
 import signal
@@ -231,6 +232,7 @@ def test_an_interrupt_at_any_moment():
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
         assert log is None or log.lost == []  # None: interrupted ahead of the cell
+    gc.collect()
     signal.signal(signal.SIGALRM, handler)
     assert list(before.differences(Fingerprint(shell.user_ns))) == []
     assert seen > INTERRUPTS // 3

@@ -18,6 +18,7 @@ from __future__ import annotations
 import gc
 import signal
 import threading
+import traceback
 import types
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
@@ -94,6 +95,10 @@ def undone(
             log.declined = "torch's function modes are switched off, without which writes cannot be seen"
         try:
             yield log
+        except BaseException as error:
+            log.interrupts.hold()
+            _let_go(error)
+            raise
         finally:
             log.interrupts.hold()
             _restore(log, found, ways, collect)
@@ -126,6 +131,15 @@ def _no_collection() -> Iterator[None]:
     finally:
         if enabled:
             gc.enable()
+
+
+def _let_go(error: BaseException | None) -> None:
+    """Of all that the frames it went through still hold, a context manager that was interrupted half-way for one."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        traceback.clear_frames(error.__traceback__)
+        error = error.__cause__ or error.__context__
 
 
 @contextmanager

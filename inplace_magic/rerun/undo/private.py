@@ -87,32 +87,48 @@ def stacks() -> Iterator[Callable[[], None]]:
     switch: Any = torch._C.DisableTorchFunction()
     switch.__enter__()  # notes how it was
     switch.__exit__(None, None, None)
-    modes = [torch._C._get_function_stack_at(i) for i in range(torch._C._len_torch_function_stack())]
+    modes = function_modes()
     context = getattr(torch, "_GLOBAL_DEVICE_CONTEXT", None)
     devices = [(context, "device_context"), (_device_module(), "CURRENT_DEVICE")]
     before = [getattr(owner, name, None) for owner, name in devices]
 
-    def function_modes() -> None:
+    def modes_and_devices() -> None:
         switch.__exit__(None, None, None)
         for (owner, name), value in zip(devices, before):
             if getattr(owner, name, None) is not value:
                 setattr(owner, name, value)
-        while torch._C._len_torch_function_stack():
-            torch._C._pop_torch_function_stack()
-        for mode in modes:
-            torch._C._push_on_torch_function_stack(mode)
+        set_function_modes(modes)
 
-    yield function_modes
+    yield modes_and_devices
+    hooks = saved_tensors_hooks()
+    yield lambda: pop_saved_tensors_hooks(lambda top: not _same_hooks(top, hooks))
+
+
+def function_modes() -> list[Any]:
+    """Those of this thread, the one that sees a call first at the end. Gone: none."""
+    if any(not hasattr(torch._C, name) for name in _STACK):
+        return []
+    return [torch._C._get_function_stack_at(i) for i in range(torch._C._len_torch_function_stack())]
+
+
+def set_function_modes(modes: list[Any]) -> None:
+    """Only where `function_modes` has given any, or could have."""
+    while torch._C._len_torch_function_stack():
+        torch._C._pop_torch_function_stack()
+    for mode in modes:
+        torch._C._push_on_torch_function_stack(mode)
+
+
+def saved_tensors_hooks() -> tuple[Any, Any] | None:
+    """The innermost pair of hooks on saved tensors. Gone: None, and none are popped."""
+    return getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", lambda tracing: None)(True)
+
+
+def pop_saved_tensors_hooks(those: Callable[[Any], bool]) -> None:
+    """As many from the innermost one on as the question is answered yes for."""
     autograd: Any = torch._C._autograd
-    if not hasattr(autograd, "_top_saved_tensors_default_hooks"):
-        return
-    hooks = autograd._top_saved_tensors_default_hooks(True)
-
-    def saved_tensors_hooks() -> None:
-        while (top := autograd._top_saved_tensors_default_hooks(True)) is not None and not _same_hooks(top, hooks):
-            autograd._pop_saved_tensors_default_hooks()
-
-    yield saved_tensors_hooks
+    while (top := saved_tensors_hooks()) is not None and those(top):
+        autograd._pop_saved_tensors_default_hooks()
 
 
 def _same_hooks(a: Any, b: Any) -> bool:
