@@ -21,7 +21,7 @@ from .places import File, Sources, Spot, error_stack
 from .rerun import sandbox
 from .rerun.deviation import deviations, in_words
 from .rerun.evidence import Evidence, Pass
-from .rerun.memory import LARGE, own_bytes
+from .rerun.memory import large
 from .rerun.replay import Look, Plan, Reach, listen, record, spots, touched
 from .session import Session
 from .verify import Bench, verified
@@ -35,6 +35,9 @@ _RERUNS = 5
 _MAKING_S = 0.3  # what running the other cells again may cost more than the failing one alone
 _WATCH = "With %%autograd_check on top, the real run is watched instead."
 _RANK = {"same": 0, "truncated": 1, "different": 2, "unknown": 3}
+
+
+_NOTHING, _FAILED, _PLACE, _ALL = range(4)  # what a run tells of a failure
 
 
 @dataclass(frozen=True)
@@ -190,13 +193,15 @@ class _Inquiry:
 
     def _measure(self, bench: Bench, plan: Plan, evidence: Evidence) -> dict[str, float] | None:
         """How far off the gradients are; empty if they are right; None if that cannot be told."""
-        plain = bench.run(lambda: listen(self.session.shell, self.sources, plan, bench.reach), self.sources, plan)
+        plain = bench.run(
+            lambda: listen(self.session.shell, self.sources, plan, bench.reach, bench.look), self.sources, plan
+        )
         return None if plain is None else deviations(plain.passes, evidence.passes)
 
     def _reproduce(self) -> tuple[Evidence | None, Plan | None, str | None]:
         """The failure once more, under the recorder: (what was seen, how it was run, why nothing was seen)."""
         reason: str | None = None
-        best: tuple[Evidence, Plan] | None = None
+        best: tuple[int, Evidence | None, Plan | None] = (_NOTHING, None, None)
         for plan in _plans(self.session, self.sources, self.cell, self.options):
             seen, failure = self._record(plan)
             if seen is None:
@@ -207,14 +212,13 @@ class _Inquiry:
                 again, _ = self._record(clean)
                 if again is not None and any(c.known for c in relevant(again, self.family)):
                     return again, clean, None
-            if any(c.known for c in relevant(seen, self.family)):
+            told = _told(seen, self.family)
+            if told == _ALL:
                 return seen, plan, None
-            if best is None and relevant(seen, self.family):
-                best = (seen, plan)
+            if told > best[0]:
+                best = told, seen, plan
             reason = reason or "it did not fail again"
-        if best is not None:
-            return *best, None
-        return None, None, reason
+        return (*best[1:], None) if best[0] else (None, None, reason)
 
     def _record(self, plan: Plan) -> tuple[Evidence | None, str | None]:
         outcome = sandbox.run(
@@ -233,6 +237,14 @@ class _Inquiry:
         if outcome.timed_out:
             return None, f"{outcome.failure} ({_more_time(self.options, self.options.time_limit)})"
         return outcome.value, outcome.failure
+
+
+def _told(seen: Evidence, family: str) -> int:
+    """How much a run tells of the failure."""
+    found = relevant(seen, family)
+    if not any(c.known for c in found):
+        return _FAILED if found else _NOTHING
+    return _PLACE if family == "inference" and found[0].save is None else _ALL  # made above what was run
 
 
 def _better(watched: Evidence | None, replayed: Evidence | None, family: str) -> Evidence | None:
@@ -275,7 +287,7 @@ def _plans(session: Session, sources: Sources, cell: int, options: Options) -> l
         return [fresh]
     own = session.seconds.get(cell, 0.0)
     # A model of such a size is not made a second time, beside the first, if it can be helped.
-    if _costs(session, fresh) - own <= max(_MAKING_S, own / 2) and own_bytes() < LARGE:
+    if _costs(session, fresh) - own <= max(_MAKING_S, own / 2) and not large():
         return [fresh, alone]
     limit = options.time_limit / 2
     makers = Plan(_makers(sources, fresh.cells, cell))

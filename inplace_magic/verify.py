@@ -88,7 +88,7 @@ class Bench:
         """Runs the rewritten cells by the plan, under plain autograd."""
         sources = self.sources.with_texts(texts)
         if self.plan.fresh:
-            return self.run(lambda: listen(self.shell, sources, self.plan, self.reach), sources, self.plan)
+            return self.run(lambda: listen(self.shell, sources, self.plan, self.reach, self.look), sources, self.plan)
         return self.listen_live(texts, live, spared)
 
     def listen_live(
@@ -103,7 +103,9 @@ class Bench:
         sources = self.sources.with_texts(texts)
         plan = Plan(run or self.cells(texts, spared))
         prepare = self.preparation(texts, live)
-        return self.run(lambda: listen(self.shell, sources, plan, reach or self.reach, prepare), sources, plan)
+        return self.run(
+            lambda: listen(self.shell, sources, plan, reach or self.reach, self.look, prepare), sources, plan
+        )
 
     @property
     def past_failure(self) -> Reach:
@@ -123,7 +125,7 @@ class Bench:
             return
         sources, plan = self.sources.with_texts(texts), Plan(self.cells(texts, spared))
         prepare = self.preparation(texts, live)
-        work = functools.partial(listen, self.shell, sources, plan, self.past_failure, prepare)
+        work = functools.partial(listen, self.shell, sources, plan, self.past_failure, self.look, prepare)
         with sandbox.ahead(work, left, self.room, self.effects) as outcome:
             yield (lambda: outcome().value) if outcome is not None else None
 
@@ -191,19 +193,25 @@ def _try(
     enough: Callable[[], bool],
 ) -> Fix | None:
     proposal = steps[0]
-    mended = {_signature(problem.clash, problem.sources)}
+    mended = {_signature(problem.clash, problem.sources): _text(problem.clash, problem.sources)}
     for _ in range(_EXTENSIONS):
         seen = bench.listen(texts, live, spared)
         if seen is None:
             _log.debug("%s: %s: could not be run", proposal.rule, proposal.title)
             return None
-        if seen.error is None:
+        if seen.error is None and problem.family != "silent":
             break
-        _log.debug("%s: %s: failed with %.200s", proposal.rule, proposal.title, seen.error)
-        if seen.error_family is None or enough():
+        if seen.error is not None:
+            _log.debug("%s: %s: failed with %.200s", proposal.rule, proposal.title, seen.error)
+            if seen.error_family is None or enough():
+                return None
+        left = bench.record(texts, live, spared)
+        if left is None:
             return None
-        more = _next_step(bench, problem, steps, texts, live, spared, mended)
-        if more is None:
+        if seen.error is None and left.error is None and not any(c.kind == "silent" for c in left.clashes):
+            break  # what is silently wrong raises nothing, so that running alone tells nothing
+        more = _next_step(bench, problem, steps, texts, left, mended)
+        if more is None or enough():
             return None
         _log.debug("%s: next step: %s: %s", proposal.rule, more.rule, more.title)
         steps.append(more)
@@ -216,8 +224,6 @@ def _try(
         return None
     gradients = _effect(bench, proposal, seen.passes)
     if proposal.lossless and gradients != "same":
-        return None
-    if problem.family == "silent" and not _mended(bench, texts, live, spared):
         return None
     run = bench.cells(texts, spared)
     if bench.failing < 0:  # a script is run from the top, and leaves no session behind
@@ -281,10 +287,10 @@ def _signature(clash: Clash, sources: Sources) -> object:
     )
 
 
-def _mended(bench: Bench, texts: dict[int, str], live: tuple[LiveChange, ...], spared: tuple[int, ...]) -> bool:
-    """Whether a rewrite leaves nothing silently wrong; such a failure raises nothing, so running tells nothing."""
-    evidence = bench.record(texts, live, spared)
-    return evidence is not None and evidence.error is None and not any(c.kind == "silent" for c in evidence.clashes)
+def _text(clash: Clash, sources: Sources) -> tuple[str, ...]:
+    """How the lines of a conflict read; never empty."""
+    spots = [event.spot for event in (clash.write, clash.save) if event is not None and event.spot is not None]
+    return ("", *(sources.cells[s.cell].lines[s.line - 1] for s in spots if s.cell is not None))
 
 
 def _next_step(
@@ -292,23 +298,24 @@ def _next_step(
     problem: Problem,
     steps: list[Proposal],
     texts: dict[int, str],
-    live: tuple[LiveChange, ...],
-    spared: tuple[int, ...],
-    mended: set[object],
+    left: Evidence,
+    mended: dict[object, tuple[str, ...]],
 ) -> Proposal | None:
-    """What mends the next conflict: the same rule if it can; nothing where a conflict is left that had its turn."""
-    evidence = bench.record(texts, live, spared)
-    if evidence is None:
-        return None
-    clashes = [c for c in relevant(evidence, problem.family) if c.known]
+    """What mends the next conflict: the same rule if it can; nothing where a conflict is left that had its turn.
+
+    ``left``: what the rewrite has left. ``mended``: the conflicts that had their turn, and how their lines read then;
+    where a line reads otherwise by now, it may be another conflict of the same line.
+    """
+    clashes = [c for c in relevant(left, problem.family) if c.known]
     if not clashes:
         return None
     sources = bench.sources.with_texts(texts)
-    if any(clash.write is not None and _signature(clash, sources) in mended for clash in clashes):
-        return None
-    mended.add(_signature(clashes[0], sources))
+    for clash in clashes:
+        if clash.write is not None and mended.get(_signature(clash, sources)) == _text(clash, sources):
+            return None
+    mended[_signature(clashes[0], sources)] = _text(clashes[0], sources)
     family = clashes[0].family or clashes[0].kind
-    following = replace(problem, family=family, clash=clashes[0], evidence=evidence, sources=sources, raised=())
+    following = replace(problem, family=family, clash=clashes[0], evidence=left, sources=sources, raised=())
     options = list(propose(following))
     alike = [o for o in options if o.rule == steps[-1].rule]
     if not alike and steps[0].rule in LOCAL:

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 import pytest
 import torch
 
+from inplace_magic.rerun import memory
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The browser comes last: its server, its browser and its event loop live until the end of the run."""
@@ -28,3 +30,9 @@ def torch_sees() -> Iterator[None]:
     yield
     left = torch._C._len_torch_function_stack(), torch._C._is_torch_function_enabled(), torch.is_grad_enabled()
     assert left == (0, True, True)
+
+
+@pytest.fixture(autouse=True)
+def a_small_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However much this very process has come to hold; what differs in a large session is tested on its own."""
+    monkeypatch.setattr(memory, "own_bytes", lambda: 0)

@@ -39,7 +39,8 @@ class Write(Event):
 
     ``origin`` is ``optim`` when an optimizer's step wrote, ``nn`` when one of torch's modules did, else ``user``.
     ``module`` is the path of that module over the user's names, ``operation`` torch's name of the operation.
-    ``bumped`` is False for a write that the version counter did not see. ``leaf``: a refused write hit a leaf itself.
+    ``bumped`` is False for a write that the version counter did not see. ``leaf``: a refused write hit a leaf itself;
+    ``parameter``: that leaf, or the one whose view was hit, is an nn.Parameter.
     """
 
     operation: str = ""
@@ -49,6 +50,7 @@ class Write(Event):
     version: int = 0
     bumped: bool = True
     leaf: bool = False
+    parameter: bool = False
 
 
 @dataclass(frozen=True)

@@ -133,9 +133,6 @@ class GradientTrace:
     digests: bool = True  # False: only who ran backward and where, at no cost
     graphs: bool = True  # False: the graphs are not looked at either
     conflict: Callable[[], int | None] = lambda: None
-    full: Callable[[], bool] = lambda: (
-        False
-    )  # asked before an optimizer's step: whether to stop here, for lack of memory
     _latest: dict[int, tuple[tuple[int, int], tuple[float, ...] | None]] = field(default_factory=dict)
     _leaves: dict[int, torch.Tensor] = field(default_factory=dict)  # all that were ever reached
     _unlooked: dict[int, tuple[int, _Step]] = field(default_factory=dict)
@@ -184,8 +181,6 @@ class GradientTrace:
             if last.looked:
                 parameters = [p for group in optimizer.param_groups for p in group["params"]]
                 last.steps.append([(p, self._digest_of(p)) for p in parameters])
-                if self.full():
-                    raise Stop
                 return
             size = sum(len(group["params"]) for group in optimizer.param_groups)
             known = self._unlooked.get(id(optimizer))

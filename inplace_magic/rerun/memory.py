@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-LARGE = 2**29  # bytes from which on a second model, or a second copy of the process, is not made for speed alone
+_LARGE = 2**29  # bytes
 
 
 def own_bytes() -> int:
@@ -15,3 +15,8 @@ def own_bytes() -> int:
         return (resident - shared) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError):
         return 0
+
+
+def large() -> bool:
+    """Whether the session is such that a second model, or a second copy of the process, is not made for speed alone."""
+    return own_bytes() > _LARGE

@@ -34,6 +34,7 @@ from ..errors import RAISED_AT_WRITE, family_of
 from ..places import Sources, kind_of, user_stack
 from . import evidence
 from .gradients import version_of
+from .light import LightSteps, by_itself
 from .operations import _out as out_targets
 from .operations import plain_name, writer
 from .shadows import Shadows, retry, storage_key
@@ -45,8 +46,6 @@ _PRUNE_AT = 64
 _ABOUT_ITSELF = frozenset({"grad", "_grad", "requires_grad", "is_leaf", "grad_fn", "_version", "_base"})
 _OWN_METHODS = frozenset({"register_hook", "register_post_accumulate_grad_hook", "retain_grad", "requires_grad_"})
 _DATA_SET = torch.Tensor.data.__set__  # type: ignore[attr-defined]
-# Optimizers whose step is torch's own from beginning to end; the class of a user's is not in here.
-_OPTIMIZERS = "torch.optim."
 
 Stack = tuple[tuple[types.CodeType, int], ...]
 
@@ -115,13 +114,14 @@ class _Waiting:
 class LiveWrite:
     """A write while the replay runs."""
 
-    __slots__ = ("clock", "leaf", "module", "operation", "origin", "stack", "swapped", "version")
+    __slots__ = ("clock", "leaf", "module", "operation", "origin", "parameter", "stack", "swapped", "version")
 
     def __init__(self, stack: Stack, clock: int, operation: str, origin: str, version: int) -> None:
         self.stack, self.clock, self.operation = stack, clock, operation
         self.origin, self.version = origin, version
         self.module: Any = None
         self.leaf = False  # a refused write: whether into the very leaf
+        self.parameter = False  # whether that leaf, or the view's, is a module's parameter
         self.swapped: torch.Tensor | None = None
 
 
@@ -148,8 +148,9 @@ class Recorder(TorchFunctionMode):
     """Records one run of cells. Enter it around the run; read ``clashes`` afterwards.
 
     ``update_leaves``: a refused write into a leaf is made as an update outside the graph (what an optimizer does)
-    instead of being tracked. ``keep_graphs``: no graph is freed, and who would have freed it is noted. ``memory`` is
-    how many bytes of overwritten values are kept at a time; None is no limit.
+    instead of being tracked. ``keep_graphs``: no graph is freed, and who would have freed it is noted. ``light``:
+    the steps of optimizers leave some parameters as they are. ``memory`` is how many bytes of overwritten values are
+    kept at a time; None is no limit.
     """
 
     goes_on = True  # past what torch refuses, as the code means it
@@ -160,12 +161,14 @@ class Recorder(TorchFunctionMode):
         *,
         update_leaves: bool = False,
         keep_graphs: bool = False,
+        light: LightSteps | None = None,
         memory: int | None = None,
     ) -> None:
         super().__init__()
         self.sources = sources
         self.update_leaves = update_leaves
         self.keep_graphs = keep_graphs
+        self.light = light
         self.memory = memory
         self._kept = 0
         self.clashes: list[LiveClash] = []
@@ -428,8 +431,7 @@ class Recorder(TorchFunctionMode):
         self._end_step()
         if not self._on_top() or self._shadowed:
             return
-        given = [value for value in (*args, *kwargs.values()) if value is not None and value is not optimizer]
-        if given or not _steps_by_itself(optimizer):  # a closure is the user's own code
+        if not by_itself(optimizer, args, kwargs):
             return
         written = []
         with torch._C.DisableTorchFunction():
@@ -439,7 +441,8 @@ class Recorder(TorchFunctionMode):
                         return
                     if parameter.grad is not None:
                         written.append(parameter)
-            wanted = [parameter for parameter in written if self._keep_value(parameter)]
+            light = self.light
+            wanted = [p for p in written if (self._waiting(p) if light and light.stays(p) else self._keep_value(p))]
         self.counts["writes"] += len(written)
         look = _look_out(sys._getframe(1)) if wanted else ((), "optim", None)
         self._step = (optimizer, wanted, look)
@@ -594,6 +597,8 @@ class Recorder(TorchFunctionMode):
         if written and clash.write is not None:
             part = plain_name(func) == "__setitem__"  # torch makes a view of what is assigned to
             clash.write.leaf = written[0].is_leaf and written[0].requires_grad and not part
+            base = written[0]._base if written[0]._is_view() else None
+            clash.write.parameter = isinstance(written[0] if base is None else base, torch.nn.Parameter)
         if family in ("leaf", "view_of_leaf") and self.update_leaves:
             with torch.no_grad():
                 result = func(*args, **kwargs)
@@ -667,16 +672,6 @@ class Recorder(TorchFunctionMode):
 _SEEN_BY_MODE = Recorder.__torch_function__.__code__
 _STATISTICS = frozenset({torch.batch_norm, torch.nn.functional.batch_norm})
 _inference_mode = torch.is_inference_mode_enabled
-
-
-def _steps_by_itself(optimizer: torch.optim.Optimizer) -> bool:
-    """Whether a step runs no code of the user's, and is told from the parameters alone."""
-    return (
-        type(optimizer).__module__.startswith(_OPTIMIZERS)
-        and not optimizer._optimizer_step_pre_hooks
-        and not optimizer._optimizer_step_post_hooks
-        and not any(group.get("differentiable") for group in optimizer.param_groups)
-    )
 
 
 def _about_itself(func: Callable[..., Any]) -> bool:

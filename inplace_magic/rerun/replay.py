@@ -18,7 +18,8 @@ from ..places import Sources, Spot, error_stack
 from . import evidence as ev
 from .gradients import GradientTrace, Stop, graph_of
 from .hidden import HiddenRecorder
-from .memory import LARGE, own_bytes
+from .light import LightSteps
+from .memory import large
 from .names import Names, graph_holders, user_names
 from .recorder import LiveClash, LiveWrite, Recorder, Stack
 from .running import Touched, compile_cell, errors_let_through, replay_cell
@@ -91,7 +92,13 @@ def record(
     """Runs the plan under the recorder. To be called inside a sandbox: it changes the session."""
     look = look or Look()
     make = HiddenRecorder if look.hidden else Recorder
-    recorder = make(sources, update_leaves=look.update_leaves, keep_graphs=look.keep_graphs)
+    light = _light(look)
+    recorder = make(
+        sources,
+        update_leaves=look.update_leaves,
+        keep_graphs=look.keep_graphs,
+        light=light,
+    )
     holders: list[tuple[str, Any]] = []
     brought: dict[str, None] = {}
 
@@ -121,17 +128,12 @@ def record(
         # Some more passes may bring more conflicts to light; each of them is paid for again in every proof.
         return done >= first + 1 + min(first + 2, _FURTHER) or now > until * (1 + _MORE)
 
-    # A step after the first conflict would write, and so copy, a whole model with its optimizer's state.
-    large = own_bytes() > LARGE
-
-    trace = GradientTrace(
-        sources, around=around, enough=enough, conflict=conflict, full=lambda: large and conflict() is not None
-    )
+    trace = GradientTrace(sources, around=around, enough=enough, conflict=conflict)
     start = time.monotonic()
     kept = _prepare(shell, plan)
     if not plan.fresh:
         holders.extend(graph_holders(shell.user_ns))
-    error, finished = _run(shell, sources, plan, contextlib.ExitStack(), [trace.listening(), recorder])
+    error, finished = _run(shell, sources, plan, _lightened(light, [trace.listening(), recorder]))
     names = Names(shell.user_ns)
     result = ev.Evidence(
         cells=plan.cells,
@@ -160,9 +162,15 @@ def _unheard(error: BaseException | None, clashes: tuple[ev.Clash, ...], sources
 
 
 def listen(
-    shell: Any, sources: Sources, plan: Plan, reach: Reach, prepare: Callable[[], None] | None = None
+    shell: Any,
+    sources: Sources,
+    plan: Plan,
+    reach: Reach,
+    look: Look,
+    prepare: Callable[[], None] | None = None,
 ) -> ev.Evidence:
     """Runs the plan under plain autograd and only listens to the gradients. To be called inside a sandbox."""
+    light = _light(look)
 
     def enough(done: int, event: ev.Backward) -> bool:
         if reach.passes is None or done < reach.passes:
@@ -175,7 +183,7 @@ def listen(
     if prepare is not None:
         prepare()
     holders = [] if plan.fresh else graph_holders(shell.user_ns)
-    error, finished = _run(shell, sources, plan, contextlib.ExitStack(), [trace.listening()])
+    error, finished = _run(shell, sources, plan, _lightened(light, [trace.listening()]))
     names = Names(shell.user_ns)
     brought: tuple[str, ...] = ()
     if error is not None and holders and trace._passes:
@@ -206,12 +214,19 @@ def _prepare(shell: Any, plan: Plan) -> dict[str, Any]:
     return kept
 
 
-def _run(
-    shell: Any, sources: Sources, plan: Plan, stack: contextlib.ExitStack, listeners: Sequence[Any]
-) -> tuple[BaseException | None, bool]:
+def _light(look: Look) -> LightSteps | None:
+    """For a large session; not where a step itself may be what is wrong and silent about it."""
+    return LightSteps() if large() and not look.hidden else None
+
+
+def _lightened(steps: LightSteps | None, listeners: list[Any]) -> list[Any]:
+    return listeners if steps is None else [steps.counted(), *listeners, steps.lightened()]
+
+
+def _run(shell: Any, sources: Sources, plan: Plan, listeners: Sequence[Any]) -> tuple[BaseException | None, bool]:
     """Runs the cells: (the error that ended the last one or None, whether it came to its end)."""
     error: BaseException | None = None
-    with stack:
+    with contextlib.ExitStack() as stack:
         stack.enter_context(staged(sources, afresh=plan.fresh))
         stack.enter_context(errors_let_through(shell))
         for listener in listeners:
@@ -289,4 +304,5 @@ def _write(write: LiveWrite, clash: LiveClash, sources: Sources, names: Names) -
         version=write.version,
         bumped=clash.kind != "silent",
         leaf=write.leaf,
+        parameter=write.parameter,
     )

@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeVar
 
 from . import forked
 from .guard import Blocked, guarded
-from .memory import LARGE, own_bytes
+from .memory import large
 from .running import Touched
 
 T = TypeVar("T")
@@ -62,7 +62,7 @@ def ahead(
     work: Callable[[], T], limit_s: float, room: Room = "auto", effects: bool = False
 ) -> Iterator[Callable[[], forked.Outcome[T]] | None]:
     """Begins ``work`` on another core, where there is one and memory enough; gives what to call for the outcome, or None."""
-    if not is_copy(room) or _cores() < 2 or own_bytes() > LARGE:
+    if not is_copy(room) or _cores() < 2 or large():
         yield None
         return
     with contextlib.ExitStack() as stack:
