@@ -374,10 +374,14 @@ def _keep(
     )
     ((path, kind),) = list(paths.items())[:1]
     simple = isinstance(statement, ast.Assign) and len(statement.targets) == 1 and len(assigned(statement)) == 1
+    inner = [node for node in ast.walk(statement.value) if dotted(node) == path and isinstance(node, ast.expr)]
+    if read_later and inner and kind == "Tensor" and not isinstance(statement, ast.AugAssign):
+        edits = [code.replace(node, f"{path}.detach()") for node in inner]  # cut on its way in: what comes out is used
+        return edits, [" ".join(code.edited(statement, edits).split())]
     if read_later:
         first = next((s for s in body if path in reads(s) and not _guards(s)), top)
-        if not isinstance(first, ast.stmt):
-            return [], []
+        if not isinstance(first, ast.stmt) or (top in body and body.index(first) > body.index(top)):
+            return [], []  # behind it, a cut would take the gradient of the round itself
         line = _line(paths)
         return [code.insert_before(first, line)], [line]
     if simple and kind == "Tensor":

@@ -36,23 +36,23 @@ def move_forward(problem: Problem) -> Iterator[Proposal]:
     found = computed_once(problem)
     if found is None:
         return
-    chain = _chain(problem, found)
-    if not chain or len(chain) > _MOST or not all(simple(s) for s in chain):
+    moved = chain(problem, found)
+    if not moved or len(moved) > _MOST or not all(simple(s) for s in moved):
         return
     code, source = found.code, found.source
-    made = {name for s in chain for name in binds(s)}
+    made = {name for s in moved for name in binds(s)}
     front = next((s for s in found.body if reads(s) & made), None)
     if front is None:
         return
     if front is found.need:
         front = update_of(found.body, found.need)[0]
-    lines = [line for s in chain for line in source_lines(source, s)]
+    lines = [line for s in moved for line in source_lines(source, s)]
     edits = [code.insert_before(front, *lines)]
-    if source is code and _before_loop(found) and not _used_before(found, chain, made):
-        edits += [code.delete(s) for s in chain]
+    if source is code and _before_loop(found) and not _used_before(found, moved, made):
+        edits += [code.delete(s) for s in moved]
     retained = without_retain(code, found.body) if found.loop is not None else []
     where = "in every round" if found.loop is not None else "again"
-    title = f"{lines[0]} {where}" if len(chain) == 1 else f"{lines[0]} … {source_lines(source, chain[-1])[0]} {where}"
+    title = f"{lines[0]} {where}" if len(moved) == 1 else f"{lines[0]} … {source_lines(source, moved[-1])[0]} {where}"
     for extra in [retained, []] if retained else [[]]:
         yield Proposal(
             title=title,
@@ -63,28 +63,31 @@ def move_forward(problem: Problem) -> Iterator[Proposal]:
         )
 
 
-def _chain(problem: Problem, found: Earlier) -> list[ast.stmt]:
+def chain(problem: Problem, found: Earlier) -> list[ast.stmt]:
     """What has to be computed again: from the saving statement on, or all of the graph where it was freed."""
     stop = _loop_at(found)
     wanted = live_in(found.body) if found.loop is not None else live_in(found.body[: found.body.index(found.need) + 1])
     needed = slice_of(found.origin[:stop], wanted)[0]
     if problem.clash.kind == "second_backward":
-        names = holdings(problem).get("<module>", {}) if found.source is not found.code else _all_names(problem)
+        names = holdings(problem).get("<module>", {}) if found.source is not found.code else all_names(problem)
         graph = [s for s in needed if binds(s) & names.keys()]
         if found.save in graph:
-            return graph
-    if found.save not in needed:
-        return []
-    tainted = binds(found.save)
-    chain = [found.save]
-    for statement in needed[needed.index(found.save) + 1 :]:
-        if value_reads(statement) & tainted:
-            tainted = tainted | binds(statement)
-            chain.append(statement)
-    return chain
+            return _made_from(graph, needed)
+    return _made_from([found.save], needed) if found.save in needed else []
 
 
-def _all_names(problem: Problem) -> dict[str, str]:
+def _made_from(first: list[ast.stmt], needed: list[ast.stmt]) -> list[ast.stmt]:
+    """These statements and what is made from them, down to `targets = targets.detach()`."""
+    tainted: set[str] = set()
+    found = []
+    for statement in needed:
+        if statement in first or value_reads(statement) & tainted:
+            tainted |= binds(statement)
+            found.append(statement)
+    return found
+
+
+def all_names(problem: Problem) -> dict[str, str]:
     return {
         name: kind
         for scope, names in holdings(problem).items()

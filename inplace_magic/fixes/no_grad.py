@@ -65,7 +65,7 @@ def no_grad(problem: Problem) -> Iterator[Proposal]:
 def is_update(problem: Problem, write: Site) -> bool:
     """Whether the write looks like the update of a parameter rather than like a step of a computation."""
     name, statement, code = write.root_text, write.statement, write.code
-    if _reads_gradient(statement) or problem.clash.write is None or name is None:
+    if _reads_gradient(statement) or problem.clash.write is None or problem.clash.write.parameter or name is None:
         return True
     path = problem.clash.write.name or ""
     if "." in path or "[" in path or "." in name or problem.clash.write.operation in _INITIALISERS:

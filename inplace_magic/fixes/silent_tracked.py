@@ -3,8 +3,8 @@
 h.detach().clamp_(min=0)          h = h.clamp(min=0)
 h.data *= mask                    h = h * mask
 h.data[bad] = 0                   h = h.masked_fill(bad, 0)
-h.data[:, 0] = 0                  h = h.clone()
-                                  h[:, 0] = 0
+h.data[:, 0] = h.data[:, 0] / 2   h = h.clone()
+                                  h[:, 0] = h[:, 0] / 2
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ _WHY = "The change becomes part of the graph, so that its gradient is that of th
 
 @register("silent", rank=3)
 def tracked(problem: Problem) -> Iterator[Proposal]:
-    if problem.clash.save is not None:
-        return  # the change came after a value was saved: then the saved value is what was meant
+    # Where the change came after a value was saved, it is that value which was meant; unless more is changed so.
+    rank = 3 if problem.clash.save is None else 48
     for write in sites(problem, depth=1):
         code, statement = write.code, write.statement
         if write.target is None or write.root is None or not isinstance(statement, (ast.Expr, ast.AugAssign, ast.Assign)):  # fmt: skip
@@ -38,10 +38,10 @@ def tracked(problem: Problem) -> Iterator[Proposal]:
             new = f"{code.newline}{code.indent(statement)}".join(lines)
             if not code.alone(statement):
                 new = "; ".join(lines)
-            yield _proposal(code, Edit(start, end, new), lines[0], rank=3)
+            yield _proposal(code, Edit(start, end, new), lines[0], rank)
         new = f"{code.newline}{code.indent(statement)}".join([f"{tensor} = {tensor}.clone()", text, *after])
         if code.alone(statement):
-            yield _proposal(code, Edit(start, end, new), f"{tensor} = {tensor}.clone() before {text}", rank=4)
+            yield _proposal(code, Edit(start, end, new), f"{tensor} = {tensor}.clone() before {text}", rank + 1)
 
 
 def _without_alias(write: Site) -> tuple[str | None, str, list[str]]:
@@ -53,6 +53,7 @@ def _without_alias(write: Site) -> tuple[str | None, str, list[str]]:
     start, _ = code.span(statement)
     edits = [_cut(code, node, start) for node in ast.walk(write.target) if _alias(node)]
     if edits:
+        edits += [_cut(code, node, start) for node in _read_through(statement) if _root_name(node) == name]
         for begin, end in sorted(edits, reverse=True):
             text = text[:begin] + text[end:]
         return name, text, []
@@ -67,6 +68,17 @@ def _without_alias(write: Site) -> tuple[str | None, str, list[str]]:
             tensor = code.text(base)
             return tensor, text[:begin] + tensor + text[end:], [f"{name} = {code.text(binding.value)}"]
     return None, "", []
+
+
+def _read_through(statement: ast.stmt) -> list[ast.expr]:
+    """The aliases that an assigned value is computed from: it would come from outside the graph again."""
+    value = statement.value if isinstance(statement, ast.Assign) else None
+    return [n for n in ast.walk(value) if isinstance(n, ast.expr) and _alias(n)] if value is not None else []
+
+
+def _root_name(node: ast.expr) -> str | None:
+    held = root(node)
+    return dotted(held) if held is not None else None
 
 
 def _alias(node: ast.AST) -> bool:

@@ -135,8 +135,8 @@ class HiddenRecorder(Recorder):
                 for saved in self._waiting(args[0]):
                     self._compare_later(saved)
         elif (name == "detach" or func == _DATA_GET) and args and args[0].requires_grad and not args[0].is_leaf:
-            key = storage_key(args[0])
-            if key is not None and self._aliased_by(args[0]) is None:
+            key = storage_key(self._shadows.of(args[0]))
+            if key is not None and self._base_at(key) is None:
                 self._aliased[key] = weakref.ref(args[0])
         result = super().__torch_function__(func, types, args, kwargs)
         if self._unheard:
@@ -247,16 +247,19 @@ class HiddenRecorder(Recorder):
         hit = [] if not self._aliased or plain_name(func) in _MEANT else self._unheard_by(written)
         if not hit:
             return super()._write(func, args, kwargs, written)
-        before = [base.detach().clone() for base in hit]
-        if self.track and not any(self._waiting(base) for base in hit):
-            for base in hit:
+        bases = [base for _, base in hit]
+        before = [self._shadows.of(base).detach().clone() for base in bases]
+        if self.track and not any(self._waiting(base) or self._waiting(self._shadows.of(base)) for base in bases):
+            for base in bases:
                 self._shadows.cast(base, whole=True)
+            heard = {id(alias): self._shadows.stretch(base, alias) for alias, base in hit}
             new_args, new_kwargs = self._shadows.replace(args, kwargs)
-            result = func(*new_args, **new_kwargs)
+            new_args = [heard.get(id(old), new) for old, new in zip(args, new_args)]
+            result = func(*new_args, **{k: heard.get(id(kwargs[k]), new) for k, new in new_kwargs.items()})
         else:
             result = super()._write(func, args, kwargs, written)
         stack = user_stack(sys._getframe(1))
-        for base, value in zip(hit, before):
+        for base, value in zip(bases, before):
             now = self._shadows.of(base)
             node = now.grad_fn
             if node is None or value.shape != now.shape:
@@ -270,16 +273,18 @@ class HiddenRecorder(Recorder):
             _note_on(node, _MADE, unheard)
         return result
 
-    def _unheard_by(self, written: list[Any]) -> list[torch.Tensor]:
-        """The tensors of a graph that these writes go past."""
-        return [base for t in written if not t.requires_grad and (base := self._aliased_by(t)) is not None]
+    def _unheard_by(self, written: list[Any]) -> list[tuple[torch.Tensor, torch.Tensor]]:
+        """The detached aliases that are written, each with the tensor of a graph that the write goes past."""
+        return [(t, base) for t in written if not t.requires_grad and (base := self._aliased_by(t)) is not None]
 
     def _aliased_by(self, tensor: torch.Tensor) -> torch.Tensor | None:
-        key = storage_key(tensor) or 0
+        return self._base_at(storage_key(tensor) or 0)
+
+    def _base_at(self, key: int) -> torch.Tensor | None:
+        """The tensor whose memory, or whose shadow's, this is. An address may belong to another by now."""
         reference = self._aliased.get(key)
         base = reference() if reference is not None else None
-        # A key may have been used again since: the tensor in the table has to live there still.
-        return base if base is not None and storage_key(base) == key else None
+        return base if base is not None and key in (storage_key(base), storage_key(self._shadows.of(base))) else None
 
     def _mark_read(self, tensors: list[torch.Tensor], result: Any) -> None:
         """Notes in the graph that this result was made from values that the graph has not heard of."""

@@ -79,6 +79,13 @@ class Shadows:
             return shadow
         return shadow.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
 
+    def stretch(self, tensor: torch.Tensor, alias: torch.Tensor) -> torch.Tensor:
+        """The stretch of ``tensor``'s shadow that ``alias`` looks at, be it in the tensor's own memory or the shadow's."""
+        shadow, geometry = self.table[storage_key(tensor) or 0]
+        if geometry is not None:
+            return self.of(alias)
+        return shadow.as_strided(alias.shape, alias.stride(), alias.storage_offset())
+
     def replace(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
         """Arguments with every shadowed tensor replaced, one level of lists and tuples deep."""
         return [self._swap(a) for a in args], {k: self._swap(v) for k, v in kwargs.items()}

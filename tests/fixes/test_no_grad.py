@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from ..cells import run_cells
-from .trying import clean, fix_by, proposals
+from .trying import clean, fix_by, proposals, rewritten
 
 RULE = "no_grad"
 
@@ -99,6 +99,22 @@ def test_is_proved() -> None:
         """
     assert fix.cells == {2: clean(expected).rstrip()}
     assert fix.gradients == "same"
+
+
+def test_a_parameter_that_a_constructor_sets_is_an_update() -> None:
+    cell = """
+        class Head(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.conv = torch.nn.Conv2d(2, 6, 1)
+                for layer in [self.conv]:
+                    b = layer.bias.view(3, -1)
+                    b[:, 1] += 0.5
+        head = Head()
+        """
+    fix = fix_by(RULE, "import torch", cell)
+    changes = ("            b[:, 1] += 0.5", "            with torch.no_grad():\n                b[:, 1] += 0.5")
+    assert fix.cells == {2: rewritten(cell, changes)}
 
 
 def test_an_inner_step_that_is_part_of_the_graph_is_cut() -> None:

@@ -49,6 +49,15 @@ IN_LOOP = """
         loss = (h - target).pow(2).mean()
         loss.backward()
     """
+DETACHED = """
+    h = net(x).exp()
+    fixed = h.detach()
+    for target in torch.randn(3, 4, 2):
+        loss = (h - target).pow(2).mean() + (net(x) - fixed).pow(2).mean()
+        opt.zero_grad()
+        loss.backward()
+        opt.step()
+    """
 TWO_PASSES = """
     loss = 0.0
     for out in net(x):
@@ -124,6 +133,17 @@ def test_is_not_offered(rule: str, cell: str) -> None:
             [("h = net(x).exp()\n", ""), ("    loss =", "    h = net(x).exp()\n    loss =")],
             "different",
             id="a forward before the loop goes into it",
+        ),
+        pytest.param(
+            "move_forward",
+            (DETACHED,),
+            2,
+            [
+                ("h = net(x).exp()\nfixed = h.detach()\n", ""),
+                ("    loss =", "    h = net(x).exp()\n    fixed = h.detach()\n    loss ="),
+            ],
+            "different",
+            id="what is made from it goes along, a cut too",
         ),
         pytest.param(
             "move_forward",

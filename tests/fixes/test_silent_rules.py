@@ -48,7 +48,7 @@ LINEAR = """
         pytest.param("h.data.mul_(2).tanh_()", "h = h.mul(2).tanh()", id="a chain"),
         pytest.param("d = h.detach(); d *= 2", "d = h.detach(); h = h * 2; d = h.detach()", id="an alias with a name"),
     ],
-)
+)  # fmt: skip
 def test_a_change_past_the_graph_becomes_part_of_it(line: str, fixed: str) -> None:
     cell = f"h = xb @ w\n{line}\nloss = (h - 1).pow(2).sum()\nloss.backward()"
     fix = fixes(LINEAR, cell)["silent_tracked"]
@@ -64,6 +64,31 @@ def test_a_change_past_the_graph_in_a_function() -> None:
     """
     found = fixes(define, "loss = (gate(xb @ w) - 1).pow(2).sum()\nloss.backward()")["silent_tracked"]
     assert_proved(found, 2, rewritten(define, ("h.data *= (h.data > 0)", "h = h * (h.data > 0)")))
+
+
+def test_what_is_computed_from_an_alias_is_computed_from_the_tensor() -> None:
+    cell = "h = xb @ w\nh.data[:, 0] = h.data[:, 0] / 2\nloss = (h - 1).pow(2).sum()\nloss.backward()"
+    fix = fixes(LINEAR, cell)["silent_tracked"]
+    changes = ("h.data[:, 0] = h.data[:, 0] / 2", "h = h.clone()\nh[:, 0] = h[:, 0] / 2")
+    assert fix.cells[3].rstrip() == checked(cell, changes)
+    assert fix.gradients == "different"  # as written, that part comes from nowhere
+
+
+def test_several_changes_past_the_graph_are_mended_together() -> None:
+    scale = """
+        w, xb = torch.randn(3, 3, requires_grad=True), torch.randn(4, 3)
+        def scale(h):
+            h.data *= 0.5
+            h.data[:, 0] = 0
+            return h
+    """
+    found = fixes(scale, "loss = (scale(xb @ w) - 1).pow(2).sum()\nloss.backward()")["silent_tracked"]
+    mended = [
+        ("h.data *= 0.5", "h = h * 0.5"),
+        ("h.data[:, 0] = 0", "h = h.clone()\n    h[:, 0] = 0"),
+    ]
+    assert found.cells[2].rstrip() == rewritten(scale, *mended)
+    assert found.gradients == "same"
 
 
 def test_the_backward_goes_first() -> None:

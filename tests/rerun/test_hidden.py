@@ -35,9 +35,12 @@ def recorded(code: str) -> tuple[HiddenRecorder, dict[str, object]]:
         pytest.param("l = (x ** 2).sum()\na = x.detach().numpy()\na += 1\nl.backward()", 2.0, id="numpy"),
         pytest.param("h = x * 3\nh.detach().clamp_(max=1)\nh.sum().backward()", 0.0, id="a clamp past the graph"),
         pytest.param("h = x * 3\nh.data *= 2\n(h ** 2).sum().backward()", 72.0, id="an operator on .data"),
+        pytest.param("h = x * 3\nh.data *= 2\nh.data *= 5\nh.sum().backward()", 30.0, id="two operators on .data"),
+        pytest.param("h = x * 3\nh.data *= 2\nh.data[:] = 0\nh.sum().backward()", 0.0, id="a part after an operator"),
+        pytest.param("h = x * 3\nd = h.detach()\nd.mul_(2)\nd.mul_(5)\nh.sum().backward()", 30.0, id="an alias used twice"),
         pytest.param("h = x * 3\nh.data.add_(1)\n(h ** 2).sum().backward()", 24.0, id="a sum past the graph"),
     ],
-)
+)  # fmt: skip
 def test_the_reference_is_the_gradient_that_the_code_means(code: str, gradient: float) -> None:
     _, names = recorded(code)
     x = names["x"]

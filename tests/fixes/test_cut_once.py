@@ -1,0 +1,71 @@
+"""A value computed once is taken without its history: before the loop that uses it, or where an object keeps it."""
+
+from __future__ import annotations
+
+import pytest
+
+from .trying import clean, fix_by, rewritten, rules
+
+RULE = "cut_once"
+START = """
+    import torch
+    from torch import nn
+    torch.manual_seed(0)
+    critic, actor = nn.Linear(3, 1), nn.Linear(3, 2)
+    opt = torch.optim.SGD([*critic.parameters(), *actor.parameters()], lr=0.1)
+    x = torch.randn(4, 3)
+    """
+EPOCHS = """
+    values = critic(x).tanh()
+    advantages = 1 - values
+    for epoch in range(3):
+        loss = -(actor(x).log_softmax(1) * advantages).mean() + critic(x).pow(2).mean()
+        opt.zero_grad()
+        loss.backward()
+        opt.step()
+    """
+KEPT = """
+    class Features:
+        def __init__(self, x):
+            hidden = torch.tanh(critic(x))
+            self.x = torch.cat([hidden, x], 1)
+
+    data = Features(x)
+    head = nn.Linear(4, 1)
+    opt = torch.optim.SGD(head.parameters(), lr=0.1)
+    """
+TRAINED = """
+    for epoch in range(3):
+        opt.zero_grad()
+        head(data.x).pow(2).mean().backward()
+        opt.step()
+    """
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        pytest.param(
+            EPOCHS.replace("loss = -(", "loss = 0.1 * advantages.mean() - (").replace(" * advantages)", ")"),
+            id="a term of the loss, which would be a constant without its history",
+        ),
+        pytest.param("loss = critic(x).exp().mean()\nloss.backward()\nloss.backward()", id="no loop"),
+        pytest.param(clean(EPOCHS).replace("values = ", "with torch.no_grad():\n    values = "), id="nothing fails"),
+    ],
+)
+def test_is_not_offered(cell: str) -> None:
+    assert RULE not in rules(START, cell)
+
+
+def test_what_a_loop_uses_is_cut_before_it() -> None:
+    fix = fix_by(RULE, START, EPOCHS)
+    changes = ("for epoch", "advantages = advantages.detach()\nfor epoch")
+    assert fix.cells == {2: rewritten(EPOCHS, changes)}
+    assert fix.gradients == "truncated"
+
+
+def test_what_an_object_keeps_is_cut_where_it_is_kept() -> None:
+    fix = fix_by(RULE, START, KEPT, TRAINED)
+    changes = ("torch.cat([hidden, x], 1)", "torch.cat([hidden, x], 1).detach()")
+    assert fix.cells == {2: rewritten(KEPT, changes)}
+    assert fix.gradients == "truncated"
