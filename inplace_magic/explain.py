@@ -240,6 +240,8 @@ def _overwrote(clash: Clash, what: str, tensor: str | None, node: str | None) ->
     keeper = f"that {node} had kept for its gradient" if node else "that was kept for a gradient"
     if clash.write is None:
         return f"The value {keeper} was changed, by something that no Python line shows."
+    if clash.write.handed:
+        return f"{_capital(what)} changed a gradient that backward had handed over; others are handed the same tensor."
     if clash.kind == "silent" and clash.save is None:
         return f"{_capital(what)} changed values of the graph past autograd: the gradient does not know of it."
     if clash.write.operation in _RESHAPES:

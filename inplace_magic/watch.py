@@ -55,7 +55,8 @@ class Check:
     seconds: float = 0.0
     unkept: int = 0
     evidence: Evidence | None = field(default=None, repr=False)
-    blind: bool = field(default=False, repr=False)  # a backward went through a graph that is older than the watch
+    # A backward went through a graph that is older than the watch, or its gradients were written: a replay knows more.
+    blind: bool = field(default=False, repr=False)
     problem: str | None = field(default=None, repr=False)  # what went wrong with the watch itself
 
     @property
@@ -130,6 +131,7 @@ def _fill(seen: Check, watcher: Watcher, trace: GradientTrace, names: Names) -> 
     seen.saves, seen.writes, seen.unkept = (watcher.counts[what] for what in ("saves", "writes", "unkept"))
     seen.backwards = len(seen.evidence.passes)
     seen.warnings = _warnings(watcher)
+    seen.blind = seen.blind or watcher.handed
     if any(clash.kind == "silent" for clash in seen.evidence.clashes):
         seen.findings = conflicts(seen.evidence, "silent", watcher.sources, ())
 

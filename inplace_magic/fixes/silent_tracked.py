@@ -33,7 +33,7 @@ def tracked(problem: Problem) -> Iterator[Proposal]:
         tensor, text, after = _without_alias(write)
         if tensor is None:
             continue
-        lines = [line for line in (_out_of_place(problem, text), *after) if line]
+        lines = [line for line in (as_new_tensor(problem, text), *after) if line]
         if lines:
             new = f"{code.newline}{code.indent(statement)}".join(lines)
             if not code.alone(statement):
@@ -93,7 +93,7 @@ def _cut(code: Code, node: ast.AST, start: int) -> tuple[int, int]:
     return code.span(inner)[1] - start, code.span(node)[1] - start
 
 
-def _out_of_place(problem: Problem, text: str) -> str | None:
+def as_new_tensor(problem: Problem, text: str) -> str | None:
     """One statement out of place, or None where it has no such form."""
     try:
         code = Code(Cell(0, text))

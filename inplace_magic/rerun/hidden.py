@@ -7,7 +7,8 @@ batch norm (these the recorder sees as calls), and further
   compared after every line of the user's that runs, until a line has changed it;
 - tensors that a custom Function keeps on ``ctx`` without ``save_for_backward``, or overwrites without ``mark_dirty``;
 - writes through ``detach()`` or ``.data`` into a tensor that is in a graph, before anything saved it: the values
-  change, the graph never hears of it.
+  change, the graph never hears of it;
+- writes into a gradient that backward has handed to a hook or to a custom Function, and to others.
 
 NOTE [Is the gradient wrong]. That a saved value has changed does not make a gradient wrong: relu reads only the sign
 of what it saved, pooling only the shape, a convolution of data saves a weight that it will not read. So a node that
@@ -17,6 +18,7 @@ makes a difference, it is a finding. A write behind the graph's back counts only
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import types
 import weakref
@@ -26,14 +28,17 @@ from typing import Any
 
 import torch
 from torch.autograd.function import FunctionCtx
+from torch.overrides import _pop_mode, _push_mode
 
 from ..places import kind_of, user_stack
 from . import evidence
 from .gradients import graph_of
+from .handed import handed
 from .lines import LineWatch, telling
 from .operations import plain_name
 from .recorder import LiveWrite, Recorder, Saved, Stack, differ, flat, version_of
 from .shadows import storage_key
+from .undo import private
 
 _EXPORTS = frozenset({"numpy", "__array__", "__dlpack__", "untyped_storage", "storage"})
 _DATA_GET = torch.Tensor.data.__get__  # type: ignore[attr-defined]
@@ -79,6 +84,23 @@ class Given:
 Suspicion = tuple[Saved, evidence.Backward, LiveWrite | None]
 
 
+class _Again:
+    """The mode on while a backward runs, unless it is: ``Tensor.backward`` is a call itself, which has it off."""
+
+    def __init__(self, recorder: HiddenRecorder) -> None:
+        self._recorder = recorder
+        self._pushed: list[bool] = []
+
+    def __enter__(self) -> None:
+        self._pushed.append(not self._recorder._on_top())
+        if self._pushed[-1]:
+            _push_mode(self._recorder)
+
+    def __exit__(self, *exc: Any) -> None:
+        if self._pushed.pop() and self._recorder._on_top():
+            _pop_mode()
+
+
 class HiddenRecorder(Recorder):
     """The recorder that looks closer. ``track``: a write through a detached alias is made part of the graph, which is
     what the reference needs; else it is only noted."""
@@ -94,7 +116,10 @@ class HiddenRecorder(Recorder):
         self._past_graphs = False  # there has been such a write
         self._inside: list[Inside] = []
         self._suspects: dict[Any, list[Suspicion]] = {}  # by node, as long as a backward runs
+        self._lent: dict[tuple[Any, int | None], Any] = {}  # by node and storage, as long as a backward runs
+        self.handed = False  # a gradient that was handed over has been written; `track` tells whether that matters
         self._turned = False  # a node runs for the second time, and gets the other values
+        self._within = contextlib.ExitStack()
         self._plain_apply = torch.autograd.Function.__dict__["apply"]
         self._plain_mark = FunctionCtx.mark_dirty
 
@@ -110,11 +135,13 @@ class HiddenRecorder(Recorder):
 
         torch.autograd.Function.apply = classmethod(apply)  # type: ignore[assignment,method-assign]
         FunctionCtx.mark_dirty = mark_dirty  # type: ignore[assignment,method-assign]
+        self._within.enter_context(private.around_backward(lambda *about: None, _Again(self)))
         super().__enter__()
         return self
 
     def __exit__(self, *exc: Any) -> None:
         super().__exit__(*exc)
+        self._within.close()
         torch.autograd.Function.apply = self._plain_apply  # type: ignore[method-assign]
         FunctionCtx.mark_dirty = self._plain_mark  # type: ignore[method-assign]
         self._lines.stop()
@@ -123,6 +150,11 @@ class HiddenRecorder(Recorder):
         self, func: Callable[..., Any], types: Any, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         __tracebackhide__ = True
+        if self._current is not None:  # of what runs in a backward, nothing else is looked at
+            given = handed(sys._getframe(1), self._written(func, args, kwargs or {}))
+            if given is not None:
+                self._lend(func, *given, self._current)
+            return func(*args, **(kwargs or {}))
         try:
             plain = func in self._plain
         except TypeError:
@@ -162,8 +194,9 @@ class HiddenRecorder(Recorder):
 
     def _unwatch(self, watched: list[Any]) -> None:
         self._suspects.clear()
-        for handle in watched:
+        for handle in (*watched, *self._lent.values()):
             handle.remove()
+        self._lent.clear()
 
     def _watch_nodes(self, event: evidence.Backward, roots: Sequence[torch.Tensor]) -> list[Any]:
         """See NOTE [Is the gradient wrong]."""
@@ -239,6 +272,32 @@ class HiddenRecorder(Recorder):
             writes = self._writes_since(saved)
             if writes:
                 self._silent(saved, need, writes[0])
+
+    # ---- writes into gradients that were handed over ------------------------------------------------------------
+
+    def _lend(self, func: Callable[..., Any], gradient: torch.Tensor, own: bool, need: evidence.Backward) -> None:
+        """Lets a write reach the node that it is made for alone: everybody else gets the gradient from before.
+
+        A hook writes before its node runs, a Function's backward (``own``) while it does.
+        """
+        self.handed = True
+        node, key = torch._C._current_autograd_node(), storage_key(gradient)
+        if not self.track or node is None or (node, key) in self._lent or gradient.layout != torch.strided:
+            return
+        alias, value = gradient.detach(), gradient.detach().clone()
+        write = LiveWrite(user_stack(sys._getframe(2)), self.tick(), plain_name(func), "user", version_of(gradient))
+        write.handed = True
+
+        def settle(gradients: Sequence[torch.Tensor | None], *rest: Any) -> tuple[torch.Tensor | None, ...]:
+            with torch._C.DisableTorchFunction(), torch.no_grad():
+                settled = tuple(g.clone() if g is not None and storage_key(g) == key else g for g in gradients)
+                changed = differ(value, alias)
+                alias.copy_(value)
+            if changed:
+                self._clash("silent", Saved(alias, (), self.tick()), need, write)
+            return settled
+
+        self._lent[node, key] = node.register_hook(settle) if own else node.register_prehook(settle)
 
     # ---- writes through detached aliases ------------------------------------------------------------------------
 

@@ -114,7 +114,18 @@ class _Waiting:
 class LiveWrite:
     """A write while the replay runs."""
 
-    __slots__ = ("clock", "leaf", "module", "operation", "origin", "parameter", "stack", "swapped", "version")
+    __slots__ = (
+        "clock",
+        "handed",
+        "leaf",
+        "module",
+        "operation",
+        "origin",
+        "parameter",
+        "stack",
+        "swapped",
+        "version",
+    )
 
     def __init__(self, stack: Stack, clock: int, operation: str, origin: str, version: int) -> None:
         self.stack, self.clock, self.operation = stack, clock, operation
@@ -122,6 +133,7 @@ class LiveWrite:
         self.module: Any = None
         self.leaf = False  # a refused write: whether into the very leaf
         self.parameter = False  # whether that leaf, or the view's, is a module's parameter
+        self.handed = False  # into a gradient that backward had handed to the code that wrote
         self.swapped: torch.Tensor | None = None
 
 
@@ -380,19 +392,9 @@ class Recorder(TorchFunctionMode):
             except RuntimeError as error:
                 return self._go_on(error, func, args, kwargs or {}, [])
         kwargs = kwargs or {}
-        try:
-            target = self._writers[func]
-        except KeyError:
-            target = self._writers[func] = writer(func)
-            if target is None and self._is_plain(func):
-                self._plain.add(func)
-        except TypeError:
-            target = None
         if func == _DATA_SET:
             return self._swap_data(func, args)
-        written = target(args, kwargs) if target is not None else None
-        if "out" in kwargs:
-            written = [*(written or ()), *out_targets(args, kwargs)]
+        written = self._written(func, args, kwargs)
         if self._shadowed and not _about_itself(func):
             args, kwargs = self._shadows.replace(args, kwargs)
         if not written or (not self._shadowed and self._nobody_cares(func, written)):
@@ -401,13 +403,26 @@ class Recorder(TorchFunctionMode):
             try:
                 result = func(*args, **kwargs)
             except RuntimeError as error:
-                return self._go_on(error, func, args, kwargs, written or [])
+                return self._go_on(error, func, args, kwargs, written)
             if isinstance(result, torch.Tensor) and _inference_mode() and result.is_inference():
                 key = storage_key(result) or 0
                 if key not in self._made or self._made[key][0].expired():  # an address is used again
                     self._made[key] = StorageWeakRef(result.untyped_storage()), user_stack(sys._getframe(1))
             return result
         return self._write(func, args, kwargs, written)
+
+    def _written(self, func: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any]:
+        """What a call is about to write."""
+        try:
+            target = self._writers[func]
+        except KeyError:
+            target = self._writers[func] = writer(func)
+            if target is None and self._is_plain(func):
+                self._plain.add(func)
+        except TypeError:
+            target = None
+        written = target(args, kwargs) if target is not None else None
+        return [*(written or ()), *out_targets(args, kwargs)] if "out" in kwargs else written or []
 
     def _is_plain(self, func: Callable[..., Any]) -> bool:
         """Whether a function that does not write can be called without a closer look."""

@@ -305,4 +305,5 @@ def _write(write: LiveWrite, clash: LiveClash, sources: Sources, names: Names) -
         bumped=clash.kind != "silent",
         leaf=write.leaf,
         parameter=write.parameter,
+        handed=write.handed,
     )
