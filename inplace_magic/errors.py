@@ -61,3 +61,8 @@ def family_of(error: BaseException | None) -> str | None:
 def family_of_text(text: str) -> str | None:
     """The family of an error's text, or None."""
     return next((family for family, pattern in _COMPILED if pattern.search(text)), None)
+
+
+def is_of_base(text: str) -> bool:
+    """Whether an operation was refused for an earlier write, into the base of the view that it reads."""
+    return "its base or another view of its base has been modified" in text

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from .diagnosis import Conflict, Place
-from .errors import RAISED_AT_WRITE
+from .errors import RAISED_AT_WRITE, is_of_base
 from .fixes.code import Code
 from .livegraph import SYMBOLS, LiveGraph, Stale, written_by
 from .places import Sources, Spot
@@ -27,6 +27,7 @@ _REFUSED = {
     "out_grad": "out= overwrites a tensor, which autograd cannot follow when a gradient is needed.",
     "inference": "A tensor made in inference mode has no place in a graph: autograd can neither save nor change it.",
 }
+_MADE = {"multi_output_view": "at once with others", "no_grad_view": "while gradients were off"}
 
 
 def conflicts(
@@ -99,6 +100,8 @@ def _refused(clash: Clash, family: str, sources: Sources, raised: tuple[Spot, ..
     what = _what(clash.write, sources)
     tensor = _tensor(clash, sources) or "it"
     sentence = _REFUSED[family].format(what=_capital(what), tensor=tensor)
+    if is_of_base(clash.message):
+        sentence = f"{_capital(what)} changed the base of a view that was made {_MADE[family]}; what is read here no longer follows it."
     if family == "inference":
         return Conflict(made, place, place, clash.save.name if clash.save else None, what, None, sentence,
                         changed_note="made in inference mode", needed_note="met autograd")  # fmt: skip

@@ -17,6 +17,7 @@ import ast
 import itertools
 from collections.abc import Iterator
 
+from ..errors import is_of_base
 from ..rerun.evidence import Write
 from . import Problem, Proposal, register
 from .code import Code, Edit, Loop, atom, dotted
@@ -27,7 +28,7 @@ _WHY = "The write goes into a copy; the tensor that backward needs keeps its val
 
 @register("modified", "leaf", "view_of_leaf", "multi_output_view", "no_grad_view", "inference", "silent", rank=20)
 def clone_before_write(problem: Problem) -> Iterator[Proposal]:
-    if problem.clash.write is None or problem.clash.write.origin == "optim":
+    if problem.clash.write is None or problem.clash.write.origin == "optim" or is_of_base(problem.clash.message):
         return
     frames = sites(problem)
     if not frames:

@@ -52,9 +52,15 @@ def rows(conflict: Conflict, family: str) -> list[Row]:
     for role in _order(conflict, family):
         place, note = places[role]
         if place is not None:
-            here = _HERE_IN_FAMILY.get(family, {}).get(role, _HERE[role])
+            here = _here(conflict, family).get(role, _HERE[role])
             found.append(Row(role, one_line(place.label), one_line(place.text), here, _beyond(here, one_line(note))))
     return found
+
+
+def _here(conflict: Conflict, family: str) -> Mapping[Role, str]:
+    if family in ("multi_output_view", "no_grad_view") and not _same_line(conflict.changed, conflict.needed):
+        return {"needed": "refused here"}  # for what an earlier line has changed
+    return _HERE_IN_FAMILY.get(family, {})
 
 
 def _order(conflict: Conflict, family: str) -> tuple[Role, ...]:

@@ -30,7 +30,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 from torch.overrides import TorchFunctionMode, _pop_mode, _push_mode
 
-from ..errors import RAISED_AT_WRITE, family_of
+from ..errors import RAISED_AT_WRITE, family_of, is_of_base
 from ..places import Sources, kind_of, user_stack
 from . import evidence
 from .gradients import version_of
@@ -40,6 +40,7 @@ from .operations import plain_name, writer
 from .shadows import Shadows, retry, storage_key
 
 _UNKNOWN_VERSION = -1
+_LATEST_KEPT = 256  # storages, before those that are gone are let go of
 _WRITES_KEPT = 64  # for each storage: the first ones tell who broke a saved tensor
 _PRUNE_AT = 64
 # What a leaf is asked about itself is answered by itself, even when its values are read from a shadow.
@@ -189,6 +190,7 @@ class Recorder(TorchFunctionMode):
         self._writes: dict[int, list[LiveWrite]] = {}
         self._writers: dict[Any, Any] = {}
         self._made: dict[int, tuple[StorageWeakRef, Stack]] = {}  # inference tensors: where they came from
+        self._latest: dict[int, tuple[StorageWeakRef, LiveWrite]] = {}  # the last write into a storage with a history
         self._shadows = Shadows()
         self._shadowed = self._shadows.table
         self._plain: set[Any] = set()  # functions that can write only through ``out=``
@@ -404,6 +406,8 @@ class Recorder(TorchFunctionMode):
                 result = func(*args, **kwargs)
             except RuntimeError as error:
                 return self._go_on(error, func, args, kwargs, written)
+            if written:
+                self._remember_latest(func, written)
             if isinstance(result, torch.Tensor) and _inference_mode() and result.is_inference():
                 key = storage_key(result) or 0
                 if key not in self._made or self._made[key][0].expired():  # an address is used again
@@ -499,7 +503,19 @@ class Recorder(TorchFunctionMode):
             self._training_statistics = ()
         if wanted:
             self._note(func, wanted)
+        self._remember_latest(func, written)
         return self._own(result, written)
+
+    def _remember_latest(self, func: Callable[..., Any], written: list[Any]) -> None:
+        """Who wrote last where views may be made of what has a history: torch refuses some of them, when they are read."""
+        for tensor in written:
+            if tensor.requires_grad and not tensor.is_leaf and (key := storage_key(tensor)) is not None:
+                if len(self._latest) > _LATEST_KEPT:
+                    self._latest = {k: v for k, v in self._latest.items() if not v[0].expired()}
+                stack, origin, module = _look_out(sys._getframe(2))
+                write = LiveWrite(stack, self.tick(), plain_name(func), origin, version_of(tensor))
+                write.module = module
+                self._latest[key] = StorageWeakRef(tensor.untyped_storage()), write
 
     def _own(self, result: Any, written: list[Any]) -> Any:
         """The user's tensor in place of its shadow, so that `w -= g` leaves the name with the tensor that had it."""
@@ -621,6 +637,9 @@ class Recorder(TorchFunctionMode):
             return result
         if family == "out_grad":
             return self._out_of_place(func, args, kwargs)
+        if is_of_base(str(error)):
+            written = [t for t in flat(args, kwargs) if t._is_view() and t.requires_grad]
+            self._blame_base(clash, written)
         whom = written if family in RAISED_AT_WRITE else [t for t in flat(args, kwargs) if t.is_inference()]
         if not whom:
             raise error
@@ -641,6 +660,14 @@ class Recorder(TorchFunctionMode):
             self._clashed.add((family, stack))
             self.clashes.append(clash)
         return clash
+
+    def _blame_base(self, clash: LiveClash, views: list[torch.Tensor]) -> None:
+        """It is not the operation that wrote, but somebody before it."""
+        for view in views:
+            storage, write = self._latest.get(storage_key(view) or 0, (None, None))
+            if storage is not None and write is not None and not storage.expired():
+                clash.write, clash.value = write, view._base
+                return
 
     def _write_overlapping(
         self, func: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], tensor: torch.Tensor

@@ -26,6 +26,8 @@ _HERE = {
     "silent": ["saved here", "changed here", "needed here"],
     "second_backward": ["made here", "freed here", "needed again here"],
     "inference": ["made in inference mode here", "saved here", "needed here"],
+    "multi_output_view": ["saved here", "changed here", "refused here"],
+    "no_grad_view": ["saved here", "changed here", "refused here"],
 }
 
 
