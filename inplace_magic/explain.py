@@ -224,6 +224,8 @@ def _node_at(sources: Sources, spot: Spot | None) -> ast.AST | None:
 def _tensor(clash: Clash, sources: Sources) -> str | None:
     """The written tensor as the user calls it: by the text of the line, else by a path over the names."""
     write = clash.write
+    if write is not None and write.origin == "optim":
+        return write.name  # the line calls the optimizer, not what it writes
     spot = write.stack[0] if write is not None and write.stack else None
     node = _node_at(sources, spot)
     if isinstance(node, ast.AugAssign):
@@ -249,7 +251,7 @@ def _overwrote(clash: Clash, what: str, tensor: str | None, node: str | None) ->
         return f"{_capital(what)} changed values of the graph past autograd: the gradient does not know of it."
     if clash.write.operation in _RESHAPES:
         return f"{_capital(what)} changed the shape of the tensor {keeper}."
-    whose = f" of {tensor}" if tensor and "[" not in tensor and clash.write.origin == "optim" else ""
+    whose = f" of {tensor}" if tensor and clash.write.origin == "optim" else ""
     return f"{_capital(what)} overwrote the value{whose} {keeper}."
 
 
