@@ -4,17 +4,21 @@ residual = x.detach()             residual = x.detach().clone()
 shown = x.data.cpu().numpy()      shown = x.data.cpu().numpy().copy()
 rows = bias.expand(4, 3)          rows = bias.expand(4, 3).clone()
 x[1:] = x[:-1]                    x[1:] = x[:-1].clone()
+
+pose = self.poses[i]              pose = self.poses[i].clone()
+pose += self.shift                pose += self.shift      # and self.poses keeps no graph
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 
 from ..diagnosis import LiveChange
 from . import Problem, Proposal, register
-from .code import Code, Edit, atom, dotted
-from .targets import Site, bindings, root, site
+from .carried_state import holdings
+from .code import Code, Edit, Function, atom, dotted
+from .targets import Site, bindings, is_inplace_name, later, own_statements, root, site
 
 _WHY = "The two no longer share memory, so that a write into one leaves the other alone."
 _ALIASES = frozenset({"detach", "numpy", "from_numpy", "as_tensor", "from_dlpack", "asarray"})
@@ -31,6 +35,42 @@ def clone_alias(problem: Problem) -> Iterator[Proposal]:
         yield from _shifted(write)
     else:
         yield from _at_alias(write)
+
+
+@register("second_backward", rank=21)
+def clone_kept(problem: Problem) -> Iterator[Proposal]:
+    """A graph that an object keeps because it was written through another look at the object's tensor."""
+    for scope, names in holdings(problem).items():
+        for number in sorted(problem.sources.cells, reverse=True) if scope.startswith("class ") else ():
+            code = problem.code(number) if number <= problem.cell else None
+            for function in ast.walk(code.tree) if code is not None else ():
+                if code is not None and isinstance(function, Function):
+                    for statement in own_statements(code, function):
+                        if isinstance(statement, ast.Assign) and _kept_and_written(code, statement, names):
+                            yield _copied(code, statement.value)
+
+
+def _kept_and_written(code: Code, statement: ast.Assign, names: Container[str]) -> bool:
+    """``x = self.kept[i]``, where ``x`` is written later on."""
+    held, target = root(statement.value), statement.targets[0]
+    if not isinstance(held, ast.Attribute) or held.attr not in names or not isinstance(target, ast.Name):
+        return False
+    return any(
+        isinstance(written, ast.Name) and written.id == target.id
+        for top in later(code, statement)
+        for node in ast.walk(top)
+        for written in _written(node)
+    )
+
+
+def _written(node: ast.AST) -> Iterator[ast.expr | None]:
+    """The names of the tensors that a statement or a call writes."""
+    if isinstance(node, ast.AugAssign):
+        yield root(node.target)
+    elif isinstance(node, ast.Assign):
+        yield from (root(target) for target in node.targets if isinstance(target, ast.Subscript))
+    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and is_inplace_name(node.func.attr):
+        yield root(node.func.value)
 
 
 def _at_alias(write: Site) -> Iterator[Proposal]:

@@ -59,6 +59,9 @@ _FLAG_POSITION = {
     "alpha_dropout": 3, "feature_alpha_dropout": 3, "rrelu": 4,
 }  # fmt: skip
 
+_CONTAINERS = (ast.List, ast.Dict, ast.ListComp, ast.DictComp)
+_MAKE_CONTAINERS = frozenset({"dict", "list", "copy", "OrderedDict", "defaultdict", "fromkeys"})
+
 
 @dataclass(frozen=True)
 class Rewrite:
@@ -314,7 +317,15 @@ def _outlives(code: Code, write: Site, name: str) -> bool:
 def _may_be_container(write: Site) -> bool:
     """Whether ``x[i] += y`` may write into a list or a dict; a tensor that was made here is none."""
     made = [b.value for b in bindings(write.code, write.root_text or "", write.statement)]
-    return not made or any(isinstance(v, (ast.List, ast.Dict, ast.ListComp, ast.DictComp)) for v in made)
+    return not made or any(isinstance(v, _CONTAINERS) or _makes_container(v) for v in made)
+
+
+def _makes_container(value: ast.expr | None) -> bool:
+    """``dict(h)``, ``h.copy()``, ``copy.copy(h)``, ``defaultdict(list)``."""
+    if not isinstance(value, ast.Call):
+        return False
+    name = value.func.attr if isinstance(value.func, ast.Attribute) else getattr(value.func, "id", "")
+    return name in _MAKE_CONTAINERS
 
 
 def _comprehension(code: Code, loop: ast.For, name: str, statement: ast.stmt, rewrite: Rewrite) -> Rewrite | None:

@@ -5,6 +5,10 @@ for data, target in loader:               for data, target in loader:
     ...                                       out = forward(net, data)
 
     ...                                       net.init_hidden(batch_size)
+
+    ...                                       net.rnn.state = None
+
+The last where the constructor says so, and the class asks for it.
 """
 
 from __future__ import annotations
@@ -16,7 +20,7 @@ from collections.abc import Iterator
 from . import Problem, Proposal, register
 from .carried_state import holdings, rounds
 from .code import Code, Function, names_bound
-from .flow import calls_named, frames, within
+from .flow import binds, calls_named, frames, within
 
 _HELPER = re.compile(r"(re)?_?(reset|init_?(hidden|state|memory)|clear|detach|repackage)", re.IGNORECASE)
 
@@ -31,14 +35,17 @@ def reset_state(problem: Problem) -> Iterator[Proposal]:
             return
         names = _known_names(problem)
         lines = [*_functions(problem, turn.body, names), *_methods(problem, turn.body, objects)][:2]
+        rank = None if lines else 26  # behind the cuts
+        lines = lines or list(_initials(problem, turn.body, objects))[:1]
         saved = [s for code, s in frames(problem, problem.save_stack) if code is turn.code]
         top = next((inner for s in saved if (inner := within(turn.code, turn.body, s)) is not None), turn.body[0])
         for line in lines:
             yield Proposal(
                 title=line[0].strip() if len(line) == 1 else f"{line[0]} {line[-1].strip()}",
-                why="Every round starts from a fresh state, as the notebook's own reset makes it.",
+                why="Every round starts from a fresh state, as the notebook's own code makes it.",
                 rule="reset_state",
                 texts={turn.code.cell.number: turn.code.apply(turn.code.insert_before(top, *line))},
+                rank=rank,
             )
         if lines:
             return
@@ -94,16 +101,52 @@ def _methods(problem: Problem, body: list[ast.stmt], objects: dict[str, list[str
                     continue
                 if len(_required(method)) != 1:
                     continue
-                paths = objects[cls.name]
-                if len(paths) == 1:
-                    yield [f"{paths[0]}.{method.name}()"]
-                elif len({path.split("[")[0].split(".")[0] for path in paths}) == 1:
-                    root = paths[0].split("[")[0].split(".")[0]
-                    yield [
-                        f"for module in {root}.modules():",
-                        f"    if isinstance(module, {cls.name}):",
-                        f"        module.{method.name}()",
-                    ]
+                yield from _for_all(objects[cls.name], cls.name, f"{method.name}()")
+
+
+def _initials(problem: Problem, body: list[ast.stmt], objects: dict[str, list[str]]) -> Iterator[list[str]]:
+    """``net.state = None``, as the constructor has it, where the class looks out for that."""
+    held = holdings(problem)
+    for code in _cells(problem):
+        for cls in code.tree.body:
+            if not isinstance(cls, ast.ClassDef) or not objects.get(cls.name):
+                continue
+            states = {a for scope, names in held.items() if scope == f"class {cls.name}" for a in names}
+            for attribute in sorted(states & _starting_as_none(cls) & _asked_for_none(cls)):
+                if not any(path.endswith(f".{attribute}") for s in body for path in binds(s)):
+                    yield from _for_all(objects[cls.name], cls.name, f"{attribute} = None")
+
+
+def _starting_as_none(cls: ast.ClassDef) -> set[str]:
+    start = next((m for m in cls.body if isinstance(m, Function) and m.name == "__init__"), None)
+    return {
+        target.attr
+        for statement in (ast.walk(start) if start is not None else ())
+        if isinstance(statement, ast.Assign)
+        and isinstance(statement.value, ast.Constant)
+        and statement.value.value is None
+        for target in statement.targets
+        if isinstance(target, ast.Attribute)
+    }
+
+
+def _asked_for_none(cls: ast.ClassDef) -> set[str]:
+    """Attributes of ``if self.state is None``."""
+    return {
+        test.left.attr
+        for test in ast.walk(cls)
+        if isinstance(test, ast.Compare) and isinstance(test.left, ast.Attribute)
+        if isinstance(test.ops[0], (ast.Is, ast.IsNot))
+    }
+
+
+def _for_all(paths: list[str], name: str, what: str) -> Iterator[list[str]]:
+    """What is to be done with the one object, or with all modules of its class."""
+    if len(paths) == 1:
+        yield [f"{paths[0]}.{what}"]
+    elif len({path.split("[")[0].split(".")[0] for path in paths}) == 1:
+        root = paths[0].split("[")[0].split(".")[0]
+        yield [f"for module in {root}.modules():", f"    if isinstance(module, {name}):", f"        module.{what}"]
 
 
 def _called(body: list[ast.stmt], name: str) -> bool:

@@ -16,7 +16,7 @@ from ..places import Cell
 from . import Problem, Proposal, register
 from .code import Code, Edit, dotted
 from .out_of_place import Rewrite, _called, _masked, augmented
-from .targets import Site, bindings, root, sites, torch_name
+from .targets import Site, bindings, loop_of, root, sites, torch_name
 
 _WHY = "The change becomes part of the graph, so that its gradient is that of the values it computes with."
 
@@ -27,6 +27,8 @@ def tracked(problem: Problem) -> Iterator[Proposal]:
     rank = 3 if problem.clash.save is None else 48
     for write in sites(problem, depth=1):
         code, statement = write.code, write.statement
+        if rank > 3 and _is_update(write):
+            continue
         if write.target is None or write.root is None or not isinstance(statement, (ast.Expr, ast.AugAssign, ast.Assign)):  # fmt: skip
             continue
         start, end = code.span(statement)
@@ -42,6 +44,13 @@ def tracked(problem: Problem) -> Iterator[Proposal]:
         new = f"{code.newline}{code.indent(statement)}".join([f"{tensor} = {tensor}.clone()", text, *after])
         if code.alone(statement):
             yield _proposal(code, Edit(start, end, new), f"{tensor} = {tensor}.clone() before {text}", rank + 1)
+
+
+def _is_update(write: Site) -> bool:
+    """``p.data -= lr * p.grad``, and what is done to each of some tensors: their values are meant, and no history."""
+    name = write.root_text or ""
+    gradient = any(isinstance(n, ast.Attribute) and n.attr == "grad" for n in ast.walk(write.statement))
+    return gradient or loop_of(write.code, write.statement, name) is not None
 
 
 def _without_alias(write: Site) -> tuple[str | None, str, list[str]]:

@@ -25,9 +25,11 @@ from .flow import binds, calls_named, frames, is_call, meeting, reads, steps_bet
 _WHY = "One backward goes through the shared graph once; the gradients are the sum of both, as before."
 
 
-@register("second_backward", rank=12)
+@register("second_backward", "modified", rank=12)
 def sum_losses(problem: Problem) -> Iterator[Proposal]:
-    if steps_between(problem):
+    if problem.family == "modified" and not _written_in_backward(problem):
+        return
+    if problem.family != "modified" and steps_between(problem):
         return
     found = meeting(problem)
     if found is None:
@@ -49,6 +51,11 @@ def sum_losses(problem: Problem) -> Iterator[Proposal]:
         "sum_losses",
         {code.cell.number: code.apply(code.delete(found.first), code.replace(found.need, text))},
     )
+
+
+def _written_in_backward(problem: Problem) -> bool:
+    """Whether a hook wrote, an optimizer that steps within backward for one."""
+    return any(calls_named(statement, "backward") for _, statement in frames(problem, problem.write_stack))
 
 
 def _whole_loop(problem: Problem) -> Iterator[Proposal]:
@@ -74,6 +81,14 @@ def _whole_loop(problem: Problem) -> Iterator[Proposal]:
 def _sum(code: Code, loss: ast.expr, loop: ast.For) -> str:
     """The sum of what the loop calls ``loss`` one after the other."""
     through, target = loop.iter, loop.target
+    if (
+        isinstance(through, ast.Call)
+        and getattr(through.func, "id", "") == "enumerate"
+        and isinstance(target, ast.Tuple)
+    ):
+        counter, item = target.elts
+        if not {n.id for n in ast.walk(counter) if isinstance(n, ast.Name)} & reads(loss):
+            through, target = through.args[0], item
     if isinstance(loss, ast.Name) and isinstance(target, ast.Name) and loss.id == target.id:
         return f"sum({code.text(through)})"
     of_dict = isinstance(through, ast.Call) and isinstance(through.func, ast.Attribute) and through.func.attr == "items"

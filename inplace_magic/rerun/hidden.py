@@ -18,7 +18,6 @@ makes a difference, it is a finding. A write behind the graph's back counts only
 
 from __future__ import annotations
 
-import contextlib
 import sys
 import types
 import weakref
@@ -28,7 +27,6 @@ from typing import Any
 
 import torch
 from torch.autograd.function import FunctionCtx
-from torch.overrides import _pop_mode, _push_mode
 
 from ..places import kind_of, user_stack
 from . import evidence
@@ -38,7 +36,6 @@ from .lines import LineWatch, telling
 from .operations import plain_name
 from .recorder import LiveWrite, Recorder, Saved, Stack, differ, flat, version_of
 from .shadows import storage_key
-from .undo import private
 
 _EXPORTS = frozenset({"numpy", "__array__", "__dlpack__", "untyped_storage", "storage"})
 _DATA_GET = torch.Tensor.data.__get__  # type: ignore[attr-defined]
@@ -84,23 +81,6 @@ class Given:
 Suspicion = tuple[Saved, evidence.Backward, LiveWrite | None]
 
 
-class _Again:
-    """The mode on while a backward runs, unless it is: ``Tensor.backward`` is a call itself, which has it off."""
-
-    def __init__(self, recorder: HiddenRecorder) -> None:
-        self._recorder = recorder
-        self._pushed: list[bool] = []
-
-    def __enter__(self) -> None:
-        self._pushed.append(not self._recorder._on_top())
-        if self._pushed[-1]:
-            _push_mode(self._recorder)
-
-    def __exit__(self, *exc: Any) -> None:
-        if self._pushed.pop() and self._recorder._on_top():
-            _pop_mode()
-
-
 class HiddenRecorder(Recorder):
     """The recorder that looks closer. ``track``: a write through a detached alias is made part of the graph, which is
     what the reference needs; else it is only noted."""
@@ -119,7 +99,6 @@ class HiddenRecorder(Recorder):
         self._lent: dict[tuple[Any, int | None], Any] = {}  # by node and storage, as long as a backward runs
         self.handed = False  # a gradient that was handed over has been written; `track` tells whether that matters
         self._turned = False  # a node runs for the second time, and gets the other values
-        self._within = contextlib.ExitStack()
         self._plain_apply = torch.autograd.Function.__dict__["apply"]
         self._plain_mark = FunctionCtx.mark_dirty
 
@@ -135,13 +114,11 @@ class HiddenRecorder(Recorder):
 
         torch.autograd.Function.apply = classmethod(apply)  # type: ignore[assignment,method-assign]
         FunctionCtx.mark_dirty = mark_dirty  # type: ignore[assignment,method-assign]
-        self._within.enter_context(private.around_backward(lambda *about: None, _Again(self)))
         super().__enter__()
         return self
 
     def __exit__(self, *exc: Any) -> None:
         super().__exit__(*exc)
-        self._within.close()
         torch.autograd.Function.apply = self._plain_apply  # type: ignore[method-assign]
         FunctionCtx.mark_dirty = self._plain_mark  # type: ignore[method-assign]
         self._lines.stop()

@@ -38,6 +38,7 @@ from .light import LightSteps, by_itself
 from .operations import _out as out_targets
 from .operations import plain_name, writer
 from .shadows import Shadows, retry, storage_key
+from .undo import private
 
 _UNKNOWN_VERSION = -1
 _LATEST_KEPT = 256  # storages, before those that are gone are let go of
@@ -157,6 +158,23 @@ class LiveClash:
         self.value: torch.Tensor | None = None
 
 
+class _Again:
+    """The mode on while a backward runs, unless it is: ``Tensor.backward`` is a call itself, which has it off."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+        self._pushed: list[bool] = []
+
+    def __enter__(self) -> None:
+        self._pushed.append(not self._recorder._on_top())
+        if self._pushed[-1]:
+            _push_mode(self._recorder)
+
+    def __exit__(self, *exc: Any) -> None:
+        if self._pushed.pop() and self._recorder._on_top():
+            _pop_mode()
+
+
 class Recorder(TorchFunctionMode):
     """Records one run of cells. Enter it around the run; read ``clashes`` afterwards.
 
@@ -202,6 +220,7 @@ class Recorder(TorchFunctionMode):
         self._notes_use = keep_graphs
         self._training_statistics: tuple[int | None, ...] = ()
         self._hooks = torch.autograd.graph.saved_tensors_hooks(self._pack, self._unpack)
+        self._within = contextlib.ExitStack()
         self._clashed: set[tuple[Any, ...]] = set()
         self._save_for_backward = FunctionCtx.save_for_backward
         self._saving_at: Stack = ()
@@ -215,6 +234,7 @@ class Recorder(TorchFunctionMode):
             register_optimizer_step_pre_hook(self._before_step),
             register_optimizer_step_post_hook(self._after_step),
         )
+        self._within.enter_context(private.around_backward(lambda *about: None, _Again(self)))
         self._hooks.__enter__()
         super().__enter__()
         return self
@@ -224,6 +244,7 @@ class Recorder(TorchFunctionMode):
         if self._on_top():  # else an interrupt came while torch had us off for a moment
             super().__exit__(*exc)
         self._hooks.__exit__(*exc)
+        self._within.close()
         for handle in self._stepping:
             handle.remove()
         torch.autograd.graph.disable_saved_tensors_hooks = self._disable_hooks
@@ -509,7 +530,8 @@ class Recorder(TorchFunctionMode):
     def _remember_latest(self, func: Callable[..., Any], written: list[Any]) -> None:
         """Who wrote last where views may be made of what has a history: torch refuses some of them, when they are read."""
         for tensor in written:
-            if tensor.requires_grad and not tensor.is_leaf and (key := storage_key(tensor)) is not None:
+            base = tensor._base if tensor._is_view() else tensor  # a view may refuse to be asked
+            if base is not None and base.requires_grad and not base.is_leaf and (key := storage_key(base)) is not None:
                 if len(self._latest) > _LATEST_KEPT:
                     self._latest = {k: v for k, v in self._latest.items() if not v[0].expired()}
                 stack, origin, module = _look_out(sys._getframe(2))

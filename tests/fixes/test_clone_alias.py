@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from .trying import clean, fix_by, proposals, titles
+from .trying import clean, fix_by, proposals, rewritten, rules, titles
 
 RULE = "clone_alias"
 
@@ -72,3 +72,36 @@ def test_is_proved(cell: str, expected: str) -> None:
     assert fix.cells == {2: expected.rstrip()}
     assert fix.gradients == "same"
     assert clean(cell) != expected
+
+
+KEPT = """
+    class Poses(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("poses", torch.ones(2, 3))
+            self.scale = torch.nn.Parameter(torch.ones(3))
+
+        def forward(self, i):
+            pose = self.poses[i]
+            pose *= self.scale
+            return pose.exp()
+    model = Poses()
+    """
+ROUNDS = """
+    for i in [0, 0, 1]:
+        model.zero_grad()
+        model(i).sum().backward()
+    """
+
+
+def test_a_buffer_that_was_written_through_a_view_keeps_no_graph() -> None:
+    fix = fix_by(RULE, "import torch", KEPT, ROUNDS)
+    assert fix.cells == {2: rewritten(KEPT, ("pose = self.poses[i]", "pose = self.poses[i].clone()"))}
+    assert fix.gradients == "truncated"
+
+
+def test_a_view_that_is_only_read_is_left_alone() -> None:
+    read = KEPT.replace(
+        "pose *= self.scale", "pose = pose * self.scale; self.poses = torch.cat([self.poses[:1], pose[None]])"
+    )
+    assert RULE not in rules("import torch", read, ROUNDS)

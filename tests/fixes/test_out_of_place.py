@@ -36,6 +36,8 @@ def test_proposes_nothing(cell: str, write: str) -> None:
         pytest.param("p @= m.t()", "p @= m.t()", "p = p @ m.t()", id="a matrix product"),
         pytest.param("self.s += y", "self.s += y", "self.s = self.s + y", id="an attribute"),
         pytest.param('d["h"] += y', 'd["h"] += y', 'd["h"] = d["h"] + y', id="an item of a dict"),
+        pytest.param("o = dict(h)\no[k] += y", "o[k] += y", "o[k] = o[k] + y", id="an item of a copied dict"),
+        pytest.param("o = h.copy()\no[k] += y", "o[k] += y", "o[k] = o[k] + y", id="an item of what was copied"),
         pytest.param("x.t_()", "x.t_()", "x = x.t()", id="a method that changes the shape alone"),
         pytest.param("x.copy_(y)", "x.copy_(y)", "x = y.clone()", id="copy_"),
         pytest.param("x.fill_(0.5)", "x.fill_(0.5)", "x = torch.full_like(x, 0.5)", id="fill_"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from ..cells import run_cells
 from .trying import fix_by, rewritten, rules
 
 START = """
@@ -225,4 +226,34 @@ def test_a_reset_that_is_called_already_is_not_called_again() -> None:
     called = rewritten(STEPS, ("    loss =", "    spiking[1].reset_mem\n    loss ="))
     assert "reset_state" in rules(START, SPIKING, called)
     reset_too_late = STEPS.replace("in batch)", "in batch); Leaky.reset_mem(Leaky())")
-    assert "reset_state" not in rules(START, SPIKING, reset_too_late)
+    found = run_cells(START, SPIKING, reset_too_late).diagnosis
+    assert found is not None
+    assert not [fix for fix in found.fixes if "reset_mem()" in fix.title]
+
+
+FADING = """
+    class Memory(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.mem = None
+
+        def forward(self, x):
+            self.mem = x if self.mem is None else 0.9 * self.mem + x
+            return torch.sigmoid(self.mem)
+
+    fading = nn.Sequential(nn.Linear(2, 3), Memory())
+    """
+
+
+def test_a_state_that_starts_as_none_is_set_back_to_it() -> None:
+    steps = STEPS.replace("spiking", "fading")
+    fix = fix_by("reset_state", START, FADING, steps)
+    assert fix.cells == {3: rewritten(steps, ("    out =", "    fading[1].mem = None\n    out ="))}
+    assert fix.gradients == "truncated"
+
+
+def test_a_state_that_nobody_makes_afresh_is_not() -> None:
+    always = FADING.replace("self.mem = None", "self.mem = torch.zeros(4, 3)").replace(
+        "x if self.mem is None else ", ""
+    )
+    assert "reset_state" not in rules(START, always, STEPS.replace("spiking", "fading"))

@@ -84,3 +84,17 @@ def test_a_clone_that_loses_the_write_is_not_offered() -> None:
     found = run_cells(START, UNUSED).diagnosis
     assert found is not None
     assert "clone_before_write" not in [fix.rule for fix in found.fixes]
+
+
+def test_a_stale_view_that_nobody_reads_is_no_obstacle() -> None:
+    """Embedding clears a row through a view that it makes without grad mode, once its weight has been written."""
+    cell = """
+        emb = torch.nn.Embedding(4, 3, padding_idx=0)
+        x = emb(torch.tensor([1, 2])).exp()
+        x += 1
+        x.sum().backward()
+        """
+    found = run_cells(START, cell).diagnosis
+    assert found is not None and found.family == "modified"
+    assert found.changed is not None and found.changed.line == 3
+    assert found.fixes

@@ -1,0 +1,47 @@
+"""A value that a round hands on is computed again, with the weights as they are by then."""
+
+from __future__ import annotations
+
+import pytest
+
+from .trying import fix_by, rewritten, rules
+
+RULE = "recompute_carried"
+START = """
+    import torch
+    from torch import nn
+    torch.manual_seed(0)
+    encoder = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 4))
+    critic = nn.Linear(4, 1)
+    opt = torch.optim.SGD([*encoder.parameters(), *critic.parameters()], lr=0.1)
+    def encode(obs):
+        return torch.tanh(encoder(obs))
+    seen = torch.randn(4, 2, 3)
+    """
+ROUNDS = """
+    state = encode(seen[0])
+    for obs in seen[1:]:
+        next_state = encode(obs)
+        loss = (critic(state) - 0.9 * critic(next_state).detach()).pow(2).mean()
+        opt.zero_grad()
+        loss.backward()
+        opt.step()
+        state = next_state
+    """
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        pytest.param(ROUNDS.replace("next_state = encode(obs)", "next_state = encode(obs).detach()"), id="nothing fails"),
+        pytest.param(ROUNDS.replace("        state = next_state\n", ""), id="nothing is handed on"),
+    ],
+)  # fmt: skip
+def test_is_not_offered(cell: str) -> None:
+    assert RULE not in rules(START, cell)
+
+
+def test_is_proved_with_its_effect_measured() -> None:
+    fix = fix_by(RULE, START, ROUNDS)
+    assert fix.cells == {2: rewritten(ROUNDS, ("    state = next_state", "    state = encode(obs)"))}
+    assert fix.gradients == "different"
