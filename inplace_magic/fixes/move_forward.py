@@ -73,6 +73,9 @@ def chain(problem: Problem, found: Earlier) -> list[ast.stmt]:
         graph = [s for s in needed if binds(s) & names.keys()]
         if found.save in graph:
             return _made_from(graph, needed)
+        known = all_names(problem)
+        if known and not binds(found.save) & known.keys():
+            return []  # an object that keeps the graph: made anew it would be another object
     return _made_from([found.save], needed) if found.save in needed else []
 
 

@@ -33,7 +33,9 @@ def recompute_kept(problem: Problem) -> Iterator[Proposal]:
             kept = _kept(other, statement)
             if kept is None or other is not code or code.function(statement) is function:
                 continue
-            readers = [s for s in used if kept in reads(s) and simple(s)]
+            # What was made before, the whole of the function is better off with anew; after a step, only the later loss.
+            anew = problem.family == "second_backward"
+            readers = [s for s in (function.body if anew else used) if kept in reads(s) and (anew or simple(s))]
             if readers:
                 line = " ".join(code.text(statement).split())
                 yield Proposal(
