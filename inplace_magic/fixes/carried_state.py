@@ -378,6 +378,9 @@ def _keep(
     if read_later and inner and kind == "Tensor" and not isinstance(statement, ast.AugAssign):
         edits = [code.replace(node, f"{path}.detach()") for node in inner]  # cut on its way in: what comes out is used
         return edits, [" ".join(code.edited(statement, edits).split())]
+    if read_later and simple and kind == "Tensor" and top is not statement and _guards(top):
+        value = detached(atom(code, statement.value), kind)  # made in the first round alone, and kept for all others
+        return [code.replace(statement.value, value)], [f"{path} = {' '.join(value.split())}"]
     if read_later:
         first = next((s for s in body if path in reads(s) and not _guards(s)), top)
         if not isinstance(first, ast.stmt) or (top in body and body.index(first) > body.index(top)):
@@ -396,7 +399,7 @@ def _rest_of_block(code: Code, statement: ast.stmt) -> list[ast.stmt]:
     return block[block.index(statement) + 1 :]
 
 
-def _guards(statement: ast.stmt) -> bool:
+def _guards(statement: ast.stmt | None) -> bool:
     """``if self.mem is None: ...``, after which the state exists."""
     return isinstance(statement, ast.If) and any(
         isinstance(n, ast.Constant) and n.value is None for n in ast.walk(statement.test)

@@ -91,12 +91,31 @@ def _at_spread(problem: Problem, write: Site) -> Iterator[Proposal]:
     for binding in bindings(write.code, name, write.statement)[:2]:
         if binding.value is not None and _shares(binding.value, _SPREADS):
             yield _copied(write.code, binding.value)
+    for binding in bindings(write.code, name, write.statement)[:1]:
+        if isinstance(binding.value, ast.Subscript) and isinstance(binding.value.slice, ast.Constant):
+            yield from _at_key(problem, binding.value.slice.value)
     attribute = name.rpartition(".")[2]
     if "." in name:
         for number in sorted(problem.sources.cells, reverse=True):
             code = problem.code(number) if number <= problem.cell else None
             for value in _made(code, attribute) if code is not None else ():
                 yield _copied(code, value, path=problem.clash.write.name if problem.clash.write else None)  # type: ignore[arg-type]
+
+
+def _at_key(problem: Problem, key: object) -> Iterator[Proposal]:
+    """What was put into a dict under the key from which the written tensor came."""
+    for number in sorted(problem.sources.cells, reverse=True):
+        code = problem.code(number) if number <= problem.cell else None
+        for node in ast.walk(code.tree) if code is not None else ():
+            target = node.targets[0] if isinstance(node, ast.Assign) else None
+            if code is None or not isinstance(node, ast.Assign) or not isinstance(target, ast.Subscript):
+                continue
+            if not isinstance(target.slice, ast.Constant) or target.slice.value != key:
+                continue
+            named = bindings(code, code.text(node.value), node)[:1] if isinstance(node.value, ast.Name) else []
+            for value in (node.value, *(b.value for b in named)):
+                if value is not None and _shares(value, _SPREADS):
+                    yield _copied(code, value)
 
 
 def _made(code: Code, attribute: str) -> Iterator[ast.expr]:

@@ -94,7 +94,7 @@ def all_names(problem: Problem) -> dict[str, str]:
     return {
         name: kind
         for scope, names in holdings(problem).items()
-        if not scope.startswith("class ")
+        if not scope.startswith(("class ", "stored in "))
         for name, kind in names.items()
     }
 

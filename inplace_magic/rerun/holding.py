@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import collections
+import itertools
 import types
 from typing import Any
 
@@ -13,6 +15,8 @@ from .names import history_of, join, user_names
 _WIDTH = 32  # items looked at in one container
 _DEPTH = 3
 
+_STORES = (list, dict, collections.deque)  # what is filled bit by bit, and their subclasses
+
 Held = dict[str, dict[str, str]]
 
 
@@ -20,7 +24,8 @@ def held(frame: types.FrameType | None) -> Held:
     """For each user's function on the stack (by its qualified name) the names that hold a graph, and their shape.
 
     ``{"train": {"hidden": "tuple[Tensor]", "net.memory.M": "Tensor"}, "class Memory": {"M": "Tensor"}}``. Attributes are
-    listed under the class of the object as well, whichever name leads to it.
+    listed under the class of the object as well, whichever name leads to it; containers that an object fills with
+    values that hold a graph under ``stored in Memory``.
     """
     found: Held = {}
     seen: set[int] = set()
@@ -77,5 +82,17 @@ def _attributes(path: str, value: Any, found: Held, scope: dict[str, str], seen:
             if (shape := shape_of(attribute)) is not None:
                 scope[f"{base}.{name}"] = shape
                 found.setdefault(f"class {type(owner).__qualname__}", {})[name] = shape
-            elif owner is value and not isinstance(value, torch.nn.Module):
+            elif not isinstance(attribute, torch.nn.Module):  # of a module's modules all are known already
                 _attributes(f"{base}.{name}", attribute, found, scope, seen)
+            if isinstance(attribute, _STORES) and stores_graph(attribute):
+                found.setdefault(f"stored in {type(owner).__qualname__}", {})[name] = type(attribute).__name__
+
+
+def stores_graph(value: Any, depth: int = _DEPTH) -> bool:
+    """Whether a container, of whatever kind, holds a graph."""
+    if isinstance(value, torch.Tensor):
+        return history_of(value) is not None
+    if depth == 0 or not isinstance(value, (*_STORES, tuple)):
+        return False
+    items = value.values() if isinstance(value, dict) else value
+    return any(stores_graph(item, depth - 1) for item in itertools.islice(items, _WIDTH))

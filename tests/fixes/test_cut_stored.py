@@ -1,0 +1,74 @@
+"""What is stored round after round is stored without its history, in whatever container."""
+
+from __future__ import annotations
+
+import pytest
+
+from ..cells import run_cells
+from .trying import fix_by, rewritten, rules
+
+RULE = "cut_stored"
+START = """
+    import torch
+    from collections import defaultdict, deque
+    from torch import nn
+    torch.manual_seed(0)
+    net = nn.Linear(3, 3)
+    opt = torch.optim.SGD(net.parameters(), lr=0.1)
+    """
+APPENDED = """
+    class Bank:
+        def __init__(self):
+            self.rows = deque([torch.zeros(3)], maxlen=4)
+        def push(self, row):
+            self.rows.append(row)
+    bank = Bank()
+    """
+EXTENDED = """
+    class Bank:
+        def __init__(self):
+            self.rows = defaultdict(list, a=[torch.zeros(3)])
+        def push(self, row):
+            self.rows["a"].extend([row])
+    bank = Bank()
+    """
+ASSIGNED = """
+    class Bank:
+        def __init__(self):
+            self.rows = {0: torch.zeros(3)}
+        def push(self, row):
+            self.rows[len(self.rows)] = row + 1
+    bank = Bank()
+    """
+ROUNDS = """
+    for x in torch.randn(3, 3):
+        row = net(x).tanh()
+        rows = bank.rows
+        rows = rows["a"] if "a" in rows else rows.values() if isinstance(rows, dict) else rows
+        loss = (row * sum(rows)).sum() + row.sum()
+        bank.push(row)
+        opt.zero_grad()
+        loss.backward()
+        opt.step()
+    """
+
+
+@pytest.mark.parametrize(
+    ("bank", "changes"),
+    [
+        pytest.param(APPENDED, ("append(row)", "append(row.detach())"), id="a deque"),
+        pytest.param(EXTENDED, ("extend([row])", "extend([m.detach() for m in [row]])"), id="lists in a defaultdict"),
+        pytest.param(ASSIGNED, ("row + 1", "(row + 1).detach()"), id="a dict"),
+    ],
+)
+def test_is_proved(bank: str, changes: tuple[str, str]) -> None:
+    fix = fix_by(RULE, START, bank, ROUNDS)
+    assert fix.cells == {2: rewritten(bank, changes)}
+    assert fix.gradients == "truncated"
+
+
+def test_what_is_stored_without_a_history_is_left_alone() -> None:
+    cut = APPENDED.replace("append(row)", "append(row.detach())")
+    assert run_cells(START, cut, ROUNDS).diagnosis is None
+    other = ROUNDS.replace("loss.backward()", "loss.backward(); loss.backward()")
+    assert RULE not in rules(START, cut, other)
