@@ -1,5 +1,5 @@
 # %% [case]
-# id: test-step-averages-outside-inference-mode
+# id: step-averages-outside-inference-mode
 # source: mrdbourke/pytorch-deep-learning#397
 # family: inference
 # fails: 4
