@@ -33,8 +33,8 @@ def recompute_kept(problem: Problem) -> Iterator[Proposal]:
             kept = _kept(other, statement)
             if kept is None or other is not code or code.function(statement) is function:
                 continue
-            # What was made before, the whole of the function is better off with anew; after a step, only the later loss.
-            anew = problem.family == "second_backward"
+            # What a constructor made once, the whole of the function is better off with anew.
+            anew = getattr(other.function(statement), "name", "") == "__init__"
             readers = [s for s in (function.body if anew else used) if kept in reads(s) and (anew or simple(s))]
             if readers:
                 line = " ".join(code.text(statement).split())
