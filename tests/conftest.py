@@ -9,6 +9,9 @@ import pytest
 import torch
 
 from inplace_magic.rerun import memory
+from inplace_magic.rerun.undo import private
+
+_ORIGINALS = [(owner, name, vars(owner)[name]) for owner, name in private.patched()]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -26,10 +29,11 @@ def ctrl_c_interrupts() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def torch_sees() -> Iterator[None]:
-    """A switch of torch's that a test has left behind would make others fail, who knows where."""
+    """A switch of torch's, or a function of ours in torch, left by a test would make others fail, who knows where."""
     yield
     left = torch._C._len_torch_function_stack(), torch._C._is_torch_function_enabled(), torch.is_grad_enabled()
     assert left == (0, True, True)
+    assert [name for owner, name, value in _ORIGINALS if vars(owner)[name] is not value] == []
 
 
 @pytest.fixture(autouse=True)

@@ -6,7 +6,6 @@ difference of the digests before and after it, and no gradient has to be kept.
 
 from __future__ import annotations
 
-import contextlib
 import math
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -139,38 +138,9 @@ class GradientTrace:
     _passes: list[_LivePass] = field(default_factory=list)
     _depth: int = 0
 
-    @contextlib.contextmanager
-    def listening(self) -> Iterator[GradientTrace]:
+    def listening(self) -> _Ears:
         """Puts our ears on ``torch.autograd.backward``, ``grad`` and the method, and takes them off again."""
-        plain_backward, plain_grad = torch.autograd.backward, torch.autograd.grad
-
-        # Parameter names are torch's own: people call both with keywords.
-        def backward(tensors, grad_tensors=None, retain_graph=None, create_graph=False, grad_variables=None, inputs=None):  # type: ignore[no-untyped-def] # fmt: skip
-            roots = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
-
-            def call(retain: bool) -> Any:
-                kept = True if retain else retain_graph
-                return plain_backward(tensors, grad_tensors, kept, create_graph, grad_variables, inputs)
-
-            return self._watch(roots, bool(create_graph if retain_graph is None else retain_graph), call, None)
-
-        def grad(outputs, inputs, grad_outputs=None, retain_graph=None, create_graph=False, *args, **kwargs):  # type: ignore[no-untyped-def] # fmt: skip
-            roots = [outputs] if isinstance(outputs, torch.Tensor) else list(outputs)
-            wanted = [inputs] if isinstance(inputs, torch.Tensor) else list(inputs)
-
-            def call(retain: bool) -> Any:
-                kept = True if retain else retain_graph
-                return plain_grad(outputs, wanted, grad_outputs, kept, create_graph, *args, **kwargs)
-
-            return self._watch(roots, bool(create_graph if retain_graph is None else retain_graph), call, wanted)
-
-        torch.autograd.backward, torch.autograd.grad = backward, grad
-        stepping = register_optimizer_step_pre_hook(self._step)
-        try:
-            yield self
-        finally:
-            stepping.remove()
-            torch.autograd.backward, torch.autograd.grad = plain_backward, plain_grad
+        return _Ears(self)
 
     def _step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         """A moved step may find other gradients than it was meant to use."""
@@ -321,6 +291,47 @@ class GradientTrace:
             )
             for live, gains in zip(self._passes, gained)
         )
+
+
+class _Ears:
+    """Not a generator, which would take off those of somebody else when it is closed as garbage."""
+
+    def __init__(self, trace: GradientTrace) -> None:
+        self._trace = trace
+        self._plain = torch.autograd.backward, torch.autograd.grad
+        self._stepping: Any = None
+
+    def __enter__(self) -> GradientTrace:
+        trace = self._trace
+        self._plain = plain_backward, plain_grad = torch.autograd.backward, torch.autograd.grad
+
+        # Parameter names are torch's own: people call both with keywords.
+        def backward(tensors, grad_tensors=None, retain_graph=None, create_graph=False, grad_variables=None, inputs=None):  # type: ignore[no-untyped-def] # fmt: skip
+            roots = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
+
+            def call(retain: bool) -> Any:
+                kept = True if retain else retain_graph
+                return plain_backward(tensors, grad_tensors, kept, create_graph, grad_variables, inputs)
+
+            return trace._watch(roots, bool(create_graph if retain_graph is None else retain_graph), call, None)
+
+        def grad(outputs, inputs, grad_outputs=None, retain_graph=None, create_graph=False, *args, **kwargs):  # type: ignore[no-untyped-def] # fmt: skip
+            roots = [outputs] if isinstance(outputs, torch.Tensor) else list(outputs)
+            wanted = [inputs] if isinstance(inputs, torch.Tensor) else list(inputs)
+
+            def call(retain: bool) -> Any:
+                kept = True if retain else retain_graph
+                return plain_grad(outputs, wanted, grad_outputs, kept, create_graph, *args, **kwargs)
+
+            return trace._watch(roots, bool(create_graph if retain_graph is None else retain_graph), call, wanted)
+
+        self._stepping = register_optimizer_step_pre_hook(trace._step)
+        torch.autograd.backward, torch.autograd.grad = backward, grad
+        return trace
+
+    def __exit__(self, *exception: Any) -> None:
+        torch.autograd.backward, torch.autograd.grad = self._plain
+        self._stepping.remove()
 
 
 def _gain(before: tuple[float, ...] | None, after: tuple[float, ...] | None) -> tuple[float, ...] | None:

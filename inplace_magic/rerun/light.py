@@ -8,7 +8,7 @@ norms) move, so that what is computed with the weights from before a step can be
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -33,6 +33,24 @@ def by_itself(optimizer: Optimizer, args: Any, kwargs: Any) -> bool:
     )
 
 
+class _Registered:
+    """Hooks for a time. Not a generator, which would be closed, and count, whenever garbage is collected."""
+
+    def __init__(
+        self, *hooks: tuple[Callable[..., Any], Callable[..., None]], then: Callable[[], None] = lambda: None
+    ) -> None:
+        self._hooks, self._then = hooks, then
+        self._handles: list[Any] = []
+
+    def __enter__(self) -> None:
+        self._handles = [register(hook) for register, hook in self._hooks]
+
+    def __exit__(self, *exception: Any) -> None:
+        for handle in self._handles:
+            handle.remove()
+        self._then()
+
+
 class LightSteps:
     """Enter ``counted`` before those who listen for steps, and ``lightened`` after them."""
 
@@ -44,23 +62,12 @@ class LightSteps:
         """Whether the step under way leaves the parameter's values as they are."""
         return id(parameter) in self._staying
 
-    @contextlib.contextmanager
-    def counted(self) -> Iterator[None]:
-        handles = register_optimizer_step_pre_hook(self._choose), register_optimizer_step_post_hook(self._count)
-        try:
-            yield
-        finally:
-            for handle in handles:
-                handle.remove()
+    def counted(self) -> _Registered:
+        hooks = (register_optimizer_step_pre_hook, self._choose), (register_optimizer_step_post_hook, self._count)
+        return _Registered(*hooks)
 
-    @contextlib.contextmanager
-    def lightened(self) -> Iterator[None]:
-        handle = register_optimizer_step_pre_hook(self._hide)
-        try:
-            yield
-        finally:
-            handle.remove()
-            self._count_back()
+    def lightened(self) -> _Registered:
+        return _Registered((register_optimizer_step_pre_hook, self._hide), then=self._count_back)
 
     def _choose(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         self._show()  # the last step has raised, and somebody has caught that

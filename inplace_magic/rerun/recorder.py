@@ -220,7 +220,7 @@ class Recorder(TorchFunctionMode):
         self._notes_use = keep_graphs
         self._training_statistics: tuple[int | None, ...] = ()
         self._hooks = torch.autograd.graph.saved_tensors_hooks(self._pack, self._unpack)
-        self._within = contextlib.ExitStack()
+        self._within = private.around_backward(lambda *about: None, _Again(self))
         self._clashed: set[tuple[Any, ...]] = set()
         self._save_for_backward = FunctionCtx.save_for_backward
         self._saving_at: Stack = ()
@@ -234,7 +234,7 @@ class Recorder(TorchFunctionMode):
             register_optimizer_step_pre_hook(self._before_step),
             register_optimizer_step_post_hook(self._after_step),
         )
-        self._within.enter_context(private.around_backward(lambda *about: None, _Again(self)))
+        self._within.__enter__()
         self._hooks.__enter__()
         super().__enter__()
         return self
@@ -244,7 +244,7 @@ class Recorder(TorchFunctionMode):
         if self._on_top():  # else an interrupt came while torch had us off for a moment
             super().__exit__(*exc)
         self._hooks.__exit__(*exc)
-        self._within.close()
+        self._within.__exit__(*exc)
         for handle in self._stepping:
             handle.remove()
         torch.autograd.graph.disable_saved_tensors_hooks = self._disable_hooks

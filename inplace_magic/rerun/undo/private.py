@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import Any
 
 import torch
@@ -141,34 +141,39 @@ def _device_module() -> Any:
     return torch.utils._device
 
 
-@contextmanager
-def around_backward(before: Callable[..., None], mode: AbstractContextManager[Any]) -> Iterator[None]:
+class around_backward:
     """Calls before(roots, retain_graph) ahead of every backward and grad, and enters the mode for the time of it.
 
     ``loss.backward()`` is itself a call that a function mode sees; while it lasts the mode is off, and with it what the
     person's own hooks and functions do in a backward would go unseen.
 
     Both go through one function of torch.autograd. Gone: the public two are wrapped, which misses what
-    ``from torch.autograd import backward`` bound earlier.
+    ``from torch.autograd import backward`` bound earlier. Not a generator, for the reason given at `unobserved`.
     """
-    names = [n for n in ("_engine_run_backward",) if hasattr(torch.autograd, n)] or ["backward", "grad"]
-    originals = {name: getattr(torch.autograd, name) for name in names}
 
-    def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
+    def __init__(self, before: Callable[..., None], mode: AbstractContextManager[Any]) -> None:
+        self._before, self._mode = before, mode
+        self._originals: dict[str, Callable[..., Any]] = {}
+
+    def __enter__(self) -> None:
+        names = [n for n in ("_engine_run_backward",) if hasattr(torch.autograd, n)] or ["backward", "grad"]
+        self._originals = {name: getattr(torch.autograd, name) for name in names}
+        for name, original in self._originals.items():
+            setattr(torch.autograd, name, self._wrap(original))
+
+    def __exit__(self, *exception: Any) -> None:
+        for name, original in self._originals.items():
+            setattr(torch.autograd, name, original)
+
+    def _wrap(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        before, mode = self._before, self._mode
+
         def run(roots: Any, *args: Any, **kwargs: Any) -> Any:
             before(roots, args[1] if len(args) > 1 else kwargs.get("retain_graph"))
             with mode:
                 return original(roots, *args, **kwargs)
 
         return run
-
-    for name, original in originals.items():
-        setattr(torch.autograd, name, wrap(original))
-    try:
-        yield
-    finally:
-        for name, original in originals.items():
-            setattr(torch.autograd, name, original)
 
 
 def patched() -> list[tuple[Any, str]]:
