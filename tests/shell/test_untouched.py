@@ -305,6 +305,21 @@ def reason_of(notes: tuple[str, ...] | None) -> str:
     return re.sub(r"'[^']*'|^\w+ (?=leads|is)", "…", reason)
 
 
+WRITTEN_THROUGH_AN_ALIAS = """
+alias.mul_(2)
+v += w[:, 0]
+z = (w * 2).exp(); z += 1; z.sum().backward()
+"""
+
+
+@pytest.mark.parametrize("room", ["copy", "process"])
+def test_a_view_keeps_the_node_that_it_had_when_its_memory_is_written(template: Any, room: str) -> None:
+    """Once written, torch would make its grad_fn anew, and nothing brings the old one back."""
+    seen = apart(lambda: example(template, WRITTEN_THROUGH_AN_ALIAS, room, False))
+    assert seen["differs"] == []
+    assert seen["notes"] is not None
+
+
 OUTSIDE_EFFECTS = re.compile(
     r"the cell (writes|removes|makes|starts|opens|asks|sends|changes|renames|moves|links|forks)|it did not fail again"
 )

@@ -48,8 +48,9 @@ class UndoLog:
         self._tensors = Tensors()
 
     def before_write(self, tensor: torch.Tensor) -> None:
-        """Must be called ahead of every write in place. Cheap for a storage that is new or already copied."""
-        self._tensors.before_write(tensor)
+        """Must be called ahead of every write in place. Cheap for a storage that is new or copied. May raise `Declined`."""
+        with self._declining():
+            self._tensors.before_write(tensor)
 
     def before_history(self, tensor: torch.Tensor) -> None:
         """Must be called ahead of a write that gives the tensor a new grad_fn. May raise `Declined`."""

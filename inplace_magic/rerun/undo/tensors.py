@@ -46,6 +46,7 @@ class Tensors:
         self._facts: dict[int, _Facts] = {}
         self._storages: dict[int, _Storage] = {}
         self._families: dict[int, list[_Facts]] = {}
+        self._viewed: set[int] = set()  # storages with a view that has a history
 
     def learn(self, tensor: torch.Tensor) -> list[Any]:
         """Note the tensor's facts; returns what hangs on it and has to be looked at as well."""
@@ -54,6 +55,8 @@ class Tensors:
         facts = self._facts[id(tensor)] = _facts_of(tensor)
         self._families.setdefault(id(_root(tensor)), []).append(facts)
         self._learn_storage(facts.alias)
+        if facts.is_view and facts.grad_fn is not None and (key := private.storage_key(facts.alias)) is not None:
+            self._viewed.add(key)
         children = [facts.grad, *facts.hooks, tensor._base if facts.is_view else None, *_parts(tensor)]
         return [child for child in children if child is not None]
 
@@ -64,10 +67,15 @@ class Tensors:
             self._storages[key] = _Storage(storage, storage.nbytes())
 
     def before_write(self, tensor: torch.Tensor) -> None:
-        """Copy the storage's contents, once; nothing for a storage that is of the rerun's own making."""
+        """Copy the storage's contents, once; nothing for a storage that is of the rerun's own making.
+
+        A view makes its grad_fn anew when its memory has been written, and there is no way back to the old one.
+        """
         with private.unobserved():
             for part in (tensor, *_parts(tensor)):
                 key = private.storage_key(part)
+                if key in self._viewed:
+                    raise Declined("writes in place into the memory of a view with a history from before")
                 known = self._storages.get(key) if key is not None else None
                 if known is not None and known.copy is None and known.size and part.device.type != "meta":
                     known.copy = known.storage.clone()
