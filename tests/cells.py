@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import io
 import textwrap
@@ -36,6 +37,7 @@ def new_shell() -> Any:
     config.HistoryManager.enabled = False
     config.InteractiveShell.colors = "nocolor" if IPython.version_info[0] >= 9 else "NoColor"
     shell = InteractiveShell.instance(config=config)
+    atexit.unregister(shell.atexit_operations)  # thousands of shells would live, and be reset one by one, at the end
     shell.run_line_magic("load_ext", "inplace_magic")
     return shell
 
