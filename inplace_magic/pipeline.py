@@ -35,8 +35,6 @@ _RERUNS = 5
 _MAKING_S = 0.3  # what running the other cells again may cost more than the failing one alone
 _WATCH = "With %%autograd_check on top, the real run is watched instead."
 _RANK = {"same": 0, "truncated": 1, "different": 2, "unknown": 3}
-
-
 _NOTHING, _FAILED, _PLACE, _ALL = range(4)  # what a run tells of a failure
 
 

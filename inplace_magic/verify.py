@@ -275,8 +275,8 @@ def _signature(clash: Clash, sources: Sources) -> object:
     def line(spot: Spot | None) -> object:
         if spot is None or spot.cell is None:
             return spot
-        lines = [text.strip().replace(".clone()", "") for text in sources.cells[spot.cell].lines]
-        text = lines[spot.line - 1] if spot.line <= len(lines) else ""
+        lines = [_bare(text) for text in sources.cells[spot.cell].lines]
+        text = _bare(_line(spot, sources))
         return spot.cell, spot.function, text, lines.count(text)  # of two equal lines, one may have been rewritten
 
     write, save = clash.write, clash.save
@@ -288,9 +288,18 @@ def _signature(clash: Clash, sources: Sources) -> object:
 
 
 def _text(clash: Clash, sources: Sources) -> tuple[str, ...]:
-    """How the lines of a conflict read; never empty."""
-    spots = [event.spot for event in (clash.write, clash.save) if event is not None and event.spot is not None]
-    return ("", *(sources.cells[s.cell].lines[s.line - 1] for s in spots if s.cell is not None))
+    """How the lines of a conflict read."""
+    return tuple(_line(event.spot if event is not None else None, sources) for event in (clash.write, clash.save))
+
+
+def _line(spot: Spot | None, sources: Sources) -> str:
+    """The line at a spot as it stands; nothing where that is not known."""
+    lines = sources.cells[spot.cell].lines if spot is not None and spot.cell is not None else []
+    return lines[spot.line - 1] if spot is not None and spot.line <= len(lines) else ""
+
+
+def _bare(line: str) -> str:
+    return line.strip().replace(".clone()", "")
 
 
 def _next_step(

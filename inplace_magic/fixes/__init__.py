@@ -52,6 +52,12 @@ class Problem:
             return None
         return _code(self.sources, cell)
 
+    def codes(self) -> Iterator[Code]:
+        """The parsed texts up to the failing cell, the latest first."""
+        for number in sorted(self.sources.cells, reverse=True):
+            if number <= self.cell and (code := self.code(number)) is not None:
+                yield code
+
     @property
     def write_stack(self) -> tuple[Spot, ...]:
         return self.clash.write.stack if self.clash.write is not None else ()

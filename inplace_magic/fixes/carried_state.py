@@ -86,7 +86,7 @@ def carried_attribute(problem: Problem) -> Iterator[Proposal]:
     for scope, names in held.items():
         if not scope.startswith("class "):
             continue
-        for code in _codes(problem):
+        for code in problem.codes():
             cls = _class(code, scope.removeprefix("class "))
             if cls is None:
                 continue
@@ -307,12 +307,6 @@ def _many_steps(problem: Problem, lines: list[str]) -> bool:
     return looped or any(line.split(" = ")[0] in line.split(" = ", 1)[1].split(".detach")[:1] for line in lines)
 
 
-def _codes(problem: Problem) -> Iterator[Code]:
-    for number in sorted(problem.sources.cells, reverse=True):
-        if number <= problem.cell and (code := problem.code(number)) is not None:
-            yield code
-
-
 def _class(code: Code, qualname: str) -> ast.ClassDef | None:
     name = qualname.split(".")[-1]
     return next((n for n in ast.walk(code.tree) if isinstance(n, ast.ClassDef) and n.name == name), None)
@@ -378,8 +372,9 @@ def _keep(
     if read_later and inner and kind == "Tensor" and not isinstance(statement, ast.AugAssign):
         edits = [code.replace(node, f"{path}.detach()") for node in inner]  # cut on its way in: what comes out is used
         return edits, [" ".join(code.edited(statement, edits).split())]
-    if read_later and simple and kind == "Tensor" and top is not statement and _guards(top):
-        value = detached(atom(code, statement.value), kind)  # made in the first round alone, and kept for all others
+    first_round = top is not statement and _guards(top)  # made in it alone, and kept for all others
+    if simple and kind == "Tensor" and (first_round or not read_later):
+        value = detached(atom(code, statement.value), kind)
         return [code.replace(statement.value, value)], [f"{path} = {' '.join(value.split())}"]
     if read_later:
         first = next((s for s in body if path in reads(s) and not _guards(s)), top)
@@ -387,9 +382,6 @@ def _keep(
             return [], []  # behind it, a cut would take the gradient of the round itself
         line = _line(paths)
         return [code.insert_before(first, line)], [line]
-    if simple and kind == "Tensor":
-        value = detached(atom(code, statement.value), kind)
-        return [code.replace(statement.value, value)], [f"{path} = {' '.join(value.split())}"]
     line = _line(paths)
     return [code.insert_after(statement, line)], [line]
 

@@ -40,14 +40,12 @@ def clone_alias(problem: Problem) -> Iterator[Proposal]:
 @register("second_backward", rank=21)
 def clone_kept(problem: Problem) -> Iterator[Proposal]:
     """A graph that an object keeps because it was written through another look at the object's tensor."""
-    for scope, names in holdings(problem).items():
-        for number in sorted(problem.sources.cells, reverse=True) if scope.startswith("class ") else ():
-            code = problem.code(number) if number <= problem.cell else None
-            for function in ast.walk(code.tree) if code is not None else ():
-                if code is not None and isinstance(function, Function):
-                    for statement in own_statements(code, function):
-                        if isinstance(statement, ast.Assign) and _kept_and_written(code, statement, names):
-                            yield _copied(code, statement.value)
+    names = {n for scope, held in holdings(problem).items() if scope.startswith("class ") for n in held}
+    for code in problem.codes() if names else ():
+        for function in ast.walk(code.tree):
+            for statement in own_statements(code, function) if isinstance(function, Function) else ():
+                if isinstance(statement, ast.Assign) and _kept_and_written(code, statement, names):
+                    yield _copied(code, statement.value)
 
 
 def _kept_and_written(code: Code, statement: ast.Assign, names: Container[str]) -> bool:
@@ -88,27 +86,26 @@ def _at_spread(problem: Problem, write: Site) -> Iterator[Proposal]:
     name = write.root_text
     if name is None:
         return
-    for binding in bindings(write.code, name, write.statement)[:2]:
+    bound = bindings(write.code, name, write.statement)[:2]
+    for binding in bound:
         if binding.value is not None and _shares(binding.value, _SPREADS):
             yield _copied(write.code, binding.value)
-    for binding in bindings(write.code, name, write.statement)[:1]:
+    for binding in bound[:1]:
         if isinstance(binding.value, ast.Subscript) and isinstance(binding.value.slice, ast.Constant):
             yield from _at_key(problem, binding.value.slice.value)
     attribute = name.rpartition(".")[2]
     if "." in name:
-        for number in sorted(problem.sources.cells, reverse=True):
-            code = problem.code(number) if number <= problem.cell else None
-            for value in _made(code, attribute) if code is not None else ():
-                yield _copied(code, value, path=problem.clash.write.name if problem.clash.write else None)  # type: ignore[arg-type]
+        for code in problem.codes():
+            for value in _made(code, attribute):
+                yield _copied(code, value, path=problem.clash.write.name if problem.clash.write else None)
 
 
 def _at_key(problem: Problem, key: object) -> Iterator[Proposal]:
     """What was put into a dict under the key from which the written tensor came."""
-    for number in sorted(problem.sources.cells, reverse=True):
-        code = problem.code(number) if number <= problem.cell else None
-        for node in ast.walk(code.tree) if code is not None else ():
+    for code in problem.codes():
+        for node in ast.walk(code.tree):
             target = node.targets[0] if isinstance(node, ast.Assign) else None
-            if code is None or not isinstance(node, ast.Assign) or not isinstance(target, ast.Subscript):
+            if not isinstance(node, ast.Assign) or not isinstance(target, ast.Subscript):
                 continue
             if not isinstance(target.slice, ast.Constant) or target.slice.value != key:
                 continue

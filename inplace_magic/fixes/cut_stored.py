@@ -23,12 +23,11 @@ def cut_stored(problem: Problem) -> Iterator[Proposal]:
     names = {n for scope, held in holdings(problem).items() if scope.startswith("stored in ") for n in held}
     if not names:
         return
-    for number in sorted(problem.sources.cells, reverse=True):
-        code = problem.code(number) if number <= problem.cell else None
-        edits = [edit for node in ast.walk(code.tree) if (edit := _cut(code, node, names)) is not None] if code else []
-        if code is not None and edits:
+    for code in problem.codes():
+        edits = [edit for node in ast.walk(code.tree) if (edit := _cut(code, node, names)) is not None]
+        if edits:
             title = edits[0].text if len(edits) == 1 else f"{edits[0].text} and {len(edits) - 1} more"
-            yield Proposal(" ".join(title.split()), _WHY, "cut_stored", {number: code.apply(*edits)})
+            yield Proposal(" ".join(title.split()), _WHY, "cut_stored", {code.cell.number: code.apply(*edits)})
 
 
 def _cut(code: Code, node: ast.AST, names: Container[str]) -> Edit | None:

@@ -89,10 +89,7 @@ def _tail(path: str) -> str:
 
 
 def _flags(problem: Problem) -> Iterator[Flag]:
-    for number in sorted(problem.sources.cells, reverse=True):
-        code = problem.code(number) if number <= problem.cell else None
-        if code is None:
-            continue
+    for code in problem.codes():
         for node in ast.walk(code.tree):
             if isinstance(node, ast.Call):
                 edit = _call_edit(code, node)

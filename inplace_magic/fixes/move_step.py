@@ -155,10 +155,7 @@ def _limited(problem: Problem, found: Meeting, following: ast.stmt | None) -> Ed
 
 def _parameters(problem: Problem, owner: str) -> str | None:
     """``list(net.parameters())`` where the notebook makes the optimizer from just that."""
-    for number in sorted(problem.sources.cells, reverse=True):
-        code = problem.code(number)
-        if code is None or number > problem.cell:
-            continue
+    for code in problem.codes():
         for node in ast.walk(code.tree):
             if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Call) or not node.value.args:
                 continue

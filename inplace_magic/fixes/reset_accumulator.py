@@ -74,10 +74,7 @@ def _sets(statement: ast.stmt, name: str) -> bool:
 
 def _initial(problem: Problem, name: str) -> str:
     """What the sum starts from where the notebook sets it, ``0`` if that is not found."""
-    for number in sorted(problem.sources.cells, reverse=True):
-        code = problem.code(number)
-        if code is None or number > problem.cell:
-            continue
+    for code in problem.codes():
         for node in ast.walk(code.tree):
             if (
                 isinstance(node, ast.Assign)

@@ -69,10 +69,9 @@ def _objects(problem: Problem) -> dict[str, list[str]]:
     return found
 
 
-def _cells(problem: Problem) -> Iterator[Code]:
-    for number in sorted(problem.sources.cells):
-        if number <= problem.cell and (code := problem.code(number)) is not None:
-            yield code
+def _cells(problem: Problem) -> list[Code]:
+    """The earliest first."""
+    return list(problem.codes())[::-1]
 
 
 def _known_names(problem: Problem) -> set[str]:

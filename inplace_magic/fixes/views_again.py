@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from ..errors import is_of_base
 from . import Problem, Proposal, register
 from .code import Code
-from .flow import assigned, binds, value_reads
+from .flow import assigned, binds
 from .targets import is_functional, own_statements, reads, root, scope, seen_through, sites
 
 _WHY = "Views that are made after the write see what it wrote, and autograd knows of it."
@@ -59,4 +59,4 @@ def _is_write(statement: ast.Assign) -> bool:
 
 def _between(block: list[ast.stmt], first: ast.stmt, last: ast.stmt) -> list[ast.stmt]:
     end = block.index(last) + 1 if last in block else len(block)
-    return [s for s in block[block.index(first) + 1 : end] if value_reads(s)]
+    return block[block.index(first) + 1 : end]

@@ -158,23 +158,6 @@ class LiveClash:
         self.value: torch.Tensor | None = None
 
 
-class _Again:
-    """The mode on while a backward runs, unless it is: ``Tensor.backward`` is a call itself, which has it off."""
-
-    def __init__(self, recorder: Recorder) -> None:
-        self._recorder = recorder
-        self._pushed: list[bool] = []
-
-    def __enter__(self) -> None:
-        self._pushed.append(not self._recorder._on_top())
-        if self._pushed[-1]:
-            _push_mode(self._recorder)
-
-    def __exit__(self, *exc: Any) -> None:
-        if self._pushed.pop() and self._recorder._on_top():
-            _pop_mode()
-
-
 class Recorder(TorchFunctionMode):
     """Records one run of cells. Enter it around the run; read ``clashes`` afterwards.
 
@@ -220,7 +203,7 @@ class Recorder(TorchFunctionMode):
         self._notes_use = keep_graphs
         self._training_statistics: tuple[int | None, ...] = ()
         self._hooks = torch.autograd.graph.saved_tensors_hooks(self._pack, self._unpack)
-        self._within = private.around_backward(lambda *about: None, _Again(self))
+        self._within = private.around_backward(lambda *about: None, self)
         self._clashed: set[tuple[Any, ...]] = set()
         self._save_for_backward = FunctionCtx.save_for_backward
         self._saving_at: Stack = ()
@@ -241,7 +224,7 @@ class Recorder(TorchFunctionMode):
 
     def __exit__(self, *exc: Any) -> None:
         self._end_step()
-        if self._on_top():  # else an interrupt came while torch had us off for a moment
+        if private.on_top(self):  # else an interrupt came while torch had us off for a moment
             super().__exit__(*exc)
         self._hooks.__exit__(*exc)
         self._within.__exit__(*exc)
@@ -249,11 +232,6 @@ class Recorder(TorchFunctionMode):
             handle.remove()
         torch.autograd.graph.disable_saved_tensors_hooks = self._disable_hooks
         FunctionCtx.save_for_backward = self._save_for_backward  # type: ignore[method-assign]
-
-    def _on_top(self) -> bool:
-        """Whether this is the mode that the next call meets first."""
-        depth = torch._C._len_torch_function_stack()
-        return bool(depth) and torch._C._get_function_stack_at(depth - 1) is self
 
     def _saving(self, plain: Callable[..., None]) -> Callable[..., None]:
         """``ctx.save_for_backward`` that notes its line: torch packs what it is given when forward is over."""
@@ -427,8 +405,8 @@ class Recorder(TorchFunctionMode):
                 result = func(*args, **kwargs)
             except RuntimeError as error:
                 return self._go_on(error, func, args, kwargs, written)
-            if written:
-                self._remember_latest(func, written)
+            if written and (bases := _with_history(written)):
+                self._remember_latest(plain_name(func), _look_out(sys._getframe(1)), bases)
             if isinstance(result, torch.Tensor) and _inference_mode() and result.is_inference():
                 key = storage_key(result) or 0
                 if key not in self._made or self._made[key][0].expired():  # an address is used again
@@ -469,7 +447,7 @@ class Recorder(TorchFunctionMode):
     def _before_step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         """Takes the mode off while torch's own optimizer steps: what it is going to write is known beforehand."""
         self._end_step()
-        if not self._on_top() or self._shadowed:
+        if not private.on_top(self) or self._shadowed:
             return
         if not by_itself(optimizer, args, kwargs):
             return
@@ -522,22 +500,25 @@ class Recorder(TorchFunctionMode):
             return self._go_on(error, func, args, kwargs, written)
         finally:
             self._training_statistics = ()
-        if wanted:
-            self._note(func, wanted)
-        self._remember_latest(func, written)
+        bases = _with_history(written)
+        if wanted or bases:
+            look = _look_out(sys._getframe(1))
+            self._note_at(plain_name(func), look, wanted)
+            self._remember_latest(plain_name(func), look, bases)
         return self._own(result, written)
 
-    def _remember_latest(self, func: Callable[..., Any], written: list[Any]) -> None:
-        """Who wrote last where views may be made of what has a history: torch refuses some of them, when they are read."""
-        for tensor in written:
-            base = tensor._base if tensor._is_view() else tensor  # a view may refuse to be asked
-            if base is not None and base.requires_grad and not base.is_leaf and (key := storage_key(base)) is not None:
-                if len(self._latest) > _LATEST_KEPT:
-                    self._latest = {k: v for k, v in self._latest.items() if not v[0].expired()}
-                stack, origin, module = _look_out(sys._getframe(2))
-                write = LiveWrite(stack, self.tick(), plain_name(func), origin, version_of(tensor))
-                write.module = module
-                self._latest[key] = StorageWeakRef(tensor.untyped_storage()), write
+    def _remember_latest(self, name: str, look: tuple[Stack, str, Any], bases: list[torch.Tensor]) -> None:
+        """Who wrote last where there may be views: torch refuses some of them, when they are read."""
+        stack, origin, module = look
+        for base in bases:
+            key = storage_key(base)
+            if key is None:
+                continue
+            if len(self._latest) > _LATEST_KEPT:
+                self._latest = {k: v for k, v in self._latest.items() if not v[0].expired()}
+            write = LiveWrite(stack, self.tick(), name, origin, version_of(base))
+            write.module = module
+            self._latest[key] = StorageWeakRef(base.untyped_storage()), write
 
     def _own(self, result: Any, written: list[Any]) -> Any:
         """The user's tensor in place of its shadow, so that `w -= g` leaves the name with the tensor that had it."""
@@ -736,6 +717,12 @@ class Recorder(TorchFunctionMode):
 _SEEN_BY_MODE = Recorder.__torch_function__.__code__
 _STATISTICS = frozenset({torch.batch_norm, torch.nn.functional.batch_norm})
 _inference_mode = torch.is_inference_mode_enabled
+
+
+def _with_history(written: list[Any]) -> list[torch.Tensor]:
+    """Of what is written the tensors, or their bases, that have a grad_fn. A view itself may refuse to be asked."""
+    bases = [t._base if t._is_view() else t for t in written]
+    return [base for base in bases if base is not None and base.requires_grad and not base.is_leaf]
 
 
 def _about_itself(func: Callable[..., Any]) -> bool:

@@ -93,12 +93,7 @@ def record(
     look = look or Look()
     make = HiddenRecorder if look.hidden else Recorder
     light = _light(look)
-    recorder = make(
-        sources,
-        update_leaves=look.update_leaves,
-        keep_graphs=look.keep_graphs,
-        light=light,
-    )
+    recorder = make(sources, update_leaves=look.update_leaves, keep_graphs=look.keep_graphs, light=light)
     holders: list[tuple[str, Any]] = []
     brought: dict[str, None] = {}
 

@@ -12,6 +12,7 @@ from . import evidence
 from .hidden import HiddenRecorder
 from .kept import KeptGraphs
 from .recorder import Saved, Stack, version_of
+from .undo import private
 
 _SHARE = 0.25  # of the time that may go into comparing foreign memory after each line
 _ALWAYS = 0.05  # seconds that may go into it in any case
@@ -55,7 +56,7 @@ class Watcher(HiddenRecorder):
         Within a call that our own mode handles the mode cannot be taken off; then it is when that call returns.
         """
         self._leaving = True
-        if self._watching and self._on_top():
+        if self._watching and private.on_top(self):
             self._end(None, None, None)
             self.on_leave()
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import ExitStack, nullcontext
 from typing import Any
 
 import torch
+from torch.overrides import TorchFunctionMode
 
 
 def set_version(tensor: torch.Tensor, version: int) -> None:
@@ -111,6 +112,12 @@ def function_modes() -> list[Any]:
     return [torch._C._get_function_stack_at(i) for i in range(torch._C._len_torch_function_stack())]
 
 
+def on_top(mode: TorchFunctionMode) -> bool:
+    """Whether this is the function mode that the next call meets first."""
+    modes = function_modes()
+    return bool(modes) and modes[-1] is mode
+
+
 def set_function_modes(modes: list[Any]) -> None:
     """Only where `function_modes` has given any, or could have."""
     while torch._C._len_torch_function_stack():
@@ -145,13 +152,13 @@ class around_backward:
     """Calls before(roots, retain_graph) ahead of every backward and grad, and enters the mode for the time of it.
 
     ``loss.backward()`` is itself a call that a function mode sees; while it lasts the mode is off, and with it what the
-    person's own hooks and functions do in a backward would go unseen.
+    person's own hooks and functions do in a backward would go unseen. Where the mode is on all the same, it stays so.
 
     Both go through one function of torch.autograd. Gone: the public two are wrapped, which misses what
     ``from torch.autograd import backward`` bound earlier. Not a generator, for the reason given at `unobserved`.
     """
 
-    def __init__(self, before: Callable[..., None], mode: AbstractContextManager[Any]) -> None:
+    def __init__(self, before: Callable[..., None], mode: TorchFunctionMode) -> None:
         self._before, self._mode = before, mode
         self._originals: dict[str, Callable[..., Any]] = {}
 
@@ -170,10 +177,27 @@ class around_backward:
 
         def run(roots: Any, *args: Any, **kwargs: Any) -> Any:
             before(roots, args[1] if len(args) > 1 else kwargs.get("retain_graph"))
-            with mode:
+            with _Seeing(mode):
                 return original(roots, *args, **kwargs)
 
         return run
+
+
+class _Seeing:
+    """The mode on, without what else comes with it. Not a generator, for the reason given at `unobserved`."""
+
+    def __init__(self, mode: TorchFunctionMode) -> None:
+        self._mode = mode
+        self._pushed = False
+
+    def __enter__(self) -> None:
+        self._pushed = not on_top(self._mode)
+        if self._pushed:
+            TorchFunctionMode.__enter__(self._mode)
+
+    def __exit__(self, *exception: Any) -> None:
+        if self._pushed and on_top(self._mode):  # else an interrupt came while torch had it off for a moment
+            TorchFunctionMode.__exit__(self._mode, None, None, None)
 
 
 def patched() -> list[tuple[Any, str]]:

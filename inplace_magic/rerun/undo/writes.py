@@ -7,7 +7,7 @@ all that may write is counted: by schema, by a way out of torch's sight, by a na
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, nullcontext, suppress
+from contextlib import nullcontext, suppress
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -31,14 +31,14 @@ class CopyOnWrite(TorchFunctionMode):
     def __init__(self, log: UndoLog) -> None:
         super().__init__()
         self._log = log
-        self._backward = ExitStack()
+        self._backward = private.around_backward(log.before_backward, self)
 
     def __enter__(self) -> CopyOnWrite:
-        self._backward.enter_context(private.around_backward(self._log.before_backward, _Again(self)))
+        self._backward.__enter__()
         return super().__enter__()
 
     def __exit__(self, *exception: Any) -> None:
-        self._backward.close()
+        self._backward.__exit__(*exception)
         # An interrupt within torch's own pushing and popping has lost us already; the stack is put right with all else.
         with suppress(RuntimeError) if exception[0] is not None else nullcontext():
             super().__exit__(*exception)
@@ -49,19 +49,6 @@ class CopyOnWrite(TorchFunctionMode):
         kwargs = kwargs or {}
         announce(self._log, func, args, kwargs)
         return func(*args, **kwargs)
-
-
-class _Again:
-    """The mode on, without what else comes with it. Not a generator, for the reason given at `private.unobserved`."""
-
-    def __init__(self, mode: CopyOnWrite) -> None:
-        self._mode = mode
-
-    def __enter__(self) -> None:
-        TorchFunctionMode.__enter__(self._mode)
-
-    def __exit__(self, *exception: Any) -> None:
-        TorchFunctionMode.__exit__(self._mode, None, None, None)
 
 
 def announce(log: UndoLog, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
