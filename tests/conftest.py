@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import signal
 from collections.abc import Iterator
 
@@ -25,6 +26,19 @@ def ctrl_c_interrupts() -> Iterator[None]:
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
+
+
+@pytest.fixture
+def no_gc_callbacks() -> Iterator[None]:
+    """For interrupts at random moments.
+
+    Ctrl-C within a garbage collection callback, such as hypothesis', is swallowed by Python. It is then shown by a
+    hook of pytest's that parses, and if the collection came within ``ast.parse`` that one fails: "AST constructor
+    recursion depth mismatch" (CPython 3.11). People's sessions have neither.
+    """
+    callbacks, gc.callbacks[:] = list(gc.callbacks), []
+    yield
+    gc.callbacks[:] = callbacks
 
 
 @pytest.fixture(autouse=True)

@@ -146,6 +146,7 @@ def test_a_process_that_cannot_be_forked_is_a_failure_in_words(monkeypatch: pyte
     assert outcome.failure == "the process could not be copied (Resource temporarily unavailable)"
 
 
+@pytest.mark.usefixtures("no_gc_callbacks")
 def test_ctrl_c_at_any_moment_leaves_no_child_and_no_pipe() -> None:
     descriptors = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else None
     handler = signal.signal(signal.SIGALRM, lambda *a: signal.raise_signal(signal.SIGINT))

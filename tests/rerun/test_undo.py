@@ -207,6 +207,7 @@ def test_whose_a_module_is():
     ]
 
 
+@pytest.mark.usefixtures("no_gc_callbacks")
 def test_an_interrupt_at_any_moment():
     """Of the rerun, of taking stock before it or of putting back after it."""
     shell = session()

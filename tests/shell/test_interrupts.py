@@ -47,6 +47,7 @@ def children() -> set[str]:
 
 
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs timers")
+@pytest.mark.usefixtures("no_gc_callbacks")
 @pytest.mark.parametrize("room", ROOMS)
 def test_at_random_moments(room: str, capsys: pytest.CaptureFixture[str]) -> None:
     shell = new_shell()

@@ -40,7 +40,7 @@ from tests.cells import new_shell
 from tests.composing import SETUP, statement, wrap
 from tests.fingerprints import Fingerprint
 
-EXAMPLES = int(os.environ.get("INPLACE_MAGIC_CELLS", "70"))
+EXAMPLES = int(os.environ.get("INPLACE_MAGIC_CELLS", "100"))
 SEED = int(os.environ.get("INPLACE_MAGIC_SEED", random.SystemRandom().randrange(2**32)))
 PATIENCE_S = 120
 
