@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 import torch
 
 from ..places import kind_of
-from .recorder import flat
+from .operations import tensors_in
 from .shadows import storage_key
 
 # Private, seen in torch 2.13: the frames below which the engine calls back. Gone: such writes are not noticed.
@@ -45,7 +45,7 @@ def handed(frame: types.FrameType | None, written: Sequence[torch.Tensor]) -> tu
         return None
     keys = {storage_key(t) for t in written}
     for value in top.f_locals.get("args", ()) if own else _arguments(top):
-        for tensor in flat((value,), {}):
+        for tensor in tensors_in(value):
             if storage_key(tensor) in keys and not (tensor.is_leaf and tensor.requires_grad):
                 return tensor, own
     return None

@@ -30,11 +30,12 @@ from torch.autograd.function import FunctionCtx
 
 from ..places import kind_of, user_stack
 from . import evidence
-from .gradients import graph_of
+from .gradients import graph_of, version_of
 from .handed import handed
 from .lines import LineWatch, telling
-from .operations import plain_name
-from .recorder import LiveWrite, Recorder, Saved, Stack, differ, flat, version_of
+from .observed import LiveWrite, Saved, Stack, differ
+from .operations import arguments, plain_name
+from .recorder import Recorder
 from .shadows import storage_key
 
 _EXPORTS = frozenset({"numpy", "__array__", "__dlpack__", "untyped_storage", "storage"})
@@ -149,7 +150,7 @@ class HiddenRecorder(Recorder):
                 self._aliased[key] = weakref.ref(args[0])
         result = super().__torch_function__(func, types, args, kwargs)
         if self._unheard:
-            self._mark_read(flat(args, kwargs or {}), result)
+            self._mark_read(arguments(args, kwargs or {}), result)
         return result
 
     def _is_plain(self, func: Callable[..., Any]) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 from ..places import Spot
 from .evidence import Backward
-from .recorder import Saved
+from .observed import Saved
 
 _GROWING = 3  # graphs of one line, alive at the same time
 _FOLLOWED = 64  # retained graphs that are followed at a time; of more, the first go by unjudged

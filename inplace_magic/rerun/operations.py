@@ -60,7 +60,13 @@ def _all_lists(args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
     return [t for value in (*args, *kwargs.values()) if isinstance(value, (list, tuple)) for t in tensors_in(value)]
 
 
-def _out(args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+def arguments(args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[torch.Tensor]:
+    """The tensors among a call's arguments."""
+    return [tensor for value in (*args, *kwargs.values()) for tensor in tensors_in(value)]
+
+
+def out_targets(args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+    """What a call writes through ``out=``."""
     return list(tensors_in(kwargs.get("out")))
 
 
@@ -130,7 +136,7 @@ def written(func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, 
     """The tensors that this call is going to write."""
     targets = writer(func)
     found = targets(args, kwargs) if targets is not None else []
-    return found + _out(args, kwargs) if "out" in kwargs else found
+    return found + out_targets(args, kwargs) if "out" in kwargs else found
 
 
 def plain_name(func: Callable[..., Any]) -> str:

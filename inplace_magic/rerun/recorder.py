@@ -35,127 +35,18 @@ from ..places import Sources, kind_of, user_stack
 from . import evidence
 from .gradients import version_of
 from .light import LightSteps, by_itself
-from .operations import _out as out_targets
-from .operations import plain_name, writer
+from .observed import LiveClash, LiveWrite, Saved, Stack, Waiting, differ
+from .operations import arguments, out_targets, plain_name, writer
 from .shadows import Shadows, retry, storage_key
 from .undo import private
 
 _UNKNOWN_VERSION = -1
 _LATEST_KEPT = 256  # storages, before those that are gone are let go of
 _WRITES_KEPT = 64  # for each storage: the first ones tell who broke a saved tensor
-_PRUNE_AT = 64
 # What a leaf is asked about itself is answered by itself, even when its values are read from a shadow.
 _ABOUT_ITSELF = frozenset({"grad", "_grad", "requires_grad", "is_leaf", "grad_fn", "_version", "_base"})
 _OWN_METHODS = frozenset({"register_hook", "register_post_accumulate_grad_hook", "retain_grad", "requires_grad_"})
 _DATA_SET = torch.Tensor.data.__set__  # type: ignore[attr-defined]
-
-Stack = tuple[tuple[types.CodeType, int], ...]
-
-
-class Saved:
-    """A tensor that autograd keeps for a backward: what the pack hook hands to torch."""
-
-    __slots__ = (
-        "__weakref__",
-        "alias",
-        "clock",
-        "foreign",
-        "freed",
-        "key",
-        "lost",
-        "origin",
-        "stack",
-        "value",
-        "version",
-    )
-
-    def __init__(self, tensor: torch.Tensor, stack: Stack, clock: int) -> None:
-        # An alias, never the tensor itself: an output would hold its own graph alive in a cycle.
-        self.alias = tensor.detach()
-        self.version = version_of(tensor)
-        self.key = storage_key(tensor)
-        self.stack = stack
-        self.clock = clock
-        self.value: torch.Tensor | None = None  # the clone, once a write has hit it
-        self.lost = False  # it was written, and its value could not be kept
-        self.foreign = False  # may be written without telling torch, or torch does not check it
-        self.freed: evidence.Backward | None = None
-        self.origin = weakref.ref(tensor) if tensor.is_leaf and tensor.requires_grad else None
-
-
-class _Waiting:
-    """What is saved in one storage: ``fresh`` as it stands there, ``kept`` with a clone, since it was overwritten."""
-
-    __slots__ = ("fresh", "kept", "prune_at")
-
-    def __init__(self) -> None:
-        self.fresh: list[weakref.ref[Saved]] = []
-        self.kept: list[weakref.ref[Saved]] = []
-        self.prune_at = _PRUNE_AT
-
-    def __len__(self) -> int:
-        return len(self.fresh) + len(self.kept)
-
-    def alive(self) -> bool:
-        """Whether anything is still wanted. The newest lives the longest, as a rule."""
-        return any(ref() is not None for ref in reversed(self.fresh)) or any(
-            ref() is not None for ref in reversed(self.kept)
-        )
-
-    def all(self) -> list[Saved]:
-        return [saved for ref in (*self.kept, *self.fresh) if (saved := ref()) is not None]
-
-    def add(self, saved: Saved) -> None:
-        if len(self.fresh) + len(self.kept) >= self.prune_at:
-            self.fresh = [ref for ref in self.fresh if ref() is not None]
-            self.kept = [ref for ref in self.kept if ref() is not None]
-            self.prune_at = _PRUNE_AT + 2 * (len(self.fresh) + len(self.kept))
-        self.fresh.append(weakref.ref(saved))
-
-
-class LiveWrite:
-    """A write while the replay runs."""
-
-    __slots__ = (
-        "clock",
-        "handed",
-        "leaf",
-        "module",
-        "operation",
-        "origin",
-        "parameter",
-        "stack",
-        "swapped",
-        "version",
-    )
-
-    def __init__(self, stack: Stack, clock: int, operation: str, origin: str, version: int) -> None:
-        self.stack, self.clock, self.operation = stack, clock, operation
-        self.origin, self.version = origin, version
-        self.module: Any = None
-        self.leaf = False  # a refused write: whether into the very leaf
-        self.parameter = False  # whether that leaf, or the view's, is a module's parameter
-        self.handed = False  # into a gradient that backward had handed to the code that wrote
-        self.swapped: torch.Tensor | None = None
-
-
-class LiveClash:
-    """A conflict while the replay runs."""
-
-    __slots__ = ("family", "freed", "kind", "known", "made", "message", "need", "node", "saved", "value", "write")
-
-    def __init__(self, kind: evidence.Kind) -> None:
-        self.kind: evidence.Kind = kind
-        self.saved: Saved | None = None
-        self.write: LiveWrite | None = None
-        self.need: evidence.Backward | None = None
-        self.freed: evidence.Backward | None = None
-        self.family: str | None = None
-        self.message = ""
-        self.known = True
-        self.made: Stack | None = None  # where an inference tensor came from
-        self.node: str | None = None
-        self.value: torch.Tensor | None = None
 
 
 class Recorder(TorchFunctionMode):
@@ -187,7 +78,7 @@ class Recorder(TorchFunctionMode):
         self._kept = 0
         self.clashes: list[LiveClash] = []
         self._clock = 0
-        self._saved: dict[int, _Waiting] = {}
+        self._saved: dict[int, Waiting] = {}
         self._writes: dict[int, list[LiveWrite]] = {}
         self._writers: dict[Any, Any] = {}
         self._made: dict[int, tuple[StorageWeakRef, Stack]] = {}  # inference tensors: where they came from
@@ -298,10 +189,10 @@ class Recorder(TorchFunctionMode):
     def _remember(self, saved: Saved, key: int) -> None:
         waiting = self._saved.get(key)
         if waiting is None:
-            waiting = self._saved[key] = _Waiting()
+            waiting = self._saved[key] = Waiting()
             self._writes.pop(key, None)
         elif not waiting.alive():
-            waiting = self._saved[key] = _Waiting()
+            waiting = self._saved[key] = Waiting()
             self._writes.pop(key, None)  # nobody held that storage, so its address may belong to another one now
         waiting.add(saved)
 
@@ -641,9 +532,9 @@ class Recorder(TorchFunctionMode):
         if family == "out_grad":
             return self._out_of_place(func, args, kwargs)
         if is_of_base(str(error)):
-            written = [t for t in flat(args, kwargs) if t._is_view() and t.requires_grad]
+            written = [t for t in arguments(args, kwargs) if t._is_view() and t.requires_grad]
             self._blame_base(clash, written)
-        whom = written if family in RAISED_AT_WRITE else [t for t in flat(args, kwargs) if t.is_inference()]
+        whom = written if family in RAISED_AT_WRITE else [t for t in arguments(args, kwargs) if t.is_inference()]
         if not whom:
             raise error
         clash.value = whom[0]
@@ -728,32 +619,6 @@ def _with_history(written: list[Any]) -> list[torch.Tensor]:
 def _about_itself(func: Callable[..., Any]) -> bool:
     getter = getattr(func, "__self__", None)  # the getset descriptor of `Tensor.grad.__get__`
     return getattr(getter, "__name__", None) in _ABOUT_ITSELF or plain_name(func) in _OWN_METHODS
-
-
-def flat(args: Sequence[Any], kwargs: dict[str, Any]) -> list[torch.Tensor]:
-    """The tensors among a call's arguments, those in lists and tuples included."""
-    found: list[torch.Tensor] = []
-    for value in (*args, *kwargs.values()):
-        if isinstance(value, torch.Tensor):
-            found.append(value)
-        elif isinstance(value, (list, tuple)):
-            found.extend(v for v in value if isinstance(v, torch.Tensor))
-    return found
-
-
-def differ(value: torch.Tensor | None, now: torch.Tensor) -> bool:
-    """Whether memory no longer holds the value that was kept. False where that cannot be told."""
-    if value is None:
-        return False
-    if value.shape != now.shape:
-        return True
-    try:
-        with torch.no_grad():
-            if torch.equal(value, now):
-                return False
-            return bool(((value != now) & ~(value.isnan() & now.isnan())).any())
-    except (RuntimeError, NotImplementedError, TypeError):  # a layout that cannot be compared
-        return False
 
 
 def _overlaps(tensor: torch.Tensor) -> bool:

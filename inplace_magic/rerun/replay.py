@@ -21,7 +21,8 @@ from .hidden import HiddenRecorder
 from .light import LightSteps
 from .memory import large
 from .names import Names, graph_holders, user_names
-from .recorder import LiveClash, LiveWrite, Recorder, Stack
+from .observed import LiveClash, LiveWrite, Stack
+from .recorder import Recorder
 from .running import Touched, compile_cell, errors_let_through, replay_cell
 
 _FURTHER = 4  # passes that a replay goes past the first conflict, once its time is over

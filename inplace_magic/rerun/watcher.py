@@ -9,9 +9,10 @@ from typing import Any
 import torch
 
 from . import evidence
+from .gradients import version_of
 from .hidden import HiddenRecorder
 from .kept import KeptGraphs
-from .recorder import Saved, Stack, version_of
+from .observed import Saved, Stack
 from .undo import private
 
 _SHARE = 0.25  # of the time that may go into comparing foreign memory after each line

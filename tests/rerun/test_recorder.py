@@ -10,7 +10,8 @@ import torch
 
 from inplace_magic.places import Cell, Sources
 from inplace_magic.rerun.gradients import GradientTrace
-from inplace_magic.rerun.recorder import LiveClash, Recorder
+from inplace_magic.rerun.observed import LiveClash
+from inplace_magic.rerun.recorder import Recorder
 
 
 def run(text: str, **options: Any) -> tuple[Recorder, dict[str, Any]]:
