@@ -45,7 +45,7 @@ class Saved:
         self.stack = stack
         self.clock = clock
         self.value: torch.Tensor | None = None  # the clone, once a write has hit it
-        self.lost = False  # it was written, and its value could not be kept
+        self.lost = False  # its value is not kept: there was no room, or nobody reads it
         self.foreign = False  # may be written without telling torch, or torch does not check it
         self.freed: evidence.Backward | None = None
         self.origin = weakref.ref(tensor) if tensor.is_leaf and tensor.requires_grad else None

@@ -178,9 +178,12 @@ class Recorder(TorchFunctionMode):
                 self._saving_at = ()
         self._clock += 1
         saved = Saved(tensor, stack, self._clock)
-        if saved.key is not None and saved.key not in self._training_statistics:
+        if saved.key is not None:
             self._remember(saved, saved.key)
-            self._look_at(saved, tensor)
+            if saved.key in self._training_statistics:
+                saved.lost = True  # backward checks their version, and does not read them
+            else:
+                self._look_at(saved, tensor)
         return saved
 
     def _look_at(self, saved: Saved, tensor: torch.Tensor) -> None:
@@ -446,7 +449,7 @@ class Recorder(TorchFunctionMode):
             saved = reference()
             if saved is not None:
                 waiting.kept.append(reference)
-                if saved.value is None:
+                if saved.value is None and not saved.lost:
                     self.keep(saved)
         if waiting.alive():
             return True

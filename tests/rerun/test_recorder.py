@@ -241,3 +241,20 @@ def test_many_passes_are_looked_at_near_the_beginning_and_near_a_conflict() -> N
     trace = GradientTrace(Sources({}, {}, None), conflict=lambda: 50)
     looked = [i for i in range(200) if trace.closely(i)]
     assert looked == [*range(CLOSELY), *range(50, 50 + CLOSELY)]
+
+
+def test_a_write_into_statistics_that_training_saved_is_seen() -> None:
+    text = """
+        norm = torch.nn.BatchNorm1d(3)
+        x = torch.randn(4, 3)
+        a = norm(x)
+        b = norm(x)
+        with torch.no_grad():
+            norm.running_mean.copy_(torch.ones(3))
+        (a + b).pow(2).sum().backward()
+        """
+    recorder, _ = run(text)
+    assert [(c.kind, lines(recorder, c)) for c in recorder.clashes] == [
+        ("modified", (6, 4, 7)),
+        ("modified", (6, 3, 7)),
+    ]

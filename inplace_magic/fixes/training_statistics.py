@@ -1,0 +1,32 @@
+"""Batch norm in training mode saves its running statistics and never reads them in backward: a write past the version
+counter disturbs nothing.
+
+for name, buffer in net.named_buffers():      for name, buffer in net.named_buffers():
+    buffer.copy_(synced[name])                    buffer.data.copy_(synced[name])
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from . import Problem, Proposal, register
+from .targets import site
+
+_WHY = "In training mode batch norm's backward does not read the running statistics; the version counter is not told."
+
+
+@register("modified", rank=65)
+def training_statistics(problem: Problem) -> Iterator[Proposal]:
+    save, spot = problem.clash.save, next(iter(problem.write_stack), None)
+    write = site(problem, spot) if spot is not None else None
+    if save is None or "BatchNorm" not in (save.node or "") or write is None or write.root is None:
+        return
+    code, name = write.code, f"{write.root_text}.data"
+    text = code.apply(code.replace(write.root, name))
+    yield Proposal(
+        title=" ".join(text.splitlines()[write.statement.lineno - 1].split()),
+        why=_WHY,
+        rule="training_statistics",
+        texts={code.cell.number: text},
+        lossless=True,
+    )
