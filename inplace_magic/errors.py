@@ -37,7 +37,7 @@ HEADLINES = {
     "no_grad_view": "In-place change of a view made without grad mode",
     "second_backward": "Backward went through a freed graph",
     "inference": "A tensor made in inference mode met autograd",
-    "overlap": "In-place change of memory that several elements share",
+    "overlap": "In-place change of memory that is shared",
     "out_grad": "out= was given a tensor that needs a gradient",
     "silent": "A gradient is silently wrong",
 }
@@ -66,3 +66,8 @@ def family_of_text(text: str) -> str | None:
 def is_of_base(text: str) -> bool:
     """Whether an operation was refused for an earlier write, into the base of the view that it reads."""
     return "its base or another view of its base has been modified" in text
+
+
+def overlaps_input(text: str) -> bool:
+    """Whether a write was refused since it reads from the memory that it writes, which itself is as it should be."""
+    return "some elements of the input tensor and the written-to tensor" in text

@@ -4,6 +4,7 @@ residual = x.detach()             residual = x.detach().clone()
 shown = x.data.cpu().numpy()      shown = x.data.cpu().numpy().copy()
 rows = bias.expand(4, 3)          rows = bias.expand(4, 3).clone()
 x[1:] = x[:-1]                    x[1:] = x[:-1].clone()
+live[live] = fooled               live[live.clone()] = fooled
 
 pose = self.poses[i]              pose = self.poses[i].clone()
 pose += self.shift                pose += self.shift      # and self.poses keeps no graph
@@ -17,7 +18,7 @@ from collections.abc import Container, Iterator
 from ..diagnosis import LiveChange
 from . import Problem, Proposal, register
 from .carried_state import holdings
-from .code import Code, Edit, Function, atom, dotted
+from .code import Code, Function, atom
 from .targets import Site, bindings, is_inplace_name, later, own_statements, root, site
 
 _WHY = "The two no longer share memory, so that a write into one leaves the other alone."
@@ -167,29 +168,44 @@ def _copied(code: Code, value: ast.expr, path: str | None = None) -> Proposal:
 
 
 def _shifted(write: Site) -> Iterator[Proposal]:
-    """A tensor is written from another stretch of itself."""
+    """A tensor is written from another stretch of itself, or where it says itself."""
     code, statement = write.code, write.statement
-    held = write.root
-    source = getattr(statement, "value", None)
-    if held is None or source is None:
+    if write.target is None or write.root is None:
         return
-    name = code.text(held)
-    parts = [
-        node
-        for node in ast.walk(source)
-        if isinstance(node, ast.Subscript) and node is not write.target and _root_is(code, node, name)
-    ]
-    outer = [p for p in parts if not any(p is not q and p in ast.walk(q) for q in parts)]
-    edits: list[Edit] = [code.replace(p, f"{code.text(p)}.clone()") for p in outer]
-    if edits and dotted(held) is not None:
+    origin = _origin(code, write.root, statement)
+    parts = [p for p in _operands(write) if p is not write.target and _origin(code, p, statement) == origin]
+    for chosen in [[part] for part in parts] + [parts] * (len(parts) > 1):
+        edits = [code.replace(part, f"{atom(code, part)}.clone()") for part in chosen]
         yield Proposal(
-            title=f"{code.text(outer[0])}.clone()",
-            why=_WHY,
+            title=" ".join(code.edited(statement, edits).split()),
+            why="What is read is a copy, so that the write leaves it alone.",
             rule="clone_alias",
             texts={code.cell.number: code.apply(*edits)},
         )
 
 
-def _root_is(code: Code, node: ast.expr, name: str) -> bool:
+def _operands(write: Site) -> list[ast.expr]:
+    """What a write reads as it is; anything computed has memory of its own."""
+    statement, target = write.statement, write.target
+    found: list[ast.expr] = []
+    if isinstance(target, ast.Subscript):
+        found += target.slice.elts if isinstance(target.slice, ast.Tuple) else [target.slice]
+    call = write.node if isinstance(write.node, ast.Call) else getattr(statement, "value", None)
+    if isinstance(call, ast.Call) and not isinstance(statement, ast.AugAssign):
+        found += call.args
+    elif isinstance(statement, (ast.Assign, ast.AugAssign)):
+        found.append(statement.value)
+    return found
+
+
+def _origin(code: Code, node: ast.expr, statement: ast.stmt) -> str | None:
+    """The name behind an expression that looks at memory: for `b`, after `b = x[1:]`, it is `x`."""
     found = root(node)
-    return found is not None and code.text(found) == name
+    for _ in range(4):
+        bound = bindings(code, found.id, statement)[:1] if isinstance(found, ast.Name) else []
+        value = bound[0].value if bound else None
+        behind = root(value) if value is not None else None
+        if behind is None:
+            break
+        found = behind
+    return code.text(found) if found is not None else None

@@ -13,6 +13,8 @@ RULE = "clone_alias"
         pytest.param("r = x.detach().clone()\nr += 1", "r += 1", "modified", id="it is a copy already"),
         pytest.param("r = x.exp()\nr += 1", "r += 1", "modified", id="a new tensor"),
         pytest.param("r = x.expand(3, 4).contiguous()\nr += 1", "r += 1", "overlap", id="memory of its own"),
+        pytest.param("x[1:] += x[:-1] * 2", "x[1:]", "overlap", id="what is computed has memory of its own"),
+        pytest.param("a = x[1:]\nb = y[:-1]\na += b", "a += b", "overlap", id="views of two"),
     ],
 )
 def test_proposes_nothing(cell: str, write: str, family: str) -> None:
@@ -31,10 +33,16 @@ def test_proposes_nothing(cell: str, write: str, family: str) -> None:
             "r = torch.from_numpy(a)\nr += 1", "r += 1", "modified", "torch.from_numpy(a).clone()", id="from_numpy"
         ),
         pytest.param("r = b.expand_as(x)\nr[0] = 1", "r[0]", "overlap", "b.expand_as(x).clone()", id="expand_as"),
-        pytest.param("x[1:] = x[:-1] * 2", "x[1:]", "overlap", "x[:-1].clone()", id="a stretch of itself"),
+        pytest.param("x[1:] += x[:-1]", "x[1:]", "overlap", "x[1:] += x[:-1].clone()", id="a stretch of itself"),
         pytest.param(
-            "x[1:].copy_(x[:-1])", "x[1:].copy_(x[:-1])", "overlap", "x[:-1].clone()", id="copied within itself"
+            "x[1:].copy_(x[:-1])",
+            "x[1:].copy_(x[:-1])",
+            "overlap",
+            "x[1:].copy_(x[:-1].clone())",
+            id="copied within itself",
         ),
+        pytest.param("live[live] = y > 0", "live[live]", "overlap", "live[live.clone()] = y > 0", id="its own mask"),
+        pytest.param("a = x[1:]\nb = x[:-1]\na += b", "a += b", "overlap", "a += b.clone()", id="two views of one"),
     ],
 )
 def test_parts_the_two(cell: str, write: str, family: str, title: str) -> None:
