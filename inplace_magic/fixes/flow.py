@@ -317,7 +317,9 @@ def with_retain(code: Code, call: ast.Call) -> Edit | None:
     if given is not None:
         value = given.value
         return None if isinstance(value, ast.Constant) and value.value is True else code.replace(value, "True")
-    if len(call.args) > (1 if key_of(call.func) != "torch.autograd" else 2):
+    path = dotted(call.func) or ""
+    ahead = 3 if path.endswith("grad") else 2 if path.endswith("autograd.backward") else 1  # positions before it
+    if len(call.args) > ahead:
         return None
     return add_argument(code, call, "retain_graph=True")
 

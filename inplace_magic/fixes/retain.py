@@ -2,6 +2,10 @@
 
 loss_a.backward()                         loss_a.backward(retain_graph=True)
 loss_b.backward()                         loss_b.backward()
+
+y = net(x)                                y = net(x)
+rows = [grad(y[i], x)[0]                  rows = [grad(y[i], x, retain_graph=True)[0]
+        for i in range(len(y))]                   for i in range(len(y))]
 """
 
 from __future__ import annotations
@@ -10,7 +14,11 @@ import ast
 from collections.abc import Iterator
 
 from . import Problem, Proposal, register
-from .flow import calls_named, steps_between, with_retain
+from .flow import assigned, calls_named, frames, key_of, loops, steps_between, with_retain
+from .targets import called_target, is_inplace_name
+
+_BEFORE_ANEW = 13  # the rank where each of many gradients would need a forward of its own
+_COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 
 @register("second_backward", rank=16)
@@ -20,7 +28,8 @@ def retain(problem: Problem) -> Iterator[Proposal]:
         return
     spot = freed.stack[0]
     need = problem.need_stack[:1]
-    if need and (need[0].cell, need[0].line, need[0].column) == (spot.cell, spot.line, spot.column):
+    again = bool(need) and (need[0].cell, need[0].line, need[0].column) == (spot.cell, spot.line, spot.column)
+    if again and not _one_by_one(problem):
         return  # the same call again and again: the graph would be kept for ever
     code = problem.code(spot.cell)
     node = code.at(spot) if code is not None else None
@@ -33,7 +42,50 @@ def retain(problem: Problem) -> Iterator[Proposal]:
     text = code.apply(edit)
     yield Proposal(
         title=text.splitlines()[spot.line - 1].strip(),
-        why="The first backward leaves the graph to the second one; the weights do not change in between.",
+        why="One backward leaves the graph to the next one; the weights do not change in between.",
         rule="retain",
+        rank=_BEFORE_ANEW if again else None,
         texts={code.cell.number: text},
     )
+
+
+def _one_by_one(problem: Problem) -> bool:
+    """Whether a loop asks one graph, made ahead of it, for one gradient after the other, and uses each by itself."""
+    for (code, need), (source, save) in zip(frames(problem, problem.need_stack), frames(problem, problem.save_stack)):
+        if need is save and source is code:
+            continue
+        around = [loop for loop in loops(code, need) if source is not code or save not in ast.walk(loop)]
+        within = [node for node in ast.walk(need) if isinstance(node, _COMPREHENSIONS)]
+        if not around and not within:
+            return False
+        body = around[-1] if around else need
+        return _uses_gradients(body) and not _updates(problem, body)
+    return False
+
+
+def _uses_gradients(body: ast.AST) -> bool:
+    return bool(calls_named(body, "grad")) or any(
+        isinstance(n, ast.Attribute) and n.attr == "grad" and isinstance(n.ctx, ast.Load) for n in ast.walk(body)
+    )
+
+
+def _updates(problem: Problem, body: ast.AST) -> bool:
+    """Whether something in the loop changes a leaf: what comes next should then be made from its new value."""
+    if calls_named(body, "step"):
+        return True
+    leaves = {g.leaf for one in problem.evidence.passes for g in one.gradients}
+    for node in ast.walk(body):
+        if isinstance(node, ast.For) and calls_named(node.iter, "parameters", "named_parameters"):
+            leaves |= {n.id for n in ast.walk(node.target) if isinstance(n, ast.Name)}
+    for node in ast.walk(body):
+        written: list[ast.expr] = []
+        if isinstance(node, (ast.Assign, ast.AugAssign)):
+            written = assigned(node)
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and is_inplace_name(node.func.attr):
+            target = called_target(node)
+            written = [target] if target is not None else []
+        for target in written:
+            path = key_of(target) or ""
+            if not path.endswith(".grad") and path.removesuffix(".data") in leaves:
+                return True
+    return False

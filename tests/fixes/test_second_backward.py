@@ -36,6 +36,26 @@ EACH = """
     for loss in losses:
         loss.backward()
     """
+ROWS = """
+    y = net(x[0]).exp()
+    rows = [torch.autograd.grad(row, net[0].weight)[0] for row in y]
+    """
+COLUMNS = """
+    z = x.clone().requires_grad_()
+    y = net(z).exp().sum(0)
+    jacobian = []
+    for column in y:
+        z.grad = None
+        column.backward()
+        jacobian.append(z.grad)
+    """
+DESCENT = """
+    w = torch.ones(2, requires_grad=True)
+    loss = (x * w).exp().mean()
+    for _ in range(3):
+        loss.backward()
+        w.data -= 0.1 * w.grad
+    """
 BEFORE_LOOP = """
     h = net(x).exp()
     for target in torch.randn(3, 4, 2):
@@ -89,6 +109,7 @@ COLLECTED = """
         pytest.param("sum_losses", REUSED, id="a loss whose name is bound anew in between cannot be added later"),
         pytest.param("retain", BEFORE_LOOP, id="a loop with a step in it keeps no graph"),
         pytest.param("retain", EACH, id="one call that runs again and again would keep the graph for ever"),
+        pytest.param("retain", DESCENT, id="a loop that updates by hand would go on with the old values"),
         pytest.param("move_forward", TWO, id="a forward that stands in the same block stays there"),
         pytest.param("reset_accumulator", TWO, id="nothing is collected"),
     ],
@@ -126,6 +147,22 @@ def test_is_not_offered(rule: str, cell: str) -> None:
             [("backward()", "backward(retain_graph=True)")],
             "same",
             id="the first backward in a cell of its own",
+        ),
+        pytest.param(
+            "retain",
+            (ROWS,),
+            2,
+            [("net[0].weight)[0]", "net[0].weight, retain_graph=True)[0]")],
+            "same",
+            id="one graph, asked for one gradient after the other",
+        ),
+        pytest.param(
+            "retain",
+            (COLUMNS,),
+            2,
+            [("backward()", "backward(retain_graph=True)")],
+            "same",
+            id="a loop that takes each gradient by itself",
         ),
         pytest.param(
             "move_forward",
