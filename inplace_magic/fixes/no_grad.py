@@ -25,6 +25,7 @@ from .targets import (
     is_inplace_name,
     later,
     loop_of,
+    parameters,
     reads,
     root,
     scope,
@@ -47,6 +48,9 @@ def no_grad(problem: Problem) -> Iterator[Proposal]:
     if write is None or torch is None:
         return
     statements, update = _block(write), is_update(problem, write)
+    function = scope(write.code, write.statement)
+    if not update and getattr(function, "name", "") == "forward" and write.root_text in parameters(function):
+        return  # a module's input is data that it goes on with
     edit = wrapped(write.code, statements, f"with {torch}.no_grad():")
     if edit is None:
         return

@@ -18,6 +18,9 @@ def edited(cell: str, write: str, **about: str) -> str:
     ("cell", "write", "family"),
     [
         pytest.param("w -= w.grad", "w -= w.grad", "modified", id="a tensor that is no leaf"),
+        pytest.param(
+            "class N:\n  def forward(self, x):\n    x.sub_(1)\n    return x\n", "x.sub_(1)", "leaf", id="the input of a module"
+        ),
         pytest.param("a = 1; w -= w.grad", "w -= w.grad", "leaf", id="a line that holds something else"),
         pytest.param('w.set_text("""a\n  b""")', 'w.set_text("""a\n  b""")', "leaf", id="a text on several lines must not be moved"),
     ],
