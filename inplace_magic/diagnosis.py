@@ -120,7 +120,8 @@ class Fix:
 
     ``cells`` maps execution count to the whole new source of that cell; ``files`` maps a file's path to its new text.
     ``run`` lists the cells that have to run again, in order, the failing one last. ``verified`` is True only if the
-    rewritten cells ran past the failure without our hooks. ``gradients`` is measured against the values as saved.
+    rewritten cells ran past the failure without our hooks. ``gradients`` is measured against the values as saved;
+    ``untrained`` are the leaves that an optimizer steps and that get no gradient any more.
     """
 
     title: str
@@ -134,6 +135,7 @@ class Fix:
     run: tuple[int, ...] = ()
     live: tuple[LiveChange, ...] = ()
     files: Mapping[str, str] = field(default_factory=dict)
+    untrained: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -147,6 +149,7 @@ class Fix:
             "live": [change.text for change in self.live],
             "verified": self.verified,
             "gradients": self.gradients,
+            "untrained": list(self.untrained),
             "proof": self.proof,
         }
 

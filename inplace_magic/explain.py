@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from .diagnosis import Conflict, Place
-from .errors import RAISED_AT_WRITE, is_of_base
+from .errors import RAISED_AT_WRITE, is_of_base, overlaps_input
 from .fixes.code import Code
 from .livegraph import SYMBOLS, LiveGraph, Stale, written_by
 from .places import Sources, Spot
@@ -102,6 +102,8 @@ def _refused(clash: Clash, family: str, sources: Sources, raised: tuple[Spot, ..
     sentence = _REFUSED[family].format(what=_capital(what), tensor=tensor)
     if is_of_base(clash.message):
         sentence = f"{_capital(what)} changed the base of a view that was made {_MADE[family]}; what is read here no longer follows it."
+    if overlaps_input(clash.message):
+        sentence = f"{_capital(what)} reads from the very memory that it writes."
     if family == "inference":
         return Conflict(made, place, place, clash.save.name if clash.save else None, what, None, sentence,
                         changed_note="made in inference mode", needed_note="met autograd")  # fmt: skip
@@ -122,7 +124,7 @@ def _bare(family: str, sources: Sources, raised: tuple[Spot, ...], live: LiveGra
     if family == "second_backward":
         sentence = "This backward goes through a graph that an earlier backward has already freed."
         if live.entrances:
-            sentence += f" Of your names, {_listed(live.entrances)} lead into this graph."
+            sentence += f" Of your names, {listed(live.entrances)} lead into this graph."
             if len(live.entrances) == 1:
                 sentence = sentence.replace(" lead ", " leads ")
         return (Conflict(None, None, place, _only(live.entrances), None, None, sentence),)
@@ -145,7 +147,7 @@ def _left_stale(stale: Stale, sources: Sources, place: Place | None) -> Conflict
     if written is not None:
         sentence = f"By its text, {written[0]} overwrote the value that {node} had kept for its gradient; no rerun has confirmed it."
     elif stale.names:
-        memory = f"the memory of {_listed(stale.names)}{where}"
+        memory = f"the memory of {listed(stale.names)}{where}"
         sentence = f"{node} had kept a value in {memory} for its gradient, and that was changed in place since."
     else:
         sentence = (
@@ -165,7 +167,7 @@ def _left_stale(stale: Stale, sources: Sources, place: Place | None) -> Conflict
     )
 
 
-def _listed(names: Sequence[str]) -> str:
+def listed(names: Sequence[str]) -> str:
     """``a``, ``a and b``, ``a, b and others``."""
     if len(names) > 2:
         return f"{names[0]}, {names[1]} and others"
@@ -266,7 +268,7 @@ def _version_note(clash: Clash, tensor: str | None) -> str:
 def _freed_sentence(clash: Clash, sources: Sources) -> str:
     same = clash.freed is not None and clash.need is not None and clash.freed.stack[:1] == clash.need.stack[:1]
     if same:
-        return "The graph of an earlier round is still attached, and that round's backward has freed it."
+        return "This part of the graph was made once, or in an earlier round, and the backward before has freed it."
     return "Both backwards go through the same part of the graph; the first one freed what it had saved."
 
 

@@ -376,7 +376,10 @@ def _bench(
 
 
 def _ranked(bench: Bench, problem: Problem, wanted: int, start: float) -> tuple[Fix, ...]:
-    """The best proved fixes, each of another kind: gradients kept before gradients cut, else the rules' own order."""
+    """The best proved fixes, each of another kind: gradients kept before gradients cut, else the rules' own order.
+
+    A cut that leaves a parameter without any gradient is shown where there is nothing better.
+    """
     found: list[Fix] = []
     latest = time.monotonic()
     longest = 0.0  # proof so far
@@ -394,9 +397,8 @@ def _ranked(bench: Bench, problem: Problem, wanted: int, start: float) -> tuple[
         found.append(fix)
         if len({f.rule for f in found if f.gradients == "same"}) >= wanted:
             break
-    found.sort(key=lambda f: _RANK[f.gradients])
     chosen: list[Fix] = []
-    for fix in found:
+    for fix in sorted([f for f in found if not f.untrained] or found, key=lambda f: _RANK[f.gradients]):
         if all(fix.rule != other.rule or fix.gradients != other.gradients for other in chosen):
             chosen.append(fix)
     return tuple(chosen[:wanted])

@@ -17,14 +17,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from .diagnosis import Fix, Gradients, LiveChange
-from .explain import relevant
+from .explain import listed, relevant
 from .fixes import LOCAL, Problem, Proposal, propose
 from .fixes.code import names_bound
 from .live import apply_change, cells_to_run, patch_functions, renew_module
 from .places import File, Sources, Spot
 from .rerun import sandbox
 from .rerun.evidence import Clash, Evidence, Pass
-from .rerun.gradients import compare, forward_changed, leaves_reached, starved
+from .rerun.gradients import compare, forward_changed, leaves_reached, starved, untrained
 from .rerun.replay import Look, Plan, Reach, listen, record, touched
 from .rerun.running import compile_cell
 
@@ -240,7 +240,8 @@ def _try(
                     break
             else:
                 return None
-    return _fix(bench, steps, texts, live, run, gradients)
+    idle = untrained(bench.reference(proposal.reading), seen.passes) if gradients == "truncated" else ()
+    return _fix(bench, steps, texts, live, run, gradients, idle)
 
 
 def _effect(bench: Bench, proposal: Proposal, passes: tuple[Pass, ...]) -> Gradients:
@@ -367,6 +368,7 @@ def _fix(
     live: tuple[LiveChange, ...],
     run: tuple[int, ...],
     gradients: Gradients,
+    untrained: tuple[str, ...],
 ) -> Fix:
     more = len(steps) - 1
     title = steps[0].title if not more else f"{steps[0].title} and {more} more like it"
@@ -381,9 +383,10 @@ def _fix(
         },
         verified=True,
         gradients=gradients,
-        proof=PROOFS[gradients],
+        proof=PROOFS[gradients] + (f", {listed(untrained)} none at all" if untrained else ""),
         run=run,
         live=live,
+        untrained=untrained,
     )
 
 

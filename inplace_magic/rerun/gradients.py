@@ -415,6 +415,24 @@ def starved(reference: Sequence[Pass], tried: Sequence[Pass]) -> bool:
     return any(_fed(ours[optimizer]) and not _fed(theirs[optimizer]) for optimizer in ours.keys() & theirs.keys())
 
 
+def untrained(reference: Sequence[Pass], tried: Sequence[Pass]) -> tuple[str, ...]:
+    """The leaves that optimizers step without a gradient where the reference has one; the first step counts if alone.
+
+    A value that was made once, and is cut off after the first round, still has its gradient in that one.
+    """
+    ours, theirs = _steps_by_optimizer(reference), _steps_by_optimizer(tried)
+    return tuple(
+        leaf
+        for optimizer in sorted(ours.keys() & theirs.keys())
+        for leaf in sorted(_leaves_fed(ours[optimizer]) - _leaves_fed(theirs[optimizer]))
+    )
+
+
+def _leaves_fed(steps: Sequence[tuple[LeafGradient, ...]]) -> set[str]:
+    found = [g for step in steps[1:] or steps for g in step if g.digest is not None]
+    return {g.leaf for g in found if any(g.digest or ()) or g.digest == ()}  # (): nobody has looked
+
+
 def _fed(steps: Sequence[tuple[LeafGradient, ...]]) -> bool:
     return any(g.digest is not None and any(g.digest) for step in steps for g in step)
 

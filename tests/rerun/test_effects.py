@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from inplace_magic.rerun.evidence import Backward, LeafGradient, Pass
-from inplace_magic.rerun.gradients import compare, starved
+from inplace_magic.rerun.gradients import compare, starved, untrained
 from inplace_magic.rerun.holding import held, shape_of
 
 
@@ -65,6 +65,20 @@ def test_an_optimizer_without_gradients_trains_nothing(left: float | None) -> No
     assert starved(REFERENCE, tried)
     assert not starved(REFERENCE, REFERENCE)
     assert not starved(REFERENCE, REFERENCE[:1])  # its step had not come yet
+
+
+def test_a_parameter_without_any_gradient_is_named() -> None:
+    def rounds(*scale: float | None) -> tuple[Pass, ...]:
+        given = [gradients(scale=s, w=1.0) for s in scale]
+        return tuple(one_pass(i, one, one) for i, one in enumerate(given))
+
+    reference = rounds(1.0, 2.0, 3.0)
+    assert untrained(reference, rounds(1.0, 0.5, 3.0)) == ()
+    assert untrained(reference, rounds(1.0, None, 3.0)) == ()
+    assert untrained(reference, rounds(None, None, None)) == ("scale",)
+    assert untrained(reference, rounds(1.0, None, 0.0)) == ("scale",)  # in the first round, and never again
+    assert untrained(rounds(0.0, 0.0), rounds(None, None)) == ()
+    assert untrained(reference, rounds(1.0)) == ()  # no further than the first round
 
 
 def test_names_that_hold_a_graph() -> None:
