@@ -99,11 +99,13 @@ class Recorder(TorchFunctionMode):
         self._save_for_backward = FunctionCtx.save_for_backward
         self._saving_at: Stack = ()
         self._disable_hooks = torch.autograd.graph.disable_saved_tensors_hooks
+        self._new_parameter = vars(torch.nn.Parameter)["__new__"]
         self.counts = {"saves": 0, "writes": 0, "unkept": 0}
 
     def __enter__(self) -> Recorder:
         FunctionCtx.save_for_backward = self._saving(self._save_for_backward)  # type: ignore[method-assign]
         torch.autograd.graph.disable_saved_tensors_hooks = self._stepping_aside(self._disable_hooks)  # type: ignore[assignment]
+        torch.nn.Parameter.__new__ = self._making(torch.nn.Parameter.__new__)  # type: ignore[method-assign]
         self._stepping = (
             register_optimizer_step_pre_hook(self._before_step),
             register_optimizer_step_post_hook(self._after_step),
@@ -121,6 +123,7 @@ class Recorder(TorchFunctionMode):
         self._within.__exit__(*exc)
         for handle in self._stepping:
             handle.remove()
+        torch.nn.Parameter.__new__ = self._new_parameter  # type: ignore[method-assign]
         torch.autograd.graph.disable_saved_tensors_hooks = self._disable_hooks
         FunctionCtx.save_for_backward = self._save_for_backward  # type: ignore[method-assign]
 
@@ -150,6 +153,21 @@ class Recorder(TorchFunctionMode):
                     self._hooks.__enter__()
 
         return disable_saved_tensors_hooks
+
+    def _making(self, plain: Callable[..., Any]) -> Any:
+        """``nn.Parameter(data)``, which no function mode sees, and which refuses an inference tensor."""
+
+        def __new__(cls: type, data: Any = None, requires_grad: bool = True) -> Any:
+            try:
+                return plain(cls, data, requires_grad)
+            except RuntimeError as error:
+                if not self.goes_on or family_of(error) != "inference" or not isinstance(data, torch.Tensor):
+                    raise
+                clash = self._refuse("inference", cls, str(error))
+                clash.value, clash.made = data, self._made_at([data])
+                return plain(cls, data.clone(), requires_grad)
+
+        return staticmethod(__new__)
 
     def tick(self) -> int:
         """The next moment of the recorder's clock."""
@@ -542,15 +560,19 @@ class Recorder(TorchFunctionMode):
             raise error
         clash.value = whom[0]
         if family == "inference":
-            clash.made = next((self._made[k][1] for t in whom if (k := storage_key(t) or 0) in self._made), None)
+            clash.made = self._made_at(whom)
         for tensor in whom:
             self._shadows.cast(tensor, whole=family != "overlap")
         return self._own(retry(func, self._shadows, args, kwargs), written)
 
+    def _made_at(self, tensors: Sequence[torch.Tensor]) -> Stack | None:
+        """Where one of these inference tensors came from."""
+        return next((self._made[key][1] for t in tensors if (key := storage_key(t) or 0) in self._made), None)
+
     def _refuse(self, family: str, func: Callable[..., Any], message: str) -> LiveClash:
         clash = LiveClash("refused")
         clash.family, clash.message = family, message
-        stack, origin, module = _look_out(sys._getframe(3))
+        stack, origin, module = _look_out(sys._getframe(1))
         clash.write = LiveWrite(stack, self.tick(), plain_name(func), origin, _UNKNOWN_VERSION)
         clash.write.module = module
         if (family, stack) not in self._clashed:

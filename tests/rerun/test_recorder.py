@@ -258,3 +258,18 @@ def test_a_write_into_statistics_that_training_saved_is_seen() -> None:
         ("modified", (6, 4, 7)),
         ("modified", (6, 3, 7)),
     ]
+
+
+def test_a_parameter_made_of_an_inference_tensor_is_refused_once_and_made() -> None:
+    text = """
+        with torch.inference_mode():
+            start = torch.ones(3).exp()
+        for _ in range(2):
+            p = torch.nn.Parameter(start)
+        (p * 2).sum().backward()
+        """
+    recorder, namespace = run(text)
+    (clash,) = recorder.clashes
+    assert (clash.family, clash.made and recorder.sources.spot(*clash.made[0]).line) == ("inference", 2)
+    assert lines(recorder, clash)[0] == 4
+    assert type(namespace["p"]) is torch.nn.Parameter and namespace["p"].grad.tolist() == [2.0] * 3

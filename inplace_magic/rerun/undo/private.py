@@ -211,6 +211,7 @@ def patched() -> list[tuple[Any, str]]:
         (torch.autograd.function.FunctionCtx, "mark_dirty"),
         (torch.autograd.Function, "apply"),
         (torch.Tensor, "backward"),
+        (torch.nn.Parameter, "__new__"),
     ]
 
 
