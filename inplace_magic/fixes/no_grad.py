@@ -48,9 +48,8 @@ def no_grad(problem: Problem) -> Iterator[Proposal]:
     if write is None or torch is None:
         return
     statements, update = _block(write), is_update(problem, write)
-    function = scope(write.code, write.statement)
-    if not update and getattr(function, "name", "") == "forward" and write.root_text in parameters(function):
-        return  # a module's input is data that it goes on with
+    if not update and _goes_on(write):
+        return
     edit = wrapped(write.code, statements, f"with {torch}.no_grad():")
     if edit is None:
         return
@@ -85,6 +84,20 @@ def is_update(problem: Problem, write: Site) -> bool:
     # Bound anew, the name would no longer lead to the leaf whose gradient is asked for.
     asked = [*later(code, statement), *_before(code, statement)]
     return bool(reads(code, f"{name}.grad", asked)) and not _bound_here(code, name, statement)
+
+
+def _goes_on(write: Site) -> bool:
+    """Whether a function goes on with the argument that it writes: that is data, and no update."""
+    function, name = scope(write.code, write.statement), write.root_text
+    if name is None or name not in parameters(function):
+        return False
+    rest = [s for s in later(write.code, write.statement) if not _returns(s, name)]
+    own = list(ast.walk(write.statement))
+    return getattr(function, "name", "") == "forward" or any(n not in own for n in reads(write.code, name, rest))
+
+
+def _returns(statement: ast.AST, name: str) -> bool:
+    return isinstance(statement, ast.Return) and isinstance(statement.value, ast.Name) and statement.value.id == name
 
 
 def _before(code: Code, statement: ast.stmt) -> list[ast.AST]:

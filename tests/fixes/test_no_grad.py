@@ -21,6 +21,9 @@ def edited(cell: str, write: str, **about: str) -> str:
         pytest.param(
             "class N:\n  def forward(self, x):\n    x.sub_(1)\n    return x\n", "x.sub_(1)", "leaf", id="the input of a module"
         ),
+        pytest.param(
+            "def f(x):\n  x[0] = 0\n  return x.sum()\n", "x[0] = 0", "leaf", id="an argument that the function goes on with"
+        ),
         pytest.param("a = 1; w -= w.grad", "w -= w.grad", "leaf", id="a line that holds something else"),
         pytest.param('w.set_text("""a\n  b""")', 'w.set_text("""a\n  b""")', "leaf", id="a text on several lines must not be moved"),
     ],
