@@ -121,7 +121,7 @@ class Fix:
     ``cells`` maps execution count to the whole new source of that cell; ``files`` maps a file's path to its new text.
     ``run`` lists the cells that have to run again, in order, the failing one last. ``verified`` is True only if the
     rewritten cells ran past the failure without our hooks. ``gradients`` is measured against the values as saved;
-    ``untrained`` are the leaves that an optimizer steps and that get no gradient any more.
+    ``untrained`` are leaves, those that optimizers step if there are any, that get no gradient any more.
     """
 
     title: str

@@ -240,7 +240,7 @@ def _try(
                     break
             else:
                 return None
-    idle = untrained(bench.reference(proposal.reading), seen.passes) if gradients == "truncated" else ()
+    idle = untrained(bench.reference(proposal.reading), seen.passes) if gradients in ("truncated", "different") else ()
     return _fix(bench, steps, texts, live, run, gradients, idle)
 
 
@@ -383,7 +383,7 @@ def _fix(
         },
         verified=True,
         gradients=gradients,
-        proof=PROOFS[gradients] + (f", {listed(untrained)} none at all" if untrained else ""),
+        proof=PROOFS[gradients] + (f"; none at all for {listed(untrained)}" if untrained else ""),
         run=run,
         live=live,
         untrained=untrained,

@@ -29,13 +29,13 @@ def retain(problem: Problem) -> Iterator[Proposal]:
     spot = freed.stack[0]
     need = problem.need_stack[:1]
     again = bool(need) and (need[0].cell, need[0].line, need[0].column) == (spot.cell, spot.line, spot.column)
-    if again and not _one_by_one(problem):
-        return  # the same call again and again: the graph would be kept for ever
     code = problem.code(spot.cell)
     node = code.at(spot) if code is not None else None
     if code is None or node is None:
         return
     calls = [node] if isinstance(node, ast.Call) else calls_named(node, "backward", "grad")
+    if again and not _one_by_one(problem, node):
+        return  # the same call again and again: the graph would be kept for ever
     edit = with_retain(code, calls[0]) if len(calls) == 1 else None
     if edit is None:
         return
@@ -49,7 +49,7 @@ def retain(problem: Problem) -> Iterator[Proposal]:
     )
 
 
-def _one_by_one(problem: Problem) -> bool:
+def _one_by_one(problem: Problem, call: ast.AST) -> bool:
     """Whether a loop asks one graph, made ahead of it, for one gradient after the other, and uses each by itself."""
     for (code, need), (source, save) in zip(frames(problem, problem.need_stack), frames(problem, problem.save_stack)):
         if need is save and source is code:
@@ -59,12 +59,12 @@ def _one_by_one(problem: Problem) -> bool:
         if not around and not within:
             return False
         body = around[-1] if around else need
-        return _uses_gradients(body) and not _updates(problem, body)
+        return (bool(calls_named(call, "grad")) or _reads_grad(body)) and not _updates(problem, body)
     return False
 
 
-def _uses_gradients(body: ast.AST) -> bool:
-    return bool(calls_named(body, "grad")) or any(
+def _reads_grad(body: ast.AST) -> bool:
+    return any(
         isinstance(n, ast.Attribute) and n.attr == "grad" and isinstance(n.ctx, ast.Load) for n in ast.walk(body)
     )
 

@@ -416,11 +416,14 @@ def starved(reference: Sequence[Pass], tried: Sequence[Pass]) -> bool:
 
 
 def untrained(reference: Sequence[Pass], tried: Sequence[Pass]) -> tuple[str, ...]:
-    """The leaves that optimizers step without a gradient where the reference has one; the first step counts if alone.
+    """The leaves that optimizers step without a gradient where the reference has one; without a step, any such leaf.
 
-    A value that was made once, and is cut off after the first round, still has its gradient in that one.
+    A value that was made once, and is cut off after the first round, still has its gradient in the first step: that
+    one counts only if it is alone.
     """
     ours, theirs = _steps_by_optimizer(reference), _steps_by_optimizer(tried)
+    if not ours:
+        return tuple(sorted(leaves_reached(reference) - leaves_reached(tried)))
     return tuple(
         leaf
         for optimizer in sorted(ours.keys() & theirs.keys())

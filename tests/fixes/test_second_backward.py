@@ -49,6 +49,18 @@ COLUMNS = """
         column.backward()
         jacobian.append(z.grad)
     """
+PRODUCT = """
+    class Hessian:
+        def __init__(self, loss, weight):
+            self.weight = weight
+            self.grad, = torch.autograd.grad(loss, weight, create_graph=True)
+        def __matmul__(self, v):
+            return torch.autograd.grad(self.grad, self.weight, v)[0]
+    H = Hessian(net(x).exp().mean(), net[0].weight)
+    v = torch.ones(3, 2)
+    for _ in range(3):
+        v = H @ v
+    """
 DESCENT = """
     w = torch.ones(2, requires_grad=True)
     loss = (x * w).exp().mean()
@@ -155,6 +167,14 @@ def test_is_not_offered(rule: str, cell: str) -> None:
             [("net[0].weight)[0]", "net[0].weight, retain_graph=True)[0]")],
             "same",
             id="one graph, asked for one gradient after the other",
+        ),
+        pytest.param(
+            "retain",
+            (PRODUCT,),
+            2,
+            [("self.weight, v)", "self.weight, v, retain_graph=True)")],
+            "same",
+            id="asked through a method, in a loop elsewhere",
         ),
         pytest.param(
             "retain",

@@ -81,6 +81,12 @@ def test_a_parameter_without_any_gradient_is_named() -> None:
     assert untrained(reference, rounds(1.0)) == ()  # no further than the first round
 
 
+def test_without_any_optimizer_every_leaf_counts() -> None:
+    reference = (one_pass(0, gradients(a=1.0, b=2.0, c=0.0)),)
+    assert untrained(reference, reference) == ()
+    assert untrained(reference, (one_pass(0, gradients(a=2.0)),)) == ("b",)
+
+
 def test_names_that_hold_a_graph() -> None:
     class Keeper(torch.nn.Module):
         state: torch.Tensor
