@@ -14,6 +14,8 @@ from .names import history_of, join, user_names
 
 _WIDTH = 32  # items looked at in one container
 _DEPTH = 3
+_OBJECTS = 4  # objects in objects
+_KEYS = (str, int)
 
 _STORES = (list, dict, collections.deque)  # what is filled bit by bit, and their subclasses
 
@@ -62,7 +64,9 @@ def shape_of(value: Any, depth: int = _DEPTH) -> str | None:
     return None if inner is None else f"{kind}[{inner}]"
 
 
-def _attributes(path: str, value: Any, found: Held, scope: dict[str, str], seen: set[int]) -> None:
+def _attributes(
+    path: str, value: Any, found: Held, scope: dict[str, str], seen: set[int], depth: int = _OBJECTS
+) -> None:
     owners: list[tuple[str, Any]]
     if isinstance(value, torch.nn.Module):
         owners = [(join(path, name) if name else path, module) for name, module in value.named_modules()]
@@ -82,10 +86,22 @@ def _attributes(path: str, value: Any, found: Held, scope: dict[str, str], seen:
             if (shape := shape_of(attribute)) is not None:
                 scope[f"{base}.{name}"] = shape
                 found.setdefault(f"class {type(owner).__qualname__}", {})[name] = shape
-            elif not isinstance(attribute, torch.nn.Module):  # of a module's modules all are known already
-                _attributes(f"{base}.{name}", attribute, found, scope, seen)
+            elif depth:
+                for inner, item in _items(f"{base}.{name}", attribute):
+                    _attributes(inner, item, found, scope, seen, depth - 1)
             if isinstance(attribute, _STORES) and stores_graph(attribute):
                 found.setdefault(f"stored in {type(owner).__qualname__}", {})[name] = type(attribute).__name__
+
+
+def _items(path: str, value: Any) -> list[tuple[str, Any]]:
+    """The value itself, or the first ones of a container."""
+    if isinstance(value, (list, tuple)):
+        return [(f"{path}[{i}]", item) for i, item in enumerate(value[:_WIDTH])]
+    if type(value) is dict:
+        return [
+            (f"{path}[{key!r}]", item) for key, item in itertools.islice(value.items(), _WIDTH) if type(key) in _KEYS
+        ]
+    return [(path, value)]
 
 
 def stores_graph(value: Any, depth: int = _DEPTH) -> bool:

@@ -10,7 +10,8 @@ import torch
 
 from .shadows import storage_key
 
-_DEPTH = 3
+# How far the names lead: an item of a container costs more than an attribute of an object, as there may be many.
+_ITEM, _ATTRIBUTE, _REACH = 3, 2, 7
 _WIDTH = 200  # items looked at in one container
 _KEYS = (str, bytes, int, float, tuple, frozenset, enum.Enum, type(None))  # what a path can be written with
 _HIDDEN = frozenset({"In", "Out", "exit", "quit", "get_ipython", "open"})
@@ -25,11 +26,11 @@ def user_names(namespace: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 def walk(namespace: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """(path, object) for tensors and modules that the user's names lead to, short paths first."""
-    level: list[tuple[str, Any]] = list(user_names(namespace))
+    level = [(path, value, _REACH) for path, value in user_names(namespace)]
     seen: set[int] = set()
-    for _ in range(_DEPTH):
-        following: list[tuple[str, Any]] = []
-        for path, value in level:
+    while level:
+        following: list[tuple[str, Any, int]] = []
+        for path, value, reach in level:
             if isinstance(value, torch.Tensor):
                 yield path, value
                 continue
@@ -38,7 +39,9 @@ def walk(namespace: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
             seen.add(id(value))
             if isinstance(value, torch.nn.Module):
                 yield from _module(path, value)
-            following.extend(_children(path, value))
+            left = reach - (_ITEM if isinstance(value, (list, tuple, dict)) else _ATTRIBUTE)
+            if left >= 0:
+                following.extend((inner, item, left) for inner, item in _children(path, value))
         level = following
 
 

@@ -10,6 +10,7 @@ import torch
 from inplace_magic.rerun.evidence import Backward, LeafGradient, Pass
 from inplace_magic.rerun.gradients import compare, starved, untrained
 from inplace_magic.rerun.holding import held, shape_of
+from inplace_magic.rerun.names import Names
 
 
 def gradients(**leaves: float | None) -> tuple[LeafGradient, ...]:
@@ -102,6 +103,40 @@ def test_names_that_hold_a_graph() -> None:
     found = namespace["f"](pair, plain, keeper)  # type: ignore[operator]
     assert found["f"] == {"pair": "tuple[Tensor]", "keeper[0].state": "Tensor"}
     assert found["class Keeper"] == {"state": "Tensor"}
+
+
+def test_objects_in_objects_are_looked_into() -> None:
+    class Layer(torch.nn.Module):
+        average: torch.Tensor
+
+    class Agent:
+        def __init__(self, following: Agent | None = None) -> None:
+            self.net, self.following = torch.nn.Sequential(Layer()), following
+
+    Layer.__qualname__, Agent.__qualname__, Agent.__module__ = "Layer", "Agent", "__main__"
+    chain = Agent()
+    for _ in range(5000):
+        chain = Agent(chain)
+    chain.net[0].average = torch.ones(2, requires_grad=True) * 2
+    code = compile("def f(agents):\n    return held(frame())\n", "<ipython-input-1-x>", "exec")
+    namespace = {"held": held, "frame": lambda: sys._getframe(1)}
+    exec(code, namespace)
+    team = Agent()
+    team.agents = [Agent(), chain]  # type: ignore[attr-defined]
+    found = namespace["f"](team)  # type: ignore[operator]
+    assert found["f"] == {"agents.agents[1].net[0].average": "Tensor"}
+    assert found["class Layer"] == {"average": "Tensor"}
+
+
+def test_names_reach_the_parameters_of_an_agent_in_a_list() -> None:
+    class Agent:
+        pass
+
+    Agent.__module__ = "__main__"
+    team, agent = Agent(), Agent()
+    team.agents, agent.actor = [agent], torch.nn.Linear(1, 1)  # type: ignore[attr-defined]
+    names = Names({"team": team, "table": [[[agent]]]})
+    assert names.of(agent.actor.weight) == "team.agents[0].actor.weight"  # type: ignore[attr-defined]
 
 
 def test_shapes_of_what_holds_a_graph() -> None:
