@@ -48,7 +48,7 @@ def no_grad(problem: Problem) -> Iterator[Proposal]:
     if write is None or torch is None:
         return
     statements, update = _block(write), is_update(problem, write)
-    if not update and _goes_on(write):
+    if not update and _goes_on(write, statements):
         return
     edit = wrapped(write.code, statements, f"with {torch}.no_grad():")
     if edit is None:
@@ -86,13 +86,13 @@ def is_update(problem: Problem, write: Site) -> bool:
     return bool(reads(code, f"{name}.grad", asked)) and not _bound_here(code, name, statement)
 
 
-def _goes_on(write: Site) -> bool:
-    """Whether a function goes on with the argument that it writes: that is data, and no update."""
+def _goes_on(write: Site, statements: list[ast.stmt]) -> bool:
+    """Whether a function goes on with the argument that the statements write: that is data, and no update."""
     function, name = scope(write.code, write.statement), write.root_text
     if name is None or name not in parameters(function):
         return False
     rest = [s for s in later(write.code, write.statement) if not _returns(s, name)]
-    own = list(ast.walk(write.statement))
+    own = [node for statement in statements for node in ast.walk(statement)]
     return getattr(function, "name", "") == "forward" or any(n not in own for n in reads(write.code, name, rest))
 
 

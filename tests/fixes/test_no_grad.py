@@ -42,6 +42,12 @@ def test_leaves_alone(cell: str, write: str, family: str) -> None:
             id="neighbours that update go along, a print does not",
         ),
         pytest.param(
+            "def limit(q):\n  q[0].clamp_(0, 1)\n  q[1].clamp_(0, 2)\n  return q\n",
+            "q[0].clamp_(0, 1)",
+            "def limit(q):\n  with torch.no_grad():\n    q[0].clamp_(0, 1)\n    q[1].clamp_(0, 2)\n  return q\n",
+            id="a helper that does nothing but limit its argument",
+        ),
+        pytest.param(
             "for n, p in net.named_parameters():\n  if n in masks:\n    p *= masks[n]\n",
             "p *= masks[n]",
             "with torch.no_grad():\n  for n, p in net.named_parameters():\n    if n in masks:\n      p *= masks[n]\n",
