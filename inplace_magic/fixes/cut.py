@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from . import Problem, Proposal, register
 from .code import Edit
-from .flow import Meeting, binds, calls_named, update_between, value_reads, with_retain, without_retain
+from .flow import Meeting, binds, calls_named, update_between, value_reads, widened, with_retain, without_retain
 
 
 @register("modified", "second_backward", rank=35)
@@ -45,12 +45,26 @@ def cut_earlier(problem: Problem) -> Iterator[Proposal]:
         yield _proposal(found, [*edits, *without_retain(found.code, [found.first])], statement, why)
 
 
+@register("modified", rank=36)
+def cut_made(problem: Problem) -> Iterator[Proposal]:
+    """What was made with the old weights is given to everything behind it without its history."""
+    found = update_between(problem)
+    if found is not None and found.save is None:
+        found = widened(problem, found)
+    if found is None or found.save is None:
+        return
+    behind = found.block[found.block.index(found.save) + 1 : found.block.index(found.need)]
+    edits, names, statement = _detach_reads(found, behind, binds(found.save))
+    if statement is not None:
+        yield _proposal(found, edits, statement, f"No loss goes back through {names} any more.")
+
+
 def _detach_reads(
     found: Meeting, statements: list[ast.stmt], names: set[str]
 ) -> tuple[list[Edit], str, ast.stmt | None]:
     """The edits that detach these names where the statements read them, and the first statement that does."""
     code = found.code
-    reads = [node for s in statements for node in ast.walk(s) if _reads_one(node, names)]
+    reads = [n for s in statements for n in ast.walk(s) if _reads_one(n, names) and not _taken_as_value(code.parent(n))]
     if not reads or any(_is_backward(code.parent(node)) for node in reads):
         return [], "", None
     edits = [code.replace(node, f"{code.text(node)}.detach()") for node in reads]
@@ -77,7 +91,11 @@ def _reads_one(node: ast.AST, names: set[str]) -> bool:
 
 
 def _is_backward(node: ast.AST | None) -> bool:
-    return isinstance(node, ast.Attribute) and node.attr in ("backward", "item", "detach", "data")
+    return isinstance(node, ast.Attribute) and node.attr == "backward"
+
+
+def _taken_as_value(node: ast.AST | None) -> bool:
+    return isinstance(node, ast.Attribute) and node.attr in ("item", "detach", "data", "shape", "device", "dtype")
 
 
 def _retained(problem: Problem, found: Meeting) -> list[list[Edit]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..places import Spot
 from ..rerun.evidence import Clash
@@ -254,6 +254,19 @@ def meeting(problem: Problem) -> Meeting | None:
     return None
 
 
+def widened(problem: Problem, found: Meeting) -> Meeting:
+    """The meeting with what stands before it in the blocks around, if the saving is to be found there."""
+    block = found.block
+    for above in list(upwards(found.code, found.first))[1:]:
+        around = found.code.block(above)
+        block = [*around[: around.index(above)], *block]
+        for code, statement in frames(problem, problem.save_stack):
+            save = within(code, around, statement) if code is found.code else None
+            if save is not None and save in block:
+                return replace(found, block=block, save=save)
+    return found
+
+
 def _common_block(code: Code, a: ast.stmt, b: ast.stmt) -> tuple[list[ast.stmt], ast.stmt, ast.stmt] | None:
     """The innermost block that holds both, with its statements in which they lie."""
     for above in upwards(code, a):
@@ -322,6 +335,14 @@ def with_retain(code: Code, call: ast.Call) -> Edit | None:
     if len(call.args) > ahead:
         return None
     return add_argument(code, call, "retain_graph=True")
+
+
+def with_create(code: Code, call: ast.Call) -> Edit | None:
+    """``create_graph=True`` put into a call of ``autograd.grad``; None where the graph is asked to be created or kept."""
+    given = {k.arg for k in call.keywords}
+    if not (dotted(call.func) or "").endswith("grad") or len(call.args) > 3 or given & {"create_graph", "retain_graph"}:
+        return None
+    return add_argument(code, call, "create_graph=True")
 
 
 def add_argument(code: Code, call: ast.Call, argument: str) -> Edit:
@@ -504,8 +525,8 @@ def steps_between(problem: Problem) -> bool:
     return any(one.steps for one in problem.evidence.passes[clash.freed.index : clash.need.index])
 
 
-def source_lines(code: Code, statement: ast.stmt) -> list[str]:
+def source_lines(code: Code, statement: ast.stmt, edits: Iterable[Edit] = ()) -> list[str]:
     """The statement's text as lines to insert, its further lines as deep as the first."""
-    lines = code.text(statement).splitlines()
+    lines = code.edited(statement, edits).splitlines()
     indent = code.indent(statement)
     return [lines[0], *(line.removeprefix(indent) for line in lines[1:])]

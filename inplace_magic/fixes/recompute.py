@@ -6,7 +6,8 @@
     lossG = (g + d).sum()                     d = D(g)
                                               lossG = (g + d).sum()
 
-A loss that nothing else uses is moved behind the step instead of being computed twice.
+A loss that nothing else uses is moved behind the step instead of being computed twice. Where the step changed what
+came earlier, the last part alone is computed again, from detached inputs: ``d = D(g.detach())``.
 """
 
 from __future__ import annotations
@@ -24,13 +25,17 @@ from .flow import (
     lift,
     reads,
     simple,
+    source_lines,
     start_with_comments,
     update_between,
     update_of,
     value_reads,
+    widened,
 )
 
 _MOST = 5  # statements that a person would repeat
+_ANEW = "The later loss gets a graph of its own, through the weights as they are by then."
+_FROM_VALUES = "The later loss gets a graph of its own, which takes what was made before as given."
 
 
 @register("modified", "second_backward", rank=40)
@@ -62,9 +67,11 @@ def compute_later(problem: Problem) -> Iterator[Proposal]:
 def compute_again(problem: Problem) -> Iterator[Proposal]:
     """The shared part of the forward is repeated after the step."""
     found = update_between(problem)
+    if found is not None and found.save is None:
+        found = widened(problem, found)
     if found is None or found.save is None or found.save in exclusive(found):
         return
-    code, block = found.code, found.block
+    code = found.code
     chain = _chain(problem, found)
     if not chain and found.save in found.before and is_call_alone(found.save):
         chain = [found.save]  # what it makes, it keeps in attributes
@@ -76,25 +83,44 @@ def compute_again(problem: Problem) -> Iterator[Proposal]:
         if not made
         else [
             s
-            for s in (*found.between, *update_of(block, found.need))
+            for s in (*found.between, *update_of(found.block, found.need))
             if (s in found.loss or s is found.need) and reads(s) & made
         ]
     )
     if not users:
         return
-    front = users[0] if users[0] is not found.need else update_of(block, found.need)[0]
-    copies = [line for s in chain for line in _source(code, s)]
-    insert = code.insert_before(front, *copies)
-    title = "; ".join(copies) if len(copies) < 3 else f"{copies[0]} … {copies[-1]}"
-    for extra in [_detached_inputs(problem, found, chain), []]:
-        if extra is None:
-            continue
-        yield Proposal(
-            title=f"{title} again after the step" if problem.family == "modified" else f"{title} again",
-            why="The later loss gets a graph of its own, through the weights as they are by then.",
-            rule="recompute",
-            texts={code.cell.number: code.apply(insert, *extra)},
-        )
+    front = users[0] if users[0] is not found.need else update_of(found.block, found.need)[0]
+    for copies, why in _copies(problem, found, chain):
+        title = "; ".join(copies) if len(copies) < 3 else f"{copies[0]} … {copies[-1]}"
+        for extra in [_detached_inputs(problem, found, chain), []]:
+            if extra is None:
+                continue
+            yield Proposal(
+                title=f"{title} again after the step" if problem.family == "modified" else f"{title} again",
+                why=why,
+                rule="recompute",
+                texts={code.cell.number: code.apply(code.insert_before(front, *copies), *extra)},
+            )
+
+
+def _copies(problem: Problem, found: Meeting, chain: list[ast.stmt]) -> Iterator[tuple[list[str], str]]:
+    """What to repeat, and why: all of the chain, or its later parts, which take what is made ahead of them as given."""
+    code = found.code
+    yield [line for s in chain for line in source_lines(code, s)], _ANEW
+    for first in range(1, len(chain)) if problem.clash.kind == "modified" else ():
+        rest = chain[first:]
+        given = {name for s in chain[:first] for name in binds(s)} - {name for s in rest for name in binds(s)}
+        edits = [code.replace(n, f"{n.id}.detach()") for s in rest for n in ast.walk(s) if _is_read(code, n, given)]  # type: ignore[attr-defined]
+        if edits:
+            yield [line for s in rest for line in source_lines(code, s, edits)], _FROM_VALUES
+
+
+def _is_read(code: Code, node: ast.AST, names: set[str]) -> bool:
+    """Whether a name's value is used with its graph."""
+    if not isinstance(node, ast.Name) or not isinstance(node.ctx, ast.Load) or node.id not in names:
+        return False
+    above = code.parent(node)
+    return not (isinstance(above, ast.Attribute) and above.attr in ("detach", "data", "shape", "device", "dtype"))
 
 
 def is_call_alone(statement: ast.stmt) -> bool:
@@ -148,10 +174,3 @@ def _detached_inputs(problem: Problem, found: Meeting, chain: list[ast.stmt]) ->
     if not nodes:
         return None
     return [found.code.replace(n, f"{n.id}.detach()") for n in nodes]
-
-
-def _source(code: Code, statement: ast.stmt) -> list[str]:
-    """The statement's text, its further lines as deep as the first."""
-    lines = code.text(statement).splitlines()
-    indent = code.indent(statement)
-    return [lines[0], *(line.removeprefix(indent) for line in lines[1:])]

@@ -6,6 +6,8 @@ loss_b.backward()                         loss_b.backward()
 y = net(x)                                y = net(x)
 rows = [grad(y[i], x)[0]                  rows = [grad(y[i], x, retain_graph=True)[0]
         for i in range(len(y))]                   for i in range(len(y))]
+
+A gradient that a loss is made from is part of the graph itself: ``create_graph=True``.
 """
 
 from __future__ import annotations
@@ -14,10 +16,12 @@ import ast
 from collections.abc import Iterator
 
 from . import Problem, Proposal, register
-from .flow import assigned, calls_named, frames, key_of, loops, steps_between, with_retain
+from .flow import assigned, calls_named, frames, key_of, loops, steps_between, with_create, with_retain
 from .targets import called_target, is_inplace_name
 
 _BEFORE_ANEW = 13  # the rank where each of many gradients would need a forward of its own
+_LEAVES = "One backward leaves the graph to the next one; the weights do not change in between."
+_DIFFERENTIABLE = "The gradient becomes part of the graph, so that a loss that is made from it trains it."
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 
@@ -36,17 +40,19 @@ def retain(problem: Problem) -> Iterator[Proposal]:
     calls = [node] if isinstance(node, ast.Call) else calls_named(node, "backward", "grad")
     if again and not _one_by_one(problem, node):
         return  # the same call again and again: the graph would be kept for ever
-    edit = with_retain(code, calls[0]) if len(calls) == 1 else None
-    if edit is None:
+    if len(calls) != 1:
         return
-    text = code.apply(edit)
-    yield Proposal(
-        title=text.splitlines()[spot.line - 1].strip(),
-        why="One backward leaves the graph to the next one; the weights do not change in between.",
-        rule="retain",
-        rank=_BEFORE_ANEW if again else None,
-        texts={code.cell.number: text},
-    )
+    edit, differentiable = with_retain(code, calls[0]), with_create(code, calls[0]) if not again else None
+    for change, why in ((edit, _LEAVES), (differentiable, _DIFFERENTIABLE)):
+        if change is not None:
+            text = code.apply(change)
+            yield Proposal(
+                title=text.splitlines()[spot.line - 1].strip(),
+                why=why,
+                rule="retain",
+                rank=_BEFORE_ANEW if again else None,
+                texts={code.cell.number: text},
+            )
 
 
 def _one_by_one(problem: Problem, call: ast.AST) -> bool:

@@ -61,6 +61,13 @@ PRODUCT = """
     for _ in range(3):
         v = H @ v
     """
+FORCES = """
+    x.requires_grad_()
+    energy = net(x).exp().sum()
+    forces = torch.autograd.grad(energy, x)[0]
+    loss = energy + forces.pow(2).sum()
+    loss.backward()
+    """
 DESCENT = """
     w = torch.ones(2, requires_grad=True)
     loss = (x * w).exp().mean()
@@ -314,3 +321,12 @@ def test_a_state_that_nobody_makes_afresh_is_not() -> None:
         "x if self.mem is None else ", ""
     )
     assert "reset_state" not in rules(START, always, STEPS.replace("spiking", "fading"))
+
+
+def test_a_gradient_that_a_loss_is_made_from_may_be_meant_to_be_part_of_the_graph() -> None:
+    run = run_cells(START, FORCES)
+    assert run.diagnosis is not None
+    assert [(f.rule, f.gradients, f.title) for f in run.diagnosis.fixes if f.rule == "retain"] == [
+        ("retain", "same", "forces = torch.autograd.grad(energy, x, retain_graph=True)[0]"),
+        ("retain", "different", "forces = torch.autograd.grad(energy, x, create_graph=True)[0]"),
+    ]

@@ -52,6 +52,43 @@ CRITIC_LOOP = """
     loss_g.backward()
     optG.step()
     """
+EARLIER_PART = """
+    fake = G(z)
+    d = D(fake)
+    loss_g = -d.mean()
+    optG.zero_grad()
+    loss_g.backward(retain_graph=True)
+    optG.step()
+    loss_d = d.exp().mean() - D(real).mean()
+    optD.zero_grad()
+    loss_d.backward()
+    optD.step()
+    """
+CARRIED_INTO_BOTH = """
+    fake = G(z)
+    noise = G(torch.randn(5, 2))
+    losses = {"g": -D(fake).mean()}
+    for name in ("d",):
+        losses[name] = D(noise).exp().mean() - D(real).mean()
+    optG.zero_grad()
+    losses["g"].backward()
+    optG.step()
+    optD.zero_grad()
+    losses["d"].backward()
+    optD.step()
+    """
+IN_A_BRANCH = """
+    pred, other = D(real), D(real * 2)
+    if real.shape[0] > 2:
+        penalty = pred.pow(2).mean()
+        loss_d = (pred.exp() + other).mean()
+        optD.zero_grad()
+        loss_d.backward(retain_graph=True)
+        optD.step()
+        optD.zero_grad()
+        penalty.backward()
+        optD.step()
+    """
 RETAINED = """
     fake = G(z)
     d = D(fake)
@@ -187,6 +224,33 @@ def test_is_not_offered(rule: str, cells: tuple[str, ...]) -> None:
             [("- d)", "- d.detach())")],
             "truncated",
             id="the shared output is cut off for the later loss",
+        ),
+        pytest.param(
+            "recompute",
+            (EARLIER_PART,),
+            [("loss_d = d", "d = D(fake.detach())\nloss_d = d")],
+            "same",
+            id="the last part again, from what was made before as given",
+        ),
+        pytest.param(
+            "cut",
+            (CARRIED_INTO_BOTH,),
+            [("D(noise)", "D(noise.detach())")],
+            "same",
+            id="what the old weights made, for all that reads it",
+        ),
+        pytest.param(
+            "recompute",
+            (IN_A_BRANCH,),
+            [
+                (
+                    "    optD.zero_grad()\n    penalty.",
+                    "    pred, other = D(real), D(real * 2)\n    penalty = pred.pow(2).mean()\n"
+                    "    optD.zero_grad()\n    penalty.",
+                )
+            ],
+            "different",
+            id="made ahead of the branch that the updates are in",
         ),
         pytest.param(
             "swap_updates",
