@@ -326,7 +326,8 @@ def _next_step(
     mended[_signature(clashes[0], sources)] = _text(clashes[0], sources)
     family = clashes[0].family or clashes[0].kind
     following = replace(problem, family=family, clash=clashes[0], evidence=left, sources=sources, raised=())
-    options = list(propose(following))
+    done = {(s.rule, s.title) for s in steps} if clashes[0].write is None else ()  # no line to tell conflicts apart by
+    options = [o for o in propose(following) if (o.rule, o.title) not in done]
     alike = [o for o in options if o.rule == steps[-1].rule]
     if not alike and steps[0].rule in LOCAL:
         alike = [o for o in options if o.rule in LOCAL]

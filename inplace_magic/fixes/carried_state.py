@@ -327,12 +327,27 @@ def _keepers(code: Code, cls: ast.ClassDef, names: dict[str, str]) -> tuple[list
             for target in assigned(statement)
             if isinstance(target, ast.Attribute) and target.attr in names and _owner(target)
         }
+        if not kept and (value := _written_part(statement, names)) is not None and not _without_graph(value):
+            text = detached(atom(code, value), "Tensor")
+            edits.append(code.replace(value, text))
+            lines.append(" ".join(code.edited(statement, edits[-1:]).split()))
         if not kept or not _read_in(cls, kept.keys()) or _without_graph(statement.value):
             continue
         new, line = _keep(code, function, statement, {_path(t): names[a] for a, t in kept.items()})
         edits += new
         lines += line
     return edits, lines
+
+
+def _written_part(statement: ast.Assign | ast.AugAssign, names: dict[str, str]) -> ast.expr | None:
+    """What is written into a part of a state that is a tensor: ``self.buffer[i] = x``."""
+    if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
+        return None
+    target = statement.targets[0]
+    held = target.value if isinstance(target, ast.Subscript) else None
+    if not isinstance(held, ast.Attribute) or names.get(held.attr) != "Tensor" or not _owner(held):
+        return None
+    return statement.value
 
 
 def _owner(target: ast.Attribute) -> bool:

@@ -74,7 +74,7 @@ def _kept(code: Code, statement: ast.stmt) -> _Kept | None:
     attribute = dotted(assigned(filling)[0]) if len(assigned(filling)) == 1 else None
     if attribute is None or not attribute.startswith("self.") or attribute.count(".") != 1:
         return None
-    if not _once(code, method, filling):
+    if not _once(code, method, filling) or _filled_elsewhere(code, method, attribute, filling):
         return None
     local = set(parameters(method)) - {"self"} | names_bound(method.body)
     wanted, made = value_reads(filling) & local, [filling]
@@ -94,6 +94,17 @@ def _once(code: Code, method: ast.FunctionDef | ast.AsyncFunctionDef, filling: a
         return True
     ahead = method.body[: method.body.index(filling)]
     return any(isinstance(node, ast.Return) for s in ahead for node in ast.walk(s))
+
+
+def _filled_elsewhere(code: Code, method: ast.AST, attribute: str, filling: ast.stmt) -> bool:
+    """Whether the attribute gets another value, but for a ``None`` ahead of the first."""
+    return any(
+        isinstance(s, (ast.Assign, ast.AugAssign))
+        and s is not filling
+        and attribute in binds(s)
+        and not isinstance(s.value, ast.Constant)
+        for s in ast.walk(code.parent(method) or method)
+    )
 
 
 def _fronts(code: Code, kept: _Kept) -> Iterator[tuple[str, ast.stmt]]:

@@ -210,6 +210,37 @@ def test_a_module_that_keeps_its_state_is_cut_in_its_class() -> None:
     assert fix.gradients == "truncated"
 
 
+REPLAY = """
+    class Buffer:
+        def __init__(self, size):
+            self.outputs, self.at = torch.zeros(size, 4), 0
+
+        def add(self, rows):
+            for row in rows:
+                self.outputs[self.at] = row   # round robin
+                self.at = (self.at + 1) % len(self.outputs)
+
+    net = nn.Linear(3, 4)
+    optim = torch.optim.SGD(net.parameters(), lr=0.1)
+    buffer = Buffer(6)
+    """
+REPLAYED = """
+    for x in torch.randn(3, 2, 3):
+        out = net(x)
+        loss = out.exp().mean() + (out.mean(0) - buffer.outputs).pow(2).mean()
+        optim.zero_grad()
+        loss.backward()
+        optim.step()
+        buffer.add(out)
+    """
+
+
+def test_what_is_written_into_a_part_of_a_state_is_cut_there() -> None:
+    fix = fix_by("carried_attribute", START, REPLAY, REPLAYED)
+    assert fix.cells == {2: rewritten(REPLAY, ("= row ", "= row.detach() "))}
+    assert fix.gradients == "truncated"
+
+
 def test_or_in_the_loop_once_a_round_is_over() -> None:
     fix = fix_by("kept_object", START, MEMORY, SEGMENTS)
     assert fix.cells == {3: rewritten(SEGMENTS, ("optim.step()", "optim.step()\n    net.M = net.M.detach()"))}
