@@ -12,7 +12,7 @@ import functools
 import logging
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -160,26 +160,32 @@ class Bench:
 
 def verified(bench: Bench, problem: Problem, enough: Callable[[], bool]) -> Iterator[Fix]:
     """The fixes for a problem, each one proved, in the order of the rules, until somebody has had ``enough``."""
-    for proposal in propose(problem):
+    proposals = list(propose(problem))
+    for number, proposal in enumerate(proposals, 1):
         if time.monotonic() > bench.deadline or enough():
             return
-        fix = try_out(bench, problem, proposal, enough)
+        fix = try_out(bench, problem, proposal, enough, proposals[number:])
         if fix is not None:
             yield fix
 
 
 def try_out(
-    bench: Bench, problem: Problem, proposal: Proposal, enough: Callable[[], bool] = lambda: False
+    bench: Bench,
+    problem: Problem,
+    proposal: Proposal,
+    enough: Callable[[], bool] = lambda: False,
+    others: Sequence[Proposal] = (),
 ) -> Fix | None:
     """The proposal as a proved fix, extended where it fails again elsewhere; None if it does not run.
 
-    ``enough`` is asked before it is extended, which takes two runs more.
+    ``enough`` is asked before it is extended, which takes two runs more. Where one of the ``others`` would extend it,
+    that one may be all that is needed, and is left to be tried by itself.
     """
     steps = [proposal]
     left_behind = tuple(LiveChange("detach", path) for path in bench.plan.cut)
     texts, live, spared = dict(proposal.texts), proposal.live + left_behind, proposal.spared
     with bench.accepting(texts, live, spared) as accepting:
-        return _try(bench, problem, steps, texts, live, spared, accepting, enough)
+        return _try(bench, problem, steps, texts, live, spared, accepting, enough, others)
 
 
 def _try(
@@ -191,6 +197,7 @@ def _try(
     spared: tuple[int, ...],
     accepting: Callable[[], Evidence | None] | None,
     enough: Callable[[], bool],
+    others: Sequence[Proposal],
 ) -> Fix | None:
     proposal = steps[0]
     mended = {_signature(problem.clash, problem.sources): _text(problem.clash, problem.sources)}
@@ -212,6 +219,8 @@ def _try(
             break  # what is silently wrong raises nothing, so that running alone tells nothing
         more = _next_step(bench, problem, steps, texts, left, mended)
         if more is None or enough():
+            return None
+        if more.rule not in LOCAL and any((o.rule, o.title) == (more.rule, more.title) for o in others):
             return None
         _log.debug("%s: next step: %s: %s", proposal.rule, more.rule, more.title)
         steps.append(more)

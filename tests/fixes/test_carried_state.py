@@ -246,6 +246,39 @@ def test_or_in_the_loop_once_a_round_is_over() -> None:
     assert fix.cells == {3: rewritten(SEGMENTS, ("optim.step()", "optim.step()\n    net.M = net.M.detach()"))}
 
 
+AVERAGE = """
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.lin = nn.Linear(3, 3)
+            self.average = self.lin(torch.ones(1, 3)).tanh()
+            self.average = self.average * 2
+
+        def forward(self, x, state):
+            return torch.tanh(self.lin(x) + state) + self.average
+
+    net = Net()
+    optim = torch.optim.SGD(net.parameters(), lr=0.1)
+    """
+CUT_ALREADY = """
+    state = torch.zeros(1, 3)
+    for x in torch.randn(3, 2, 3):
+        state = net(x, state.detach())
+        loss = state.exp().mean()
+        optim.zero_grad()
+        loss.backward()
+        optim.step()
+    """
+
+
+def test_a_cut_that_does_not_help_is_no_part_of_a_fix() -> None:
+    fix = fix_by("kept_object", START, AVERAGE, CUT_ALREADY)
+    assert fix.cells == {
+        3: rewritten(CUT_ALREADY, ("optim.step()", "optim.step()\n    net.average = net.average.detach()"))
+    }
+    assert "carried_state" not in rules(START, AVERAGE, CUT_ALREADY)
+
+
 @pytest.mark.parametrize(
     ("kind", "text"),
     [
