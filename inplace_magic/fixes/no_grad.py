@@ -18,6 +18,7 @@ from collections.abc import Iterator
 
 from . import Problem, Proposal, register
 from .code import Code, Edit, Function
+from .flow import assigned
 from .targets import (
     Site,
     bindings,
@@ -48,7 +49,7 @@ def no_grad(problem: Problem) -> Iterator[Proposal]:
     if write is None or torch is None:
         return
     statements, update = _block(write), is_update(problem, write)
-    if not update and _goes_on(write, statements):
+    if _goes_on(write, statements) and not _reads_gradient(write.statement) and not _initialises(write):
         return
     edit = wrapped(write.code, statements, f"with {torch}.no_grad():")
     if edit is None:
@@ -73,8 +74,7 @@ def is_update(problem: Problem, write: Site) -> bool:
     path = problem.clash.write.name or ""
     if "." in path or "[" in path or "." in name or problem.clash.write.operation in _INITIALISERS:
         return True
-    above = scope(code, statement)
-    if getattr(above, "name", "").endswith(("__init__", "init_weights", "reset_parameters")):
+    if _initialises(write):
         return True
     loop = loop_of(code, statement, name)
     if loop is not None and "parameters" in code.text(loop.iter):
@@ -86,6 +86,11 @@ def is_update(problem: Problem, write: Site) -> bool:
     return bool(reads(code, f"{name}.grad", asked)) and not _bound_here(code, name, statement)
 
 
+def _initialises(write: Site) -> bool:
+    above = scope(write.code, write.statement)
+    return getattr(above, "name", "").endswith(("__init__", "init_weights", "reset_parameters"))
+
+
 def _goes_on(write: Site, statements: list[ast.stmt]) -> bool:
     """Whether a function goes on with the argument that the statements write: that is data, and no update."""
     function, name = scope(write.code, write.statement), write.root_text
@@ -93,7 +98,17 @@ def _goes_on(write: Site, statements: list[ast.stmt]) -> bool:
         return False
     rest = [s for s in later(write.code, write.statement) if not _returns(s, name)]
     own = [node for statement in statements for node in ast.walk(statement)]
-    return getattr(function, "name", "") == "forward" or any(n not in own for n in reads(write.code, name, rest))
+    read = [write.code.statement(n) for n in reads(write.code, name, rest) if n not in own]
+    return getattr(function, "name", "") == "forward" or any(not _of_itself(write.code, s, name) for s in read)
+
+
+def _of_itself(code: Code, statement: ast.stmt, name: str) -> bool:
+    """Whether a statement does no more than change the named tensor: ``w.detach_()``, ``w[0] = w[1]``."""
+    changed = [called_target(statement.value)] if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call) else []  # fmt: skip
+    if isinstance(statement, (ast.Assign, ast.AugAssign)):
+        changed = [t.value if isinstance(t, ast.Attribute) else t for t in assigned(statement) if not isinstance(t, ast.Name)]  # fmt: skip
+    held = [root(target) for target in changed if target is not None]
+    return bool(held) and all(node is not None and code.text(node) == name for node in held)
 
 
 def _returns(statement: ast.AST, name: str) -> bool:
