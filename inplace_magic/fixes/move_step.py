@@ -7,6 +7,8 @@
     loss1.backward()                          optimizer0.step()
     optimizer1.step()                         optimizer1.step()
 
+Where the same optimizer steps again after the later backward, it steps but once, for both.
+
 The later backward must not add to the gradients that the moved step uses, nor its zero_grad() clear them: it is
 limited to its own parameters, or its gradients are taken first.
 """
@@ -21,6 +23,9 @@ from .code import Code, Edit
 from .flow import Meeting, add_argument, calls_named, is_call, is_step, lift, simple, unused, update_between, update_of
 
 _WHY = "Both backwards go through the weights that their losses were computed with; the updates come after."
+_ONCE = (
+    "Both losses go back through the weights that they were computed with; one step uses the sum of their gradients."
+)
 _UNGUARDED = 45  # the rank of a step that is moved and may find the other loss's gradients added
 
 
@@ -36,6 +41,9 @@ def move_step(problem: Problem) -> Iterator[Proposal]:
     late = update_of(found.block, found.need)
     following = late[-1] if is_step(late[-1]) else None
     names = [" ".join(code.text(s).split()) if simple(s) else "the update" for s in moved]
+    if following is not None and [code.text(s) for s in moved] == [code.text(following)]:
+        yield from _one_step(found, moved[0], names[0])
+        return
     title = f"{' and '.join(names)} after {' '.join(code.text(found.need).split())}"
     limit = _limited(problem, found, following) if is_step(found.first) and not _shared(problem, len(moved)) else None
     edits = _moved(code, moved, found.need, following)
@@ -44,6 +52,21 @@ def move_step(problem: Problem) -> Iterator[Proposal]:
     for extra in [[limit], []] if limit is not None else [[]]:
         rank = _UNGUARDED if is_step(found.first) and not extra else None
         yield Proposal(title, _WHY, "move_step", {code.cell.number: code.apply(*edits, *extra)}, rank=rank)
+
+
+def _one_step(found: Meeting, step: ast.stmt, name: str) -> Iterator[Proposal]:
+    """The same optimizer steps after the later backward anyway: once, with the gradients of both."""
+    code = found.code
+    cleared = [s for s in (*found.between, *update_of(found.block, found.need)) if _clears(code, s, step)]
+    gone = list({id(s): s for s in (step, *cleared)}.values())
+    if all(code.alone(s) for s in gone):
+        edits = [code.delete(s) for s in gone]
+        yield Proposal(f"one {name} for both", _ONCE, "move_step", {code.cell.number: code.apply(*edits)})
+
+
+def _clears(code: Code, statement: ast.stmt, step: ast.stmt) -> bool:
+    """Whether a statement is the zero_grad of a step's optimizer."""
+    return is_call(statement, "zero_grad") and code.text(statement.value.func.value) == code.text(step.value.func.value)  # type: ignore[attr-defined]
 
 
 def _by_hand(statement: ast.stmt) -> bool:
