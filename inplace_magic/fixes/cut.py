@@ -8,11 +8,25 @@ lossG = (g + d).sum()                     lossG = (g + d.detach()).sum()
 from __future__ import annotations
 
 import ast
+import itertools
 from collections.abc import Iterator
 
 from . import Problem, Proposal, register
-from .code import Edit
-from .flow import Meeting, binds, calls_named, update_between, value_reads, widened, with_retain, without_retain
+from .code import Edit, Function
+from .flow import (
+    Meeting,
+    binds,
+    calls_named,
+    first_stack,
+    frames,
+    reads,
+    update_between,
+    value_reads,
+    widened,
+    with_retain,
+    within,
+    without_retain,
+)
 
 
 @register("modified", "second_backward", rank=35)
@@ -45,7 +59,7 @@ def cut_earlier(problem: Problem) -> Iterator[Proposal]:
         yield _proposal(found, [*edits, *without_retain(found.code, [found.first])], statement, why)
 
 
-@register("modified", rank=36)
+@register("modified", "second_backward", rank=36)
 def cut_made(problem: Problem) -> Iterator[Proposal]:
     """What was made with the old weights is given to everything behind it without its history."""
     found = update_between(problem)
@@ -53,10 +67,43 @@ def cut_made(problem: Problem) -> Iterator[Proposal]:
         found = widened(problem, found)
     if found is None or found.save is None:
         return
-    behind = found.block[found.block.index(found.save) + 1 : found.block.index(found.need)]
+    behind = found.block[found.block.index(found.save) + 1 : found.block.index(found.need) + 1]
     edits, names, statement = _detach_reads(found, behind, binds(found.save))
     if statement is not None:
         yield _proposal(found, edits, statement, f"No loss goes back through {names} any more.")
+
+
+@register("modified", "second_backward", rank=36)
+def cut_behind(problem: Problem) -> Iterator[Proposal]:
+    """A function that makes an update of its own hands on what it made for that without its history.
+
+    z_q = self.codebook(q)                    z_q = self.codebook(q)
+    loss(z_q).backward(); self.opt.step()     loss(z_q).backward(); self.opt.step()
+                                              z_q = z_q.detach()
+    return z_q                                return z_q
+    """
+    saved = frames(problem, problem.save_stack)
+    needed = {code.function(statement) for code, statement in frames(problem, problem.need_stack)}
+    for code, statement in reversed(frames(problem, first_stack(problem.clash))):
+        function = code.function(statement)
+        save = next((s for other, s in saved if other is code and code.function(s) is function), None)
+        if not isinstance(function, Function) or function in needed or save is None or save is statement:
+            continue
+        block = code.block(statement)
+        update = [*block[: block.index(statement) + 1], *_rest_of_update(block[block.index(statement) + 1 :])]
+        top = within(code, function.body, statement)
+        rest = [*block[len(update) :], *(function.body[function.body.index(top) + 1 :] if top in function.body else ())]
+        names = sorted(name for name in binds(save) if any(name in reads(s) for s in rest))
+        if names:
+            line = f"{', '.join(names)} = {', '.join(f'{name}.detach()' for name in names)}"
+            text = code.apply(code.insert_after(update[-1], line))
+            why = "The update that the function makes uses that graph up; what comes later takes the values as given."
+            yield Proposal(line, why, "cut", {code.cell.number: text})
+        return
+
+
+def _rest_of_update(statements: list[ast.stmt]) -> list[ast.stmt]:
+    return list(itertools.takewhile(lambda s: calls_named(s, "step", "zero_grad", "backward"), statements))
 
 
 def _detach_reads(
@@ -64,11 +111,11 @@ def _detach_reads(
 ) -> tuple[list[Edit], str, ast.stmt | None]:
     """The edits that detach these names where the statements read them, and the first statement that does."""
     code = found.code
-    reads = [n for s in statements for n in ast.walk(s) if _reads_one(n, names) and not _taken_as_value(code.parent(n))]
-    if not reads or any(_is_backward(code.parent(node)) for node in reads):
+    read = [n for s in statements for n in ast.walk(s) if _reads_one(n, names) and not _taken_as_value(code.parent(n))]
+    if not read or any(_is_backward(code.parent(node)) for node in read):
         return [], "", None
-    edits = [code.replace(node, f"{code.text(node)}.detach()") for node in reads]
-    return edits, ", ".join(sorted({code.text(node) for node in reads})), code.statement(reads[0])
+    edits = [code.replace(node, f"{code.text(node)}.detach()") for node in read]
+    return edits, ", ".join(sorted({code.text(node) for node in read})), code.statement(read[0])
 
 
 def _proposal(found: Meeting, edits: list[Edit], statement: ast.stmt, why: str) -> Proposal:

@@ -31,15 +31,22 @@ def recompute_carried(problem: Problem) -> Iterator[Proposal]:
             for name in binds(s)
         }
         for statement in turn.body:
-            if (
-                isinstance(statement, ast.Assign)
-                and isinstance(statement.value, ast.Name)
-                and statement.value.id in made
-            ):
-                text = code.text(made[statement.value.id])
-                yield Proposal(
-                    title=f"{code.text(statement.targets[0])} = {' '.join(text.split())}",
-                    why=_WHY,
-                    rule="recompute_carried",
-                    texts={code.cell.number: code.apply(code.replace(statement.value, text))},
-                )
+            for target, value in _handed_on(statement):
+                if isinstance(value, ast.Name) and value.id in made:
+                    text = code.text(made[value.id])
+                    yield Proposal(
+                        title=f"{code.text(target)} = {' '.join(text.split())}",
+                        why=_WHY,
+                        rule="recompute_carried",
+                        texts={code.cell.number: code.apply(code.replace(value, text))},
+                    )
+
+
+def _handed_on(statement: ast.stmt) -> list[tuple[ast.expr, ast.expr]]:
+    """What an assignment gives to what: ``a, b = c, d`` gives c to a and d to b."""
+    if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
+        return []
+    target, value = statement.targets[0], statement.value
+    if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
+        return list(zip(target.elts, value.elts))
+    return [(target, value)]

@@ -45,3 +45,9 @@ def test_is_proved_with_its_effect_measured() -> None:
     fix = fix_by(RULE, START, ROUNDS)
     assert fix.cells == {2: rewritten(ROUNDS, ("    state = next_state", "    state = encode(obs)"))}
     assert fix.gradients == "different"
+
+
+def test_one_of_several_names_that_are_handed_on() -> None:
+    rounds = ROUNDS.replace("        state = next_state", "        last, state = loss, next_state")
+    fix = fix_by(RULE, START, rounds)
+    assert fix.cells == {2: rewritten(rounds, ("= loss, next_state", "= loss, encode(obs)"))}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from ..cells import run_cells
 from .trying import fix_by, rewritten, rules
 
 START = """
@@ -87,6 +88,42 @@ IN_A_BRANCH = """
         optD.step()
         optD.zero_grad()
         penalty.backward()
+        optD.step()
+    """
+TWICE = """
+    a, b = D(real), D(real * 2)
+    optD.zero_grad()
+    a.exp().mean().backward()
+    optD.step()
+    optD.zero_grad()
+    b.exp().mean().backward()
+    optD.step()
+    """
+OWN_UPDATE = """
+    def code(z):
+        g = G(z)
+        if z.shape[0] > 2:
+            g.exp().mean().backward()
+            optG.step()
+            optG.zero_grad()
+        return g * 2
+    """
+CODED = """
+    loss = D(code(z)).exp().mean()
+    optD.zero_grad()
+    loss.backward()
+    optD.step()
+    """
+HANDED = """
+    def generate():
+        fake = G(z)
+        optG.zero_grad()
+        (-D(fake).mean()).backward()
+        optG.step()
+        return fake
+    def judge(fake):
+        optD.zero_grad()
+        (D(fake) - D(real)).mean().backward()
         optD.step()
     """
 RETAINED = """
@@ -253,6 +290,13 @@ def test_is_not_offered(rule: str, cells: tuple[str, ...]) -> None:
             id="made ahead of the branch that the updates are in",
         ),
         pytest.param(
+            "cut",
+            (HANDED, "fake = generate()\njudge(fake)\n"),
+            [("judge(fake)", "judge(fake.detach())")],
+            "same",
+            id="what a helper's update used up is handed on without its history",
+        ),
+        pytest.param(
             "swap_updates",
             (HELPER, THROUGH_HELPER),
             [
@@ -299,6 +343,20 @@ def test_is_proved(rule: str, cells: tuple[str, ...], changes: list[tuple[str, s
     fix = fix_by(rule, START, *cells)
     assert fix.cells == {len(cells) + 1: rewritten(cells[-1], *changes)}
     assert fix.gradients == gradients
+
+
+def test_a_function_with_an_update_of_its_own_hands_on_the_values() -> None:
+    fix = fix_by("cut", START, OWN_UPDATE, CODED)
+    assert fix.cells == {2: rewritten(OWN_UPDATE, ("optG.zero_grad()\n", "optG.zero_grad()\n        g = g.detach()\n"))}
+    assert fix.gradients == "same"
+
+
+def test_an_optimizer_that_steps_after_both_anyway_steps_once() -> None:
+    run = run_cells(START, TWICE)
+    assert run.diagnosis is not None
+    (fix,) = [f for f in run.diagnosis.fixes if f.title == "one optD.step() for both"]
+    assert fix.cells == {2: rewritten(TWICE, ("optD.step()\noptD.zero_grad()\nb", "b"))}
+    assert (fix.gradients, [f for f in run.diagnosis.fixes if "after b.exp" in f.title]) == ("different", [])
 
 
 def test_a_forward_that_keeps_its_values_in_attributes_is_called_again() -> None:
