@@ -19,14 +19,15 @@ from .flow import (
     calls_named,
     first_stack,
     frames,
+    graph_reads,
     reads,
+    update_after_save,
     update_between,
     value_reads,
-    widened,
     with_retain,
-    within,
     without_retain,
 )
+from .targets import later
 
 
 @register("modified", "second_backward", rank=35)
@@ -36,9 +37,9 @@ def cut(problem: Problem) -> Iterator[Proposal]:
     if found is None or found.save is None or found.save not in found.first_loss:
         return
     earlier = found.first_loss
-    later = [s for s in (*found.loss, found.need) if s not in earlier and s is not found.save]
-    shared = made_from(found, found.save) - {name for s in later for name in binds(s)}
-    edits, names, statement = _detach_reads(found, later, shared)
+    behind = [s for s in (*found.loss, found.need) if s not in earlier and s is not found.save]
+    shared = made_from(found, found.save) - {name for s in behind for name in binds(s)}
+    edits, names, statement = _detach_reads(found, behind, shared)
     if statement is None:
         return
     for extra in _retained(problem, found):
@@ -62,9 +63,7 @@ def cut_earlier(problem: Problem) -> Iterator[Proposal]:
 @register("modified", "second_backward", rank=36)
 def cut_made(problem: Problem) -> Iterator[Proposal]:
     """What was made with the old weights is given to everything behind it without its history."""
-    found = update_between(problem)
-    if found is not None and found.save is None:
-        found = widened(problem, found)
+    found = update_after_save(problem)
     if found is None or found.save is None:
         return
     behind = found.block[found.block.index(found.save) + 1 : found.block.index(found.need) + 1]
@@ -89,21 +88,20 @@ def cut_behind(problem: Problem) -> Iterator[Proposal]:
         save = next((s for other, s in saved if other is code and code.function(s) is function), None)
         if not isinstance(function, Function) or function in needed or save is None or save is statement:
             continue
-        block = code.block(statement)
-        update = [*block[: block.index(statement) + 1], *_rest_of_update(block[block.index(statement) + 1 :])]
-        top = within(code, function.body, statement)
-        rest = [*block[len(update) :], *(function.body[function.body.index(top) + 1 :] if top in function.body else ())]
+        last = _end_of_update(code.block(statement), statement)
+        rest = later(code, last)
         names = sorted(name for name in binds(save) if any(name in reads(s) for s in rest))
         if names:
             line = f"{', '.join(names)} = {', '.join(f'{name}.detach()' for name in names)}"
-            text = code.apply(code.insert_after(update[-1], line))
+            text = code.apply(code.insert_after(last, line))
             why = "The update that the function makes uses that graph up; what comes later takes the values as given."
             yield Proposal(line, why, "cut", {code.cell.number: text})
         return
 
 
-def _rest_of_update(statements: list[ast.stmt]) -> list[ast.stmt]:
-    return list(itertools.takewhile(lambda s: calls_named(s, "step", "zero_grad", "backward"), statements))
+def _end_of_update(block: list[ast.stmt], backward: ast.stmt) -> ast.stmt:
+    following = block[block.index(backward) + 1 :]
+    return [backward, *itertools.takewhile(lambda s: calls_named(s, "step", "zero_grad", "backward"), following)][-1]
 
 
 def _detach_reads(
@@ -111,7 +109,7 @@ def _detach_reads(
 ) -> tuple[list[Edit], str, ast.stmt | None]:
     """The edits that detach these names where the statements read them, and the first statement that does."""
     code = found.code
-    read = [n for s in statements for n in ast.walk(s) if _reads_one(n, names) and not _taken_as_value(code.parent(n))]
+    read = graph_reads(code, statements, names)
     if not read or any(_is_backward(code.parent(node)) for node in read):
         return [], "", None
     edits = [code.replace(node, f"{code.text(node)}.detach()") for node in read]
@@ -133,16 +131,8 @@ def made_from(found: Meeting, save: ast.stmt) -> set[str]:
     return names
 
 
-def _reads_one(node: ast.AST, names: set[str]) -> bool:
-    return isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id in names
-
-
 def _is_backward(node: ast.AST | None) -> bool:
     return isinstance(node, ast.Attribute) and node.attr == "backward"
-
-
-def _taken_as_value(node: ast.AST | None) -> bool:
-    return isinstance(node, ast.Attribute) and node.attr in ("item", "detach", "data", "shape", "device", "dtype")
 
 
 def _retained(problem: Problem, found: Meeting) -> list[list[Edit]]:

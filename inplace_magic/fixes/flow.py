@@ -15,6 +15,7 @@ from ..rerun.evidence import Clash
 from . import Problem
 from .code import Code, Edit, Function, Loop, dotted
 
+_WITHOUT_GRAPH = frozenset({"item", "detach", "data", "shape", "device", "dtype"})
 _FILLING = frozenset({"append", "extend", "insert", "add", "setdefault", "put", "push"})
 
 
@@ -254,8 +255,11 @@ def meeting(problem: Problem) -> Meeting | None:
     return None
 
 
-def widened(problem: Problem, found: Meeting) -> Meeting:
-    """The meeting with what stands before it in the blocks around, if the saving is to be found there."""
+def update_after_save(problem: Problem) -> Meeting | None:
+    """``update_between`` with what stands before it in the blocks around, as far as the saving; None if that is not found."""
+    found = update_between(problem)
+    if found is None or found.save is not None:
+        return found
     block = found.block
     for above in list(upwards(found.code, found.first))[1:]:
         around = found.code.block(above)
@@ -264,7 +268,20 @@ def widened(problem: Problem, found: Meeting) -> Meeting:
             save = within(code, around, statement) if code is found.code else None
             if save is not None and save in block:
                 return replace(found, block=block, save=save)
-    return found
+    return None
+
+
+def graph_reads(code: Code, nodes: Iterable[ast.AST], names: set[str]) -> list[ast.Name]:
+    """Where these names are read for a value that has a history: not for ``x.shape``, nor for what is detached already."""
+    return [
+        node
+        for top in nodes
+        for node in ast.walk(top)
+        if isinstance(node, ast.Name)
+        and isinstance(node.ctx, ast.Load)
+        and node.id in names
+        and not (isinstance(above := code.parent(node), ast.Attribute) and above.attr in _WITHOUT_GRAPH)
+    ]
 
 
 def _common_block(code: Code, a: ast.stmt, b: ast.stmt) -> tuple[list[ast.stmt], ast.stmt, ast.stmt] | None:

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 from . import Problem, Proposal, register
 from .code import Code, Function, dotted, names_bound
-from .flow import assigned, binds, frames, reads, simple, source_lines, value_reads, within
+from .flow import assigned, binds, frames, reads, simple, slice_of, source_lines, value_reads, within
 from .targets import parameters
 
 _WHY = "Every round makes it anew, with a graph of its own and from the weights as they are by then."
@@ -77,12 +77,10 @@ def _kept(code: Code, statement: ast.stmt) -> _Kept | None:
     if not _once(code, method, filling) or _filled_elsewhere(code, method, attribute, filling):
         return None
     local = set(parameters(method)) - {"self"} | names_bound(method.body)
-    wanted, made = value_reads(filling) & local, [filling]
-    for earlier in reversed(block[: block.index(filling)]):
-        if binds(earlier) & wanted:
-            made.insert(0, earlier)
-            wanted = wanted - binds(earlier) | value_reads(earlier) & local
-    if wanted or len(made) > _MOST or not all(simple(s) for s in made):
+    ahead = [s for s in block[: block.index(filling)] if binds(s) & local]  # what self has, it has by then
+    made, wanted = slice_of(ahead, value_reads(filling) & local)
+    made.append(filling)
+    if wanted & local or len(made) > _MOST or not all(simple(s) for s in made):
         return None
     return _Kept(attribute, made, method)
 

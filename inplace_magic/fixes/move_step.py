@@ -57,8 +57,7 @@ def move_step(problem: Problem) -> Iterator[Proposal]:
 def _one_step(found: Meeting, step: ast.stmt, name: str) -> Iterator[Proposal]:
     """The same optimizer steps after the later backward anyway: once, with the gradients of both."""
     code = found.code
-    cleared = [s for s in (*found.between, *update_of(found.block, found.need)) if _clears(code, s, step)]
-    gone = list({id(s): s for s in (step, *cleared)}.values())
+    gone = [step, *(s for s in found.between if _clears(code, s, step))]
     if all(code.alone(s) for s in gone):
         edits = [code.delete(s) for s in gone]
         yield Proposal(f"one {name} for both", _ONCE, "move_step", {code.cell.number: code.apply(*edits)})

@@ -104,9 +104,11 @@ def _goes_on(write: Site, statements: list[ast.stmt]) -> bool:
 
 def _of_itself(code: Code, statement: ast.stmt, name: str) -> bool:
     """Whether a statement does no more than change the named tensor: ``w.detach_()``, ``w[0] = w[1]``."""
-    changed = [called_target(statement.value)] if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call) else []  # fmt: skip
-    if isinstance(statement, (ast.Assign, ast.AugAssign)):
-        changed = [t.value if isinstance(t, ast.Attribute) else t for t in assigned(statement) if not isinstance(t, ast.Name)]  # fmt: skip
+    if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
+        changed = [called_target(statement.value)]
+    else:
+        parts = [target for target in assigned(statement) if not isinstance(target, ast.Name)]
+        changed = [part.value if isinstance(part, ast.Attribute) else part for part in parts]
     held = [root(target) for target in changed if target is not None]
     return bool(held) and all(node is not None and code.text(node) == name for node in held)
 

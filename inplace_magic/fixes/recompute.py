@@ -17,20 +17,21 @@ from collections.abc import Iterator
 
 from . import Problem, Proposal, register
 from .carried_state import holdings
-from .code import Code, Edit
+from .code import Edit
 from .cut import made_from
 from .flow import (
     Meeting,
     binds,
+    graph_reads,
     lift,
     reads,
     simple,
     source_lines,
     start_with_comments,
+    update_after_save,
     update_between,
     update_of,
     value_reads,
-    widened,
 )
 
 _MOST = 5  # statements that a person would repeat
@@ -66,9 +67,7 @@ def compute_later(problem: Problem) -> Iterator[Proposal]:
 @register("modified", "second_backward", rank=38)
 def compute_again(problem: Problem) -> Iterator[Proposal]:
     """The shared part of the forward is repeated after the step."""
-    found = update_between(problem)
-    if found is not None and found.save is None:
-        found = widened(problem, found)
+    found = update_after_save(problem)
     if found is None or found.save is None or found.save in exclusive(found):
         return
     code = found.code
@@ -110,17 +109,9 @@ def _copies(problem: Problem, found: Meeting, chain: list[ast.stmt]) -> Iterator
     for first in range(1, len(chain)) if problem.clash.kind == "modified" else ():
         rest = chain[first:]
         given = {name for s in chain[:first] for name in binds(s)} - {name for s in rest for name in binds(s)}
-        edits = [code.replace(n, f"{n.id}.detach()") for s in rest for n in ast.walk(s) if _is_read(code, n, given)]  # type: ignore[attr-defined]
+        edits = [code.replace(node, f"{node.id}.detach()") for node in graph_reads(code, rest, given)]
         if edits:
             yield [line for s in rest for line in source_lines(code, s, edits)], _FROM_VALUES
-
-
-def _is_read(code: Code, node: ast.AST, names: set[str]) -> bool:
-    """Whether a name's value is used with its graph."""
-    if not isinstance(node, ast.Name) or not isinstance(node.ctx, ast.Load) or node.id not in names:
-        return False
-    above = code.parent(node)
-    return not (isinstance(above, ast.Attribute) and above.attr in ("detach", "data", "shape", "device", "dtype"))
 
 
 def is_call_alone(statement: ast.stmt) -> bool:
@@ -170,7 +161,7 @@ def _detached_inputs(problem: Problem, found: Meeting, chain: list[ast.stmt]) ->
         return None
     earlier = found.before[: found.before.index(save)]
     inputs = {name for s in earlier if s in chain for name in binds(s)}
-    nodes = [n for n in ast.walk(save.value) if isinstance(n, ast.Name) and n.id in inputs]
+    nodes = graph_reads(found.code, [save.value], inputs)
     if not nodes:
         return None
     return [found.code.replace(n, f"{n.id}.detach()") for n in nodes]

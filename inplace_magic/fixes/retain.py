@@ -42,10 +42,12 @@ def retain(problem: Problem) -> Iterator[Proposal]:
         return  # the same call again and again: the graph would be kept for ever
     if len(calls) != 1:
         return
-    edit, differentiable = with_retain(code, calls[0]), with_create(code, calls[0]) if not again else None
-    for change, why in ((edit, _LEAVES), (differentiable, _DIFFERENTIABLE)):
-        if change is not None:
-            text = code.apply(change)
+    changes = [(with_retain(code, calls[0]), _LEAVES)]
+    if not again:
+        changes.append((with_create(code, calls[0]), _DIFFERENTIABLE))
+    for edit, why in changes:
+        if edit is not None:
+            text = code.apply(edit)
             yield Proposal(
                 title=text.splitlines()[spot.line - 1].strip(),
                 why=why,

@@ -432,8 +432,8 @@ def untrained(reference: Sequence[Pass], tried: Sequence[Pass]) -> tuple[str, ..
 
 
 def _leaves_fed(steps: Sequence[tuple[LeafGradient, ...]]) -> set[str]:
-    found = [g for step in steps[1:] or steps for g in step if g.digest is not None]
-    return {g.leaf for g in found if any(g.digest or ()) or g.digest == ()}  # (): nobody has looked
+    found = [(g.leaf, g.digest) for step in steps[1:] or steps for g in step if g.digest is not None]
+    return {leaf for leaf, digest in found if digest == () or any(digest)}  # (): nobody has looked
 
 
 def _fed(steps: Sequence[tuple[LeafGradient, ...]]) -> bool:

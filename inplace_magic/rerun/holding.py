@@ -10,12 +10,11 @@ from typing import Any
 import torch
 
 from ..places import kind_of
-from .names import history_of, join, user_names
+from .names import history_of, items_of, join, user_names
 
 _WIDTH = 32  # items looked at in one container
 _DEPTH = 3
 _OBJECTS = 4  # objects in objects
-_KEYS = (str, int)
 
 _STORES = (list, dict, collections.deque)  # what is filled bit by bit, and their subclasses
 
@@ -87,21 +86,12 @@ def _attributes(
                 scope[f"{base}.{name}"] = shape
                 found.setdefault(f"class {type(owner).__qualname__}", {})[name] = shape
             elif depth:
-                for inner, item in _items(f"{base}.{name}", attribute):
-                    _attributes(inner, item, found, scope, seen, depth - 1)
+                inner = f"{base}.{name}"
+                several = isinstance(attribute, (list, tuple)) or type(attribute) is dict
+                for way, item in items_of(inner, attribute, _WIDTH) if several else [(inner, attribute)]:
+                    _attributes(way, item, found, scope, seen, depth - 1)
             if isinstance(attribute, _STORES) and stores_graph(attribute):
                 found.setdefault(f"stored in {type(owner).__qualname__}", {})[name] = type(attribute).__name__
-
-
-def _items(path: str, value: Any) -> list[tuple[str, Any]]:
-    """The value itself, or the first ones of a container."""
-    if isinstance(value, (list, tuple)):
-        return [(f"{path}[{i}]", item) for i, item in enumerate(value[:_WIDTH])]
-    if type(value) is dict:
-        return [
-            (f"{path}[{key!r}]", item) for key, item in itertools.islice(value.items(), _WIDTH) if type(key) in _KEYS
-        ]
-    return [(path, value)]
 
 
 def stores_graph(value: Any, depth: int = _DEPTH) -> bool:

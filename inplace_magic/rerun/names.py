@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import itertools
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -67,17 +68,22 @@ def _tensors(path: str, value: Any) -> Iterator[tuple[str, Any]]:
             yield from _tensors(f"{path}[{i}]", item)
 
 
-def _children(path: str, value: Any) -> Iterator[tuple[str, Any]]:
-    if isinstance(value, (list, tuple)) and not hasattr(value, "_fields"):
-        yield from ((f"{path}[{i}]", item) for i, item in enumerate(value[:_WIDTH]) if _interesting(item))
-    elif isinstance(value, dict):
-        items = list(value.items())[:_WIDTH]
+def items_of(path: str, container: Any, width: int = _WIDTH) -> Iterator[tuple[str, Any]]:
+    """The first items of a list, tuple or dict, with the paths that lead to them."""
+    if isinstance(container, dict):
         # An optimizer's state has parameters for keys: to write one takes longer than a training step, and names nothing.
-        yield from ((f"{path}[{key!r}]", item) for key, item in items if isinstance(key, _KEYS) and _interesting(item))
-    elif isinstance(value, torch.nn.Module):
-        return
+        pairs = itertools.islice(container.items(), width)
+        yield from ((f"{path}[{key!r}]", item) for key, item in pairs if isinstance(key, _KEYS))
+    else:
+        yield from ((f"{path}[{i}]", item) for i, item in enumerate(container[:width]))
+
+
+def _children(path: str, value: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, (list, tuple, dict)):
+        if not hasattr(value, "_fields"):
+            yield from ((inner, item) for inner, item in items_of(path, value) if _interesting(item))
     elif type(value).__module__ == "__main__" or isinstance(value, torch.optim.Optimizer):
-        attributes = getattr(value, "__dict__", {})
+        attributes = {} if isinstance(value, torch.nn.Module) else getattr(value, "__dict__", {})
         yield from ((f"{path}.{k}", v) for k, v in list(attributes.items()) if k.isidentifier() and _interesting(v))
 
 
