@@ -231,7 +231,7 @@ def _try(
     if starved(bench.reference(proposal.reading), seen.passes):
         _log.debug("%s: %s: trains nothing", proposal.rule, proposal.title)
         return None
-    gradients = _effect(bench, proposal, seen.passes)
+    gradients = _effect(bench, proposal, seen)
     if proposal.lossless and gradients != "same":
         return None
     run = bench.cells(texts, spared)
@@ -253,9 +253,10 @@ def _try(
     return _fix(bench, steps, texts, live, run, gradients, idle)
 
 
-def _effect(bench: Bench, proposal: Proposal, passes: tuple[Pass, ...]) -> Gradients:
+def _effect(bench: Bench, proposal: Proposal, seen: Evidence) -> Gradients:
     """The fix's effect on the gradients, measured against the reading of the code that the fix declares."""
-    effect = compare(bench.reference(proposal.reading), passes)
+    passes = seen.passes
+    effect = compare(bench.reference(proposal.reading), passes, cut_off=not seen.finished)
     if (
         effect == "same"
         and proposal.reading == "update"

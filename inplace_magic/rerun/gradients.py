@@ -359,13 +359,14 @@ def _near(x: float, y: float, tolerance: float) -> bool:
     return abs(x - y) <= tolerance
 
 
-def compare(reference: Sequence[Pass], tried: Sequence[Pass]) -> Gradients:
+def compare(reference: Sequence[Pass], tried: Sequence[Pass], cut_off: bool = False) -> Gradients:
     """How the gradients of a run relate to those of the reference, pass by pass up to the shorter of the two.
 
     ``truncated`` means that they differ and that the graph that was walked is smaller, or reaches fewer leaves. Where
     all agree, the optimizers must have used them as well: a step that is moved may find those of another loss added.
+    ``cut_off``: both were ended before their programs were.
     """
-    found = _compare_passes(reference, tried)
+    found = _compare_passes(reference, tried, cut_off)
     if found == "same":
         return "same" if _same_steps(reference, tried) else "different"
     return "same" if found != "unknown" and _same_where_used(reference, tried) else found
@@ -448,7 +449,7 @@ def _steps_by_optimizer(passes: Sequence[Pass]) -> dict[tuple[str, ...], list[tu
     return steps
 
 
-def _compare_passes(reference: Sequence[Pass], tried: Sequence[Pass]) -> Gradients:
+def _compare_passes(reference: Sequence[Pass], tried: Sequence[Pass], cut_off: bool) -> Gradients:
     if not reference or not tried:
         return "unknown"
     if len(reference) != len(tried):
@@ -460,7 +461,7 @@ def _compare_passes(reference: Sequence[Pass], tried: Sequence[Pass]) -> Gradien
         smaller = smaller or theirs.nodes < ours.nodes
         if not (ours.looked and theirs.looked) or _same_pass(ours, theirs):
             continue
-        if _permuted(reference, tried):
+        if _permuted(reference, tried) or (cut_off and _permuted_but_for_the_last(reference, tried)):
             return "same"
         return "truncated" if smaller or _reached(theirs) < _reached(ours) else "different"
     return "same"
@@ -515,6 +516,13 @@ def _permuted(reference: Sequence[Pass], tried: Sequence[Pass]) -> bool:
             return False
         rest.remove(match)
     return True
+
+
+def _permuted_but_for_the_last(reference: Sequence[Pass], tried: Sequence[Pass]) -> bool:
+    """The same where runs were ended in the middle of a round: what is last in one is still to come in the other."""
+    one, other = reference[-1], tried[-1]
+    alike = one.nodes == other.nodes and {g.leaf for g in one.gradients} == {g.leaf for g in other.gradients}
+    return len(reference) > 2 and not alike and _permuted(reference[:-1], tried[:-1])
 
 
 def _compare_totals(reference: Sequence[Pass], tried: Sequence[Pass]) -> Gradients:

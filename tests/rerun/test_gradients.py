@@ -38,6 +38,22 @@ def test_labels(reference: list[Pass], tried: list[Pass], label: str) -> None:
     assert compare(reference, tried) == label
 
 
+D1, G1, D2, G2 = one({"d": A}), one({"d": B, "g": B}, 9), one({"d": (7.0, 5.0)}), one({"d": A, "g": A}, 9)
+
+
+@pytest.mark.parametrize(
+    ("tried", "cut_off", "label"),
+    [
+        pytest.param([G1, D1, G2], True, "same", id="ended in the middle of a round"),
+        pytest.param([G1, D1, G2], False, "different", id="never: the last one took no place at all"),
+        pytest.param([G1, D1, one({"d": B})], True, "different", id="never: the last one is another of the same kind"),
+        pytest.param([G2, D1, G1], True, "different", id="never: more than the last one is another"),
+    ],
+)
+def test_rounds_in_another_order(tried: list[Pass], cut_off: bool, label: str) -> None:
+    assert compare([D1, G1, D2], tried, cut_off) == label
+
+
 @pytest.mark.parametrize("shape", [(), (1,), (5,), (64,), (65,), (300,), (7, 9, 11)])
 def test_a_digest_is_linear(shape: tuple[int, ...]) -> None:
     torch.manual_seed(0)
