@@ -11,7 +11,7 @@ from traitlets import Bool, Enum, Float, Int, TraitError, validate
 
 if TYPE_CHECKING:
     from .extension import Extension
-    from .pipeline import Options
+    from .options import Options
 
 
 @magics_class
@@ -57,7 +57,7 @@ class InplaceMagic(Magics):
         return int(proposal["value"])
 
     def options(self) -> Options:
-        from .pipeline import Options
+        from .options import Options
 
         return Options(
             rerun=self.rerun,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import ast
+import contextlib
 import logging
 import time
 from collections.abc import Callable
@@ -15,49 +15,24 @@ from .errors import HEADLINES, RAISED_AT_WRITE, family_of
 from .explain import conflicts, relevant
 from .files import path_of
 from .fixes import Problem
-from .fixes.code import names_bound, names_loaded
 from .livegraph import LiveGraph, look
+from .options import Options
 from .places import File, Sources, Spot, error_stack
+from .reproduce import Reproduction, Rerun, seconds_of
 from .rerun import sandbox
 from .rerun.deviation import deviations, in_words
 from .rerun.evidence import Evidence, Pass
-from .rerun.memory import large
-from .rerun.replay import Look, Plan, Reach, listen, record, spots, touched
+from .rerun.replay import Look, listen, record, spots, touched
 from .session import Session
 from .verify import Bench, verified
 
 _log = logging.getLogger(__name__)
-_DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom)
 # Until when, from the error on, further fixes are tried once one is proved that keeps the gradients: a time that nobody
 # minds, or what a few reruns of the cell take, all in all.
 _PATIENCE_S = 0.8
 _RERUNS = 5
-_MAKING_S = 0.3  # what running the other cells again may cost more than the failing one alone
 _WATCH = "With %%autograd_check on top, the real run is watched instead."
 _RANK = {"same": 0, "truncated": 1, "different": 2, "unknown": 3}
-_NOTHING, _FAILED, _PLACE, _ALL = range(4)  # what a run tells of a failure
-
-
-@dataclass(frozen=True)
-class Options:
-    """What a person has configured. ``time_limit`` is in seconds, for one replay; ``fixes`` is how many are shown.
-
-    ``effects``: a replay may write files, start processes and use the network, as the cell does.
-    """
-
-    rerun: bool = True
-    time_limit: float = 20.0
-    fixes: int = 3
-    replay: str = "auto"
-    room: sandbox.Room = "auto"
-    effects: bool = False
-    command_line: bool = False
-
-    def to_set(self, name: str, value: object) -> str:
-        """What a person writes to set an option, where they are."""
-        if self.command_line:
-            return {"time_limit": f"--limit {value}", "effects": "--effects"}[name]
-        return f"%config InplaceMagic.{name} = {value}"
 
 
 def diagnose(
@@ -122,15 +97,20 @@ class _Inquiry:
 
     def answer(self, watched: Evidence | None, certain: bool = True) -> Diagnosis | None:
         """The diagnosis. None if nothing is known and it is not certain that there is anything."""
+        with contextlib.ExitStack() as rooms:
+            return self._answer(watched, certain, rooms)
+
+    def _answer(self, watched: Evidence | None, certain: bool, rooms: contextlib.ExitStack) -> Diagnosis | None:
         start = time.monotonic()
         notes: list[str] = []
-        evidence, plan, live = None, None, None
+        rerun, evidence, live = None, None, None
         off: dict[str, float] | None = None
         fixes: tuple[Fix, ...] = ()
         reason = _why_not(self.session, self.options, self.sources, self.cell)
         if reason is None:
-            evidence, plan, reason = self._reproduce()
-        if not certain and evidence is None:
+            again = Reproduction(self.session, self.sources, self.cell, self.family, self.options, self.tell, rooms)
+            rerun, reason = again.rerun()
+        if not certain and rerun is None:
             return None
         what = "cell" if self.cell > 0 else "script"
         reason = None if reason is None else reason.replace("the cell ", f"the {what} ", 1)
@@ -144,28 +124,23 @@ class _Inquiry:
             if LOST in reason:
                 told = f"The {what} was run again in this process, and {reason}: run your cells again."
             notes.append(f"{told} What is said here comes from {whence}.{watch}")
-        known = relevant(evidence, self.family) if evidence is not None else []
-        if known and known[0].write is not None and known[0].write.leaf and self.family == "view_of_leaf":
-            self.family = (
-                "leaf"  # torch calls it a view, since it lives in another's memory; it is the leaf all the same
-            )
-            known = [replace(known[0], family="leaf"), *known[1:]]
-            evidence = replace(evidence, clashes=tuple(known))  # type: ignore[type-var]
-        if evidence is not None and plan is not None and known:
-            bench = _bench(
-                self.session, self.sources, plan, evidence, self.family, self.cell, self.options, start, self.tell
-            )
-            if self.family == "silent":
-                off = self._measure(bench, plan, evidence)
-                if off is not None and not off:
-                    return None  # what was changed plays no part in any gradient
-            problem = Problem(self.family, known[0], evidence, self.sources, self.cell, self.raised)
-            fixes = _ranked(bench, problem, self.options.fixes, start)
-            if not fixes:
-                refused = f", or was not run ({bench.refused[-1]})" if bench.refused else ""
-                notes.append(
-                    f"No rewrite could be proved: what was tried failed again or changed what the cell does{refused}."
-                )
+        if rerun is not None:
+            family, evidence = _as_leaf(self.family, rerun.seen)
+            known = relevant(evidence, family)
+            if known:
+                bench = _bench(self.session, self.sources, rerun, family, self.cell, self.options, start, self.tell)
+                if family == "silent":
+                    off = self._measure(bench, rerun)
+                    if off is not None and not off:
+                        return None  # what was changed plays no part in any gradient
+                problem = Problem(family, known[0], evidence, self.sources, self.cell, self.raised)
+                fixes = _ranked(bench, problem, self.options.fixes, start)
+                if not fixes:
+                    refused = f", or was not run ({bench.refused[-1]})" if bench.refused else ""
+                    notes.append(
+                        f"No rewrite could be proved: what was tried failed again or changed what the cell does{refused}."
+                    )
+            self.family, evidence = _as_leaf(self.family, rerun.whole or rerun.seen)
         seen = _better(watched, evidence, self.family)
         found = conflicts(seen, self.family, self.sources, self.raised, live)
         notes += _about_files(self.session, found, fixes)
@@ -189,60 +164,21 @@ class _Inquiry:
             off=off or {},
         )
 
-    def _measure(self, bench: Bench, plan: Plan, evidence: Evidence) -> dict[str, float] | None:
+    def _measure(self, bench: Bench, rerun: Rerun) -> dict[str, float] | None:
         """How far off the gradients are; empty if they are right; None if that cannot be told."""
+        plan = rerun.plan
         plain = bench.run(
             lambda: listen(self.session.shell, self.sources, plan, bench.reach, bench.look), self.sources, plan
         )
-        return None if plain is None else deviations(plain.passes, evidence.passes)
-
-    def _reproduce(self) -> tuple[Evidence | None, Plan | None, str | None]:
-        """The failure once more, under the recorder: (what was seen, how it was run, why nothing was seen)."""
-        reason: str | None = None
-        best: tuple[int, Evidence | None, Plan | None] = (_NOTHING, None, None)
-        for plan in _plans(self.session, self.sources, self.cell, self.options):
-            seen, failure = self._record(plan)
-            if seen is None:
-                reason = failure
-                continue
-            if seen.carriers and not plan.fresh:  # without what the failed run left behind it is as the first time
-                clean = replace(plan, cut=seen.carriers)
-                again, _ = self._record(clean)
-                if again is not None and any(c.known for c in relevant(again, self.family)):
-                    return again, clean, None
-            told = _told(seen, self.family)
-            if told == _ALL:
-                return seen, plan, None
-            if told > best[0]:
-                best = told, seen, plan
-            reason = reason or "it did not fail again"
-        return (*best[1:], None) if best[0] else (None, None, reason)
-
-    def _record(self, plan: Plan) -> tuple[Evidence | None, str | None]:
-        outcome = sandbox.run(
-            self.session.shell,
-            lambda: record(
-                self.session.shell, self.sources, plan, _reach(self.session, self.cell), Look.at(self.family)
-            ),
-            self.options.time_limit,
-            lambda seconds: self.tell(f"running it again to find the line, {seconds:.0f} s"),
-            self.options.room,
-            lambda: touched(self.session.shell, self.sources, plan),
-            self.options.effects,
-        )
-        if outcome.reached_out:
-            return None, f"{outcome.failure} (for a rerun to do that as well: {self.options.to_set('effects', True)})"
-        if outcome.timed_out:
-            return None, f"{outcome.failure} ({_more_time(self.options, self.options.time_limit)})"
-        return outcome.value, outcome.failure
+        return None if plain is None else deviations(plain.passes, rerun.seen.passes)
 
 
-def _told(seen: Evidence, family: str) -> int:
-    """How much a run tells of the failure."""
-    found = relevant(seen, family)
-    if not any(c.known for c in found):
-        return _FAILED if found else _NOTHING
-    return _PLACE if family == "inference" and found[0].save is None else _ALL  # made above what was run
+def _as_leaf(family: str, seen: Evidence) -> tuple[str, Evidence]:
+    """torch calls a leaf a view where it lives in another's memory; it is a leaf all the same."""
+    known = relevant(seen, family)
+    if family != "view_of_leaf" or not known or known[0].write is None or not known[0].write.leaf:
+        return family, seen
+    return "leaf", replace(seen, clashes=(replace(known[0], family="leaf"), *known[1:]))
 
 
 def _better(watched: Evidence | None, replayed: Evidence | None, family: str) -> Evidence | None:
@@ -255,10 +191,6 @@ def _better(watched: Evidence | None, replayed: Evidence | None, family: str) ->
     return replayed if unknown and theirs and theirs[0].write is not None and theirs[0].write.stack else watched
 
 
-def _more_time(options: Options, seconds: float) -> str:
-    return options.to_set("time_limit", f"{3 * seconds:.2g}")
-
-
 def _why_not(session: Session, options: Options, sources: Sources, cell: int) -> str | None:
     if not options.rerun:
         return "reruns are switched off (%config InplaceMagic.rerun = True)"
@@ -266,67 +198,14 @@ def _why_not(session: Session, options: Options, sources: Sources, cell: int) ->
         return "its source is not known"
     seconds = session.seconds.get(cell, 0.0)
     if seconds > options.time_limit:
-        return f"it ran for {seconds:.3g} s before it failed, and a rerun is given {options.time_limit:.3g} s ({_more_time(options, max(seconds, options.time_limit))})"
+        return f"it ran for {seconds:.3g} s before it failed, and a rerun is given {options.time_limit:.3g} s ({options.more_time(max(seconds, options.time_limit))})"
     return sandbox.closed(options.room)
-
-
-def _plans(session: Session, sources: Sources, cell: int, options: Options) -> list[Plan]:
-    """How the failure may be reproduced, the best way that can be afforded first.
-
-    From the top it is as it was the first time, which a session that has already failed once is not; but that takes as
-    long as all cells together. The failing cell alone is enough in most cases, and those that made what it reads in most
-    of the others.
-    """
-    alone = Plan((cell,))
-    fresh = Plan(session.history_until(cell, sources.cells), fresh=True)
-    if options.replay == "cell":
-        return [alone]
-    if options.replay == "notebook":
-        return [fresh]
-    own = session.seconds.get(cell, 0.0)
-    # A model of such a size is not made a second time, beside the first, if it can be helped.
-    if _costs(session, fresh) - own <= max(_MAKING_S, own / 2) and not large():
-        return [fresh, alone]
-    limit = options.time_limit / 2
-    makers = Plan(_makers(sources, fresh.cells, cell))
-    plans = [alone, makers] if makers != alone and _costs(session, makers) <= limit else [alone]
-    # In the process itself, running all cells would make every model a second time, beside the first.
-    return [*plans, fresh] if sandbox.is_copy(options.room) and _costs(session, fresh) <= limit else plans
-
-
-def _costs(session: Session, plan: Plan) -> float:
-    """Seconds that the plan's cells took when they ran; without end if one ran before we could look."""
-    cost = session.cost_of(plan.cells)
-    return float("inf") if cost is None else cost
-
-
-def _makers(sources: Sources, history: tuple[int, ...], cell: int) -> tuple[int, ...]:
-    """The failing cell and, of the cells before it, those that made what it reads: the latest of each name.
-
-    A cell that only defines and imports made nothing that could have gone wrong.
-    """
-    chosen = [cell]
-    tree = sources.cells[cell].tree
-    wanted = names_loaded(tree.body) if tree is not None else set()
-    for number in sorted((n for n in history if n < cell), reverse=True):
-        tree = sources.cells[number].tree
-        made = [s for s in tree.body if not isinstance(s, _DEFINITIONS)] if tree is not None else []
-        names = names_bound(made)
-        if names & wanted:
-            chosen.append(number)
-            wanted = (wanted - names) | names_loaded(made)
-    return tuple(reversed(chosen))
-
-
-def _reach(session: Session, cell: int) -> Reach:
-    return Reach(seconds=max(0.1, session.seconds.get(cell, 0.0)))
 
 
 def _bench(
     session: Session,
     sources: Sources,
-    plan: Plan,
-    evidence: Evidence,
+    rerun: Rerun,
     family: str,
     cell: int,
     options: Options,
@@ -335,11 +214,11 @@ def _bench(
 ) -> Bench:
     references: dict[str, tuple[Pass, ...]] = {}
     own_reading = "update" if family in ("leaf", "view_of_leaf") else "tracked"
-    references[own_reading] = evidence.passes
+    plan = rerun.plan
 
     def reference(reading: str) -> tuple[Pass, ...]:
-        if family not in RAISED_AT_WRITE:
-            reading = own_reading
+        if family not in RAISED_AT_WRITE or reading == own_reading:
+            return rerun.whole.passes if rerun.whole is not None else ()
         if reading not in references:
             outcome = sandbox.run(
                 session.shell,
@@ -363,12 +242,7 @@ def _bench(
         failing=cell,
         cell_seconds=session.seconds.get(cell, 0.0),
         limit_s=options.time_limit,
-        reach=Reach(
-            seconds=_reach(session, cell).seconds,
-            passes=len(evidence.passes),
-            exactly=not evidence.finished,
-            conflict=evidence.first,
-        ),
+        reach=rerun.reach(seconds_of(session, cell)),
         deadline=start + 3 * options.time_limit,
         reference=reference,
     )

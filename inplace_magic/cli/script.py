@@ -151,7 +151,7 @@ class _Run:
         return _plain_end(error, self.path)
 
     def _options(self) -> Any:
-        from ..pipeline import Options
+        from ..options import Options
 
         return Options(
             time_limit=self.settings.limit, replay="notebook", effects=self.settings.effects, command_line=True

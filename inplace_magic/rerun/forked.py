@@ -13,7 +13,6 @@ import io
 import os
 import pickle
 import random
-import select
 import signal
 import sys
 import threading
@@ -21,6 +20,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from multiprocessing.connection import Connection, Pipe
 from typing import Any, Generic, TypeVar
 
 from .apart import set_apart
@@ -32,13 +32,14 @@ T = TypeVar("T")
 class Outcome(Generic[T]):
     """What came of some work in a room: its value, or in ``failure`` one clause that says why there is none.
 
-    ``reached_out``: an effect outside the process was refused.
+    ``reached_out``: an effect outside the process was refused. ``more``: the work goes on, and will answer once more.
     """
 
     value: T | None = None
     failure: str | None = None
     timed_out: bool = False
     reached_out: bool = False
+    more: bool = False
 
 
 def can_fork() -> str | None:
@@ -65,43 +66,79 @@ def run(work: Callable[[], T], limit_s: float, on_wait: Callable[[float], None] 
     """
     with _interrupts_wait() as pressed:
         try:
-            pid, read_end = _fork(work)
+            child = _Child(lambda tell: work(), limit_s)
         except OSError as error:
             return Outcome(failure=f"the process could not be copied ({error.strerror})")
-        return _collect(pid, read_end, limit_s, on_wait, pressed)
+        try:
+            return child.outcome(on_wait, pressed)
+        finally:
+            child.end()
 
 
 @contextlib.contextmanager
-def ahead(work: Callable[[], T], limit_s: float) -> Iterator[Callable[[], Outcome[T]]]:
-    """Begins ``work`` in a child while its parent does something else. Gives what to call, once, for the outcome.
+def ahead(
+    work: Callable[[Callable[[T], None]], T], limit_s: float, on_wait: Callable[[float], None] | None = None
+) -> Iterator[Callable[[], Outcome[T]]]:
+    """Begins ``work`` in a child while its parent does something else. Gives what to call for the outcome.
 
-    Left without having been asked, the child is ended. Raises OSError if the process cannot be copied.
+    ``work`` gets a function to tell a value by before it has come to its end; for each of those what is given is to be
+    called once more. Left at any time, the child is ended. Raises OSError if the process cannot be copied.
     """
-    child: tuple[int, int] | None = None
-    asked = False
+    child: _Child[T] | None = None
 
     def outcome() -> Outcome[T]:
-        nonlocal asked
         assert child is not None
         with _interrupts_wait() as pressed:
-            asked = True
-            return _collect(*child, limit_s, None, pressed)
+            return child.outcome(on_wait, pressed)
 
     try:
         with _interrupts_wait():
-            child = _fork(work)
+            child = _Child(work, limit_s)
         yield outcome
     finally:
-        if child is not None and not asked:
-            _end(*child)
+        if child is not None:
+            child.end()
 
 
-def _end(pid: int, read_end: int) -> None:
-    os.close(read_end)
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGKILL)
-    with contextlib.suppress(ChildProcessError):
-        os.waitpid(pid, 0)
+def give_way() -> None:
+    """Called in a child whose answer is not waited for yet: the one that is waited for goes first, where cores are few."""
+    os.nice(5)
+
+
+class _Child(Generic[T]):
+    """A copy of the process at work, and the pipe by which it answers. Raises OSError if there can be none."""
+
+    def __init__(self, work: Callable[[Callable[[T], None]], T], limit_s: float) -> None:
+        self._start, self._limit_s = time.monotonic(), limit_s
+        self._pid, self._pipe = _fork(work)
+
+    def outcome(self, on_wait: Callable[[float], None] | None, pressed: threading.Event) -> Outcome[T]:
+        """The next answer, waited for until the time is over or Ctrl-C is pressed."""
+        while True:
+            seconds = time.monotonic() - self._start
+            if seconds >= self._limit_s:
+                return Outcome(failure=f"it took longer than {self._limit_s:.3g} s", timed_out=True)
+            if pressed.is_set():
+                return Outcome(failure="it was interrupted")
+            if self._pipe.poll(min(self._limit_s - seconds, 0.2)):
+                break
+            if on_wait is not None:
+                on_wait(time.monotonic() - self._start)
+        try:
+            kind, value = pickle.loads(self._pipe.recv_bytes())
+        except (EOFError, OSError):
+            return Outcome(failure="the copy of the process crashed")
+        return Outcome(failure=value) if kind == "failure" else Outcome(value=value, more=kind == "more")
+
+    def end(self) -> None:
+        """At once, whatever it is doing. May be called again."""
+        if self._pipe.closed:
+            return
+        self._pipe.close()
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self._pid, signal.SIGKILL)
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(self._pid, 0)
 
 
 @contextlib.contextmanager
@@ -122,9 +159,9 @@ def _interrupts_wait() -> Iterator[threading.Event]:
             before(signal.SIGINT, None)
 
 
-def _fork(work: Callable[[], Any]) -> tuple[int, int]:
+def _fork(work: Callable[[Callable[[Any], None]], Any]) -> tuple[int, Connection]:
     """The child's number, and the end of the pipe by which it answers."""
-    read_end, write_end = os.pipe()
+    ours, theirs = Pipe(duplex=False)
     # What stands in a buffer would be written twice.
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(Exception):
@@ -135,22 +172,27 @@ def _fork(work: Callable[[], Any]) -> tuple[int, int]:
             warnings.simplefilter("ignore", DeprecationWarning)  # 3.12: forking beside threads; the child knows
             pid = os.fork()
         if pid == 0:
-            os.close(read_end)
+            ours.close()
             random.setstate(state)  # Python seeds it anew in every child
-            _child(work, write_end)
+            _child(work, theirs)
     except OSError:
-        os.close(read_end)
+        ours.close()
         raise
     finally:
         if os.getpid() != parent:
             os._exit(1)
-        os.close(write_end)
-    return pid, read_end
+        theirs.close()
+    return pid, ours
 
 
-def _child(work: Callable[[], Any], write_end: int) -> None:
+def _child(work: Callable[[Callable[[Any], None]], Any], pipe: Connection) -> None:
     """Never returns."""
     status = 1
+
+    def tell(value: Any) -> None:
+        pipe.send_bytes(pickle.dumps(("more", value)))
+        give_way()
+
     try:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         gc.disable()  # a collection would copy every page that the parent still shares
@@ -158,17 +200,16 @@ def _child(work: Callable[[], Any], write_end: int) -> None:
         torch = sys.modules.get("torch")
         if torch is not None:
             torch.set_num_threads(1)
-        shared = set_apart([write_end])
+        shared = set_apart([pipe.fileno()])
         if shared is not None:
             data = pickle.dumps(("failure", shared))
         else:
-            data = pickle.dumps(("value", work()))
+            data = pickle.dumps(("value", work(tell)))
             status = 0
     except BaseException as error:
         data = pickle.dumps(("failure", f"{type(error).__name__}: {error}"[:500]))
     try:
-        with os.fdopen(write_end, "wb") as pipe:
-            pipe.write(data)
+        pipe.send_bytes(data)
     finally:
         os._exit(status)
 
@@ -198,31 +239,3 @@ def _hush() -> None:
         for name in ("send", "send_multipart", "send_string", "send_json", "send_pyobj"):
             with contextlib.suppress(Exception):
                 setattr(zmq.Socket, name, lambda *args, **kwargs: None)
-
-
-def _collect(
-    pid: int, read_end: int, limit_s: float, on_wait: Callable[[float], None] | None, pressed: threading.Event
-) -> Outcome[Any]:
-    start = time.monotonic()
-    chunks: list[bytes] = []
-    try:
-        while True:
-            left = limit_s - (time.monotonic() - start)
-            if left <= 0:
-                return Outcome(failure=f"it took longer than {limit_s:.3g} s", timed_out=True)
-            if pressed.is_set():
-                return Outcome(failure="it was interrupted")
-            ready, _, _ = select.select([read_end], [], [], min(left, 0.2))
-            if ready:
-                chunk = os.read(read_end, 1 << 20)
-                if not chunk:
-                    break
-                chunks.append(chunk)
-            elif on_wait is not None:
-                on_wait(time.monotonic() - start)
-    finally:
-        _end(pid, read_end)
-    if not chunks:
-        return Outcome(failure="the copy of the process crashed")
-    kind, value = pickle.loads(b"".join(chunks))
-    return Outcome(value=value) if kind == "value" else Outcome(failure=value)

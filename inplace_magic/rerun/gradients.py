@@ -121,14 +121,18 @@ class _Before:
 class GradientTrace:
     """Listens to ``backward``, ``grad`` and optimizers while a replay runs. It changes nothing in how autograd works.
 
-    ``around`` may wrap the real call (the recorder does); ``enough`` is asked after each pass whether to stop.
+    ``around`` may wrap the real call (the recorder does). ``enough`` is asked after each pass whether to stop; where
+    optimizers step, the run is ended when the next one is about to, so that the gradients it would use are known.
     ``conflict`` gives the pass of the first conflict, as soon as it is known: digests and walks over graphs cost more
     than many a training step, so only some passes at the beginning and some from the first conflict on are looked at.
+    ``gone_on`` is called once after each pass, with their number, when the program goes on from it: at the first step of
+    an optimizer, whose gradients are known by then, else at the next pass.
     """
 
     sources: Sources
     around: Callable[[Backward, Sequence[torch.Tensor], Callable[[bool], Any]], Any] | None = None
     enough: Callable[[int, Backward], bool] = lambda done, backward: False
+    gone_on: Callable[[int], None] = lambda done: None
     digests: bool = True  # False: only who ran backward and where, at no cost
     graphs: bool = True  # False: the graphs are not looked at either
     conflict: Callable[[], int | None] = lambda: None
@@ -137,6 +141,9 @@ class GradientTrace:
     _unlooked: dict[int, tuple[int, _Step]] = field(default_factory=dict)
     _passes: list[_LivePass] = field(default_factory=list)
     _depth: int = 0
+    _left: int = 0  # passes that the program has gone on from
+    _stepped: bool = False
+    _ending: bool = False
 
     def listening(self) -> _Ears:
         """Puts our ears on ``torch.autograd.backward``, ``grad`` and the method, and takes them off again."""
@@ -146,18 +153,27 @@ class GradientTrace:
         """A moved step may find other gradients than it was meant to use."""
         if not self._passes or not self.digests:
             return
-        last = self._passes[-1]
+        self._stepped = True
         with torch._C.DisableTorchFunction():
-            if last.looked:
-                parameters = [p for group in optimizer.param_groups for p in group["params"]]
-                last.steps.append([(p, self._digest_of(p)) for p in parameters])
-                return
-            size = sum(len(group["params"]) for group in optimizer.param_groups)
-            known = self._unlooked.get(id(optimizer))
-            if known is None or known[0] != size:  # one list for all of them: there may be a great many
-                step: _Step = [(p, ()) for group in optimizer.param_groups for p in group["params"]]
-                known = self._unlooked[id(optimizer)] = (size, step)
-            last.steps.append(known[1])
+            self._passes[-1].steps.append(self._used(optimizer, self._passes[-1].looked))
+            self._go_on()
+
+    def _used(self, optimizer: torch.optim.Optimizer, looked: bool) -> _Step:
+        if looked:
+            return [(p, self._digest_of(p)) for group in optimizer.param_groups for p in group["params"]]
+        size = sum(len(group["params"]) for group in optimizer.param_groups)
+        known = self._unlooked.get(id(optimizer))
+        if known is None or known[0] != size:  # one list for all of them: there may be a great many
+            step: _Step = [(p, ()) for group in optimizer.param_groups for p in group["params"]]
+            known = self._unlooked[id(optimizer)] = (size, step)
+        return known[1]
+
+    def _go_on(self) -> None:
+        if self._ending:
+            raise Stop
+        if self._left < len(self._passes):
+            self._left = len(self._passes)
+            self.gone_on(self._left)
 
     def _digest_of(self, leaf: torch.Tensor) -> tuple[float, ...] | None:
         """The digest of a leaf's gradient; the one from the end of the backward, if it is that gradient still."""
@@ -200,6 +216,7 @@ class GradientTrace:
         looked = self.closely(index) or not self.digests
         before: dict[int, _Before] = {}
         with torch._C.DisableTorchFunction():
+            self._go_on()
             if looked:
                 self._walk(live, roots)
             if wanted is None and self.digests:
@@ -242,7 +259,8 @@ class GradientTrace:
                     live.gains = [None] * len(live.leaves)
         else:
             live.leaves = []
-        if self.enough(len(self._passes), event):
+        self._ending = self.enough(len(self._passes), event)
+        if self._ending and not self._stepped:
             raise Stop
         return result
 
@@ -367,14 +385,16 @@ def compare(reference: Sequence[Pass], tried: Sequence[Pass], cut_off: bool = Fa
     ``cut_off``: both were ended before their programs were.
     """
     found = _compare_passes(reference, tried, cut_off)
+    if found == "same" and cut_off and len(_optimizers(reference[:-1])) > len(_optimizers(tried[:-1])):
+        return "unknown"  # a step has gone behind the end of the run: nobody has seen which gradients it uses
     if found == "same":
         return "same" if _same_steps(reference, tried) else "different"
     return "same" if found != "unknown" and _same_where_used(reference, tried) else found
 
 
 def _same_steps(reference: Sequence[Pass], tried: Sequence[Pass]) -> bool:
-    """Optimizer by optimizer (known by its parameters) and step by step, up to the shorter of the two."""
-    ours, theirs = _steps_by_optimizer(reference), _steps_by_optimizer(tried)
+    """Optimizer by optimizer and step by step, up to the shorter of the two."""
+    ours, theirs = _optimizers(reference), _optimizers(tried)
     return all(
         close(a.digest, b.digest)
         for optimizer in ours.keys() & theirs.keys()
@@ -412,7 +432,7 @@ def _paired(one: Pass, other: Pass) -> Iterator[tuple[str, tuple[float, ...] | N
 
 def starved(reference: Sequence[Pass], tried: Sequence[Pass]) -> bool:
     """Whether an optimizer that had gradients has none left: such code runs and trains nothing."""
-    ours, theirs = _steps_by_optimizer(reference), _steps_by_optimizer(tried)
+    ours, theirs = _optimizers(reference), _optimizers(tried)
     return any(_fed(ours[optimizer]) and not _fed(theirs[optimizer]) for optimizer in ours.keys() & theirs.keys())
 
 
@@ -422,7 +442,7 @@ def untrained(reference: Sequence[Pass], tried: Sequence[Pass]) -> tuple[str, ..
     A value that was made once, and is cut off after the first round, still has its gradient in the first step: that
     one counts only if it is alone.
     """
-    ours, theirs = _steps_by_optimizer(reference), _steps_by_optimizer(tried)
+    ours, theirs = _optimizers(reference), _optimizers(tried)
     if not ours:
         return tuple(sorted(leaves_reached(reference) - leaves_reached(tried)))
     return tuple(
@@ -441,7 +461,8 @@ def _fed(steps: Sequence[tuple[LeafGradient, ...]]) -> bool:
     return any(g.digest is not None and any(g.digest) for step in steps for g in step)
 
 
-def _steps_by_optimizer(passes: Sequence[Pass]) -> dict[tuple[str, ...], list[tuple[LeafGradient, ...]]]:
+def _optimizers(passes: Sequence[Pass]) -> dict[tuple[str, ...], list[tuple[LeafGradient, ...]]]:
+    """The steps of each optimizer, which is known by its parameters."""
     steps: dict[tuple[str, ...], list[tuple[LeafGradient, ...]]] = {}
     for one in passes:
         for step in one.steps:
@@ -455,13 +476,13 @@ def _compare_passes(reference: Sequence[Pass], tried: Sequence[Pass], cut_off: b
     if len(reference) != len(tried):
         return _compare_totals(reference, tried)
     smaller = False
-    for ours, theirs in zip(reference, tried):
+    for i, (ours, theirs) in enumerate(zip(reference, tried)):
         if ours.failed or theirs.failed:
             return "unknown"
         smaller = smaller or theirs.nodes < ours.nodes
         if not (ours.looked and theirs.looked) or _same_pass(ours, theirs):
             continue
-        if _permuted(reference, tried) or (cut_off and _permuted_but_for_the_last(reference, tried)):
+        if _permuted(reference, tried) or (cut_off and i + 1 < len(tried) and _permuted_so_far(reference, tried)):
             return "same"
         return "truncated" if smaller or _reached(theirs) < _reached(ours) else "different"
     return "same"
@@ -518,11 +539,11 @@ def _permuted(reference: Sequence[Pass], tried: Sequence[Pass]) -> bool:
     return True
 
 
-def _permuted_but_for_the_last(reference: Sequence[Pass], tried: Sequence[Pass]) -> bool:
+def _permuted_so_far(reference: Sequence[Pass], tried: Sequence[Pass]) -> bool:
     """The same where runs were ended in the middle of a round: what is last in one is still to come in the other."""
     one, other = reference[-1], tried[-1]
     alike = one.nodes == other.nodes and {g.leaf for g in one.gradients} == {g.leaf for g in other.gradients}
-    return len(reference) > 2 and not alike and _permuted(reference[:-1], tried[:-1])
+    return not alike and _permuted(reference[:-1], tried[:-1])
 
 
 def _compare_totals(reference: Sequence[Pass], tried: Sequence[Pass]) -> Gradients:

@@ -25,8 +25,8 @@ from .observed import LiveClash, LiveWrite, Stack
 from .recorder import Recorder
 from .running import Touched, compile_cell, errors_let_through, replay_cell
 
-_FURTHER = 4  # passes that a replay goes past the first conflict, once its time is over
-_MORE = 0.3  # of the time it took to get there: that much longer it may take to go on
+_FURTHER = 4  # passes that a replay goes past the first conflict at most, once its time is over
+_MORE = 0.3  # of the passes that led there: so many more it may go on
 
 
 @dataclass(frozen=True)
@@ -83,14 +83,27 @@ def touched(shell: Any, sources: Sources, plan: Plan) -> Touched:
     return Touched(code, gone)
 
 
+def far_enough(conflict: int) -> int:
+    """How many passes a replay goes whose time is over, given the pass of the first conflict.
+
+    Some more may bring more conflicts to light; each of them is paid for again in every proof.
+    """
+    return conflict + 1 + max(1, min(_FURTHER, int(_MORE * (conflict + 1))))
+
+
 def record(
     shell: Any,
     sources: Sources,
     plan: Plan,
     reach: Reach,
     look: Look | None = None,
+    tell: Callable[[ev.Evidence], None] | None = None,
 ) -> ev.Evidence:
-    """Runs the plan under the recorder. To be called inside a sandbox: it changes the session."""
+    """Runs the plan under the recorder. To be called inside a sandbox: it changes the session.
+
+    Where its time is over at the first conflict, what is known by then is told by ``tell``, and it goes on to
+    ``far_enough`` passes.
+    """
     look = look or Look()
     make = HiddenRecorder if look.hidden else Recorder
     light = _light(look)
@@ -105,45 +118,52 @@ def record(
             brought.update((path, None) for path, node in holders if node in nodes)
         return result, given_up
 
-    met: list[tuple[int, float]] = []  # the pass of the first conflict, and when that was
+    met: list[int] = []  # the pass of the first conflict
+    told: list[int] = []
 
     def conflict() -> int | None:
         if not met:
             known = next((c for c in recorder.clashes if c.known), None)
             if known is not None:
-                met.append((known.need.index if known.need is not None else trace.done, time.monotonic() - start))
-        return met[0][0] if met else None
+                met.append(known.need.index if known.need is not None else trace.done)
+        return met[0] if met else None
+
+    def over() -> bool:
+        return time.monotonic() - start > reach.seconds
 
     def enough(done: int, event: ev.Backward) -> bool:
         first = conflict()
-        if first is None or done < first + 2:
-            return False
-        now, until = time.monotonic() - start, met[0][1]
-        if now <= reach.seconds:
-            return False
-        # Some more passes may bring more conflicts to light; each of them is paid for again in every proof.
-        return done >= first + 1 + min(first + 2, _FURTHER) or now > until * (1 + _MORE)
+        return first is not None and done >= far_enough(first) and (bool(told) or over())
 
-    trace = GradientTrace(sources, around=around, enough=enough, conflict=conflict)
+    def gone_on(done: int) -> None:
+        first = conflict()
+        if tell is not None and not told and first is not None and first < done < far_enough(first) and over():
+            told.append(done)
+            tell(evidence(finished=False))
+
+    def evidence(error: BaseException | None = None, finished: bool = True) -> ev.Evidence:
+        names = Names(shell.user_ns)
+        return ev.Evidence(
+            cells=plan.cells,
+            fresh=plan.fresh,
+            clashes=(*(clashes := clashes_of(recorder, names)), *_unheard(error, clashes, sources)),
+            passes=trace.passes(names.of),
+            carriers=tuple(brought),
+            inplace_modules=tuple(names.inplace),
+            inference_tensors=tuple(names.inference),
+            seconds=time.monotonic() - start,
+            finished=finished,
+            first=conflict(),
+            **_error(error, sources),
+        )
+
+    trace = GradientTrace(sources, around=around, enough=enough, gone_on=gone_on, conflict=conflict)
     start = time.monotonic()
     kept = _prepare(shell, plan)
     if not plan.fresh:
         holders.extend(graph_holders(shell.user_ns))
     error, finished = _run(shell, sources, plan, _lightened(light, [trace.listening(), recorder]))
-    names = Names(shell.user_ns)
-    result = ev.Evidence(
-        cells=plan.cells,
-        fresh=plan.fresh,
-        clashes=(*(clashes := clashes_of(recorder, names)), *_unheard(error, clashes, sources)),
-        passes=trace.passes(names.of),
-        carriers=tuple(brought),
-        inplace_modules=tuple(names.inplace),
-        inference_tensors=tuple(names.inference),
-        seconds=time.monotonic() - start,
-        finished=finished,
-        first=conflict(),
-        **_error(error, sources),
-    )
+    result = evidence(error, finished)
     del kept
     return result
 

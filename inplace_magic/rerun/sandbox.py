@@ -61,17 +61,55 @@ def run(
 def ahead(
     work: Callable[[], T], limit_s: float, room: Room = "auto", effects: bool = False
 ) -> Iterator[Callable[[], forked.Outcome[T]] | None]:
-    """Begins ``work`` on another core, where there is one and memory enough; gives what to call for the outcome, or None."""
-    if not is_copy(room) or _cores() < 2 or large():
-        yield None
-        return
+    """Begins ``work`` on another core; gives what to call for the outcome, or None where there is no room for that."""
+
+    def behind(tell: Callable[[T], None]) -> T:
+        forked.give_way()
+        return work()
+
     with contextlib.ExitStack() as stack:
-        try:
-            outcome = stack.enter_context(forked.ahead(lambda: _guarded(work, effects), limit_s))
-        except OSError:
-            yield None
-        else:
-            yield lambda: _judged(outcome())
+        yield _begun(stack, behind, limit_s, None, room, effects)
+
+
+@contextlib.contextmanager
+def telling(
+    shell: Any,
+    work: Callable[[Callable[[T], None] | None], T],
+    limit_s: float,
+    on_wait: Callable[[float], None] | None = None,
+    room: Room = "auto",
+    touches: Callable[[], Touched] | None = None,
+    effects: bool = False,
+) -> Iterator[Callable[[], forked.Outcome[T]]]:
+    """``run`` for work that can tell something before it is over, and then goes on on another core while that is used.
+
+    Gives what to call for the outcome, and again while there is ``more``. Where there is no room for that, the work gets
+    None for what it would tell by.
+    """
+    with contextlib.ExitStack() as stack:
+        outcome = _begun(stack, work, limit_s, on_wait, room, effects)
+        yield outcome or (lambda: run(shell, lambda: work(None), limit_s, on_wait, room, touches, effects))
+
+
+def _begun(
+    stack: contextlib.ExitStack,
+    work: Callable[[Callable[[T], None]], T],
+    limit_s: float,
+    on_wait: Callable[[float], None] | None,
+    room: Room,
+    effects: bool,
+) -> Callable[[], forked.Outcome[T]] | None:
+    if not is_copy(room) or _cores() < 2 or large():
+        return None
+
+    def guarded_work(tell: Callable[[Any], None]) -> Any:
+        return _guarded(lambda: work(lambda value: tell((value, None))), effects)
+
+    try:
+        outcome = stack.enter_context(forked.ahead(guarded_work, limit_s, on_wait))
+    except OSError:
+        return None
+    return lambda: _judged(outcome())
 
 
 def _cores() -> int:
@@ -84,7 +122,7 @@ def _judged(outcome: forked.Outcome[Any]) -> forked.Outcome[Any]:
     value, attempt = outcome.value
     if attempt is not None:
         return forked.Outcome(failure=f"the cell {attempt}", reached_out=True)
-    return forked.Outcome(value=value)
+    return forked.Outcome(value=value, more=outcome.more)
 
 
 def _guarded(work: Callable[[], T], effects: bool) -> tuple[T | None, str | None]:

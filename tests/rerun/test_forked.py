@@ -9,6 +9,7 @@ import signal
 import sys
 import time
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -171,12 +172,53 @@ def test_ctrl_c_at_any_moment_leaves_no_child_and_no_pipe() -> None:
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="children are listed in /proc")
 def test_work_that_is_begun_ahead_runs_beside_its_parent_and_ends_with_it_if_nobody_asks() -> None:
-    with forked.ahead(lambda: 6 * 7, 10) as outcome:
+    with forked.ahead(lambda tell: 6 * 7, 10) as outcome:
         assert outcome().value == 42
-    with forked.ahead(lambda: time.sleep(60), 90):
+    with forked.ahead(lambda tell: time.sleep(60), 90):
         children = set(_children())
         assert children
     assert not children & set(_children())
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="children are listed in /proc")
+def test_work_may_tell_something_before_it_is_over() -> None:
+    def work(tell: Callable[[str], None]) -> str:
+        tell("a line")
+        tell("x" * 3_000_000)
+        return "all"
+
+    with forked.ahead(work, 30) as outcome:
+        answers = [outcome() for _ in range(3)]
+        assert [(a.value and a.value[:6], a.more) for a in answers] == [
+            ("a line", True),
+            ("xxxxxx", True),
+            ("all", False),
+        ]
+    assert not _children()
+
+
+def test_work_that_crashes_after_it_told_something_is_a_failure_in_words() -> None:
+    def work(tell: Callable[[int], None]) -> int:
+        tell(1)
+        os.abort()
+
+    with forked.ahead(work, 30) as outcome:
+        assert outcome().value == 1
+        assert outcome().failure == "the copy of the process crashed"
+
+
+def test_the_time_limit_counts_from_the_beginning_of_the_work() -> None:
+    def work(tell: Callable[[int], None]) -> int:
+        time.sleep(0.3)
+        tell(1)
+        time.sleep(60)
+        return 2
+
+    with forked.ahead(work, 0.6) as outcome:
+        assert outcome().value == 1
+        start = time.monotonic()
+        assert outcome().timed_out
+        assert time.monotonic() - start < 0.6
 
 
 def _children() -> list[int]:

@@ -47,6 +47,7 @@ D1, G1, D2, G2 = one({"d": A}), one({"d": B, "g": B}, 9), one({"d": (7.0, 5.0)})
         pytest.param([G1, D1, G2], True, "same", id="ended in the middle of a round"),
         pytest.param([G1, D1, G2], False, "different", id="never: the last one took no place at all"),
         pytest.param([G1, D1, one({"d": B})], True, "different", id="never: the last one is another of the same kind"),
+        pytest.param([D1, G1, G2], True, "different", id="never: nothing but the last one is in another place"),
         pytest.param([G2, D1, G1], True, "different", id="never: more than the last one is another"),
     ],
 )

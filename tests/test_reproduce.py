@@ -1,0 +1,155 @@
+"""A failure run again: what is known early is told early, and nothing of it depends on that."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from inplace_magic import pipeline, reproduce
+from inplace_magic.rerun import forked, sandbox
+
+from .cells import new_shell, run_in
+
+SETUP = """
+import torch, torch.nn as nn, torch.nn.functional as F
+torch.manual_seed(0)
+a, b = nn.Linear(4, 4), nn.Linear(4, 4)
+opt_a, opt_b = torch.optim.SGD(a.parameters(), lr=0.1), torch.optim.SGD(b.parameters(), lr=0.1)
+x = torch.randn(3, 4)
+"""
+TWO_UPDATES = """
+for step in range(4):
+    fake = a(x)
+    judged = b(fake)
+    loss_b = b(fake.detach()).pow(2).mean()
+    loss_a = judged.mean()
+    opt_b.zero_grad()
+    loss_b.backward()
+    opt_b.step()
+    opt_a.zero_grad()
+    loss_a.backward()
+    opt_a.step()
+"""
+PROGRAMS = {
+    "two updates": TWO_UPDATES,
+    "a hidden state": """
+        h = torch.zeros(3, 4)
+        for step in range(5):
+            h = torch.tanh(a(x) + b(h))
+            opt_a.zero_grad()
+            h.sum().backward()
+            opt_a.step()
+    """,
+    "an activation": """
+        for step in range(4):
+            h = torch.sigmoid(a(x))
+            h += 1
+            opt_a.zero_grad()
+            h.sum().backward()
+            opt_a.step()
+    """,
+    "a leaf, and no optimizer": """
+        for step in range(4):
+            loss = a(x).pow(2).sum()
+            loss.backward()
+            a.weight -= 0.1 * a.weight.grad
+            a.weight.grad.zero_()
+    """,
+    "nothing after the failure": """
+        h = torch.sigmoid(a(x))
+        h += 1
+        h.sum().backward()
+    """,
+}
+
+
+@pytest.fixture
+def hurried(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Every cell counts as a slow one. Gives whether there was more to come, for each answer of a copy."""
+    for module in (reproduce, pipeline):
+        monkeypatch.setattr(module, "seconds_of", lambda session, cell: 0.0)
+    for module in (reproduce, sandbox):
+        monkeypatch.setattr(module, "large", lambda: False)
+    monkeypatch.setattr(sandbox, "_cores", lambda: 2)
+    more: list[bool] = []
+    plain: Callable[..., Any] = forked._Child.outcome
+
+    def outcome(*args: Any) -> Any:
+        answer = plain(*args)
+        more.append(answer.more)
+        return answer
+
+    monkeypatch.setattr(forked._Child, "outcome", outcome)
+    return more
+
+
+def report(cell: str, *setup: str) -> dict[str, Any]:
+    shell = new_shell()
+    cells = [SETUP, *setup, cell]
+    diagnosis = run_in(shell, [textwrap.dedent(text).strip("\n") for text in cells]).diagnosis
+    assert diagnosis is not None
+    return {k: v for k, v in diagnosis.to_dict().items() if k not in ("id", "seconds")}
+
+
+@pytest.mark.skipif(forked.can_fork() is not None, reason="needs a copy of the process")
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_report_is_the_same_wherever_the_rest_of_the_rerun_goes_on(
+    name: str, hurried: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    beside = report(PROGRAMS[name])
+    assert any(hurried) == (name != "nothing after the failure")
+    hurried.clear()
+    monkeypatch.setattr(sandbox, "_cores", lambda: 1)
+    assert report(PROGRAMS[name]) == beside
+    assert not any(hurried)
+    assert beside["fixes"]
+
+
+@pytest.mark.usefixtures("hurried")
+@pytest.mark.skipif(forked.can_fork() is not None, reason="needs a copy of the process")
+def test_a_rerun_that_comes_to_nothing_after_it_told_the_line_still_has_told_it(tmp_path: Path) -> None:
+    cell = f"""
+        for step in range(4):
+            h = torch.sigmoid(a(x))
+            h += 1
+            opt_a.zero_grad()
+            h.sum().backward()
+            opt_a.step()
+            open({str(tmp_path / "log")!r}, "a").write("a step")
+    """
+    found = report(cell)
+    assert found["conflicts"][0]["changed"]["line"] == 3
+    assert not found["fixes"]
+    assert "writes the file" in found["notes"][0] and "was not run" in found["notes"][0]
+    assert not (tmp_path / "log").exists()
+
+
+@pytest.mark.usefixtures("hurried")
+def test_a_step_that_goes_behind_the_end_of_a_proof_is_not_called_the_same() -> None:
+    """Both later losses add to the gradients that the moved step uses, which is seen only by whoever waits for it."""
+    setup = """
+        nets = nn.ModuleList(nn.Linear(4, 4) for _ in range(2))
+        opts = [torch.optim.SGD(net.parameters(), lr=0.1) for net in nets]
+
+        def update(losses):
+            for opt, loss in zip(opts, losses):
+                opt.zero_grad()
+                loss.backward(retain_graph=True)
+                opt.step()
+    """
+    cell = """
+        for step in range(3):
+            h = a(x)
+            h2 = torch.relu(h) @ a.weight
+            losses = [net(h2).pow(2).mean() for net in nets]
+            opt_a.zero_grad()
+            h2.mean().backward(retain_graph=True)
+            opt_a.step()
+            update(losses)
+    """
+    fixes = {fix["rule"]: fix["gradients"] for fix in report(cell, setup)["fixes"]}
+    assert fixes.get("swap_updates", "unknown") != "same" and fixes.get("move_step", "unknown") != "same"
