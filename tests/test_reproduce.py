@@ -72,8 +72,6 @@ def hurried(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """Every cell counts as a slow one. Gives whether there was more to come, for each answer of a copy."""
     for module in (reproduce, pipeline):
         monkeypatch.setattr(module, "seconds_of", lambda session, cell: 0.0)
-    for module in (reproduce, sandbox):
-        monkeypatch.setattr(module, "large", lambda: False)
     monkeypatch.setattr(sandbox, "_cores", lambda: 2)
     more: list[bool] = []
     plain: Callable[..., Any] = forked._Child.outcome

@@ -53,20 +53,17 @@ def digest(tensor: torch.Tensor | None) -> tuple[float, ...] | None:
         n = flat.numel()
         if n <= _SAMPLES:
             return tuple(map(float, flat.tolist()))
-        if flat.dtype.is_floating_point and flat.dtype.itemsize >= 4:
-            stretch = n // _SUMS
-            sums = flat[: stretch * _SUMS].view(_SUMS, stretch).sum(1)
-            rest = flat[stretch * _SUMS :]
-            last = rest.sum(0, keepdim=True) if rest.numel() else flat.new_zeros(1)
-            return tuple(torch.cat((flat[:: -(-n // _SAMPLES)], sums, last)).tolist())
         stretch = n // _SUMS
-        sums = (
-            flat[: stretch * _SUMS]
-            .view(_SUMS, stretch)
-            .sum(1, dtype=None if flat.dtype.itemsize >= 4 else torch.float32)
-        )
-        samples = flat[:: -(-n // _SAMPLES)]
-        return (*map(float, samples.tolist()), *sums.tolist(), float(flat[stretch * _SUMS :].sum()))
+        whole, rest = flat, None
+        if n % _SUMS:
+            whole, rest = flat[: stretch * _SUMS], flat[stretch * _SUMS :]
+        stretches, samples = whole.view(_SUMS, stretch), flat[:: -(-n // _SAMPLES)]
+        if flat.dtype.is_floating_point and flat.dtype.itemsize >= 4:  # brought over in one piece
+            if rest is None:
+                return (*torch.cat((samples, stretches.sum(1))).tolist(), 0.0)
+            return tuple(torch.cat((samples, stretches.sum(1), rest.sum(0, keepdim=True))).tolist())
+        sums = stretches.sum(1, dtype=None if flat.dtype.itemsize >= 4 else torch.float32)
+        return (*map(float, samples.tolist()), *sums.tolist(), 0.0 if rest is None else float(rest.sum()))
 
 
 def graph_of(roots: Sequence[torch.Tensor]) -> tuple[list[torch.Tensor], int, set[Any]]:

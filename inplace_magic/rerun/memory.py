@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 _LARGE = 2**29  # bytes
+_BESIDE = 2**30
 
 
 def own_bytes() -> int:
@@ -18,5 +19,10 @@ def own_bytes() -> int:
 
 
 def large() -> bool:
-    """Whether the session is such that a second model, or a second copy of the process, is not made for speed alone."""
+    """Whether the session is such that a second model is not made for speed alone."""
     return own_bytes() > _LARGE
+
+
+def beside() -> bool:
+    """Whether the session is small enough for several copies of it to be at work at a time."""
+    return own_bytes() <= _BESIDE

@@ -12,7 +12,6 @@ from typing import Any
 import torch
 
 from . import evidence
-from .gradients import version_of
 from .shadows import storage_key
 
 _PRUNE_AT = 64
@@ -40,7 +39,10 @@ class Saved:
     def __init__(self, tensor: torch.Tensor, stack: Stack, clock: int) -> None:
         # An alias, never the tensor itself: an output would hold its own graph alive in a cycle.
         self.alias = tensor.detach()
-        self.version = version_of(tensor)
+        try:  # as version_of(), without a call
+            self.version = tensor._version
+        except RuntimeError:
+            self.version = -1
         self.key = storage_key(tensor)
         self.stack = stack
         self.clock = clock
@@ -66,19 +68,25 @@ class Waiting:
 
     def alive(self) -> bool:
         """Whether anything is still wanted. The newest lives the longest, as a rule."""
-        return any(ref() is not None for ref in reversed(self.fresh)) or any(
-            ref() is not None for ref in reversed(self.kept)
-        )
+        for references in (self.fresh, self.kept):
+            for reference in reversed(references):  # a loop, since this is asked for every tensor that is saved
+                if reference() is not None:
+                    return True
+        return False
 
     def all(self) -> list[Saved]:
         return [saved for ref in (*self.kept, *self.fresh) if (saved := ref()) is not None]
 
-    def add(self, saved: Saved) -> None:
-        if len(self.fresh) + len(self.kept) >= self.prune_at:
-            self.fresh = [ref for ref in self.fresh if ref() is not None]
-            self.kept = [ref for ref in self.kept if ref() is not None]
-            self.prune_at = _PRUNE_AT + 2 * (len(self.fresh) + len(self.kept))
-        self.fresh.append(weakref.ref(saved))
+    def clear(self) -> None:
+        """Forgets everything."""
+        self.fresh.clear()
+        self.kept.clear()
+
+    def prune(self) -> None:
+        """Forgets what has gone."""
+        self.fresh = [ref for ref in self.fresh if ref() is not None]
+        self.kept = [ref for ref in self.kept if ref() is not None]
+        self.prune_at = _PRUNE_AT + 2 * len(self.fresh)
 
 
 class LiveWrite:

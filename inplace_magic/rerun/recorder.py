@@ -198,7 +198,7 @@ class Recorder(TorchFunctionMode):
         saved = Saved(tensor, stack, self._clock)
         if saved.key is not None:
             self._remember(saved, saved.key)
-            if saved.key in self._training_statistics:
+            if self._training_statistics and saved.key in self._training_statistics:
                 saved.lost = True  # backward checks their version, and does not read them
             else:
                 self._look_at(saved, tensor)
@@ -213,14 +213,18 @@ class Recorder(TorchFunctionMode):
             waiting = self._saved[key] = Waiting()
             self._writes.pop(key, None)
         elif not waiting.alive():
-            waiting = self._saved[key] = Waiting()
+            waiting.clear()
             self._writes.pop(key, None)  # nobody held that storage, so its address may belong to another one now
-        waiting.add(saved)
+        elif len(waiting.fresh) >= waiting.prune_at:
+            waiting.prune()
+        waiting.fresh.append(weakref.ref(saved))
 
     def _unpack(self, saved: Saved) -> torch.Tensor:
         current = self._current
         if current is not None:
-            unchanged = saved.key not in self._writes and not saved.foreign and version_of(saved.alias) == saved.version
+            with torch._C.DisableTorchFunction():  # a backward runs under the mode, and this is asked of every tensor
+                version = version_of(saved.alias)
+            unchanged = saved.key not in self._writes and not saved.foreign and version == saved.version
             if saved.freed is not None or not unchanged:
                 self.ask(saved, current)
             if self._notes_use and saved.freed is None:  # else torch lets it go, and nobody asks again

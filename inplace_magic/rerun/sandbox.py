@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeVar
 
 from . import forked
 from .guard import Blocked, guarded
-from .memory import large
+from .memory import beside
 from .running import Touched
 
 T = TypeVar("T")
@@ -99,7 +99,7 @@ def _begun(
     room: Room,
     effects: bool,
 ) -> Callable[[], forked.Outcome[T]] | None:
-    if not is_copy(room) or _cores() < 2 or large():
+    if not is_copy(room) or _cores() < 2 or not beside():
         return None
 
     def guarded_work(tell: Callable[[Any], None]) -> Any:
