@@ -28,8 +28,10 @@ from .verify import Bench, verified
 
 _log = logging.getLogger(__name__)
 # Until when, from the error on, further fixes are tried once one is proved that keeps the gradients: a time that nobody
-# minds, or what a few reruns of the cell take, all in all.
+# minds, or what a few reruns of the cell take, all in all. Where the cell itself takes next to no time, a slow machine
+# gets somewhat longer, as copies of the process are all that counts there.
 _PATIENCE_S = 0.8
+_SHORT_S, _PATIENCE_FOR_SHORT_S = 0.1, 1.2
 _RERUNS = 5
 _WATCH = "With %%autograd_check on top, the real run is watched instead."
 _RANK = {"same": 0, "truncated": 1, "different": 2, "unknown": 3}
@@ -257,7 +259,8 @@ def _ranked(bench: Bench, problem: Problem, wanted: int, start: float) -> tuple[
     found: list[Fix] = []
     latest = time.monotonic()
     longest = 0.0  # proof so far
-    until = start + max(_RERUNS * bench.cell_seconds, _PATIENCE_S)
+    patience = _PATIENCE_FOR_SHORT_S if bench.cell_seconds < _SHORT_S else _PATIENCE_S
+    until = start + max(_RERUNS * bench.cell_seconds, patience)
 
     def enough() -> bool:
         nonlocal latest, longest

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 _LARGE = 2**29  # bytes
-_BESIDE = 2**30
+_BESIDE = 3 * 2**28
 
 
 def own_bytes() -> int:
