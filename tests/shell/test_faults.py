@@ -87,14 +87,15 @@ def test_a_rule_that_crashes_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> 
         fixes._RULES[:] = [r for r in fixes._RULES if r.rule is not crashes]
 
 
-def test_ctrl_c_while_we_work_is_not_an_error_of_the_session(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("door", ["telling", "run"])
+def test_ctrl_c_while_we_work_is_not_an_error_of_the_session(monkeypatch: pytest.MonkeyPatch, door: str) -> None:
     import inplace_magic.rerun.sandbox as sandbox
 
     def interrupted(*args: Any, **kwargs: Any) -> Any:
         raise KeyboardInterrupt
 
     done = run_cells(SETUP)
-    monkeypatch.setattr(sandbox, "run", interrupted)
+    monkeypatch.setattr(sandbox, door, interrupted)
     failed = run_in(done.shell, [BODY])
     assert isinstance(failed.error, RuntimeError)
     assert "stopped; nothing of yours was changed" in failed.output
@@ -117,7 +118,9 @@ FAIL = "items.append(3); net(torch.randn(4, 3)).sum().backward(); adam.step()\nx
 EVERYWHERE = [
     ("inplace_magic.session", "Session.sources"),
     ("inplace_magic.pipeline", "diagnose"),
-    ("inplace_magic.pipeline", "_plans"),
+    ("inplace_magic.reproduce", "_plans"),
+    ("inplace_magic.reproduce", "_told"),
+    ("inplace_magic.reproduce", "Reproduction.rerun"),
     ("inplace_magic.pipeline", "_bench"),
     ("inplace_magic.pipeline", "look"),
     ("inplace_magic.pipeline", "conflicts"),
@@ -149,7 +152,7 @@ EVERYWHERE = [
 OF_ONE_ROOM = {
     "copy": [
         ("inplace_magic.rerun.forked", "_fork"),
-        ("inplace_magic.rerun.forked", "_collect"),
+        ("inplace_magic.rerun.forked", "_Child.outcome"),
         ("inplace_magic.rerun.forked", "set_apart"),
         ("inplace_magic.rerun.forked", "_hush"),
     ],
