@@ -21,21 +21,20 @@ a, b = nn.Linear(4, 4), nn.Linear(4, 4)
 opt_a, opt_b = torch.optim.SGD(a.parameters(), lr=0.1), torch.optim.SGD(b.parameters(), lr=0.1)
 x = torch.randn(3, 4)
 """
-TWO_UPDATES = """
-for step in range(4):
-    fake = a(x)
-    judged = b(fake)
-    loss_b = b(fake.detach()).pow(2).mean()
-    loss_a = judged.mean()
-    opt_b.zero_grad()
-    loss_b.backward()
-    opt_b.step()
-    opt_a.zero_grad()
-    loss_a.backward()
-    opt_a.step()
-"""
 PROGRAMS = {
-    "two updates": TWO_UPDATES,
+    "two updates": """
+        for step in range(4):
+            fake = a(x)
+            judged = b(fake)
+            loss_b = b(fake.detach()).pow(2).mean()
+            loss_a = judged.mean()
+            opt_b.zero_grad()
+            loss_b.backward()
+            opt_b.step()
+            opt_a.zero_grad()
+            loss_a.backward()
+            opt_a.step()
+    """,
     "a hidden state": """
         h = torch.zeros(3, 4)
         for step in range(5):
@@ -110,15 +109,7 @@ def test_a_report_is_the_same_wherever_the_rest_of_the_rerun_goes_on(
 @pytest.mark.usefixtures("hurried")
 @pytest.mark.skipif(forked.can_fork() is not None, reason="needs a copy of the process")
 def test_a_rerun_that_comes_to_nothing_after_it_told_the_line_still_has_told_it(tmp_path: Path) -> None:
-    cell = f"""
-        for step in range(4):
-            h = torch.sigmoid(a(x))
-            h += 1
-            opt_a.zero_grad()
-            h.sum().backward()
-            opt_a.step()
-            open({str(tmp_path / "log")!r}, "a").write("a step")
-    """
+    cell = f"{PROGRAMS['an activation'].rstrip()}\n            open({str(tmp_path / 'log')!r}, 'a').write('a step')"
     found = report(cell)
     assert found["conflicts"][0]["changed"]["line"] == 3
     assert not found["fixes"]

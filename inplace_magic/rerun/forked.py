@@ -114,16 +114,16 @@ class _Child(Generic[T]):
 
     def outcome(self, on_wait: Callable[[float], None] | None, pressed: threading.Event) -> Outcome[T]:
         """The next answer, waited for until the time is over or Ctrl-C is pressed."""
-        while True:
-            seconds = time.monotonic() - self._start
-            if seconds >= self._limit_s:
-                return Outcome(failure=f"it took longer than {self._limit_s:.3g} s", timed_out=True)
-            if pressed.is_set():
-                return Outcome(failure="it was interrupted")
-            if self._pipe.poll(min(self._limit_s - seconds, 0.2)):
+        while not pressed.is_set():
+            left = self._start + self._limit_s - time.monotonic()
+            if self._pipe.poll(max(0.0, min(left, 0.2))):  # what has come in time may be asked for late
                 break
+            if left <= 0:
+                return Outcome(failure=f"it took longer than {self._limit_s:.3g} s", timed_out=True)
             if on_wait is not None:
                 on_wait(time.monotonic() - self._start)
+        else:
+            return Outcome(failure="it was interrupted")
         try:
             kind, value = pickle.loads(self._pipe.recv_bytes())
         except (EOFError, OSError):

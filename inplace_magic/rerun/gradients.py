@@ -54,16 +54,12 @@ def digest(tensor: torch.Tensor | None) -> tuple[float, ...] | None:
         if n <= _SAMPLES:
             return tuple(map(float, flat.tolist()))
         stretch = n // _SUMS
-        whole, rest = flat, None
-        if n % _SUMS:
-            whole, rest = flat[: stretch * _SUMS], flat[stretch * _SUMS :]
-        stretches, samples = whole.view(_SUMS, stretch), flat[:: -(-n // _SAMPLES)]
+        samples, rest = flat[:: -(-n // _SAMPLES)], flat[stretch * _SUMS :]
+        stretches = flat[: stretch * _SUMS].view(_SUMS, stretch)
         if flat.dtype.is_floating_point and flat.dtype.itemsize >= 4:  # brought over in one piece
-            if rest is None:
-                return (*torch.cat((samples, stretches.sum(1))).tolist(), 0.0)
             return tuple(torch.cat((samples, stretches.sum(1), rest.sum(0, keepdim=True))).tolist())
         sums = stretches.sum(1, dtype=None if flat.dtype.itemsize >= 4 else torch.float32)
-        return (*map(float, samples.tolist()), *sums.tolist(), 0.0 if rest is None else float(rest.sum()))
+        return (*map(float, samples.tolist()), *sums.tolist(), float(rest.sum()))
 
 
 def graph_of(roots: Sequence[torch.Tensor]) -> tuple[list[torch.Tensor], int, set[Any]]:
@@ -382,9 +378,9 @@ def compare(reference: Sequence[Pass], tried: Sequence[Pass], cut_off: bool = Fa
     ``cut_off``: both were ended before their programs were.
     """
     found = _compare_passes(reference, tried, cut_off)
-    if found == "same" and cut_off and len(_optimizers(reference[:-1])) > len(_optimizers(tried[:-1])):
-        return "unknown"  # a step has gone behind the end of the run: nobody has seen which gradients it uses
     if found == "same":
+        if cut_off and len(_optimizers(reference[:-1])) > len(_optimizers(tried[:-1])):
+            return "unknown"  # a step has gone behind the end of the run: nobody has seen which gradients it uses
         return "same" if _same_steps(reference, tried) else "different"
     return "same" if found != "unknown" and _same_where_used(reference, tried) else found
 

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from . import evidence
+from .gradients import version_of
 from .shadows import storage_key
 
 _PRUNE_AT = 64
@@ -39,10 +40,7 @@ class Saved:
     def __init__(self, tensor: torch.Tensor, stack: Stack, clock: int) -> None:
         # An alias, never the tensor itself: an output would hold its own graph alive in a cycle.
         self.alias = tensor.detach()
-        try:  # as version_of(), without a call
-            self.version = tensor._version
-        except RuntimeError:
-            self.version = -1
+        self.version = version_of(tensor)
         self.key = storage_key(tensor)
         self.stack = stack
         self.clock = clock
@@ -86,7 +84,7 @@ class Waiting:
         """Forgets what has gone."""
         self.fresh = [ref for ref in self.fresh if ref() is not None]
         self.kept = [ref for ref in self.kept if ref() is not None]
-        self.prune_at = _PRUNE_AT + 2 * len(self.fresh)
+        self.prune_at = _PRUNE_AT + 2 * len(self)
 
 
 class LiveWrite:

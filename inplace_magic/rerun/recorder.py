@@ -215,7 +215,7 @@ class Recorder(TorchFunctionMode):
         elif not waiting.alive():
             waiting.clear()
             self._writes.pop(key, None)  # nobody held that storage, so its address may belong to another one now
-        elif len(waiting.fresh) >= waiting.prune_at:
+        elif len(waiting) >= waiting.prune_at:
             waiting.prune()
         waiting.fresh.append(weakref.ref(saved))
 

@@ -119,7 +119,7 @@ def record(
         return result, given_up
 
     met: list[int] = []  # the pass of the first conflict
-    told: list[int] = []
+    told = False
 
     def conflict() -> int | None:
         if not met:
@@ -133,12 +133,13 @@ def record(
 
     def enough(done: int, event: ev.Backward) -> bool:
         first = conflict()
-        return first is not None and done >= far_enough(first) and (bool(told) or over())
+        return first is not None and done >= far_enough(first) and (told or over())
 
     def gone_on(done: int) -> None:
+        nonlocal told
         first = conflict()
         if tell is not None and not told and first is not None and first < done < far_enough(first) and over():
-            told.append(done)
+            told = True
             tell(evidence(finished=False))
 
     def evidence(error: BaseException | None = None, finished: bool = True) -> ev.Evidence:

@@ -259,20 +259,20 @@ _SMALL = ("import torch\nw = torch.ones(2, requires_grad=True)", "y = w.exp()\ny
 def diagnoses(quick: bool) -> Iterator[Figure]:
     """Each round in a process of its own: torch keeps some failed graphs, and a session that fills up is a larger one."""
     spawning = multiprocessing.get_context("spawn")
-    for name, (setup, text, size) in FAILURES.items():
-        size = max(1, size // 40) if quick else size
-        cells = tuple(part.replace("{n}", str(size)) for part in (setup, text))
-        with spawning.Pool(1, maxtasksperchild=1) as processes:
+    with spawning.Pool(1, maxtasksperchild=1) as processes:
+        for name, (setup, text, size) in FAILURES.items():
+            size = max(1, size // 40) if quick else size
+            cells = tuple(part.replace("{n}", str(size)) for part in (setup, text))
             rounds = processes.starmap(_diagnosis, [cells] * (1 if quick else 5), chunksize=1)
-        plain, explained = (min(times) for times in zip(*((p, e) for p, e, _ in rounds)))
-        yield Figure(
-            f"from the error to the report, {name}",
-            max(0.0, explained - plain - 0.1) / plain,
-            5,
-            "reruns",
-            "one recorded run up to the failure; then its rest and, for each fix tried, two proofs, on two cores",
-            {"plain_s": plain, "fixes": rounds[0][2]},
-        )
+            plain, explained = min(p for p, _, _ in rounds), min(e for _, e, _ in rounds)
+            yield Figure(
+                f"from the error to the report, {name}",
+                max(0.0, explained - plain - 0.1) / plain,
+                5,
+                "reruns",
+                "one recorded run up to the failure; then its rest and, for each fix tried, two proofs, on two cores",
+                {"plain_s": plain, "fixes": rounds[0][2]},
+            )
 
 
 def _diagnosis(setup: str, text: str) -> tuple[float, float, int]:

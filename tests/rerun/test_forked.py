@@ -221,6 +221,16 @@ def test_the_time_limit_counts_from_the_beginning_of_the_work() -> None:
         assert time.monotonic() - start < 0.6
 
 
+def test_an_answer_that_came_in_time_may_be_asked_for_late() -> None:
+    def work(tell: Callable[[int], None]) -> int:
+        tell(1)
+        return 2
+
+    with forked.ahead(work, 0.5) as outcome:
+        time.sleep(0.7)
+        assert [outcome().value, outcome().value] == [1, 2]
+
+
 def _children() -> list[int]:
     with open(f"/proc/self/task/{os.getpid()}/children") as file:
         return [int(number) for number in file.read().split()]

@@ -211,6 +211,15 @@ def test_a_loop_is_one_conflict(times: int) -> None:
     assert sum(len(v) for v in recorder._saved.values()) < 200, "what is gone is forgotten"
 
 
+def test_values_that_were_kept_are_forgotten_as_well_where_something_always_waits() -> None:
+    """The graph of one round is let go only when the next one has saved: none finds the storage without anybody."""
+    recorder, _ = run(
+        "w, y, out = torch.ones(3, requires_grad=True), torch.ones(3), None\n"
+        "for _ in range(500):\n    out = w * y\n    with torch.no_grad():\n        y.add_(1)"
+    )
+    assert sum(len(v) for v in recorder._saved.values()) < 200
+
+
 STEPS = """
 w = torch.nn.Parameter(torch.ones(3))
 opt = torch.optim.Adam([w])
