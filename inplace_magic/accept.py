@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .diagnosis import Diagnosis, Fix, shown_path
-from .live import Undo, apply_change, patch_functions, renew_module
-from .places import File, Sources
-from .rerun.running import compile_cell, run_cell_shown
-from .writing import NotWrittenError, check, write_source
+from .session.patch_live import Undo, apply_change, patch_functions, renew_module
+from .session.run_cell import compile_cell, run_cell_shown
+from .source.atomic_write import NotWrittenError, check, write_source
+from .source.document import File, Sources
 
 if TYPE_CHECKING:
     from .extension import Extension

@@ -13,8 +13,8 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from .errors import family_of
-from .session import Session
+from .families import family_of
+from .session.history import Session
 
 if TYPE_CHECKING:
     from .diagnosis import Diagnosis

@@ -78,7 +78,7 @@ class InplaceMagic(Magics):
     def autograd_fix(self, line: str) -> None:
         """Accept a fix of the last report: the rewritten cell takes the place of the old one."""
         from . import accept
-        from .writing import NotWrittenError
+        from .source.atomic_write import NotWrittenError
 
         options = parse_argstring(self.autograd_fix, line)
         found = self._extension.last if options.diagnosis is None else self._extension.known.get(options.diagnosis)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .rerun.sandbox import Room
+from .sandbox import Room
 
 
 @dataclass(frozen=True)

@@ -9,21 +9,22 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
-from . import writing
+from . import sandbox
 from .diagnosis import LOST, Conflict, Diagnosis, Fix, shown_path
-from .errors import HEADLINES, RAISED_AT_WRITE, family_of
-from .explain import conflicts, relevant
-from .files import path_of
+from .explain.conflicts import conflicts, relevant
+from .explain.post_mortem import LiveGraph, look
+from .families import HEADLINES, RAISED_AT_WRITE, family_of
 from .fixes import Problem
-from .livegraph import LiveGraph, look
+from .gradients.relative_error import deviations, in_words
 from .options import Options
-from .places import File, Sources, Spot, error_stack
+from .record.evidence import BackwardPass, Evidence
+from .record.replay import RecordOptions, listen, record, spots, touched
 from .reproduce import Reproduction, Rerun, seconds_of
-from .rerun import sandbox
-from .rerun.deviation import deviations, in_words
-from .rerun.evidence import Evidence, Pass
-from .rerun.replay import Look, listen, record, spots, touched
-from .session import Session
+from .session.history import Session
+from .source import atomic_write
+from .source.document import File, Sources
+from .source.files import path_of
+from .source.location import SourceRange, error_stack
 from .verify import Bench, verified
 
 _log = logging.getLogger(__name__)
@@ -92,7 +93,7 @@ class _Inquiry:
     sources: Sources
     family: str
     cell: int
-    raised: tuple[Spot, ...]
+    raised: tuple[SourceRange, ...]
     options: Options
     tell: Callable[[str], None]
     left_behind: Callable[[], LiveGraph | None] = lambda: None
@@ -214,17 +215,19 @@ def _bench(
     start: float,
     tell: Callable[[str], None],
 ) -> Bench:
-    references: dict[str, tuple[Pass, ...]] = {}
+    references: dict[str, tuple[BackwardPass, ...]] = {}
     own_reading = "update" if family in ("leaf", "view_of_leaf") else "tracked"
     plan = rerun.plan
 
-    def reference(reading: str) -> tuple[Pass, ...]:
+    def reference(reading: str) -> tuple[BackwardPass, ...]:
         if family not in RAISED_AT_WRITE or reading == own_reading:
             return rerun.whole.passes if rerun.whole is not None else ()
         if reading not in references:
             outcome = sandbox.run(
                 session.shell,
-                lambda: record(session.shell, sources, plan, bench.reach, Look(update_leaves=reading == "update")),
+                lambda: record(
+                    session.shell, sources, plan, bench.reach, RecordOptions(update_leaves=reading == "update")
+                ),
                 options.time_limit,
                 room=options.room,
                 touches=lambda: touched(session.shell, sources, plan),
@@ -237,7 +240,7 @@ def _bench(
         shell=session.shell,
         sources=sources,
         plan=plan,
-        look=Look.at(family),
+        look=RecordOptions.at(family),
         room=options.room,
         effects=options.effects,
         tell=tell,
@@ -300,7 +303,7 @@ def _about_files(session: Session, found: tuple[Conflict, ...], fixes: tuple[Fix
     }
     notes = [f"{name} has changed since it was loaded, so that no fix of it can be proved." for name in sorted(stale)]
     for path in sorted({path for fix in fixes for path in fix.files}):
-        reason = writing.outside(path)
+        reason = atomic_write.outside(path)
         if reason is not None:
             notes.append(f"{shown_path(path)} {reason}: change it by hand, it is not written.")
     return notes

@@ -8,16 +8,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from .explain import relevant
-from .fixes.code import names_bound, names_loaded
+from . import sandbox
+from .explain.conflicts import relevant
 from .options import Options
-from .places import Sources
-from .rerun import sandbox
-from .rerun.evidence import Evidence
-from .rerun.forked import Outcome
-from .rerun.memory import large
-from .rerun.replay import Look, Plan, Reach, far_enough, record, touched
-from .session import Session
+from .record.evidence import Evidence
+from .record.replay import RecordOptions, ReplayPlan, StopRule, far_enough, record, touched
+from .sandbox.fork import Outcome
+from .sandbox.process_memory import large
+from .session.history import Session
+from .source.document import Sources
+from .source.editor import names_bound, names_loaded
 
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom)
 _MAKING_S = 0.3  # what running the other cells again may cost more than the failing one alone
@@ -28,7 +28,7 @@ _NOTHING, _FAILED, _PLACE, _ALL = range(4)  # what a run tells of a failure
 class Rerun:
     """What the recorder saw of the failure; it may be at work still, on what is to come after it."""
 
-    plan: Plan
+    plan: ReplayPlan
     seen: Evidence
     rest: Callable[[], Outcome[Evidence]] | None = None
 
@@ -37,12 +37,12 @@ class Rerun:
         """All that was seen in the end, waited for; None if the rest came to nothing."""
         return self.seen if self.rest is None else self.rest().value
 
-    def reach(self, seconds: float) -> Reach:
+    def reach(self, seconds: float) -> StopRule:
         """How far a run goes that is to be compared with this one."""
         first = self.seen.first
         if self.rest is not None and first is not None:
-            return Reach(seconds, far_enough(first), exactly=True, conflict=first)
-        return Reach(seconds, len(self.seen.passes), exactly=not self.seen.finished, conflict=first)
+            return StopRule(seconds, far_enough(first), exactly=True, conflict=first)
+        return StopRule(seconds, len(self.seen.passes), exactly=not self.seen.finished, conflict=first)
 
 
 @dataclass(frozen=True)
@@ -89,9 +89,9 @@ class Reproduction:
         self.rooms.push(room.pop_all())
         return run
 
-    def _record(self, plan: Plan, room: contextlib.ExitStack) -> tuple[Rerun | None, str | None]:
-        shell, look = self.session.shell, Look.at(self.family)
-        reach = Reach(seconds_of(self.session, self.cell))
+    def _record(self, plan: ReplayPlan, room: contextlib.ExitStack) -> tuple[Rerun | None, str | None]:
+        shell, look = self.session.shell, RecordOptions.at(self.family)
+        reach = StopRule(seconds_of(self.session, self.cell))
         outcome = room.enter_context(
             sandbox.telling(
                 shell,
@@ -126,15 +126,15 @@ def _told(seen: Evidence, family: str) -> int:
     return _PLACE if family == "inference" and found[0].save is None else _ALL  # made above what was run
 
 
-def _plans(session: Session, sources: Sources, cell: int, options: Options) -> list[Plan]:
+def _plans(session: Session, sources: Sources, cell: int, options: Options) -> list[ReplayPlan]:
     """How the failure may be reproduced, the best way that can be afforded first.
 
     From the top it is as it was the first time, which a session that has already failed once is not; but that takes as
     long as all cells together. The failing cell alone is enough in most cases, and those that made what it reads in most
     of the others.
     """
-    alone = Plan((cell,))
-    fresh = Plan(session.history_until(cell, sources.cells), fresh=True)
+    alone = ReplayPlan((cell,))
+    fresh = ReplayPlan(session.history_until(cell, sources.cells), fresh=True)
     if options.replay == "cell":
         return [alone]
     if options.replay == "notebook":
@@ -144,13 +144,13 @@ def _plans(session: Session, sources: Sources, cell: int, options: Options) -> l
     if _costs(session, fresh) - own <= max(_MAKING_S, own / 2) and not large():
         return [fresh, alone]
     limit = options.time_limit / 2
-    makers = Plan(_makers(sources, fresh.cells, cell))
+    makers = ReplayPlan(_makers(sources, fresh.cells, cell))
     plans = [alone, makers] if makers != alone and _costs(session, makers) <= limit else [alone]
     # In the process itself, running all cells would make every model a second time, beside the first.
     return [*plans, fresh] if sandbox.is_copy(options.room) and _costs(session, fresh) <= limit else plans
 
 
-def _costs(session: Session, plan: Plan) -> float:
+def _costs(session: Session, plan: ReplayPlan) -> float:
     """Seconds that the plan's cells took when they ran; without end if one ran before we could look."""
     cost = session.cost_of(plan.cells)
     return float("inf") if cost is None else cost

@@ -16,17 +16,18 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from . import sandbox
 from .diagnosis import Fix, Gradients, LiveChange
-from .explain import listed, relevant
+from .explain.conflicts import listed, relevant
 from .fixes import LOCAL, Problem, Proposal, propose
-from .fixes.code import names_bound
-from .live import apply_change, cells_to_run, patch_functions, renew_module
-from .places import File, Sources, Spot
-from .rerun import sandbox
-from .rerun.evidence import Clash, Evidence, Pass
-from .rerun.gradients import compare, forward_changed, leaves_reached, starved, untrained
-from .rerun.replay import Look, Plan, Reach, listen, record, touched
-from .rerun.running import compile_cell
+from .gradients.compare import compare, forward_changed, leaves_reached, starved, untrained
+from .record.evidence import BackwardPass, Evidence, RecordedConflict
+from .record.replay import RecordOptions, ReplayPlan, StopRule, listen, record, touched
+from .session.patch_live import apply_change, cells_to_run, patch_functions, renew_module
+from .session.run_cell import compile_cell
+from .source.document import File, Sources
+from .source.editor import names_bound
+from .source.location import SourceRange
 
 _log = logging.getLogger(__name__)
 _EXTENSIONS = 6  # conflicts that one fix may mend, one after the other
@@ -48,20 +49,20 @@ class Bench:
 
     shell: Any
     sources: Sources
-    plan: Plan
-    look: Look
+    plan: ReplayPlan
+    look: RecordOptions
     room: sandbox.Room
     effects: bool
     tell: Callable[[str], None]
     failing: int
     cell_seconds: float
     limit_s: float
-    reach: Reach
+    reach: StopRule
     deadline: float
-    reference: Callable[[str], tuple[Pass, ...]]
+    reference: Callable[[str], tuple[BackwardPass, ...]]
     refused: list[str] = field(default_factory=list)  # why runs were not made
 
-    def run(self, work: Callable[[], Evidence], sources: Sources, plan: Plan) -> Evidence | None:
+    def run(self, work: Callable[[], Evidence], sources: Sources, plan: ReplayPlan) -> Evidence | None:
         left = min(self.limit_s, self.deadline - time.monotonic())
         if left <= 0:
             return None
@@ -97,18 +98,18 @@ class Bench:
         live: tuple[LiveChange, ...],
         spared: tuple[int, ...],
         run: tuple[int, ...] | None = None,
-        reach: Reach | None = None,
+        reach: StopRule | None = None,
     ) -> Evidence | None:
         """Does what accepting the fix does to the session as it is now, and runs what has to run (or ``run``)."""
         sources = self.sources.with_texts(texts)
-        plan = Plan(run or self.cells(texts, spared))
+        plan = ReplayPlan(run or self.cells(texts, spared))
         prepare = self.preparation(texts, live)
         return self.run(
             lambda: listen(self.shell, sources, plan, reach or self.reach, self.look, prepare), sources, plan
         )
 
     @property
-    def past_failure(self) -> Reach:
+    def past_failure(self) -> StopRule:
         """Just past the failure: enough to see that what is proved from the top runs in the session as well."""
         if self.reach.conflict is None or self.reach.passes is None or not self.reach.exactly:
             return self.reach
@@ -123,7 +124,7 @@ class Bench:
         if not self.plan.fresh or self.failing < 0 or left <= 0:
             yield None
             return
-        sources, plan = self.sources.with_texts(texts), Plan(self.cells(texts, spared))
+        sources, plan = self.sources.with_texts(texts), ReplayPlan(self.cells(texts, spared))
         prepare = self.preparation(texts, live)
         work = functools.partial(listen, self.shell, sources, plan, self.past_failure, self.look, prepare)
         with sandbox.ahead(work, left, self.room, self.effects) as outcome:
@@ -134,7 +135,7 @@ class Bench:
         sources = self.sources.with_texts(texts)
         if self.plan.fresh:
             return self.run(lambda: record(self.shell, sources, self.plan, self.reach, self.look), sources, self.plan)
-        plan = Plan(self.cells(texts, spared))
+        plan = ReplayPlan(self.cells(texts, spared))
         prepare = self.preparation(texts, live)
 
         def work() -> Evidence:
@@ -280,10 +281,10 @@ def _makers(bench: Bench, carriers: tuple[str, ...], run: tuple[int, ...]) -> tu
     return tuple(sorted(made | set(run)))
 
 
-def _signature(clash: Clash, sources: Sources) -> object:
+def _signature(clash: RecordedConflict, sources: Sources) -> object:
     """What tells a conflict from another one although an edit may have moved its lines."""
 
-    def line(spot: Spot | None) -> object:
+    def line(spot: SourceRange | None) -> object:
         if spot is None or spot.cell is None:
             return spot
         lines = [_bare(text) for text in sources.cells[spot.cell].lines]
@@ -298,12 +299,12 @@ def _signature(clash: Clash, sources: Sources) -> object:
     )
 
 
-def _text(clash: Clash, sources: Sources) -> tuple[str, ...]:
+def _text(clash: RecordedConflict, sources: Sources) -> tuple[str, ...]:
     """How the lines of a conflict read."""
     return tuple(_line(event.spot if event is not None else None, sources) for event in (clash.write, clash.save))
 
 
-def _line(spot: Spot | None, sources: Sources) -> str:
+def _line(spot: SourceRange | None, sources: Sources) -> str:
     """The line at a spot as it stands; nothing where that is not known."""
     lines = sources.cells[spot.cell].lines if spot is not None and spot.cell is not None else []
     return lines[spot.line - 1] if spot is not None and spot.line <= len(lines) else ""

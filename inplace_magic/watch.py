@@ -15,22 +15,22 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from .diagnosis import Conflict, Diagnosis
-from .explain import conflicts
-from .places import Cell, Sources
-from .rerun.evidence import Evidence
-from .rerun.gradients import GradientTrace
-from .rerun.names import Names, graph_holders
-from .rerun.replay import clashes_of
-from .rerun.running import run_cell_shown
-from .rerun.undo.listeners import Listeners
-from .rerun.watcher import Watcher
+from .explain.conflicts import conflicts
+from .gradients.backward import GradientTrace
+from .record.evidence import Evidence
+from .record.replay import clashes_of
+from .record.watcher import Watcher
+from .sandbox.undo.listeners import Listeners
+from .session.names import Names, graph_holders
+from .session.run_cell import run_cell_shown
+from .source.document import Cell, Sources
 
 if TYPE_CHECKING:
     from .extension import Extension
 
 
 MEMORY_MB = 1024.0
-_OURS = os.path.join(os.path.dirname(__file__), "rerun", "")
+_OURS = tuple(os.path.join(os.path.dirname(__file__), folder, "") for folder in ("record", "gradients"))
 
 
 class SilentGradientError(RuntimeError):
@@ -178,7 +178,7 @@ def _sources() -> Sources:
 
         shell = get_ipython()
         if shell is not None:
-            from .session import Session
+            from .session.history import Session
 
             return Session(shell).sources(int(shell.execution_count))
     return Sources({}, {}, None)

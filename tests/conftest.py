@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from inplace_magic.rerun import memory
-from inplace_magic.rerun.undo import private
+from inplace_magic.sandbox import process_memory
+from inplace_magic.sandbox.undo import private
 
 _ORIGINALS = [(owner, name, vars(owner)[name]) for owner, name in private.patched()]
 
@@ -53,4 +53,4 @@ def torch_sees() -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def a_small_session(monkeypatch: pytest.MonkeyPatch) -> None:
     """However much this very process has come to hold; what differs in a large session is tested on its own."""
-    monkeypatch.setattr(memory, "own_bytes", lambda: 0)
+    monkeypatch.setattr(process_memory, "own_bytes", lambda: 0)

@@ -24,8 +24,8 @@ from IPython.core.interactiveshell import InteractiveShell
 from traitlets.config import Config
 
 import inplace_magic
-from inplace_magic.errors import family_of
-from inplace_magic.rerun import memory
+from inplace_magic.families import family_of
+from inplace_magic.sandbox import process_memory
 
 from .cells import new_shell
 
@@ -235,7 +235,7 @@ Job = tuple[Path, bool]  # a case, and whether the session counts as a large one
 def _worker(job: Job, out: Any) -> None:
     path, large = job
     if large:
-        memory.own_bytes = lambda: 2**40
+        process_memory.own_bytes = lambda: 2**40
     try:
         out.send(work_through(read(path)))
     except BaseException as error:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from inplace_magic.cli import BadUseError, ipynb
-from inplace_magic.cli.record import read_diagnosis, without_first_line
+from inplace_magic.cli.from_json import read_diagnosis, without_first_line
 from inplace_magic.tour import SITUATIONS
 from tests.cells import run_cells
 from tests.command import command

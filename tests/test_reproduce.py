@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from inplace_magic import pipeline, reproduce
-from inplace_magic.rerun import forked, sandbox
+from inplace_magic import pipeline, reproduce, sandbox
+from inplace_magic.sandbox import fork
 
 from .cells import new_shell, run_in
 
@@ -73,14 +73,14 @@ def hurried(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
         monkeypatch.setattr(module, "seconds_of", lambda session, cell: 0.0)
     monkeypatch.setattr(sandbox, "_cores", lambda: 2)
     more: list[bool] = []
-    plain: Callable[..., Any] = forked._Child.outcome
+    plain: Callable[..., Any] = fork._Child.outcome
 
     def outcome(*args: Any) -> Any:
         answer = plain(*args)
         more.append(answer.more)
         return answer
 
-    monkeypatch.setattr(forked._Child, "outcome", outcome)
+    monkeypatch.setattr(fork._Child, "outcome", outcome)
     return more
 
 
@@ -92,7 +92,7 @@ def report(cell: str, *setup: str) -> dict[str, Any]:
     return {k: v for k, v in diagnosis.to_dict().items() if k not in ("id", "seconds")}
 
 
-@pytest.mark.skipif(forked.can_fork() is not None, reason="needs a copy of the process")
+@pytest.mark.skipif(fork.can_fork() is not None, reason="needs a copy of the process")
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_report_is_the_same_wherever_the_rest_of_the_rerun_goes_on(
     name: str, hurried: list[bool], monkeypatch: pytest.MonkeyPatch
@@ -107,7 +107,7 @@ def test_a_report_is_the_same_wherever_the_rest_of_the_rerun_goes_on(
 
 
 @pytest.mark.usefixtures("hurried")
-@pytest.mark.skipif(forked.can_fork() is not None, reason="needs a copy of the process")
+@pytest.mark.skipif(fork.can_fork() is not None, reason="needs a copy of the process")
 def test_a_rerun_that_comes_to_nothing_after_it_told_the_line_still_has_told_it(tmp_path: Path) -> None:
     cell = f"{PROGRAMS['an activation'].rstrip()}\n            open({str(tmp_path / 'log')!r}, 'a').write('a step')"
     found = report(cell)

@@ -151,9 +151,9 @@ def test_module_of_the_script(tmp_path: Path) -> None:
 
 
 def test_where_the_process_cannot_be_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from inplace_magic.rerun import forked
+    from inplace_magic.sandbox import fork
 
-    monkeypatch.setattr(forked, "can_fork", lambda: "CUDA is in use")
+    monkeypatch.setattr(fork, "can_fork", lambda: "CUDA is in use")
     script(tmp_path, "def grow(x):\n    x += 1\n    return x\n", "growth_b.py")
     script(
         tmp_path,

@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import inplace_magic
-from inplace_magic.rerun.undo import private
+from inplace_magic.sandbox.undo import private
 from inplace_magic.watch import Check
 
 from .cells import Run, run_cells
@@ -518,7 +518,7 @@ def test_the_traceback_is_the_users_own() -> None:
     with pytest.raises(RuntimeError, match="modified by an inplace operation") as raised:
         watch("y = x.exp()\ny += 1\ny.sum().backward()")
     files = [str(entry.path) for entry in raised.traceback]
-    assert not any("/inplace_magic/rerun/" in file for file in files)
+    assert not any("/inplace_magic/record/" in file for file in files)
     assert any("train.py" in file for file in files)
 
 
@@ -664,7 +664,7 @@ def test_a_raising_cell_is_explained_from_this_run() -> None:
     assert run.diagnosis is not None and run.diagnosis.family == "modified"
     assert run.diagnosis.changed is not None and run.diagnosis.changed.label == "In[2]:4"
     assert run.shell.user_ns["count"] == 1
-    assert "rerun/" not in run.output
+    assert "record/" not in run.output
 
 
 @pytest.mark.parametrize(

@@ -11,11 +11,11 @@ from typing import Any
 
 from ..diagnosis import Diagnosis, shown_path
 from ..report.bundle import MIME
-from ..writing import NotWrittenError, outside, write_bytes
+from ..source.atomic_write import NotWrittenError, outside, write_bytes
 from . import FAILED, FINDING, HEALTHY, BadUseError, Settings, ipynb
+from .from_json import read_diagnosis, without_first_line
 from .output import Output, progress, say
-from .record import read_diagnosis, without_first_line
-from .writing import write_fix
+from .write_fix import write_fix
 
 _WATCH = "%%autograd_check\n"
 _NOTHING_FOUND = re.compile(r"^autograd check: nothing found\..*\n", re.MULTILINE)  # is said once, at the end

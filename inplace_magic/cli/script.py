@@ -13,13 +13,13 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ..diagnosis import Diagnosis, shown_path
-from ..errors import family_of
-from ..files import Files, read_source
-from ..places import Cell, Sources
-from ..session import Session
+from ..families import family_of
+from ..session.history import Session
+from ..source.document import Cell, Sources
+from ..source.files import Files, read_source
 from . import FAILED, FINDING, HEALTHY, BadUseError, Settings
 from .output import Output, progress, say
-from .writing import write_fix
+from .write_fix import write_fix
 
 _SCRIPT = -1  # the number of the script among the documents
 _REACH_S = 2.0  # the first seconds of a script are enough to go by

@@ -15,9 +15,10 @@ from functools import cache
 from typing import Literal
 
 from ..diagnosis import LiveChange
-from ..places import Sources, Spot
-from ..rerun.evidence import Clash, Evidence
-from .code import Code
+from ..record.evidence import Evidence, RecordedConflict
+from ..source.document import Sources
+from ..source.editor import Code
+from ..source.location import SourceRange
 
 _log = logging.getLogger(__name__)
 Reading = Literal["tracked", "update"]
@@ -39,11 +40,11 @@ class Problem:
     """
 
     family: str
-    clash: Clash
+    clash: RecordedConflict
     evidence: Evidence
     sources: Sources
     cell: int
-    raised: tuple[Spot, ...] = ()
+    raised: tuple[SourceRange, ...] = ()
     namespace: dict[str, str] = field(default_factory=dict)
 
     def code(self, cell: int | None) -> Code | None:
@@ -59,15 +60,15 @@ class Problem:
                 yield code
 
     @property
-    def write_stack(self) -> tuple[Spot, ...]:
+    def write_stack(self) -> tuple[SourceRange, ...]:
         return self.clash.write.stack if self.clash.write is not None else ()
 
     @property
-    def save_stack(self) -> tuple[Spot, ...]:
+    def save_stack(self) -> tuple[SourceRange, ...]:
         return self.clash.save.stack if self.clash.save is not None else ()
 
     @property
-    def need_stack(self) -> tuple[Spot, ...]:
+    def need_stack(self) -> tuple[SourceRange, ...]:
         return self.clash.need.stack if self.clash.need is not None else self.raised
 
 

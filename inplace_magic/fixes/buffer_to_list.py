@@ -16,8 +16,8 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from ..source.editor import Code, Edit, atom
 from . import Problem, Proposal, register
-from .code import Code, Edit, atom
 from .targets import bindings, own_statements, scope, sites, torch_name
 
 _WHY = "Each step is a tensor of its own; nothing is written into what backward has kept."

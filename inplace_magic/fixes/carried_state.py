@@ -16,8 +16,8 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from ..source.editor import Code, Edit, Function, atom, dotted
 from . import Problem, Proposal, register
-from .code import Code, Edit, Function, atom, dotted
 from .flow import (
     assigned,
     binds,

@@ -15,9 +15,9 @@ import ast
 import itertools
 from collections.abc import Iterator
 
-from ..places import Spot
+from ..source.editor import Code, Edit, atom, dotted
+from ..source.location import SourceRange
 from . import Problem, Proposal, register
-from .code import Code, Edit, atom, dotted
 from .targets import Site, argument, bindings, is_functional, is_inplace_name, parameters, root, seen_through, sites
 
 _WHY = "autograd keeps a copy, which nothing writes into."
@@ -75,7 +75,7 @@ def _outside(inner: Site, outer: Site, name: str, known: list[str]) -> str | Non
 
 
 def _proposals(
-    problem: Problem, stack: tuple[Spot, ...], named: set[tuple[int | None, str, str]]
+    problem: Problem, stack: tuple[SourceRange, ...], named: set[tuple[int | None, str, str]]
 ) -> Iterator[Proposal]:
     path = problem.clash.write.name if problem.clash.write is not None else None
     matched = False
@@ -113,7 +113,7 @@ def _matched(code: Code, node: ast.AST, names: set[str], rank: int) -> Iterator[
                 yield _proposal(code, [_copy(code, binding.value)], binding.value, rank - 5)
 
 
-def _result(problem: Problem, spot: Spot, *, last_resort: bool) -> Iterator[Proposal]:
+def _result(problem: Problem, spot: SourceRange, *, last_resort: bool) -> Iterator[Proposal]:
     """A copy of what the saving expression gives, for formulas that keep their own result."""
     code = problem.code(spot.cell)
     node = code.at(spot) if code is not None else None
@@ -133,7 +133,7 @@ def _result(problem: Problem, spot: Spot, *, last_resort: bool) -> Iterator[Prop
         )
 
 
-def _each_operand(problem: Problem, spot: Spot) -> Iterator[Proposal]:
+def _each_operand(problem: Problem, spot: SourceRange) -> Iterator[Proposal]:
     code = problem.code(spot.cell)
     node = code.at(spot) if code is not None else None
     if code is None or node is None:

@@ -17,10 +17,10 @@ import ast
 import itertools
 from collections.abc import Iterator
 
-from ..errors import is_of_base
-from ..rerun.evidence import Write
+from ..families import is_of_base
+from ..record.evidence import Write
+from ..source.editor import Code, Edit, Loop, atom, dotted
 from . import Problem, Proposal, register
-from .code import Code, Edit, Loop, atom, dotted
 from .targets import VIEW_METHODS, Site, argument, bindings, loop_of, meant_for_whole, parameters, reads, scope, sites
 
 _WHY = "The write goes into a copy; the tensor that backward needs keeps its value."

@@ -11,8 +11,8 @@ import ast
 import itertools
 from collections.abc import Iterator
 
+from ..source.editor import Edit, Function
 from . import Problem, Proposal, register
-from .code import Edit, Function
 from .flow import (
     Meeting,
     binds,

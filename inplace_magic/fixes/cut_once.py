@@ -16,9 +16,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from ..source.editor import Code, Function, atom, dotted
 from . import Problem, Proposal, register
 from .carried_state import detached
-from .code import Code, Function, atom, dotted
 from .flow import Earlier, assigned, binds, computed_once, frames, live_in, roots, value_reads, without_retain
 from .move_forward import all_names, chain
 

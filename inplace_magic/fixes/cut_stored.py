@@ -10,9 +10,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Container, Iterator
 
+from ..source.editor import Code, Edit, Function, atom
 from . import Problem, Proposal, register
 from .carried_state import holdings
-from .code import Code, Edit, Function, atom
 
 _WHY = "Later rounds take the values alone from what was stored; no gradient goes back into the round that stored them."
 _ONE = frozenset({"append", "appendleft", "add"})

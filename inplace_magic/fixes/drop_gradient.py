@@ -9,8 +9,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from ..source.editor import Code, Edit, dotted
 from . import Problem, Proposal, register
-from .code import Code, Edit, dotted
 from .flow import calls_named, drop_argument
 
 _WHY = "The old gradient stays as it is for those who still need it; the next backward makes a new one."

@@ -14,8 +14,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from ..source.editor import Code, Edit, Function, atom, dotted
 from . import Problem, Proposal, register
-from .code import Code, Edit, Function, atom, dotted
 from .targets import Site, loop_of, own_statements, scope, sites, torch_name
 
 _WHY = "The model keeps its parameters, and the meta-gradient goes through the inner step."

@@ -10,10 +10,10 @@ import ast
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from ..places import Spot
-from ..rerun.evidence import Clash
+from ..record.evidence import RecordedConflict
+from ..source.editor import Code, Edit, Function, Loop, dotted
+from ..source.location import SourceRange
 from . import Problem
-from .code import Code, Edit, Function, Loop, dotted
 
 _WITHOUT_GRAPH = frozenset({"item", "detach", "data", "shape", "device", "dtype"})
 _FILLING = frozenset({"append", "extend", "insert", "add", "setdefault", "put", "push"})
@@ -201,13 +201,13 @@ class Meeting:
         return slice_of(self.block[: self.block.index(backward)], roots(backward))[0]
 
 
-def first_stack(clash: Clash) -> tuple[Spot, ...]:
+def first_stack(clash: RecordedConflict) -> tuple[SourceRange, ...]:
     """Where the tensor was lost: the write, or the backward that freed the graph."""
     event = clash.freed if clash.kind == "second_backward" else clash.write
     return event.stack if event is not None else ()
 
 
-def frames(problem: Problem, stack: tuple[Spot, ...]) -> list[tuple[Code, ast.stmt]]:
+def frames(problem: Problem, stack: tuple[SourceRange, ...]) -> list[tuple[Code, ast.stmt]]:
     """The statements of a stack, outermost first, as far as their cells are known."""
     found = []
     for spot in reversed(stack):

@@ -17,8 +17,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from ..source.editor import Code, Function
 from . import Problem, Proposal, register
-from .code import Code, Function
 from .silent_tracked import as_new_tensor
 from .targets import own_statements, parameters, sites
 

@@ -17,8 +17,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from ..source.editor import Code, Edit, atom, dotted
 from . import Problem, Proposal, register
-from .code import Code, Edit, atom, dotted
 from .targets import Site, bindings, loop_of, root, scope, sites
 
 _WHY = "Each view is made on its own, which autograd can follow when it is written."

@@ -15,9 +15,9 @@ import re
 from collections.abc import Iterator
 
 from ..diagnosis import LiveChange
-from ..places import Spot
+from ..source.editor import Code, Edit, Function, names_bound, names_loaded
+from ..source.location import SourceRange
 from . import Problem, Proposal, register
-from .code import Code, Edit, Function, names_bound, names_loaded
 from .no_grad import moved
 from .targets import bindings, site
 
@@ -69,7 +69,7 @@ def _live(problem: Problem) -> tuple[LiveChange, ...]:
     return tuple(LiveChange("clone", path) for path, head in heads if head and head.group() not in made_here)
 
 
-def _spots(problem: Problem) -> tuple[Spot, ...]:
+def _spots(problem: Problem) -> tuple[SourceRange, ...]:
     return (*problem.save_stack, *problem.write_stack, *problem.raised)
 
 

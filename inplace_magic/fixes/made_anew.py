@@ -18,8 +18,8 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from ..source.editor import Code, Function, dotted, names_bound
 from . import Problem, Proposal, register
-from .code import Code, Function, dotted, names_bound
 from .flow import assigned, binds, frames, reads, simple, slice_of, source_lines, value_reads, within
 from .targets import parameters
 

@@ -20,8 +20,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ..diagnosis import LiveChange
+from ..source.editor import Code, Edit, dotted
 from . import Problem, Proposal, register
-from .code import Code, Edit, dotted
 from .targets import is_functional
 
 _WHY = "The module makes a new tensor instead of overwriting its input."

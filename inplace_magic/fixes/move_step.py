@@ -18,8 +18,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from ..source.editor import Code, Edit
 from . import Problem, Proposal, register
-from .code import Code, Edit
 from .flow import Meeting, add_argument, calls_named, is_call, is_step, lift, simple, unused, update_between, update_of
 
 _WHY = "Both backwards go through the weights that their losses were computed with; the updates come after."

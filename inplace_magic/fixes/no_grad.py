@@ -16,8 +16,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from ..source.editor import Code, Edit, Function
 from . import Problem, Proposal, register
-from .code import Code, Edit, Function
 from .flow import assigned
 from .targets import (
     Site,

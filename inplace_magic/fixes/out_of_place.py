@@ -20,8 +20,8 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from ..source.editor import Code, Edit, atom, dotted
 from . import Problem, Proposal, register
-from .code import Code, Edit, atom, dotted
 from .targets import (
     Site,
     bindings,

@@ -15,9 +15,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from ..source.editor import Edit
 from . import Problem, Proposal, register
 from .carried_state import holdings
-from .code import Edit
 from .cut import made_from
 from .flow import (
     Meeting,

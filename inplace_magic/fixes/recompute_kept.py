@@ -14,8 +14,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from ..source.editor import Code, Function, dotted, names_loaded
 from . import Problem, Proposal, register
-from .code import Code, Function, dotted, names_loaded
 from .flow import frames, reads, roots, simple, slice_of
 
 _WHY = "The later loss gets a graph of its own, through the weights as they are by then."

@@ -16,9 +16,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from ..source.editor import Code, dotted
 from . import Problem, Proposal, register
 from .carried_state import holdings, rounds
-from .code import Code, dotted
 from .flow import assigned, calls_named, frames, is_step, key_of, loops, meeting, reads, roots, simple, within
 
 

@@ -17,9 +17,9 @@ import ast
 import re
 from collections.abc import Iterator
 
+from ..source.editor import Code, Function, names_bound
 from . import Problem, Proposal, register
 from .carried_state import holdings, rounds
-from .code import Code, Function, names_bound
 from .flow import binds, calls_named, frames, within
 
 _HELPER = re.compile(r"(re)?_?(reset|init_?(hidden|state|memory)|clear|detach|repackage)", re.IGNORECASE)

@@ -14,8 +14,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from ..source.editor import Code, dotted
 from . import Problem, Proposal, register
-from .code import Code, dotted
 from .targets import Site, sites
 
 _STATISTICS = ("running_mean", "running_var")

@@ -12,8 +12,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from ..source.editor import Code, Edit
 from . import Problem, Proposal, register
-from .code import Code, Edit
 from .flow import Meeting, is_call, lift, meeting, unused
 from .targets import torch_name
 

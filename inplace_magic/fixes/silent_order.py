@@ -13,8 +13,8 @@ import ast
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from ..source.editor import Code, Edit, Loop
 from . import Problem, Proposal, register
-from .code import Code, Edit, Loop
 from .flow import calls_named, frames, lift, meeting, roots, simple, upwards, within
 
 _WHY = "Backward runs on the values that its loss was computed from; they change afterwards."

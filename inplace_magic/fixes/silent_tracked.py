@@ -12,9 +12,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ..places import Cell
+from ..source.document import Cell
+from ..source.editor import Code, Edit, dotted
 from . import Problem, Proposal, register
-from .code import Code, Edit, dotted
 from .out_of_place import Rewrite, _called, _masked, augmented
 from .targets import Site, bindings, loop_of, root, sites, torch_name
 

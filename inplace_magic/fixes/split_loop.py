@@ -13,8 +13,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from ..source.editor import Code, names_loaded
 from . import Problem, Proposal, register
-from .code import Code, names_loaded
 from .flow import binds, calls_named, frames, is_step, line_end, loops, start_with_comments, within
 
 _AGAIN = ("zip", "enumerate", "range", "reversed", "sorted", "list")  # what may be gone through a second time

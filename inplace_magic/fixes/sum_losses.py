@@ -18,8 +18,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from ..source.editor import Code, atom
 from . import Problem, Proposal, register
-from .code import Code, atom
 from .flow import binds, calls_named, frames, is_call, meeting, reads, steps_between
 
 _WHY = "One backward goes through the shared graph once; the gradients are the sum of both, as before."

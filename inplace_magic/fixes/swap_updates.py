@@ -14,8 +14,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from ..source.editor import Edit
 from . import Problem, Proposal, register
-from .code import Edit
 from .flow import (
     Meeting,
     backward_before,

@@ -12,9 +12,9 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ..places import Spot
+from ..source.editor import Code, Function, Loop, dotted
+from ..source.location import SourceRange
 from . import Problem
-from .code import Code, Function, Loop, dotted
 
 # Methods and attributes that give another look at the same memory.
 VIEW_METHODS = frozenset({
@@ -32,7 +32,7 @@ class Site:
     """One place where something is written: ``node`` stands at the spot, ``target`` is what is written."""
 
     code: Code
-    spot: Spot
+    spot: SourceRange
     node: ast.AST
     statement: ast.stmt
     target: ast.expr | None
@@ -47,7 +47,7 @@ class Site:
         return self.code.text(self.root) if self.root is not None else None
 
 
-def site(problem: Problem, spot: Spot) -> Site | None:
+def site(problem: Problem, spot: SourceRange) -> Site | None:
     """The write at a spot, or None where the text is not known."""
     code = problem.code(spot.cell)
     node = code.at(spot) if code is not None else None

@@ -11,9 +11,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ..errors import is_of_base
+from ..families import is_of_base
+from ..source.editor import Code
 from . import Problem, Proposal, register
-from .code import Code
 from .flow import assigned, binds
 from .targets import is_functional, own_statements, reads, root, scope, seen_through, sites
 

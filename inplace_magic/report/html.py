@@ -5,8 +5,8 @@ from __future__ import annotations
 import html
 
 from ..diagnosis import Diagnosis, Fix
-from . import changes, words
-from .clean import code_spans, one_line
+from . import diff, words
+from .escape import code_spans, one_line
 
 _CODE_MOST, _LINE_MOST, _LEAD = 120, 400, 60
 
@@ -101,7 +101,7 @@ def _proof(fix: Fix) -> str:
 
 def _body(fix: Fix, accept: str) -> str:
     parts = [_paragraph(_prose(fix.why))] if fix.why else []
-    parts += map(_section, changes.sections(fix))
+    parts += map(_section, diff.sections(fix))
     parts += [_paragraph(_prose(words.live(change))) for change in fix.live]
     if again := words.runs_again(fix):
         parts.append(_paragraph(_text(again)))
@@ -110,12 +110,12 @@ def _body(fix: Fix, accept: str) -> str:
     return "\n".join(parts)
 
 
-def _section(section: changes.Section) -> str:
+def _section(section: diff.Section) -> str:
     label = f'<div style="{_QUIET}">{_code(section.label)}</div>\n' if section.label else ""
     return f'{label}<pre style="{_PRE}">' + "".join(map(_line, section.lines)) + "</pre>"
 
 
-def _line(line: changes.Line) -> str:
+def _line(line: diff.Line) -> str:
     shown = line.text
     if len(shown) > _LINE_MOST and line.differs > _LINE_MOST - _LEAD:
         shown = "…" + shown[line.differs - _LEAD :]

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..diagnosis import Diagnosis, Fix
-from . import changes, words
-from .clean import code_spans, one_line, visible
-from .quiet import load_rich, same_random
+from . import diff, words
+from .escape import code_spans, one_line, visible
+from .load_rich import load_rich, same_random
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -154,11 +154,11 @@ def _proof_style(fix: Fix) -> str:
 
 def _diff(page: _Page, fix: Fix) -> None:
     room = page.width - 4
-    for section in changes.sections(fix):
+    for section in diff.sections(fix):
         if section.label:
             page.add(page.cut_left(section.label, page.width - 2), 2)
         too_wide = any(page.cells(line.text) > room for line in section.lines)
-        for line in changes.dedented(section.lines) if too_wide else section.lines:
+        for line in diff.dedented(section.lines) if too_wide else section.lines:
             shown = line.text
             if page.cells(shown) > room and line.differs > room - _LEAD:
                 # Cut at the end only, the two lines of a change would look the same.

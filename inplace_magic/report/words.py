@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ..diagnosis import LOST, Conflict, Diagnosis, Fix, LiveChange, Place
-from .clean import one_line
+from .escape import one_line
 
 Role = Literal["saved", "changed", "needed"]
 

@@ -156,9 +156,9 @@ def _deep(work: Callable[[], Any], frames: int = 20) -> Any:
 def recording(quick: bool) -> Iterator[Figure]:
     import torch
 
-    from inplace_magic.places import Cell, Sources
-    from inplace_magic.rerun.replay import Plan, Reach, record
-    from inplace_magic.rerun.running import replay_cell
+    from inplace_magic.record.replay import ReplayPlan, StopRule, record
+    from inplace_magic.session.run_cell import replay_cell
+    from inplace_magic.source.document import Cell, Sources
 
     torch.set_num_threads(1)
     anomalies = []
@@ -172,7 +172,7 @@ def recording(quick: bool) -> Iterator[Figure]:
             return processor(lambda: _deep(lambda: replay_cell(shell, sources.cells[2])))
 
         def recorded(shell: Any = shell, sources: Any = sources) -> float:
-            return processor(lambda: _deep(lambda: record(shell, sources, Plan((2,)), Reach(600))))
+            return processor(lambda: _deep(lambda: record(shell, sources, ReplayPlan((2,)), StopRule(600))))
 
         def anomaly(check_nan: bool, plain: Callable[[], float] = plain) -> float:
             with torch.autograd.set_detect_anomaly(True, check_nan=check_nan):
@@ -219,8 +219,8 @@ def watching(quick: bool) -> Iterator[Figure]:
     import torch
 
     from inplace_magic import watch
-    from inplace_magic.places import Cell, Sources
-    from inplace_magic.rerun.running import replay_cell
+    from inplace_magic.session.run_cell import replay_cell
+    from inplace_magic.source.document import Cell, Sources
 
     torch.set_num_threads(1)
     for name, ((setup, text), steps, _, _) in RUNS.items():
@@ -305,9 +305,9 @@ def copying(quick: bool) -> Iterator[Figure]:
     """The cost of a copied process that does nothing, from the call to its answer, beside so many tensors."""
     import torch
 
-    from inplace_magic.rerun import forked
+    from inplace_magic.sandbox import fork
 
-    if forked.can_fork() is not None:
+    if fork.can_fork() is not None:
         return
     tensors: list[Any] = []
     for gigabytes in (0, 0.1) if quick else (0, 1, 10):
@@ -315,7 +315,7 @@ def copying(quick: bool) -> Iterator[Figure]:
             return
         while sum(tensor.nbytes for tensor in tensors) < gigabytes * 1e9:
             tensors.append(torch.ones(25_000_000))
-        (seconds,) = best(1 if quick else 5, lambda: _seconds(lambda: forked.run(int, 60)))
+        (seconds,) = best(1 if quick else 5, lambda: _seconds(lambda: fork.run(int, 60)))
         what = (
             "the table of pages is copied, and given back" if gigabytes else "starting, answering and ending a process"
         )

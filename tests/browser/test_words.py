@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from inplace_magic.report import bundle, html, words
-from inplace_magic.report.clean import visible
+from inplace_magic.report.escape import visible
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "report"))
 from samples import ALL

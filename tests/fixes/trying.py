@@ -7,8 +7,9 @@ import textwrap
 
 from inplace_magic.diagnosis import Fix
 from inplace_magic.fixes import Problem, Proposal, propose
-from inplace_magic.places import Cell, Sources, Spot
-from inplace_magic.rerun.evidence import Clash, Evidence, Save, Write
+from inplace_magic.record.evidence import Evidence, RecordedConflict, Save, Write
+from inplace_magic.source.document import Cell, Sources
+from inplace_magic.source.location import SourceRange
 
 from ..cells import run_cells
 
@@ -34,7 +35,7 @@ def proposals(
     texts = [clean(cell) for cell in cells]
     sources = Sources({n: Cell(n, text) for n, text in enumerate(texts, 1)}, {}, len(texts))
     stack = tuple(_spot(sources, text) for text in (write, *callers))
-    clash = Clash(
+    clash = RecordedConflict(
         kind="modified" if family == "modified" else "refused",
         write=Write(1, stack, **about),  # type: ignore[arg-type]
         save=Save(0, (_spot(sources, save),)) if save is not None else None,
@@ -49,7 +50,7 @@ def titles(rule: str, *cells: str, **about: object) -> list[str]:
     return [p.title for p in proposals(rule, *cells, **about)]  # type: ignore[arg-type]
 
 
-def _spot(sources: Sources, source: str) -> Spot:
+def _spot(sources: Sources, source: str) -> SourceRange:
     """Where a piece of source stands: the last place that reads so."""
     for number, cell in sorted(sources.cells.items(), reverse=True):
         assert cell.tree is not None
@@ -58,7 +59,7 @@ def _spot(sources: Sources, source: str) -> Spot:
         if found:
             node = max(found, key=lambda n: (n.lineno, n.col_offset))
             function = _function(cell.tree, node)
-            return Spot(
+            return SourceRange(
                 number, f"<{number}>", function, node.lineno, node.end_lineno, node.col_offset, node.end_col_offset
             )
     raise AssertionError(f"{source!r} stands nowhere")

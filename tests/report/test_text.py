@@ -111,7 +111,7 @@ def _python(code: str) -> str:
 def test_drawing_for_the_first_time_leaves_random_alone() -> None:
     code = """
 import random, sys
-from inplace_magic.report import text, quiet
+from inplace_magic.report import load_rich, text
 from inplace_magic.diagnosis import Diagnosis
 random.seed(3)
 state = random.getstate()
@@ -126,7 +126,7 @@ print(random.getstate() == state)
 def test_loading_rich_leaves_random_alone() -> None:
     code = """
 import random
-from inplace_magic.report.quiet import load_rich
+from inplace_magic.report.load_rich import load_rich
 random.seed(3)
 state = random.getstate()
 rich = load_rich()

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from inplace_magic.rerun import sandbox
+from inplace_magic import sandbox
 from tests.cells import Run, new_shell, run_in
 
 SETUP = "import os, threading, time, torch\nw = torch.ones(3, requires_grad=True)"

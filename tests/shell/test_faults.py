@@ -29,8 +29,8 @@ STAGES = [
     pytest.param("inplace_magic.pipeline", "relevant", id="the choice of conflicts"),
     pytest.param("inplace_magic.show", "show", id="the display"),
     pytest.param("inplace_magic.report.text", "render", id="the report's text"),
-    pytest.param("inplace_magic.rerun.sandbox", "closed", id="the door"),
-    pytest.param("inplace_magic.rerun.sandbox", "run", id="the sandbox"),
+    pytest.param("inplace_magic.sandbox", "closed", id="the door"),
+    pytest.param("inplace_magic.sandbox", "run", id="the sandbox"),
 ]
 
 
@@ -50,9 +50,9 @@ def test_one_line_says_so_and_all_else_stands(module: str, name: str, monkeypatc
 @pytest.mark.parametrize(
     ("module", "name"),
     [
-        pytest.param("inplace_magic.rerun.replay", "_run", id="the replay"),
-        pytest.param("inplace_magic.rerun.recorder", "Recorder.__enter__", id="the recorder"),
-        pytest.param("inplace_magic.rerun.gradients", "digest", id="the gradients"),
+        pytest.param("inplace_magic.record.replay", "_run", id="the replay"),
+        pytest.param("inplace_magic.record.recorder", "Recorder.__enter__", id="the recorder"),
+        pytest.param("inplace_magic.gradients.backward", "digest", id="the gradients"),
     ],
 )
 def test_a_fault_inside_the_copy_leaves_the_report_without_a_rerun(
@@ -89,7 +89,7 @@ def test_a_rule_that_crashes_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.mark.parametrize("door", ["telling", "run"])
 def test_ctrl_c_while_we_work_is_not_an_error_of_the_session(monkeypatch: pytest.MonkeyPatch, door: str) -> None:
-    import inplace_magic.rerun.sandbox as sandbox
+    import inplace_magic.sandbox as sandbox
 
     def interrupted(*args: Any, **kwargs: Any) -> Any:
         raise KeyboardInterrupt
@@ -116,7 +116,7 @@ items, table = [1, [2]], {"a": w}
 FAIL = "items.append(3); net(torch.randn(4, 3)).sum().backward(); adam.step()\nx = w.exp()\nx += 1\nx.sum().backward()"
 # Where a fault is put: (module, name). What follows it must be a report, with or without fixes, or one line of ours.
 EVERYWHERE = [
-    ("inplace_magic.session", "Session.sources"),
+    ("inplace_magic.session.history", "Session.sources"),
     ("inplace_magic.pipeline", "diagnose"),
     ("inplace_magic.reproduce", "_plans"),
     ("inplace_magic.reproduce", "_told"),
@@ -126,20 +126,20 @@ EVERYWHERE = [
     ("inplace_magic.pipeline", "conflicts"),
     ("inplace_magic.pipeline", "Problem"),
     ("inplace_magic.pipeline", "Diagnosis"),
-    ("inplace_magic.rerun.sandbox", "guarded"),
-    ("inplace_magic.rerun.guard", "_replacements"),
-    ("inplace_magic.rerun.guard", "_hook"),
-    ("inplace_magic.rerun.replay", "_prepare"),
-    ("inplace_magic.rerun.replay", "replay_cell"),
-    ("inplace_magic.rerun.replay", "Names"),
-    ("inplace_magic.rerun.replay", "clashes_of"),
-    ("inplace_magic.rerun.recorder", "Recorder.__init__"),
-    ("inplace_magic.rerun.recorder", "Recorder.__enter__"),
-    ("inplace_magic.rerun.recorder", "Recorder.__exit__"),
-    ("inplace_magic.rerun.recorder", "Recorder.around_backward"),
-    ("inplace_magic.rerun.gradients", "GradientTrace.__init__"),
-    ("inplace_magic.rerun.gradients", "GradientTrace.passes"),
-    ("inplace_magic.rerun.running", "compile_cell"),
+    ("inplace_magic.sandbox", "guarded"),
+    ("inplace_magic.sandbox.side_effects.guard", "_replacements"),
+    ("inplace_magic.sandbox.side_effects.guard", "_hook"),
+    ("inplace_magic.record.replay", "_prepare"),
+    ("inplace_magic.record.replay", "replay_cell"),
+    ("inplace_magic.record.replay", "Names"),
+    ("inplace_magic.record.replay", "clashes_of"),
+    ("inplace_magic.record.recorder", "Recorder.__init__"),
+    ("inplace_magic.record.recorder", "Recorder.__enter__"),
+    ("inplace_magic.record.recorder", "Recorder.__exit__"),
+    ("inplace_magic.record.recorder", "Recorder.around_backward"),
+    ("inplace_magic.gradients.backward", "GradientTrace.__init__"),
+    ("inplace_magic.gradients.backward", "GradientTrace.passes"),
+    ("inplace_magic.session.run_cell", "compile_cell"),
     ("inplace_magic.verify", "propose"),
     ("inplace_magic.verify", "try_out"),
     ("inplace_magic.verify", "compare"),
@@ -151,22 +151,22 @@ EVERYWHERE = [
 ]
 OF_ONE_ROOM = {
     "copy": [
-        ("inplace_magic.rerun.forked", "_fork"),
-        ("inplace_magic.rerun.forked", "_Child.outcome"),
-        ("inplace_magic.rerun.forked", "set_apart"),
-        ("inplace_magic.rerun.forked", "_hush"),
+        ("inplace_magic.sandbox.fork", "_fork"),
+        ("inplace_magic.sandbox.fork", "_Child.outcome"),
+        ("inplace_magic.sandbox.fork", "set_apart"),
+        ("inplace_magic.sandbox.fork", "_hush"),
     ],
     "process": [
-        ("inplace_magic.rerun.undo.surroundings", "capture"),
-        ("inplace_magic.rerun.undo.walk", "Walk.run"),
-        ("inplace_magic.rerun.undo.walk", "Walk.follow"),
-        ("inplace_magic.rerun.undo.tensors", "Tensors.learn"),
-        ("inplace_magic.rerun.undo.tensors", "Tensors.before_write"),
-        ("inplace_magic.rerun.undo.tensors", "Tensors.missed"),
-        ("inplace_magic.rerun.undo.writes", "announce"),
-        ("inplace_magic.rerun.undo.writes", "CopyOnWrite.__enter__"),
-        ("inplace_magic.rerun.inprocess", "_limited"),
-        ("inplace_magic.rerun.inprocess", "_quiet"),
+        ("inplace_magic.sandbox.undo.surroundings", "capture"),
+        ("inplace_magic.sandbox.undo.walk", "Walk.run"),
+        ("inplace_magic.sandbox.undo.walk", "Walk.follow"),
+        ("inplace_magic.sandbox.undo.tensors", "Tensors.learn"),
+        ("inplace_magic.sandbox.undo.tensors", "Tensors.before_write"),
+        ("inplace_magic.sandbox.undo.tensors", "Tensors.missed"),
+        ("inplace_magic.sandbox.undo.writes", "announce"),
+        ("inplace_magic.sandbox.undo.writes", "CopyOnWrite.__enter__"),
+        ("inplace_magic.sandbox.inprocess", "_limited"),
+        ("inplace_magic.sandbox.inprocess", "_quiet"),
     ],
 }
 
@@ -234,9 +234,9 @@ def test_every_rule_may_crash(room: str, monkeypatch: pytest.MonkeyPatch) -> Non
 @pytest.mark.parametrize(
     ("module", "name"),
     [
-        ("inplace_magic.rerun.undo.walk", "restore"),
-        ("inplace_magic.rerun.undo.tensors", "Tensors.restore"),
-        ("inplace_magic.rerun.undo.surroundings", "restore"),
+        ("inplace_magic.sandbox.undo.walk", "restore"),
+        ("inplace_magic.sandbox.undo.tensors", "Tensors.restore"),
+        ("inplace_magic.sandbox.undo.surroundings", "restore"),
     ],
 )
 def test_what_could_not_be_put_back_is_admitted(module: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,1 @@
+"""What each backward gives to each leaf, and how two runs compare."""

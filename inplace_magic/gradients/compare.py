@@ -1,0 +1,212 @@
+"""Two runs compared: how the gradients of one relate to those of the other. Plain records in, a verdict out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from ..diagnosis import Gradients
+from ..record.evidence import BackwardPass, LeafGradient
+from .digest import close
+
+
+def compare(reference: Sequence[BackwardPass], tried: Sequence[BackwardPass], cut_off: bool = False) -> Gradients:
+    """How the gradients of a run relate to those of the reference, pass by pass up to the shorter of the two.
+
+    ``truncated`` means that they differ and that the graph that was walked is smaller, or reaches fewer leaves. Where
+    all agree, the optimizers must have used them as well: a step that is moved may find those of another loss added.
+    ``cut_off``: both were ended before their programs were.
+    """
+    found = _compare_passes(reference, tried, cut_off)
+    if found == "same":
+        if cut_off and len(_optimizers(reference[:-1])) > len(_optimizers(tried[:-1])):
+            return "unknown"  # a step has gone behind the end of the run: nobody has seen which gradients it uses
+        return "same" if _same_steps(reference, tried) else "different"
+    return "same" if found != "unknown" and _same_where_used(reference, tried) else found
+
+
+def _same_steps(reference: Sequence[BackwardPass], tried: Sequence[BackwardPass]) -> bool:
+    """Optimizer by optimizer and step by step, up to the shorter of the two."""
+    ours, theirs = _optimizers(reference), _optimizers(tried)
+    return all(
+        close(a.digest, b.digest)
+        for optimizer in ours.keys() & theirs.keys()
+        for one, other in zip(ours[optimizer], theirs[optimizer])
+        for a, b in zip(one, other)
+    )
+
+
+def _same_where_used(reference: Sequence[BackwardPass], tried: Sequence[BackwardPass]) -> bool:
+    """Whether every step used the same, though a backward gave more to leaves that were cleared before their step.
+
+    What no step used in the end must be the same in each pass, except that a leaf which some optimizer updates may be
+    left out of a pass.
+    """
+    if len(reference) != len(tried) or not _same_steps(reference, tried):
+        return False
+    ours, theirs = _last_steps(reference), _last_steps(tried)
+    used = {leaf: min(ours[leaf], theirs[leaf]) for leaf in ours.keys() & theirs.keys()}
+    return bool(used) and all(
+        i <= used.get(leaf, -1) or close(a, b) or (leaf in used and not any(b or ()))
+        for i, (one, other) in enumerate(zip(reference, tried))
+        for leaf, a, b in _paired(one, other)
+    )
+
+
+def _last_steps(passes: Sequence[BackwardPass]) -> dict[str, int]:
+    """For every leaf that an optimizer updates the pass after which it did so for the last time."""
+    return {g.leaf: i for i, one in enumerate(passes) for step in one.steps for g in step}
+
+
+def _paired(
+    one: BackwardPass, other: BackwardPass
+) -> Iterator[tuple[str, tuple[float, ...] | None, tuple[float, ...] | None]]:
+    left, right = ({g.leaf: g.digest for g in p.gradients} for p in (one, other))
+    return ((leaf, left.get(leaf), right.get(leaf)) for leaf in sorted(left | right))
+
+
+def starved(reference: Sequence[BackwardPass], tried: Sequence[BackwardPass]) -> bool:
+    """Whether an optimizer that had gradients has none left: such code runs and trains nothing."""
+    ours, theirs = _optimizers(reference), _optimizers(tried)
+    return any(_fed(ours[optimizer]) and not _fed(theirs[optimizer]) for optimizer in ours.keys() & theirs.keys())
+
+
+def untrained(reference: Sequence[BackwardPass], tried: Sequence[BackwardPass]) -> tuple[str, ...]:
+    """The leaves that optimizers step without a gradient where the reference has one; without a step, any such leaf.
+
+    A value that was made once, and is cut off after the first round, still has its gradient in the first step: that
+    one counts only if it is alone.
+    """
+    ours, theirs = _optimizers(reference), _optimizers(tried)
+    if not ours:
+        return tuple(sorted(leaves_reached(reference) - leaves_reached(tried)))
+    return tuple(
+        leaf
+        for optimizer in sorted(ours.keys() & theirs.keys())
+        for leaf in sorted(_leaves_fed(ours[optimizer]) - _leaves_fed(theirs[optimizer]))
+    )
+
+
+def _leaves_fed(steps: Sequence[tuple[LeafGradient, ...]]) -> set[str]:
+    found = [(g.leaf, g.digest) for step in steps[1:] or steps for g in step if g.digest is not None]
+    return {leaf for leaf, digest in found if digest == () or any(digest)}  # (): nobody has looked
+
+
+def _fed(steps: Sequence[tuple[LeafGradient, ...]]) -> bool:
+    return any(g.digest is not None and any(g.digest) for step in steps for g in step)
+
+
+def _optimizers(passes: Sequence[BackwardPass]) -> dict[tuple[str, ...], list[tuple[LeafGradient, ...]]]:
+    """The steps of each optimizer, which is known by its parameters."""
+    steps: dict[tuple[str, ...], list[tuple[LeafGradient, ...]]] = {}
+    for one in passes:
+        for step in one.steps:
+            steps.setdefault(tuple(g.leaf for g in step), []).append(step)
+    return steps
+
+
+def _compare_passes(reference: Sequence[BackwardPass], tried: Sequence[BackwardPass], cut_off: bool) -> Gradients:
+    if not reference or not tried:
+        return "unknown"
+    if len(reference) != len(tried):
+        return _compare_totals(reference, tried)
+    smaller = False
+    for i, (ours, theirs) in enumerate(zip(reference, tried)):
+        if ours.failed or theirs.failed:
+            return "unknown"
+        smaller = smaller or theirs.nodes < ours.nodes
+        if not (ours.looked and theirs.looked) or _same_pass(ours, theirs):
+            continue
+        if _permuted(reference, tried) or (cut_off and i + 1 < len(tried) and _permuted_so_far(reference, tried)):
+            return "same"
+        return "truncated" if smaller or _reached(theirs) < _reached(ours) else "different"
+    return "same"
+
+
+def forward_changed(reference: Sequence[BackwardPass], tried: Sequence[BackwardPass]) -> bool:
+    """Whether, up to the first pass whose gradients differ, one goes back from another value than the reference's.
+
+    A rewrite of a line should not do that: where it does, something else was meant to see the write.
+    """
+    if len(reference) != len(tried):
+        return False
+    for ours, theirs in zip(reference, tried):
+        if not (ours.looked and theirs.looked):
+            continue
+        if ours.value is not None and theirs.value is not None and not close(ours.value, theirs.value):
+            return True
+        if not _same_pass(ours, theirs):
+            return False
+    return False
+
+
+def leaves_reached(passes: Sequence[BackwardPass]) -> set[str]:
+    """Names of the leaves that got a gradient other than zero."""
+    return {g.leaf for one in passes for g in one.gradients if g.digest is not None and any(g.digest)}
+
+
+def _reached(one: BackwardPass) -> set[str]:
+    return {g.leaf for g in one.gradients if g.digest is not None}
+
+
+def _same_pass(a: BackwardPass, b: BackwardPass) -> bool:
+    left, right = ({g.leaf: g for g in one.gradients} for one in (a, b))
+    rest = [g for k, g in right.items() if k not in left]
+    for name, gradient in left.items():
+        if name in right:
+            other: LeafGradient | None = right[name]
+        else:  # a name may have gone to another tensor (`x = x.clone()`), or come to one
+            other = next((g for g in rest if g.shape == gradient.shape and close(gradient.digest, g.digest)), None)
+            rest = [g for g in rest if g is not other]
+        if not close(gradient.digest, other.digest if other is not None else None):
+            return False
+    return all(close(None, g.digest) for g in rest)
+
+
+def _permuted(reference: Sequence[BackwardPass], tried: Sequence[BackwardPass]) -> bool:
+    """Whether the same passes took place in another order, as when two updates change places."""
+    rest = list(tried)
+    for one in reference:
+        match = next((other for other in rest if _same_pass(one, other)), None)
+        if match is None:
+            return False
+        rest.remove(match)
+    return True
+
+
+def _permuted_so_far(reference: Sequence[BackwardPass], tried: Sequence[BackwardPass]) -> bool:
+    """The same where runs were ended in the middle of a round: what is last in one is still to come in the other."""
+    one, other = reference[-1], tried[-1]
+    alike = one.nodes == other.nodes and {g.leaf for g in one.gradients} == {g.leaf for g in other.gradients}
+    return not alike and _permuted(reference[:-1], tried[:-1])
+
+
+def _compare_totals(reference: Sequence[BackwardPass], tried: Sequence[BackwardPass]) -> Gradients:
+    """For runs with another number of passes (two losses summed into one): the sum over passes of every leaf.
+
+    Where not all passes were looked at, over those at the beginning that correspond.
+    """
+    if not all(one.looked for one in (*reference, *tried)):
+        ratio = len(reference) / len(tried)
+        shared = min(_looked(tried), int(_looked(reference) / ratio))
+        reference, tried = reference[: round(shared * ratio)], tried[:shared]
+    ours, theirs = _totals(reference), _totals(tried)
+    if any(p.failed for p in (*reference, *tried)):
+        return "unknown"
+    if all(close(ours.get(k), theirs.get(k)) for k in ours | theirs):
+        return "same"
+    return "truncated" if set(theirs) < set(ours) else "different"
+
+
+def _looked(passes: Sequence[BackwardPass]) -> int:
+    return next((i for i, one in enumerate(passes) if not one.looked), len(passes))
+
+
+def _totals(passes: Sequence[BackwardPass]) -> dict[str, tuple[float, ...]]:
+    totals: dict[str, tuple[float, ...]] = {}
+    for one in passes:
+        for g in one.gradients:
+            if g.digest is not None:
+                old = totals.get(g.leaf)
+                same = old is not None and len(old) == len(g.digest)
+                totals[g.leaf] = tuple(a + b for a, b in zip(old, g.digest)) if same else g.digest  # type: ignore[arg-type]
+    return totals

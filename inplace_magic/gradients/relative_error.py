@@ -1,0 +1,69 @@
+"""How far off gradients are: a plain run against the one in which every backward read the values as they were saved."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from ..record.evidence import BackwardPass
+
+_SHOWN = 3
+_NOTABLE = 1e-4
+_NOISE = 1e-5
+
+
+def deviations(plain: Sequence[BackwardPass], reference: Sequence[BackwardPass]) -> dict[str, float] | None:
+    """For each leaf the largest relative error of its gradient in any pass, the worst first; None if not comparable.
+
+    A gradient that should have been zero is off by infinity. Leaves whose gradient is right are left out.
+    """
+    if not plain or len(plain) != len(reference) or any(one.failed for one in (*plain, *reference)):
+        return None
+    worst: dict[str, float] = {}
+    for ours, theirs in zip(plain, reference):
+        if not (ours.looked and theirs.looked):
+            continue
+        mine, right = _by_leaf(ours), _by_leaf(theirs)
+        for leaf in mine | right:
+            error = _relative(mine.get(leaf), right.get(leaf))
+            if error is None:
+                return None
+            worst[leaf] = max(worst.get(leaf, 0.0), error)
+    found = {leaf: error for leaf, error in worst.items() if error > _NOISE}
+    return dict(sorted(found.items(), key=lambda item: -item[1]))
+
+
+def _by_leaf(one: BackwardPass) -> dict[str, tuple[float, ...]]:
+    return {g.leaf: g.digest for g in one.gradients if g.digest is not None}
+
+
+def _relative(mine: Sequence[float] | None, right: Sequence[float] | None) -> float | None:
+    if right is None:
+        return 0.0 if mine is None or not any(mine) else math.inf
+    mine = mine if mine is not None else [0.0] * len(right)
+    if len(mine) != len(right):
+        return None
+    if not all(map(math.isfinite, right)):
+        return None
+    if not all(map(math.isfinite, mine)):
+        return math.inf
+    size = math.hypot(*right)
+    error = math.hypot(*(a - b for a, b in zip(mine, right)))
+    return error / size if size else (math.inf if error else 0.0)
+
+
+def in_words(off: Mapping[str, float]) -> str:
+    """``x.grad is off by 50 %, w.grad by 3 %``; the worst first."""
+    notable = [(leaf, error) for leaf, error in off.items() if error >= _NOTABLE]
+    parts = [f"{leaf}.grad {'is off ' if i == 0 else ''}{_amount(error)}" for i, (leaf, error) in enumerate(notable)]
+    more = f" and {len(parts) - _SHOWN} more" if len(parts) > _SHOWN else ""
+    return ", ".join(parts[:_SHOWN]) + more
+
+
+def _amount(error: float) -> str:
+    if math.isinf(error):
+        return "without measure"
+    percent = 100 * error
+    if percent >= 1000:
+        return f"by a factor of {error + 1:.0f}"
+    return f"by {percent:.2g} %" if percent < 10 else f"by {percent:.0f} %"

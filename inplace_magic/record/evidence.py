@@ -1,0 +1,140 @@
+"""What a replay saw: frozen plain records that may leave the sandbox. They hold no tensor and no frame."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from ..source.location import SourceRange
+
+Kind = Literal["modified", "second_backward", "silent", "refused"]
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something that happened at a place. ``stack`` is the user's frames, innermost first; ``clock`` orders events."""
+
+    clock: int
+    stack: tuple[SourceRange, ...]
+
+    @property
+    def spot(self) -> SourceRange | None:
+        return self.stack[0] if self.stack else None
+
+
+@dataclass(frozen=True)
+class Save(Event):
+    """autograd kept a tensor for a backward formula. ``node`` is the failing node's name where it is known."""
+
+    node: str | None = None
+    version: int = 0
+    shape: tuple[int, ...] = ()
+    name: str | None = None
+
+
+@dataclass(frozen=True)
+class Write(Event):
+    """A tensor's memory (or its version counter) changed.
+
+    ``origin`` is ``optim`` when an optimizer's step wrote, ``nn`` when one of torch's modules did, else ``user``.
+    ``module`` is the path of that module over the user's names, ``operation`` torch's name of the operation.
+    ``bumped`` is False for a write that the version counter did not see. ``leaf``: a refused write hit a leaf itself;
+    ``parameter``: that leaf, or the one whose view was hit, is an nn.Parameter. ``handed``: it hit a gradient that
+    backward had handed to the code that wrote.
+    """
+
+    operation: str = ""
+    origin: str = "user"
+    name: str | None = None
+    module: str | None = None
+    version: int = 0
+    bumped: bool = True
+    leaf: bool = False
+    parameter: bool = False
+    handed: bool = False
+
+
+@dataclass(frozen=True)
+class Backward(Event):
+    """A call of backward or grad. ``index`` counts them from 0 within a replay."""
+
+    index: int = 0
+    retained: bool = False
+    root: str | None = None
+
+
+@dataclass(frozen=True)
+class RecordedConflict:
+    """A saved tensor met a backward that could not, or should not, have used it; or an operation was refused.
+
+    ``known`` is False when the tensor had been saved before the replay began, so that its places are missing.
+    ``freed`` is the backward that let the graph go (second_backward only).
+    """
+
+    kind: Kind
+    save: Save | None = None
+    write: Write | None = None
+    need: Backward | None = None
+    freed: Backward | None = None
+    family: str | None = None
+    message: str = ""
+    known: bool = True
+
+
+@dataclass(frozen=True)
+class LeafGradient:
+    """What one backward added to one leaf: a digest that is linear in the gradient, and its length.
+
+    ``shape`` is the leaf's; ``digest`` is None where no gradient arrived.
+    """
+
+    leaf: str
+    shape: tuple[int, ...]
+    digest: tuple[float, ...] | None
+
+
+@dataclass(frozen=True)
+class BackwardPass:
+    """One backward of a replay, with the gradients that it gave and the size of the graph that it walked.
+
+    ``steps`` are the optimizer steps before the next backward, each with the gradients that it used. ``held`` tells
+    which names held a graph at that moment (holding.py). ``value`` is a digest of what backward was called on.
+    ``looked`` is False for one of many passes far from any conflict, of which no more is known than that it took place;
+    a step after such a pass has empty digests.
+    """
+
+    backward: Backward
+    gradients: tuple[LeafGradient, ...]
+    nodes: int
+    failed: bool = False
+    steps: tuple[tuple[LeafGradient, ...], ...] = ()
+    held: Mapping[str, Mapping[str, str]] = field(default_factory=dict, compare=False)
+    value: tuple[float, ...] | None = field(default=None, compare=False)
+    looked: bool = True
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """All that a replay brought out.
+
+    ``cells`` are the cells that ran, ``fresh`` tells whether they ran from an empty namespace. ``error`` is the text
+    of the exception that ended the replay, ``error_family`` its family. ``carriers`` are paths to tensors of the
+    session that still hold the graph of an earlier run. ``inplace_modules`` are (path, type's name) of the modules
+    that work in place, ``inference_tensors`` the paths of tensors made in inference mode. ``first`` is the pass at which
+    the first conflict was met.
+    """
+
+    cells: tuple[int, ...]
+    fresh: bool
+    clashes: tuple[RecordedConflict, ...] = ()
+    passes: tuple[BackwardPass, ...] = ()
+    error: str | None = None
+    error_family: str | None = None
+    error_stack: tuple[SourceRange, ...] = ()
+    carriers: tuple[str, ...] = ()
+    inplace_modules: tuple[tuple[str, str], ...] = ()
+    inference_tensors: tuple[str, ...] = ()
+    seconds: float = 0.0
+    finished: bool = True
+    first: int | None = None

@@ -1,0 +1,104 @@
+"""Which of the user's names hold a graph while a backward runs, and how: a tensor, a tuple of tensors, a list."""
+
+from __future__ import annotations
+
+import collections
+import itertools
+import types
+from typing import Any
+
+import torch
+
+from ..session.names import history_of, items_of, join, user_names
+from ..source.location import kind_of
+
+_WIDTH = 32  # items looked at in one container
+_DEPTH = 3
+_OBJECTS = 4  # objects in objects
+
+_STORES = (list, dict, collections.deque)  # what is filled bit by bit, and their subclasses
+
+Held = dict[str, dict[str, str]]
+
+
+def held(frame: types.FrameType | None) -> Held:
+    """For each user's function on the stack (by its qualified name) the names that hold a graph, and their shape.
+
+    ``{"train": {"hidden": "tuple[Tensor]", "net.memory.M": "Tensor"}, "class Memory": {"M": "Tensor"}}``. Attributes are
+    listed under the class of the object as well, whichever name leads to it; containers that an object fills with
+    values that hold a graph under ``stored in Memory``.
+    """
+    found: Held = {}
+    seen: set[int] = set()
+    while frame is not None:
+        code = frame.f_code
+        if kind_of(code.co_filename) == "user":
+            scope = found.setdefault(code.co_qualname, {})
+            top = code.co_name == "<module>"
+            for name, value in user_names(frame.f_locals):
+                shape = shape_of(value)
+                if shape is not None:
+                    scope[name] = shape
+                _attributes(name, value, found, scope, seen)
+            if top:
+                break
+        frame = frame.f_back
+    return {scope: names for scope, names in found.items() if names}
+
+
+def shape_of(value: Any, depth: int = _DEPTH) -> str | None:
+    """``Tensor``, ``tuple[Tensor]``, ``dict[list[Tensor]]``, or None where no graph is held."""
+    if isinstance(value, torch.Tensor):
+        return "Tensor" if history_of(value) is not None else None
+    if depth == 0:
+        return None
+    items: list[Any]
+    if isinstance(value, (list, tuple)):
+        kind, items = type(value).__name__ if type(value) in (list, tuple) else "sequence", list(value[:_WIDTH])
+    elif type(value) is dict:
+        kind, items = "dict", list(value.values())[:_WIDTH]
+    else:
+        return None
+    inner = next((s for item in items if (s := shape_of(item, depth - 1)) is not None), None)
+    return None if inner is None else f"{kind}[{inner}]"
+
+
+def _attributes(
+    path: str, value: Any, found: Held, scope: dict[str, str], seen: set[int], depth: int = _OBJECTS
+) -> None:
+    owners: list[tuple[str, Any]]
+    if isinstance(value, torch.nn.Module):
+        owners = [(join(path, name) if name else path, module) for name, module in value.named_modules()]
+    elif type(value).__module__ == "__main__" and hasattr(value, "__dict__") and not isinstance(value, type):
+        owners = [(path, value)]
+    else:
+        return
+    for base, owner in owners:
+        if id(owner) in seen:
+            continue
+        seen.add(id(owner))
+        attributes = dict(vars(owner))
+        attributes.update(attributes.get("_buffers") or {})
+        for name, attribute in attributes.items():
+            if not isinstance(name, str) or name.startswith("_"):
+                continue
+            if (shape := shape_of(attribute)) is not None:
+                scope[f"{base}.{name}"] = shape
+                found.setdefault(f"class {type(owner).__qualname__}", {})[name] = shape
+            elif depth:
+                inner = f"{base}.{name}"
+                several = isinstance(attribute, (list, tuple)) or type(attribute) is dict
+                for way, item in items_of(inner, attribute, _WIDTH) if several else [(inner, attribute)]:
+                    _attributes(way, item, found, scope, seen, depth - 1)
+            if isinstance(attribute, _STORES) and stores_graph(attribute):
+                found.setdefault(f"stored in {type(owner).__qualname__}", {})[name] = type(attribute).__name__
+
+
+def stores_graph(value: Any, depth: int = _DEPTH) -> bool:
+    """Whether a container, of whatever kind, holds a graph."""
+    if isinstance(value, torch.Tensor):
+        return history_of(value) is not None
+    if depth == 0 or not isinstance(value, (*_STORES, tuple)):
+        return False
+    items = value.values() if isinstance(value, dict) else value
+    return any(stores_graph(item, depth - 1) for item in itertools.islice(items, _WIDTH))

@@ -1,0 +1,147 @@
+"""What is observed while a replay runs, with its tensors and frames: saved tensors, writes and conflicts.
+
+They stay in the room where the cell runs; what leaves it is in evidence.py.
+"""
+
+from __future__ import annotations
+
+import types
+import weakref
+from typing import Any
+
+import torch
+
+from ..gradients.digest import version_of
+from . import evidence
+from .tracked_copies import storage_key
+
+_PRUNE_AT = 64
+
+Stack = tuple[tuple[types.CodeType, int], ...]
+
+
+class Saved:
+    """A tensor that autograd keeps for a backward: what the pack hook hands to torch."""
+
+    __slots__ = (
+        "__weakref__",
+        "alias",
+        "clock",
+        "foreign",
+        "freed",
+        "key",
+        "lost",
+        "origin",
+        "stack",
+        "value",
+        "version",
+    )
+
+    def __init__(self, tensor: torch.Tensor, stack: Stack, clock: int) -> None:
+        # An alias, never the tensor itself: an output would hold its own graph alive in a cycle.
+        self.alias = tensor.detach()
+        self.version = version_of(tensor)
+        self.key = storage_key(tensor)
+        self.stack = stack
+        self.clock = clock
+        self.value: torch.Tensor | None = None  # the clone, once a write has hit it
+        self.lost = False  # its value is not kept: there was no room, or nobody reads it
+        self.foreign = False  # may be written without telling torch, or torch does not check it
+        self.freed: evidence.Backward | None = None
+        self.origin = weakref.ref(tensor) if tensor.is_leaf and tensor.requires_grad else None
+
+
+class Waiting:
+    """What is saved in one storage: ``fresh`` as it stands there, ``kept`` with a clone, since it was overwritten."""
+
+    __slots__ = ("fresh", "kept", "prune_at")
+
+    def __init__(self) -> None:
+        self.fresh: list[weakref.ref[Saved]] = []
+        self.kept: list[weakref.ref[Saved]] = []
+        self.prune_at = _PRUNE_AT
+
+    def __len__(self) -> int:
+        return len(self.fresh) + len(self.kept)
+
+    def alive(self) -> bool:
+        """Whether anything is still wanted. The newest lives the longest, as a rule."""
+        for references in (self.fresh, self.kept):
+            for reference in reversed(references):  # a loop, since this is asked for every tensor that is saved
+                if reference() is not None:
+                    return True
+        return False
+
+    def all(self) -> list[Saved]:
+        return [saved for ref in (*self.kept, *self.fresh) if (saved := ref()) is not None]
+
+    def clear(self) -> None:
+        """Forgets everything."""
+        self.fresh.clear()
+        self.kept.clear()
+
+    def prune(self) -> None:
+        """Forgets what has gone."""
+        self.fresh = [ref for ref in self.fresh if ref() is not None]
+        self.kept = [ref for ref in self.kept if ref() is not None]
+        self.prune_at = _PRUNE_AT + 2 * len(self)
+
+
+class LiveWrite:
+    """A write while the replay runs."""
+
+    __slots__ = (
+        "clock",
+        "handed",
+        "leaf",
+        "module",
+        "operation",
+        "origin",
+        "parameter",
+        "stack",
+        "swapped",
+        "version",
+    )
+
+    def __init__(self, stack: Stack, clock: int, operation: str, origin: str, version: int) -> None:
+        self.stack, self.clock, self.operation = stack, clock, operation
+        self.origin, self.version = origin, version
+        self.module: Any = None
+        self.leaf = False  # a refused write: whether into the very leaf
+        self.parameter = False  # whether that leaf, or the view's, is a module's parameter
+        self.handed = False  # into a gradient that backward had handed to the code that wrote
+        self.swapped: torch.Tensor | None = None
+
+
+class LiveConflict:
+    """A conflict while the replay runs."""
+
+    __slots__ = ("family", "freed", "kind", "known", "made", "message", "need", "node", "saved", "value", "write")
+
+    def __init__(self, kind: evidence.Kind) -> None:
+        self.kind: evidence.Kind = kind
+        self.saved: Saved | None = None
+        self.write: LiveWrite | None = None
+        self.need: evidence.Backward | None = None
+        self.freed: evidence.Backward | None = None
+        self.family: str | None = None
+        self.message = ""
+        self.known = True
+        self.made: Stack | None = None  # where an inference tensor came from
+        self.node: str | None = None
+        self.value: torch.Tensor | None = None
+
+
+def differ(value: torch.Tensor | None, now: torch.Tensor) -> bool:
+    """Whether memory no longer holds the value that was kept. False where that cannot be told."""
+    if value is None:
+        return False
+    if value.shape != now.shape:
+        return True
+    try:
+        with torch.no_grad():
+            if torch.equal(value, now):
+                return False
+            return bool(((value != now) & ~(value.isnan() & now.isnan())).any())
+    except (RuntimeError, NotImplementedError, TypeError):  # a layout that cannot be compared
+        return False

@@ -1,0 +1,329 @@
+"""A replay: some cells run once more in a sandbox, watched, and what was seen as plain records."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ..diagnosis import LiveChange
+from ..families import RAISED_AT_WRITE, family_of
+from ..gradients.backward import GradientTrace, Stop, graph_of
+from ..sandbox.process_memory import large
+from ..session.names import Names, graph_holders, user_names
+from ..session.patch_live import apply_change
+from ..session.run_cell import Touched, compile_cell, errors_let_through, replay_cell
+from ..source.document import Sources
+from ..source.files import staged
+from ..source.location import SourceRange, error_stack
+from . import evidence as ev
+from .light_steps import LightSteps
+from .observed import LiveConflict, LiveWrite, Stack
+from .recorder import Recorder
+from .silent.hidden import HiddenRecorder
+
+_FURTHER = 4  # passes that a replay goes past the first conflict at most, once its time is over
+_MORE = 0.3  # of the passes that led there: so many more it may go on
+
+
+@dataclass(frozen=True)
+class ReplayPlan:
+    """What to run: ``cells`` in order, the failing one last; from an empty namespace if ``fresh``.
+
+    ``cut`` are paths to tensors of the session that are detached first: they hold what the failed run has left behind.
+    """
+
+    cells: tuple[int, ...]
+    fresh: bool = False
+    cut: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class StopRule:
+    """How far a replay goes: to the end of the cell, or past the failure once ``seconds`` are over.
+
+    ``passes`` is the number of backwards after which it has gone far enough; None if that is not known yet. ``exactly``:
+    it ends there in any case, as the run did that it is compared with. ``conflict`` is the pass of the first conflict.
+    """
+
+    seconds: float = 0.5
+    passes: int | None = None
+    exactly: bool = False
+    conflict: int | None = None
+
+
+@dataclass(frozen=True)
+class RecordOptions:
+    """How the recorder looks at a run, see ``Recorder``. ``hidden``: also at writes that torch does not see."""
+
+    update_leaves: bool = False
+    keep_graphs: bool = False
+    hidden: bool = False
+
+    @classmethod
+    def at(cls, family: str) -> RecordOptions:
+        """The way to look at a failure of this family."""
+        return cls(
+            update_leaves=family in ("leaf", "view_of_leaf"),
+            keep_graphs=family == "second_backward",
+            hidden=family == "silent",
+        )
+
+
+def touched(shell: Any, sources: Sources, plan: ReplayPlan) -> Touched:
+    """What the plan's cells can get at. Everything, if one of them is not Python."""
+    gone = frozenset(name for name, _ in user_names(shell.user_ns)) if plan.fresh else frozenset()
+    try:
+        code = tuple(compile_cell(shell, sources.cells[n], sources.cells[n].replayable) for n in plan.cells)
+    except Exception:
+        code = ()
+    return Touched(code, gone)
+
+
+def far_enough(conflict: int) -> int:
+    """How many passes a replay goes whose time is over, given the pass of the first conflict.
+
+    Some more may bring more conflicts to light; each of them is paid for again in every proof.
+    """
+    return conflict + 1 + max(1, min(_FURTHER, int(_MORE * (conflict + 1))))
+
+
+def record(
+    shell: Any,
+    sources: Sources,
+    plan: ReplayPlan,
+    reach: StopRule,
+    look: RecordOptions | None = None,
+    tell: Callable[[ev.Evidence], None] | None = None,
+) -> ev.Evidence:
+    """Runs the plan under the recorder. To be called inside a sandbox: it changes the session.
+
+    Where its time is over at the first conflict, what is known by then is told by ``tell``, and it goes on to
+    ``far_enough`` passes.
+    """
+    look = look or RecordOptions()
+    make = HiddenRecorder if look.hidden else Recorder
+    light = _light(look)
+    recorder = make(sources, update_leaves=look.update_leaves, keep_graphs=look.keep_graphs, light=light)
+    holders: list[tuple[str, Any]] = []
+    brought: dict[str, None] = {}
+
+    def around(event: ev.Backward, roots: Sequence[torch.Tensor], call: Callable[[bool], Any]) -> tuple[Any, bool]:
+        result, given_up = recorder.around_backward(event, roots, call)
+        if given_up:
+            _, _, nodes = graph_of(roots)
+            brought.update((path, None) for path, node in holders if node in nodes)
+        return result, given_up
+
+    met: list[int] = []  # the pass of the first conflict
+    told = False
+
+    def conflict() -> int | None:
+        if not met:
+            known = next((c for c in recorder.clashes if c.known), None)
+            if known is not None:
+                met.append(known.need.index if known.need is not None else trace.done)
+        return met[0] if met else None
+
+    def over() -> bool:
+        return time.monotonic() - start > reach.seconds
+
+    def enough(done: int, event: ev.Backward) -> bool:
+        first = conflict()
+        return first is not None and done >= far_enough(first) and (told or over())
+
+    def gone_on(done: int) -> None:
+        nonlocal told
+        first = conflict()
+        if tell is not None and not told and first is not None and first < done < far_enough(first) and over():
+            told = True
+            tell(evidence(finished=False))
+
+    def evidence(error: BaseException | None = None, finished: bool = True) -> ev.Evidence:
+        names = Names(shell.user_ns)
+        return ev.Evidence(
+            cells=plan.cells,
+            fresh=plan.fresh,
+            clashes=(*(clashes := clashes_of(recorder, names)), *_unheard(error, clashes, sources)),
+            passes=trace.passes(names.of),
+            carriers=tuple(brought),
+            inplace_modules=tuple(names.inplace),
+            inference_tensors=tuple(names.inference),
+            seconds=time.monotonic() - start,
+            finished=finished,
+            first=conflict(),
+            **_error(error, sources),
+        )
+
+    trace = GradientTrace(sources, around=around, enough=enough, gone_on=gone_on, conflict=conflict)
+    start = time.monotonic()
+    kept = _prepare(shell, plan)
+    if not plan.fresh:
+        holders.extend(graph_holders(shell.user_ns))
+    error, finished = _run(shell, sources, plan, _lightened(light, [trace.listening(), recorder]))
+    result = evidence(error, finished)
+    del kept
+    return result
+
+
+def _unheard(
+    error: BaseException | None, clashes: tuple[ev.RecordedConflict, ...], sources: Sources
+) -> Iterator[ev.RecordedConflict]:
+    """A refusal from inside torch, of which no call from Python tells (a Function that marks a leaf as dirty)."""
+    family = family_of(error)
+    if error is None or family not in RAISED_AT_WRITE or any(c.family == family for c in clashes):
+        return
+    write = ev.Write(0, spots(error_stack(error), sources))
+    yield ev.RecordedConflict(kind="refused", write=write, family=family, message=str(error))
+
+
+def listen(
+    shell: Any,
+    sources: Sources,
+    plan: ReplayPlan,
+    reach: StopRule,
+    look: RecordOptions,
+    prepare: Callable[[], None] | None = None,
+) -> ev.Evidence:
+    """Runs the plan under plain autograd and only listens to the gradients. To be called inside a sandbox."""
+    light = _light(look)
+
+    def enough(done: int, event: ev.Backward) -> bool:
+        if reach.passes is None or done < reach.passes:
+            return False
+        return reach.exactly or time.monotonic() - start > reach.seconds
+
+    trace = GradientTrace(sources, enough=enough, conflict=lambda: reach.conflict)
+    start = time.monotonic()
+    kept = _prepare(shell, plan)
+    if prepare is not None:
+        prepare()
+    holders = [] if plan.fresh else graph_holders(shell.user_ns)
+    error, finished = _run(shell, sources, plan, _lightened(light, [trace.listening()]))
+    names = Names(shell.user_ns)
+    brought: tuple[str, ...] = ()
+    if error is not None and holders and trace._passes:
+        brought = trace.carriers(holders)
+    result = ev.Evidence(
+        cells=plan.cells,
+        fresh=plan.fresh,
+        passes=trace.passes(names.of),
+        carriers=brought,
+        seconds=time.monotonic() - start,
+        finished=finished,
+        **_error(error, sources),
+    )
+    del kept
+    return result
+
+
+def _prepare(shell: Any, plan: ReplayPlan) -> dict[str, Any]:
+    """Empties the namespace for a fresh plan; what was in it is handed out, so that nothing of it is finalised."""
+    if not plan.fresh:
+        for path in plan.cut:
+            apply_change(LiveChange("detach", path), shell.user_ns)
+        return {}
+    kept = dict(user_names(shell.user_ns))
+    for name in kept:
+        del shell.user_ns[name]
+    torch.set_grad_enabled(True)
+    return kept
+
+
+def _light(look: RecordOptions) -> LightSteps | None:
+    """For a large session; not where a step itself may be what is wrong and silent about it."""
+    return LightSteps() if large() and not look.hidden else None
+
+
+def _lightened(steps: LightSteps | None, listeners: list[Any]) -> list[Any]:
+    return listeners if steps is None else [steps.counted(), *listeners, steps.lightened()]
+
+
+def _run(shell: Any, sources: Sources, plan: ReplayPlan, listeners: Sequence[Any]) -> tuple[BaseException | None, bool]:
+    """Runs the cells: (the error that ended the last one or None, whether it came to its end)."""
+    error: BaseException | None = None
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(staged(sources, afresh=plan.fresh))
+        stack.enter_context(errors_let_through(shell))
+        for listener in listeners:
+            stack.enter_context(listener)
+        for number in plan.cells:
+            error = None
+            try:
+                replay_cell(shell, sources.cells[number])
+            except Stop:
+                return None, False
+            except Exception as raised:
+                error = raised
+                if not plan.fresh:  # what is run again in the session stops where it fails
+                    break
+                # from the top, an earlier cell that failed did not keep the person from going on
+    return error, error is None
+
+
+def _error(error: BaseException | None, sources: Sources) -> dict[str, Any]:
+    if error is None:
+        return {}
+    return {
+        "error": f"{type(error).__name__}: {error}"[:2000],
+        "error_family": family_of(error),
+        "error_stack": spots(error_stack(error), sources),
+    }
+
+
+def spots(stack: Stack, sources: Sources) -> tuple[SourceRange, ...]:
+    return tuple(sources.spot(code, lasti) for code, lasti in stack)
+
+
+def clashes_of(recorder: Recorder, names: Names) -> tuple[ev.RecordedConflict, ...]:
+    """What a recorder found, as records."""
+    return tuple(_clash(clash, recorder.sources, names) for clash in recorder.clashes)
+
+
+def _clash(clash: LiveConflict, sources: Sources, names: Names) -> ev.RecordedConflict:
+    return ev.RecordedConflict(
+        kind=clash.kind,
+        save=_save(clash, sources, names),
+        write=_write(clash.write, clash, sources, names) if clash.write is not None else None,
+        need=clash.need,
+        freed=clash.freed,
+        family=clash.family,
+        message=clash.message,
+        known=clash.known,
+    )
+
+
+def _save(clash: LiveConflict, sources: Sources, names: Names) -> ev.Save | None:
+    saved = clash.saved
+    if saved is not None and not saved.stack:
+        return None  # nothing was saved: the values themselves went wrong
+    if saved is None:  # an inference tensor was not saved, but made
+        return ev.Save(0, spots(clash.made, sources)) if clash.made else None
+    return ev.Save(
+        saved.clock,
+        spots(saved.stack, sources),
+        node=clash.node,
+        version=saved.version,
+        shape=tuple(saved.alias.shape),
+        name=names.of_memory(saved.alias),
+    )
+
+
+def _write(write: LiveWrite, clash: LiveConflict, sources: Sources, names: Names) -> ev.Write:
+    return ev.Write(
+        write.clock,
+        spots(write.stack, sources),
+        operation=write.operation,
+        origin=write.origin,
+        name=names.of_memory(clash.value),
+        module=names.of(write.module),
+        version=write.version,
+        bumped=clash.kind != "silent",
+        leaf=write.leaf,
+        parameter=write.parameter,
+        handed=write.handed,
+    )

@@ -1,0 +1,1 @@
+"""Detectors of writes that torch itself does not see."""

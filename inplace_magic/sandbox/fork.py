@@ -1,0 +1,241 @@
+"""The forked room: work is done in a copy of the process, so nothing of the session can change.
+
+The child keeps to one torch thread (an OpenMP pool does not survive a fork), has its output thrown away, never
+touches the kernel's sockets, and ends without cleaning up. Only what it pickles comes back.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import gc
+import io
+import os
+import pickle
+import random
+import signal
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, Pipe
+from typing import Any, Generic, TypeVar
+
+from .inherited import set_apart
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Outcome(Generic[T]):
+    """What came of some work in a room: its value, or in ``failure`` one clause that says why there is none.
+
+    ``reached_out``: an effect outside the process was refused. ``more``: the work goes on, and will answer once more.
+    """
+
+    value: T | None = None
+    failure: str | None = None
+    timed_out: bool = False
+    reached_out: bool = False
+    more: bool = False
+
+
+def can_fork() -> str | None:
+    """None if the process can be forked safely, else the reason why not."""
+    if not hasattr(os, "fork") or sys.platform == "win32":
+        return "this system cannot fork a process"
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        if torch.cuda.is_initialized():
+            return "CUDA is in use"
+        mps = getattr(torch, "mps", None)
+        if mps is not None and torch.backends.mps.is_available():
+            return "MPS is in use"
+        if hasattr(torch, "xpu") and torch.xpu.is_initialized():
+            return "an XPU is in use"
+    return None
+
+
+def run(work: Callable[[], T], limit_s: float, on_wait: Callable[[float], None] | None = None) -> Outcome[T]:
+    """Does ``work`` in a forked child and brings back its value, which has to be picklable.
+
+    ``limit_s``: seconds after which the child is killed. ``on_wait`` is called now and then with the seconds so far.
+    KeyboardInterrupt kills the child and is passed on.
+    """
+    with _interrupts_wait() as pressed:
+        try:
+            child = _Child(lambda tell: work(), limit_s)
+        except OSError as error:
+            return Outcome(failure=f"the process could not be copied ({error.strerror})")
+        try:
+            return child.outcome(on_wait, pressed)
+        finally:
+            child.end()
+
+
+@contextlib.contextmanager
+def ahead(
+    work: Callable[[Callable[[T], None]], T], limit_s: float, on_wait: Callable[[float], None] | None = None
+) -> Iterator[Callable[[], Outcome[T]]]:
+    """Begins ``work`` in a child while its parent does something else. Gives what to call for the outcome.
+
+    ``work`` gets a function to tell a value by before it has come to its end; for each of those what is given is to be
+    called once more. Left at any time, the child is ended. Raises OSError if the process cannot be copied.
+    """
+    child: _Child[T] | None = None
+
+    def outcome() -> Outcome[T]:
+        assert child is not None
+        with _interrupts_wait() as pressed:
+            return child.outcome(on_wait, pressed)
+
+    try:
+        with _interrupts_wait():
+            child = _Child(work, limit_s)
+        yield outcome
+    finally:
+        if child is not None:
+            child.end()
+
+
+def give_way() -> None:
+    """Called in a child whose answer is not waited for yet: the one that is waited for goes first, where cores are few."""
+    os.nice(5)
+
+
+class _Child(Generic[T]):
+    """A copy of the process at work, and the pipe by which it answers. Raises OSError if there can be none."""
+
+    def __init__(self, work: Callable[[Callable[[T], None]], T], limit_s: float) -> None:
+        self._start, self._limit_s = time.monotonic(), limit_s
+        self._pid, self._pipe = _fork(work)
+
+    def outcome(self, on_wait: Callable[[float], None] | None, pressed: threading.Event) -> Outcome[T]:
+        """The next answer, waited for until the time is over or Ctrl-C is pressed."""
+        while not pressed.is_set():
+            left = self._start + self._limit_s - time.monotonic()
+            if self._pipe.poll(max(0.0, min(left, 0.2))):  # what has come in time may be asked for late
+                break
+            if left <= 0:
+                return Outcome(failure=f"it took longer than {self._limit_s:.3g} s", timed_out=True)
+            if on_wait is not None:
+                on_wait(time.monotonic() - self._start)
+        else:
+            return Outcome(failure="it was interrupted")
+        try:
+            kind, value = pickle.loads(self._pipe.recv_bytes())
+        except (EOFError, OSError):
+            return Outcome(failure="the copy of the process crashed")
+        return Outcome(failure=value) if kind == "failure" else Outcome(value=value, more=kind == "more")
+
+    def end(self) -> None:
+        """At once, whatever it is doing. May be called again."""
+        if self._pipe.closed:
+            return
+        self._pipe.close()
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self._pid, signal.SIGKILL)
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(self._pid, 0)
+
+
+@contextlib.contextmanager
+def _interrupts_wait() -> Iterator[threading.Event]:
+    """Ctrl-C is only noted, so that it never comes between a child and its parent's care for it; then it is passed on."""
+    pressed = threading.Event()
+    on_main = threading.current_thread() is threading.main_thread()
+    before = signal.getsignal(signal.SIGINT) if on_main else None
+    if not callable(before):
+        yield pressed
+        return
+    signal.signal(signal.SIGINT, lambda number, frame: pressed.set())
+    try:
+        yield pressed
+    finally:
+        signal.signal(signal.SIGINT, before)
+        if pressed.is_set():
+            before(signal.SIGINT, None)
+
+
+def _fork(work: Callable[[Callable[[Any], None]], Any]) -> tuple[int, Connection]:
+    """The child's number, and the end of the pipe by which it answers."""
+    ours, theirs = Pipe(duplex=False)
+    # What stands in a buffer would be written twice.
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):
+            stream.flush()
+    parent, state = os.getpid(), random.getstate()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # 3.12: forking beside threads; the child knows
+            pid = os.fork()
+        if pid == 0:
+            ours.close()
+            random.setstate(state)  # Python seeds it anew in every child
+            _child(work, theirs)
+    except OSError:
+        ours.close()
+        raise
+    finally:
+        if os.getpid() != parent:
+            os._exit(1)
+        theirs.close()
+    return pid, ours
+
+
+def _child(work: Callable[[Callable[[Any], None]], Any], pipe: Connection) -> None:
+    """Never returns."""
+    status = 1
+
+    def tell(value: Any) -> None:
+        pipe.send_bytes(pickle.dumps(("more", value)))
+        give_way()
+
+    try:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        gc.disable()  # a collection would copy every page that the parent still shares
+        _hush()
+        torch = sys.modules.get("torch")
+        if torch is not None:
+            torch.set_num_threads(1)
+        shared = set_apart([pipe.fileno()])
+        if shared is not None:
+            data = pickle.dumps(("failure", shared))
+        else:
+            data = pickle.dumps(("value", work(tell)))
+            status = 0
+    except BaseException as error:
+        data = pickle.dumps(("failure", f"{type(error).__name__}: {error}"[:500]))
+    try:
+        pipe.send_bytes(data)
+    finally:
+        os._exit(status)
+
+
+class _Nowhere(io.TextIOBase):
+    """An output that keeps nothing."""
+
+    encoding = "utf-8"
+
+    def write(self, text: str) -> int:
+        return len(text)
+
+    def writable(self) -> bool:
+        return True
+
+
+def _hush() -> None:
+    """Output goes nowhere, and the sockets that the child shares with a kernel are not written to."""
+    sys.stdout = sys.stderr = sys.__stdout__ = sys.__stderr__ = _Nowhere()  # type: ignore[assignment,misc]
+    faulthandler.disable()  # it holds a descriptor of its own, and a crash in here is none of the person's
+    null = os.open(os.devnull, os.O_RDWR)
+    for descriptor in (0, 1, 2):
+        with contextlib.suppress(OSError):
+            os.dup2(null, descriptor)
+    zmq = sys.modules.get("zmq")
+    if zmq is not None:
+        for name in ("send", "send_multipart", "send_string", "send_json", "send_pyobj"):
+            with contextlib.suppress(Exception):
+                setattr(zmq.Socket, name, lambda *args, **kwargs: None)

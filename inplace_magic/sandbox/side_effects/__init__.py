@@ -1,0 +1,1 @@
+"""Keeps a run from having effects outside of its process."""

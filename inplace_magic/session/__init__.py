@@ -1,0 +1,1 @@
+"""What a shell holds: its cells, its names, its live objects; and how a cell of it is run."""

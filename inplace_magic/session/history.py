@@ -1,0 +1,77 @@
+"""What a shell knows of its cells: their texts, how long they took, which failed, and what the front end calls them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..source.document import Cell, Sources
+from ..source.files import Files
+
+_IMPORT_S = 0.002  # what a module takes to be imported, torch's among them, on a slow day
+
+
+@dataclass
+class Session:
+    """The cells of one shell. ``texts`` holds what took the place of a cell's text when a fix was accepted."""
+
+    shell: Any
+    seconds: dict[int, float] = field(default_factory=dict)
+    loaded: dict[int, int] = field(default_factory=dict)  # how many modules a cell imported
+    failed: set[int] = field(default_factory=set)
+    cell_ids: dict[int, str] = field(default_factory=dict)
+    texts: dict[int, str] = field(default_factory=dict)
+    unstored: dict[int, str] = field(default_factory=dict)  # run without history, known while they run
+    files: Files = field(default_factory=Files)
+
+    def sources(self, current: int, error: BaseException | None = None) -> Sources:
+        """Every cell up to ``current`` as typed, and the way from compiled names back to them.
+
+        With them the user's files that his names lead to, or that ``error`` came through.
+        """
+        shell = self.shell
+        history = list(shell.history_manager.input_hist_raw)
+        history += [""] * (current + 1 - len(history))
+        for number, raw in self.unstored.items():
+            history[number] = raw
+        cells: dict[int, Cell] = {}
+        names: dict[str, int] = {}
+        for number, raw in enumerate(history):
+            if number == 0 or number > current or not raw.strip():
+                continue
+            cell = Cell(number, self.texts.get(number, raw), shell.transform_cell)
+            cells[number] = cell
+        known = getattr(shell.compile, "_filename_map", None)  # IPython 8 and later
+        if known is not None:
+            names.update(known)
+        else:
+            for number, raw in enumerate(history[: current + 1]):
+                if number in cells:
+                    names[self._compiled_name(raw, number)] = number
+        cells |= self.files.documents(shell.user_ns, error, [cell.raw for cell in cells.values()])
+        return Sources(cells, names, current, self._nested(cells.get(current)))
+
+    def _nested(self, cell: Cell | None) -> dict[str, int]:
+        """The names under which a magic such as %%capture, which runs its body as a cell, compiled it."""
+        if cell is None or cell.magic is None:
+            return {}
+        body, above = cell.body
+        return {self._compiled_name(body, number): above for number in (cell.number, cell.number + 1)}
+
+    def _compiled_name(self, raw: str, number: int) -> str:
+        transformed = self.shell.transform_cell(raw)
+        return self.shell.compile.get_code_name(raw, transformed, number)
+
+    def history_until(self, current: int, cells: Mapping[int, Cell]) -> tuple[int, ...]:
+        """The cells that made the session what it is, in order: all but those that failed."""
+        return tuple(n for n in sorted(cells) if n == current or (0 < n < current and n not in self.failed))
+
+    def cost_of(self, cells: tuple[int, ...]) -> float | None:
+        """Seconds that cells would take again; None if one of them ran before we could look.
+
+        What they spent on imports is left out: modules are there now.
+        """
+        if any(n not in self.seconds for n in cells):
+            return None
+        return sum(max(0.0, self.seconds[n] - _IMPORT_S * self.loaded.get(n, 0)) for n in cells)

@@ -1,0 +1,1 @@
+"""The text of cells and files, as a person wrote it. Nothing of torch."""

@@ -1,0 +1,100 @@
+"""Puts a new text into a file of the user's: whole or not at all, with the old one kept beside it.
+
+Nothing is written outside the working directory, into a library, or over something that was not diagnosed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import tempfile
+from collections.abc import Callable
+
+from ..diagnosis import shown_path
+from .files import read_source
+from .location import kind_of
+
+
+class NotWrittenError(Exception):
+    """Why a file was left alone, in one line."""
+
+
+def outside(path: str) -> str | None:
+    """None for a file that may be written, else the clause that says why it may not."""
+    real, here = os.path.realpath(path), os.path.realpath(os.getcwd())
+    if kind_of(real) != "user":
+        return "belongs to a library"
+    if os.path.commonpath([real, here]) != here:
+        return "lies outside the working directory"
+    return None
+
+
+def check(path: str, old: str) -> None:
+    """Raises NotWrittenError unless the file may be written and still reads as it did."""
+    reason = outside(path)
+    if reason is not None:
+        raise NotWrittenError(f"{shown_path(path)} {reason}; it was not written.")
+    try:
+        now = read_source(path).text
+    except (OSError, SyntaxError, UnicodeError) as problem:
+        raise NotWrittenError(f"{shown_path(path)} cannot be read any more ({problem}); it was not written.") from None
+    if now != old:
+        raise NotWrittenError(f"{shown_path(path)} has changed since it was diagnosed; it was not written.")
+
+
+def write_source(path: str, old: str, new: str) -> Callable[[], None]:
+    """Replaces a source file's text. Encoding, line ends and permissions are kept. Returns what takes it back.
+
+    Raises NotWrittenError, with everything as it was, where the file cannot or may not be written.
+    """
+    check(path, old)
+    path = os.path.realpath(path)
+    return write_bytes(path, read_source(path).encoded(new))
+
+
+def write_bytes(path: str, data: bytes) -> Callable[[], None]:
+    """Replaces a file's content at once, its old content in NAME.orig unless there is one. Returns what takes it back.
+
+    Taking it back does nothing but raise NotWrittenError where the file has changed since.
+    """
+    with open(path, "rb") as file:
+        before = file.read()
+    backup = f"{path}.orig"
+    made = not os.path.lexists(backup)
+    try:
+        if made:
+            _replace(backup, before, like=path)
+        _replace(path, data, like=path)
+    except OSError as problem:
+        if made:
+            with contextlib.suppress(OSError):
+                os.unlink(backup)
+        raise NotWrittenError(f"{shown_path(path)} cannot be written ({problem.strerror}).") from None
+
+    def take_back() -> None:
+        with open(path, "rb") as file:
+            if file.read() != data:
+                raise NotWrittenError(f"{shown_path(path)} has changed since; its old text is in {shown_path(backup)}.")
+        _replace(path, before, like=path)
+        if made:
+            with contextlib.suppress(OSError):
+                os.unlink(backup)
+
+    return take_back
+
+
+def _replace(path: str, data: bytes, like: str) -> None:
+    """Writes beside, then puts in place: a reader sees the old file or the new one, never a part."""
+    handle, beside = tempfile.mkstemp(dir=os.path.dirname(path), prefix=f".{os.path.basename(path)}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        shutil.copymode(like, beside)
+        os.replace(beside, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(beside)
+        raise

@@ -1,0 +1,289 @@
+"""A cell's text together with its syntax tree: finding what stands at a spot, and editing without touching the rest."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from .document import Cell
+from .location import SourceRange
+
+Loop = (ast.For, ast.While, ast.AsyncFor)
+Function = (ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+@dataclass(frozen=True)
+class Edit:
+    """A stretch of the text, as character offsets, and what to put there."""
+
+    start: int
+    end: int
+    text: str
+
+
+class Code:
+    """One cell, parsed. All nodes handed in must come from ``tree``."""
+
+    def __init__(self, cell: Cell) -> None:
+        if cell.tree is None:
+            raise ValueError(f"In[{cell.number}] cannot be parsed")
+        self.cell = cell
+        self.tree = cell.tree
+        self.newline = "\r\n" if "\r\n" in cell.raw else "\n"
+        self._lines = cell.raw.splitlines(keepends=True)
+        self._starts = [0]
+        for line in self._lines:
+            self._starts.append(self._starts[-1] + len(line))
+        self._parents: dict[ast.AST, ast.AST] = {
+            child: node for node in ast.walk(self.tree) for child in ast.iter_child_nodes(node)
+        }
+
+    # ---- finding ------------------------------------------------------------------------------------------------
+
+    def parent(self, node: ast.AST) -> ast.AST | None:
+        return self._parents.get(node)
+
+    def parents(self, node: ast.AST) -> Iterator[ast.AST]:
+        """From the node's parent outwards."""
+        while (found := self._parents.get(node)) is not None:
+            yield found
+            node = found
+
+    def function(self, node: ast.AST) -> ast.AST | None:
+        """The function definition around the node, or None at the cell's own level."""
+        return next((above for above in self.parents(node) if isinstance(above, Function)), None)
+
+    def statement(self, node: ast.AST) -> ast.stmt:
+        """The statement that the node belongs to, or the node itself."""
+        while not isinstance(node, ast.stmt):
+            node = self._parents[node]
+        return node
+
+    def block(self, statement: ast.stmt) -> list[ast.stmt]:
+        """The list of statements that the statement stands in."""
+        above = self._parents[statement]
+        for field in ("body", "orelse", "finalbody", "handlers"):
+            statements = getattr(above, field, None)
+            if isinstance(statements, list) and statement in statements:
+                return statements
+        raise ValueError("the statement stands in no block")
+
+    def at(self, spot: SourceRange) -> ast.AST | None:
+        """The node at exactly this stretch of source, or the innermost statement of that line."""
+        if spot.column is not None and spot.end_line is not None:
+            for node in ast.walk(self.tree):
+                if (
+                    getattr(node, "lineno", None) == spot.line
+                    and node.col_offset == spot.column  # type: ignore[attr-defined]
+                    and node.end_lineno == spot.end_line  # type: ignore[attr-defined]
+                    and node.end_col_offset == spot.end_column  # type: ignore[attr-defined]
+                    and not isinstance(node, ast.Module)
+                ):
+                    return node
+        return self.statement_at(spot.line, spot.column)
+
+    def statement_at(self, line: int, column: int | None = None) -> ast.stmt | None:
+        """The innermost statement whose lines hold ``line`` (and, of several on one line, the column)."""
+        found: ast.stmt | None = None
+        for node in ast.walk(self.tree):
+            if not isinstance(node, ast.stmt) or not node.lineno <= line <= (node.end_lineno or node.lineno):
+                continue
+            if column is not None and not _holds(node, line, column):
+                continue
+            if found is None or _size(node) <= _size(found):
+                found = node
+        return found
+
+    def text(self, node: ast.AST) -> str:
+        """The node's source, byte for byte."""
+        start, end = self.span(node)
+        return self.cell.raw[start:end]
+
+    def span(self, node: ast.AST) -> tuple[int, int]:
+        """The node's source as character offsets; decorators count as part of a definition."""
+        line, column = node.lineno, node.col_offset  # type: ignore[attr-defined]
+        for decorator in getattr(node, "decorator_list", ()):
+            if decorator.lineno < line:
+                line, column = decorator.lineno, max(decorator.col_offset - 1, 0)
+        return self._offset(line, column), self._offset(node.end_lineno, node.end_col_offset)  # type: ignore[attr-defined]
+
+    def _offset(self, line: int, column: int) -> int:
+        text = self._lines[line - 1]
+        return self._starts[line - 1] + len(text.encode()[:column].decode(errors="ignore"))
+
+    def indent(self, statement: ast.stmt) -> str:
+        """The white space in front of the statement's line."""
+        line = self._lines[statement.lineno - 1]
+        return line[: len(line) - len(line.lstrip())]
+
+    def alone(self, statement: ast.stmt) -> bool:
+        """Whether nothing else but a comment shares the statement's lines."""
+        start, end = self.span(statement)
+        before = self.cell.raw[self._starts[statement.lineno - 1] : start]
+        after = self.cell.raw[end : self._starts[statement.end_lineno or statement.lineno]]
+        return not before.strip() and (not after.strip() or after.lstrip().startswith("#"))
+
+    # ---- editing ------------------------------------------------------------------------------------------------
+
+    def replace(self, node: ast.AST, text: str) -> Edit:
+        start, end = self.span(node)
+        return Edit(start, end, text)
+
+    def insert_before(self, statement: ast.stmt, *lines: str) -> Edit:
+        """New statements in front of one, as deep as it is."""
+        if self.alone(statement) or not self._shares_line_before(statement):
+            first = min([statement.lineno, *(d.lineno for d in getattr(statement, "decorator_list", ()))])
+            at = self._starts[first - 1]
+            indent = self.indent(statement)
+            return Edit(at, at, "".join(f"{indent}{line}{self.newline}" for line in lines))
+        start, _ = self.span(statement)
+        return Edit(start, start, "".join(f"{line}; " for line in lines))
+
+    def insert_after(self, statement: ast.stmt, *lines: str) -> Edit:
+        """New statements behind one, as deep as it is."""
+        _, end = self.span(statement)
+        if not self._shares_line_after(statement):
+            at = self._starts[statement.end_lineno or statement.lineno]
+            indent = self.indent(statement)
+            text = "".join(f"{indent}{line}{self.newline}" for line in lines)
+            last = self._lines[-1] if self._lines else ""
+            if at == self._starts[-1] and not last.endswith(("\n", "\r")):
+                text = self.newline + text.removesuffix(self.newline)
+            return Edit(at, at, text)
+        return Edit(end, end, "".join(f"; {line}" for line in lines))
+
+    def delete(self, statement: ast.stmt) -> Edit:
+        """Takes a statement out, its line with it (a comment behind it too) if nothing else stands there."""
+        start, end = self.span(statement)
+        if self.alone(statement):
+            return Edit(self._starts[statement.lineno - 1], self._starts[statement.end_lineno or statement.lineno], "")
+        raw = self.cell.raw
+        if self._shares_line_after(statement):
+            end = raw.index(";", end) + 1
+            while end < len(raw) and raw[end] == " ":
+                end += 1
+        else:
+            start = raw.rindex(";", 0, start)
+        return Edit(start, end, "")
+
+    def _shares_line_before(self, statement: ast.stmt) -> bool:
+        start, _ = self.span(statement)
+        return bool(self.cell.raw[self._starts[statement.lineno - 1] : start].strip())
+
+    def _shares_line_after(self, statement: ast.stmt) -> bool:
+        _, end = self.span(statement)
+        rest = self.cell.raw[end : self._starts[statement.end_lineno or statement.lineno]].strip()
+        return rest.startswith(";") and bool(rest.strip("; ")) and not rest.strip("; ").startswith("#")
+
+    def without_argument(self, node: ast.AST) -> Edit:
+        """Takes an argument out of a call, with the comma before it, or the one behind it where it comes first."""
+        start, end = self.span(node)
+        raw = self.cell.raw
+        before = raw[:start].rstrip()
+        if before.endswith(","):
+            return Edit(len(before) - 1, end, "")
+        behind = re.match(r"\s*,\s*", raw[end:])
+        return Edit(start, end + (behind.end() if behind else 0), "")
+
+    def edited(self, node: ast.AST, edits: Iterable[Edit]) -> str:
+        """The node's text with those of the edits made that lie inside of it."""
+        start, end = self.span(node)
+        text = self.text(node)
+        for edit in sorted((e for e in edits if start <= e.start and e.end <= end), key=lambda e: -e.start):
+            text = text[: edit.start - start] + edit.text + text[edit.end - start :]
+        return text
+
+    def whole_lines(self, statements: list[ast.stmt]) -> tuple[int, int, str]:
+        """Where the lines of neighbouring statements begin and end, and their text."""
+        top, bottom = statements[0], statements[-1]
+        first = min([top.lineno, *(d.lineno for d in getattr(top, "decorator_list", ()))])
+        start, end = self._starts[first - 1], self._starts[bottom.end_lineno or bottom.lineno]
+        return start, end, self.cell.raw[start:end]
+
+    @property
+    def indent_step(self) -> str:
+        """By how much this cell's text goes in; four spaces where it never does."""
+        for node in ast.walk(self.tree):
+            body = getattr(node, "body", None)
+            if isinstance(node, ast.stmt) and isinstance(body, list) and body and body[0].lineno != node.lineno:
+                outer, inner = self.indent(node), self.indent(body[0])
+                if inner.startswith(outer) and len(inner) > len(outer):
+                    return inner[len(outer) :]
+        return "    "
+
+    def apply(self, *edits: Edit) -> str:
+        """The cell's text with the edits made. Raises ValueError if two of them meet in the same place."""
+        text = self.cell.raw
+        last = len(text) + 1
+        for edit in sorted(edits, key=lambda e: (e.start, e.end), reverse=True):
+            if edit.end > last:
+                raise ValueError("edits overlap")
+            text = text[: edit.start] + edit.text + text[edit.end :]
+            last = edit.start
+        return text
+
+
+def _holds(node: ast.stmt, line: int, column: int) -> bool:
+    after_start = (line, column) >= (node.lineno, node.col_offset)
+    before_end = (line, column) < (node.end_lineno or node.lineno, node.end_col_offset or 0)
+    return after_start and before_end
+
+
+def _size(node: ast.stmt) -> tuple[int, int]:
+    lines = (node.end_lineno or node.lineno) - node.lineno
+    return lines, (node.end_col_offset or 0) - node.col_offset if lines == 0 else 0
+
+
+def names_loaded(nodes: Iterable[ast.AST]) -> set[str]:
+    """Names that are read anywhere below the nodes."""
+    return {
+        node.id
+        for top in nodes
+        for node in ast.walk(top)
+        if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Store)
+    }
+
+
+def names_bound(nodes: Iterable[ast.stmt]) -> set[str]:
+    """Names that statements bind at their own level: assignments, loops, with, imports, definitions."""
+    bound: set[str] = set()
+    todo: list[ast.AST] = list(nodes)
+    while todo:
+        node = todo.pop()
+        if isinstance(node, (*Function, ast.ClassDef)):
+            bound.add(node.name)
+            continue
+        if isinstance(node, ast.Lambda):
+            continue
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            bound.add(node.id)
+        elif isinstance(node, ast.alias):
+            bound.add((node.asname or node.name).split(".")[0])
+        todo.extend(ast.iter_child_nodes(node))
+    return bound
+
+
+def dotted(node: ast.AST) -> str | None:
+    """``a.b.c`` for a chain of names, None for anything else."""
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Attribute):
+        left = dotted(node.value)
+        return None if left is None else f"{left}.{node.attr}"
+    return None
+
+
+_ATOMS = (
+    ast.Name, ast.Constant, ast.Call, ast.Attribute, ast.Subscript, ast.List, ast.Dict, ast.Set, ast.ListComp,
+    ast.SetComp, ast.DictComp, ast.JoinedStr,
+)  # fmt: skip
+
+
+def atom(code: Code, node: ast.expr) -> str:
+    """The node's source, in parentheses unless it binds as tightly as a name."""
+    text = code.text(node)
+    if isinstance(node, _ATOMS) or (isinstance(node, ast.Tuple) and text.startswith("(")):
+        return text
+    return f"({text})"

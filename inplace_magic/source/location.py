@@ -1,0 +1,99 @@
+"""Where code objects stand: a range of source, whose file it is, and the user's part of a stack."""
+
+from __future__ import annotations
+
+import os
+import re
+import site
+import sysconfig
+import types
+from dataclasses import dataclass
+
+TIMED = re.compile(r"<timed (exec|eval)>")
+
+
+@dataclass(frozen=True)
+class SourceRange:
+    """A stretch of source: where a code object's instruction stands. Lines are 1-based and as the user sees them.
+
+    Columns are utf-8 byte offsets, as in ``ast``; None where Python does not know. ``cell`` is None for a file.
+    """
+
+    cell: int | None
+    filename: str
+    function: str
+    line: int
+    end_line: int | None = None
+    column: int | None = None
+    end_column: int | None = None
+
+
+def _library_roots() -> tuple[str, ...]:
+    paths = sysconfig.get_paths()
+    roots = {
+        paths["stdlib"],
+        paths["platstdlib"],
+        paths["purelib"],
+        paths["platlib"],
+        os.path.dirname(os.path.dirname(__file__)),
+    }
+    roots.update(site.getsitepackages() if hasattr(site, "getsitepackages") else ())
+    roots.add(site.getusersitepackages())
+    return tuple(os.path.join(os.path.realpath(root), "") for root in roots if root)
+
+
+_ROOTS = _library_roots()
+_KINDS: dict[str, str] = {}
+
+
+def kind_of(filename: str) -> str:
+    """What a code object's file is: ``user``, ``optim`` (torch.optim), ``nn`` (torch's modules) or ``library``."""
+    kind = _KINDS.get(filename)
+    if kind is None:
+        kind = _KINDS[filename] = _classify(filename)
+    return kind
+
+
+def _classify(filename: str) -> str:
+    if filename.startswith(("<ipython-input-", "<replayed In[")) or TIMED.match(filename):
+        return "user"
+    if re.search(r"[/\\]ipykernel_\d+[/\\]\d+\.py$", filename):
+        return "user"
+    if filename.startswith("<"):
+        return "library"  # exec'd text and frozen modules: the line that called it is the user's
+    real = os.path.realpath(filename)
+    slashed = real.replace("\\", "/")
+    if "/torch/optim/" in slashed:
+        return "optim"
+    if "/torch/nn/modules/" in slashed or "/torch/nn/functional" in slashed:
+        return "nn"
+    if real.startswith(_ROOTS) or "/site-packages/" in slashed or "/dist-packages/" in slashed:
+        return "library"
+    return "user"
+
+
+def user_stack(frame: types.FrameType | None) -> tuple[tuple[types.CodeType, int], ...]:
+    """(code, last instruction) of the user's frames from ``frame`` outwards, up to the cell's own level."""
+    stack: list[tuple[types.CodeType, int]] = []
+    kinds = _KINDS  # this runs for every tensor that is saved
+    while frame is not None:
+        code = frame.f_code
+        filename = code.co_filename
+        if (kinds.get(filename) or kind_of(filename)) == "user":
+            stack.append((code, frame.f_lasti))
+            if code.co_name == "<module>":
+                break
+        frame = frame.f_back
+    return tuple(stack)
+
+
+def error_stack(error: BaseException) -> tuple[tuple[types.CodeType, int], ...]:
+    """The user's part of an exception's traceback, innermost first."""
+    stack = []
+    tb = error.__traceback__
+    while tb is not None:
+        code = tb.tb_frame.f_code
+        if kind_of(code.co_filename) == "user":
+            stack.append((code, tb.tb_lasti))
+        tb = tb.tb_next
+    return tuple(reversed(stack))

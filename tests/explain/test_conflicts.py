@@ -1,0 +1,38 @@
+"""What is said of a conflict: whose value it was, and who changed it."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.cells import run_cells
+
+START = """
+    import torch
+    from torch import nn
+    torch.manual_seed(0)
+    D = nn.Sequential(nn.Linear(2, 3), nn.Tanh(), nn.Linear(3, 1))
+    def update(optim, loss):
+        optim.zero_grad()
+        loss.backward(retain_graph=True)
+        optim.step()
+    """
+OPTIMIZERS = [
+    "SGD(D.parameters(), lr=0.1)",
+    "Adam(D.parameters(), lr=0.1)",
+    "AdamW(D.parameters(), lr=0.1, foreach=True)",
+]
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_an_optimizers_step_overwrites_a_parameter_and_not_the_optimizer(optimizer: str) -> None:
+    cell = "optimD.zero_grad(); d = D(torch.ones(4, 2))\nd.sum().backward(retain_graph=True)\noptimD.step()\n(d ** 2).sum().backward()"
+    found = run_cells(START, f"optimD = torch.optim.{optimizer}", cell).diagnosis
+    assert found is not None and found.conflicts[0].tensor == "D[2].weight"
+    assert found.sentence == "`optimD.step()` overwrote the value of D[2].weight that addmm had kept for its gradient."
+
+
+def test_so_does_one_in_a_helper() -> None:
+    cell = "opt = torch.optim.SGD(D.parameters(), lr=0.1)\nd = D(torch.ones(4, 2))\nupdate(opt, d.sum())\n(d ** 2).sum().backward()"
+    found = run_cells(START, cell).diagnosis
+    assert found is not None and found.conflicts[0].tensor == "D[2].weight"
+    assert "optim.step()" in found.sentence

@@ -1,0 +1,284 @@
+"""The recorder: that it changes nothing it must not, then who saved, who wrote, who needed, past every conflict."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import Any
+
+import pytest
+import torch
+
+from inplace_magic.gradients.backward import GradientTrace
+from inplace_magic.record.observed import LiveConflict
+from inplace_magic.record.recorder import Recorder
+from inplace_magic.source.document import Cell, Sources
+
+
+def run(text: str, **options: Any) -> tuple[Recorder, dict[str, Any]]:
+    """Runs a cell's text under the recorder, with gradients listened to as in a replay."""
+    cell = Cell(1, textwrap.dedent(text).strip("\n"))
+    sources = Sources({1: cell}, {}, 1)
+    recorder = Recorder(sources, **options)
+    namespace: dict[str, Any] = {"torch": torch, "__name__": "__main__"}
+    torch.manual_seed(0)
+    with GradientTrace(sources, around=recorder.around_backward).listening(), recorder:
+        exec(compile(cell.raw, cell.replay_name, "exec"), namespace)
+    return recorder, namespace
+
+
+def plain(text: str) -> dict[str, Any]:
+    namespace: dict[str, Any] = {"torch": torch, "__name__": "__main__"}
+    torch.manual_seed(0)
+    exec(textwrap.dedent(text), namespace)
+    return namespace
+
+
+def lines(recorder: Recorder, clash: LiveConflict) -> tuple[int | None, int | None, int | None]:
+    def line(stack: Any) -> int | None:
+        return recorder.sources.spot(*stack[0]).line if stack else None
+
+    return (
+        line(clash.write.stack) if clash.write else None,
+        line(clash.saved.stack) if clash.saved else None,
+        clash.need.stack[0].line if clash.need else None,
+    )
+
+
+HEALTHY = [
+    pytest.param("w = torch.ones(3, requires_grad=True)\nx = w * 2\nx += 1\nx.sum().backward()", id="a legal write"),
+    pytest.param(
+        "net = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.ReLU(inplace=True), torch.nn.BatchNorm1d(4))\n"
+        "opt = torch.optim.Adam(net.parameters(), foreach=True)\n"
+        "for _ in range(3):\n    opt.zero_grad(); net(torch.randn(5, 3)).pow(2).mean().backward(); opt.step()",
+        id="a training loop",
+    ),
+    pytest.param(
+        "lin = torch.nn.Linear(2, 2)\nfrom torch.utils.checkpoint import checkpoint\n"
+        "checkpoint(lin, torch.randn(3, 2), use_reentrant=False).sum().backward()",
+        id="checkpointing",
+    ),
+    pytest.param(
+        "w = torch.ones(3, requires_grad=True)\ng, = torch.autograd.grad((w ** 3).sum(), w, create_graph=True)\n"
+        "g.pow(2).sum().backward()",
+        id="a gradient of a gradient",
+    ),
+    pytest.param(
+        "emb = torch.nn.Embedding(5, 3, max_norm=1.0)\nemb(torch.tensor([1, 2])).sum().backward()",
+        id="an embedding with max_norm",
+    ),
+    pytest.param("lstm = torch.nn.LSTM(3, 4)\nout, _ = lstm(torch.randn(5, 2, 3))\nout.sum().backward()", id="an LSTM"),
+]
+
+
+@pytest.mark.parametrize("text", HEALTHY)
+def test_a_healthy_run_is_left_as_it_is(text: str) -> None:
+    recorder, watched = run(text)
+    assert recorder.clashes == []
+    alone = plain(text)
+    for name, value in alone.items():
+        if isinstance(value, torch.nn.Module):
+            for a, b in zip(value.parameters(), watched[name].parameters(), strict=True):
+                assert torch.equal(a, b) and a._version == b._version
+                assert (a.grad is None) == (b.grad is None) and (a.grad is None or torch.equal(a.grad, b.grad))
+        elif isinstance(value, torch.Tensor) and value.is_leaf and value.requires_grad:
+            assert torch.equal(value.grad, watched[name].grad)
+
+
+def test_modes_hooks_and_patches_are_taken_off() -> None:
+    before = (torch.autograd.backward, torch.autograd.grad, torch.autograd.function.FunctionCtx.save_for_backward)
+    run("w = torch.ones(3, requires_grad=True); w.exp().sum().backward()")
+    assert before == (
+        torch.autograd.backward,
+        torch.autograd.grad,
+        torch.autograd.function.FunctionCtx.save_for_backward,
+    )
+    y = torch.ones(2, requires_grad=True).exp()
+    y.add_(1)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        y.sum().backward()
+
+
+def test_nothing_is_kept_that_is_not_both_saved_and_written() -> None:
+    recorder, namespace = run("w = torch.ones(3, requires_grad=True); y = w.exp(); z = y.sin(); loss = z.sum()")
+    references = [reference for found in recorder._saved.values() for reference in (*found.fresh, *found.kept)]
+    assert references and all(saved.value is None for saved in map(lambda r: r(), references) if saved is not None)  # noqa: C417
+    namespace.pop("loss").backward()
+    namespace.clear()
+    assert not [reference for reference in references if reference() is not None]
+
+
+CONFLICTS = [
+    pytest.param("w = torch.ones(3, requires_grad=True)\ny = w.exp()\ny += 1\ny.sum().backward()", [(3, 2, 4)], id="+="),
+    pytest.param("w = torch.ones(3, requires_grad=True)\ny = w.exp()\ny[0] = 0\ny.sum().backward()", [(3, 2, 4)],
+                 id="a subscript"),
+    pytest.param("w = torch.ones(2, 3, requires_grad=True)\ny = w.exp()\nv = y.view(6)\nv[1:].mul_(2)\ny.sum().backward()",
+                 [(4, 2, 5)], id="a view with an offset"),
+    pytest.param("w = torch.ones(3, requires_grad=True)\ny = w.sigmoid()\ntorch.nn.functional.relu(y, inplace=True)\n"
+                 "y.sum().backward()", [(3, 2, 4)], id="inplace=True"),
+    pytest.param("w = torch.ones(3, requires_grad=True)\ny = w.exp()\nwith torch.no_grad():\n    torch.add(w, 1, out=y)\n"
+                 "y.sum().backward()", [(4, 2, 5)], id="out="),
+    pytest.param("lin = torch.nn.Linear(2, 2)\nopt = torch.optim.SGD(lin.parameters(), 0.1, foreach=True)\n"
+                 "x = torch.ones(1, 2, requires_grad=True)\na = lin(x).sum()\na.backward(retain_graph=True)\nopt.step()\n"
+                 "a.backward()", [(6, 4, 7)], id="a foreach optimizer"),
+    pytest.param("w = torch.ones(3, requires_grad=True)\na = w.exp()\na += 1\nb = a.sin()\na += 1\nb.sum().backward()",
+                 [(5, 4, 6), (3, 2, 6)], id="two conflicts in one backward"),
+    pytest.param("w = torch.ones(3, requires_grad=True)\ny = w * w\nw2 = y.exp()\nw2.unsqueeze_(0)\nw2.sum().backward()",
+                 [(4, 3, 5)], id="a change of shape alone"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "expected"), CONFLICTS)
+def test_the_three_places_of_every_conflict(text: str, expected: list[tuple[int, int, int]]) -> None:
+    recorder, _ = run(text)
+    assert [lines(recorder, clash) for clash in recorder.clashes] == expected
+    assert {clash.kind for clash in recorder.clashes} == {"modified"}
+
+
+def test_the_gradient_is_that_of_the_values_as_saved() -> None:
+    _, namespace = run(
+        "w = torch.tensor([1.0, 2.0], requires_grad=True)\ny = w.exp()\ny[1] = 0\ny *= 3\n(y.sum()).backward()"
+    )
+    expected = torch.tensor([1.0, 2.0]).exp() * 3
+    expected[1] = 0
+    assert torch.allclose(namespace["w"].grad, expected)
+
+
+def test_a_freed_graph_is_kept_and_who_freed_it_is_noted() -> None:
+    recorder, namespace = run(
+        "w = torch.ones(2, requires_grad=True)\ny = w.exp()\ny.sum().backward()\n(y * 2).sum().backward()",
+        keep_graphs=True,
+    )
+    (clash,) = recorder.clashes
+    assert clash.kind == "second_backward" and lines(recorder, clash) == (None, 2, 4)
+    assert clash.freed is not None and clash.freed.stack[0].line == 3
+    assert torch.allclose(namespace["w"].grad, 3 * torch.ones(2).exp())
+
+
+REFUSED: list[Any] = [
+    pytest.param("a = torch.ones(3, requires_grad=True)\na += 1\n(a ** 2).sum().backward()", "leaf", id="a leaf"),
+    pytest.param("a = torch.ones(3, requires_grad=True)\na[:2] *= 2\na.sum().backward()", "view_of_leaf", id="a slice of a leaf"),
+    pytest.param("a = torch.ones(3, 2, requires_grad=True) * 1\nfor r in a: r.add_(1)\na.sum().backward()",
+                 "multi_output_view", id="one of several views"),
+    pytest.param("a = torch.ones(3, requires_grad=True) * 1\nwith torch.no_grad(): v = a[1:]\nv.add_(1)\na.sum().backward()",
+                 "no_grad_view", id="a view made under no_grad"),
+    pytest.param("a = torch.ones(3, requires_grad=True)\nr = (a * 2).expand(2, 3)\nr += 1\nr.sum().backward()", "overlap",
+                 id="shared memory"),
+    pytest.param("a = torch.ones(3, requires_grad=True)\nout = torch.zeros(3)\ntorch.add(a, 1, out=out)", "out_grad", id="out="),
+    pytest.param("with torch.inference_mode(): f = torch.ones(3)\na = torch.ones(3, requires_grad=True)\n"
+                 "(a * f).sum().backward()", "inference", id="an inference tensor"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "family"), REFUSED)
+def test_a_refused_operation_is_carried_out_as_the_code_means_it(text: str, family: str) -> None:
+    with pytest.raises(RuntimeError):
+        plain(text)
+    recorder, _ = run(text)
+    assert recorder.clashes[0].kind == "refused" and recorder.clashes[0].family == family
+
+
+@pytest.mark.parametrize(
+    ("text", "gradient"),
+    [
+        pytest.param("a = torch.tensor([1., 2.], requires_grad=True); leaf = a\na *= 3\n(a ** 2).sum().backward()",
+                     [18.0, 36.0], id="tracked: the gradient is that of the value before the write"),
+        pytest.param("leaf = torch.tensor([1., 2.], requires_grad=True)\nleaf[1:] *= 3\n(leaf ** 2).sum().backward()",
+                     [2.0, 36.0], id="a slice"),
+    ],
+)  # fmt: skip
+def test_a_tracked_write_into_a_leaf(text: str, gradient: list[float]) -> None:
+    _, namespace = run(text)
+    assert namespace["leaf"].grad.tolist() == gradient
+
+
+def test_a_write_into_a_leaf_as_an_update() -> None:
+    text = "leaf = torch.tensor([1., 2.], requires_grad=True)\nleaf.mul_(3)\n(leaf ** 2).sum().backward()"
+    _, namespace = run(text, update_leaves=True)
+    assert namespace["leaf"].grad.tolist() == [6.0, 12.0]
+
+
+def test_another_error_passes_through() -> None:
+    with pytest.raises(RuntimeError, match="size"):
+        run("torch.ones(2).add_(torch.ones(3))")
+
+
+@pytest.mark.parametrize("times", [50, 500])
+def test_a_loop_is_one_conflict(times: int) -> None:
+    recorder, _ = run(
+        f"w = torch.ones(3, requires_grad=True)\nfor _ in range({times}):\n    y = w.exp()\n    y += 1\n    y.sum().backward()"
+    )
+    assert len(recorder.clashes) == 1
+    assert sum(len(v) for v in recorder._saved.values()) < 200, "what is gone is forgotten"
+
+
+def test_values_that_were_kept_are_forgotten_as_well_where_something_always_waits() -> None:
+    """The graph of one round is let go only when the next one has saved: none finds the storage without anybody."""
+    recorder, _ = run(
+        "w, y, out = torch.ones(3, requires_grad=True), torch.ones(3), None\n"
+        "for _ in range(500):\n    out = w * y\n    with torch.no_grad():\n        y.add_(1)"
+    )
+    assert sum(len(v) for v in recorder._saved.values()) < 200
+
+
+STEPS = """
+w = torch.nn.Parameter(torch.ones(3))
+opt = torch.optim.Adam([w])
+loss = (w.exp() * w).sum()
+w.grad = torch.ones(3)
+"""
+
+
+def test_a_step_of_torchs_own_is_noted_as_one_write() -> None:
+    recorder, _ = run(STEPS + "opt.step()\nloss.backward()")
+    (clash,) = {c.write.clock: c for c in recorder.clashes if c.write is not None}.values()
+    assert clash.write is not None and clash.write.origin == "optim"
+    assert [recorder.sources.spot(*one).line for one in clash.write.stack] == [5]
+
+
+def test_a_step_that_raises_leaves_the_recorder_at_work() -> None:
+    recorder, _ = run(
+        STEPS + "opt.param_groups[0]['betas'] = None\ntry:\n    opt.step()\nexcept TypeError:\n    pass\n"
+        "y = w.exp()\ny += 1\ny.sum().backward()"
+    )
+    assert [recorder.sources.spot(*c.write.stack[0]).line for c in recorder.clashes if c.write is not None] == [11]
+    assert torch._C._len_torch_function_stack() == 0
+
+
+def test_many_passes_are_looked_at_near_the_beginning_and_near_a_conflict() -> None:
+    from inplace_magic.gradients.backward import CLOSELY, GradientTrace
+
+    trace = GradientTrace(Sources({}, {}, None), conflict=lambda: 50)
+    looked = [i for i in range(200) if trace.closely(i)]
+    assert looked == [*range(CLOSELY), *range(50, 50 + CLOSELY)]
+
+
+def test_a_write_into_statistics_that_training_saved_is_seen() -> None:
+    text = """
+        norm = torch.nn.BatchNorm1d(3)
+        x = torch.randn(4, 3)
+        a = norm(x)
+        b = norm(x)
+        with torch.no_grad():
+            norm.running_mean.copy_(torch.ones(3))
+        (a + b).pow(2).sum().backward()
+        """
+    recorder, _ = run(text)
+    assert [(c.kind, lines(recorder, c)) for c in recorder.clashes] == [
+        ("modified", (6, 4, 7)),
+        ("modified", (6, 3, 7)),
+    ]
+
+
+def test_a_parameter_made_of_an_inference_tensor_is_refused_once_and_made() -> None:
+    text = """
+        with torch.inference_mode():
+            start = torch.ones(3).exp()
+        for _ in range(2):
+            p = torch.nn.Parameter(start)
+        (p * 2).sum().backward()
+        """
+    recorder, namespace = run(text)
+    (clash,) = recorder.clashes
+    assert (clash.family, clash.made and recorder.sources.spot(*clash.made[0]).line) == ("inference", 2)
+    assert lines(recorder, clash)[0] == 4
+    assert type(namespace["p"]) is torch.nn.Parameter and namespace["p"].grad.tolist() == [2.0] * 3
