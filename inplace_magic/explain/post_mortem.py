@@ -12,7 +12,6 @@ import re
 import types
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 from ..record.operations import HARMLESS
@@ -21,6 +20,7 @@ from ..session.names import graph_holders, walk
 from ..source.document import Sources
 from ..source.editor import Code
 from ..source.location import SourceRange, kind_of
+from ..torch_private import roots_of, saved_values, sequence_number, version_of
 
 MAX_NODES = 20_000
 """Nodes looked at: about a third of a second's worth."""
@@ -96,11 +96,8 @@ def _frames(error: BaseException) -> Iterator[tuple[types.FrameType, int]]:
 
 def _roots(error: BaseException) -> tuple[Any, ...]:
     """What the failed backward was called on, by the innermost call that the traceback holds."""
-    found: Any = ()
-    for frame, _ in _frames(error):
-        if frame.f_code.co_name == "_engine_run_backward" and "/torch/" in frame.f_code.co_filename.replace("\\", "/"):
-            found = frame.f_locals.get("t_outputs", ())
-    return tuple(found) if isinstance(found, (tuple, list)) else (found,)
+    found = [roots for frame, _ in _frames(error) if (roots := roots_of(frame)) is not None]
+    return found[-1] if found else ()
 
 
 def _nodes(roots: tuple[Any, ...]) -> list[Any]:
@@ -113,12 +110,12 @@ def _nodes(roots: tuple[Any, ...]) -> list[Any]:
             seen[node] = None
             todo.extend(below for below, _ in node.next_functions)
     first = {root for root in (getattr(r, "grad_fn", None) for r in roots) if root is not None}
-    return sorted(seen, key=lambda node: (node in first, node._sequence_nr()), reverse=True)
+    return sorted(seen, key=lambda node: (node in first, sequence_number(node)), reverse=True)
 
 
 def _stale(nodes: list[Any]) -> Iterator[tuple[Stale, Any]]:
     for node in nodes:
-        for raw, unpack in _saved(node):
+        for raw, unpack in saved_values(node):
             if getattr(raw, "unpack_hook", None) is not None:
                 continue  # unpacking would run code of the person's
             try:
@@ -130,21 +127,6 @@ def _stale(nodes: list[Any]) -> Iterator[tuple[Stale, Any]]:
                 now, then = (int(v) for v in versions.groups()) if versions else (None, None)
                 value = raw.data
                 yield Stale(node.name(), now, then, tuple(getattr(value, "shape", ()))), value
-
-
-def _saved(node: Any) -> Iterator[tuple[Any, Callable[[], Any]]]:
-    """Each saved value as it is kept, which tells nothing, and the call that unpacks it and checks its version."""
-    for name in dir(node):
-        if name.startswith("_raw_saved_"):
-            try:
-                raw = getattr(node, name)
-            except RuntimeError:
-                continue  # freed
-            if isinstance(raw, (tuple, list)):
-                yield from ((one, one.unpack) for one in raw)
-            else:
-                # By way of the node: a value that the node itself has made cannot be unpacked without it.
-                yield raw, partial(getattr, node, name.removeprefix("_raw"))
 
 
 # ---- names, and the lines that can be told from the text --------------------------------------------------------------
@@ -166,7 +148,9 @@ def _named(found: Stale, value: Any, scopes: list[_Scope], sources: Sources) -> 
         return found
     for function, code, lasti, names in scopes:
         same = [(path, tensor) for path, tensor in names() if storage_key_of(tensor) == key]
-        counted = tuple(path for path, tensor in same if not tensor.is_inference() and tensor._version == found.version)
+        counted = tuple(
+            path for path, tensor in same if not tensor.is_inference() and version_of(tensor) == found.version
+        )
         if same:
             writes = _writes(found, counted, code, lasti, sources)
             return replace(found, names=tuple(path for path, _ in same), function=function, writes=writes)

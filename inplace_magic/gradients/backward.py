@@ -18,7 +18,8 @@ from ..record.evidence import Backward, BackwardPass, LeafGradient
 from ..record.graph_holders import Held, held
 from ..source.document import Sources
 from ..source.location import user_stack
-from .digest import digest, version_of
+from ..torch_private import unobserved, version_of
+from .digest import digest
 
 _SAMPLES = 64
 _SUMS = 32
@@ -119,7 +120,7 @@ class GradientTrace:
         if not self._passes or not self.digests:
             return
         self._stepped = True
-        with torch._C.DisableTorchFunction():
+        with unobserved():
             self._passes[-1].steps.append(self._used(optimizer, self._passes[-1].looked))
             self._go_on()
 
@@ -180,7 +181,7 @@ class GradientTrace:
         live = _LivePass(event, [], [], 0, failed=True)
         looked = self.closely(index) or not self.digests
         before: dict[int, _Before] = {}
-        with torch._C.DisableTorchFunction():
+        with unobserved():
             self._go_on()
             if looked:
                 self._walk(live, roots)
@@ -208,7 +209,7 @@ class GradientTrace:
         if not live.looked:
             live.leaves = []
         elif self.digests:
-            with torch._C.DisableTorchFunction():
+            with unobserved():
                 if not looked:
                     self._walk(live, roots)
                 live.value = tuple(x for root in roots for x in digest(root) or ())

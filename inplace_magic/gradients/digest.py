@@ -7,23 +7,17 @@ from collections.abc import Sequence
 
 import torch
 
+from ..torch_private import unobserved
+
 _SAMPLES = 64
 _SUMS = 32
-
-
-def version_of(tensor: torch.Tensor) -> int:
-    """A tensor's version counter; -1 for an inference tensor, which has none."""
-    try:
-        return tensor._version
-    except RuntimeError:
-        return -1
 
 
 def digest(tensor: torch.Tensor | None) -> tuple[float, ...] | None:
     """Up to 64 elements and 32 sums over stretches of a dense or sparse gradient: linear in it, and without a copy."""
     if tensor is None:
         return None
-    with torch._C.DisableTorchFunction(), torch.no_grad():
+    with unobserved(), torch.no_grad():
         flat = (tensor.to_dense() if tensor.layout != torch.strided else tensor).detach().reshape(-1)
         if flat.dtype.is_complex:
             flat = torch.view_as_real(flat).reshape(-1)

@@ -15,7 +15,7 @@ import torch
 from torch.autograd.graph import increment_version
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from ..sandbox.undo import private
+from ..torch_private import set_version, unobserved, version_of
 
 _OPTIMIZERS = "torch.optim."
 _MOVED = 2**20  # elements that a step may write, the smallest parameters first
@@ -73,7 +73,7 @@ class LightSteps:
         self._show()  # the last step has raised, and somebody has caught that
         if not by_itself(optimizer, args, kwargs):
             return
-        with torch._C.DisableTorchFunction():
+        with unobserved():
             held = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
             moved = 0
             for parameter in sorted(held, key=torch.Tensor.numel):
@@ -82,12 +82,12 @@ class LightSteps:
                     self._staying[id(parameter)] = parameter, parameter.grad
 
     def _hide(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-        with torch._C.DisableTorchFunction():
+        with unobserved():
             for parameter, _ in self._staying.values():
                 parameter.grad = None  # an optimizer passes over a parameter without a gradient
 
     def _count(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-        with torch._C.DisableTorchFunction():
+        with unobserved():
             for key, (parameter, _) in self._staying.items():
                 increment_version(parameter)
                 self._counts[key] = parameter, self._counts.get(key, (parameter, 0))[1] + 1
@@ -98,10 +98,10 @@ class LightSteps:
         counts, self._counts = self._counts, {}
         with contextlib.suppress(AttributeError):  # gone; then the room says that not all could be put back
             for parameter, count in counts.values():
-                private.set_version(parameter, parameter._version - count)
+                set_version(parameter, version_of(parameter) - count)
 
     def _show(self) -> None:
         hidden, self._staying = self._staying, {}
-        with torch._C.DisableTorchFunction():
+        with unobserved():
             for parameter, gradient in hidden.values():
                 parameter.grad = gradient

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from ..gradients.digest import version_of
+from ..torch_private import version_of
 from . import evidence
 from .tracked_copies import storage_key
 

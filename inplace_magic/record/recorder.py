@@ -28,13 +28,14 @@ import torch
 from torch.autograd.function import FunctionCtx
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
-from torch.overrides import TorchFunctionMode, _pop_mode, _push_mode
+from torch.overrides import TorchFunctionMode
 
 from ..families import RAISED_AT_WRITE, family_of, is_of_base
-from ..gradients.digest import version_of
 from ..sandbox.undo import private
 from ..source.document import Sources
 from ..source.location import kind_of, user_stack
+from ..torch_private import base_of, current_node, pop_function_mode, push_function_mode, unobserved, version_of
+from ..torch_private import saved_tensors_hooks as saved_tensors_hooks_on_top
 from . import evidence
 from .light_steps import LightSteps, by_itself
 from .observed import LiveConflict, LiveWrite, Saved, Stack, Waiting, differ
@@ -142,7 +143,7 @@ class Recorder(TorchFunctionMode):
 
         @contextlib.contextmanager
         def disable_saved_tensors_hooks(message: str) -> Iterator[None]:
-            top = torch._C._autograd._top_saved_tensors_default_hooks(True)
+            top = saved_tensors_hooks_on_top()
             ours = top is not None and top[0] == self._pack
             if ours:
                 self._hooks.__exit__()
@@ -223,7 +224,7 @@ class Recorder(TorchFunctionMode):
     def _unpack(self, saved: Saved) -> torch.Tensor:
         current = self._current
         if current is not None:
-            with torch._C.DisableTorchFunction():  # a backward runs under the mode, and this is asked of every tensor
+            with unobserved():  # a backward runs under the mode, and this is asked of every tensor
                 version = version_of(saved.alias)
             unchanged = saved.key not in self._writes and not saved.foreign and version == saved.version
             if saved.freed is not None or not unchanged:
@@ -289,7 +290,7 @@ class Recorder(TorchFunctionMode):
         self._clashed.add(same)
         clash = LiveConflict(kind)
         clash.saved, clash.need, clash.write, clash.freed = saved, need, write, saved.freed
-        node = node or torch._C._current_autograd_node()
+        node = node or current_node()
         clash.node = node.name() if node is not None else None
         clash.value = saved.alias
         self.clashes.append(clash)
@@ -369,7 +370,7 @@ class Recorder(TorchFunctionMode):
         if not by_itself(optimizer, args, kwargs):
             return
         written = []
-        with torch._C.DisableTorchFunction():
+        with unobserved():
             for group in optimizer.param_groups:
                 for parameter in group["params"]:
                     if parameter.is_inference() or parameter.layout is not torch.strided or 0 in parameter.stride():
@@ -381,7 +382,7 @@ class Recorder(TorchFunctionMode):
         self.counts["writes"] += len(written)
         look = _look_out(sys._getframe(1)) if wanted else ((), "optim", None)
         self._step = (optimizer, wanted, look)
-        _pop_mode()
+        pop_function_mode()
 
     def _after_step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         self._end_step()
@@ -393,7 +394,7 @@ class Recorder(TorchFunctionMode):
         (_, wanted, (stack, _, _)), self._step = self._step, None
         if wanted:
             self._note_at("step", (stack, "optim", None), wanted)
-        _push_mode(self)
+        push_function_mode(self)
 
     def _write(self, func: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], written: list[Any]) -> Any:
         self.counts["writes"] += 1
@@ -548,7 +549,7 @@ class Recorder(TorchFunctionMode):
         if written and clash.write is not None:
             part = plain_name(func) == "__setitem__"  # torch makes a view of what is assigned to
             clash.write.leaf = written[0].is_leaf and written[0].requires_grad and not part
-            base = written[0]._base if written[0]._is_view() else None
+            base = base_of(written[0])
             clash.write.parameter = isinstance(written[0] if base is None else base, torch.nn.Parameter)
         if family in ("leaf", "view_of_leaf") and self.update_leaves:
             with torch.no_grad():
@@ -590,7 +591,7 @@ class Recorder(TorchFunctionMode):
         for view in views:
             storage, write = self._latest.get(storage_key(view) or 0, (None, None))
             if storage is not None and write is not None and not storage.expired():
-                clash.write, clash.value = write, view._base
+                clash.write, clash.value = write, base_of(view)
                 return
 
     def _write_overlapping(
@@ -642,7 +643,7 @@ _inference_mode = torch.is_inference_mode_enabled
 
 def _with_history(written: list[Any]) -> list[torch.Tensor]:
     """Of what is written the tensors, or their bases, that have a grad_fn. A view itself may refuse to be asked."""
-    bases = [t._base if t._is_view() else t for t in written]
+    bases = [t if (base := base_of(t)) is None else base for t in written]
     return [base for base in bases if base is not None and base.requires_grad and not base.is_leaf]
 
 

@@ -15,6 +15,8 @@ from typing import Any
 
 import torch
 
+from ..torch_private import base_of, storage_id
+
 Key = int
 
 
@@ -28,7 +30,7 @@ def storage_key(tensor: torch.Tensor) -> Key | None:
         if address:
             return address - int(tensor.storage_offset()) * tensor.element_size()
         storage = tensor.untyped_storage()
-        return storage.data_ptr() or -storage._cdata
+        return storage.data_ptr() or -storage_id(storage)
     except (RuntimeError, NotImplementedError, ValueError):  # ValueError: a lazy module's parameter
         return None
 
@@ -51,11 +53,9 @@ class Shadows:
         with torch.inference_mode(False), torch.enable_grad():
             if whole and not tensor.is_inference():
                 # A leaf may be a view of memory that needs no gradient: `x.view(-1).requires_grad_()`.
-                base = tensor
-                if tensor._base is not None and (
-                    tensor._base.requires_grad or not (tensor.is_leaf and tensor.requires_grad)
-                ):
-                    base = tensor._base
+                base = base_of(tensor)
+                if base is None or not (base.requires_grad or not (tensor.is_leaf and tensor.requires_grad)):
+                    base = tensor
                 copy = _strided_clone(base)
                 geometry = None
             else:

@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from ..gradients.digest import version_of
 from ..sandbox.undo import private
+from ..torch_private import version_of
 from . import evidence
 from .observed import Saved, Stack
 from .retained_graphs import KeptGraphs

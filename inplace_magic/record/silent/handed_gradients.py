@@ -15,12 +15,9 @@ from collections.abc import Iterator, Sequence
 import torch
 
 from ...source.location import kind_of
+from ...torch_private import ENGINE_CODE, FUNCTION_BACKWARD_CODE
 from ..operations import tensors_in
 from ..tracked_copies import storage_key
-
-# Private, seen in torch 2.13: the frames below which the engine calls back. Gone: such writes are not noticed.
-_ENGINE = getattr(getattr(torch.autograd.graph, "_engine_run_backward", None), "__code__", None)
-_FUNCTION = torch.autograd.function.BackwardCFunction.apply.__code__
 
 
 def handed(frame: types.FrameType | None, written: Sequence[torch.Tensor]) -> tuple[torch.Tensor, bool] | None:
@@ -32,13 +29,13 @@ def handed(frame: types.FrameType | None, written: Sequence[torch.Tensor]) -> tu
     if not written:
         return None
     callback: list[types.FrameType] = []
-    while frame is not None and frame.f_code is not _ENGINE:
+    while frame is not None and frame.f_code is not ENGINE_CODE:
         callback.append(frame)
         frame = frame.f_back
     if not callback:
         return None
     top = callback[-1]
-    own = top.f_code is _FUNCTION
+    own = top.f_code is FUNCTION_BACKWARD_CODE
     if own and (len(callback) < 2 or kind_of(callback[-2].f_code.co_filename) != "user"):
         return None  # one of torch's own, checkpoint for one
     if not own and kind_of(top.f_code.co_filename) != "user":

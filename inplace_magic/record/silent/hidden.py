@@ -29,8 +29,8 @@ import torch
 from torch.autograd.function import FunctionCtx
 
 from ...gradients.backward import graph_of
-from ...gradients.digest import version_of
 from ...source.location import kind_of, user_stack
+from ...torch_private import current_node, raw_names, unobserved, version_of
 from .. import evidence
 from ..current_line import LineWatch, telling
 from ..observed import LiveWrite, Saved, Stack, differ
@@ -211,7 +211,7 @@ class HiddenRecorder(Recorder):
         return found
 
     def _silent(self, saved: Saved, need: evidence.Backward, write: LiveWrite | None) -> None:
-        node = torch._C._current_autograd_node()
+        node = current_node()
         if node in self._suspects:
             self._suspects[node].append((saved, need, write))
         else:
@@ -260,7 +260,7 @@ class HiddenRecorder(Recorder):
         A hook writes before its node runs, a Function's backward (``own``) while it does.
         """
         self.handed = True
-        node, key = torch._C._current_autograd_node(), storage_key(gradient)
+        node, key = current_node(), storage_key(gradient)
         if not self.track or node is None or (node, key) in self._lent or gradient.layout != torch.strided:
             return
         alias, value = gradient.detach(), gradient.detach().clone()
@@ -268,7 +268,7 @@ class HiddenRecorder(Recorder):
         write.handed = True
 
         def settle(gradients: Sequence[torch.Tensor | None], *rest: Any) -> tuple[torch.Tensor | None, ...]:
-            with torch._C.DisableTorchFunction(), torch.no_grad():
+            with unobserved(), torch.no_grad():
                 settled = tuple(g.clone() if g is not None and storage_key(g) == key else g for g in gradients)
                 changed = differ(value, alias)
                 alias.copy_(value)
@@ -470,7 +470,7 @@ def _called_by_user(frame: types.FrameType | None) -> bool:
 def _saved_by(node: Any) -> list[Saved]:
     """What this node has saved through our hooks."""
     found: list[Saved] = []
-    for name in _raw_names(type(node)):
+    for name in raw_names(type(node)):
         try:
             raw = getattr(node, name)
             values = [one.data for one in (raw if isinstance(raw, (tuple, list)) else (raw,))]
@@ -482,15 +482,6 @@ def _saved_by(node: Any) -> list[Saved]:
 
 def _note_on(node: Any, key: str, unheard: Unheard) -> None:
     node.metadata.setdefault(key, []).append(unheard)
-
-
-_RAW_NAMES: dict[type, tuple[str, ...]] = {}
-
-
-def _raw_names(kind: type) -> tuple[str, ...]:
-    if kind not in _RAW_NAMES:
-        _RAW_NAMES[kind] = tuple(name for name in dir(kind) if name.startswith("_raw_saved_"))
-    return _RAW_NAMES[kind]
 
 
 def _alike(ones: Sequence[torch.Tensor | None], others: Sequence[torch.Tensor | None]) -> bool:

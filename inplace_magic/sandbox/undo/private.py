@@ -10,14 +10,9 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
+from ...torch_private import saved_tensors_hooks, set_version
 
-def set_version(tensor: torch.Tensor, version: int) -> None:
-    """Gone: AttributeError, which the caller reports as something that could not be put back."""
-    setter: Any = torch._C._autograd._unsafe_set_version_counter
-    try:
-        setter((tensor,), (version,))
-    except TypeError:  # releases that take one tensor
-        setter(tensor, version)
+__all__ = ["saved_tensors_hooks", "set_version"]
 
 
 def storage_key(tensor: torch.Tensor) -> int | None:
@@ -124,11 +119,6 @@ def set_function_modes(modes: list[Any]) -> None:
         torch._C._pop_torch_function_stack()
     for mode in modes:
         torch._C._push_on_torch_function_stack(mode)
-
-
-def saved_tensors_hooks() -> tuple[Any, Any] | None:
-    """The innermost pair of hooks on saved tensors. Gone: None, and none are popped."""
-    return getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", lambda tracing: None)(True)
 
 
 def pop_saved_tensors_hooks(those: Callable[[Any], bool]) -> None:
