@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .sandbox import Room
+from .sandbox import Policy, Room
 
 
 @dataclass(frozen=True)
@@ -21,6 +21,11 @@ class Options:
     room: Room = "auto"
     effects: bool = False
     command_line: bool = False
+
+    @property
+    def policy(self) -> Policy:
+        """What a sandbox has to know of it."""
+        return Policy(self.room, self.effects)
 
     def to_set(self, name: str, value: object) -> str:
         """What a person writes to set an option, where they are."""

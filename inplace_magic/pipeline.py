@@ -9,7 +9,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
-from . import sandbox
 from .diagnosis import LOST, Conflict, Diagnosis, Fix, shown_path
 from .explain.conflicts import conflicts, relevant
 from .explain.post_mortem import LiveGraph, look
@@ -18,8 +17,10 @@ from .fixes import Problem
 from .gradients.relative_error import deviations, in_words
 from .options import Options
 from .record.evidence import BackwardPass, Evidence
-from .record.replay import RecordOptions, listen, record, spots, touched
+from .record.replay import RecordOptions, spots
+from .record.requests import ListenRequest, RecordRequest
 from .reproduce import Reproduction, Rerun, seconds_of
+from .sandbox import Sandbox
 from .session.history import Session
 from .source import atomic_write
 from .source.document import File, Sources
@@ -100,18 +101,22 @@ class _Inquiry:
 
     def answer(self, watched: Evidence | None, certain: bool = True) -> Diagnosis | None:
         """The diagnosis. None if nothing is known and it is not certain that there is anything."""
-        with contextlib.ExitStack() as rooms:
-            return self._answer(watched, certain, rooms)
+        with Sandbox(self.session.shell, self.options.policy) as sandbox, contextlib.ExitStack() as rooms:
+            return self._answer(watched, certain, sandbox, rooms)
 
-    def _answer(self, watched: Evidence | None, certain: bool, rooms: contextlib.ExitStack) -> Diagnosis | None:
+    def _answer(
+        self, watched: Evidence | None, certain: bool, sandbox: Sandbox, rooms: contextlib.ExitStack
+    ) -> Diagnosis | None:
         start = time.monotonic()
         notes: list[str] = []
         rerun, evidence, live = None, None, None
         off: dict[str, float] | None = None
         fixes: tuple[Fix, ...] = ()
-        reason = _why_not(self.session, self.options, self.sources, self.cell)
+        reason = _why_not(self.session, self.options, self.sources, self.cell) or sandbox.closed()
         if reason is None:
-            again = Reproduction(self.session, self.sources, self.cell, self.family, self.options, self.tell, rooms)
+            again = Reproduction(
+                self.session, self.sources, self.cell, self.family, self.options, self.tell, sandbox, rooms
+            )
             rerun, reason = again.rerun()
         if not certain and rerun is None:
             return None
@@ -131,7 +136,9 @@ class _Inquiry:
             family, evidence = _as_leaf(self.family, rerun.seen)
             known = relevant(evidence, family)
             if known:
-                bench = _bench(self.session, self.sources, rerun, family, self.cell, self.options, start, self.tell)
+                bench = _bench(
+                    self.session, self.sources, rerun, family, self.cell, self.options, start, self.tell, sandbox
+                )
                 if family == "silent":
                     off = self._measure(bench, rerun)
                     if off is not None and not off:
@@ -169,10 +176,7 @@ class _Inquiry:
 
     def _measure(self, bench: Bench, rerun: Rerun) -> dict[str, float] | None:
         """How far off the gradients are; empty if they are right; None if that cannot be told."""
-        plan = rerun.plan
-        plain = bench.run(
-            lambda: listen(self.session.shell, self.sources, plan, bench.reach, bench.look), self.sources, plan
-        )
+        plain = bench.run(ListenRequest(self.sources, rerun.plan, bench.reach, bench.look))
         return None if plain is None else deviations(plain.passes, rerun.seen.passes)
 
 
@@ -202,7 +206,7 @@ def _why_not(session: Session, options: Options, sources: Sources, cell: int) ->
     seconds = session.seconds.get(cell, 0.0)
     if seconds > options.time_limit:
         return f"it ran for {seconds:.3g} s before it failed, and a rerun is given {options.time_limit:.3g} s ({options.more_time(max(seconds, options.time_limit))})"
-    return sandbox.closed(options.room)
+    return None
 
 
 def _bench(
@@ -214,6 +218,7 @@ def _bench(
     options: Options,
     start: float,
     tell: Callable[[str], None],
+    sandbox: Sandbox,
 ) -> Bench:
     references: dict[str, tuple[BackwardPass, ...]] = {}
     own_reading = "update" if family in ("leaf", "view_of_leaf") else "tracked"
@@ -223,26 +228,16 @@ def _bench(
         if family not in RAISED_AT_WRITE or reading == own_reading:
             return rerun.whole.passes if rerun.whole is not None else ()
         if reading not in references:
-            outcome = sandbox.run(
-                session.shell,
-                lambda: record(
-                    session.shell, sources, plan, bench.reach, RecordOptions(update_leaves=reading == "update")
-                ),
-                options.time_limit,
-                room=options.room,
-                touches=lambda: touched(session.shell, sources, plan),
-                effects=options.effects,
-            )
+            request = RecordRequest(sources, plan, bench.reach, RecordOptions(update_leaves=reading == "update"))
+            outcome = sandbox.run(request, options.time_limit)
             references[reading] = outcome.value.passes if outcome.value is not None else ()
         return references[reading]
 
     bench = Bench(
-        shell=session.shell,
+        sandbox=sandbox,
         sources=sources,
         plan=plan,
         look=RecordOptions.at(family),
-        room=options.room,
-        effects=options.effects,
         tell=tell,
         failing=cell,
         cell_seconds=session.seconds.get(cell, 0.0),

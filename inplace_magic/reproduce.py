@@ -8,11 +8,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from . import sandbox
 from .explain.conflicts import relevant
 from .options import Options
 from .record.evidence import Evidence
-from .record.replay import RecordOptions, ReplayPlan, StopRule, far_enough, record, touched
+from .record.replay import RecordOptions, ReplayPlan, StopRule, far_enough
+from .record.requests import RecordRequest
+from .sandbox import Sandbox
 from .sandbox.fork import Outcome
 from .sandbox.process_memory import large
 from .session.history import Session
@@ -58,13 +59,14 @@ class Reproduction:
     family: str
     options: Options
     tell: Callable[[str], None]
+    sandbox: Sandbox
     rooms: contextlib.ExitStack
 
     def rerun(self) -> tuple[Rerun | None, str | None]:
         """The run that tells most of the failure, or why there is none."""
         reason: str | None = None
         best: tuple[int, Rerun | None] = (_NOTHING, None)
-        for plan in _plans(self.session, self.sources, self.cell, self.options):
+        for plan in _plans(self.session, self.sources, self.cell, self.options, self.sandbox):
             with contextlib.ExitStack() as room:
                 run, failure = self._record(plan, room)
                 if run is None:
@@ -90,17 +92,12 @@ class Reproduction:
         return run
 
     def _record(self, plan: ReplayPlan, room: contextlib.ExitStack) -> tuple[Rerun | None, str | None]:
-        shell, look = self.session.shell, RecordOptions.at(self.family)
-        reach = StopRule(seconds_of(self.session, self.cell))
+        stop = StopRule(seconds_of(self.session, self.cell))
         outcome = room.enter_context(
-            sandbox.telling(
-                shell,
-                lambda tell: record(shell, self.sources, plan, reach, look, None if look.hidden else tell),
+            self.sandbox.telling(
+                RecordRequest(self.sources, plan, stop, RecordOptions.at(self.family)),
                 self.options.time_limit,
                 lambda seconds: self.tell(f"running it again to find the line, {seconds:.0f} s"),
-                self.options.room,
-                lambda: touched(shell, self.sources, plan),
-                self.options.effects,
             )
         )
         first = outcome()
@@ -126,7 +123,7 @@ def _told(seen: Evidence, family: str) -> int:
     return _PLACE if family == "inference" and found[0].save is None else _ALL  # made above what was run
 
 
-def _plans(session: Session, sources: Sources, cell: int, options: Options) -> list[ReplayPlan]:
+def _plans(session: Session, sources: Sources, cell: int, options: Options, sandbox: Sandbox) -> list[ReplayPlan]:
     """How the failure may be reproduced, the best way that can be afforded first.
 
     From the top it is as it was the first time, which a session that has already failed once is not; but that takes as
@@ -147,7 +144,7 @@ def _plans(session: Session, sources: Sources, cell: int, options: Options) -> l
     makers = ReplayPlan(_makers(sources, fresh.cells, cell))
     plans = [alone, makers] if makers != alone and _costs(session, makers) <= limit else [alone]
     # In the process itself, running all cells would make every model a second time, beside the first.
-    return [*plans, fresh] if sandbox.is_copy(options.room) and _costs(session, fresh) <= limit else plans
+    return [*plans, fresh] if sandbox.is_copy and _costs(session, fresh) <= limit else plans
 
 
 def _costs(session: Session, plan: ReplayPlan) -> float:

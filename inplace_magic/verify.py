@@ -8,23 +8,21 @@ from __future__ import annotations
 
 import contextlib
 import difflib
-import functools
 import logging
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
-from . import sandbox
 from .diagnosis import Fix, Gradients, LiveChange
 from .explain.conflicts import listed, relevant
 from .fixes import LOCAL, Problem, Proposal, propose
 from .gradients.compare import compare, forward_changed, leaves_reached, starved, untrained
 from .record.evidence import BackwardPass, Evidence, RecordedConflict
-from .record.replay import RecordOptions, ReplayPlan, StopRule, listen, record, touched
-from .session.patch_live import apply_change, cells_to_run, patch_functions, renew_module
-from .session.run_cell import compile_cell
+from .record.replay import RecordOptions, ReplayPlan, StopRule
+from .record.requests import ListenRequest, RecordRequest, SessionChanges
+from .sandbox import Sandbox, Work
+from .session.patch_live import cells_to_run
 from .source.document import File, Sources
 from .source.editor import names_bound
 from .source.location import SourceRange
@@ -42,17 +40,15 @@ PROOFS: dict[Gradients, str] = {
 
 @dataclass(frozen=True)
 class Bench:
-    """What a proof needs: the shell, the plan by which the failure was reproduced, and how long one run may take.
+    """What a proof needs: where it runs, the plan by which the failure was reproduced, and how long one run may take.
 
     ``reference`` gives the passes of the code as written, for each reading of a refused write.
     """
 
-    shell: Any
+    sandbox: Sandbox
     sources: Sources
     plan: ReplayPlan
     look: RecordOptions
-    room: sandbox.Room
-    effects: bool
     tell: Callable[[str], None]
     failing: int
     cell_seconds: float
@@ -62,19 +58,11 @@ class Bench:
     reference: Callable[[str], tuple[BackwardPass, ...]]
     refused: list[str] = field(default_factory=list)  # why runs were not made
 
-    def run(self, work: Callable[[], Evidence], sources: Sources, plan: ReplayPlan) -> Evidence | None:
+    def run(self, work: Work[Evidence]) -> Evidence | None:
         left = min(self.limit_s, self.deadline - time.monotonic())
         if left <= 0:
             return None
-        outcome = sandbox.run(
-            self.shell,
-            work,
-            left,
-            lambda seconds: self.tell(f"trying a rewritten cell, {seconds:.0f} s"),
-            self.room,
-            lambda: touched(self.shell, sources, plan),
-            self.effects,
-        )
+        outcome = self.sandbox.run(work, left, lambda seconds: self.tell(f"trying a rewritten cell, {seconds:.0f} s"))
         if outcome.failure is not None:
             _log.debug("not run: %s", outcome.failure)
             self.refused.append(outcome.failure)
@@ -89,7 +77,7 @@ class Bench:
         """Runs the rewritten cells by the plan, under plain autograd."""
         sources = self.sources.with_texts(texts)
         if self.plan.fresh:
-            return self.run(lambda: listen(self.shell, sources, self.plan, self.reach, self.look), sources, self.plan)
+            return self.run(ListenRequest(sources, self.plan, self.reach, self.look))
         return self.listen_live(texts, live, spared)
 
     def listen_live(
@@ -103,10 +91,8 @@ class Bench:
         """Does what accepting the fix does to the session as it is now, and runs what has to run (or ``run``)."""
         sources = self.sources.with_texts(texts)
         plan = ReplayPlan(run or self.cells(texts, spared))
-        prepare = self.preparation(texts, live)
-        return self.run(
-            lambda: listen(self.shell, sources, plan, reach or self.reach, self.look, prepare), sources, plan
-        )
+        changes = SessionChanges(self.sources, texts, live)
+        return self.run(ListenRequest(sources, plan, reach or self.reach, self.look, changes))
 
     @property
     def past_failure(self) -> StopRule:
@@ -125,38 +111,18 @@ class Bench:
             yield None
             return
         sources, plan = self.sources.with_texts(texts), ReplayPlan(self.cells(texts, spared))
-        prepare = self.preparation(texts, live)
-        work = functools.partial(listen, self.shell, sources, plan, self.past_failure, self.look, prepare)
-        with sandbox.ahead(work, left, self.room, self.effects) as outcome:
+        changes = SessionChanges(self.sources, texts, live)
+        with self.sandbox.ahead(ListenRequest(sources, plan, self.past_failure, self.look, changes), left) as outcome:
             yield (lambda: outcome().value) if outcome is not None else None
 
     def record(self, texts: dict[int, str], live: tuple[LiveChange, ...], spared: tuple[int, ...]) -> Evidence | None:
         """The rewritten cells under the recorder: what is still in conflict."""
         sources = self.sources.with_texts(texts)
         if self.plan.fresh:
-            return self.run(lambda: record(self.shell, sources, self.plan, self.reach, self.look), sources, self.plan)
+            return self.run(RecordRequest(sources, self.plan, self.reach, self.look))
         plan = ReplayPlan(self.cells(texts, spared))
-        prepare = self.preparation(texts, live)
-
-        def work() -> Evidence:
-            prepare()
-            return record(self.shell, sources, plan, self.reach, self.look)
-
-        return self.run(work, sources, plan)
-
-    def preparation(self, texts: dict[int, str], live: tuple[LiveChange, ...]) -> Callable[[], None]:
-        def prepare() -> None:
-            for number, text in texts.items():
-                patch_functions(
-                    self.sources, number, text, lambda cell: compile_cell(self.shell, cell), self.shell.user_ns
-                )
-                document = self.sources.cells[number]
-                if isinstance(document, File):
-                    renew_module(document, text)
-            for change in live:
-                apply_change(change, self.shell.user_ns)
-
-        return prepare
+        changes = SessionChanges(self.sources, texts, live)
+        return self.run(RecordRequest(sources, plan, self.reach, self.look, changes))
 
 
 def verified(bench: Bench, problem: Problem, enough: Callable[[], bool]) -> Iterator[Fix]:

@@ -1,7 +1,7 @@
-"""The door to the two rooms in which a cell can run once more without a trace.
+"""The door to the places where a cell can run once more without a trace.
 
 A copy of the process where it can be forked; else the process itself, with an undo log. Whoever comes in by this door
-need not know in which room the work is done.
+need not know in which place the work is done.
 """
 
 from __future__ import annotations
@@ -9,126 +9,138 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Iterator
-from typing import Any, Literal, TypeVar
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol, TypeVar
 
 from ..session.run_cell import Touched
 from . import fork
+from .fork import Outcome
 from .process_memory import beside
 from .side_effects.guard import Blocked, guarded
 
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 Room = Literal["auto", "copy", "process"]
 
 
-def closed(room: Room = "auto") -> str | None:
-    """None if there is a room to run in, else why there is none."""
-    return fork.can_fork() if room == "copy" else None
+class Work(Protocol[T_co]):
+    """Something to do in a session that is given up afterwards: a frozen record that can be pickled."""
+
+    def __call__(self, shell: Any, tell: Callable[[Any], None] | None = None) -> T_co:
+        """Does it. ``tell`` is for what is known before the end; None where nobody would hear it."""
+        ...
+
+    def touched(self, shell: Any) -> Touched:
+        """What of the session it can get at."""
+        ...
 
 
-def is_copy(room: Room) -> bool:
-    """Whether work is done in a copy of the process."""
-    return room == "copy" or (room == "auto" and fork.can_fork() is None)
+@dataclass(frozen=True)
+class Policy:
+    """Where work may be done. ``allow_side_effects``: it may reach outside, as the cell did."""
+
+    room: Room = "auto"
+    allow_side_effects: bool = False
 
 
-def run(
-    shell: Any,
-    work: Callable[[], T],
-    limit_s: float,
-    on_wait: Callable[[float], None] | None = None,
-    room: Room = "auto",
-    touches: Callable[[], Touched] | None = None,
-    effects: bool = False,
-) -> fork.Outcome[T]:
-    """Does ``work`` where nothing of the session can change, and nothing outside of the process either.
+class Sandbox:
+    """Where the reruns for one report are made. A context manager: what it has started ends with it."""
 
-    ``touches`` tells what the work can get at, which the room in the process asks for.
-    An attempt to reach outside (a file written, a process, a connection) ends it, and the outcome says which; unless
-    ``effects`` allows that.
-    """
-    outcome: fork.Outcome[Any]
-    if is_copy(room):
-        outcome = fork.run(lambda: _guarded(work, effects), limit_s, on_wait)
-    else:
-        from . import inprocess
+    def __init__(self, shell: Any, policy: Policy | None = None) -> None:
+        self.shell, self.policy = shell, policy or Policy()
 
-        outcome = inprocess.run(
-            shell, lambda: _guarded(work, effects), limit_s, on_wait, touches() if touches is not None else None
-        )
-    return _judged(outcome)
+    def __enter__(self) -> Sandbox:
+        return self
 
+    def __exit__(self, *exception: Any) -> None:
+        pass
 
-@contextlib.contextmanager
-def ahead(
-    work: Callable[[], T], limit_s: float, room: Room = "auto", effects: bool = False
-) -> Iterator[Callable[[], fork.Outcome[T]] | None]:
-    """Begins ``work`` on another core; gives what to call for the outcome, or None where there is no room for that."""
+    def closed(self) -> str | None:
+        """None if there is a place to run in, else why there is none."""
+        return fork.can_fork() if self.policy.room == "copy" else None
 
-    def behind(tell: Callable[[T], None]) -> T:
-        fork.give_way()
-        return work()
+    @property
+    def is_copy(self) -> bool:
+        """Whether work is done in a copy of the process."""
+        return self.policy.room == "copy" or (self.policy.room == "auto" and fork.can_fork() is None)
 
-    with contextlib.ExitStack() as stack:
-        yield _begun(stack, behind, limit_s, None, room, effects)
+    def run(self, work: Work[T], limit_s: float, on_wait: Callable[[float], None] | None = None) -> Outcome[T]:
+        """Does ``work`` where nothing of the session can change, and nothing outside of the process either.
 
+        ``limit_s``: seconds after which it is ended. ``on_wait`` is called now and then with the seconds so far.
+        An attempt to reach outside (a file written, a process, a connection) ends it, and the outcome says which;
+        unless the policy allows that.
+        """
+        outcome: Outcome[Any]
+        if self.is_copy:
+            outcome = fork.run(lambda: self._guarded(work), limit_s, on_wait)
+        else:
+            from . import inprocess
 
-@contextlib.contextmanager
-def telling(
-    shell: Any,
-    work: Callable[[Callable[[T], None] | None], T],
-    limit_s: float,
-    on_wait: Callable[[float], None] | None = None,
-    room: Room = "auto",
-    touches: Callable[[], Touched] | None = None,
-    effects: bool = False,
-) -> Iterator[Callable[[], fork.Outcome[T]]]:
-    """``run`` for work that can tell something before it is over, and then goes on on another core while that is used.
+            touched = work.touched(self.shell)
+            outcome = inprocess.run(self.shell, lambda: self._guarded(work), limit_s, on_wait, touched)
+        return _judged(outcome)
 
-    Gives what to call for the outcome, and again while there is ``more``. Where there is no room for that, the work gets
-    None for what it would tell by.
-    """
-    with contextlib.ExitStack() as stack:
-        outcome = _begun(stack, work, limit_s, on_wait, room, effects)
-        yield outcome or (lambda: run(shell, lambda: work(None), limit_s, on_wait, room, touches, effects))
+    @contextlib.contextmanager
+    def ahead(self, work: Work[T], limit_s: float) -> Iterator[Callable[[], Outcome[T]] | None]:
+        """Begins ``work`` on another core; gives what to call for the outcome, or None where there is no room for that."""
+        with contextlib.ExitStack() as stack:
+            yield self._begun(stack, work, limit_s, None, waited_for=False)
 
+    @contextlib.contextmanager
+    def telling(
+        self, work: Work[T], limit_s: float, on_wait: Callable[[float], None] | None = None
+    ) -> Iterator[Callable[[], Outcome[T]]]:
+        """``run`` for work that can tell something before it is over, and then continues on another core meanwhile.
 
-def _begun(
-    stack: contextlib.ExitStack,
-    work: Callable[[Callable[[T], None]], T],
-    limit_s: float,
-    on_wait: Callable[[float], None] | None,
-    room: Room,
-    effects: bool,
-) -> Callable[[], fork.Outcome[T]] | None:
-    if not is_copy(room) or _cores() < 2 or not beside():
-        return None
+        Gives what to call for the outcome, and again while there is ``more``. Where there is no room for that, the work
+        gets None for what it would tell by.
+        """
+        with contextlib.ExitStack() as stack:
+            outcome = self._begun(stack, work, limit_s, on_wait)
+            yield outcome or (lambda: self.run(work, limit_s, on_wait))
 
-    def guarded_work(tell: Callable[[Any], None]) -> Any:
-        return _guarded(lambda: work(lambda value: tell((value, None))), effects)
+    def _begun(
+        self,
+        stack: contextlib.ExitStack,
+        work: Work[T],
+        limit_s: float,
+        on_wait: Callable[[float], None] | None,
+        waited_for: bool = True,
+    ) -> Callable[[], Outcome[T]] | None:
+        if not self.is_copy or _cores() < 2 or not beside():
+            return None
 
-    try:
-        outcome = stack.enter_context(fork.ahead(guarded_work, limit_s, on_wait))
-    except OSError:
-        return None
-    return lambda: _judged(outcome())
+        def begun(tell: Callable[[Any], None]) -> Any:
+            if waited_for:
+                return self._guarded(work, lambda value: tell((value, None)))
+            fork.give_way()
+            return self._guarded(work)
+
+        try:
+            outcome = stack.enter_context(fork.ahead(begun, limit_s, on_wait))
+        except OSError:
+            return None
+        return lambda: _judged(outcome())
+
+    def _guarded(self, work: Work[T], tell: Callable[[T], None] | None = None) -> tuple[T | None, str | None]:
+        """What the work returns, and the first effect that was refused."""
+        if self.policy.allow_side_effects:
+            return work(self.shell, tell), None
+        value = None
+        with guarded() as attempts, contextlib.suppress(Blocked):
+            value = work(self.shell, tell)
+        return value, attempts.first
 
 
 def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _judged(outcome: fork.Outcome[Any]) -> fork.Outcome[Any]:
+def _judged(outcome: Outcome[Any]) -> Outcome[Any]:
     if outcome.failure is not None or outcome.value is None:
         return outcome
     value, attempt = outcome.value
     if attempt is not None:
-        return fork.Outcome(failure=f"the cell {attempt}", reached_out=True)
-    return fork.Outcome(value=value, more=outcome.more)
-
-
-def _guarded(work: Callable[[], T], effects: bool) -> tuple[T | None, str | None]:
-    if effects:
-        return work(), None
-    value = None
-    with guarded() as attempts, contextlib.suppress(Blocked):
-        value = work()
-    return value, attempts.first
+        return Outcome(failure=f"the cell {attempt}", reached_out=True)
+    return Outcome(value=value, more=outcome.more)

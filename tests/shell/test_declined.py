@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from inplace_magic import sandbox
+from inplace_magic.sandbox import Sandbox
 from tests.cells import Run, new_shell, run_in
 
 SETUP = "import os, threading, time, torch\nw = torch.ones(3, requires_grad=True)"
@@ -38,7 +38,7 @@ def note_of(done: Run) -> str:
 @pytest.mark.parametrize("room", ROOMS)
 def test_a_cell_that_ran_longer_than_a_rerun_may_is_not_run_again(room: str, monkeypatch: pytest.MonkeyPatch) -> None:
     shell = session(room, "%config InplaceMagic.time_limit = 0.2")
-    monkeypatch.setattr(sandbox, "run", lambda *args, **kwargs: pytest.fail("it was run again"))
+    monkeypatch.setattr(Sandbox, "run", lambda *args, **kwargs: pytest.fail("it was run again"))
     note = note_of(run_in(shell, [f"time.sleep(0.3)\n{FAILS}"]))
     assert re.search(r"it ran for 0\.\d+ s before it failed", note) and "(%config InplaceMagic.time_limit = " in note
     assert "%%autograd_check" in note

@@ -29,15 +29,15 @@ STAGES = [
     pytest.param("inplace_magic.pipeline", "relevant", id="the choice of conflicts"),
     pytest.param("inplace_magic.show", "show", id="the display"),
     pytest.param("inplace_magic.report.text", "render", id="the report's text"),
-    pytest.param("inplace_magic.sandbox", "closed", id="the door"),
-    pytest.param("inplace_magic.sandbox", "run", id="the sandbox"),
+    pytest.param("inplace_magic.sandbox", "Sandbox.closed", id="the door"),
+    pytest.param("inplace_magic.sandbox", "Sandbox.run", id="the sandbox"),
 ]
 
 
 @pytest.mark.parametrize(("module", "name"), STAGES)
 def test_one_line_says_so_and_all_else_stands(module: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     done = run_cells(SETUP)
-    monkeypatch.setattr(importlib.import_module(module), name, boom)
+    put_a_fault(monkeypatch, module, name)
     failed = run_in(done.shell, [BODY])
     assert isinstance(failed.error, RuntimeError) and "modified by an inplace operation" in str(failed.error)
     ours = [line for line in failed.output.splitlines() if line.startswith("inplace_magic")]
@@ -89,13 +89,13 @@ def test_a_rule_that_crashes_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.mark.parametrize("door", ["telling", "run"])
 def test_ctrl_c_while_we_work_is_not_an_error_of_the_session(monkeypatch: pytest.MonkeyPatch, door: str) -> None:
-    import inplace_magic.sandbox as sandbox
+    from inplace_magic.sandbox import Sandbox
 
     def interrupted(*args: Any, **kwargs: Any) -> Any:
         raise KeyboardInterrupt
 
     done = run_cells(SETUP)
-    monkeypatch.setattr(sandbox, door, interrupted)
+    monkeypatch.setattr(Sandbox, door, interrupted)
     failed = run_in(done.shell, [BODY])
     assert isinstance(failed.error, RuntimeError)
     assert "stopped; nothing of yours was changed" in failed.output
@@ -143,7 +143,7 @@ EVERYWHERE = [
     ("inplace_magic.verify", "propose"),
     ("inplace_magic.verify", "try_out"),
     ("inplace_magic.verify", "compare"),
-    ("inplace_magic.verify", "listen"),
+    ("inplace_magic.record.requests", "listen"),
     ("inplace_magic.report.text", "render"),
     ("inplace_magic.show", "show"),
     ("inplace_magic.extension", "Extension.remember"),
