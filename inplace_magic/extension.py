@@ -144,7 +144,9 @@ class Extension:
     def _error_of(self, result: Any) -> BaseException | None:
         if self._pending is not None:
             return self._pending
-        error = getattr(result, "error_in_exec", None) or getattr(result, "error_before_exec", None)
+        error: BaseException | None = getattr(result, "error_in_exec", None) or getattr(
+            result, "error_before_exec", None
+        )
         if error is not None:
             return error
         last = getattr(sys, "last_value", None)  # `%run` and older `%time` have printed it and gone on

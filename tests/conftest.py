@@ -12,12 +12,16 @@ import torch
 from inplace_magic.sandbox import process_memory
 from inplace_magic.sandbox.undo import private
 
+torch.set_num_threads(1)  # as many workers as cores run side by side
 _ORIGINALS = [(owner, name, vars(owner)[name]) for owner, name in private.patched()]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The browser comes last: its server, its browser and its event loop live until the end of the run."""
+    """The browser comes last, in one worker: its server, its browser and its event loop live until the end of the run."""
     items.sort(key=lambda item: "browser" in item.path.parts)
+    for item in items:
+        if "browser" in item.path.parts:
+            item.add_marker(pytest.mark.xdist_group("browser"))
 
 
 @pytest.fixture(autouse=True)

@@ -106,7 +106,7 @@ def _root(statement: ast.stmt) -> ast.expr | None:
     call: ast.Call = statement.value  # type: ignore[attr-defined]
     if call.args or any(k.arg not in ("retain_graph",) for k in call.keywords):
         return None
-    return call.func.value  # type: ignore[attr-defined]
+    return call.func.value  # type: ignore[attr-defined, no-any-return]
 
 
 def _term(code: Code, node: ast.expr) -> str:

@@ -347,7 +347,7 @@ class Recorder(TorchFunctionMode):
 
     def _is_plain(self, func: Callable[..., Any]) -> bool:
         """Whether a function that does not write can be called without a closer look."""
-        return func != _DATA_SET
+        return bool(func != _DATA_SET)
 
     def _nobody_cares(self, func: Callable[..., Any], written: list[Any]) -> bool:
         """Whether nothing is saved where this writes, and torch has no reason to refuse it that must be seen before."""

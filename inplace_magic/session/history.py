@@ -61,7 +61,7 @@ class Session:
 
     def _compiled_name(self, raw: str, number: int) -> str:
         transformed = self.shell.transform_cell(raw)
-        return self.shell.compile.get_code_name(raw, transformed, number)
+        return str(self.shell.compile.get_code_name(raw, transformed, number))
 
     def history_until(self, current: int, cells: Mapping[int, Cell]) -> tuple[int, ...]:
         """The cells that made the session what it is, in order: all but those that failed."""

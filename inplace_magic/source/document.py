@@ -188,7 +188,8 @@ class File(Cell):
 
 
 def _parse(text: str) -> ast.Module:
-    return compile(text, "<cell>", "exec", _PARSE_FLAGS, dont_inherit=True)
+    tree: ast.Module = compile(text, "<cell>", "exec", _PARSE_FLAGS, dont_inherit=True)
+    return tree
 
 
 class Sources:

@@ -20,9 +20,9 @@ from inplace_magic.gradients.backward import GradientTrace
 from inplace_magic.record.recorder import Recorder
 from inplace_magic.sandbox import inprocess
 from inplace_magic.source.document import Sources
+from tests.seeds import SEED
 
 _BACKWARD = (torch.autograd.backward, torch.Tensor.backward)
-SEED = random.SystemRandom().randrange(2**32)
 
 
 class Publisher:

@@ -31,10 +31,10 @@ from inplace_magic.sandbox.undo.objects import is_own_module
 from inplace_magic.source.document import Sources
 from tests.composing import CELLS, SETUP, statement
 from tests.fingerprints import Fingerprint
+from tests.seeds import SEED
 
 EXAMPLES = int(os.environ.get("INPLACE_MAGIC_EXAMPLES", "150"))
 INTERRUPTS = 200
-SEED = int(os.environ.get("INPLACE_MAGIC_SEED", random.SystemRandom().randrange(2**32)))
 
 
 def session(setup=""):

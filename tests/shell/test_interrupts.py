@@ -18,9 +18,9 @@ import pytest
 
 from tests.cells import new_shell, run_in
 from tests.fingerprints import Fingerprint
+from tests.seeds import SEED
 
 TIMES = int(os.environ.get("INPLACE_MAGIC_INTERRUPTS", "25"))
-SEED = int(os.environ.get("INPLACE_MAGIC_SEED", random.SystemRandom().randrange(2**32)))
 ROOMS = ["copy", "process"]
 SETUP = """
 import random, torch
@@ -46,6 +46,7 @@ def children() -> set[str]:
     return {pid for task in Path("/proc/self/task").glob("*/children") for pid in task.read_text().split()}
 
 
+@pytest.mark.random
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs timers")
 @pytest.mark.usefixtures("no_gc_callbacks")
 @pytest.mark.parametrize("room", ROOMS)
@@ -107,6 +108,7 @@ def test_at_random_moments(room: str, capsys: pytest.CaptureFixture[str]) -> Non
 # ---- a real kernel ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.random
 @pytest.mark.parametrize("room", ROOMS)
 def test_a_kernel_is_interrupted_and_answers(room: str, capsys: pytest.CaptureFixture[str]) -> None:
     manager_module = pytest.importorskip("jupyter_client.manager")

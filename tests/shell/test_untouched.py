@@ -39,9 +39,9 @@ from inplace_magic.diagnosis import LOST
 from tests.cells import new_shell
 from tests.composing import SETUP, statement, wrap
 from tests.fingerprints import Fingerprint
+from tests.seeds import SEED
 
 EXAMPLES = int(os.environ.get("INPLACE_MAGIC_CELLS", "100"))
-SEED = int(os.environ.get("INPLACE_MAGIC_SEED", random.SystemRandom().randrange(2**32)))
 PATIENCE_S = 120
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
@@ -325,6 +325,7 @@ OUTSIDE_EFFECTS = re.compile(
 )
 
 
+@pytest.mark.random
 @pytest.mark.parametrize("room", ["copy", "process"])
 def test_composed_cells(template: Any, room: str, capsys: pytest.CaptureFixture[str]) -> None:
     tally: collections.Counter[str] = collections.Counter()

@@ -398,7 +398,7 @@ def _writing(which: int, mode: int | None = None) -> _Wrapper:
 def _only_reads(args: tuple[Any, ...], kwargs: dict[str, Any], mode: int | None) -> bool:
     if mode is None:
         return False
-    return (args[mode] if len(args) > mode else kwargs.get("mode", "r")) == "r"
+    return bool((args[mode] if len(args) > mode else kwargs.get("mode", "r")) == "r")
 
 
 def _sending(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -505,13 +505,13 @@ class _Deaf(io.TextIOBase):
         return False
 
     def fileno(self) -> int:
-        return self._ask("fileno")
+        return int(self._ask("fileno"))
 
     def read(self, size: int | None = -1, /) -> str:
-        return self._ask("read", size)
+        return str(self._ask("read", size))
 
     def readline(self, size: int = -1, /) -> str:  # type: ignore[override]
-        return self._ask("readline", size)
+        return str(self._ask("readline", size))
 
     def _ask(self, method: str, *args: Any) -> Any:
         if room := _mine():
