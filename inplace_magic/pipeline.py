@@ -280,8 +280,8 @@ def _ranked(bench: Bench, problem: Problem, wanted: int, start: float) -> tuple[
 
 
 def _mentioned(cell: int, found: tuple[Conflict, ...], fixes: tuple[Fix, ...]) -> set[int]:
-    places = [p for c in found for p in (c.changed, c.saved, c.needed) if p is not None and p.cell is not None]
-    return {cell} | {p.cell for p in places} | {n for f in fixes for n in (*f.cells, *f.run)}
+    places = {p.cell for c in found for p in (c.changed, c.saved, c.needed) if p is not None and p.cell is not None}
+    return {cell} | places | {n for f in fixes for n in (*f.cells, *f.run)}
 
 
 def _rewritten(sources: Sources, fixes: tuple[Fix, ...]) -> dict[str, str]:
