@@ -141,7 +141,7 @@ class _Inquiry:
                 )
                 if family == "silent":
                     off = self._measure(bench, rerun)
-                    if off is not None and not off:
+                    if off is not None and not off and not _certain(watched):
                         return None  # what was changed plays no part in any gradient
                 problem = Problem(family, known[0], evidence, self.sources, self.cell, self.raised)
                 fixes = _ranked(bench, problem, self.options.fixes, start)
@@ -178,6 +178,10 @@ class _Inquiry:
         """How far off the gradients are; empty if they are right; None if that cannot be told."""
         plain = bench.run(ListenRequest(self.sources, rerun.plan, bench.reach, bench.look))
         return None if plain is None else deviations(plain.passes, rerun.seen.passes)
+
+
+def _certain(watched: Evidence | None) -> bool:
+    return watched is not None and any(c.certain for c in watched.clashes)
 
 
 def _as_leaf(family: str, seen: Evidence) -> tuple[str, Evidence]:

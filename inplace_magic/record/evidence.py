@@ -69,6 +69,7 @@ class RecordedConflict:
     """A saved tensor met a backward that could not, or should not, have used it; or an operation was refused.
 
     ``known`` is False when the tensor had been saved before the replay began, so that its places are missing.
+    ``certain``: it was proved as it happened, in a way that a comparison with a reference run does not show.
     ``freed`` is the backward that let the graph go (second_backward only).
     """
 
@@ -80,6 +81,7 @@ class RecordedConflict:
     family: str | None = None
     message: str = ""
     known: bool = True
+    certain: bool = False
 
 
 @dataclass(frozen=True)

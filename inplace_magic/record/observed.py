@@ -32,6 +32,7 @@ class Saved:
         "key",
         "lost",
         "origin",
+        "repacked",
         "stack",
         "value",
         "version",
@@ -47,8 +48,23 @@ class Saved:
         self.value: torch.Tensor | None = None  # the clone, once a write has hit it
         self.lost = False  # its value is not kept: there was no room, or nobody reads it
         self.foreign = False  # may be written without telling torch, or torch does not check it
+        self.repacked = False  # hooks of others decide what backward gets
         self.freed: evidence.Backward | None = None
         self.origin = weakref.ref(tensor) if tensor.is_leaf and tensor.requires_grad else None
+
+    @property
+    def keys(self) -> tuple[int, ...]:
+        """Where the value lies: several storages for a sparse tensor."""
+        return (self.key,) if self.key is not None else ()
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return self.alias.numel() * self.alias.element_size()
+
+    def untouched(self) -> bool:
+        """Whether the version counter says that it is what it was."""
+        return version_of(self.alias) == self.version
 
 
 class Waiting:
@@ -116,7 +132,20 @@ class LiveWrite:
 class LiveConflict:
     """A conflict while the replay runs."""
 
-    __slots__ = ("family", "freed", "kind", "known", "made", "message", "need", "node", "saved", "value", "write")
+    __slots__ = (
+        "certain",
+        "family",
+        "freed",
+        "kind",
+        "known",
+        "made",
+        "message",
+        "need",
+        "node",
+        "saved",
+        "value",
+        "write",
+    )
 
     def __init__(self, kind: evidence.Kind) -> None:
         self.kind: evidence.Kind = kind
@@ -127,6 +156,7 @@ class LiveConflict:
         self.family: str | None = None
         self.message = ""
         self.known = True
+        self.certain = False  # proved without a reference run, which would not show it
         self.made: Stack | None = None  # where an inference tensor came from
         self.node: str | None = None
         self.value: torch.Tensor | None = None

@@ -24,7 +24,8 @@ from . import evidence as ev
 from .light_steps import LightSteps
 from .observed import LiveConflict, LiveWrite, Stack
 from .recorder import Recorder
-from .silent.hidden import HiddenRecorder
+from .silent.events import REFERENCE
+from .silent.stream import EventStream
 
 _FURTHER = 4  # passes that a replay goes past the first conflict at most, once its time is over
 _MORE = 0.3  # of the passes that led there: so many more it may go on
@@ -106,9 +107,9 @@ def record(
     ``far_enough`` passes.
     """
     look = look or RecordOptions()
-    make = HiddenRecorder if look.hidden else Recorder
     light = _light(look)
-    recorder = make(sources, update_leaves=look.update_leaves, keep_graphs=look.keep_graphs, light=light)
+    options: dict[str, Any] = {"update_leaves": look.update_leaves, "keep_graphs": look.keep_graphs, "light": light}
+    recorder = EventStream(sources, REFERENCE, **options) if look.hidden else Recorder(sources, **options)
     holders: list[tuple[str, Any]] = []
     brought: dict[str, None] = {}
 
@@ -294,6 +295,7 @@ def _clash(clash: LiveConflict, sources: Sources, names: Names) -> ev.RecordedCo
         family=clash.family,
         message=clash.message,
         known=clash.known,
+        certain=clash.certain,
     )
 
 

@@ -1,8 +1,7 @@
-"""The recorder for a run that is for real: it notes what it sees and leaves every value and every error as it was."""
+"""The watch over a run that is for real: it notes what it sees and leaves every value and every error as it was."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -13,28 +12,20 @@ from ..torch_private import version_of
 from . import evidence
 from .observed import Saved, Stack
 from .retained_graphs import KeptGraphs
-from .silent.hidden import HiddenRecorder
-
-_SHARE = 0.25  # of the time that may go into comparing foreign memory after each line
-_ALWAYS = 0.05  # seconds that may go into it in any case
+from .silent.events import WATCHED
+from .silent.stream import EventStream
 
 
-class Watcher(HiddenRecorder):
-    """Watches a block while it runs. Where comparing after each line would cost too much, the writing line of foreign
-    memory stays unknown; that a value has changed is found all the same."""
-
-    goes_on = False
+class Watcher(EventStream):
+    """Watches a block while it runs."""
 
     def __init__(self, sources: Any, memory: int | None = None) -> None:
-        super().__init__(sources, track=False, memory=memory)
+        super().__init__(sources, WATCHED, memory=memory)
         self.kept_graphs = KeptGraphs()
         self._watching = False
         self._leaving = False
         self._plain_backward = torch.Tensor.backward
         self.on_leave: Callable[[], None] = lambda: None
-        self._started = time.perf_counter()
-        self._comparing = 0.0
-        self._skipped = False  # a line has run since memory was last compared
 
     def __enter__(self) -> Watcher:
         plain = self._plain_backward
@@ -71,12 +62,6 @@ class Watcher(HiddenRecorder):
         torch.Tensor.backward = self._plain_backward  # type: ignore[method-assign]
         super().__exit__(*exc)
 
-    def _answer(self, saved: Saved) -> torch.Tensor:
-        return self._now(saved, self._writes_since(saved))
-
-    def _other_answer(self, saved: Saved) -> torch.Tensor:
-        return saved.alias if saved.value is None else saved.value
-
     def ask(self, saved: Saved, need: evidence.Backward) -> None:
         super().ask(saved, need)
         now = version_of(saved.alias)
@@ -98,22 +83,9 @@ class Watcher(HiddenRecorder):
     def _go_on(self, error: RuntimeError, *rest: Any) -> Any:
         raise error
 
-    def _after_line(self) -> None:
-        start = time.perf_counter()
-        if self._comparing > _ALWAYS + _SHARE * (start - self._started):
-            self._skipped = True
-            return
-        super()._after_line()
-        self._skipped = False
-        self._comparing += time.perf_counter() - start
-
-    def _line(self) -> Stack:
-        return () if self._skipped else super()._line()
-
-    def around_backward(
+    def _run_backward(
         self, event: evidence.Backward, roots: Sequence[torch.Tensor], call: Callable[[bool], Any]
     ) -> tuple[Any, bool]:
-        watched = self._watch_nodes(event, roots)
         outer, self._current = self._current, event
         self._notes_use = event.retained or self.kept_graphs.following
         try:
@@ -121,5 +93,4 @@ class Watcher(HiddenRecorder):
         finally:
             used, self._used = self._used, []  # what was used would be held until the next backward
             self._current = outer
-            self._unwatch(watched)
             self.kept_graphs.passed(event, used)

@@ -9,16 +9,18 @@ from torch import nn
 
 from inplace_magic.gradients.backward import GradientTrace
 from inplace_magic.record.current_line import LineWatch, telling
-from inplace_magic.record.silent.hidden import HiddenRecorder, _names_used
+from inplace_magic.record.silent.events import REFERENCE
+from inplace_magic.record.silent.python_nodes import _names_of, functions_within
+from inplace_magic.record.silent.stream import EventStream
 from inplace_magic.source.document import Sources
 
 Stack = tuple[tuple[types.CodeType, int], ...]
 
 
-def recorded(code: str) -> tuple[HiddenRecorder, dict[str, object]]:
+def recorded(code: str) -> tuple[EventStream, dict[str, object]]:
     """Code run under the recorder that hands out the values as they were saved."""
     sources = Sources({}, {}, None)
-    recorder = HiddenRecorder(sources)
+    recorder = EventStream(sources, REFERENCE)
     trace = GradientTrace(sources, around=recorder.around_backward)
     torch.manual_seed(0)
     names: dict[str, object] = {"torch": torch, "nn": nn, "x": torch.ones(3, requires_grad=True)}
@@ -69,9 +71,12 @@ def test_the_names_that_a_backward_uses() -> None:
     def outer(ctx: object) -> object:
         return wrapped(ctx), ctx.outer  # type: ignore[attr-defined]
 
-    assert {"inner"} <= _names_used(wrapped)
-    assert {"inner", "outer"} <= _names_used(outer)
-    assert "shape" not in _names_used(outer)
+    def names(function: object) -> set[str]:
+        return {name for one in functions_within(function) for name in _names_of(one.__code__)}
+
+    assert "inner" in names(wrapped)
+    assert {"inner", "outer"} <= names(outer)
+    assert "shape" not in names(outer)
 
 
 # ---- lines --------------------------------------------------------------------------------------------------------

@@ -24,7 +24,8 @@ from hypothesis import strategies as st
 
 from inplace_magic.gradients.backward import GradientTrace
 from inplace_magic.record.recorder import Recorder
-from inplace_magic.record.silent.hidden import HiddenRecorder
+from inplace_magic.record.silent.events import REFERENCE
+from inplace_magic.record.silent.stream import EventStream
 from inplace_magic.record.watcher import Watcher
 from inplace_magic.sandbox.undo import CopyOnWrite, Declined, UndoLog, undone
 from inplace_magic.sandbox.undo.objects import is_own_module
@@ -317,7 +318,7 @@ def test_an_interrupt_goes_through_and_everything_is_back():
     [
         lambda: GradientTrace(Sources({}, {}, None)).listening(),
         lambda: Recorder(Sources({}, {}, None)),
-        lambda: HiddenRecorder(Sources({}, {}, None)),
+        lambda: EventStream(Sources({}, {}, None), REFERENCE),
         lambda: Watcher(Sources({}, {}, None)),
         lambda: CopyOnWrite(UndoLog()),
     ],

@@ -1,0 +1,208 @@
+"""Writes into a tensor that a graph goes on from, of which the graph never hears.
+
+Through ``detach()`` or ``.data`` before anything saved the tensor, or in the forward of a custom Function that does not
+mark it as dirty: the values change, and the gradient stays that of the old ones.
+
+Proof: the tensor is read by an operation of the graph afterwards, and in backward a gradient arrives where the write
+changed elements. A sum, noise and straight-through rounding through an alias are meant so. In a Function nothing is:
+torch asks for mark_dirty.
+"""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ...source.location import user_stack
+from ...torch_private import version_of
+from ..observed import LiveWrite, Saved
+from ..operations import arguments
+from ..tracked_copies import storage_key
+from .aliases import DATA_GET
+from .events import Applied, Call, Detector, Passing, Run
+
+_MEANT = frozenset({
+    "add_", "sub_", "__iadd__", "__isub__", "copy_", "round_", "floor_", "ceil_", "trunc_", "sign_", "sgn_", "frac_",
+    "normal_", "uniform_", "bernoulli_", "random_", "set_", "resize_",
+})  # fmt: skip
+_MADE, _READ = "inplace_magic written", "inplace_magic read"  # in a node's metadata, which lives as long as the node
+
+
+@dataclass(eq=False)
+class Unheard:
+    """A write past the graph of ``base``: which elements it changed. ``undeclared``: in a Function's forward."""
+
+    write: LiveWrite
+    base: weakref.ref[torch.Tensor]
+    alias: torch.Tensor
+    changed: torch.Tensor
+    output: int  # which of its node's outputs the base is
+    undeclared: bool = False
+
+
+@dataclass
+class _Hit:
+    alias: torch.Tensor
+    base: torch.Tensor
+    before: torch.Tensor
+    undeclared: bool
+
+
+class PastTheGraph(Detector):
+    """Finds them, and in a reference run makes them part of the graph."""
+
+    def __init__(self, run: Run) -> None:
+        super().__init__(run)
+        self.aliased: dict[int, weakref.ref[torch.Tensor]] = {}  # storages of graph tensors with a detached alias
+        self._given: list[dict[int, torch.Tensor]] = []  # the inputs of the Functions under way, by storage
+        self._unheard: dict[int, Unheard] = {}  # by storage, as long as its tensor can be read
+        self._seen = False  # there has been such a write
+
+    def calls(self, call: Call) -> None:
+        if (call.name == "detach" or call.func == DATA_GET) and call.args:
+            tensor = call.args[0]
+            if tensor.requires_grad and not tensor.is_leaf:
+                key = storage_key(self.run.copies.of(tensor))
+                if key is not None and self._base_at(key) is None:
+                    self.aliased[key] = weakref.ref(tensor)
+
+    def called(self, call: Call, result: Any) -> None:
+        if self._unheard:
+            self._mark_read(arguments(call.args, call.kwargs), result)
+
+    def cares(self) -> bool:
+        """Whether a write may have to be seen although nothing is saved where it writes."""
+        return bool(self.aliased) or bool(self._given)
+
+    # ---- in a Function's forward
+
+    def applies(self, cls: Any, inputs: Sequence[torch.Tensor]) -> None:
+        given = {key: t for t in inputs if not t.is_leaf and (key := storage_key(t)) is not None}
+        self._given.append(given)
+
+    def applied(self, applied: Applied) -> None:
+        given = self._given.pop()
+        for key, tensor in given.items():
+            unheard = self._unheard.get(key)
+            if unheard is not None and unheard.undeclared and id(tensor) in applied.dirty:
+                del self._unheard[key]
+                self._quiet()
+
+    # ---- the write
+
+    def hits(self, call: Call) -> list[_Hit]:
+        """The written tensors that the graph of another one goes past."""
+        inner = self._given[-1] if self._given else {}
+        found = []
+        for tensor in call.written:
+            key = storage_key(tensor) or 0
+            if key in inner:
+                base, undeclared = inner[key], True
+            elif tensor.requires_grad or call.name in _MEANT or (alias := self._base_at(key)) is None:
+                continue
+            else:
+                base, undeclared = alias, False
+            found.append(_Hit(tensor, base, self.run.copies.of(base).detach().clone(), undeclared))
+        return found
+
+    def track(self, call: Call, hits: Sequence[_Hit]) -> tuple[list[Any], dict[str, Any]] | None:
+        """The arguments with which the write becomes part of the graph; None where that cannot be."""
+        bases = [hit.base for hit in hits]
+        if not self.run.policy.reference or any(hit.undeclared and not hit.alias.requires_grad for hit in hits):
+            return None
+        if any(self.run.waiting(base) or self.run.waiting(self.run.copies.of(base)) for base in bases):
+            return None
+        for base in bases:
+            self.run.copies.cast(base, whole=True)
+        heard = {id(hit.alias): self.run.copies.stretch(hit.base, hit.alias) for hit in hits}
+        args, kwargs = self.run.copies.replace(call.args, call.kwargs)
+        return (
+            [heard.get(id(old), new) for old, new in zip(call.args, args)],
+            {k: heard.get(id(call.kwargs[k]), new) for k, new in kwargs.items()},
+        )
+
+    def note(self, call: Call, hits: Sequence[_Hit]) -> None:
+        """The write has been made."""
+        stack = user_stack(sys._getframe(1))
+        for hit in hits:
+            now = self.run.copies.of(hit.base)
+            node = now.grad_fn
+            if node is None or hit.before.shape != now.shape:
+                continue
+            changed = (hit.before != now.detach()) & ~(hit.before.isnan() & now.detach().isnan())
+            if hit.undeclared and not bool(changed.any()):
+                continue
+            write = LiveWrite(stack, self.run.tick(), call.name, "user", version_of(hit.base))
+            alias = hit.base.detach()
+            unheard = Unheard(write, weakref.ref(hit.base), alias, changed, now.output_nr, hit.undeclared)
+            self._seen = True
+            self._unheard = {key: one for key, one in self._unheard.items() if one.base() is not None}
+            self._unheard[storage_key(hit.base) or 0] = unheard
+            self.run.curious.add(self)
+            _note_on(node, _MADE, unheard)
+
+    def _base_at(self, key: int) -> torch.Tensor | None:
+        """The tensor whose memory, or whose copy's, this is. An address may belong to another by now."""
+        reference = self.aliased.get(key)
+        base = reference() if reference is not None else None
+        return base if base is not None and key in (storage_key(base), storage_key(self.run.copies.of(base))) else None
+
+    # ---- the proof
+
+    def _mark_read(self, tensors: Sequence[torch.Tensor], result: Any) -> None:
+        """Notes in the graph that this result was made from values that the graph has not heard of."""
+        for tensor in tensors:
+            if not tensor.requires_grad:
+                continue
+            key = storage_key(tensor) or 0
+            unheard = self._unheard.get(key)
+            if unheard is None:
+                continue
+            base = unheard.base()
+            if base is None or storage_key(base) != key:
+                del self._unheard[key]
+                self._quiet()
+                continue
+            for output in result if isinstance(result, (tuple, list)) else (result,):
+                node = output.grad_fn if isinstance(output, torch.Tensor) else None
+                if node is not None and not (unheard.undeclared and self._given):
+                    _note_on(node, _READ, unheard)
+
+    def _quiet(self) -> None:
+        if not self._unheard:
+            self.run.curious.discard(self)
+
+    def backward_begins(self, passing: Passing) -> None:
+        if not self._seen:
+            return
+        read = {unheard for node in passing.nodes for unheard in node.metadata.get(_READ, ())}
+        for node in passing.nodes if read else ():
+            for unheard in node.metadata.get(_MADE, ()):
+                if unheard in read:
+                    hook = self.run.hook(self._arriving(unheard, passing))
+                    passing.handles.append(node.register_prehook(hook))
+
+    def _arriving(self, unheard: Unheard, passing: Passing) -> Callable[[Any], None]:
+        def look(gradients: Sequence[torch.Tensor | None]) -> None:
+            gradient = gradients[unheard.output]
+            if gradient is None or gradient.shape != unheard.changed.shape or gradient.layout != torch.strided:
+                return
+            with torch.no_grad():
+                wrong = unheard.undeclared or bool((gradient[unheard.changed] != 0).any())
+            if wrong:
+                clash = self.run.conflict(
+                    "silent", Saved(unheard.alias, (), self.run.tick()), passing.event, unheard.write
+                )
+                if clash is not None and unheard.undeclared:
+                    clash.certain = True
+
+        return look
+
+
+def _note_on(node: Any, key: str, unheard: Unheard) -> None:
+    node.metadata.setdefault(key, []).append(unheard)

@@ -1,0 +1,314 @@
+"""What the backward of a custom Function reads, wherever it is kept.
+
+``save_for_backward`` is one place of many. A backward also reads attributes of ``ctx``, what these hold (lists,
+dictionaries, objects, arrays), and the closures and globals of its own code. Autograd checks none of them. All tensors
+and arrays that the backward's code can name are taken for saved; what it overwrites among its inputs without
+``mark_dirty`` counts for those who have saved that memory.
+
+Proof: where such a value has changed, what the backward computes from it is followed from call to call. If what it
+gives back comes from a changed value, the gradient is wrong. (The user's own code is not run twice.) In a reference run
+the old values stand in that memory while the backward runs.
+"""
+
+from __future__ import annotations
+
+import sys
+import types
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from ...source.location import kind_of
+from ...torch_private import current_node, unobserved, version_of
+from ..observed import LiveWrite, Saved, Stack
+from ..operations import arguments, tensors_in
+from ..tracked_copies import storage_key
+from .events import Applied, Call, Detector, Run
+
+_DEPTH, _WIDTH = 3, 50  # how far into what ctx holds, and how many items of one container
+_ESCAPES = frozenset({
+    "item", "tolist", "numpy", "__array__", "__bool__", "__float__", "__int__", "__index__", "equal", "allclose",
+})  # fmt: skip
+
+
+@dataclass
+class _Given:
+    """What a Function was given; its value too, where the reference has to be made from it."""
+
+    tensor: torch.Tensor
+    version: int
+    value: torch.Tensor | None
+
+
+@dataclass
+class _Inside:
+    """What happened within a Function's forward."""
+
+    inputs: list[_Given]
+    writes: list[tuple[int, LiveWrite]] = field(default_factory=list)
+
+
+@dataclass
+class _Trail:
+    """What was computed from changed values in the backward of ``node``, by storage. ``kept`` keeps addresses apart."""
+
+    node: Any
+    storages: set[int]
+    kept: list[torch.Tensor] = field(default_factory=list)
+    escaped: bool = False  # into a number or an array, where it cannot be followed
+
+
+class PythonNodes(Detector):
+    """Looks into the nodes of custom Functions."""
+
+    def __init__(self, run: Run) -> None:
+        super().__init__(run)
+        self._inside: list[_Inside] = []
+        self._trail: _Trail | None = None
+        self.busy = False  # a Function's forward is under way
+
+    def applies(self, cls: Any, inputs: Sequence[torch.Tensor]) -> None:
+        reference = self.run.policy.reference
+        self._inside.append(
+            _Inside([_Given(a, version_of(a), a.detach().clone() if reference else None) for a in inputs])
+        )
+        self.busy = True
+
+    def logs(self, key: int, write: LiveWrite) -> None:
+        if self._inside:
+            self._inside[-1].writes.append((key, write))
+
+    def applied(self, applied: Applied) -> None:
+        inside = self._inside.pop()
+        self.busy = bool(self._inside)
+        if applied.node is None or kind_of(_code_of(applied.cls).co_filename) != "user":
+            return
+        kept = [self._keep(tensor, applied.stack) for tensor in _reads(applied.cls, applied.node)]
+        overwritten = [
+            (one, write)
+            for one in inside.inputs
+            if version_of(one.tensor) != one.version and id(one.tensor) not in applied.dirty
+            for key, write in inside.writes[:1]
+            if key == storage_key(one.tensor)
+        ]
+        if overwritten:
+            applied.node.register_prehook(self.run.hook(self._overwritten(overwritten)))
+        if kept:
+            before = _Kept(self, kept)
+            applied.node.register_prehook(self.run.hook(before.enter))
+            applied.node.register_hook(self.run.hook(before.leave))
+
+    def _keep(self, tensor: torch.Tensor, stack: Stack) -> Saved:
+        saved = Saved(tensor, stack, self.run.tick())
+        saved.foreign = True
+        self.run.remember(saved)
+        if not _torchs(tensor):
+            self.run.compare_later(saved)
+        return saved
+
+    def _overwritten(self, overwritten: Sequence[tuple[_Given, LiveWrite]]) -> Callable[[Any], None]:
+        def before(gradients: Any) -> None:
+            need = self.run.passing
+            if need is None:
+                return
+            for one, write in overwritten:
+                for saved in [s for s in self.run.waiting(one.tensor) if s.clock > write.clock][:1]:
+                    self.run.conflict("silent", saved, need.event, write)
+                    if self.run.policy.reference and one.value is not None and saved.alias.shape == one.value.shape:
+                        saved.value = one.value
+
+        return before
+
+    # ---- the proof
+
+    def follow(self, node: Any, changed: Sequence[Saved]) -> None:
+        """From now on, until the node has run, what is computed from these values is followed."""
+        self._trail = _Trail(node, {saved.key for saved in changed if saved.key is not None})
+        self.run.curious.add(self)
+
+    def came_from(self, results: Sequence[torch.Tensor | None]) -> bool:
+        """Whether any of the results comes from what was followed."""
+        trail, self._trail = self._trail, None
+        self.run.curious.discard(self)
+        if trail is None:
+            return False
+        return trail.escaped or any(r is not None and storage_key(r) in trail.storages for r in results)
+
+    def called_in_backward(self, call: Call, result: Any) -> None:
+        trail = self._trail
+        if trail is None or current_node() is not trail.node:
+            return
+        with unobserved():
+            if not any(storage_key(t) in trail.storages for t in arguments(call.args, call.kwargs)):
+                return
+            if call.name in _ESCAPES:
+                trail.escaped = True
+            for made in (*tensors_in(result), *call.written):
+                key = storage_key(made)
+                if key is not None:
+                    trail.storages.add(key)
+                    trail.kept.append(made)
+
+
+class _Kept:
+    """What one node keeps."""
+
+    def __init__(self, nodes: PythonNodes, kept: Sequence[Saved]) -> None:
+        self._nodes, self._kept = nodes, kept
+        self._changed: list[tuple[Saved, LiveWrite]] = []
+        self._now: list[tuple[Saved, torch.Tensor]] = []
+
+    def enter(self, gradients: Any) -> None:
+        run = self._nodes.run
+        self._changed = []
+        if run.passing is None:
+            return
+        for saved in self._kept:
+            writes = run.writes_since(saved)
+            if not writes:
+                run.look_now(saved)
+                writes = run.writes_since(saved)
+            if writes and run.changed(saved, writes):
+                self._changed.append((saved, writes[0]))
+        if not self._changed:
+            return
+        if run.policy.reference:
+            self._put_back()
+        else:
+            self._nodes.follow(current_node(), [saved for saved, _ in self._changed])
+
+    def _put_back(self) -> None:
+        with torch.no_grad(), unobserved():
+            for saved, _ in self._changed:
+                if saved.value is not None and saved.value.shape == saved.alias.shape:
+                    self._now.append((saved, saved.alias.clone()))
+                    _copy(saved.alias, saved.value)
+
+    def leave(self, results: Sequence[torch.Tensor | None], gradients: Any) -> Any:
+        run = self._nodes.run
+        if not self._changed or run.passing is None:
+            return None
+        changed, self._changed = self._changed, []
+        if not run.policy.reference and not self._nodes.came_from(results):
+            return None
+        for saved, write in changed:
+            run.conflict("silent", saved, run.passing.event, write, node=current_node())
+        if not self._now:
+            return None
+        with torch.no_grad(), unobserved():
+            results = tuple(r.clone() if r is not None else None for r in results)  # it may give back the very memory
+            for saved, value in self._now:
+                _copy(saved.alias, value)
+        self._now = []
+        return results
+
+
+def _copy(memory: torch.Tensor, value: torch.Tensor) -> None:
+    memory.data.copy_(value)
+
+
+# ---- what a backward reads ------------------------------------------------------------------------------------------
+
+
+def _code_of(cls: Any) -> types.CodeType:
+    backward: Any = cls.__dict__.get("backward") or getattr(cls, "backward", None)
+    backward = getattr(backward, "__func__", backward)
+    while hasattr(backward, "__wrapped__"):
+        backward = backward.__wrapped__
+    return getattr(backward, "__code__", _code_of.__code__)
+
+
+_NAMES: dict[types.CodeType, frozenset[str]] = {}
+
+
+def _reads(cls: Any, node: Any) -> Iterator[torch.Tensor]:
+    """The tensors, and arrays as tensors, that the backward of ``cls`` can name, but for those torch has saved."""
+    functions = functions_within(cls.backward)
+    used = frozenset().union(*(_names_of(f.__code__) for f in functions))
+    seen: set[int] = set()
+    for name, value in vars(node).items():
+        if name in used:
+            yield from _tensors(value, _DEPTH, seen)
+    for function in functions:
+        for cell in function.__closure__ or ():
+            yield from _tensors(_content(cell), 1, seen)
+        for name in _names_of(function.__code__):
+            if name in function.__globals__:
+                yield from _tensors(function.__globals__[name], 1, seen)
+
+
+def _tensors(value: Any, depth: int, seen: set[int]) -> Iterator[torch.Tensor]:
+    if id(value) in seen or value is None or isinstance(value, (str, int, float, bool, types.ModuleType, type)):
+        return
+    seen.add(id(value))
+    if isinstance(value, torch.Tensor):
+        if value.numel():
+            yield value
+    elif type(value).__module__ == "numpy" and hasattr(value, "__array_interface__"):
+        yield from _array(value)
+    elif depth > 0 and not callable(value):
+        for item in _items(value):
+            yield from _tensors(item, depth - 1, seen)
+
+
+def _array(array: Any) -> Iterator[torch.Tensor]:
+    try:
+        if array.size:
+            yield torch.from_numpy(array)
+    except (TypeError, ValueError):  # a dtype, or strides, that torch does not know
+        return
+
+
+def _items(value: Any) -> list[Any]:
+    if isinstance(value, Mapping):
+        return list(value.values())[:_WIDTH]
+    if isinstance(value, (list, tuple)):
+        return list(value[:_WIDTH])
+    if kind_of(getattr(sys.modules.get(type(value).__module__), "__file__", None) or "<ipython-input->") == "user":
+        return list(getattr(value, "__dict__", {}).values())[:_WIDTH]
+    return []
+
+
+def _torchs(tensor: torch.Tensor) -> bool:
+    """Whether torch owns the memory, so that its calls show who writes there."""
+    try:
+        return bool(tensor.untyped_storage().resizable())
+    except (RuntimeError, NotImplementedError, ValueError):
+        return True
+
+
+def functions_within(function: Any) -> tuple[types.FunctionType, ...]:
+    """A function, what it wraps, and the functions in its closure."""
+    todo: list[Any] = [function]
+    found: dict[int, types.FunctionType] = {}
+    while todo:
+        one = todo.pop()
+        one = getattr(one, "__func__", one)
+        if id(one) in found:
+            continue
+        if isinstance(one, types.FunctionType):
+            found[id(one)] = one
+            todo += [
+                content for cell in one.__closure__ or () if isinstance(content := _content(cell), types.FunctionType)
+            ]
+        if hasattr(one, "__wrapped__"):
+            todo.append(one.__wrapped__)
+    return tuple(found.values())
+
+
+def _content(cell: types.CellType) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # not filled yet
+        return None
+
+
+def _names_of(code: types.CodeType) -> frozenset[str]:
+    """The names of attributes and globals in a code object, that of functions inside it included."""
+    known = _NAMES.get(code)
+    if known is None:
+        inner = (_names_of(c) for c in code.co_consts if isinstance(c, types.CodeType))
+        known = _NAMES[code] = frozenset(code.co_names).union(*inner)
+    return known

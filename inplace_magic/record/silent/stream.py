@@ -1,0 +1,303 @@
+"""The recorder that sees all events, and tells the detectors. See events.py."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch.autograd.function import FunctionCtx
+
+from ...source.location import user_stack
+from .. import evidence
+from ..observed import LiveConflict, LiveWrite, Saved
+from ..operations import plain_name
+from ..recorder import Recorder
+from ..tracked_copies import Shadows
+from . import DETECTORS
+from .aliases import shares
+from .events import EVENTS, Applied, Call, Detector, Passing, Policy
+from .foreign_memory import ForeignMemory
+from .handed_gradients import HandedGradients
+from .past_the_graph import PastTheGraph
+from .python_nodes import PythonNodes
+from .second_run import SecondRun
+
+
+class EventStream(Recorder):
+    """Records one run under a policy, for all detectors."""
+
+    def __init__(self, sources: Any, policy: Policy, **options: Any) -> None:
+        super().__init__(sources, **options)
+        self.policy = policy
+        self.goes_on = policy.reference
+        self.passing: Passing | None = None  # the backward that is running
+        self.turned = False  # a node runs for the second time, and gets the other values
+        self.packed_elsewhere = False  # hooks of others have packed something
+        self.curious: set[Detector] = set()  # detectors that hear of every call
+        self._dirty: list[set[int]] = []  # of the Functions under way
+        self._plain_apply = torch.autograd.Function.__dict__["apply"]
+        self._plain_mark = FunctionCtx.mark_dirty
+        self.detectors = [kind(self) for kind in DETECTORS]
+        self._memory, self._past, self._nodes, self._second, self._handed = (
+            self.detector(kind) for kind in (ForeignMemory, PastTheGraph, PythonNodes, SecondRun, HandedGradients)
+        )
+        self._on: dict[str, list[Callable[..., Any]]] = {
+            event: [
+                getattr(d, event) for d in self.detectors if getattr(type(d), event) is not getattr(Detector, event)
+            ]
+            for event in EVENTS
+        }
+
+    def detector(self, kind: type[Any]) -> Any:
+        """The detector of a kind."""
+        return next(d for d in self.detectors if isinstance(d, kind))
+
+    def hook(self, ours: Callable[..., Any]) -> Callable[..., Any]:
+        """A hook of ours as it is registered."""
+        return ours
+
+    # ---- what detectors ask of the run ------------------------------------------------------------------------------
+
+    @property
+    def copies(self) -> Shadows:
+        """The tracked copies of a reference run."""
+        return self._shadows
+
+    @property
+    def handed(self) -> bool:
+        """Whether a gradient that was handed over has been written."""
+        return bool(self._handed.any)
+
+    def waiting(self, tensor: torch.Tensor) -> list[Saved]:
+        return self._waiting(tensor)
+
+    def remember(self, saved: Saved) -> None:
+        for key in saved.keys:
+            self._remember(saved, key)
+
+    def writes_since(self, saved: Saved) -> list[LiveWrite]:
+        return self._writes_since(saved)
+
+    def changed(self, saved: Saved, writes: list[LiveWrite]) -> bool:
+        return self._changed(saved, writes)
+
+    def changed_values(self) -> set[int]:
+        found: set[int] = self._memory.changed()
+        for key in self._writes:
+            for saved in self._alive(key):
+                writes = self._writes_since(saved)
+                if writes and saved.untouched() and self._changed(saved, writes):
+                    found.add(id(saved))
+        return found
+
+    def compare_later(self, saved: Saved) -> None:
+        self._memory.compare_later(saved)
+
+    def look_now(self, saved: Saved) -> None:
+        self._memory.look(saved)
+
+    def line(self) -> None:
+        for heard in self._on["line"]:
+            heard()
+
+    def others_run(self) -> bool:
+        """Whether code of the user's runs in another thread, so that a line need not have written what has changed."""
+        mine = sys._getframe()
+        return any(
+            frame is not mine and user_stack(frame)
+            for thread, frame in sys._current_frames().items()
+            if thread != threading.get_ident()
+        )
+
+    def suspect(self, saved: Saved, need: evidence.Backward, write: LiveWrite | None) -> None:
+        if not self._second.suspect((saved, need, write)):
+            self.conflict("silent", saved, need, write)
+
+    def conflict(
+        self,
+        kind: evidence.Kind,
+        saved: Saved,
+        need: evidence.Backward,
+        write: LiveWrite | None,
+        node: Any = None,
+    ) -> LiveConflict | None:
+        known = len(self.clashes)
+        self._clash(kind, saved, need, write, node)
+        return self.clashes[-1] if len(self.clashes) > known else None
+
+    # ---- the events -------------------------------------------------------------------------------------------------
+
+    def __enter__(self) -> EventStream:
+        def apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
+            __tracebackhide__ = True
+            return self._apply(self._plain_apply.__get__(None, cls), cls, args, kwargs)
+
+        def mark_dirty(ctx: Any, *tensors: Any) -> None:
+            if self._dirty:
+                self._dirty[-1].update(id(tensor) for tensor in tensors)
+            self._plain_mark(ctx, *tensors)
+
+        torch.autograd.Function.apply = classmethod(apply)  # type: ignore[assignment,method-assign]
+        FunctionCtx.mark_dirty = mark_dirty  # type: ignore[assignment,method-assign]
+        super().__enter__()
+        for heard in self._on["begins"]:
+            heard()
+        return self
+
+    def __exit__(self, *exc: Any) -> None:
+        super().__exit__(*exc)
+        torch.autograd.Function.apply = self._plain_apply  # type: ignore[method-assign]
+        FunctionCtx.mark_dirty = self._plain_mark  # type: ignore[method-assign]
+        for heard in self._on["ends"]:
+            heard()
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        __tracebackhide__ = True
+        if self._current is not None:
+            return self._within_backward(func, args, kwargs or {})
+        if not self.curious:
+            try:
+                plain = func in self._plain
+            except TypeError:
+                plain = False
+            if plain:
+                return super().__torch_function__(func, types, args, kwargs)
+        call = Call(func, plain_name(func), args, kwargs or {})
+        for heard in self._on["calls"]:
+            heard(call)
+        result = super().__torch_function__(func, types, args, kwargs)
+        if self.curious:
+            for heard in self._on["called"]:
+                heard(call, result)
+        return result
+
+    def _within_backward(self, func: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        __tracebackhide__ = True
+        written = self._written(func, args, kwargs)
+        if not written and not self.curious:
+            return func(*args, **kwargs)
+        call = Call(func, plain_name(func), args, kwargs, written)
+        for heard in self._on["calls_in_backward"]:
+            heard(call)
+        wanted = [tensor for tensor in written if self._keep_value(tensor)]
+        result = func(*args, **kwargs)
+        if wanted:
+            self._note_at(call.name, (user_stack(sys._getframe(1)), "user", None), wanted)
+            self._second.watch(self.changed_values())
+        for heard in self._on["called_in_backward"]:
+            heard(call, result)
+        return result
+
+    def _write(self, func: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], written: list[Any]) -> Any:
+        __tracebackhide__ = True
+        call = Call(func, plain_name(func), args, kwargs, written)
+        hits = self._past.hits(call) if self._past.cares() else []
+        if not hits:
+            return super()._write(func, args, kwargs, written)
+        tracked = self._past.track(call, hits)
+        if tracked is None:
+            result = super()._write(func, args, kwargs, written)
+        else:
+            self.counts["writes"] += 1
+            with torch.enable_grad():
+                result = func(*tracked[0], **tracked[1])
+        self._past.note(call, hits)
+        return result
+
+    def log(self, key: int, write: LiveWrite) -> None:
+        super().log(key, write)
+        for heard in self._on["logs"]:
+            heard(key, write)
+
+    def _look_at(self, saved: Saved, tensor: torch.Tensor) -> None:
+        for heard in self._on["saved"]:
+            heard(saved, tensor)
+
+    def _is_plain(self, func: Callable[..., Any]) -> bool:
+        return super()._is_plain(func) and not shares(func)
+
+    def _nobody_cares(self, func: Callable[..., Any], written: list[Any]) -> bool:
+        return not self._past.cares() and super()._nobody_cares(func, written)
+
+    def _matters(self, tensor: torch.Tensor) -> bool:
+        return super()._matters(tensor) or bool(self._nodes.busy)
+
+    def _before_step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+        for heard in self._on["steps"]:
+            heard(optimizer)
+        super()._before_step(optimizer, args, kwargs)
+
+    # ---- backward ---------------------------------------------------------------------------------------------------
+
+    def around_backward(
+        self, event: evidence.Backward, roots: Sequence[torch.Tensor], call: Callable[[bool], Any]
+    ) -> tuple[Any, bool]:
+        outer, self.passing = self.passing, Passing(event, roots)
+        passing = self.passing
+        result = None
+        for heard in self._on["backward_begins"]:
+            heard(passing)
+        try:
+            result, given_up = self._run_backward(event, roots, call)
+            return result, given_up
+        finally:
+            for heard in self._on["backward_ends"]:
+                heard(passing, result)
+            for handle in passing.handles:
+                handle.remove()
+            self.passing = outer
+
+    def _run_backward(
+        self, event: evidence.Backward, roots: Sequence[torch.Tensor], call: Callable[[bool], Any]
+    ) -> tuple[Any, bool]:
+        return super().around_backward(event, roots, call)
+
+    def ask(self, saved: Saved, need: evidence.Backward) -> None:
+        super().ask(saved, need)
+        for heard in self._on["asked"]:
+            heard(saved, need)
+
+    def _silent(self, saved: Saved, need: evidence.Backward, write: LiveWrite | None) -> None:
+        self.suspect(saved, need, write)
+
+    def _unpack(self, saved: Saved) -> torch.Tensor:
+        return self._other_answer(saved) if self.turned else super()._unpack(saved)
+
+    def _answer(self, saved: Saved) -> torch.Tensor:
+        return super()._answer(saved) if self.policy.reference else self._now(saved, self._writes_since(saved))
+
+    def _other_answer(self, saved: Saved) -> torch.Tensor:
+        return self._now(saved, self._writes_since(saved)) if self.policy.reference else super()._answer(saved)
+
+    # ---- custom Functions -------------------------------------------------------------------------------------------
+
+    def _apply(self, plain: Callable[..., Any], cls: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        __tracebackhide__ = True
+        inputs = [a for a in args if isinstance(a, torch.Tensor) and a.requires_grad]
+        for heard in self._on["applies"]:
+            heard(cls, inputs)
+        self._dirty.append(set())
+        node, result = None, None
+        try:
+            result = plain(*args, **kwargs)
+            node = _node_of(result, cls)
+        finally:
+            dirty = frozenset(self._dirty.pop())
+            applied = Applied(cls, node, inputs, result, dirty, user_stack(sys._getframe(2)))
+            for heard in self._on["applied"]:
+                heard(applied)
+        return result
+
+
+def _node_of(result: Any, cls: Any) -> Any:
+    outputs = result if isinstance(result, tuple) else (result,)
+    for output in outputs:
+        node = getattr(output, "grad_fn", None) if isinstance(output, torch.Tensor) else None
+        if node is not None and type(node) is getattr(cls, "_backward_cls", None):
+            return node
+    return None
