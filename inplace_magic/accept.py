@@ -1,10 +1,15 @@
-"""Accepting a fix: definitions are fixed where they stand, live objects with them, and what has to run is run."""
+"""Accepting a fix: definitions are fixed where they stand, live objects with them, and what has to run is run.
+
+Every act answers in one line, which the caller prints.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from .diagnosis import Diagnosis, Fix, shown_path
+from .message import message
 from .session.patch_live import Undo, apply_change, patch_functions, renew_module
 from .session.run_cell import compile_cell, run_cell_shown
 from .source.atomic_write import NotWrittenError, check, write_source
@@ -14,15 +19,24 @@ if TYPE_CHECKING:
     from .extension import Extension
 
 
-def make_live(extension: Extension, found: Diagnosis, number: int, fix: Fix) -> None:
+@dataclass
+class Accepted:
+    """A fix that was accepted, and the steps that take it back. ``what`` names what it changed."""
+
+    diagnosis: str
+    number: int
+    what: tuple[str, ...]
+    undo: list[Undo]
+
+
+def make_live(extension: Extension, found: Diagnosis, number: int, fix: Fix) -> bool:
     """Fixes what lives in the kernel: functions of the rewritten cells, and the live objects that the fix names.
 
-    Accepting twice changes nothing the second time. If one change fails, those before it are taken back and its error
-    is raised.
+    Accepting twice changes nothing the second time, and returns False. If one change fails, those before it are taken
+    back and its error is raised.
     """
-    key = f"{found.id}:{number}"
-    if key in extension.undo:
-        return
+    if _accepted(extension, found, number) is not None:
+        return False
     session, shell = extension.session, extension.shell
     sources = session.sources(found.cell or shell.execution_count)
     for path in fix.files:
@@ -43,7 +57,25 @@ def make_live(extension: Extension, found: Diagnosis, number: int, fix: Fix) -> 
         for step in reversed(undo):
             step()
         raise
-    extension.undo[key] = undo
+    extension.accepted.append(Accepted(found.id, number, _changed(fix), undo))
+    return True
+
+
+def _accepted(extension: Extension, found: Diagnosis, number: int) -> Accepted | None:
+    return next((one for one in extension.accepted if (one.diagnosis, one.number) == (found.id, number)), None)
+
+
+def _changed(fix: Fix) -> tuple[str, ...]:
+    """What a fix changes, as a person calls it."""
+    return (*(f"In[{cell}]" for cell in fix.cells), *(shown_path(path) for path in fix.files)) or tuple(
+        f"`{change.path}`" for change in fix.live
+    )
+
+
+def _told(fix: Fix) -> tuple[str, ...]:
+    """The same, with where a file's old text is kept."""
+    backups = {name: message("with_backup", file=name, backup=f"{name}.orig") for name in map(shown_path, fix.files)}
+    return tuple(backups.get(name, name) for name in _changed(fix))
 
 
 def _patch_file(extension: Extension, sources: Sources, path: str, text: str) -> list[Undo]:
@@ -65,59 +97,70 @@ def _restore_texts(extension: Extension, before: dict[int, str | None]) -> None:
             extension.session.texts[cell] = text
 
 
-def take_back(extension: Extension, found: Diagnosis, number: int) -> None:
-    """Undoes ``make_live``. A file that has changed since is left alone; that is said when all else is undone."""
+def take_back(extension: Extension, found: Diagnosis | None = None, number: int = 1) -> str:
+    """Undoes the last fix that was accepted, or a certain one, and says so.
+
+    A file that has changed since is left alone: NotWrittenError is raised when all else is undone.
+    """
+    last = extension.accepted[-1] if extension.accepted else None
+    taken = last if found is None else _accepted(extension, found, number)
+    if taken is None:
+        return message("nothing_to_undo")
+    extension.accepted.remove(taken)
     left: NotWrittenError | None = None
-    for step in reversed(extension.undo.pop(f"{found.id}:{number}", [])):
+    for step in reversed(taken.undo):
         try:
             step()
         except NotWrittenError as reason:
             left = reason
     if left is not None:
         raise left
+    return message("undone", what=taken.what, count=len(taken.what))
 
 
-def put_in_place(extension: Extension, found: Diagnosis, number: int, fix: Fix) -> None:
-    """Makes the fix live and hands the rewritten cell to the person: the next prompt, or this cell's place."""
-    make_live(extension, found, number, fix)
-    _say(found, fix, extension)
-    text = _cell_text(found, fix)
-    extension.shell.set_next_input(text, replace=True)
+def put_in_place(extension: Extension, found: Diagnosis, number: int, fix: Fix) -> str:
+    """Makes the fix live and hands the rewritten cell to the person: in the next prompt, or in a cell below this one."""
+    made = make_live(extension, found, number, fix)
+    cell = _cell_to_show(found, fix)
+    what = _told(fix)
+    if hasattr(extension.shell, "kernel"):
+        if cell not in fix.cells:
+            again = tuple(f"In[{n}]" for n in fix.run or (found.cell or 0,))
+            return message("fixed_run_again", what=what, cells=again)
+        extension.shell.set_next_input(fix.cells[cell], replace=False)
+        return message(_more("fixed_below", fix, cell), what=what, cell=cell)
+    extension.prompt.offer(_runnable(found, fix))
+    return message("fixed_next_prompt" if made else "accepted_already", what=what, number=number)
 
 
-def run(extension: Extension, found: Diagnosis, number: int, fix: Fix) -> None:
+def run(extension: Extension, found: Diagnosis, number: int, fix: Fix) -> str:
     """Makes the fix live and runs every cell that has to run, the failing one last. Their errors are let through."""
     make_live(extension, found, number, fix)
-    _say(found, fix, extension)
-    extension.shell.set_next_input(_cell_text(found, fix), replace=True)
+    shell, cell = extension.shell, _cell_to_show(found, fix)
+    in_notebook = hasattr(shell, "kernel") and cell in fix.cells
+    if in_notebook:
+        shell.set_next_input(fix.cells[cell], replace=False)
     sources = extension.session.sources(found.cell or 0)
-    for cell in fix.run:
-        run_cell_shown(extension.shell, sources.cells[cell])
-        extension.session.failed.discard(cell)
+    for count in fix.run:
+        run_cell_shown(shell, sources.cells[count])
+        extension.session.failed.discard(count)
+    what, ran = _told(fix), tuple(f"In[{count}]" for count in fix.run)
+    it = (message("ran_it"),) if ran == what else ran
+    kind = _more("fixed_and_ran_below", fix, cell) if in_notebook else "fixed_and_ran"
+    return message(kind, what=what, ran=it, cell=cell)
 
 
-def _cell_text(found: Diagnosis, fix: Fix) -> str:
+def _cell_to_show(found: Diagnosis, fix: Fix) -> int:
+    """The failing cell where the fix rewrites it, else the first cell that it rewrites, else the failing cell."""
+    failing = found.cell or 0
+    return failing if failing in fix.cells or not fix.cells else min(fix.cells)
+
+
+def _more(kind: str, fix: Fix, cell: int) -> str:
+    """Where a fix rewrites more cells than the one that is shown, the others are named, too."""
+    return f"{kind}_others" if len(fix.cells) > 1 else kind
+
+
+def _runnable(found: Diagnosis, fix: Fix) -> str:
+    """What the next prompt holds: the failing cell, as it is to run."""
     return fix.cells.get(found.cell or 0) or found.sources.get(found.cell or 0, "")
-
-
-def _say(found: Diagnosis, fix: Fix, extension: Extension) -> None:
-    """What was changed elsewhere, since the prompt shows the failing cell only."""
-    elsewhere = [cell for cell in fix.cells if cell != found.cell]
-    for cell in elsewhere:
-        print(f"Fixed In[{cell}] in this session; change its text too, so that it stays fixed:")
-        print(_diff_of(found, fix, cell))
-    for path in fix.files:
-        name = shown_path(path)
-        print(
-            f"Changed {name}, and what this session has loaded from it; its text before the first fix is in {name}.orig"
-        )
-    for change in fix.live:
-        print(f"Done in this session: {change.text}")
-
-
-def _diff_of(found: Diagnosis, fix: Fix, cell: int) -> str:
-    import difflib
-
-    old = found.sources.get(cell, "").splitlines()
-    lines = list(difflib.unified_diff(old, fix.cells[cell].splitlines(), lineterm="", n=1))[2:]
-    return "\n".join(f"    {line}" for line in lines)

@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-LOST = "not all of your session could be put back"  # a defect of ours; in the note that admits it
 Gradients = Literal["same", "truncated", "different", "unknown"]
 
 
@@ -31,7 +30,8 @@ class Place:
 
     ``cell`` is the execution count, or None where the code lies in a file (then ``filename`` is set). ``line`` is
     1-based, in the cell as the user sees it, magics counted. ``columns`` are 0-based character offsets of the
-    expression in that line (end exclusive, of the last line when the expression spans several), or None if unknown.
+    expression in ``text``, which has no indent (end exclusive; where it goes on in the next line, the line's end), or
+    None if unknown.
     """
 
     cell: int | None
@@ -76,6 +76,7 @@ class Conflict:
     changed_note: str = ""
     saved_note: str = ""
     needed_note: str = ""
+    carries: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         def place(p: Place | None, note: str) -> dict[str, Any] | None:
@@ -154,7 +155,7 @@ class Fix:
         }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Diagnosis:
     """What is known about one failure, best fix first. ``changed``, ``saved`` and ``needed`` are the first conflict's.
 
@@ -192,6 +193,17 @@ class Diagnosis:
     @property
     def sentence(self) -> str:
         return self.conflicts[0].sentence if self.conflicts else ""
+
+    def __repr__(self) -> str:
+        """The report, as a terminal shows it."""
+        from .report import text
+
+        return text.render(self, width=100, color=False, whole=True)
+
+    def _repr_html_(self) -> str:
+        from .report import html
+
+        return html.render(self)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain json-ready data; also the payload of ``application/vnd.inplace-magic.v1+json``."""

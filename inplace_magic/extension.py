@@ -14,9 +14,12 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from .families import family_of
+from .message import Language, message, said
 from .session.history import Session
+from .session.next_prompt import NextPrompt
 
 if TYPE_CHECKING:
+    from .accept import Accepted
     from .diagnosis import Diagnosis
     from .magics import InplaceMagic
     from .watch import Check
@@ -25,14 +28,15 @@ _ATTRIBUTE = "_inplace_magic_extension"
 
 
 class Extension:
-    """One shell's extension. ``last`` is the latest diagnosis; ``undo`` takes back what was accepted, by diagnosis."""
+    """One shell's extension. ``last`` is the latest diagnosis; ``accepted`` are the fixes in force, the latest last."""
 
     def __init__(self, shell: Any) -> None:
         self.shell = shell
         self.session = Session(shell)
         self.last: Diagnosis | None = None
         self.known: dict[str, Diagnosis] = {}
-        self.undo: dict[str, Any] = {}
+        self.accepted: list[Accepted] = []
+        self.prompt = NextPrompt(shell)
         self.magics: InplaceMagic | None = None
         self.watched: Check | None = None  # what was seen in a watched cell that raised
         self._started: list[float] = []
@@ -61,6 +65,7 @@ class Extension:
         shell = self.shell
         shell.events.unregister("pre_run_cell", self.before_cell)
         shell.events.unregister("post_run_cell", self.after_cell)
+        self.prompt.close()
         if self.magics is not None:
             for kind in ("line", "cell"):
                 for name, function in list(shell.magics_manager.magics[kind].items()):
@@ -98,6 +103,7 @@ class Extension:
             self.watched = None
             self._running = info
             self._modules = len(sys.modules)
+            self.prompt.forget()
         self._started.append(time.perf_counter())
 
     def after_cell(self, result: Any = None) -> None:
@@ -176,10 +182,10 @@ class Extension:
         try:
             yield
         except KeyboardInterrupt:
-            print("inplace_magic: stopped; nothing of yours was changed.", file=sys.stderr)
+            print(self.said(message("stopped_unchanged")), file=sys.stderr)
         except Exception as problem:
             text = " ".join(f"{type(problem).__name__}: {problem}".split())[:200]
-            print(f"inplace_magic could not explain this error ({text}).", file=sys.stderr)
+            print(self.said(message("failed_to_explain", problem=text)), file=sys.stderr)
         finally:
             self._busy = False
 
@@ -189,19 +195,30 @@ class Extension:
         while len(self.known) > 20:
             del self.known[next(iter(self.known))]
 
-    def show(self, found: Diagnosis) -> None:
+    @property
+    def language(self) -> Language:
+        return self.magics.in_language() if self.magics is not None else "en"
+
+    def said(self, text: str) -> str:
+        """A text in the language of this shell's reports."""
+        return said(text, self.language)
+
+    def show(self, found: Diagnosis, *, whole: bool = False, number: int | None = None) -> None:
+        """Shows the report of a diagnosis, with all its fixes in full, or one of its fixes."""
         from .show import show
 
-        show(self.shell, found)
+        show(self.shell, found, self.language, whole=whole, number=number)
 
     def _offer(self, found: Diagnosis) -> None:
         """In a terminal the next prompt holds the rewritten cell. Never in a kernel: there it would replace the cell."""
         assert self.magics is not None
-        if not self.magics.prefill or not found.fixes or getattr(self.shell, "pt_app", None) is None:
+        if not self.magics.prefill or not found.fixes or not self.prompt.there:
             return
         fix = found.fixes[0]
         alone = tuple(fix.cells) == fix.run == (found.cell,) and not fix.live and not fix.files
-        self.shell.set_next_input(fix.cells[fix.run[-1]] if alone else "%autograd_fix --run")
+        self.prompt.offer(fix.cells[fix.run[-1]] if alone else "%autograd_fix --run")
+        held = message("prefilled_cell") if alone else "%autograd_fix --run"
+        print(self.said(message("prefilled", text=held)))
 
 
 @contextlib.contextmanager

@@ -1,6 +1,6 @@
 """The families of errors that are ours, each known by a stable beginning of torch's text.
 
-torch's words drifts between releases, so every pattern stands here and nowhere else.
+torch's wording drifts between releases, so every pattern stands here and nowhere else.
 """
 
 from __future__ import annotations
@@ -28,19 +28,6 @@ _PATTERNS: tuple[tuple[str, str], ...] = (
 _COMPILED = tuple((family, re.compile(pattern)) for family, pattern in _PATTERNS)
 
 FAMILIES = (*(family for family, _ in _PATTERNS), "silent")
-
-HEADLINES = {
-    "modified": "In-place change broke the backward pass",
-    "leaf": "In-place change of a leaf that requires grad",
-    "view_of_leaf": "In-place change of a view of a leaf that requires grad",
-    "multi_output_view": "In-place change of a view that must not be changed",
-    "no_grad_view": "In-place change of a view made without grad mode",
-    "second_backward": "Backward went through a freed graph",
-    "inference": "A tensor made in inference mode met autograd",
-    "overlap": "In-place change of memory that is shared",
-    "out_grad": "out= was given a tensor that needs a gradient",
-    "silent": "A gradient is silently wrong",
-}
 
 # Families whose error is raised by the very operation that writes.
 RAISED_AT_WRITE = frozenset({"leaf", "view_of_leaf", "multi_output_view", "no_grad_view", "overlap", "out_grad"})

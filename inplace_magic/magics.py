@@ -9,6 +9,8 @@ from IPython.core.magic import Magics, cell_magic, line_magic, magics_class, no_
 from IPython.core.magic_arguments import argument, magic_arguments, parse_argstring
 from traitlets import Bool, Enum, Float, Int, TraitError, validate
 
+from .message import Language, language_of, message, said
+
 if TYPE_CHECKING:
     from .extension import Extension
     from .options import Options
@@ -16,10 +18,10 @@ if TYPE_CHECKING:
 
 @magics_class
 class InplaceMagic(Magics):
-    """Explains PyTorch's in-place errors and offers proved fixes. Configure with ``%config InplaceMagic``."""
+    """Explains PyTorch's in-place errors and offers verified fixes. Configure with ``%config InplaceMagic``."""
 
     enabled = Bool(True, help="Explain a cell that fails with an in-place autograd error.").tag(config=True)
-    rerun = Bool(True, help="Run a failed cell once more, in a sandbox, to find the line and to prove a fix.").tag(
+    rerun = Bool(True, help="Run a failed cell once more, in a sandbox, to find the line and to verify a fix.").tag(
         config=True
     )
     time_limit = Float(20.0, help="Seconds that one rerun may take. A longer cell is explained without one.").tag(
@@ -36,9 +38,10 @@ class InplaceMagic(Magics):
         False,
         help="Let reruns do once more, each time, what a cell does outside the process: files, processes, the network.",
     ).tag(config=True)
-    prefill = Bool(True, help="In a terminal, put the fixed cell into the next prompt; Enter accepts it.").tag(
-        config=True
-    )
+    prefill = Bool(True, help="In a terminal, put the fixed cell into the next prompt; Enter runs it.").tag(config=True)
+    language = Enum(
+        ["auto", "en", "zh"], "auto", help="The language of reports: English, Chinese, or as the locale has it."
+    ).tag(config=True)
 
     def __init__(self, shell: Any, extension: Extension) -> None:
         super().__init__(shell)
@@ -67,12 +70,16 @@ class InplaceMagic(Magics):
             effects=self.effects,
         )
 
+    def in_language(self) -> Language:
+        return language_of(self.language)
+
     @no_var_expand
     @magic_arguments()
-    @argument("number", nargs="?", type=int, default=1, help="which fix of the last report (default: 1)")
+    @argument("number", nargs="?", type=int, default=None, help="which fix of the last report (default: 1)")
     @argument("--run", action="store_true", help="run it too, and what has to run with it")
+    @argument("--show", action="store_true", help="show the diff of this fix, or of all, and accept nothing")
+    @argument("--undo", action="store_true", help="take back the fix that was accepted last")
     @argument("--live", action="store_true", help="only fix what lives in the kernel (the panel's button does this)")
-    @argument("--undo", action="store_true", help="take back what accepting it has changed")
     @argument("--diagnosis", default=None, help="the id of the report, if it is not the last one")
     @line_magic
     def autograd_fix(self, line: str) -> None:
@@ -81,35 +88,59 @@ class InplaceMagic(Magics):
         from .source.atomic_write import NotWrittenError
 
         options = parse_argstring(self.autograd_fix, line)
-        found = self._extension.last if options.diagnosis is None else self._extension.known.get(options.diagnosis)
-        if found is None:
-            if options.diagnosis is not None:
-                raise UsageError("This report is from another session of the kernel; run the cell again.")
-            raise UsageError("There is no report yet: run a cell that fails, then %autograd_fix.")
-        if not found.fixes:
-            raise UsageError("The last report offers no fix; nothing could be proved.")
-        if not 1 <= options.number <= len(found.fixes):
-            raise UsageError(f"The last report has {len(found.fixes)} fix(es); there is no fix {options.number}.")
-        fix = found.fixes[options.number - 1]
-        if options.live and fix.files and not options.undo:
-            raise UsageError("This fix changes a file, which only %autograd_fix in a cell of yours does.")
         try:
-            if options.undo:
-                accept.take_back(self._extension, found, options.number)
-            elif options.live:
-                accept.make_live(self._extension, found, options.number, fix)
-            elif options.run:
-                accept.run(self._extension, found, options.number, fix)
+            if options.undo and options.diagnosis is None:
+                answer: str | None = accept.take_back(self._extension)
             else:
-                accept.put_in_place(self._extension, found, options.number, fix)
+                answer = self._with_fix(options)
         except NotWrittenError as reason:
-            raise UsageError(str(reason)) from None
+            raise UsageError(self._said(reason.args[0])) from None
+        if answer is not None:
+            print(self._said(answer))
+
+    def _with_fix(self, options: Any) -> str | None:
+        """What is done to one fix of a report. The answer is one line; the panel's own requests have none."""
+        from . import accept
+
+        extension = self._extension
+        found = extension.last if options.diagnosis is None else extension.known.get(options.diagnosis)
+        if found is None:
+            raise self._refusal("no_report" if options.diagnosis is None else "no_report_id")
+        if options.show and options.number is None:
+            extension.show(found, whole=True)
+            return None
+        if not found.fixes:
+            raise self._refusal("no_fix_offered")
+        number = 1 if options.number is None else options.number
+        if not 1 <= number <= len(found.fixes):
+            raise self._refusal("no_such_fix", count=len(found.fixes), number=number)
+        fix = found.fixes[number - 1]
+        if options.show:
+            extension.show(found, number=number)
+        elif options.undo:
+            accept.take_back(extension, found, number)
+        elif options.live:
+            if fix.files:
+                raise self._refusal("fix_is_file")
+            accept.make_live(extension, found, number, fix)
+        elif options.run:
+            return accept.run(extension, found, number, fix)
+        else:
+            return accept.put_in_place(extension, found, number, fix)
+        return None
+
+    def _said(self, text: str) -> str:
+        return said(text, self.in_language())
+
+    def _refusal(self, kind: str, **arguments: Any) -> UsageError:
+        return UsageError(self._said(message(kind, **arguments)))
 
     @no_var_expand
     @magic_arguments()
     @argument("--backwards", type=int, default=None, help="watch this many backwards, then go on at full speed")
     @argument("--memory", type=float, default=1024.0, metavar="MB", help="keep this much of what is overwritten (1024)")
     @argument("--strict", action="store_true", help="raise if a gradient is silently wrong")
+    @argument("--quiet", action="store_true", help="say nothing where nothing is found")
     @cell_magic
     def autograd_check(self, line: str, cell: str) -> None:
         """Run the cell once, for real, watched: is what backward reads still what was saved?
@@ -128,4 +159,4 @@ class InplaceMagic(Magics):
         number = self._extension.running_cell()
         if number is None:
             raise UsageError("%%autograd_check has to stand on top of a cell.")
-        check_cell(self._extension, number, options.backwards, options.strict, options.memory)
+        check_cell(self._extension, number, options.backwards, options.strict, options.memory, options.quiet)

@@ -10,6 +10,7 @@ and the sentence stands under that kind in ``report/wording/en.py`` and ``zh.py`
 
 from __future__ import annotations
 
+import os
 import string
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
@@ -64,6 +65,14 @@ def listed(items: Sequence[str], language: Language = "en") -> str:
     """``a``, ``a and b``, ``a, b and c``."""
     comma, last = (", ", " and ") if language == "en" else ("、", " 和 ")
     return last.join([comma.join(items[:-1]), items[-1]] if len(items) > 1 else items)
+
+
+def language_of(setting: str) -> Language:
+    """The language that is set, or for ``auto`` that of the locale: Chinese where it is Chinese, else English."""
+    if setting != "auto":
+        return "zh" if setting == "zh" else "en"
+    named = next((os.environ[name] for name in ("LC_ALL", "LC_MESSAGES", "LANG") if os.environ.get(name)), "")
+    return "zh" if named.lower().startswith(("zh", "chinese")) else "en"
 
 
 def sentence_of(kind: str, language: Language) -> str:

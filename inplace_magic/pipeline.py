@@ -9,12 +9,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
-from .diagnosis import LOST, Conflict, Diagnosis, Fix, shown_path
+from .diagnosis import Conflict, Diagnosis, Fix, shown_path
 from .explain.conflicts import conflicts, relevant
 from .explain.post_mortem import LiveGraph, look
-from .families import HEADLINES, RAISED_AT_WRITE, family_of
+from .families import RAISED_AT_WRITE, family_of
 from .fixes import Problem
 from .gradients.relative_error import deviations, in_words
+from .message import kind_of, message
 from .options import Options
 from .record.evidence import BackwardPass, Evidence
 from .record.replay import RecordOptions, spots
@@ -35,7 +36,6 @@ _log = logging.getLogger(__name__)
 _PATIENCE_S = 0.8
 _SHORT_S, _PATIENCE_FOR_SHORT_S = 0.1, 1.2
 _RERUNS = 5
-_WATCH = "With %%autograd_check on top, the real run is watched instead."
 _RANK = {"same": 0, "truncated": 1, "different": 2, "unknown": 3}
 
 
@@ -120,18 +120,9 @@ class _Inquiry:
             rerun, reason = again.rerun()
         if not certain and rerun is None:
             return None
-        what = "cell" if self.cell > 0 else "script"
-        reason = None if reason is None else reason.replace("the cell ", f"the {what} ", 1)
-        if reason is not None and watched is not None:
-            notes.append(f"No fix could be proved, since the {what} was not run again: {reason}.")
-        elif reason is not None:
-            live = self.left_behind()
-            whence = "the error and the graph it left" if live is not None and live.nodes else "the error alone"
-            watch = f" {_WATCH}" if self.options.rerun and self.cell > 0 and self.cell in self.sources.cells else ""
-            told = f"The {what} was not run again: {reason}."
-            if LOST in reason:
-                told = f"The {what} was run again in this process, and {reason}: run your cells again."
-            notes.append(f"{told} What is said here comes from {whence}.{watch}")
+        if reason is not None:
+            live = None if watched is not None else self.left_behind()
+            notes.append(self._not_rerun(reason, watched is not None, live))
         if rerun is not None:
             family, evidence = _as_leaf(self.family, rerun.seen)
             known = relevant(evidence, family)
@@ -146,10 +137,8 @@ class _Inquiry:
                 problem = Problem(family, known[0], evidence, self.sources, self.cell, self.raised)
                 fixes = _ranked(bench, problem, self.options.fixes, start)
                 if not fixes:
-                    refused = f", or was not run ({bench.refused[-1]})" if bench.refused else ""
-                    notes.append(
-                        f"No rewrite could be proved: what was tried failed again or changed what the cell does{refused}."
-                    )
+                    refused = bench.refused[-1] if bench.refused else None
+                    notes.append(message("rewrites_refused", reason=refused) if refused else message("rewrites_failed"))
             self.family, evidence = _as_leaf(self.family, rerun.whole or rerun.seen)
         seen = _better(watched, evidence, self.family)
         found = conflicts(seen, self.family, self.sources, self.raised, live)
@@ -158,7 +147,7 @@ class _Inquiry:
             found = (replace(found[0], needed_note=in_words(off)), *found[1:])
         return Diagnosis(
             family=self.family,
-            headline=HEADLINES[self.family],
+            headline=message(f"headline_{self.family}"),
             cell=self.cell if self.cell > 0 else None,
             conflicts=found,
             fixes=fixes,
@@ -173,6 +162,17 @@ class _Inquiry:
             seconds=time.monotonic() - start,
             off=off or {},
         )
+
+    def _not_rerun(self, reason: str, watched: bool, live: LiveGraph | None) -> str:
+        """Why there was no rerun, and what the report is based on instead."""
+        what = message("the_cell" if self.cell > 0 else "the_script")
+        if watched:
+            return message("not_rerun_watched", what=what, reason=reason)
+        basis = message("basis_graph" if live is not None and live.nodes else "basis_error")
+        if kind_of(reason) == "session_lost":
+            return message("not_put_back", what=what, reason=reason, basis=basis)
+        can_watch = self.options.rerun and self.cell > 0 and self.cell in self.sources.cells
+        return message("not_rerun_watch" if can_watch else "not_rerun", what=what, reason=reason, basis=basis)
 
     def _measure(self, bench: Bench, rerun: Rerun) -> dict[str, float] | None:
         """How far off the gradients are; empty if they are right; None if that cannot be told."""
@@ -204,12 +204,13 @@ def _better(watched: Evidence | None, replayed: Evidence | None, family: str) ->
 
 def _why_not(session: Session, options: Options, sources: Sources, cell: int) -> str | None:
     if not options.rerun:
-        return "reruns are switched off (%config InplaceMagic.rerun = True)"
+        return message("reruns_off")
     if cell not in sources.cells:
-        return "its source is not known"
+        return message("no_source")
     seconds = session.seconds.get(cell, 0.0)
     if seconds > options.time_limit:
-        return f"it ran for {seconds:.3g} s before it failed, and a rerun is given {options.time_limit:.3g} s ({options.more_time(max(seconds, options.time_limit))})"
+        remedy = options.more_time(max(seconds, options.time_limit))
+        return message("too_long", seconds=seconds, limit=options.time_limit, remedy=remedy)
     return None
 
 
@@ -300,9 +301,9 @@ def _about_files(session: Session, found: tuple[Conflict, ...], fixes: tuple[Fix
     stale = {
         shown_path(p.filename) for p in places if p.filename is not None and path_of(p.filename) in session.files.stale
     }
-    notes = [f"{name} has changed since it was loaded, so that no fix of it can be proved." for name in sorted(stale)]
+    notes: list[str] = [message("file_changed", file=name) for name in sorted(stale)]
     for path in sorted({path for fix in fixes for path in fix.files}):
         reason = atomic_write.outside(path)
         if reason is not None:
-            notes.append(f"{shown_path(path)} {reason}: change it by hand, it is not written.")
+            notes.append(message("file_not_written", file=shown_path(path), reason=reason))
     return notes

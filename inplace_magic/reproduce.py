@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from .explain.conflicts import relevant
+from .message import message
 from .options import Options
 from .record.evidence import Evidence
 from .record.replay import RecordOptions, ReplayPlan, StopRule, far_enough
@@ -84,7 +85,7 @@ class Reproduction:
                     return self._kept(run, room), None
             if told > best[0]:
                 best = told, run
-            reason = reason or "it did not fail again"
+            reason = reason or message("did_not_fail")
         return best[1], None if best[0] else reason
 
     def _kept(self, run: Rerun, room: contextlib.ExitStack) -> Rerun:
@@ -97,14 +98,16 @@ class Reproduction:
             self.sandbox.telling(
                 RecordRequest(self.sources, plan, stop, RecordOptions.at(self.family)),
                 self.options.time_limit,
-                lambda seconds: self.tell(f"running it again to find the line, {seconds:.0f} s"),
+                lambda seconds: self.tell(message("rerunning", seconds=seconds)),
             )
         )
         first = outcome()
         if first.reached_out:
-            return None, f"{first.failure} (for a rerun to do that as well: {self.options.to_set('effects', True)})"
+            return None, message("with_effects", reason=first.failure, remedy=self.options.to_set("effects", True))
         if first.timed_out:
-            return None, f"{first.failure} ({self.options.more_time(self.options.time_limit)})"
+            return None, message(
+                "with_remedy", reason=first.failure, remedy=self.options.more_time(self.options.time_limit)
+            )
         if first.value is None:
             return None, first.failure
         return Rerun(plan, first.value, outcome if first.more else None), None

@@ -15,9 +15,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from .diagnosis import Fix, Gradients, LiveChange
-from .explain.conflicts import listed, relevant
+from .explain.conflicts import relevant
 from .fixes import LOCAL, Problem, Proposal, propose
 from .gradients.compare import compare, forward_changed, leaves_reached, starved, untrained
+from .message import message
 from .record.evidence import BackwardPass, Evidence, RecordedConflict
 from .record.replay import RecordOptions, ReplayPlan, StopRule
 from .record.requests import ListenRequest, RecordRequest, SessionChanges
@@ -29,13 +30,6 @@ from .source.location import SourceRange
 
 _log = logging.getLogger(__name__)
 _EXTENSIONS = 6  # conflicts that one fix may mend, one after the other
-
-PROOFS: dict[Gradients, str] = {
-    "same": "proved: ran, gradients are those your code means",
-    "truncated": "ran past the failure; cuts the graph: earlier steps get no gradient from here",
-    "different": "ran past the failure; gradients differ from those of the code as written",
-    "unknown": "ran past the failure; gradients could not be compared",
-}
 
 
 @dataclass(frozen=True)
@@ -62,7 +56,7 @@ class Bench:
         left = min(self.limit_s, self.deadline - time.monotonic())
         if left <= 0:
             return None
-        outcome = self.sandbox.run(work, left, lambda seconds: self.tell(f"trying a rewritten cell, {seconds:.0f} s"))
+        outcome = self.sandbox.run(work, left, lambda seconds: self.tell(message("trying", seconds=seconds)))
         if outcome.failure is not None:
             _log.debug("not run: %s", outcome.failure)
             self.refused.append(outcome.failure)
@@ -349,7 +343,7 @@ def _fix(
     untrained: tuple[str, ...],
 ) -> Fix:
     more = len(steps) - 1
-    title = steps[0].title if not more else f"{steps[0].title} and {more} more like it"
+    title = message("and_more_changes", title=steps[0].title, count=more) if more else steps[0].title
     return Fix(
         title=title,
         why=steps[0].why,
@@ -361,7 +355,7 @@ def _fix(
         },
         verified=True,
         gradients=gradients,
-        proof=PROOFS[gradients] + (f"; none at all for {listed(untrained)}" if untrained else ""),
+        proof=message(f"verified_{gradients}"),
         run=run,
         live=live,
         untrained=untrained,

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from .diagnosis import Conflict, Diagnosis
 from .explain.conflicts import conflicts
 from .gradients.backward import GradientTrace
+from .message import message
 from .record.evidence import Evidence
 from .record.replay import clashes_of
 from .record.watcher import Watcher
@@ -63,16 +64,11 @@ class Check:
     def summary(self) -> str:
         """What was watched, in one line."""
         if self.problem is not None:
-            return f"the watch itself failed ({self.problem})"
-        parts = [_count(self.saves, "saved tensor"), _count(self.writes, "in-place write"), _count(self.backwards, "backward")]  # fmt: skip
-        text = f"{', '.join(parts)} watched in {self.seconds:.1f} s"
+            return message("watch_failed", problem=self.problem)
+        counts = {"saves": self.saves, "writes": self.writes, "backwards": self.backwards}
         if self.unkept:
-            text += f"; {_count(self.unkept, 'overwritten value')} not kept, for lack of memory set aside (--memory)"
-        return text
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
+            return message("watched_unkept", seconds=self.seconds, unkept=self.unkept, **counts)
+        return message("watched", seconds=self.seconds, **counts)
 
 
 @contextlib.contextmanager
@@ -138,16 +134,14 @@ def _fill(seen: Check, watcher: Watcher, trace: GradientTrace, names: Names) -> 
 
 def _warnings(watcher: Watcher) -> tuple[str, ...]:
     """What is no wrong gradient and costs memory all the same."""
-    said = []
+    said: list[str] = []
     for spot in watcher.kept_graphs.needless():
         place = watcher.sources.place(spot)
         if "retain_graph=True" in place.text:
-            said.append(f"{place.label}: retain_graph=True keeps graphs that no later backward goes through.")
+            said.append(message("retained_needlessly", place=place.label))
     for spot, count in watcher.kept_graphs.growing().items():
         place = watcher.sources.place(spot)
-        said.append(
-            f"{place.label}: {count} graphs of this backward are alive together; memory grows with every round."
-        )
+        said.append(message("graphs_grow", place=place.label, count=count))
     return tuple(said)
 
 
@@ -190,8 +184,13 @@ def _text(seen: Check) -> str:
     return f"{first.sentence} ({', '.join(where)})" if where else first.sentence
 
 
-def check_cell(extension: Extension, cell: int, backwards: int | None, strict: bool, memory: float) -> None:
-    """Runs a cell of the shell, watched, and reports. What the cell raises is let through, and explained."""
+def check_cell(
+    extension: Extension, cell: int, backwards: int | None, strict: bool, memory: float, quiet: bool = False
+) -> None:
+    """Runs a cell of the shell, watched, and reports. What the cell raises is let through, and explained.
+
+    ``quiet``: that nothing was found is not said.
+    """
     __tracebackhide__ = True
     shell, session = extension.shell, extension.session
     sources = session.sources(cell)
@@ -215,11 +214,11 @@ def check_cell(extension: Extension, cell: int, backwards: int | None, strict: b
             extension.remember(found)
             extension.show(found)
         elif seen.problem is not None:
-            print(f"autograd check: {seen.summary}.")
-        else:
-            print(f"autograd check: nothing found. {seen.summary}.")
+            print(extension.said(message("check_failed", problem=seen.problem)))
+        elif not quiet:
+            print(extension.said(message("check_nothing", watched=seen.summary)))
         for warning in seen.warnings:
-            print(f"  {warning}")
+            print(f"  {extension.said(warning)}")
     if found is not None and strict:
         raise SilentGradientError(found.sentence, found.conflicts)
 

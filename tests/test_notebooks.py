@@ -103,7 +103,7 @@ def test_report_of_a_notebook(tmp_path: Path) -> None:
     )
     ended = command("a.ipynb", folder=tmp_path)
     assert ended.status == 1
-    assert "In[2]:2   y += 1" in ended.out and "--- In[2]\n+++ In[2] fixed\n" in ended.out
+    assert " 2 │ y += 1" in ended.out and "--- In[2]\n+++ In[2] fixed\n" in ended.out
     assert "your session" not in ended.out and "%autograd_fix" not in ended.out
     assert "Cell In[2], line 3" in ended.err and "\x1b" not in ended.err
 

@@ -649,7 +649,7 @@ def test_a_finding_tells_places_how_far_off_and_a_proved_fix() -> None:
     assert found is not None and found.family == "silent"
     assert [p and p.label for p in (found.saved, found.changed, found.needed)] == ["In[2]:2", "In[2]:3", "In[2]:4"]
     assert found.off == {"x": 1.0}
-    assert "x.grad is off by 100 %" in run.output
+    assert "x.grad is off by 100%" in run.output
     assert found.fixes[0].verified and found.fixes[0].gradients == "same"
     assert torch.equal(run.shell.user_ns["x"].grad, torch.full((3,), 4.0))  # the cell ran once, as it is
 

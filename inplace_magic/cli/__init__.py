@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 HEALTHY, FINDING, FAILED = 0, 1, 2
-_WITH_VALUE = ("--limit", "--cells")
+_WITH_VALUE = ("--limit", "--cells", "--language")
 
 
 class BadUseError(Exception):
@@ -26,6 +26,7 @@ class Settings:
     limit: float = 60.0
     effects: bool = False
     cells: frozenset[int] | None = None
+    language: str = "auto"
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -39,7 +40,9 @@ def main(arguments: Sequence[str]) -> int:
         from ..tour import run
 
         return run(color=sys.stdout.isatty() and not os.environ.get("NO_COLOR"))
-    settings = Settings(options.check, options.fix, options.json, options.limit, options.effects, options.cells)
+    settings = Settings(
+        options.check, options.fix, options.json, options.limit, options.effects, options.cells, options.language
+    )
     try:
         return _run(options.target, rest, settings)
     except BadUseError as problem:
@@ -75,9 +78,9 @@ def _split(arguments: list[str]) -> tuple[list[str], str | None, list[str]]:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m inplace_magic",
-        usage="%(prog)s [--check] [--fix] [--json] [--limit SECONDS] [--effects] [--cells N,..] TARGET [TARGET'S ARGUMENTS]",
+        usage="%(prog)s [--check] [--fix] [--json] [--limit SECONDS] [--effects] [--cells N,..] [--language en|zh] TARGET [TARGET'S ARGUMENTS]",
         description="Runs a script or a notebook. If it dies of an in-place autograd error, says which line is to blame "
-        "and shows a fix that has been proved. Without a target: a tour of ten real failures. In your own session: "
+        "and shows a fix that has been verified. Without a target: a tour of ten real failures. In your own session: "
         "%%load_ext inplace_magic",
         epilog="Exit status: 0 healthy (a script's own status is passed through), 1 a finding, 2 failed otherwise.",
         allow_abbrev=False,
@@ -91,6 +94,12 @@ def _parser() -> argparse.ArgumentParser:
                         help="let reruns write files, start processes and use the network once more, each time")  # fmt: skip
     parser.add_argument(
         "--cells", type=_cells, metavar="N,..", help="the cells In[N] that --check watches, as 3,5-8 (all)"
+    )
+    parser.add_argument(
+        "--language",
+        choices=["auto", "en", "zh"],
+        default="auto",
+        help="the language of reports (as the locale has it)",
     )
     parser.add_argument("target", nargs="?", metavar="TARGET", help="a script, notebooks, or a folder of notebooks")
     return parser

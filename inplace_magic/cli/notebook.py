@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ..diagnosis import Diagnosis, shown_path
+from ..message import language_of
 from ..report.bundle import MIME
 from ..source.atomic_write import NotWrittenError, outside, write_bytes
 from . import FAILED, FINDING, HEALTHY, BadUseError, Settings, ipynb
@@ -17,8 +18,7 @@ from .from_json import read_diagnosis, without_first_line
 from .output import Output, progress, say
 from .write_fix import write_fix
 
-_WATCH = "%%autograd_check\n"
-_NOTHING_FOUND = re.compile(r"^autograd check: nothing found\..*\n", re.MULTILINE)  # is said once, at the end
+_WATCH = "%%autograd_check --quiet\n"  # that nothing is found is said once, at the end
 _ESCAPES = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
 
@@ -26,7 +26,7 @@ def run_all(targets: list[str], settings: Settings) -> int:
     """Runs notebooks, and those of folders. Returns the exit status of the worst of them."""
     paths = list(_notebooks(targets))
     _needs_nbclient()
-    output = Output(settings.json)
+    output = Output(settings.json, language_of(settings.language))
     statuses = []
     with output.reserved():
         for path in paths:
@@ -180,8 +180,7 @@ def _client(notebook: ipynb.Notebook) -> Any:
         def process_message(self, msg: Any, cell: Any, cell_index: int) -> Any:
             if msg["msg_type"] == "stream":
                 if not self.quiet:
-                    text = _NOTHING_FOUND.sub("", msg["content"]["text"])
-                    print(text, end="", flush=True, file=getattr(sys, msg["content"]["name"]))
+                    print(msg["content"]["text"], end="", flush=True, file=getattr(sys, msg["content"]["name"]))
                 return None
             if msg["msg_type"] in ("display_data", "execute_result") and MIME not in msg["content"].get("data", {}):
                 return None

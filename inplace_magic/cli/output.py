@@ -13,13 +13,14 @@ from dataclasses import replace
 from typing import TextIO
 
 from ..diagnosis import Diagnosis, shown_path
+from ..message import Language
 
 
 class Output:
     """Where findings go. With json they are all that stdout gets: what the target prints goes to stderr meanwhile."""
 
-    def __init__(self, as_json: bool) -> None:
-        self.as_json = as_json
+    def __init__(self, as_json: bool, language: Language = "en") -> None:
+        self.as_json, self.language = as_json, language
         self._stdout: TextIO | None = None
 
     @contextlib.contextmanager
@@ -50,7 +51,12 @@ class Output:
         fixes = tuple(replace(fix, run=(), live=()) for fix in found.fixes)
         width = min(shutil.get_terminal_size((100, 24)).columns, 120)
         drawn = text.render(
-            replace(found, cell=None, fixes=fixes), width=width, color=_coloured(), accept="", patch=True
+            replace(found, cell=None, fixes=fixes),
+            width=width,
+            color=_coloured(),
+            accept="",
+            patch=True,
+            language=self.language,
         )
         print(f"\n{shown_path(target)}\n{drawn}", flush=True)
 

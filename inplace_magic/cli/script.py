@@ -14,6 +14,7 @@ from typing import Any
 
 from ..diagnosis import Diagnosis, shown_path
 from ..families import family_of
+from ..message import kind_of, language_of
 from ..session.history import Session
 from ..source.document import Cell, Sources
 from ..source.files import Files, read_source
@@ -64,7 +65,7 @@ class ScriptSession(Session):
 
 def run(target: str, arguments: list[str], settings: Settings) -> int:
     """Runs a script with its own arguments. Returns the exit status."""
-    output = Output(settings.json)
+    output = Output(settings.json, language_of(settings.language))
     with output.reserved():
         return _Run(target, arguments, settings, output).status()
 
@@ -173,7 +174,7 @@ class _Run:
             return
         self.found = True
         self.output.finding(found, self.path)
-        if self.seen is None and any("was not run again" in note for note in found.notes):
+        if self.seen is None and any(kind_of(note) in ("not_rerun", "not_rerun_watch") for note in found.notes):
             say("with --check the run itself is watched, which shows more where it cannot be run again")
         if self.settings.fix:
             write_fix(found)

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from ..diagnosis import Conflict, Place
 from ..families import RAISED_AT_WRITE, is_of_base, overlaps_input
+from ..message import message
 from ..record.evidence import Evidence, RecordedConflict, Write
 from ..source.document import Sources
 from ..source.editor import Code
@@ -19,16 +20,19 @@ _NODE = re.compile(r"(Backward|Backward0|Backward1|<.*>|Impl)+$")
 _MOST_STALE = 5  # conflicts shown where there was no rerun
 _RESHAPES = frozenset({"unsqueeze_", "squeeze_", "t_", "transpose_", "resize_", "as_strided_", "swapaxes_"})
 
-_REFUSED = {
-    "leaf": "{what} changes {tensor} in place, and {tensor} is a leaf: the very tensor whose gradient is wanted.",
-    "view_of_leaf": "{what} writes into a view of a leaf, the very tensor whose gradient is wanted.",
-    "multi_output_view": "{what} writes into one of several views made at once; autograd cannot follow that.",
-    "no_grad_view": "{what} writes into a view that was made while gradients were off; autograd lost track of it.",
-    "overlap": "{what} writes into memory that several elements share, as expand() leaves it.",
-    "out_grad": "out= overwrites a tensor, which autograd cannot follow when a gradient is needed.",
-    "inference": "A tensor made in inference mode has no place in a graph: autograd can neither save nor change it.",
-}
-_MADE = {"multi_output_view": "at once with others", "no_grad_view": "while gradients were off"}
+# Nodes that keep what they give rather than what they are given.
+_KEEP_OUTPUT = frozenset({
+    "relu", "sigmoid", "tanh", "exp", "expm1", "sqrt", "rsqrt", "softmax", "log_softmax", "elu", "celu", "reciprocal", "tan",
+    "cumprod",
+})  # fmt: skip
+# What people write where torch's node has a name of its own.
+_OPERATORS: dict[type[ast.operator], str] = {ast.MatMult: "`@`", ast.Mult: "`*`", ast.Div: "`/`", ast.Pow: "`**`"}
+_MODULES = {
+    "addmm": "`nn.Linear`", "mm": "`nn.Linear`", "linear": "`nn.Linear`", "convolution": "`nn.Conv`",
+    "cudnn_convolution": "`nn.Conv`", "mkldnn_convolution": "`nn.Conv`", "native_batch_norm": "`nn.BatchNorm`",
+    "cudnn_batch_norm": "`nn.BatchNorm`", "native_layer_norm": "`nn.LayerNorm`", "native_group_norm": "`nn.GroupNorm`",
+    "embedding": "`nn.Embedding`",
+}  # fmt: skip
 
 
 def conflicts(
@@ -63,7 +67,7 @@ def _conflict(clash: RecordedConflict, family: str, sources: Sources, raised: tu
     need_stack = raised or (clash.need.stack if clash.need is not None else ())
     needed = _place(sources, need_stack)
     saved = _place(sources, clash.save.stack) if clash.save is not None else None
-    node = _node_name(clash.save.node if clash.save is not None else None)
+    node = _called(clash, sources)
     if clash.kind == "second_backward":
         freed = _place(sources, clash.freed.stack) if clash.freed is not None else None
         return Conflict(
@@ -74,9 +78,9 @@ def _conflict(clash: RecordedConflict, family: str, sources: Sources, raised: tu
             operation="backward",
             node=node,
             sentence=_freed_sentence(clash, sources),
-            changed_note="freed here, by the backward before",
-            saved_note="this part of the graph was made here" if saved else "",
-            needed_note="goes back through it again",
+            changed_note=message("frees"),
+            saved_note=message("creates_graph"),
+            needed_note=message("needs_graph"),
         )
     changed = _place(sources, clash.write.stack) if clash.write is not None else None
     what = _what(clash.write, sources)
@@ -89,9 +93,9 @@ def _conflict(clash: RecordedConflict, family: str, sources: Sources, raised: tu
         operation=what,
         node=node,
         sentence=_overwrote(clash, what, tensor, node),
-        changed_note=_version_note(clash, tensor),
-        saved_note=f"{node}'s gradient needs this value" if node else "",
-        needed_note="",
+        changed_note=_changed_note(clash, tensor),
+        saved_note=_saved_note(clash, node),
+        needed_note=message("uses_changed" if clash.kind == "silent" else "needs"),
     )
 
 
@@ -99,62 +103,56 @@ def _refused(clash: RecordedConflict, family: str, sources: Sources, raised: tup
     place = _place(sources, (clash.write.stack if clash.write is not None else ()) or raised)
     made = _place(sources, clash.save.stack) if clash.save is not None else None
     what = _what(clash.write, sources)
-    tensor = _tensor(clash, sources) or "it"
-    sentence = _REFUSED[family].format(what=_capital(what), tensor=tensor)
-    if is_of_base(clash.message):
-        sentence = f"{_capital(what)} changed the base of a view that was made {_MADE[family]}; what is read here no longer follows it."
-    if overlaps_input(clash.message):
-        sentence = f"{_capital(what)} reads from the very memory that it writes."
     if family == "inference":
-        return Conflict(made, place, place, clash.save.name if clash.save else None, what, None, sentence,
-                        changed_note="made in inference mode", needed_note="met autograd")  # fmt: skip
+        return Conflict(made, place, place, clash.save.name if clash.save else None, what, None,
+                        message("refused_inference"), changed_note=message("creates_inference"),
+                        needed_note=message("refuses_inference"))  # fmt: skip
     needed = _place(sources, raised) or place
-    return Conflict(place, None, needed, _tensor(clash, sources), what, None, sentence, changed_note="")
+    tensor = _tensor(clash, sources)
+    kind, note = f"refused_{family}", message(f"refuses_{family}")
+    if is_of_base(clash.message):
+        kind, note = f"refused_base_{family}", message("changes_base")
+    elif overlaps_input(clash.message):
+        kind, note = "refused_overlaps_input", message("refuses_overlaps_input")
+    sentence = message(kind, what=what, tensor=tensor or message("it"))
+    return Conflict(place, None, needed, tensor, what, None, sentence, changed_note=note)
 
 
 def _bare(family: str, sources: Sources, raised: tuple[SourceRange, ...], live: LiveGraph) -> tuple[Conflict, ...]:
     """What the traceback and the graph that is left tell, which is less than a rerun does."""
     place = _place(sources, raised)
     if family in RAISED_AT_WRITE:
-        what, tensor = written_by(raised[0] if raised else None, sources) or ("This line", None)
-        sentence = _REFUSED[family].format(what=_capital(what), tensor=tensor or "a tensor")
+        what, tensor = written_by(raised[0] if raised else None, sources) or (message("what_line"), None)
+        sentence = message(f"refused_{family}", what=what, tensor=tensor or message("a_tensor"))
         return (Conflict(place, None, place, tensor, what if tensor else None, None, sentence),)
     if family == "inference":
         tensor = _one_of(live.inference, place)
-        return (Conflict(None, place, place, tensor, None, None, _REFUSED[family]),)
+        return (Conflict(None, place, place, tensor, None, None, message("refused_inference")),)
     if family == "second_backward":
-        sentence = "This backward goes through a graph that an earlier backward has already freed."
-        if live.entrances:
-            sentence += f" Of your names, {listed(live.entrances)} lead into this graph."
-            if len(live.entrances) == 1:
-                sentence = sentence.replace(" lead ", " leads ")
-        return (Conflict(None, None, place, _only(live.entrances), None, None, sentence),)
+        names = live.entrances
+        sentence = message("freed_names", names=_few(names), count=len(names)) if names else message("freed_unknown")
+        return (Conflict(None, None, place, _only(names), None, None, sentence, needed_note=message("needs_graph")),)
     known = dict.fromkeys((replace(s, shape=()) if s.names else s) for s in live.stale)
     found = [_left_stale(stale, sources, place) for stale in list(known)[:_MOST_STALE]]
-    sentence = "A tensor that this backward needs was changed in place after it had been saved."
-    return tuple(found) or (Conflict(None, None, place, None, None, None, sentence),)
+    return tuple(found) or (Conflict(None, None, place, None, None, None, message("stale_unknown")),)
 
 
 def _left_stale(stale: Stale, sources: Sources, place: Place | None) -> Conflict:
     """A value that the failed backward left behind as something else than what was saved."""
-    node = _node_name(stale.node)
-    where = f" in {stale.function}()" if stale.function else ""
+    node = _node_name(stale.node) or stale.node
     tensor = stale.names[0] if stale.names else None
     changed = sources.place(stale.writes[0]) if stale.writes else None
     written = written_by(stale.writes[0], sources) if stale.writes else None
-    went = ""
+    needed = message("needs")
     if stale.version is not None and stale.saved_version is not None:
-        went = f" from version {stale.saved_version} to {stale.version}"
+        needed = message("needs_versions", node=node, saved=stale.saved_version, now=stale.version)
     if written is not None:
-        sentence = f"By its text, {written[0]} overwrote the value that {node} had kept for its gradient; no rerun has confirmed it."
+        sentence = message("stale_written", what=written[0], node=node)
     elif stale.names:
-        memory = f"the memory of {listed(stale.names)}{where}"
-        sentence = f"{node} had kept a value in {memory} for its gradient, and that was changed in place since."
+        kind = "stale_memory_in" if stale.function else "stale_memory"
+        sentence = message(kind, node=node, names=_few(stale.names), function=stale.function)
     else:
-        sentence = (
-            f"{node} had kept a tensor of shape {stale.shape} for its gradient, and that was changed in place since."
-        )
-        sentence += " None of your names leads to it."
+        sentence = message("stale_shape", node=node, shape=str(stale.shape))
     return Conflict(
         changed=changed,
         saved=None,
@@ -163,16 +161,13 @@ def _left_stale(stale: Stale, sources: Sources, place: Place | None) -> Conflict
         operation=written[0] if written is not None else None,
         node=node,
         sentence=sentence,
-        changed_note=f"{tensor} went{went}" if went and changed is not None else "",
-        needed_note=f"{node}'s value went{went}" if went and changed is None else "",
+        needed_note=needed,
     )
 
 
-def listed(names: Sequence[str]) -> str:
-    """``a``, ``a and b``, ``a, b and others``."""
-    if len(names) > 2:
-        return f"{names[0]}, {names[1]} and others"
-    return " and ".join(names)
+def _few(names: Sequence[str]) -> tuple[str, ...]:
+    """The names, or the first of many."""
+    return (*names[:2], message("others")) if len(names) > 3 else tuple(names)
 
 
 def _only(names: Sequence[str]) -> str | None:
@@ -200,7 +195,7 @@ def _node_name(node: str | None) -> str | None:
 def _what(write: Write | None, sources: Sources) -> str:
     """The write in the user's words: ``+=``, ``.mul_()``, ``optimD.step()``, ``self.act`` with inplace=True."""
     if write is None:
-        return "an operation outside of Python"
+        return message("what_outside_python")
     spot = write.stack[0] if write.stack else None
     node = _node_at(sources, spot)
     if isinstance(node, ast.AugAssign):
@@ -208,12 +203,13 @@ def _what(write: Write | None, sources: Sources) -> str:
     if write.origin == "optim" and isinstance(node, ast.Call):
         return f"`{ast.unparse(node.func)}()`"
     if write.module is not None and write.origin == "nn":
-        return f"`{write.module}`, a module with inplace=True," if write.operation not in ("batch_norm", "embedding") else f"`{write.module}`"  # fmt: skip
+        own = write.operation in ("batch_norm", "embedding")
+        return f"`{write.module}`" if own else message("what_module", module=write.module)
     if write.operation == "__setitem__":
-        return "the assignment to a part of it"
+        return message("what_part_assigned")
     if write.operation == "data":
-        return "the assignment to `.data`"
-    return f"`{write.operation}()`" if write.operation else "a write"
+        return message("what_data_assigned")
+    return f"`{write.operation}()`" if write.operation else message("what_write")
 
 
 def _node_at(sources: Sources, spot: SourceRange | None) -> ast.AST | None:
@@ -245,33 +241,56 @@ def _tensor(clash: RecordedConflict, sources: Sources) -> str | None:
 
 
 def _overwrote(clash: RecordedConflict, what: str, tensor: str | None, node: str | None) -> str:
-    keeper = f"that {node} had kept for its gradient" if node else "that was kept for a gradient"
-    if clash.write is None:
-        return f"The value {keeper} was changed, by something that no Python line shows."
-    if clash.write.handed:
-        return f"{_capital(what)} changed a gradient that backward had handed over; others are handed the same tensor."
+    write = clash.write
+    if write is None:
+        return message("changed_outside", node=node) if node else message("changed_outside_kept")
+    if write.handed:
+        return message("handed_gradient", what=what)
     if clash.kind == "silent" and clash.save is None:
-        return f"{_capital(what)} changed values of the graph past autograd: the gradient does not know of it."
-    if clash.write.operation in _RESHAPES:
-        return f"{_capital(what)} changed the shape of the tensor {keeper}."
-    whose = f" of {tensor}" if tensor and clash.write.origin == "optim" else ""
-    return f"{_capital(what)} overwrote the value{whose} {keeper}."
+        return message("past_autograd", what=what)
+    if write.operation in _RESHAPES:
+        return message("reshaped", what=what)
+    if write.origin == "optim" and tensor:
+        of = {"what": what, "tensor": tensor}
+        return message("overwrote_of", node=node, **of) if node else message("overwrote_kept_of", **of)
+    return message("overwrote", what=what, node=node) if node else message("overwrote_kept", what=what)
 
 
-def _version_note(clash: RecordedConflict, tensor: str | None) -> str:
-    if clash.write is None or clash.save is None or not clash.write.bumped:
+def _changed_note(clash: RecordedConflict, tensor: str | None) -> str:
+    """The label at the write. torch's versions are no part of it: a reader has no other use for them."""
+    write = clash.write
+    if write is None:
         return ""
-    if clash.write.version <= clash.save.version:
+    if write.handed:
+        return message("changes_handed")
+    if write.operation in _RESHAPES:
+        return message("changes_shape")
+    if write.origin == "optim" and tensor:
+        return message("changes_tensor", tensor=tensor)
+    if write.origin == "nn" and write.module is not None and write.operation not in ("batch_norm", "embedding"):
+        return message("changes_by", module=write.module)
+    return message("changes_unseen" if clash.kind == "silent" and not write.bumped else "changes")
+
+
+def _saved_note(clash: RecordedConflict, node: str | None) -> str:
+    if node is None or clash.save is None:
         return ""
-    return f"{tensor or 'the tensor'} went from version {clash.save.version} to {clash.write.version}"
+    keeps = "saves_output" if _node_name(clash.save.node) in _KEEP_OUTPUT else "saves"
+    return message(keeps, node=node)
+
+
+def _called(clash: RecordedConflict, sources: Sources) -> str | None:
+    """The operation that kept the value as the person wrote it: ``@``, ``F.relu``, ``nn.Linear``; else torch's name."""
+    if clash.save is None:
+        return None
+    name = _node_name(clash.save.node)
+    written = _node_at(sources, clash.save.spot)
+    if isinstance(written, ast.BinOp) and type(written.op) in _OPERATORS:
+        return _OPERATORS[type(written.op)]
+    plain = isinstance(written, ast.Call) and ast.unparse(written.func).rpartition(".")[2] in (name, "matmul")
+    return _MODULES.get(name, name) if name is not None and not plain else name
 
 
 def _freed_sentence(clash: RecordedConflict, sources: Sources) -> str:
     same = clash.freed is not None and clash.need is not None and clash.freed.stack[:1] == clash.need.stack[:1]
-    if same:
-        return "This part of the graph was made once, or in an earlier round, and the backward before has freed it."
-    return "Both backwards go through the same part of the graph; the first one freed what it had saved."
-
-
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]
+    return message("freed_before" if same else "freed_shared")

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ..message import message
 from ..record.operations import HARMLESS
 from ..record.tracked_copies import storage_key
 from ..session.names import graph_holders, walk
@@ -278,7 +279,7 @@ def written_by(spot: SourceRange | None, sources: Sources) -> tuple[str, str] | 
     if isinstance(statement, ast.Assign) and len(statement.targets) == 1:
         target = statement.targets[0]
         if isinstance(target, ast.Subscript):
-            return "the assignment to a part of it", ast.unparse(target.value)
+            return message("what_part_assigned"), ast.unparse(target.value)
     if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
         called = statement.value.func
         if isinstance(called, ast.Attribute) and _is_write(called.attr):

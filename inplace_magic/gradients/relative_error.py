@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
+from ..message import message
 from ..record.evidence import BackwardPass
 
 _SHOWN = 3
@@ -53,17 +54,20 @@ def _relative(mine: Sequence[float] | None, right: Sequence[float] | None) -> fl
 
 
 def in_words(off: Mapping[str, float]) -> str:
-    """``x.grad is off by 50 %, w.grad by 3 %``; the worst first."""
-    notable = [(leaf, error) for leaf, error in off.items() if error >= _NOTABLE]
-    parts = [f"{leaf}.grad {'is off ' if i == 0 else ''}{_amount(error)}" for i, (leaf, error) in enumerate(notable)]
-    more = f" and {len(parts) - _SHOWN} more" if len(parts) > _SHOWN else ""
-    return ", ".join(parts[:_SHOWN]) + more
+    """``uses the changed value: x.grad is off by 50%, w.grad is off by 3%``; the worst first."""
+    parts: list[str] = [
+        message("gradient_off", leaf=leaf, amount=_amount(error)) for leaf, error in off.items() if error >= _NOTABLE
+    ]
+    if not parts:
+        return message("uses_changed")
+    more = [message("and_more", count=len(parts) - _SHOWN)] if len(parts) > _SHOWN else []
+    return message("gradients_off", leaves=(*parts[:_SHOWN], *more))
 
 
 def _amount(error: float) -> str:
     if math.isinf(error):
-        return "without measure"
+        return message("amount_infinite")
     percent = 100 * error
     if percent >= 1000:
-        return f"by a factor of {error + 1:.0f}"
-    return f"by {percent:.2g} %" if percent < 10 else f"by {percent:.0f} %"
+        return message("amount_factor", factor=f"{error + 1:.0f}")
+    return message("amount_percent", percent=f"{percent:.2g}" if percent < 10 else f"{percent:.0f}")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import html
+from collections.abc import Sequence
 
-from ..diagnosis import Diagnosis, Fix
-from . import diff, words
+from ..diagnosis import Diagnosis
+from ..message import Language
+from . import diff
+from .contents import FixShown, Report, report_of
 from .escape import code_spans, one_line
-
-_CODE_MOST, _LINE_MOST, _LEAD = 120, 400, 60
+from .excerpt import Block, Line, Mark
 
 # Tints and opacity instead of colours: they suit a light and a dark page alike, also where var() is stripped.
 _BOX = (
@@ -18,13 +20,9 @@ _BOX = (
 _MONO = "font-family:var(--jp-code-font-family, ui-monospace, Menlo, Consolas, monospace);font-size:0.93em"
 _CODE = f"{_MONO};background:transparent;padding:0;color:inherit"
 _PARAGRAPH = "margin:6px 0"
-_QUIET = "opacity:0.72"
-_TABLE = "border-collapse:collapse;border:none;margin:6px 0;table-layout:auto;font-size:inherit"
-_ROW = "background:transparent;border:none"
-_CELL = "text-align:left;vertical-align:top;padding:2px 18px 2px 0;border:none;background:transparent"
-_PILL = "padding:1px 7px;border-radius:8px;white-space:nowrap;font-weight:600"
-_PROOF = "padding:1px 7px;border-radius:8px;-webkit-box-decoration-break:clone;box-decoration-break:clone"
-_RED, _GREEN, _GREY = "rgba(229,83,75,0.22)", "rgba(46,160,67,0.22)", "rgba(128,128,128,0.18)"
+_QUIET = "opacity:0.78"
+_VERDICT = "padding:1px 7px;border-radius:8px;-webkit-box-decoration-break:clone;box-decoration-break:clone"
+_RED, _GREEN, _GREY = "rgba(229,83,75,0.22)", "rgba(46,160,67,0.22)", "rgba(128,128,128,0.22)"
 _AMBER = "rgba(210,153,34,0.26)"
 _PRE = (
     f"{_MONO};background:rgba(128,128,128,0.09);color:inherit;border:none;border-radius:4px;"
@@ -39,74 +37,102 @@ _LINE_STYLE = {
 _TAG = {"-": "del", "+": "ins"}
 
 
-def render(diagnosis: Diagnosis, accept: str = "%autograd_fix") -> str:
-    """Draw ``diagnosis`` as one html fragment without scripts, classes to style or anything to load."""
-    parts = [_head(diagnosis), _places(diagnosis), _trouble(diagnosis)]
-    count = len(diagnosis.fixes)
-    for number, fix in enumerate(diagnosis.fixes, 1):
-        name = words.fix_name(number, count)
-        parts.append(
-            _first_fix(name, fix, accept) if number == 1 else _other_fix(name, fix, accept and f"{accept} {number}")
-        )
-    if not diagnosis.fixes and (known := words.no_fix(diagnosis)):
-        parts.append(_paragraph(_text(known)))
-    parts += [_paragraph(f"<strong>Note:</strong> {_prose(note)}") for note in diagnosis.notes]
+def render(
+    diagnosis: Diagnosis, accept: str = "%autograd_fix", language: Language = "en", pending: str | None = None
+) -> str:
+    """Draw ``diagnosis`` as one html fragment without scripts, classes to style or anything to load.
+
+    ``pending`` stands where the fixes will, while they are looked for.
+    """
+    report = report_of(diagnosis, language)
+    parts = [_head(report), *map(_block, report.blocks)]
+    parts += [_paragraph(_prose(sentence)) for sentence in report.sentences]
+    parts += _fixes(report, accept) if pending is None else [_paragraph(_text(pending), _QUIET)]
+    parts += [_paragraph(f"<strong>{_text(report.say('note'))}</strong> {_prose(note)}") for note in report.notes]
     inside = "\n".join(part for part in parts if part)
-    return f'<div class="inplace-magic" style="{_BOX}">\n{inside}\n</div>'
+    lang = "" if language == "en" else ' lang="zh"'
+    return f'<div class="inplace-magic"{lang} style="{_BOX}">\n{inside}\n</div>'
 
 
-def _head(diagnosis: Diagnosis) -> str:
+def _head(report: Report) -> str:
     return _paragraph(
-        f"<strong>{_prose(diagnosis.headline)}</strong> "
-        f'<small style="{_QUIET};margin-left:12px">({_text(words.took(diagnosis))})</small>'
+        f'<strong>{_prose(report.headline)}</strong> <small style="{_QUIET};margin-left:12px">({_text(report.status)})</small>'
     )
 
 
-def _places(diagnosis: Diagnosis) -> str:
-    rows = words.rows(diagnosis.conflicts[0], diagnosis.family) if diagnosis.conflicts else []
-    if not rows:
-        return ""
-    return f'<table style="{_TABLE}">\n<tbody>\n' + "\n".join(map(_row, rows)) + "\n</tbody>\n</table>"
+# ---- the lines ------------------------------------------------------------------------------------------------------
 
 
-def _row(row: words.Row) -> str:
-    here = f'<strong style="{_PILL};background:{_RED if row.role == "changed" else _GREY}">{_text(row.here)}</strong>'
-    cells = [_code(row.label, _QUIET), _code(_cut(row.code, _CODE_MOST)), here, _prose(row.note)]
-    return f'<tr style="{_ROW}">' + "".join(f'<td style="{_CELL}">{cell}</td>' for cell in cells) + "</tr>"
+def _block(block: Block) -> str:
+    gutter = max(len(str(line.number)) for line in block.lines)
+    rows = "".join(_excerpt_line(line, gutter) for line in block.lines)
+    return f'<div style="{_QUIET}">{_code(block.name)}</div>\n<pre style="{_PRE}">{rows}</pre>'
 
 
-def _trouble(diagnosis: Diagnosis) -> str:
-    more = words.further(diagnosis.conflicts)
-    said = [_paragraph(_prose(diagnosis.sentence)) if diagnosis.sentence else "", _paragraph(_text(more), _QUIET)]
-    return "\n".join(said if more else said[:1])
+def _excerpt_line(line: Line, gutter: int) -> str:
+    blank = " " * gutter + " │ "
+    rows = [f"{line.number:>{gutter}} │ <bdi>{_marked(line.text, line.marks)}</bdi>"]
+    before: tuple[int, int] | None = None
+    for mark in line.marks:
+        at = (mark.start, mark.end)
+        carets = (" " if at == before else "^") * max(1, _wide(line.text[mark.start : mark.end]))
+        rows.append(f"{blank}{' ' * _wide(line.text[: mark.start])}{carets} {_label(mark)}")
+        before = at
+    return "".join(f'<span style="{_LINE}">{row}\n</span>' for row in rows)
 
 
-def _first_fix(name: str, fix: Fix, accept: str) -> str:
-    return f"{_paragraph(_fix_line(name, fix), 'margin-top:14px')}\n{_body(fix, accept)}"
+def _marked(text: str, marks: Sequence[Mark]) -> str:
+    """The code with its marked stretches tinted, those that do not overlap."""
+    drawn, at = "", 0
+    for start, end, changed in sorted({(m.start, m.end, m.role == "changed") for m in marks}):
+        if start < at:
+            continue
+        tint = _RED if changed else _GREY
+        drawn += html.escape(text[at:start])
+        drawn += f'<span style="background:{tint};border-radius:3px">{html.escape(text[start:end])}</span>'
+        at = end
+    return drawn + html.escape(text[at:])
 
 
-def _other_fix(name: str, fix: Fix, accept: str) -> str:
-    summary = f'<summary style="cursor:pointer">{_fix_line(name, fix)}</summary>'
-    return f'<details style="{_PARAGRAPH}">\n{summary}\n{_body(fix, accept)}\n</details>'
+def _label(mark: Mark) -> str:
+    label = _prose(mark.label)
+    return f"<strong>{label}</strong>" if mark.role == "changed" else label
 
 
-def _fix_line(name: str, fix: Fix) -> str:
-    return f"<strong>{_text(name)}:</strong> {_prose(fix.title)} — {_proof(fix)}"
+def _wide(text: str) -> int:
+    from .load_rich import load_rich, same_random
+
+    with same_random():
+        return int(load_rich().cells.cell_len(text))
 
 
-def _proof(fix: Fix) -> str:
-    tint = _GREEN if fix.verified and fix.gradients == "same" else _AMBER
-    return f'<span style="{_PROOF};background:{tint}">{_prose(words.proof(fix))}</span>'
+# ---- the fixes ------------------------------------------------------------------------------------------------------
 
 
-def _body(fix: Fix, accept: str) -> str:
+def _fixes(report: Report, accept: str) -> list[str]:
+    if not report.fixes:
+        return [_paragraph(_text(report.no_fix))] if report.no_fix else []
+    first, *others = report.fixes
+    drawn = [f"{_paragraph(_fix_line(first), 'margin-top:14px')}\n{_body(report, first, accept)}"]
+    for number, fix in enumerate(others, 2):
+        summary = f'<summary style="cursor:pointer">{_fix_line(fix)} {_prose(fix.title)}</summary>'
+        body = _body(report, fix, accept and f"{accept} {number}")
+        drawn.append(f'<details style="{_PARAGRAPH}">\n{summary}\n{body}\n</details>')
+    return drawn
+
+
+def _fix_line(fix: FixShown) -> str:
+    tint = _GREEN if fix.sure else _AMBER
+    verdict = f'<span style="{_VERDICT};background:{tint}">{_prose(fix.status)}</span>'
+    return f"<strong>{_text(fix.name)}</strong> · {verdict}"
+
+
+def _body(report: Report, fix: FixShown, accept: str) -> str:
     parts = [_paragraph(_prose(fix.why))] if fix.why else []
-    parts += map(_section, diff.sections(fix))
-    parts += [_paragraph(_prose(words.live(change))) for change in fix.live]
-    if again := words.runs_again(fix):
-        parts.append(_paragraph(_text(again)))
+    parts += map(_section, fix.sections)
+    parts += [_paragraph(_prose(clause)) for clause in fix.clauses]
     if accept:
-        parts.append(_paragraph(f"Accept with {_code(accept)}"))
+        parts.append(_paragraph(_prose(report.say("accepts_number", command=f"`{accept}`"))))
     return "\n".join(parts)
 
 
@@ -116,10 +142,7 @@ def _section(section: diff.Section) -> str:
 
 
 def _line(line: diff.Line) -> str:
-    shown = line.text
-    if len(shown) > _LINE_MOST and line.differs > _LINE_MOST - _LEAD:
-        shown = "…" + shown[line.differs - _LEAD :]
-    code = f"<bdi>{html.escape(_cut(shown, _LINE_MOST))}</bdi>"
+    code = f"<bdi>{html.escape(line.text)}</bdi>"
     if tag := _TAG.get(line.sign):
         code = f'<{tag} style="text-decoration:none;color:inherit">{code}</{tag}>'
     return f'<span style="{_LINE_STYLE[line.sign]}">{line.sign} {code}\n</span>'
@@ -127,10 +150,6 @@ def _line(line: diff.Line) -> str:
 
 def _paragraph(inside: str, style: str = "") -> str:
     return f'<p style="{_PARAGRAPH}{";" if style else ""}{style}">{inside}</p>'
-
-
-def _cut(text: str, most: int) -> str:
-    return text if len(text) <= most else text[: most - 1] + "…"
 
 
 def _text(text: str) -> str:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeVar
 
+from ..message import message
 from ..session.run_cell import Touched
 from . import fork
 from .fork import Outcome
@@ -142,5 +143,5 @@ def _judged(outcome: Outcome[Any]) -> Outcome[Any]:
         return outcome
     value, attempt = outcome.value
     if attempt is not None:
-        return Outcome(failure=f"the cell {attempt}", reached_out=True)
+        return Outcome(failure=message("reaches_out", attempt=attempt), reached_out=True)
     return Outcome(value=value, more=outcome.more)

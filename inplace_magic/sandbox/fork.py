@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection, Pipe
 from typing import Any, Generic, TypeVar
 
+from ..message import message
 from .inherited import set_apart
 
 T = TypeVar("T")
@@ -68,7 +69,7 @@ def run(work: Callable[[], T], limit_s: float, on_wait: Callable[[float], None] 
         try:
             child = _Child(lambda tell: work(), limit_s)
         except OSError as error:
-            return Outcome(failure=f"the process could not be copied ({error.strerror})")
+            return Outcome(failure=message("no_copy", problem=error.strerror))
         try:
             return child.outcome(on_wait, pressed)
         finally:
@@ -119,15 +120,15 @@ class _Child(Generic[T]):
             if self._pipe.poll(max(0.0, min(left, 0.2))):  # what has come in time may be asked for late
                 break
             if left <= 0:
-                return Outcome(failure=f"it took longer than {self._limit_s:.3g} s", timed_out=True)
+                return Outcome(failure=message("timed_out", seconds=self._limit_s), timed_out=True)
             if on_wait is not None:
                 on_wait(time.monotonic() - self._start)
         else:
-            return Outcome(failure="it was interrupted")
+            return Outcome(failure=message("interrupted"))
         try:
             kind, value = pickle.loads(self._pipe.recv_bytes())
         except (EOFError, OSError):
-            return Outcome(failure="the copy of the process crashed")
+            return Outcome(failure=message("copy_crashed"))
         return Outcome(failure=value) if kind == "failure" else Outcome(value=value, more=kind == "more")
 
     def end(self) -> None:

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
-from ..diagnosis import LOST
+from ..message import message
 from ..session.run_cell import Touched
 from .fork import Outcome
 
@@ -55,7 +55,7 @@ def run(
                     finally:
                         log.interrupts.hold()
             except TimeIsUp:
-                outcome = Outcome(failure=f"it took longer than {limit_s:.3g} s", timed_out=True)
+                outcome = Outcome(failure=message("timed_out", seconds=limit_s), timed_out=True)
             except Declined as declined:
                 outcome = Outcome(failure=declined.why)
             except KeyboardInterrupt:
@@ -67,7 +67,7 @@ def run(
     if log.declined is not None:
         return Outcome(failure=log.declined)
     if log.lost:
-        return Outcome(failure=f"{LOST} ({log.lost[0]})")
+        return Outcome(failure=message("session_lost", what=log.lost[0]))
     return outcome
 
 

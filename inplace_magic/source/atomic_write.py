@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Callable
 
 from ..diagnosis import shown_path
+from ..message import message
 from .files import read_source
 from .location import kind_of
 
@@ -24,9 +25,9 @@ def outside(path: str) -> str | None:
     """None for a file that may be written, else the clause that says why it may not."""
     real, here = os.path.realpath(path), os.path.realpath(os.getcwd())
     if kind_of(real) != "user":
-        return "belongs to a library"
+        return message("is_library")
     if os.path.commonpath([real, here]) != here:
-        return "lies outside the working directory"
+        return message("is_outside")
     return None
 
 
@@ -34,13 +35,13 @@ def check(path: str, old: str) -> None:
     """Raises NotWrittenError unless the file may be written and still reads as it did."""
     reason = outside(path)
     if reason is not None:
-        raise NotWrittenError(f"{shown_path(path)} {reason}; it was not written.")
+        raise NotWrittenError(message("not_written", file=shown_path(path), reason=reason))
     try:
         now = read_source(path).text
     except (OSError, SyntaxError, UnicodeError) as problem:
-        raise NotWrittenError(f"{shown_path(path)} cannot be read any more ({problem}); it was not written.") from None
+        raise NotWrittenError(message("not_readable", file=shown_path(path), problem=str(problem))) from None
     if now != old:
-        raise NotWrittenError(f"{shown_path(path)} has changed since it was diagnosed; it was not written.")
+        raise NotWrittenError(message("changed_since_diagnosed", file=shown_path(path)))
 
 
 def write_source(path: str, old: str, new: str) -> Callable[[], None]:
@@ -70,12 +71,12 @@ def write_bytes(path: str, data: bytes) -> Callable[[], None]:
         if made:
             with contextlib.suppress(OSError):
                 os.unlink(backup)
-        raise NotWrittenError(f"{shown_path(path)} cannot be written ({problem.strerror}).") from None
+        raise NotWrittenError(message("not_writable", file=shown_path(path), problem=problem.strerror)) from None
 
     def take_back() -> None:
         with open(path, "rb") as file:
             if file.read() != data:
-                raise NotWrittenError(f"{shown_path(path)} has changed since; its old text is in {shown_path(backup)}.")
+                raise NotWrittenError(message("changed_since", file=shown_path(path), backup=shown_path(backup)))
         _replace(path, before, like=path)
         if made:
             with contextlib.suppress(OSError):

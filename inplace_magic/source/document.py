@@ -256,15 +256,25 @@ class Sources:
     def place(self, spot: SourceRange) -> Place:
         """The spot as a person reads it."""
         if spot.cell is None:
-            text = linecache.getline(spot.filename, spot.line).strip()
-            return Place(None, spot.line, text, filename=spot.filename, function=spot.function)
+            line = linecache.getline(spot.filename, spot.line)
+            return Place(None, spot.line, line.strip(), spot.filename, spot.function, _columns(spot, line))
         cell = self.cells[spot.cell]
         lines = cell.lines
-        text = lines[spot.line - 1].strip() if 0 < spot.line <= len(lines) else ""
-        columns = None
-        if spot.column is not None and spot.end_column is not None and spot.end_line == spot.line:
-            columns = (spot.column, spot.end_column)
+        line = lines[spot.line - 1] if 0 < spot.line <= len(lines) else ""
+        text, columns = line.strip(), _columns(spot, line)
         function = None if spot.function == "<module>" else spot.function
         if isinstance(cell, File):
             return Place(None, spot.line, text, filename=cell.path, function=function, columns=columns)
         return Place(spot.cell, spot.line, text, function=function, columns=columns)
+
+
+def _columns(spot: SourceRange, line: str) -> tuple[int, int] | None:
+    """Where a range stands in its first line without the indent, in characters; to the line's end if it goes on."""
+    if spot.column is None or spot.end_column is None:
+        return None
+    data, indent = line.encode(), len(line) - len(line.lstrip())
+    start = len(data[: spot.column].decode(errors="replace")) - indent
+    end = len(line.strip())
+    if spot.end_line in (None, spot.line):
+        end = min(end, len(data[: spot.end_column].decode(errors="replace")) - indent)
+    return (start, end) if 0 <= start < end else None

@@ -28,7 +28,9 @@ def test_an_optimizers_step_overwrites_a_parameter_and_not_the_optimizer(optimiz
     cell = "optimD.zero_grad(); d = D(torch.ones(4, 2))\nd.sum().backward(retain_graph=True)\noptimD.step()\n(d ** 2).sum().backward()"
     found = run_cells(START, f"optimD = torch.optim.{optimizer}", cell).diagnosis
     assert found is not None and found.conflicts[0].tensor == "D[2].weight"
-    assert found.sentence == "`optimD.step()` overwrote the value of D[2].weight that addmm had kept for its gradient."
+    assert found.sentence == (
+        "`optimD.step()` overwrote the value of `D[2].weight` that `nn.Linear` had kept for its gradient."
+    )
 
 
 def test_so_does_one_in_a_helper() -> None:

@@ -6,10 +6,14 @@ import difflib
 from typing import Any
 
 from inplace_magic.diagnosis import Conflict, Diagnosis, Fix, LiveChange, Place
+from inplace_magic.message import message
 
 
-def place(cell: int | None, line: int, text: str, **more: Any) -> Place:
-    return Place(cell, line, text, **more)
+def place(cell: int | None, line: int, text: str, part: str = "", **more: Any) -> Place:
+    """A line as places hold it, without its indent; ``part`` is the expression that is meant."""
+    text = text.strip(" ")
+    columns = (text.index(part), text.index(part) + len(part)) if part else None
+    return Place(cell, line, text, **{"columns": columns, **more})
 
 
 def conflict(saved: Place | None, changed: Place | None, needed: Place | None, sentence: str, **more: Any) -> Conflict:
@@ -35,21 +39,21 @@ _FORWARD = """def forward(self, x, feature16):
 
 MODIFIED = Diagnosis(
     family="modified",
-    headline="In-place change broke the backward pass",
+    headline=message("headline_modified"),
     cell=7,
     seconds=0.41,
     conflicts=(
         conflict(
-            place(3, 15, "    x = F.relu(x)"),
+            place(3, 15, "    x = F.relu(x)", "F.relu(x)"),
             place(3, 16, "    x += feature16"),
             place(7, 5, "loss.backward()"),
             "`+=` overwrote the value that relu had kept for its gradient.",
             tensor="x",
             operation="+=",
             node="ReluBackward0",
-            saved_note="relu's gradient needs this output",
-            changed_note="x went from version 0 to 1",
-            needed_note="needed here",
+            saved_note=message("saves_output", node="relu"),
+            changed_note=message("changes"),
+            needed_note=message("needs"),
         ),
         conflict(None, place(3, 24, "    y += feature8"), None, ""),
         conflict(None, place(3, 31, "    z += feature4"), None, ""),
@@ -71,17 +75,17 @@ MODIFIED = Diagnosis(
 
 MODULE = Diagnosis(
     family="modified",
-    headline="In-place change broke the backward pass",
+    headline=message("headline_modified"),
     cell=4,
     seconds=1.3,
     conflicts=(
         conflict(
-            place(2, 8, "        s = torch.sigmoid(self.conv(x))", function="forward"),
-            place(2, 9, "        return self.act(s)", function="forward"),
+            place(2, 8, "        s = torch.sigmoid(self.conv(x))", "torch.sigmoid(self.conv(x))", function="forward"),
+            place(2, 9, "        return self.act(s)", "self.act(s)", function="forward"),
             place(4, 12, "    loss.backward()"),
             "`ReLU(inplace=True)` overwrote the value that sigmoid had kept for its gradient.",
-            saved_note="sigmoid's gradient needs this output",
-            changed_note="s went from version 0 to 1",
+            saved_note=message("saves_output", node="sigmoid"),
+            changed_note=message("changes_by", module="net.act"),
         ),
     ),
     fixes=(
@@ -97,7 +101,7 @@ MODULE = Diagnosis(
 
 SECOND_BACKWARD = Diagnosis(
     family="second_backward",
-    headline="The graph was already freed when backward went through it again",
+    headline=message("headline_second_backward"),
     cell=5,
     seconds=0.72,
     conflicts=(
@@ -106,8 +110,8 @@ SECOND_BACKWARD = Diagnosis(
             place(5, 7, "lossD.backward()"),
             place(5, 11, "lossG.backward()"),
             "lossG still goes back through `D(g)`, whose graph lossD.backward() freed.",
-            changed_note="freed here, by the backward before",
-            needed_note="goes back through it again",
+            changed_note=message("frees"),
+            needed_note=message("needs_graph"),
         ),
     ),
     fixes=(
@@ -136,7 +140,7 @@ SECOND_BACKWARD = Diagnosis(
 
 LEAF = Diagnosis(
     family="leaf",
-    headline="A leaf that requires grad cannot be changed in place",
+    headline=message("headline_leaf"),
     cell=6,
     seconds=0.05,
     conflicts=(
@@ -145,7 +149,7 @@ LEAF = Diagnosis(
             place(6, 3, "    w -= lr * w.grad"),
             place(6, 3, "    w -= lr * w.grad"),
             "Autograd starts at w: a write that it records would leave w without a place to put its gradient.",
-            changed_note="w is a leaf that requires grad",
+            changed_note=message("refuses_leaf"),
         ),
     ),
     fixes=(
@@ -159,7 +163,7 @@ LEAF = Diagnosis(
 
 INFERENCE = Diagnosis(
     family="inference",
-    headline="A tensor made in inference mode met autograd",
+    headline=message("headline_inference"),
     cell=9,
     seconds=0.2,
     conflicts=(
@@ -168,8 +172,8 @@ INFERENCE = Diagnosis(
             place(8, 3, "    features = backbone(images)"),
             place(9, 2, "loss = head(features).mean()"),
             "features was made under `torch.inference_mode()`, so linear cannot keep it for its gradient.",
-            changed_note="made in inference mode",
-            needed_note="met autograd",
+            changed_note=message("creates_inference"),
+            needed_note=message("refuses_inference"),
         ),
     ),
     fixes=(
@@ -185,7 +189,7 @@ INFERENCE = Diagnosis(
 
 SILENT = Diagnosis(
     family="silent",
-    headline="Backward ran, and gave a wrong gradient",
+    headline=message("headline_silent"),
     cell=2,
     seconds=2.0,
     conflicts=(
@@ -194,8 +198,8 @@ SILENT = Diagnosis(
             place(2, 3, "x_data += 1"),
             place(2, 4, "loss.backward()"),
             "`x.data` hides the write from autograd: the gradient of `x ** 2` is that of the changed x.",
-            saved_note="pow's gradient needs x",
-            changed_note="written behind autograd's back",
+            saved_note=message("saves", node="`**`"),
+            changed_note=message("changes_unseen"),
         ),
     ),
     fixes=(
@@ -211,7 +215,7 @@ SILENT = Diagnosis(
 
 UNKNOWN = Diagnosis(
     family="modified",
-    headline="In-place change broke the backward pass",
+    headline=message("headline_modified"),
     cell=11,
     seconds=0.03,
     conflicts=(
@@ -235,12 +239,12 @@ WIDE = Diagnosis(
     seconds=0.3,
     conflicts=(
         conflict(
-            place(3, 1, "隐藏 = torch.sigmoid(输入 @ 权重)"),
+            place(3, 1, "隐藏 = torch.sigmoid(输入 @ 权重)", "torch.sigmoid(输入 @ 权重)"),
             place(3, 2, "隐藏 *= 掩码"),
             place(3, 3, "损失.backward()"),
             "`*=` overwrote the value that sigmoid had kept for its gradient.",
-            saved_note="sigmoid's gradient needs 隐藏",
-            changed_note="隐藏 went from version 0 to 1",
+            saved_note=message("saves_output", node="sigmoid"),
+            changed_note=message("changes"),
         ),
     ),
     fixes=(fix("`隐藏 = 隐藏 * 掩码`", "In[3]\n-隐藏 *= 掩码\n+隐藏 = 隐藏 * 掩码"),),

@@ -14,5 +14,8 @@ def test_a_bundle_has_text_html_and_the_record(name: str) -> None:
     assert set(made) == {"text/plain", "text/html", "application/vnd.inplace-magic.v1+json"}
     assert "\x1b" not in made["text/plain"]
     assert made["text/html"].startswith("<div")
-    assert made[MIME] == samples.ALL[name].to_dict()
+    payload = dict(made[MIME])
+    drawn = payload.pop("report")
+    assert payload == samples.ALL[name].to_dict()
+    assert drawn["language"] == "en" and len(drawn["fixes"]) == len(payload["fixes"])
     assert json.loads(json.dumps(made)) == made

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from inplace_magic.message import LANGUAGES, Language
 from inplace_magic.report import html, text
 from tests.report import samples
 
@@ -20,10 +21,12 @@ def _compare(name: str, drawn: str) -> None:
     assert f"{drawn}\n" == path.read_bytes().decode()
 
 
-@pytest.mark.parametrize("width", [40, 80, 120])
+@pytest.mark.parametrize("language", LANGUAGES)
+@pytest.mark.parametrize("width", [60, 80, 120])
 @pytest.mark.parametrize("name", samples.ALL)
-def test_text(name: str, width: int) -> None:
-    _compare(f"{name}.{width}.txt", text.render(samples.ALL[name], width=width, color=False))
+def test_text(name: str, width: int, language: Language) -> None:
+    drawn = text.render(samples.ALL[name], width=width, color=False, language=language)
+    _compare(f"{name}.{width}.{language}.txt", drawn)
 
 
 @pytest.mark.parametrize("name", samples.ALL)

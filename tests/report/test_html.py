@@ -88,18 +88,17 @@ def test_nothing_steers_the_page(name: str) -> None:
 
 
 def test_every_line_of_a_change_has_its_sign() -> None:
-    assert "-     x += feature16\n+     x = x + feature16\n" in _seen("modified").shown
+    assert "- x += feature16\n+ x = x + feature16\n" in _seen("modified").shown
 
 
 def test_without_styles_the_words_say_it_all() -> None:
     shown = _seen("second_backward").shown
     for said in (
-        "made here",
-        "freed here",
-        "needed again here",
-        "Fix 1 of 3: detach d in lossG — ran past the failure; cuts the graph",
-        "Accept with %autograd_fix\n",
-        "Accept with %autograd_fix 3\n",
+        "this part of the graph is created here",
+        "frees the graph",
+        "Fix 1 · verified, gradients no longer flow into earlier steps",
+        "%autograd_fix accepts it\n",
+        "%autograd_fix 3 accepts it\n",
     ):
         assert said in shown
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import re
 import subprocess
 import sys
@@ -9,7 +10,7 @@ import pytest
 from rich.cells import cell_len
 
 from inplace_magic.diagnosis import Diagnosis
-from inplace_magic.report import text
+from inplace_magic.report import diff, html, text
 from tests.report import samples
 
 _CODES = re.compile(r"\x1b\[[0-9;]*m")
@@ -27,7 +28,7 @@ def test_no_line_is_wider_than_the_page(name: str, width: int) -> None:
 
 @pytest.mark.parametrize("width", [0, 1, 10])
 def test_an_absurd_width_is_drawn_all_the_same(width: int) -> None:
-    assert "changed here" in text.render(samples.MODIFIED, width=width, color=False)
+    assert "^^^^" in text.render(samples.MODIFIED, width=width, color=False)
 
 
 @pytest.mark.parametrize("name", samples.ALL)
@@ -46,10 +47,23 @@ def test_colour_adds_nothing_but_colour(name: str, monkeypatch: pytest.MonkeyPat
     assert [line.rstrip() for line in _CODES.sub("", colored).split("\n")] == plain.split("\n")
 
 
-def test_wide_characters_align() -> None:
-    words = ("saved here", "changed here", "needed here")
-    rows = [(line, word) for line in _lines(samples.WIDE, 100) for word in words if word in line]
-    assert [cell_len(line[: line.index(word)]) for line, word in rows] == [cell_len(rows[0][0].split("saved")[0])] * 3
+def drawn_part(code: str, carets: str) -> str:
+    """What of a row stands above the carets, in cells."""
+    first, last = carets.index("^"), carets.rindex("^")
+    return "".join(c for at, c in enumerate(code) if first <= cell_len(code[:at]) <= last)
+
+
+def test_carets_stand_under_wide_characters() -> None:
+    drawn = _lines(samples.WIDE, 100)
+    for code, carets in itertools.pairwise(drawn):
+        if "^" in carets:
+            marked = carets.index("^"), carets.rindex("^") + 1
+            assert cell_len(code[: code.index("│")]) == carets.index("│")
+            assert drawn_part(code, carets) in (
+                "torch.sigmoid(输入 @ 权重)",
+                "隐藏 *= 掩码",
+                "损失.backward()",
+            ) and marked[1] - marked[0] == cell_len(drawn_part(code, carets))
 
 
 def test_what_steers_a_terminal_is_shown_escaped() -> None:
@@ -65,25 +79,54 @@ def test_markup_and_emoji_codes_stay_text() -> None:
     assert "[bold]markup[/bold] :smile:" in text.render(samples.HOSTILE, width=120, color=True)
 
 
-def test_the_difference_of_long_lines_is_not_cut_away() -> None:
-    old, new = [line for line in _lines(samples.HOSTILE, 80) if line.startswith(("  - ", "  + "))][:2]
-    assert old[4:] != new[4:]
+@pytest.mark.parametrize("width", [40, 60, 80, 120])
+@pytest.mark.parametrize("name", samples.ALL)
+def test_a_diffs_code_is_never_cut(name: str, width: int) -> None:
+    """What is drawn of the first fix holds every line of its diff, whatever rows it takes."""
+    found = samples.ALL[name]
+    if not found.fixes:
+        return
+    drawn = "".join(line.strip() for line in _lines(replace(found, fixes=found.fixes[:1]), width)).replace(" ", "")
+    for section in diff.sections(found.fixes[0]):
+        for line in section.lines:
+            assert line.text.replace(" ", "") in drawn
+
+
+def test_a_long_line_is_cut_around_what_is_marked() -> None:
+    line = "x = " + " + ".join(f"layer_{i}(x)" for i in range(40)) + "; x.relu_()"
+    at = line.index("x.relu_()")
+    place = samples.place(1, 3, line, columns=(at, at + len("x.relu_()")))
+    found = replace(samples.LEAF, family="modified", conflicts=(samples.conflict(None, place, None, ""),), fixes=())
+    for width in (40, 60, 80):
+        drawn = [row for row in _lines(found, width) if "x.relu_()" in row]
+        assert len(drawn) == 1, "the culprit is not cut away"
+        below = _lines(found, width)[_lines(found, width).index(drawn[0]) + 1]
+        assert below.index("^") == drawn[0].index("x.relu_()")
+
+
+def test_saved_and_changed_on_one_line_are_one_line_with_two_marks() -> None:
+    line = "x = x.relu().mul_(2)"
+    saved, changed = (samples.place(1, 3, line, columns=c) for c in ((4, 12), (4, 20)))
+    found = replace(samples.LEAF, family="modified", conflicts=(samples.conflict(saved, changed, None, ""),), fixes=())
+    drawn = _lines(found, 80)
+    assert sum(line in row for row in drawn) == 1
+    assert [row.count("^") for row in drawn if "^" in row] == [8, 16]
 
 
 def test_the_other_command_is_named() -> None:
     drawn = text.render(samples.SECOND_BACKWARD, width=100, color=False, accept="--fix")
-    assert "Accept with --fix     the others: --fix 2, --fix 3" in drawn
+    assert "--fix accepts fix 1" in drawn
     assert "%autograd_fix" not in drawn
 
 
 def test_without_a_command_none_is_named() -> None:
-    assert "Accept" not in text.render(samples.MODIFIED, width=100, color=False, accept="")
+    assert "accepts" not in text.render(samples.MODIFIED, width=100, color=False, accept="")
 
 
 def test_without_a_fix_nothing_is_to_be_accepted() -> None:
     drawn = text.render(samples.UNKNOWN, width=100, color=False)
-    assert "no fix was proved" in drawn
-    assert "Accept" not in drawn
+    assert "No verified fix was found." in drawn
+    assert "accepts" not in drawn
 
 
 def test_a_diagnosis_without_anything_is_drawn() -> None:
@@ -91,16 +134,36 @@ def test_a_diagnosis_without_anything_is_drawn() -> None:
     assert drawn.split("\n")[0].startswith("Broken")
 
 
-def test_the_first_fix_is_shown_in_full_and_the_others_by_title() -> None:
+def test_the_first_fix_is_shown_in_full_and_the_others_by_place_and_edit() -> None:
     drawn = text.render(samples.MODIFIED, width=100, color=False)
-    assert "+     x = x + feature16" in drawn
-    assert "clone what relu gives" in drawn
-    assert "F.relu(x).clone()" not in drawn
+    assert "  + x = x + feature16" in drawn
+    assert "1 more: In[3]:3 x = F.relu(x).clone()" in drawn
+    assert "- x = F.relu(x)" not in drawn
+
+
+def test_with_everything_shown_each_fix_has_its_diff() -> None:
+    assert "+ x = F.relu(x).clone()" in text.render(samples.MODIFIED, width=100, color=False, whole=True)
 
 
 def test_a_long_headline_pushes_the_time_to_the_next_line() -> None:
     drawn = _lines(replace(samples.LEAF, headline="word " * 12), 60)
-    assert drawn[1] == "0.1 s, your session is as it was"
+    assert drawn[1] == "0.1 s · your session is unchanged"
+
+
+def test_the_lines_and_the_fixes_are_the_report() -> None:
+    for name, found in samples.ALL.items():
+        parts = [text.render(found, width=80, color=False, part=part).strip("\n") for part in ("lines", "fixes")]
+        assert "\n".join(p for p in parts if p).replace("\n\n", "\n") == text.render(
+            found, width=80, color=False
+        ).replace("\n\n", "\n"), name
+
+
+@pytest.mark.parametrize("proof", ["", "proved: ran", "Verified by a run"])
+def test_a_fix_that_was_not_run_is_never_called_verified(proof: str) -> None:
+    untried = samples.fix("t", "-a\n+b", verified=False, gradients="unknown", proof=proof)
+    found = replace(samples.MODIFIED, fixes=(untried, untried))
+    for drawn in (text.render(found, width=100, color=False, whole=True), html.render(found)):
+        assert "verified" not in drawn.lower() and "proved" not in drawn.lower()
 
 
 def _python(code: str) -> str:

@@ -80,15 +80,15 @@ def test_nothing_is_shown_where_there_is_no_terminal(room: str) -> None:
 # ---- effects outside of the process ----------------------------------------------------------------------------------
 
 OUTSIDE = [
-    pytest.param("with open('made.txt', 'w') as file: file.write('x')", "the cell writes the file 'made.txt'", id="a file"),
-    pytest.param("torch.save(w, 'made.pt')", "the cell writes the file", id="a checkpoint"),
-    pytest.param("os.makedirs(f'made/{time.time()}')", "the cell makes the folder", id="a folder"),
-    pytest.param("import subprocess; subprocess.run(['true'])", "the cell starts a process 'true'", id="a process"),
+    pytest.param("with open('made.txt', 'w') as file: file.write('x')", "it writes the file 'made.txt'", id="a file"),
+    pytest.param("torch.save(w, 'made.pt')", "it writes the file", id="a checkpoint"),
+    pytest.param("os.makedirs(f'made/{time.time()}')", "it makes the folder", id="a folder"),
+    pytest.param("import subprocess; subprocess.run(['true'])", "it starts a process 'true'", id="a process"),
     pytest.param(
         "import socket\nwith socket.socket() as s: s.connect_ex(('127.0.0.1', 9))",
-        "the cell opens a network connection", id="a connection",
+        "it opens a network connection", id="a connection",
     ),
-    pytest.param("import builtins; ask = input; answer = ask('?')", "the cell asks for input", id="a question"),
+    pytest.param("import builtins; ask = input; answer = ask('?')", "it asks for input", id="a question"),
 ]  # fmt: skip
 
 
@@ -107,8 +107,8 @@ def test_what_reaches_outside_is_done_once_and_told(
     )
     done = run_in(shell, [f"{line}\n{FAILS}"])
     note = note_of(done)
-    assert clause in note and "With %%autograd_check on top" in note
-    assert "(for a rerun to do that as well: %config InplaceMagic.effects = True)" in note
+    assert clause in note and "Put %%autograd_check on the first line" in note
+    assert "(to let a rerun do that as well: %config InplaceMagic.effects = True)" in note
     assert done.diagnosis is not None and done.diagnosis.changed is not None, "the live graph tells the line"
     assert made == {str(f): f.stat().st_mtime_ns for f in tmp_path.rglob("*")}
     assert len(asked) == ("input" in line)

@@ -45,6 +45,67 @@ def test_a_fix_that_is_not_there(number: str) -> None:
     assert "there is no fix" in refused.output or "unrecognized" in refused.output
 
 
+def test_with_nothing_accepted_there_is_nothing_to_undo() -> None:
+    assert run_cells("%autograd_fix --undo").output == "Nothing to undo.\n"
+
+
+def test_showing_accepts_nothing_and_without_a_number_shows_every_fix() -> None:
+    done = run_cells(SETUP, BODY)
+    assert done.diagnosis is not None
+    last = len(done.diagnosis.fixes)
+    shown = run_in(done.shell, ["%autograd_fix --show"]).output
+    one = run_in(done.shell, [f"%autograd_fix {last} --show"]).output
+    assert "+ x = x + 1" in shown and "needs the kept value" in shown
+    assert shown.count("verified, ") == last and one.count("verified, ") == 1
+    assert f"%autograd_fix{f' {last}' if last > 1 else ''} accepts it" in one
+    assert run_in(done.shell, ["%autograd_fix --undo"]).output == "Nothing to undo.\n"
+
+
+def test_every_act_answers_in_one_line() -> None:
+    done = run_cells(SETUP, BODY)
+    said = [
+        run_in(done.shell, [line]).output
+        for line in ("%autograd_fix --run", "%autograd_fix --undo", "%autograd_fix --undo", "%autograd_fix")
+    ]
+    assert said == [
+        "Fixed In[2] and ran it: no error.\n",
+        "Undone: In[2] is as it was.\n",
+        "Nothing to undo.\n",
+        "Fixed In[2]; the next prompt holds the cell to run.\n",
+    ]
+
+
+def test_undo_takes_back_what_was_accepted_last_whatever_its_number_and_however_many_reports_since() -> None:
+    done = run_cells(MODEL, "net = Net()\ncode, forward = Net.forward.__code__, Net.forward")
+    failed = run_in(done.shell, ["net(torch.randn(2, 3)).sum().backward()"])
+    assert failed.diagnosis is not None
+    run_in(done.shell, [f"%autograd_fix {len(failed.diagnosis.fixes)}"])
+    assert run_in(done.shell, ["assert Net.forward.__code__ is not code or not net.act.inplace"]).error is None
+    run_in(done.shell, [SETUP, BODY])  # another report
+    back = run_in(done.shell, ["%autograd_fix --undo"])
+    assert back.output == "Undone: In[1] is as it was.\n"
+    assert run_in(done.shell, ["assert Net.forward.__code__ is code and net.act.inplace"]).error is None
+
+
+def test_after_a_run_the_next_prompt_is_empty() -> None:
+    done = run_cells(SETUP, BODY)
+    run_in(done.shell, ["%autograd_fix --run"])
+    assert getattr(done.shell, "rl_next_input", None) is None
+
+
+def test_the_last_diagnosis_reads_as_its_report() -> None:
+    done = run_cells(SETUP, BODY)
+    shown = run_in(done.shell, ["import inplace_magic", "print(repr(inplace_magic.last_diagnosis()))"]).output
+    assert "In-place change broke the backward pass" in shown and "+ x = x + 1" in shown
+    assert done.diagnosis is not None and "<ins" in done.diagnosis._repr_html_()
+
+
+def test_the_language_can_be_set() -> None:
+    done = run_cells("%config InplaceMagic.language = 'zh'", SETUP, BODY)
+    assert "in-place 修改破坏了 backward" in done.output and "已验证" in done.output
+    assert run_in(done.shell, ["%autograd_fix --undo"]).output == "没有可撤销的内容。\n"
+
+
 def test_accepting_hands_over_the_rewritten_cell_and_runs_nothing() -> None:
     done = run_cells(SETUP, BODY)
     accepted = run_in(done.shell, ["%autograd_fix"])

@@ -35,7 +35,7 @@ import torch
 from hypothesis import strategies as st
 
 import inplace_magic
-from inplace_magic.diagnosis import LOST
+from inplace_magic.message import kind_of
 from tests.cells import new_shell
 from tests.composing import SETUP, statement, wrap
 from tests.fingerprints import Fingerprint
@@ -301,7 +301,7 @@ def reason_of(notes: tuple[str, ...] | None) -> str:
     told = next((n for n in notes if n.startswith("The cell was not run again: ")), None)
     if told is None:
         return "rerun"
-    reason = told.removeprefix("The cell was not run again: ").partition(". What is said")[0]
+    reason = told.removeprefix("The cell was not run again: ").partition(". This report")[0]
     return re.sub(r"'[^']*'|^\w+ (?=leads|is)", "…", reason)
 
 
@@ -321,7 +321,7 @@ def test_a_view_keeps_the_node_that_it_had_when_its_memory_is_written(template: 
 
 
 OUTSIDE_EFFECTS = re.compile(
-    r"the cell (writes|removes|makes|starts|opens|asks|sends|changes|renames|moves|links|forks)|it did not fail again"
+    r"it (writes|removes|makes|starts|opens|asks|sends|changes|renames|moves|links|forks)|it did not fail again"
 )
 
 
@@ -346,7 +346,7 @@ def test_composed_cells(template: Any, room: str, capsys: pytest.CaptureFixture[
         tally["(with a proved fix)"] += seen["proved"]
         assert seen["differs"] == [], cell
         assert seen["errors"][0] == seen["errors"][1], cell
-        assert seen["ours"] == [] and not any(LOST in note for note in seen["notes"] or ()), cell
+        assert seen["ours"] == [] and not any(kind_of(note) == "not_put_back" for note in seen["notes"] or ()), cell
         if room == "copy":
             assert reason in ("rerun", "not ours") or OUTSIDE_EFFECTS.match(reason), (reason, cell)
 

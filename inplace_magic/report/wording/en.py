@@ -20,6 +20,7 @@ SENTENCES = {
     "what_write": "a write",
     "what_line": "this line",
     "a_tensor": "a tensor",
+    "others": "others",
     "it": "it",
     # ---- how it came to it, in one sentence
     "overwrote": "{what:capital} overwrote the value that {node} had kept for its gradient.",
@@ -82,6 +83,7 @@ SENTENCES = {
     "refuses_overlap": "several elements share this memory, as expand() leaves it",
     "refuses_out_grad": "out= overwrites a tensor, which autograd cannot record",
     "refuses_inference": "an inference tensor cannot be saved for backward",
+    "refuses_overlaps_input": "reads from the very memory that it writes",
     "refuses_base": "refused: the base of this view was changed",
     "needs": "needs the kept value",
     "needs_versions": "needs {node}'s value: saved at version {saved}, now at version {now}",
@@ -104,6 +106,8 @@ SENTENCES = {
     "session_see_note": "see the note",
     "seconds": "{seconds} s",
     "from_file": "from the file, not checked here: run the cell",
+    "both": "{one} · {other}",
+    "both_with_comma": "{one}, {other}",
     # ---- fixes
     "fix": "Fix",
     "fix_number": "Fix {number}",
@@ -115,6 +119,9 @@ SENTENCES = {
     "different": "gradients differ from those of the code as written",
     "unknown": "gradients were not compared",
     "verified_same": "verified: it ran, with the gradients of your code as written",
+    "verified_truncated": "verified: it ran; gradients no longer flow into earlier steps",
+    "verified_different": "verified: it ran; gradients differ from those of the code as written",
+    "verified_unknown": "verified: it ran; gradients were not compared",
     "untrained": "no gradient at all for {names}",
     "suggestion": "only a suggestion: it has not been run",
     "also_changes": "also: {changes}",
@@ -126,7 +133,7 @@ SENTENCES = {
     "accepts": "{command} accepts fix 1",
     "accepts_only": "{command} accepts it",
     "accepts_number": "{command} accepts it",
-    "prefilled": "The next prompt holds {text}: Enter runs it, Ctrl-C clears it.",
+    "prefilled": "The next prompt holds {text}: Enter runs it, Ctrl-C clears it, typing replaces it.",
     "prefilled_cell": "the fixed cell",
     "no_fix": "No verified fix was found.",
     "no_fix_nothing_known": "Nothing more is known, and no verified fix was found.",
@@ -159,6 +166,7 @@ SENTENCES = {
     "timed_out": "it took longer than {seconds:.3g} s",
     "with_remedy": "{reason} ({remedy})",
     "with_effects": "{reason} (to let a rerun do that as well: {remedy})",
+    "reaches_out": "it {attempt}",
     "did_not_fail": "it did not fail again",
     "interrupted": "it was interrupted",
     "no_copy": "the process could not be copied ({problem})",
@@ -167,18 +175,22 @@ SENTENCES = {
     "is_library": "belongs to a library",
     "is_outside": "lies outside the working directory",
     # ---- acts
-    "fixed": "Fixed {what}.",
     "fixed_and_ran": "Fixed {what} and ran {ran}: no error.",
-    "fixed_next_prompt": "Fixed {what}; the next prompt holds the fixed cell.",
-    "fixed_this_cell": "Fixed {what}; this cell now holds its text.",
-    "fixed_left_to_do": "Fixed {what} in the kernel. The cell below holds the new text of In[{cell}]: "
-    "put it in the place of the old one, and run it.",
+    "fixed_and_ran_below": "Fixed {what} and ran {ran}: no error. A cell below holds the new text of In[{cell}]: "
+    "put it in the place of the old one.",
+    "fixed_and_ran_below_others": "Fixed {what} and ran {ran}: no error. A cell below holds the new text of In[{cell}]: "
+    "put it in the place of the old one; %autograd_fix --show shows what changes in the others.",
+    "fixed_below": "Fixed {what} in the kernel. A cell below holds the new text of In[{cell}]: "
+    "put it in the place of the old one and run it.",
+    "fixed_below_others": "Fixed {what} in the kernel. A cell below holds the new text of In[{cell}]: "
+    "put it in the place of the old one and run it; %autograd_fix --show shows what changes in the others.",
+    "with_backup": "{file} (its old text is in {backup})",
+    "fixed_run_again": "Fixed {what}; run {cells} again.",
+    "fixed_next_prompt": "Fixed {what}; the next prompt holds the cell to run.",
     "ran_it": "it",
-    "change_text_too": "In[{cell}] is fixed in this session; change its text too, so that it stays fixed:",
+    "accepted_already": "Fix {number} is accepted already; the next prompt holds the cell to run.",
     "undone": "Undone: {what} {count:plural|is as it was|are as they were}.",
-    "undone_code": "Undone: the code is as it was. What the run computed stays.",
     "nothing_to_undo": "Nothing to undo.",
-    "accepted_already": "Fix {number} is already accepted; %autograd_fix --undo takes it back.",
     "stopped_unchanged": "inplace_magic: stopped; nothing of yours was changed.",
     "failed_to_explain": "inplace_magic could not explain this error ({problem}).",
     "option_renamed": "inplace_magic: `{old}` is now called `{new}`; the old name works for one more release.",
@@ -193,6 +205,12 @@ SENTENCES = {
     "changed_since": "{file} has changed since; its old text is in {backup}.",
     "not_writable": "{file} cannot be written ({problem}).",
     # ---- watching
+    "watched": "{saves} saved {saves:plural|tensor|tensors}, {writes} in-place {writes:plural|write|writes}, "
+    "{backwards} {backwards:plural|backward|backwards} watched in {seconds:.1f} s",
+    "watched_unkept": "{saves} saved {saves:plural|tensor|tensors}, {writes} in-place {writes:plural|write|writes}, "
+    "{backwards} {backwards:plural|backward|backwards} watched in {seconds:.1f} s; {unkept} overwritten "
+    "{unkept:plural|value|values} not kept, for lack of memory set aside (--memory)",
+    "watch_failed": "the watch itself failed ({problem})",
     "check_nothing": "autograd check: nothing found. {watched}.",
     "check_failed": "autograd check: the watch itself failed ({problem}).",
     "retained_needlessly": "{place}: unnecessary retain_graph=True; no later backward goes through these graphs.",

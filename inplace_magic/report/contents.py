@@ -1,0 +1,199 @@
+"""What a report consists of, in one language: the same for every medium, which only draws it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ..diagnosis import Conflict, Diagnosis, Fix, LiveChange
+from ..message import Language, kind_of, message, said
+from . import diff
+from .escape import one_line
+from .excerpt import Block, blocks
+
+_MOST_FURTHER = 5
+_NOTES_ON_FIXES = frozenset({"rewrites_failed", "rewrites_refused", "not_rerun_watched"})
+# Sentences that say no more than the labels at the places.
+_TOLD_BY_LABELS = frozenset({
+    "overwrote", "overwrote_of", "overwrote_kept", "overwrote_kept_of", "handed_gradient", "past_autograd", "reshaped",
+    "freed_before", "freed_shared", "refused_leaf", "refused_view_of_leaf", "refused_multi_output_view",
+    "refused_no_grad_view", "refused_overlap", "refused_out_grad", "refused_inference", "refused_overlaps_input",
+})  # fmt: skip
+
+
+@dataclass(frozen=True)
+class FixShown:
+    """One fix. ``name`` is ``Fix 1``; ``title`` tells it from the others by its place and its edit.
+
+    ``sure``: nothing is known against it. ``clauses`` say what else it does and what it changes.
+    """
+
+    name: str
+    title: str
+    status: str
+    sure: bool
+    why: str
+    sections: tuple[diff.Section, ...]
+    clauses: tuple[str, ...]
+    patch: str
+
+
+@dataclass(frozen=True)
+class Report:
+    """A diagnosis in a language, piece by piece, in the order in which it is read."""
+
+    language: Language
+    headline: str
+    status: str
+    blocks: tuple[Block, ...]
+    sentences: tuple[str, ...]
+    fixes: tuple[FixShown, ...]
+    no_fix: str
+    notes: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """What the panel draws; the fixes' diffs it makes itself, of the very texts that it applies."""
+        return {
+            "language": self.language,
+            "headline": self.headline,
+            "status": self.status,
+            "blocks": [block.to_dict() for block in self.blocks],
+            "sentences": list(self.sentences),
+            "fixes": [
+                {
+                    "name": fix.name,
+                    "title": fix.title,
+                    "status": fix.status,
+                    "sure": fix.sure,
+                    "why": fix.why,
+                    "clauses": list(fix.clauses),
+                }
+                for fix in self.fixes
+            ],
+            "noFix": self.no_fix,
+            "notes": list(self.notes),
+        }
+
+    def say(self, kind: str, **arguments: Any) -> str:
+        """One of the catalogue's sentences, in the report's language."""
+        return said(message(kind, **arguments), self.language)
+
+
+def report_of(diagnosis: Diagnosis, language: Language = "en") -> Report:
+    """What there is to be read of a diagnosis."""
+
+    def text(one: str) -> str:
+        return one_line(said(one, language))
+
+    first = diagnosis.conflicts[0] if diagnosis.conflicts else None
+    marked = blocks(first, diagnosis.family, language) if first is not None else ()
+    return Report(
+        language=language,
+        headline=text(diagnosis.headline),
+        status=text(status_of(diagnosis)),
+        blocks=marked,
+        sentences=tuple(text(one) for one in _sentences(diagnosis) if one),
+        fixes=tuple(_fix(fix, number, diagnosis, language) for number, fix in enumerate(diagnosis.fixes, 1)),
+        no_fix="" if diagnosis.fixes else text(no_fix(diagnosis)),
+        notes=tuple(text(note) for note in diagnosis.notes),
+    )
+
+
+def status_of(diagnosis: Diagnosis) -> str:
+    """How long it took, and in what state it leaves the session."""
+    kept = message("session_as_left" if diagnosis.family == "silent" else "session_unchanged")
+    if any(kind_of(note) == "not_put_back" for note in diagnosis.notes):
+        kept = message("session_see_note")
+    if diagnosis.seconds <= 0:
+        return kept
+    seconds = max(diagnosis.seconds, 0.1)
+    took = message("seconds", seconds=f"{seconds:.{1 if seconds < 9.95 else 0}f}")
+    # Without a cell there is no session.
+    return took if diagnosis.cell is None else message("both", one=took, other=kept)
+
+
+def no_fix(diagnosis: Diagnosis) -> str:
+    """The sentence that stands where the fix would, unless a note says it already and says why."""
+    if any(kind_of(note) in _NOTES_ON_FIXES for note in diagnosis.notes):
+        return ""
+    return message("no_fix" if diagnosis.conflicts else "no_fix_nothing_known")
+
+
+def verdict(fix: Fix) -> str:
+    """How a fix was tried, and what it does to the gradients."""
+    cut = fix.gradients == "truncated" and fix.untrained
+    effect = message("truncated_into", names=fix.untrained) if cut else message(fix.gradients)
+    if not fix.verified:
+        return message("suggestion")
+    return message("both_with_comma", one=message("verified"), other=effect)
+
+
+def further(conflicts: tuple[Conflict, ...]) -> str:
+    """The conflicts after the first in one line, or nothing."""
+    rest = conflicts[1:]
+    if not rest:
+        return ""
+    places = (c.changed or c.saved or c.needed for c in rest)
+    labels = list(dict.fromkeys(one_line(place.label) for place in places if place is not None))
+    if not labels:
+        return message("more_changes_unplaced", count=len(rest))
+    shown = ", ".join(labels[:_MOST_FURTHER]) + (", …" if len(labels) > _MOST_FURTHER else "")
+    return message("more_changes", count=len(rest), places=shown)
+
+
+def runs_again(fix: Fix) -> str:
+    """Which cells have to run again, where it is more than the failing one."""
+    return message("runs_again", cells=", ".join(f"In[{n}]" for n in fix.run)) if len(fix.run) > 1 else ""
+
+
+def live(change: LiveChange) -> str:
+    """A live change as a sentence."""
+    return message("live_too", code=one_line(change.text).replace("`", "'"))
+
+
+def title(fix: Fix) -> str:
+    """The place where a fix begins and the line that it makes there, or what it is called where that tells more."""
+    sections = diff.sections(fix)
+    if not sections:
+        return fix.title
+    section = sections[0]
+    added = next((line.text.strip() for line in section.lines if line.sign == "+"), "")
+    removed = next((line.text.strip() for line in section.lines if line.sign == "-"), "")
+    edit = f"`{added}`" if added and "`" not in added else fix.title if added else f"`- {removed}`"
+    where = f"{section.label} " if section.label else ""
+    rest = len(sections) - 1
+    made = f"{where}{edit}"
+    return message("and_more_changes", title=made, count=rest) if rest else made
+
+
+def _sentences(diagnosis: Diagnosis) -> tuple[str, ...]:
+    """What the labels at the marks do not say."""
+    if not diagnosis.conflicts:
+        return ()
+    first = diagnosis.conflicts[0]
+    told = first.changed is not None and kind_of(first.sentence) in _TOLD_BY_LABELS
+    return ("" if told else first.sentence, first.carries, further(diagnosis.conflicts))
+
+
+def _fix(fix: Fix, number: int, diagnosis: Diagnosis, language: Language) -> FixShown:
+    def text(one: str) -> str:
+        return one_line(said(one, language))
+
+    several = len(diagnosis.fixes) > 1
+    other = [said(change, language) for change in getattr(fix, "changes", ())]
+    if fix.untrained and fix.gradients != "truncated":
+        other.append(said(message("untrained", names=fix.untrained), language))
+    clauses: list[str] = [message("also_changes", changes="; ".join(other))] if other else []
+    clauses += [live(change) for change in fix.live]
+    if again := runs_again(fix):
+        clauses.append(again)
+    return FixShown(
+        name=text(message("fix_number", number=number) if several else message("fix")),
+        title=text(title(fix)),
+        status=text(verdict(fix)),
+        sure=fix.verified and fix.gradients == "same" and not other,
+        why=text(fix.why),
+        sections=tuple(replace(one, lines=diff.dedented(one.lines)) for one in diff.sections(fix)),
+        clauses=tuple(text(clause) for clause in clauses),
+        patch=fix.diff,
+    )
