@@ -14,6 +14,7 @@ from ..record.evidence import Evidence, RecordedConflict, Write
 from ..source.document import Sources
 from ..source.editor import Code
 from ..source.location import SourceRange
+from .iterations import with_iterations
 from .post_mortem import SYMBOLS, LiveGraph, Stale, written_by
 
 _NODE = re.compile(r"(Backward|Backward0|Backward1|<.*>|Impl)+$")
@@ -49,7 +50,11 @@ def conflicts(
     clashes = relevant(evidence, family) if evidence is not None else []
     if family == "silent":  # a value that was kept and overwritten says the most
         clashes = sorted(clashes, key=lambda c: c.save is None)
-    found = [_conflict(clash, family, sources, raised if i == 0 else ()) for i, clash in enumerate(clashes)]
+    found = [
+        with_iterations(_conflict(clash, family, sources, raised if i == 0 else ()), clash, evidence, sources)
+        for i, clash in enumerate(clashes)
+        if evidence is not None
+    ]
     return tuple(found) or _bare(family, sources, raised, live or LiveGraph())
 
 

@@ -102,6 +102,7 @@ class GradientTrace:
     digests: bool = True  # False: only who ran backward and where, at no cost
     graphs: bool = True  # False: the graphs are not looked at either
     conflict: Callable[[], int | None] = lambda: None
+    tick: Callable[[], int] | None = None  # the recorder's clock, by which a backward is ordered among its events
     _latest: dict[int, tuple[tuple[int, int], tuple[float, ...] | None]] = field(default_factory=dict)
     _leaves: dict[int, torch.Tensor] = field(default_factory=dict)  # all that were ever reached
     _unlooked: dict[int, tuple[int, _Step]] = field(default_factory=dict)
@@ -175,7 +176,7 @@ class GradientTrace:
             return call(False)
         stack = tuple(self.sources.spot(code, lasti) for code, lasti in user_stack(sys._getframe(2)))
         index = len(self._passes)
-        event = Backward(index, stack, index=index, retained=retained)
+        event = Backward(self.tick() if self.tick else index, stack, index=index, retained=retained)
         if self._passes:
             self._passes[-1].graph.clear()  # only the last pass's is asked for; it keeps nodes alive
         live = _LivePass(event, [], [], 0, failed=True)

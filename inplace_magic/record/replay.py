@@ -160,7 +160,7 @@ def record(
             **_error(error, sources),
         )
 
-    trace = GradientTrace(sources, around=around, enough=enough, gone_on=gone_on, conflict=conflict)
+    trace = GradientTrace(sources, around=around, enough=enough, gone_on=gone_on, conflict=conflict, tick=recorder.tick)
     start = time.monotonic()
     kept = _prepare(shell, plan)
     if not plan.fresh:

@@ -133,12 +133,20 @@ def further(conflicts: tuple[Conflict, ...]) -> str:
     rest = conflicts[1:]
     if not rest:
         return ""
+    shown_already = _labels(conflicts[0])
+    rest = tuple(c for c in rest if not _labels(c) or _labels(c) - shown_already)
+    if not rest:
+        return ""
     places = (c.changed or c.saved or c.needed for c in rest)
     labels = list(dict.fromkeys(one_line(place.label) for place in places if place is not None))
     if not labels:
         return message("more_changes_unplaced", count=len(rest))
     shown = ", ".join(labels[:_MOST_FURTHER]) + (", …" if len(labels) > _MOST_FURTHER else "")
     return message("more_changes", count=len(rest), places=shown)
+
+
+def _labels(conflict: Conflict) -> set[str]:
+    return {place.label for place in (conflict.saved, conflict.changed, conflict.needed) if place is not None}
 
 
 def runs_again(fix: Fix) -> str:
@@ -151,19 +159,26 @@ def live(change: LiveChange) -> str:
     return message("live_too", code=one_line(change.text).replace("`", "'"))
 
 
-def title(fix: Fix) -> str:
-    """The place where a fix begins and the line that it makes there, or what it is called where that tells more."""
+def title(fix: Fix, other: Fix | None = None) -> str:
+    """The place and the line by which a fix is told from another one, or what it is called where that tells more."""
     sections = diff.sections(fix)
-    if not sections:
-        return fix.title
-    section = sections[0]
-    added = next((line.text.strip() for line in section.lines if line.sign == "+"), "")
-    removed = next((line.text.strip() for line in section.lines if line.sign == "-"), "")
-    edit = f"`{added}`" if added and "`" not in added else fix.title if added else f"`- {removed}`"
-    where = f"{section.label} " if section.label else ""
-    rest = len(sections) - 1
-    made = f"{where}{edit}"
-    return message("and_more_changes", title=made, count=rest) if rest else made
+    known = _added(other) if other is not None else set()
+    for section in sections:
+        removed = {line.text.strip() for line in section.lines if line.sign == "-"}
+        for line in section.lines:
+            edit = line.text.strip()
+            if line.sign == "+" and edit and edit not in removed | known and "`" not in edit:
+                return _placed(section.label, f"`{edit}`", len(sections) - 1)
+    return _placed(sections[0].label, fix.title, len(sections) - 1) if sections else fix.title
+
+
+def _placed(label: str, edit: str, more: int) -> str:
+    made = f"{label} {edit}" if label else edit
+    return message("and_more_changes", title=made, count=more) if more else made
+
+
+def _added(fix: Fix) -> set[str]:
+    return {line.text.strip() for section in diff.sections(fix) for line in section.lines if line.sign == "+"}
 
 
 def _sentences(diagnosis: Diagnosis) -> tuple[str, ...]:
@@ -189,7 +204,7 @@ def _fix(fix: Fix, number: int, diagnosis: Diagnosis, language: Language) -> Fix
         clauses.append(again)
     return FixShown(
         name=text(message("fix_number", number=number) if several else message("fix")),
-        title=text(title(fix)),
+        title=text(title(fix, diagnosis.fixes[0] if number > 1 else None)),
         status=text(verdict(fix)),
         sure=fix.verified and fix.gradients == "same" and not other,
         why=text(fix.why),

@@ -96,10 +96,11 @@ SENTENCES = {
     "amount_factor": "by a factor of {factor}",
     "amount_infinite": "without bound",
     "and_more": "{count} more",
+    "in_earlier_iteration": "{label} (an earlier iteration)",
     "in_iteration": "{label} (iteration {number})",
     "frees_and_needs": "frees the graph, and needs it again in the next iteration",
-    "more_changes": "and {count} more {count:plural|change|changes} of the same kind: {places}",
-    "more_changes_unplaced": "and {count} more {count:plural|change|changes} of the same kind",
+    "more_changes": "and {count} more of the same kind: {places}",
+    "more_changes_unplaced": "and {count} more of the same kind",
     # ---- the first line
     "session_unchanged": "your session is unchanged",
     "session_as_left": "your session is as the cell left it",

@@ -90,10 +90,11 @@ SENTENCES = {
     "amount_factor": "达 {factor} 倍",
     "amount_infinite": "没有上限",
     "and_more": "另外 {count} 个",
+    "in_earlier_iteration": "{label} (更早一次迭代)",
     "in_iteration": "{label} (第 {number} 次迭代)",
     "frees_and_needs": "释放了计算图，下一次迭代又需要它",
-    "more_changes": "还有 {count} 处同类修改：{places}",
-    "more_changes_unplaced": "还有 {count} 处同类修改",
+    "more_changes": "还有 {count} 处同类情况：{places}",
+    "more_changes_unplaced": "还有 {count} 处同类情况",
     # ---- the first line
     "session_unchanged": "您的会话没有改变",
     "session_as_left": "您的会话与单元格运行后一致",
