@@ -83,7 +83,7 @@ def test_the_line_is_found_and_a_fix_is_proved(cell: str, line: str) -> None:
     assert found is not None and found.family == "silent"
     assert found.changed is not None and found.changed.text == line
     assert found.saved is None
-    assert "handed over" in found.sentence
+    assert "also passes to other operations" in found.sentence
     assert found.needed is not None and "backward()" in found.needed.text
     assert found.fixes and found.fixes[0].gradients == "same"
 

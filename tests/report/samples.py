@@ -278,7 +278,156 @@ HOSTILE = Diagnosis(
     notes=("<marquee>\u2028note</marquee>",),
 )
 
+
+def refused(family: str, cell: int, line: int, text: str, part: str, tensor: str, fixed: str, **more: Any) -> Diagnosis:
+    """A write that was refused, and its fix."""
+    written = place(cell, line, text, part)
+    kind = f"refused_{family}"
+    sentence = message(kind, what=f"`{part}`", tensor=tensor)
+    return Diagnosis(
+        family=family,
+        headline=message(f"headline_{family}"),
+        cell=cell,
+        seconds=0.3,
+        conflicts=(
+            conflict(None, written, written, sentence, changed_note=message(f"refuses_{family}"), tensor=tensor),
+        ),
+        fixes=(fix("sample", diff(f"In[{cell}]", text, fixed), cells={cell: fixed}, **more),),
+    )
+
+
+VIEW_OF_LEAF = refused(
+    "view_of_leaf", 4, 2, "weight[0] -= 0.1 * gradient", "weight[0] -= 0.1 * gradient", "weight",
+    "with torch.no_grad():\n    weight[0] -= 0.1 * gradient",
+)  # fmt: skip
+MULTI_OUTPUT_VIEW = refused(
+    "multi_output_view", 5, 7, "first.mul_(scale)", "first.mul_(scale)", "first", "first = first.mul(scale)"
+)
+NO_GRAD_VIEW = refused(
+    "no_grad_view", 5, 3, "crop += noise", "crop += noise", "crop", "crop = crop + noise", gradients="different"
+)
+OVERLAP = refused(
+    "overlap", 2, 9, "mask = mask.masked_fill_(padding, 0.0)", "mask.masked_fill_(padding, 0.0)", "mask",
+    "mask = mask.masked_fill(padding, 0.0)",
+)  # fmt: skip
+OUT_GRAD = refused(
+    "out_grad", 3, 4, "torch.add(residual, hidden, out=hidden)", "torch.add(residual, hidden, out=hidden)", "hidden",
+    "hidden = torch.add(residual, hidden)",
+)  # fmt: skip
+
+_LOOP = "state = new_state"
+LOOP = Diagnosis(
+    family="modified",
+    headline=message("headline_modified"),
+    cell=6,
+    seconds=0.62,
+    conflicts=(
+        conflict(
+            place(6, 4, "out, new_state = rnn(xs[i], state)", "rnn(xs[i], state)"),
+            place(6, 7, "opt.step()", "opt.step()"),
+            place(6, 6, "loss.backward(retain_graph=True)", "loss.backward(retain_graph=True)"),
+            message("overwrote_of", what="`opt.step()`", tensor="rnn.weight_hh_l0", node="`nn.Linear`"),
+            saved_note=message("in_iteration", label=message("saves", node="`nn.Linear`"), number=1),
+            changed_note=message("in_iteration", label=message("changes_tensor", tensor="rnn.weight_hh_l0"), number=1),
+            needed_note=message("in_iteration", label=message("needs"), number=2),
+            carries=message("carries", name="state", when=message("when_iteration", number=1)),
+        ),
+    ),
+    fixes=(
+        fix(
+            "sample",
+            diff("In[6]", _LOOP, _LOOP + ".detach()"),
+            gradients="truncated",
+            cells={6: "..."},
+            untrained=("rnn.bias_hh_l0",),
+        ),
+    ),
+)
+
+_MODULE = "import torch\n\n\ndef grow(x):\n    x += 1\n    return x\n"
+FILE = Diagnosis(
+    family="modified",
+    headline=message("headline_modified"),
+    cell=3,
+    seconds=0.51,
+    conflicts=(
+        conflict(
+            place(3, 2, "y = grow(w.exp())", "w.exp()"),
+            place(None, 5, "x += 1", "x += 1", filename="growth.py", function="grow"),
+            place(3, 3, "y.sum().backward()", "y.sum().backward()"),
+            message("overwrote", what="`+=`", node="exp"),
+            saved_note=message("saves_output", node="exp"),
+            changed_note=message("changes"),
+            needed_note=message("needs"),
+        ),
+    ),
+    fixes=(
+        fix(
+            "sample",
+            diff("growth.py", _MODULE, _MODULE.replace("x += 1", "x = x + 1")),
+            cells={},
+            files={"growth.py": _MODULE.replace("x += 1", "x = x + 1")},
+        ),
+    ),
+    files={"growth.py": _MODULE},
+)
+
+_ATTENTION = (
+    "scores = torch.softmax(query @ key.transpose(-2, -1) / math.sqrt(query.size(-1)), dim=-1).masked_fill_(mask, 0.0)"
+)
+LONG = Diagnosis(
+    family="modified",
+    headline=message("headline_modified"),
+    cell=8,
+    seconds=1.1,
+    conflicts=(
+        conflict(
+            place(8, 12, _ATTENTION, _ATTENTION[9:].partition(".masked")[0]),
+            place(8, 12, _ATTENTION, _ATTENTION[9:]),
+            place(8, 31, "loss.backward()", "loss.backward()"),
+            message("overwrote", what="`masked_fill_()`", node="softmax"),
+            saved_note=message("saves_output", node="softmax"),
+            changed_note=message("changes"),
+            needed_note=message("needs"),
+        ),
+    ),
+    fixes=(fix("sample", diff("In[8]", _ATTENTION, _ATTENTION.replace("fill_", "fill")), cells={8: "..."}),),
+)
+
+NO_RERUN = Diagnosis(
+    family="modified",
+    headline=message("headline_modified"),
+    cell=11,
+    seconds=0.1,
+    conflicts=(
+        conflict(
+            None,
+            None,
+            place(11, 40, "scaler.scale(loss).backward()", "scaler.scale(loss).backward()"),
+            message("stale_memory", node="sigmoid", names=("gate", "self.gate")),
+            needed_note=message("needs_versions", node="sigmoid", saved=1, now=2),
+        ),
+    ),
+    notes=(
+        message(
+            "not_rerun_watch",
+            what=message("the_cell"),
+            reason=message("timed_out", seconds=20.0),
+            basis=message("basis_graph"),
+        ),
+    ),
+)
+
 ALL = {
+    "view_of_leaf": VIEW_OF_LEAF,
+    "multi_output_view": MULTI_OUTPUT_VIEW,
+    "no_grad_view": NO_GRAD_VIEW,
+    "overlap": OVERLAP,
+    "out_grad": OUT_GRAD,
+    "loop": LOOP,
+    "file": FILE,
+    "long": LONG,
+    "no_rerun": NO_RERUN,
     "modified": MODIFIED,
     "module": MODULE,
     "second_backward": SECOND_BACKWARD,
