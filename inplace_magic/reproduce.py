@@ -102,8 +102,9 @@ class Reproduction:
             )
         )
         first = outcome()
-        if first.reached_out:
-            return None, message("with_effects", reason=first.failure, remedy=self.options.to_set("effects", True))
+        if first.refused is not None and (first.value is None or _told(first.value, self.family) == _NOTHING):
+            reason = message("reaches_out", attempt=first.refused)
+            return None, message("with_effects", reason=reason, remedy=self.options.to_set("effects", True))
         if first.timed_out:
             return None, message(
                 "with_remedy", reason=first.failure, remedy=self.options.more_time(self.options.time_limit)

@@ -14,6 +14,7 @@ from ..diagnosis import LiveChange
 from ..families import RAISED_AT_WRITE, family_of
 from ..gradients.backward import GradientTrace, Stop, graph_of
 from ..sandbox.process_memory import large
+from ..sandbox.side_effects import EndOfRun, ended_by
 from ..session.names import Names, graph_holders, user_names
 from ..session.patch_live import apply_change
 from ..session.run_cell import Touched, compile_cell, errors_let_through, replay_cell
@@ -166,6 +167,8 @@ def record(
     if not plan.fresh:
         holders.extend(graph_holders(shell.user_ns))
     error, finished = _run(shell, sources, plan, _lightened(light, [trace.listening(), recorder]))
+    if _ended_by_effect(error):  # what was recorded before it stands
+        error, finished = None, False
     result = evidence(error, finished)
     del kept
     return result
@@ -205,6 +208,8 @@ def listen(
         prepare()
     holders = [] if plan.fresh else graph_holders(shell.user_ns)
     error, finished = _run(shell, sources, plan, _lightened(light, [trace.listening()]))
+    if _ended_by_effect(error) and (reach.conflict is None or trace.done > reach.conflict):
+        error, finished = None, False
     names = Names(shell.user_ns)
     brought: tuple[str, ...] = ()
     if error is not None and holders and trace._passes:
@@ -258,12 +263,21 @@ def _run(shell: Any, sources: Sources, plan: ReplayPlan, listeners: Sequence[Any
                 replay_cell(shell, sources.cells[number])
             except Stop:
                 return None, False
+            except EndOfRun:
+                return None, True
+            except SystemExit:  # the end of a script; a notebook's cell ends, and the session goes on
+                continue
             except Exception as raised:
                 error = raised
                 if not plan.fresh:  # what is run again in the session stops where it fails
                     break
                 # from the top, an earlier cell that failed did not keep the person from going on
     return error, error is None
+
+
+def _ended_by_effect(error: BaseException | None) -> bool:
+    """Whether a run came to an effect that could not be played: it is then as if it had come to its end there."""
+    return error is not None and family_of(error) is None and ended_by(error)
 
 
 def _error(error: BaseException | None, sources: Sources) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from ..session.run_cell import Touched
 from . import fork
 from .fork import Outcome
 from .process_memory import beside
-from .side_effects.guard import Blocked, guarded
+from .side_effects import contained, make_private
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -69,17 +69,17 @@ class Sandbox:
         """Does ``work`` where nothing of the session can change, and nothing outside of the process either.
 
         ``limit_s``: seconds after which it is ended. ``on_wait`` is called now and then with the seconds so far.
-        An attempt to reach outside (a file written, a process, a connection) ends it, and the outcome says which;
-        unless the policy allows that.
+        Files that it writes are its own. An attempt to reach further outside (a process, a connection) is an error to it,
+        and the outcome says which; unless the policy allows that.
         """
         outcome: Outcome[Any]
         if self.is_copy:
-            outcome = fork.run(lambda: self._guarded(work), limit_s, on_wait)
+            outcome = fork.run(lambda: self._contained(work), limit_s, on_wait, self._preparation)
         else:
             from . import inprocess
 
             touched = work.touched(self.shell)
-            outcome = inprocess.run(self.shell, lambda: self._guarded(work), limit_s, on_wait, touched)
+            outcome = inprocess.run(self.shell, lambda: self._contained(work), limit_s, on_wait, touched)
         return _judged(outcome)
 
     @contextlib.contextmanager
@@ -114,24 +114,27 @@ class Sandbox:
 
         def begun(tell: Callable[[Any], None]) -> Any:
             if waited_for:
-                return self._guarded(work, lambda value: tell((value, None)))
+                return self._contained(work, lambda value: tell((value, None)))
             fork.give_way()
-            return self._guarded(work)
+            return self._contained(work)
 
         try:
-            outcome = stack.enter_context(fork.ahead(begun, limit_s, on_wait))
+            outcome = stack.enter_context(fork.ahead(begun, limit_s, on_wait, self._preparation))
         except OSError:
             return None
         return lambda: _judged(outcome())
 
-    def _guarded(self, work: Work[T], tell: Callable[[T], None] | None = None) -> tuple[T | None, str | None]:
+    def _contained(self, work: Work[T], tell: Callable[[T], None] | None = None) -> tuple[T, str | None]:
         """What the work returns, and the first effect that was refused."""
         if self.policy.allow_side_effects:
             return work(self.shell, tell), None
-        value = None
-        with guarded() as attempts, contextlib.suppress(Blocked):
+        with contained() as attempts:
             value = work(self.shell, tell)
         return value, attempts.first
+
+    @property
+    def _preparation(self) -> fork.Preparation | None:
+        return None if self.policy.allow_side_effects else make_private
 
 
 def _cores() -> int:
@@ -141,7 +144,5 @@ def _cores() -> int:
 def _judged(outcome: Outcome[Any]) -> Outcome[Any]:
     if outcome.failure is not None or outcome.value is None:
         return outcome
-    value, attempt = outcome.value
-    if attempt is not None:
-        return Outcome(failure=message("reaches_out", attempt=attempt), reached_out=True)
-    return Outcome(value=value, more=outcome.more)
+    value, refused = outcome.value
+    return Outcome(value=value, more=outcome.more, refused=refused)

@@ -25,21 +25,25 @@ from typing import Any, Generic, TypeVar
 
 from ..message import message
 from .inherited import set_apart
+from .lifetime import die_with
 
 T = TypeVar("T")
+Reopen = Callable[[str, int], int]
+Preparation = Callable[[], Reopen | None]
 
 
 @dataclass(frozen=True)
 class Outcome(Generic[T]):
     """What came of some work in a room: its value, or in ``failure`` one clause that says why there is none.
 
-    ``reached_out``: an effect outside the process was refused. ``more``: the work goes on, and will answer once more.
+    ``refused``: a clause on the first effect outside the process that was refused, whatever the work has made of that.
+    ``more``: the work goes on, and will answer once more.
     """
 
     value: T | None = None
     failure: str | None = None
     timed_out: bool = False
-    reached_out: bool = False
+    refused: str | None = None
     more: bool = False
 
 
@@ -59,15 +63,21 @@ def can_fork() -> str | None:
     return None
 
 
-def run(work: Callable[[], T], limit_s: float, on_wait: Callable[[float], None] | None = None) -> Outcome[T]:
+def run(
+    work: Callable[[], T],
+    limit_s: float,
+    on_wait: Callable[[float], None] | None = None,
+    prepare: Preparation | None = None,
+) -> Outcome[T]:
     """Does ``work`` in a forked child and brings back its value, which has to be picklable.
 
     ``limit_s``: seconds after which the child is killed. ``on_wait`` is called now and then with the seconds so far.
+    ``prepare`` is called first in the child, and gives what opens a file of the session's anew, for the child alone.
     KeyboardInterrupt kills the child and is passed on.
     """
     with _interrupts_wait() as pressed:
         try:
-            child = _Child(lambda tell: work(), limit_s)
+            child = _Child(lambda tell: work(), limit_s, prepare)
         except OSError as error:
             return Outcome(failure=message("no_copy", problem=error.strerror))
         try:
@@ -78,7 +88,10 @@ def run(work: Callable[[], T], limit_s: float, on_wait: Callable[[float], None] 
 
 @contextlib.contextmanager
 def ahead(
-    work: Callable[[Callable[[T], None]], T], limit_s: float, on_wait: Callable[[float], None] | None = None
+    work: Callable[[Callable[[T], None]], T],
+    limit_s: float,
+    on_wait: Callable[[float], None] | None = None,
+    prepare: Preparation | None = None,
 ) -> Iterator[Callable[[], Outcome[T]]]:
     """Begins ``work`` in a child while its parent does something else. Gives what to call for the outcome.
 
@@ -94,7 +107,7 @@ def ahead(
 
     try:
         with _interrupts_wait():
-            child = _Child(work, limit_s)
+            child = _Child(work, limit_s, prepare)
         yield outcome
     finally:
         if child is not None:
@@ -109,9 +122,9 @@ def give_way() -> None:
 class _Child(Generic[T]):
     """A copy of the process at work, and the pipe by which it answers. Raises OSError if there can be none."""
 
-    def __init__(self, work: Callable[[Callable[[T], None]], T], limit_s: float) -> None:
+    def __init__(self, work: Callable[[Callable[[T], None]], T], limit_s: float, prepare: Preparation | None) -> None:
         self._start, self._limit_s = time.monotonic(), limit_s
-        self._pid, self._pipe = _fork(work)
+        self._pid, self._pipe = _fork(work, prepare)
 
     def outcome(self, on_wait: Callable[[float], None] | None, pressed: threading.Event) -> Outcome[T]:
         """The next answer, waited for until the time is over or Ctrl-C is pressed."""
@@ -160,7 +173,7 @@ def _interrupts_wait() -> Iterator[threading.Event]:
             before(signal.SIGINT, None)
 
 
-def _fork(work: Callable[[Callable[[Any], None]], Any]) -> tuple[int, Connection]:
+def _fork(work: Callable[[Callable[[Any], None]], Any], prepare: Preparation | None) -> tuple[int, Connection]:
     """The child's number, and the end of the pipe by which it answers."""
     ours, theirs = Pipe(duplex=False)
     # What stands in a buffer would be written twice.
@@ -175,7 +188,8 @@ def _fork(work: Callable[[Callable[[Any], None]], Any]) -> tuple[int, Connection
         if pid == 0:
             ours.close()
             random.setstate(state)  # Python seeds it anew in every child
-            _child(work, theirs)
+            die_with(parent)
+            _child(work, theirs, prepare)
     except OSError:
         ours.close()
         raise
@@ -186,7 +200,7 @@ def _fork(work: Callable[[Callable[[Any], None]], Any]) -> tuple[int, Connection
     return pid, ours
 
 
-def _child(work: Callable[[Callable[[Any], None]], Any], pipe: Connection) -> None:
+def _child(work: Callable[[Callable[[Any], None]], Any], pipe: Connection, prepare: Preparation | None) -> None:
     """Never returns."""
     status = 1
 
@@ -201,7 +215,7 @@ def _child(work: Callable[[Callable[[Any], None]], Any], pipe: Connection) -> No
         torch = sys.modules.get("torch")
         if torch is not None:
             torch.set_num_threads(1)
-        shared = set_apart([pipe.fileno()])
+        shared = set_apart([pipe.fileno()], prepare() if prepare is not None else None)
         if shared is not None:
             data = pickle.dumps(("failure", shared))
         else:

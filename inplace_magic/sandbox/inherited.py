@@ -12,20 +12,24 @@ import mmap
 import os
 import stat
 import sys
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import NamedTuple
 
 _COPIED_AT_MOST = 16 * 2**20
 _DEVICES = ("/dev/shm/", "/dev/zero")  # the others are doors to hardware and are left alone
 
 
-def set_apart(keep: Collection[int]) -> str | None:
+Reopen = Callable[[str, int], int]
+
+
+def set_apart(keep: Collection[int], reopen: Reopen | None = None) -> str | None:
     """To be called in a forked child, once, before anything of the session runs; None, or why it could not be done.
 
     ``keep``: descriptors that are left as they are, next to the standard three.
+    ``reopen`` opens a path with some flags so that what is written stays with the child; without it, nothing is written.
     """
     failure = _own_memory() if sys.platform == "linux" else _shares_tensors()
-    _own_descriptors({0, 1, 2, *keep})
+    _own_descriptors({0, 1, 2, *keep}, reopen)
     return failure
 
 
@@ -111,17 +115,17 @@ def _shares_tensors() -> str | None:
 # Descriptors.
 
 
-def _own_descriptors(keep: Collection[int]) -> None:
+def _own_descriptors(keep: Collection[int], reopen: Reopen | None) -> None:
     folder = "/proc/self/fd" if os.path.isdir("/proc/self/fd") else "/dev/fd"
     for descriptor in [int(name) for name in os.listdir(folder)]:
         if descriptor not in keep:
             try:
-                _own(descriptor, f"{folder}/{descriptor}")
+                _own(descriptor, f"{folder}/{descriptor}", reopen)
             except OSError:  # the one that listed the folder, or a file that may not be opened again
                 _replace_by_nothing(descriptor)
 
 
-def _own(descriptor: int, link: str) -> None:
+def _own(descriptor: int, link: str, reopen: Reopen | None) -> None:
     import fcntl
 
     kind = os.fstat(descriptor).st_mode
@@ -130,6 +134,8 @@ def _own(descriptor: int, link: str) -> None:
     access = fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_ACCMODE
     if stat.S_ISREG(kind) and access == os.O_RDONLY:
         _reopen(descriptor, link)
+    elif stat.S_ISREG(kind) and reopen is not None and _reopen_to_write(descriptor, link, reopen):
+        return
     elif stat.S_ISREG(kind) and access == os.O_RDWR and os.fstat(descriptor).st_size <= _COPIED_AT_MOST:
         _copy(descriptor)
     else:
@@ -143,6 +149,24 @@ def _reopen(descriptor: int, link: str) -> None:
     if hasattr(fcntl, "F_GETPATH"):  # macOS, where opening the link only duplicates
         link = os.fsdecode(fcntl.fcntl(descriptor, fcntl.F_GETPATH, bytes(1024)).rstrip(b"\0"))
     _put(os.open(link, os.O_RDONLY), descriptor, os.lseek(descriptor, 0, os.SEEK_CUR))
+
+
+def _reopen_to_write(descriptor: int, link: str, reopen: Reopen) -> bool:
+    """The child's own version of the file, at the same position; what it writes there it can read by the file's name."""
+    import fcntl
+
+    seen = os.fstat(descriptor)
+    if seen.st_size > _COPIED_AT_MOST or not os.path.islink(link):
+        return False
+    flags = fcntl.fcntl(descriptor, fcntl.F_GETFL) & (os.O_ACCMODE | os.O_APPEND)
+    try:
+        path = os.readlink(link)
+        if os.stat(path).st_ino != seen.st_ino:  # it was removed, and there is another one by that name
+            return False
+        _put(reopen(path, flags), descriptor, os.lseek(descriptor, 0, os.SEEK_CUR))
+    except OSError:
+        return False
+    return True
 
 
 def _copy(descriptor: int) -> None:

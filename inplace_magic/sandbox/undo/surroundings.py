@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from ..side_effects import guard
+from .. import side_effects
 from . import private
 from .containers import restore_dict, restore_list
 
@@ -136,7 +136,7 @@ def _warnings(shell: Any) -> Iterator[Restore]:
 
 def _modes(shell: Any) -> Iterator[Restore]:
     yield from private.stacks()
-    for owner, name in (*private.patched(), *guard.replaced()):
+    for owner, name in (*private.patched(), *side_effects.replaced()):
         yield from _attribute(owner, name)
     for hooks in private.step_hooks():
         yield from _contents(hooks)

@@ -1,4 +1,4 @@
-"""Real attempts to reach outside the process, refused; everything else, untouched."""
+"""Real attempts to reach outside of a process that has no files of its own: refused; everything else, untouched."""
 
 # ruff: noqa: SIM115
 
@@ -12,6 +12,7 @@ import multiprocessing
 import os
 import queue
 import shutil
+import signal
 import socket
 import sqlite3
 import subprocess
@@ -19,6 +20,7 @@ import sys
 import tempfile
 import threading
 import time
+import urllib.error
 import urllib.request
 import webbrowser
 from pathlib import Path
@@ -27,8 +29,9 @@ import numpy as np
 import pytest
 import torch
 
-from inplace_magic.sandbox.side_effects import guard
-from inplace_magic.sandbox.side_effects.guard import Blocked, guarded
+from inplace_magic.sandbox import side_effects
+from inplace_magic.sandbox.side_effects import EndOfRun, Refused, contained, ended_by
+from inplace_magic.sandbox.side_effects import run as runs
 
 
 @pytest.fixture(autouse=True)
@@ -58,6 +61,13 @@ def _sendto():
         s.sendto(b"x", ("127.0.0.1", 9))
 
 
+def _cause(attempt):
+    try:
+        attempt()
+    except urllib.error.URLError as error:
+        raise error.reason from error
+
+
 def _os_open(name, flags):
     os.close(os.open(name, flags))
 
@@ -69,7 +79,7 @@ REFUSED = {
     "open to update": (lambda: open("old.txt", "r+b"), "writes the file 'old.txt'"),
     "a path object": (lambda: Path("out.csv").write_text("x"), "writes the file 'out.csv'"),
     "a name in bytes": (lambda: open(b"out.csv", "wb"), "writes the file 'out.csv'"),
-    "touch": (lambda: Path("out.csv").touch(), "changes the file 'out.csv'"),
+    "touch": (lambda: Path("out.csv").touch(), "writes the file 'out.csv'"),
     "os.open to write": (lambda: _os_open("old.txt", os.O_WRONLY), "writes the file 'old.txt'"),
     "os.open to create": (lambda: _os_open("out.csv", os.O_CREAT), "writes the file 'out.csv'"),
     "os.open to truncate": (lambda: _os_open("old.txt", os.O_RDONLY | os.O_TRUNC), "writes the file 'old.txt'"),
@@ -96,14 +106,13 @@ REFUSED = {
     "link": (lambda: os.link("old.txt", "new.txt"), "links the file 'new.txt'"),
     "symlink": (lambda: os.symlink("old.txt", "new.txt"), "links the file 'new.txt'"),
     "shutil.copy": (lambda: shutil.copy("old.txt", "new.txt"), "writes the file 'new.txt'"),
-    "shutil.move": (lambda: shutil.move("old.txt", "new.txt"), "moves the file 'old.txt'"),
+    "shutil.move": (lambda: shutil.move("old.txt", "new.txt"), "writes the file 'new.txt'"),
     "shutil.rmtree": (lambda: shutil.rmtree("sub"), "removes the folder 'sub'"),
-    "shutil.make_archive": (lambda: shutil.make_archive("a", "zip", "sub"), "writes the file 'a'"),
+    "shutil.make_archive": (lambda: shutil.make_archive("a", "zip", "sub"), "writes the file 'a.zip'"),
     "a temporary file": (lambda: tempfile.TemporaryFile(), "writes the file"),
     "a temporary folder": (lambda: tempfile.mkdtemp(), "makes the folder"),
     "subprocess": (lambda: subprocess.run(["ls", "-l"]), "starts a process 'ls'"),
     "subprocess, shell": (lambda: subprocess.run("/bin/ls -l", shell=True), "starts a process 'ls'"),
-    "os.system": (lambda: os.system("ls -l"), "starts a process 'ls'"),
     "os.posix_spawn": (lambda: os.posix_spawn("/bin/ls", ["ls"], {}), "starts a process 'ls'"),
     "os.exec": (lambda: os.execv("/bin/ls", ["ls"]), "starts a process 'ls'"),
     "os.fork": (os.fork, "forks the process"),
@@ -117,8 +126,8 @@ REFUSED = {
     "bind": (_bind, "opens a network connection"),
     "sendto": (_sendto, "opens a network connection"),
     "look up a host": (lambda: socket.getaddrinfo("localhost", 80), "opens a network connection"),
-    "urlopen": (lambda: urllib.request.urlopen("http://localhost/"), "opens a network connection"),
-    "sqlite": (lambda: sqlite3.connect("a.db"), "opens a database 'a.db'"),
+    "urlopen": (lambda: _cause(lambda: urllib.request.urlopen("http://localhost/")), "opens a network connection"),
+    "sqlite": (lambda: sqlite3.connect("a.db"), "writes the file 'a.db'"),
     "webbrowser": (lambda: webbrowser.open("about:blank"), "opens a web page"),
     "input": (lambda: input("?"), "asks for input"),
     "getpass": (lambda: getpass.getpass(), "asks for input"),
@@ -131,10 +140,30 @@ REFUSED = {
 @pytest.mark.parametrize("name", REFUSED)
 def test_refused(name):
     attempt, clause = REFUSED[name]
-    with guarded() as attempts, pytest.raises(Blocked) as caught:
+    with contained() as attempts, pytest.raises(Refused) as caught:
         attempt()
     assert caught.value.what.startswith(clause)
-    assert attempts.first == caught.value.what
+    assert attempts.first is not None
+    assert isinstance(caught.value, OSError) and caught.value.strerror
+
+
+def test_a_command_of_the_shell_is_not_found():
+    with contained() as attempts:
+        assert os.waitstatus_to_exitcode(os.system("ls -l")) == 127
+    assert attempts.first == "starts a process 'ls'"
+
+
+@pytest.mark.parametrize(
+    "leave",
+    [
+        pytest.param(lambda: os._exit(3), id="os._exit"),
+        pytest.param(lambda: os.abort(), id="os.abort"),
+        pytest.param(lambda: os.kill(os.getpid(), signal.SIGKILL), id="killing oneself"),
+    ],
+)
+def test_leaving_the_process_is_the_end_of_the_run(leave):
+    with pytest.raises(EndOfRun), contained():
+        leave()
 
 
 def _load_saved(path):
@@ -203,25 +232,24 @@ ALLOWED = {
     "is that process alive?": lambda elsewhere: lambda: os.kill(os.getppid(), 0),
     "a thread": lambda elsewhere: _thread,
     "change the environment": lambda elsewhere: lambda: os.environ.pop("HOME_OF_NOBODY", None),
-    "log": lambda elsewhere: lambda: logging.getLogger("x").error("not seen"),
+    "log": lambda elsewhere: lambda: logging.getLogger("x").error("said"),
 }
 
 
 @pytest.mark.parametrize("name", ALLOWED)
-def test_allowed(name, tmp_path_factory, capfd):
+def test_allowed(name, tmp_path_factory):
     attempt = ALLOWED[name](tmp_path_factory.mktemp("elsewhere"))
-    with guarded() as attempts:
+    with contained() as attempts:
         attempt()
     assert attempts.first is None
-    assert "not seen" not in capfd.readouterr().err
 
 
 def test_everything_is_back_afterwards():
-    before = (builtins.input, getpass.getpass, sys.stdin, sys.dont_write_bytecode, torch._C.PyTorchFileWriter)
+    before = (builtins.input, getpass.getpass, sys.stdin, sys.dont_write_bytecode, os.system)
     methods = {name: vars(socket.socket).get(name) for name in ("send", "sendall")}
-    with pytest.raises(Blocked), guarded():
+    with pytest.raises(Refused), contained():
         open("out.csv", "w")
-    assert before == (builtins.input, getpass.getpass, sys.stdin, sys.dont_write_bytecode, torch._C.PyTorchFileWriter)
+    assert before == (builtins.input, getpass.getpass, sys.stdin, sys.dont_write_bytecode, os.system)
     assert methods == {name: vars(socket.socket).get(name) for name in ("send", "sendall")}
     with open("out.csv", "w") as f:
         f.write("x")
@@ -229,29 +257,50 @@ def test_everything_is_back_afterwards():
 
 
 def test_the_first_attempt_is_remembered_when_the_cell_swallows_it():
-    with guarded() as attempts:
+    with contained() as attempts:
         try:
             open("first.csv", "w")
         except:  # noqa: E722
             pass
-        with pytest.raises(Blocked):
+        with pytest.raises(Refused):
             open("second.csv", "w")
     assert attempts.first == "writes the file 'first.csv'"
 
 
-def test_a_plain_except_does_not_swallow():
-    with pytest.raises(Blocked), guarded():
+def test_a_program_handles_it_as_an_error_of_the_operating_system():
+    with contained() as attempts:
+        with pytest.raises(FileNotFoundError):
+            subprocess.run(["git", "status"])
+        with pytest.raises(ConnectionRefusedError):
+            _connect()
+        with pytest.raises(socket.gaierror):
+            socket.getaddrinfo("localhost", 80)
+        with pytest.raises(EOFError):
+            input()
+        with pytest.raises(PermissionError):
+            open("out.csv", "w")
+        with pytest.raises(ProcessLookupError):
+            os.kill(os.getppid(), signal.SIGTERM)
+    assert attempts.first == "starts a process 'git'"
+
+
+def test_what_ended_a_run_is_known_through_other_errors():
+    def attempt():
         try:
-            open("out.csv", "w")
-        except Exception:
-            pytest.fail("swallowed")
+            subprocess.run(["git", "status"])
+        except OSError as error:
+            raise RuntimeError("no git") from error
+
+    with contained(), pytest.raises(RuntimeError) as caught:
+        attempt()
+    assert ended_by(caught.value) and not ended_by(RuntimeError("no git")) and not ended_by(None)
 
 
-def test_nested_guards_report_to_the_outer_one():
-    with guarded() as outer:
-        with guarded() as inner, pytest.raises(Blocked):
+def test_nested_runs_report_to_the_outer_one():
+    with contained() as outer:
+        with contained() as inner, pytest.raises(Refused):
             open("out.csv", "w")
-        with pytest.raises(Blocked):
+        with pytest.raises(Refused):
             input()
     assert (inner.first, outer.first) == ("writes the file 'out.csv'",) * 2
 
@@ -274,7 +323,7 @@ def test_threads_that_were_there_before_go_on(tmp_path_factory):
 
     bystander = threading.Thread(target=work, daemon=True)
     bystander.start()
-    with guarded() as attempts:
+    with contained() as attempts:
         jobs.put("theirs")
         assert results.get(timeout=5) == "written"
         assert (elsewhere / "helper").exists()
@@ -290,7 +339,7 @@ def test_threads_that_were_there_before_go_on(tmp_path_factory):
 def _swallow(attempt):
     try:
         attempt()
-    except Blocked:
+    except Refused:
         pass
 
 
@@ -308,13 +357,13 @@ class Squares(torch.utils.data.Dataset):
 
 
 def in_a_child(job, timeout=60.0):
-    """The outcome of job() under the guard in a forked child: (result, first attempt)."""
+    """The outcome of job() contained in a forked child: (result, first attempt)."""
     receive, send = multiprocessing.Pipe(duplex=False)
     pid = os.fork()
     if pid == 0:
         try:
             torch.set_num_threads(1)
-            with guarded() as attempts:
+            with contained() as attempts:
                 try:
                     outcome = job()
                 except BaseException as e:
@@ -345,11 +394,11 @@ def test_a_worker_that_writes_is_stopped_and_known():
         return sum(batch.sum().item() for batch in loader)
 
     outcome, first = in_a_child(job)
-    assert "Error" in str(outcome) or "Blocked" in str(outcome)
+    assert "Error" in str(outcome) or "Refused" in str(outcome)
     assert first == "writes the file 'from_a_worker.txt'"
 
 
-def test_in_a_child_every_thread_is_guarded():
+def test_in_a_child_every_thread_is_contained():
     def job():
         thread = threading.Thread(target=lambda: _swallow(lambda: open("out.csv", "w")))
         thread.start()
@@ -362,11 +411,11 @@ def test_an_optimizer_can_be_made_for_the_first_time(tmp_path_factory):
     """In a fresh process: making one imports what makes torch's cache folder."""
     cache = tmp_path_factory.mktemp("cache") / "new"
     code = (
-        "import torch; from inplace_magic.sandbox.side_effects.guard import guarded\n"
-        "with guarded() as a: torch.optim.SGD(torch.nn.Linear(1, 1).parameters(), 0.1).step()\n"
+        "import torch; from inplace_magic.sandbox.side_effects import contained, make_private; make_private()\n"
+        "with contained() as a: torch.optim.SGD(torch.nn.Linear(1, 1).parameters(), 0.1).step()\n"
         "assert a.first is None"
     )
-    package = Path(guard.__file__).parents[3]
+    package = Path(side_effects.__file__).parents[3]
     environment = os.environ | {"TORCHINDUCTOR_CACHE_DIR": str(cache), "PYTHONPATH": str(package)}
     subprocess.run([sys.executable, "-c", code], env=environment, check=True)
 
@@ -375,14 +424,14 @@ def test_a_module_of_the_persons_own_makes_no_folder(tmp_path_factory, monkeypat
     folder = tmp_path_factory.mktemp("elsewhere")
     (folder / "makes_a_folder.py").write_text("import os; os.makedirs('runs')")
     monkeypatch.syspath_prepend(folder)
-    with guarded(), pytest.raises(Blocked):
+    with contained(), pytest.raises(Refused):
         import makes_a_folder  # noqa: F401
 
 
-def test_the_hook_is_quick_when_nothing_is_guarded():
-    with guarded():
+def test_the_hook_is_quick_when_nothing_is_contained():
+    with contained():
         pass
-    assert guard._room is None
+    assert runs.current is None
     start = time.perf_counter()
     for _ in range(100_000):
         id(start)  # an audited call
