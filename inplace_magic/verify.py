@@ -16,13 +16,14 @@ from dataclasses import dataclass, field, replace
 
 from .diagnosis import Fix, Gradients, LiveChange
 from .explain.conflicts import relevant
-from .fixes import LOCAL, Problem, Proposal, propose
+from .fixes import LOCAL, Problem, Proposal
 from .gradients.compare import compare, forward_changed, leaves_reached, starved, untrained
 from .message import message
 from .record.evidence import BackwardPass, Evidence, RecordedConflict
 from .record.replay import RecordOptions, ReplayPlan, StopRule
 from .record.requests import ListenRequest, RecordRequest, SessionChanges
 from .sandbox import Sandbox, Work
+from .search import propose
 from .session.patch_live import cells_to_run
 from .source.document import File, Sources
 from .source.editor import names_bound
@@ -122,11 +123,13 @@ class Bench:
 def verified(bench: Bench, problem: Problem, enough: Callable[[], bool]) -> Iterator[Fix]:
     """The fixes for a problem, each one proved, in the order of the rules, until somebody has had ``enough``."""
     proposals = list(propose(problem))
+    enough_alone: list[Proposal] = []
     for number, proposal in enumerate(proposals, 1):
         if time.monotonic() > bench.deadline or enough():
             return
-        fix = try_out(bench, problem, proposal, enough, proposals[number:])
+        fix = try_out(bench, problem, proposal, enough, [*enough_alone, *proposals[number:]])
         if fix is not None:
+            enough_alone.append(proposal)
             yield fix
 
 

@@ -27,6 +27,7 @@ FAILS = """
 GONE = [
     pytest.param(torch._C, "DisableTorchFunction", id="switching function modes off"),
     pytest.param(torch._C, "_current_autograd_node", id="the node that runs"),
+    pytest.param(torch.autograd, "_get_sequence_nr", id="the number of the next node"),
     pytest.param(torch._C._autograd, "_top_saved_tensors_default_hooks", id="the innermost hooks on saved tensors"),
     pytest.param(torch._C._autograd, "_unsafe_set_version_counter", id="setting a version back"),
     pytest.param(torch_private, "ENGINE_CODE", id="the frame that calls the engine"),

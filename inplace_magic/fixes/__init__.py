@@ -106,6 +106,7 @@ class Proposal:
     reading: Reading = "tracked"
     rank: int | None = None
     lossless: bool = False
+    form: str = ""  # its row in ``search.COSTS``
 
 
 Rule = Callable[[Problem], Iterable[Proposal]]
@@ -137,8 +138,8 @@ def _load() -> None:
         importlib.import_module(f"{__name__}.{module.name}")
 
 
-def propose(problem: Problem) -> Iterator[Proposal]:
-    """Every rule's proposals for the problem, the likeliest first, none twice. A rule that crashes is passed over."""
+def rules(problem: Problem) -> list[tuple[int, Proposal]]:
+    """Every rule's proposals for the problem, each with its rank. A rule that crashes is passed over."""
     _load()
     ranked: list[tuple[int, Proposal]] = []
     for registered in sorted(_RULES, key=lambda r: r.rank):
@@ -150,11 +151,4 @@ def propose(problem: Problem) -> Iterator[Proposal]:
             _log.debug("a rule crashed", exc_info=True)
             continue
         ranked += [(registered.rank if p.rank is None else p.rank, p) for p in proposals]
-    seen: set[tuple[tuple[int, str], ...]] = set()
-    for _, proposal in sorted(ranked, key=lambda pair: pair[0]):
-        key = tuple(sorted(proposal.texts.items()))
-        unchanged = all(problem.sources.cells[n].raw == text for n, text in proposal.texts.items())
-        if key in seen or (unchanged and not proposal.live):
-            continue
-        seen.add(key)
-        yield proposal
+    return ranked

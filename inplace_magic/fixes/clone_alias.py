@@ -18,7 +18,7 @@ from collections.abc import Container, Iterator
 from ..diagnosis import LiveChange
 from ..source.editor import Code, Function, atom
 from . import Problem, Proposal, register
-from .carried_state import holdings
+from .rounds import holdings
 from .targets import Site, bindings, is_inplace_name, later, own_statements, root, site
 
 _WHY = "The two no longer share memory, so that a write into one leaves the other alone."

@@ -473,67 +473,6 @@ def line_end(code: Code, statement: ast.stmt) -> int:
     return sum(len(line) for line in lines[: statement.end_lineno])
 
 
-@dataclass(frozen=True)
-class Earlier:
-    """A statement that was computed once, outside of what needs it again and again.
-
-    ``loop`` is the loop to be served, in ``code``; None where the needing statement stands alone in a later cell.
-    ``origin`` is the block in which ``save`` stands, in ``source``; ``body`` the block to which it has to come.
-    """
-
-    code: Code
-    loop: ast.For | ast.While | ast.AsyncFor | None
-    body: list[ast.stmt]
-    need: ast.stmt
-    source: Code
-    origin: list[ast.stmt]
-    save: ast.stmt
-
-
-def computed_once(problem: Problem) -> Earlier | None:
-    """The forward before the loop, or in an earlier cell, that a later backward goes through once more."""
-    saved, need = frames(problem, problem.save_stack), frames(problem, problem.need_stack)
-    if not saved or not updates_weights(problem):
-        return None
-    for depth, (code, statement) in enumerate(need):
-        if depth >= len(saved):
-            return None
-        source, made = saved[depth]
-        for loop in loops(code, statement):
-            inner = within(code, loop.body, statement)
-            if inner is None or (source is code and within(code, loop.body, made) is not None):
-                continue
-            origin = _block_before(source, made, loop if source is code else None)
-            if origin is not None:
-                return Earlier(code, loop, loop.body, inner, source, origin[0], origin[1])
-        if depth == 0 and source is not code:
-            inner, top = within(code, code.tree.body, statement), within(source, source.tree.body, made)
-            if inner is not None and top is not None:
-                return Earlier(code, None, code.tree.body, inner, source, source.tree.body, top)
-            return None
-        if source is not code or made is not statement:
-            return None
-    return None
-
-
-def _block_before(code: Code, made: ast.stmt, loop: ast.stmt | None) -> tuple[list[ast.stmt], ast.stmt] | None:
-    """The block, and the statement in it, where ``made`` stands, if the loop comes later in that block."""
-    if loop is None:
-        top = within(code, code.tree.body, made)
-        return _inner_block(code, code.tree.body, top, made) if top is not None else None
-    for above in upwards(code, loop):
-        block = code.block(above)
-        top = within(code, block, made)
-        if top is not None and top is not above:
-            return _inner_block(code, block, top, made) if block.index(top) < block.index(above) else None
-    return None
-
-
-def _inner_block(code: Code, block: list[ast.stmt], top: ast.stmt, made: ast.stmt) -> tuple[list[ast.stmt], ast.stmt]:
-    """Where ``top`` is a loop in which the statement stands, the loop's block and the statement."""
-    return (block, top) if simple(top) or not simple(made) else (code.block(made), made)
-
-
 def steps_between(problem: Problem) -> bool:
     """Whether an optimizer stepped after the backward that freed the graph and before the one that needs it."""
     clash = problem.clash

@@ -17,8 +17,6 @@ from collections.abc import Iterator
 
 from ..source.editor import Edit
 from . import Problem, Proposal, register
-from .carried_state import holdings
-from .cut import made_from
 from .flow import (
     Meeting,
     binds,
@@ -33,6 +31,7 @@ from .flow import (
     update_of,
     value_reads,
 )
+from .rounds import holdings
 
 _MOST = 5  # statements that a person would repeat
 _ANEW = "The later loss gets a graph of its own, through the weights as they are by then."
@@ -141,7 +140,7 @@ def _chain(problem: Problem, found: Meeting) -> list[ast.stmt]:
         return [s for s in needed if binds(s) & names.keys()] if names else needed
     if found.save not in found.before:
         return []
-    tainted = made_from(found, found.save)
+    tainted = _made_from(found, found.save)
     start = found.before.index(found.save)
     return [s for s in needed if found.before.index(s) >= start and binds(s) & tainted]
 
@@ -165,3 +164,12 @@ def _detached_inputs(problem: Problem, found: Meeting, chain: list[ast.stmt]) ->
     if not nodes:
         return None
     return [found.code.replace(n, f"{n.id}.detach()") for n in nodes]
+
+
+def _made_from(found: Meeting, save: ast.stmt) -> set[str]:
+    """Names before the first event that hang on what the statement made."""
+    names = binds(save)
+    for statement in found.before[found.before.index(save) + 1 :] if save in found.before else ():
+        if value_reads(statement) & names:
+            names = names | binds(statement)
+    return names

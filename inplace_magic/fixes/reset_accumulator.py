@@ -18,8 +18,8 @@ from collections.abc import Iterator
 
 from ..source.editor import Code, dotted
 from . import Problem, Proposal, register
-from .carried_state import holdings, rounds
 from .flow import assigned, calls_named, frames, is_step, key_of, loops, meeting, reads, roots, simple, within
+from .rounds import holdings, rounds
 
 
 @register("second_backward", "modified", rank=11)

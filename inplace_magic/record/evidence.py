@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import types
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -64,6 +65,51 @@ class Backward(Event):
     root: str | None = None
 
 
+@dataclass(frozen=True, order=True)
+class Holder:
+    """A place that held a history: a name, an attribute, an item, seen from a ``scope``.
+
+    ``scope`` is the qualified name of the function whose frame or closure has the name, ``<module>`` for a cell, or
+    ``class C`` where ``path`` is the attribute of an object of that class. ``shape`` is ``Tensor``,
+    ``tuple[Tensor]``, ``dict[mixed]`` and so on.
+    """
+
+    scope: str
+    path: str
+    shape: str
+
+
+@dataclass(frozen=True)
+class Edge:
+    """A value that passes an event: the call that ``used`` it, the one that ``made`` it, and who held it in between.
+
+    ``again``: the same call took part in that graph with other values, too. ``root``: it is what backward was called on.
+    """
+
+    used: tuple[SourceRange, ...]
+    made: tuple[SourceRange, ...]
+    holders: tuple[Holder, ...]
+    again: bool = False
+    root: bool = False
+
+
+@dataclass(frozen=True)
+class Crossing:
+    """How the graph of the needing backward comes by what was overwritten or freed.
+
+    ``over``: edges from values created before the event to calls after it. ``shared``: edges from that part of the graph
+    into the part that only the earlier backward went through. ``stale``: the calls that created what lies between the
+    stale node and ``over``, the oldest first.
+    """
+
+    over: tuple[Edge, ...] = ()
+    shared: tuple[Edge, ...] = ()
+    stale: tuple[tuple[SourceRange, ...], ...] = ()
+
+
+Placing = Callable[[tuple[tuple[types.CodeType, int], ...]], tuple[SourceRange, ...]]
+
+
 @dataclass(frozen=True)
 class RecordedConflict:
     """A saved tensor met a backward that could not, or should not, have used it; or an operation was refused.
@@ -82,6 +128,7 @@ class RecordedConflict:
     message: str = ""
     known: bool = True
     certain: bool = False
+    crossing: Crossing | None = None
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from ..torch_private import version_of
+from ..torch_private import next_sequence_number, version_of
 from . import evidence
 from .tracked_copies import storage_key
 
@@ -111,6 +111,7 @@ class LiveWrite:
         "handed",
         "leaf",
         "module",
+        "moment",
         "operation",
         "origin",
         "parameter",
@@ -122,6 +123,7 @@ class LiveWrite:
     def __init__(self, stack: Stack, clock: int, operation: str, origin: str, version: int) -> None:
         self.stack, self.clock, self.operation = stack, clock, operation
         self.origin, self.version = origin, version
+        self.moment = next_sequence_number()  # nodes created before have less
         self.module: Any = None
         self.leaf = False  # a refused write: whether into the very leaf
         self.parameter = False  # whether that leaf, or the view's, is a module's parameter
@@ -143,6 +145,7 @@ class LiveConflict:
         "need",
         "node",
         "saved",
+        "stale",
         "value",
         "write",
     )
@@ -159,6 +162,7 @@ class LiveConflict:
         self.certain = False  # proved without a reference run, which would not show it
         self.made: Stack | None = None  # where an inference tensor came from
         self.node: str | None = None
+        self.stale: int | None = None  # that node's number
         self.value: torch.Tensor | None = None
 
 

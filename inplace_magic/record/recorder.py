@@ -31,15 +31,26 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from torch.overrides import TorchFunctionMode
 
 from ..families import RAISED_AT_WRITE, family_of, is_of_base
+from ..gradients.backward import CLOSELY
 from ..sandbox.undo import private
 from ..source.document import Sources
 from ..source.location import kind_of, user_stack
-from ..torch_private import base_of, current_node, pop_function_mode, push_function_mode, unobserved, version_of
+from ..torch_private import (
+    base_of,
+    current_node,
+    next_sequence_number,
+    pop_function_mode,
+    push_function_mode,
+    sequence_number,
+    unobserved,
+    version_of,
+)
 from ..torch_private import saved_tensors_hooks as saved_tensors_hooks_on_top
 from . import evidence
 from .light_steps import LightSteps, by_itself
 from .observed import LiveConflict, LiveWrite, Saved, Stack, Waiting, differ
 from .operations import arguments, out_targets, plain_name, writer
+from .trace import Trace
 from .tracked_copies import Shadows, retry, storage_key
 
 _UNKNOWN_VERSION = -1
@@ -61,6 +72,7 @@ class Recorder(TorchFunctionMode):
     """
 
     goes_on = True  # past what torch refuses, as the code means it
+    traces = True  # notes which call created which nodes
 
     def __init__(
         self,
@@ -91,6 +103,8 @@ class Recorder(TorchFunctionMode):
         self._call = 0  # counts the calls that the mode sees
         self._call_stack: tuple[int, Stack] = (-1, ())
         self._step: tuple[Any, list[torch.Tensor], tuple[Stack, str, Any]] | None = None  # an optimizer's, under way
+        self.trace = Trace()
+        self._roots: Sequence[torch.Tensor] = ()  # of the backward under way
         self._current: evidence.Backward | None = None
         self._used: list[Saved] = []
         self._notes_use = keep_graphs
@@ -291,7 +305,10 @@ class Recorder(TorchFunctionMode):
         clash = LiveConflict(kind)
         clash.saved, clash.need, clash.write, clash.freed = saved, need, write, saved.freed
         node = node or current_node()
-        clash.node = node.name() if node is not None else None
+        if node is not None:
+            clash.node, clash.stale = node.name(), sequence_number(node)
+        if self.traces and self._roots:
+            self.trace.walk(need.index, self._roots, sys._getframe(1))
         clash.value = saved.alias
         self.clashes.append(clash)
 
@@ -300,6 +317,15 @@ class Recorder(TorchFunctionMode):
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
+        begin = next_sequence_number()
+        result = self._called(func, args, kwargs)
+        end = next_sequence_number()
+        if end != begin and self.traces:
+            call, stack = self._call_stack
+            self.trace.created(begin, end, stack if call == self._call else user_stack(sys._getframe(1)))
+        return result
+
+    def _called(self, func: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any] | None) -> Any:
         self._call += 1
         try:
             plain = func in self._plain
@@ -619,6 +645,11 @@ class Recorder(TorchFunctionMode):
     ) -> tuple[Any, bool]:
         """Runs one backward for the gradient trace: (its result, whether it had to be given up)."""
         outer, self._current, self._used = self._current, event, []
+        begin = self.trace.moments[event.index] = next_sequence_number()
+        if self.traces:
+            self._roots = roots
+            if event.index < CLOSELY:
+                self.trace.walk(event.index, roots, sys._getframe(1))
         try:
             return call(self.keep_graphs), False
         except RuntimeError as error:
@@ -633,10 +664,16 @@ class Recorder(TorchFunctionMode):
             if not event.retained:
                 for saved in self._used:
                     saved.freed = saved.freed or event
-            self._current, self._used = outer, []  # what was used would be held until the next backward
+            self._current, self._used, self._roots = (
+                outer,
+                [],
+                (),
+            )  # what was used would be held until the next backward
+            if self.traces and (end := next_sequence_number()) != begin:  # a gradient with a graph of its own
+                self.trace.created(begin, end, user_stack(sys._getframe(1)))
 
 
-_SEEN_BY_MODE = Recorder.__torch_function__.__code__
+_SEEN_BY_MODE = Recorder._called.__code__
 _STATISTICS = frozenset({torch.batch_norm, torch.nn.functional.batch_norm})
 _inference_mode = torch.is_inference_mode_enabled
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -27,6 +27,7 @@ from .observed import LiveConflict, LiveWrite, Stack
 from .recorder import Recorder
 from .silent.events import REFERENCE
 from .silent.stream import EventStream
+from .trace import record_of
 
 _FURTHER = 4  # passes that a replay goes past the first conflict at most, once its time is over
 _MORE = 0.3  # of the passes that led there: so many more it may go on
@@ -296,7 +297,21 @@ def spots(stack: Stack, sources: Sources) -> tuple[SourceRange, ...]:
 
 def clashes_of(recorder: Recorder, names: Names) -> tuple[ev.RecordedConflict, ...]:
     """What a recorder found, as records."""
-    return tuple(_clash(clash, recorder.sources, names) for clash in recorder.clashes)
+    return tuple(
+        replace(_clash(clash, recorder.sources, names), crossing=_crossing(clash, recorder))
+        for clash in recorder.clashes
+    )
+
+
+def _crossing(clash: LiveConflict, recorder: Recorder) -> ev.Crossing | None:
+    """The values from before the event that the needing backward went through."""
+    trace, need = recorder.trace, clash.need
+    freed = clash.freed.index if clash.freed is not None and clash.kind == "second_backward" else None
+    moment = trace.moments.get(freed) if freed is not None else clash.write.moment if clash.write is not None else None
+    if need is None or moment is None:
+        return None
+    found = trace.crossing(need.index, moment, clash.stale, freed)
+    return None if found is None else record_of(found, trace, lambda stack: spots(stack, recorder.sources))
 
 
 def _clash(clash: LiveConflict, sources: Sources, names: Names) -> ev.RecordedConflict:

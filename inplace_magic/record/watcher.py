@@ -19,6 +19,8 @@ from .silent.stream import EventStream
 class Watcher(EventStream):
     """Watches a block while it runs."""
 
+    traces = False
+
     def __init__(self, sources: Any, memory: int | None = None) -> None:
         super().__init__(sources, WATCHED, memory=memory)
         self.kept_graphs = KeptGraphs()

@@ -129,7 +129,7 @@ COLLECTED = """
         pytest.param("retain", BEFORE_LOOP, id="a loop with a step in it keeps no graph"),
         pytest.param("retain", EACH, id="one call that runs again and again would keep the graph for ever"),
         pytest.param("retain", DESCENT, id="a loop that updates by hand would go on with the old values"),
-        pytest.param("move_forward", TWO, id="a forward that stands in the same block stays there"),
+        pytest.param("recompute", TWO, id="a forward that stands in the same block stays there"),
         pytest.param("reset_accumulator", TWO, id="nothing is collected"),
     ],
 )
@@ -192,7 +192,7 @@ def test_is_not_offered(rule: str, cell: str) -> None:
             id="a loop that takes each gradient by itself",
         ),
         pytest.param(
-            "move_forward",
+            "recompute",
             (BEFORE_LOOP,),
             2,
             [("h = net(x).exp()\n", ""), ("    loss =", "    h = net(x).exp()\n    loss =")],
@@ -200,7 +200,7 @@ def test_is_not_offered(rule: str, cell: str) -> None:
             id="a forward before the loop goes into it",
         ),
         pytest.param(
-            "move_forward",
+            "recompute",
             (DETACHED,),
             2,
             [
@@ -211,7 +211,7 @@ def test_is_not_offered(rule: str, cell: str) -> None:
             id="what is made from it goes along, a cut too",
         ),
         pytest.param(
-            "move_forward",
+            "recompute",
             ("h = net(x).exp()\n", IN_LOOP),
             3,
             [("    loss =", "    h = net(x).exp()\n    loss =")],
@@ -219,7 +219,7 @@ def test_is_not_offered(rule: str, cell: str) -> None:
             id="a forward in an earlier cell stays there and is repeated",
         ),
         pytest.param(
-            "move_forward",
+            "recompute",
             (
                 "out = net(x)\nloss = out.exp().mean()\n",
                 "loss.backward()\nopt.step()\n",

@@ -206,7 +206,7 @@ TWO_HEADS = """
         pytest.param("swap_updates", (RETAINED,), id="updates whose losses share a graph do not change places"),
         pytest.param("swap_updates", (CLIPPED,), id="a write that is no update has nothing to change places with"),
         pytest.param("compute_later", (RETAINED,), id="what the earlier loss needs is not put off"),
-        pytest.param("cut", (PRECOMPUTED,), id="a loss that would train nothing is no fix"),
+        pytest.param("detach", (PRECOMPUTED,), id="a loss that would train nothing is no fix"),
         pytest.param("retain", (SHARED,), id="a graph is not kept over a step"),
         pytest.param("sum_losses", (SHARED,), id="losses with a step between them are not summed"),
     ],
@@ -219,7 +219,7 @@ def test_is_not_offered(rule: str, cells: tuple[str, ...]) -> None:
     ("rule", "cells", "changes", "gradients"),
     [
         pytest.param(
-            "cut",
+            "detach",
             (SHARED,),
             [("D(fake).exp()", "D(fake.detach()).exp()")],
             "same",
@@ -256,7 +256,7 @@ def test_is_not_offered(rule: str, cells: tuple[str, ...]) -> None:
             id="a loss that nothing else uses is computed after the step, its comment with it",
         ),
         pytest.param(
-            "cut",
+            "detach",
             (RETAINED,),
             [("- d)", "- d.detach())")],
             "truncated",
@@ -270,7 +270,7 @@ def test_is_not_offered(rule: str, cells: tuple[str, ...]) -> None:
             id="the last part again, from what was made before as given",
         ),
         pytest.param(
-            "cut",
+            "detach",
             (CARRIED_INTO_BOTH,),
             [("D(noise)", "D(noise.detach())")],
             "same",
@@ -290,7 +290,7 @@ def test_is_not_offered(rule: str, cells: tuple[str, ...]) -> None:
             id="made ahead of the branch that the updates are in",
         ),
         pytest.param(
-            "cut",
+            "detach",
             (HANDED, "fake = generate()\njudge(fake)\n"),
             [("judge(fake)", "judge(fake.detach())")],
             "same",
@@ -346,8 +346,8 @@ def test_is_proved(rule: str, cells: tuple[str, ...], changes: list[tuple[str, s
 
 
 def test_a_function_with_an_update_of_its_own_hands_on_the_values() -> None:
-    fix = fix_by("cut", START, OWN_UPDATE, CODED)
-    assert fix.cells == {2: rewritten(OWN_UPDATE, ("optG.zero_grad()\n", "optG.zero_grad()\n        g = g.detach()\n"))}
+    fix = fix_by("detach", START, OWN_UPDATE, CODED)
+    assert fix.cells == {2: rewritten(OWN_UPDATE, ("optG.step()\n", "optG.step()\n        g = g.detach()\n"))}
     assert fix.gradients == "same"
 
 
@@ -359,10 +359,16 @@ def test_an_optimizer_that_steps_after_both_anyway_steps_once() -> None:
     assert (fix.gradients, [f for f in run.diagnosis.fixes if "after b.exp" in f.title]) == ("different", [])
 
 
-def test_a_forward_that_keeps_its_values_in_attributes_is_called_again() -> None:
+def test_values_that_a_forward_keeps_in_attributes_are_made_again() -> None:
     fix = fix_by("recompute", START, IN_METHODS, "Gan().optimize()")
     assert fix.cells == {
-        2: rewritten(IN_METHODS, ("        self.backward_g()", "        self.forward()\n        self.backward_g()"))
+        2: rewritten(
+            IN_METHODS,
+            (
+                "            (self.fake.pow".removeprefix("    "),
+                "        self.fake = G(z)\n        self.pred = D(self.fake)\n        (self.fake.pow",
+            ),
+        )
     }
 
 

@@ -6,8 +6,9 @@ import ast
 import textwrap
 
 from inplace_magic.diagnosis import Fix
-from inplace_magic.fixes import Problem, Proposal, propose
+from inplace_magic.fixes import Problem, Proposal
 from inplace_magic.record.evidence import Evidence, RecordedConflict, Save, Write
+from inplace_magic.search import propose
 from inplace_magic.source.document import Cell, Sources
 from inplace_magic.source.location import SourceRange
 

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from .trying import fix_by, rewritten, rules
+from ..fixes.trying import fix_by, rewritten, rules
 
-RULE = "made_anew"
+RULE = "recompute"
 START = """
     import torch
     from torch import nn

@@ -5,10 +5,10 @@ import textwrap
 
 import pytest
 
-from inplace_magic.fixes.carried_state import detached
 from inplace_magic.fixes.flow import binds, live_in, rebinds, slice_of
+from inplace_magic.transforms.points import detached
 
-from .trying import fix_by, rewritten, rules
+from ..fixes.trying import fix_by, rewritten, rules
 
 START = """
     import torch
@@ -26,17 +26,6 @@ START = """
     [
         pytest.param(
             """
-            total = 0
-            for _ in range(3):
-                total += head(torch.randn(2, 4)).pow(2).mean()
-                opt.zero_grad()
-                total.backward()
-                opt.step()
-            """,
-            id="a sum that is never set back is no state to be cut",
-        ),
-        pytest.param(
-            """
             h = cell(torch.randn(2, 3))
             for _ in range(3):
                 loss = head(h).exp().mean()
@@ -49,7 +38,7 @@ START = """
     ],
 )
 def test_is_not_proposed(cells: str) -> None:
-    assert "carried_state" not in rules(START, cells)
+    assert "detach" not in rules(START, cells)
 
 
 NAME = """
@@ -126,12 +115,12 @@ STEP_IN_FUNCTION = """
     [
         pytest.param(
             NAME,
-            [("(retain_graph=True)  #", "()  #"), ("h = h_next   #", "h = h_next.detach()   #")],
-            id="a name, where it is handed on; retain_graph goes",
+            [("(retain_graph=True)  #", "()  #"), ("opt.step()\n", "opt.step()\n    h_next = h_next.detach()\n")],
+            id="a name that is handed on afterwards; retain_graph goes",
         ),
         pytest.param(
             TUPLE,
-            [("state)\n", "state)\n    state = tuple(h.detach() for h in state)\n")],
+            [("opt.step()", "opt.step()\n    state = tuple(h.detach() for h in state)")],
             id="a tuple that begins as None",
         ),
         pytest.param(
@@ -146,7 +135,7 @@ STEP_IN_FUNCTION = """
         ),
         pytest.param(
             DICT,
-            [("loss.backward()", "loss.backward()\n    state = {key: h.detach() for key, h in state.items()}")],
+            [("loss.backward()", 'loss.backward()\n    state["h"] = state["h"].detach()')],
             id="a dict of states",
         ),
         pytest.param(
@@ -156,25 +145,25 @@ STEP_IN_FUNCTION = """
         ),
         pytest.param(
             STEP_IN_FUNCTION,
-            [("h = train_step(x, h)", "h = train_step(x, h)\n    h = h.detach()")],
-            id="a state that a function takes and gives back is cut by its caller",
+            [("opt.step()\n", "opt.step()\n    h = h.detach()\n")],
+            id="a state that a function takes and gives back is cut before it gives it back",
         ),
     ],
 )
 def test_is_cut_where_it_is_carried(cell: str, changes: list[tuple[str, str]]) -> None:
-    fix = fix_by("carried_state", START, cell)
+    fix = fix_by("detach", START, cell)
     assert fix.cells == {2: rewritten(cell, *changes)}
     assert fix.gradients == "truncated"
 
 
-def test_a_cell_that_goes_on_from_its_last_run_cuts_on_entry() -> None:
+def test_a_cell_that_goes_on_from_its_last_run_leaves_no_history_behind() -> None:
     again = """
         h = cell(torch.randn(2, 3), h)
         loss = head(h).exp().mean()
         opt.zero_grad(); loss.backward(); opt.step()
         """
-    fix = fix_by("carried_state", START, "h = torch.zeros(2, 4)", again, again)
-    assert fix.cells == {4: rewritten(again, ("h = cell", "h = h.detach()\nh = cell"))}
+    fix = fix_by("detach", START, "h = torch.zeros(2, 4)", again, again)
+    assert fix.cells == {3: rewritten(again, ("opt.step()", "opt.step()\nh = h.detach()"))}
 
 
 MEMORY = """
@@ -204,9 +193,9 @@ SEGMENTS = """
     """
 
 
-def test_a_module_that_keeps_its_state_is_cut_in_its_class() -> None:
-    fix = fix_by("carried_attribute", START, MEMORY, SEGMENTS)
-    assert fix.cells == {2: rewritten(MEMORY, ("self.M + k.t() @ k", "(self.M + k.t() @ k).detach()"))}
+def test_a_state_that_a_module_keeps_is_cut_where_its_class_reads_it() -> None:
+    fix = fix_by("detach", START, MEMORY, SEGMENTS)
+    assert fix.cells == {2: rewritten(MEMORY, ("k @ self.M)", "k @ self.M.detach())"))}
     assert fix.gradients == "truncated"
 
 
@@ -235,15 +224,10 @@ REPLAYED = """
     """
 
 
-def test_what_is_written_into_a_part_of_a_state_is_cut_there() -> None:
-    fix = fix_by("carried_attribute", START, REPLAY, REPLAYED)
-    assert fix.cells == {2: rewritten(REPLAY, ("= row ", "= row.detach() "))}
+def test_what_is_written_into_a_part_of_a_state_goes_there_without_its_history() -> None:
+    fix = fix_by("detach", START, REPLAY, REPLAYED)
+    assert fix.cells == {3: rewritten(REPLAYED, ("optim.step()", "optim.step()\n    out = out.detach()"))}
     assert fix.gradients == "truncated"
-
-
-def test_or_in_the_loop_once_a_round_is_over() -> None:
-    fix = fix_by("kept_object", START, MEMORY, SEGMENTS)
-    assert fix.cells == {3: rewritten(SEGMENTS, ("optim.step()", "optim.step()\n    net.M = net.M.detach()"))}
 
 
 AVERAGE = """
@@ -271,12 +255,42 @@ CUT_ALREADY = """
     """
 
 
-def test_a_cut_that_does_not_help_is_no_part_of_a_fix() -> None:
-    fix = fix_by("kept_object", START, AVERAGE, CUT_ALREADY)
-    assert fix.cells == {
-        3: rewritten(CUT_ALREADY, ("optim.step()", "optim.step()\n    net.average = net.average.detach()"))
-    }
-    assert "carried_state" not in rules(START, AVERAGE, CUT_ALREADY)
+def test_what_does_not_pass_from_one_graph_into_the_next_is_left_alone() -> None:
+    fix = fix_by("detach", START, AVERAGE, CUT_ALREADY)
+    assert fix.cells == {2: rewritten(AVERAGE, ("state) + self.average", "state) + self.average.detach()"))}
+
+
+SUM = """
+    total = 0
+    for x in torch.randn(3, 2, 4):
+        loss = head(x).pow(2).mean()
+        total += loss
+        opt.zero_grad()
+        total.backward()
+        opt.step()
+    """
+GAN = """
+    G, D = nn.Linear(2, 3), nn.Linear(3, 1)
+    optG, optD = torch.optim.SGD(G.parameters(), lr=0.1), torch.optim.SGD(D.parameters(), lr=0.1)
+    def score(images):
+        return D(images).mean()
+    for real in torch.randn(2, 4, 3):
+        made = G(torch.randn(4, 2))
+        optD.zero_grad()
+        (score(made) - score(real)).backward()
+        optD.step()
+        optG.zero_grad(); (-score(made)).backward(); optG.step()
+    """
+
+
+def test_a_sum_kept_for_show_keeps_its_values() -> None:
+    fix = fix_by("detach", START, SUM)
+    assert fix.cells == {2: rewritten(SUM, ("total += loss", "total += loss.detach()"), ("total.b", "loss.b"))}
+
+
+def test_an_earlier_loss_that_was_not_meant_for_it_takes_a_value_without_its_history() -> None:
+    fix = fix_by("detach", START, GAN)
+    assert fix.cells == {2: rewritten(GAN, ("(score(made) - score", "(score(made.detach()) - score"))}
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,150 @@
+"""Which of the user's places hold a history, by identity: names, attributes, items of containers, closures."""
+
+from __future__ import annotations
+
+import collections
+import itertools
+import types
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from ..session.names import history_of
+from ..source.location import kind_of
+from ..torch_private import sequence_number
+from .evidence import Holder
+
+_WIDTH = 32  # items looked at in one container
+_ITEMS = 6  # items that are named one by one
+_DEPTH = 5
+_MOST = 3000  # values looked at
+_HIDDEN = frozenset({"In", "Out", "exit", "quit", "get_ipython", "open"})
+_PLAIN = (str, bytes, int, float, bool, complex, type, types.ModuleType, torch.device, torch.dtype, torch.Generator)
+
+
+@dataclass(frozen=True)
+class Held:
+    """A place, and the nodes that created what it held."""
+
+    record: Holder
+    nodes: frozenset[int]
+
+
+@dataclass
+class _Walk:
+    scope: str
+    found: list[Held] = field(default_factory=list)
+    seen: set[int] = field(default_factory=set)
+    left: int = _MOST
+
+    def visit(self, path: str, value: Any, depth: int = _DEPTH, owner: tuple[str, str] | None = None) -> None:
+        """``owner`` is the class and the attribute, where the value is one."""
+        self.left -= 1
+        if isinstance(value, torch.Tensor):
+            if (number := _number(value)) is not None:
+                self._add(path, "Tensor", frozenset({number}), owner)
+            return
+        if depth == 0 or self.left < 0 or value is None or isinstance(value, _PLAIN) or id(value) in self.seen:
+            return
+        self.seen.add(id(value))
+        if isinstance(value, (list, tuple, dict, collections.deque)):
+            self._container(path, value, depth, owner)
+        elif isinstance(value, types.FunctionType):
+            self._closure(value, depth)
+        elif isinstance(value, types.MethodType):
+            self.visit(f"{path}.__self__", value.__self__, depth - 1)
+        elif isinstance(value, types.GeneratorType) and value.gi_frame is not None:
+            _Walk(value.gi_code.co_qualname, self.found, self.seen, self.left).names(value.gi_frame.f_locals)
+        elif isinstance(value, torch.nn.Module):
+            for name, module in value.named_modules():
+                self._attributes(_join(path, name), module, depth)
+        elif hasattr(value, "__dict__") and not isinstance(value, torch.optim.Optimizer):
+            self._attributes(path, value, depth)
+
+    def names(self, values: Mapping[str, Any]) -> None:
+        for name, value in list(values.items()):
+            if isinstance(name, str) and not name.startswith("__") and name not in _HIDDEN:
+                self.visit(name, value)
+
+    def _add(self, path: str, shape: str, nodes: frozenset[int], owner: tuple[str, str] | None) -> None:
+        self.found.append(Held(Holder(self.scope, path, shape), nodes))
+        if owner is not None:
+            self.found.append(Held(Holder(f"class {owner[0]}", owner[1], shape), nodes))
+
+    def _container(self, path: str, value: Any, depth: int, owner: tuple[str, str] | None) -> None:
+        shape, nodes = shape_of(value)
+        if shape is not None:
+            self._add(path, shape, nodes, owner)
+        pairs = list(_items(value))
+        for key, item in pairs:
+            own = owner and (owner[0], f"{owner[1]}[{key!r}]")
+            if len(pairs) <= _ITEMS and isinstance(key, (str, int)):
+                self.visit(f"{path}[{key!r}]", item, depth - 1, own)
+            elif not isinstance(item, torch.Tensor):
+                self.visit(f"{path}[...]", item, depth - 1)
+
+    def _closure(self, function: types.FunctionType, depth: int) -> None:
+        if kind_of(function.__code__.co_filename) != "user":
+            return
+        inner = _Walk(function.__code__.co_qualname, self.found, self.seen, self.left)
+        for name, cell in zip(function.__code__.co_freevars, function.__closure__ or ()):
+            try:
+                inner.visit(name, cell.cell_contents, depth - 1)
+            except ValueError:  # not bound yet
+                continue
+
+    def _attributes(self, path: str, owner: Any, depth: int) -> None:
+        named = {**vars(owner), **(vars(owner).get("_buffers") or {})}
+        for name, value in named.items():
+            if isinstance(name, str) and not name.startswith(("_parameters", "_buffers", "_modules", "__")):
+                self.visit(f"{path}.{name}", value, depth - 1, (type(owner).__qualname__, name))
+
+
+def holders(frame: types.FrameType | None) -> Iterator[Held]:
+    """Every place from the user's frames outwards that holds a tensor with a history."""
+    while frame is not None:
+        code = frame.f_code
+        if kind_of(code.co_filename) == "user":
+            walk = _Walk(code.co_qualname)
+            walk.names(frame.f_locals)
+            yield from walk.found
+            if code.co_name == "<module>":
+                return
+        frame = frame.f_back
+
+
+def shape_of(value: Any, depth: int = 3) -> tuple[str | None, frozenset[int]]:
+    """(``Tensor``, ``tuple[Tensor]``, ``dict[list[Tensor]]``; None where no history is held; the nodes that are)."""
+    if isinstance(value, torch.Tensor):
+        number = _number(value)
+        return (None, frozenset()) if number is None else ("Tensor", frozenset({number}))
+    if depth == 0 or not isinstance(value, (list, tuple, dict, collections.deque)):
+        return None, frozenset()
+    inner = [shape_of(item, depth - 1) for _, item in _items(value)]
+    shapes = {shape for shape, _ in inner if shape is not None}
+    if not shapes:
+        return None, frozenset()
+    kind = type(value).__name__ if type(value) in (list, tuple, dict, collections.deque) else "sequence"
+    if isinstance(value, dict):
+        kind = "dict"
+    mixed = len(shapes) > 1 or any(not isinstance(i, (torch.Tensor, list, tuple, dict)) for _, i in _items(value))
+    shape = f"{kind}[{'mixed' if mixed else shapes.pop()}]"
+    return shape, frozenset().union(*(nodes for _, nodes in inner))
+
+
+def _items(value: Any) -> Iterator[tuple[Any, Any]]:
+    pairs = value.items() if isinstance(value, dict) else enumerate(value)
+    return itertools.islice(pairs, _WIDTH)
+
+
+def _number(tensor: torch.Tensor) -> int | None:
+    node = history_of(tensor)
+    return None if node is None else sequence_number(node)
+
+
+def _join(path: str, dotted: str) -> str:
+    for part in dotted.split(".") if dotted else ():
+        path += f"[{part}]" if part.isdigit() else f".{part}"
+    return path

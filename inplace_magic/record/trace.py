@@ -1,0 +1,207 @@
+"""What the user's calls made of the graph, what each backward walks, and which names held what at that moment.
+
+NOTE [Trace]. A node is known by autograd's sequence number, never by a reference that would keep a graph alive. The
+number grows with every node that is created, so the nodes of one call are a stretch of numbers, and whether a value
+is older than an event (a write, a backward that freed a graph) is a comparison. Of each call that created nodes the
+stretch and the user's frames are kept; of each backward that is looked at closely, the edges of its graph and the places
+(names, attributes, items, closures) whose tensors have a history. When a conflict is met, the values that were
+created before the event and used after it, on the way to the stale node, are read off these: that is where a fix can
+cut the graph, or where it has to begin anew.
+"""
+
+from __future__ import annotations
+
+import types
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from ..torch_private import sequence_number
+from . import evidence
+from .holders import Held, holders
+from .observed import Stack
+
+_CALLS = 60_000  # remembered at a time
+_NODES = 20_000  # of one graph
+_WALKS = 60_000  # edges of all graphs that are remembered
+_LEAF = 2**64 - 1  # AccumulateGrad has no number of its own
+_SITES = 12  # of one conflict's edges
+
+
+@dataclass(frozen=True)
+class Walk:
+    """The graph of one backward: parents by node, the roots, and the places that held a history when it was called."""
+
+    moment: int
+    roots: tuple[int, ...]
+    parents: dict[int, tuple[int, ...]]
+    held: tuple[Held, ...]
+
+
+@dataclass(frozen=True)
+class LiveEdge:
+    """A value between two calls: ``user`` (-1: the backward itself) used what ``made`` stands for."""
+
+    user: int
+    made: int
+
+
+class Trace:
+    """Filled by the recorder; asked when a run is over."""
+
+    def __init__(self) -> None:
+        self._begins: list[int] = []
+        self._ends: list[int] = []
+        self._stacks: list[Stack] = []
+        self.walks: dict[int, Walk] = {}
+        self.moments: dict[int, int] = {}  # of every backward
+
+    def created(self, begin: int, end: int, stack: Stack) -> None:
+        """A call of the user's created the nodes from ``begin`` up to ``end``."""
+        self._begins.append(begin)
+        self._ends.append(end)
+        self._stacks.append(stack)
+        if len(self._ends) > _CALLS:
+            del self._begins[: _CALLS // 2], self._ends[: _CALLS // 2], self._stacks[: _CALLS // 2]
+
+    def stack_of(self, node: int) -> Stack:
+        """Where a node was created; nothing where no call was seen."""
+        at = bisect_right(self._ends, node)
+        return self._stacks[at] if at < len(self._ends) and self._begins[at] <= node else ()
+
+    def walk(self, index: int, roots: Iterable[torch.Tensor], frame: types.FrameType | None) -> None:
+        """Backward ``index`` is going through the graph of ``roots``."""
+        if index in self.walks:
+            return
+        nodes = [root.grad_fn for root in roots if root.grad_fn is not None]
+        parents = _edges(nodes)
+        self.walks[index] = Walk(
+            self.moments[index], tuple(map(sequence_number, nodes)), parents, tuple(holders(frame))
+        )
+        while len(self.walks) > 2 and sum(len(w.parents) for w in self.walks.values()) > _WALKS:
+            del self.walks[min(self.walks)]
+
+    # ---- asked when the run is over -------------------------------------------------------------------------------
+
+    def crossing(self, need: int, moment: int, stale: int | None, freed: int | None) -> Crossing | None:
+        """The values from before ``moment`` through which backward ``need`` comes to the stale nodes."""
+        walk = self.walks.get(need)
+        if walk is None:
+            return None
+        earlier = self.walks.get(freed) if freed is not None else None
+        targets = {stale} if stale is not None else set()
+        if earlier is not None:
+            targets |= walk.parents.keys() & earlier.parents.keys()
+        leading = _leading(walk.parents, targets)
+        over = [
+            LiveEdge(user, made)
+            for user in sorted(leading)
+            if user >= moment
+            for made in walk.parents.get(user, ())
+            if made < moment and made in leading
+        ]
+        over += [LiveEdge(-1, root) for root in walk.roots if root < moment and root in leading]
+        shared = []
+        if earlier is not None:
+            shared = [
+                LiveEdge(user, made)
+                for user in sorted(earlier.parents.keys() - walk.parents.keys())
+                for made in earlier.parents[user]
+                if made in leading
+            ]
+            shared += [LiveEdge(-1, root) for root in earlier.roots if root in leading]
+        below = _reached(walk.parents, [edge.made for edge in over])
+        past = self._latest_before(moment, need)
+        holding = past.held if past is not None else ()
+        repeated = self._repeated(leading, moment)
+        return Crossing(over, shared, sorted(leading & below), holding, earlier.held if earlier else (), repeated)
+
+    def _latest_before(self, moment: int, need: int) -> Walk | None:
+        before = [walk for index, walk in self.walks.items() if walk.moment <= moment and index < need]
+        return max(before, key=lambda walk: walk.moment, default=None)
+
+    def _repeated(self, leading: set[int], moment: int) -> dict[Stack, int]:
+        """How often each call took part in the later graph after the event."""
+        counted: dict[Stack, set[int]] = {}
+        for node in leading:
+            at = bisect_right(self._ends, node)
+            if node >= moment and at < len(self._ends):
+                counted.setdefault(self._stacks[at], set()).add(at)
+        return {stack: len(calls) for stack, calls in counted.items()}
+
+
+@dataclass(frozen=True)
+class Crossing:
+    """The edges over an event: ``over`` it in the later graph, and from the ``shared`` part into the earlier one.
+
+    ``stale`` are the nodes from the stale one up to the edges, oldest first.
+    """
+
+    over: Sequence[LiveEdge]
+    shared: Sequence[LiveEdge]
+    stale: Sequence[int]
+    held: Sequence[Held]
+    held_earlier: Sequence[Held]
+    repeated: dict[Stack, int]
+
+
+def record_of(crossing: Crossing, trace: Trace, place: evidence.Placing) -> evidence.Crossing:
+    """A crossing as plain records; ``place`` tells where a stack lies."""
+
+    def edges(live: Sequence[LiveEdge], held: Sequence[Held]) -> tuple[evidence.Edge, ...]:
+        found: dict[object, evidence.Edge] = {}
+        times: dict[Stack, set[int]] = {}
+        for edge in live:
+            times.setdefault(trace.stack_of(edge.user), set()).add(edge.user)
+        for edge in live:
+            used, made = trace.stack_of(edge.user), trace.stack_of(edge.made)
+            names = tuple(sorted({one.record for one in held if edge.made in one.nodes}))
+            again = crossing.repeated.get(used, 0) > len(times[used])
+            record = evidence.Edge(place(used), place(made), names, again, root=edge.user < 0)
+            found.setdefault((used, made, names), record)
+            if len(found) == _SITES:
+                break
+        return tuple(found.values())
+
+    lines = dict.fromkeys(trace.stack_of(node) for node in crossing.stale)
+    return evidence.Crossing(
+        edges(crossing.over, crossing.held),
+        edges(crossing.shared, crossing.held_earlier),
+        tuple(place(stack) for stack in lines if stack)[-_SITES:],
+    )
+
+
+def _edges(nodes: Sequence[torch.autograd.graph.Node]) -> dict[int, tuple[int, ...]]:
+    found: dict[int, tuple[int, ...]] = {}
+    todo = list(nodes)
+    while todo and len(found) < _NODES:
+        node = todo.pop()
+        number = sequence_number(node)
+        if number in found or number == _LEAF:
+            continue
+        parents = [parent for parent, _ in node.next_functions if parent is not None]
+        found[number] = tuple(n for n in map(sequence_number, parents) if n != _LEAF)
+        todo.extend(parents)
+    return found
+
+
+def _leading(parents: dict[int, tuple[int, ...]], targets: set[int]) -> set[int]:
+    """The nodes from which a target is reached, the targets among them."""
+    children: dict[int, list[int]] = {}
+    for node, above in parents.items():
+        for parent in above:
+            children.setdefault(parent, []).append(node)
+    return _reached(children, targets)
+
+
+def _reached(graph: dict[int, Sequence[int]] | dict[int, tuple[int, ...]] | dict[int, list[int]], start: Iterable[int]) -> set[int]:  # fmt: skip
+    found: set[int] = set()
+    todo = list(start)
+    while todo:
+        node = todo.pop()
+        if node not in found:
+            found.add(node)
+            todo.extend(graph.get(node, ()))
+    return found

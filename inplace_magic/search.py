@@ -1,0 +1,60 @@
+"""The search for a fix: every transformation's candidates for a conflict, in the order of what they cost.
+
+A cost says what a person pays for a change: what is done differently afterwards, passes and memory that come on top,
+how much text changes, and, all that being equal, what experienced people write. The table below is the only place where
+one transformation is put before another.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator
+
+from .fixes import Problem, Proposal, rules
+from .transforms.detach import detach
+from .transforms.recompute import recompute
+
+_log = logging.getLogger(__name__)
+
+# Families in which a transformation can be of use.
+_GRAPH = frozenset({"modified", "second_backward", "silent"})
+TRANSFORMS: dict[Callable[[Problem], Iterable[Proposal]], frozenset[str]] = {
+    detach: _GRAPH,
+    recompute: frozenset({"modified", "second_backward"}),
+}
+COSTS = {
+    "recompute: moved": 14,  # computed once per iteration, as before
+    "recompute: again": 28,  # a forward pass more
+    "detach: summed": 10,  # nothing but the history of a sum goes
+    "detach: shared": 11,  # the earlier loss's own parameters keep their gradients
+    "detach: once": 15,
+    "detach: boundary": 20,  # history ends where an iteration does
+    "detach: use": 21,
+    "detach: boundary of objects": 22,
+    "detach: put": 23,
+    "detach: shared, all of it": 25,
+    "detach: again": 26,  # history ends within an iteration as well
+    "detach: set": 27,
+    "detach: between": 35,  # the later of two losses trains less
+}
+
+
+def propose(problem: Problem) -> Iterator[Proposal]:
+    """Candidates for the problem, the cheapest first, none twice. A transformation that crashes is passed over."""
+    found: list[tuple[int, Proposal]] = []
+    for transform, families in TRANSFORMS.items():
+        if problem.family not in families:
+            continue
+        try:
+            found += [(COSTS[p.form], p) for p in transform(problem)]
+        except Exception:
+            _log.debug("%s crashed", transform.__name__, exc_info=True)
+    found += rules(problem)
+    seen: set[tuple[tuple[int, str], ...]] = set()
+    for _, proposal in sorted(found, key=lambda pair: pair[0]):
+        key = tuple(sorted(proposal.texts.items()))
+        unchanged = all(problem.sources.cells[n].raw == text for n, text in proposal.texts.items())
+        if key in seen or (unchanged and not proposal.live):
+            continue
+        seen.add(key)
+        yield proposal

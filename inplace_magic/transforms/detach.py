@@ -1,0 +1,321 @@
+"""A value is taken without its history where it passes from one backward's graph into the next one's.
+
+critic_loss(real, fake).backward()        critic_loss(real, fake.detach()).backward()
+
+loss.backward()                           loss.backward()
+optimizer.step()                          optimizer.step()
+                                          memory["h"] = memory["h"].detach()
+
+self.avg = 0.9 * self.avg + r             self.avg = 0.9 * self.avg.detach() + r
+
+total += loss                             total += loss.detach()
+total.backward()                          loss.backward()
+
+bank.append(z)                            bank.append(z.detach())
+"""
+
+from __future__ import annotations
+
+import ast
+import itertools
+from collections.abc import Iterator, Sequence
+
+from ..fixes import Problem, Proposal
+from ..fixes.flow import calls_named, is_step, loops, meeting, within, without_retain
+from ..record.evidence import Edge, Holder
+from ..source.editor import Code, Edit, Function, atom
+from .points import Frame, Use, crossing, detached, event_of, frames, uses
+
+_CARRIED = "What comes next starts from the values alone; gradients no longer flow back into what came before."
+_GIVEN = "What was computed once counts as given: no gradient goes back into it."
+_SHARED = "The earlier loss no longer goes back through it, and leaves that graph to the later one."
+_SUMMED = "The sum is only for show: each backward goes through its own loss, and the sum keeps the values."
+
+
+def detach(problem: Problem) -> Iterator[Proposal]:
+    found = crossing(problem)
+    later = {edge.used for edge in found.over}
+    earlier = [e for e in found.shared if e.used not in later]
+    yield from _at_uses(problem, earlier, "shared" if _steps_on_less(problem) else "shared, all of it", _SHARED)
+    if not any(edge.root for edge in found.over):
+        yield from _summed(problem, found.over)
+        yield from _before_loop(problem, found.over)
+        between = meeting(problem) is not None
+        yield from _at_boundary(problem, found.over, between)
+        again = any(edge.again for edge in found.over)
+        yield from _at_uses(problem, found.over, "again" if again else "between" if between else "use", _CARRIED)
+        yield from _at_stores(problem, found.over)
+
+
+# ---- where it is used ----------------------------------------------------------------------------------------------
+
+
+def _at_uses(problem: Problem, edges: Sequence[Edge], form: str, why: str) -> Iterator[Proposal]:
+    """Each edge cut at the expression that reads the value."""
+    found = {(id(use.frame.code), use.frame.code.span(use.node)): use for edge in edges for use in uses(problem, edge)}
+    if any(_is_root(use) for use in found.values()):
+        return
+    changes = [(use.frame.code, edit) for use in found.values() if (edit := _cut(use)) is not None]
+    for use in found.values():
+        statement = use.frame.statement
+        if isinstance(statement, ast.AugAssign) and ast.unparse(statement.target) == use.holder.path:
+            return
+    if not changes:
+        changes = [change for edge in edges for change in _into_itself(problem, edge)]
+    yield from _candidates(problem, changes, form, why)
+
+
+def _steps_on_less(problem: Problem) -> bool:
+    """Whether the earlier backward also reached leaves that the steps after it leave alone: it was not meant for them."""
+    freed, passes = problem.clash.freed, problem.evidence.passes
+    if freed is None or freed.index >= len(passes):
+        return False
+    one = passes[freed.index]
+    return not {g.leaf for g in one.gradients} <= {g.leaf for step in one.steps for g in step}
+
+
+def _is_root(use: Use) -> bool:
+    """``fake.backward()``: nothing to cut."""
+    above = use.frame.code.parent(use.node)
+    return isinstance(above, ast.Attribute) and above.attr == "backward"
+
+
+def _cut(use: Use) -> Edit | None:
+    code, text = use.frame.code, atom(use.frame.code, use.node)
+    new = detached(text, use.holder.shape)
+    above = code.parent(use.node)
+    if isinstance(above, ast.Subscript) and above.value is use.node and use.holder.shape != "Tensor":
+        return code.replace(above, f"{code.text(above)}.detach()")  # one item of what is held
+    return None if new is None else code.replace(use.node, new)
+
+
+def _into_itself(problem: Problem, edge: Edge) -> Iterator[tuple[Code, Edit]]:
+    """``total += x``, whose target is read without being written as an expression."""
+    for frame in frames(problem, edge.used):
+        statement = frame.statement
+        if isinstance(statement, ast.AugAssign) and ast.unparse(statement.target) in {h.path for h in edge.holders}:
+            target = frame.code.text(statement.target)
+            yield frame.code, frame.code.insert_before(statement, f"{target} = {target}.detach()")
+            return
+
+
+# ---- the sum that is kept for show -----------------------------------------------------------------------------------
+
+
+def _summed(problem: Problem, edges: Sequence[Edge]) -> Iterator[Proposal]:
+    """``total += loss; total.backward()``: the loss goes back, the sum keeps its values."""
+    for edge in edges:
+        for frame in frames(problem, edge.used):
+            added = _added(frame, edge.holders)
+            if added is None:
+                continue
+            total, value = added
+            code = frame.code
+            need = next((f for f in frames(problem, problem.need_stack) if f.code is code), None)
+            roots = _roots_named(need, total) if need is not None else []
+            if roots and isinstance(value, (ast.Name, ast.Attribute)):
+                assert need is not None
+                changes = [(code, code.replace(value, f"{code.text(value)}.detach()"))]
+                changes += [(code, code.replace(root, code.text(value))) for root in roots]
+                yield from _candidates(problem, changes, "summed", _SUMMED)
+                return
+
+
+def _added(frame: Frame, holders: Sequence[Holder]) -> tuple[str, ast.expr] | None:
+    """The sum and what the statement adds to it."""
+    statement, paths = frame.statement, {h.path for h in holders} | {f"self.{h.path}" for h in holders}
+    if isinstance(statement, ast.AugAssign) and isinstance(statement.op, ast.Add):
+        total = ast.unparse(statement.target)
+        return (total, statement.value) if total in paths else None
+    if not isinstance(statement, ast.Assign) or not isinstance(statement.value, ast.BinOp):
+        return None
+    total, value = ast.unparse(statement.targets[0]), statement.value
+    if total not in paths or not isinstance(value.op, ast.Add):
+        return None
+    if ast.unparse(value.left) == total:
+        return total, value.right
+    return (total, value.left) if ast.unparse(value.right) == total else None
+
+
+def _roots_named(need: Frame, total: str) -> list[ast.expr]:
+    """Where the backward's statement goes back from the sum."""
+    return [
+        call.func.value
+        for call in calls_named(need.statement, "backward")
+        if isinstance(call.func, ast.Attribute) and ast.unparse(call.func.value) == total
+    ]
+
+
+# ---- before the loop that uses it again and again -----------------------------------------------------------------------
+
+
+def _before_loop(problem: Problem, edges: Sequence[Edge]) -> Iterator[Proposal]:
+    """A value that was computed once, and is used in every iteration."""
+    found = [use for edge in edges for use in uses(problem, edge)]
+    held = dict.fromkeys((use.holder.path, detached(use.holder.path, use.holder.shape)) for use in found)
+    if not found or not all(uses(problem, edge) for edge in edges) or any(new is None for _, new in held):
+        return
+    frame = found[0].frame
+    around = loops(frame.code, frame.statement)
+    made = [f.statement for edge in edges for f in frames(problem, edge.made) if f.code is frame.code]
+    outer = [loop for loop in around if not any(within(frame.code, loop.body, s) for s in made)]
+    one_place = all(use.frame.code is frame.code and use.frame.spot.function == frame.spot.function for use in found)
+    if outer and one_place and (len(found) > 1 or len(held) == 1) and all("[" not in path for path, _ in held):
+        line = f"{', '.join(path for path, _ in held)} = {', '.join(str(new) for _, new in held)}"
+        yield from _candidates(problem, [(frame.code, frame.code.insert_before(outer[-1], line))], "once", _GIVEN)
+
+
+# ---- once the round is over ------------------------------------------------------------------------------------------
+
+
+def _at_boundary(problem: Problem, edges: Sequence[Edge], between: bool) -> Iterator[Proposal]:
+    """What the names hold is cut off behind the update, in the frame that has the names."""
+    event = event_of(problem)
+    if event is None:
+        return
+    for frame in frames(problem, event.stack):
+        chosen = [h for edge in edges if (h := _visible(problem, frame, edge)) is not None]
+        if not chosen or len({h.path for h in chosen}) > 6:
+            continue
+        texts = {use.holder.path: use.frame.code.text(use.node) for edge in edges for use in uses(problem, edge)}
+        texts = {path: text if ast.unparse(ast.parse(text)) == path else path for path, text in texts.items()}
+        held = [(texts.get(h.path, h.path), h.shape) for h in dict.fromkeys(chosen)]
+        pairs = [(path, detached(path, shape)) for path, shape in held]
+        if any(new is None for _, new in pairs):
+            continue
+        line = f"{', '.join(path for path, _ in pairs)} = {', '.join(str(new) for _, new in pairs)}"
+        lines = [line] if len(line) <= 90 else [f"{path} = {new}" for path, new in pairs]
+        code, last = frame.code, _end_of_update(frame)
+        form = "between" if between else "boundary of objects" if any("." in p for p, _ in pairs) else "boundary"
+        changes = [(code, code.insert_after(last, *lines))]
+        yield from _candidates(problem, changes, form, _CARRIED)
+        return
+
+
+def _visible(problem: Problem, frame: Frame, edge: Edge) -> Holder | None:
+    """The holder of an edge that the frame's function can name: one that is read where the value is used, else any."""
+    mine = [h for h in edge.holders if h.scope == frame.spot.function and "[...]" not in h.path]
+    found = uses(problem, edge)
+    read = {use.holder for use in found}
+    exact = {use.holder for use in found if ast.unparse(use.node) == use.holder.path}
+    writable = [h for h in mine if detached(h.path, h.shape) is not None]
+
+    def order(holder: Holder) -> tuple[bool, bool, bool, int]:
+        item = "[" in holder.path
+        return holder not in exact, holder not in read and not (found and not item), item, len(holder.path)
+
+    return min(writable, key=order, default=None)
+
+
+def _end_of_update(frame: Frame) -> ast.stmt:
+    """The step that follows a backward in its block, with what else belongs to the update; else the statement."""
+    statement = frame.statement
+    block = frame.code.block(statement)
+    following = block[block.index(statement) + 1 :]
+    update = list(
+        itertools.takewhile(lambda s: calls_named(s, "step", "zero_grad", "clip_grad_norm_", "update"), following)
+    )
+    steps = [s for s in update if is_step(s)]
+    return steps[-1] if steps else statement
+
+
+# ---- where it is kept ------------------------------------------------------------------------------------------------
+
+
+def _at_stores(problem: Problem, edges: Sequence[Edge]) -> Iterator[Proposal]:
+    """What is put into a container, or an attribute, goes there without its history."""
+    holders = {h for edge in edges for h in edge.holders}
+    containers = {(h.scope, h.path.partition("[")[0]) for h in holders if h.shape != "Tensor" or "[" in h.path}
+    attributes = {h.path for h in holders if h.scope.startswith("class ") and h.shape == "Tensor" and "[" not in h.path}
+    puts: list[tuple[Code, Edit]] = []
+    sets: list[tuple[Code, Edit]] = []
+    for code in problem.codes():
+        for node in ast.walk(code.tree):
+            value = _put(code, node, containers)
+            if value is not None:
+                puts.append((code, _without_history(code, value)))
+            value = _set(code, node, attributes)
+            if value is not None:
+                sets.append((code, code.replace(value, f"{atom(code, value)}.detach()")))
+    yield from _candidates(problem, puts, "put", _CARRIED)
+    yield from _candidates(problem, sets, "set", _CARRIED)
+
+
+def _put(code: Code, node: ast.AST, containers: set[tuple[str, str]]) -> ast.expr | None:
+    """What ``bank.append(z)`` or ``bank[k] = z`` puts into one of the containers."""
+    into: ast.expr | None = None
+    value: ast.expr | None = None
+    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and isinstance(node.value.func, ast.Attribute):
+        into = node.value.func.value
+        value = node.value.args[-1] if node.value.args and node.value.func.attr not in ("remove", "pop") else None
+    elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):
+        into, value = node.targets[0], node.value
+    while isinstance(into, ast.Subscript):
+        into = into.value
+    if into is None or value is None or isinstance(value, ast.Constant):
+        return None
+    text = ast.unparse(into)
+    own = text.partition(".")[2]
+    named = any(text == path or (scope.startswith("class ") and own == path) for scope, path in containers)
+    return value if named else None
+
+
+def _without_history(code: Code, value: ast.expr) -> Edit:
+    if isinstance(value, (ast.Tuple, ast.List)):
+        items = [e for e in value.elts if not isinstance(e, ast.Constant)]
+        edits = [code.replace(e, f"{atom(code, e)}.detach()") for e in items]
+        start, end = code.span(value)
+        return Edit(start, end, code.edited(value, edits))
+    return code.replace(value, f"{atom(code, value)}.detach()")
+
+
+def _set(code: Code, node: ast.AST, attributes: set[str]) -> ast.expr | None:
+    """What a method sets an attribute to; a constructor too, where the value is made from something."""
+    if not isinstance(node, ast.Assign) or len(node.targets) != 1 or isinstance(node.value, ast.Constant):
+        return None
+    target = node.targets[0]
+    if not isinstance(target, ast.Attribute) or not isinstance(target.value, ast.Name) or target.attr not in attributes:
+        return None
+    return node.value if isinstance(code.function(node), Function) else None
+
+
+# ---- candidates ------------------------------------------------------------------------------------------------------
+
+
+def _candidates(problem: Problem, changes: Sequence[tuple[Code, Edit]], form: str, why: str) -> Iterator[Proposal]:
+    """The edits as texts: with ``retain_graph=True`` taken out of the two backwards, and as they stand."""
+    if not changes:
+        return
+    event, need = event_of(problem), problem.need_stack
+    kept = [f for stack in ((event.stack if event is not None else ()), need) for f in frames(problem, stack)]
+    free = {
+        (id(f.code), edit.start): (f.code, edit)
+        for f in kept
+        for edit in without_retain(f.code, [f.statement])
+        if not isinstance(f.statement, (ast.For, ast.While, ast.With, ast.If, Function))
+    }
+    for extra in [list(free.values()), []] if free else [[]]:
+        try:
+            texts = _texts([*changes, *extra])
+        except ValueError:  # two edits of one place
+            continue
+        first_code, first = changes[0]
+        yield Proposal(_line_at(texts[first_code.cell.number], first), why, "detach", texts, form=f"detach: {form}")
+
+
+def _texts(changes: Sequence[tuple[Code, Edit]]) -> dict[int, str]:
+    codes = {code.cell.number: code for code, _ in changes}
+    return {
+        number: code.apply(*dict.fromkeys(edit for other, edit in changes if other is code))
+        for number, code in codes.items()
+    }
+
+
+def _line_at(text: str, edit: Edit) -> str:
+    """The new line, as a title."""
+    inserted = edit.text.strip() if edit.start == edit.end or "\n" in edit.text else ""
+    if inserted:
+        return inserted.splitlines()[0].strip()
+    start = text.rfind("\n", 0, edit.start) + 1
+    end = text.find("\n", edit.start + 1)
+    return text[start : end if end >= 0 else len(text)].strip()
