@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from IPython.core.error import UsageError
 from IPython.core.magic import Magics, cell_magic, line_magic, magics_class, no_var_expand
 from IPython.core.magic_arguments import argument, magic_arguments, parse_argstring
-from traitlets import Bool, Enum, Float, Int, TraitError, validate
+from traitlets import Bool, Enum, Float, Int, TraitError, observe, validate
 
 from .message import Language, language_of, message, said
 
@@ -28,12 +28,13 @@ class InplaceMagic(Magics):
         config=True
     )
     fixes = Int(3, help="How many fixes are shown, at most.").tag(config=True)
-    room = Enum(
-        ["auto", "copy", "process"],
+    sandbox = Enum(
+        ["auto", "fork", "replica"],
         "auto",
-        help="Where a cell is run again: in a copy of the process, or in the process itself, which is then put back as "
-        "it was (CUDA, MPS, Windows).",
+        help="Where a cell is run again: in a copy of the process, or in an interpreter that is made like it, where a copy "
+        "cannot be made or cannot run a backward (an accelerator, macOS).",
     ).tag(config=True)
+    room = Enum(["auto", "copy", "process"], "auto", help="The old name of sandbox.").tag(config=True)
     effects = Bool(
         False,
         help="Let reruns do once more, each time, what a cell does outside the process: files, processes, the network.",
@@ -59,6 +60,12 @@ class InplaceMagic(Magics):
             raise TraitError("fixes has to be 1 or more")
         return int(proposal["value"])
 
+    @observe("room")
+    def _renamed(self, change: Any) -> None:
+        """An old name works for one release more."""
+        self.sandbox = {"copy": "fork", "process": "replica"}.get(change["new"], "auto")
+        print(message("option_renamed", old="room", new="sandbox"))
+
     def options(self) -> Options:
         from .options import Options
 
@@ -66,7 +73,7 @@ class InplaceMagic(Magics):
             rerun=self.rerun,
             time_limit=self.time_limit,
             fixes=self.fixes,
-            room=self.room,  # type: ignore[arg-type]
+            sandbox=self.sandbox,  # type: ignore[arg-type]
             effects=self.effects,
         )
 

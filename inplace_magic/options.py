@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .sandbox import Policy, Room
+from .sandbox import Kind, Policy
 
 
 @dataclass(frozen=True)
@@ -18,14 +18,14 @@ class Options:
     time_limit: float = 20.0
     fixes: int = 3
     replay: str = "auto"
-    room: Room = "auto"
+    sandbox: Kind = "auto"
     effects: bool = False
     command_line: bool = False
 
     @property
     def policy(self) -> Policy:
         """What a sandbox has to know of it."""
-        return Policy(self.room, self.effects)
+        return Policy(self.sandbox, self.effects)
 
     def to_set(self, name: str, value: object) -> str:
         """What a person writes to set an option, where they are."""

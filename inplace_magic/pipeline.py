@@ -15,7 +15,7 @@ from .explain.post_mortem import LiveGraph, look
 from .families import RAISED_AT_WRITE, family_of
 from .fixes import Problem
 from .gradients.relative_error import deviations, in_words
-from .message import kind_of, message
+from .message import message
 from .options import Options
 from .record.evidence import BackwardPass, Evidence
 from .record.replay import RecordOptions, spots
@@ -169,8 +169,6 @@ class _Inquiry:
         if watched:
             return message("not_rerun_watched", what=what, reason=reason)
         basis = message("basis_graph" if live is not None and live.nodes else "basis_error")
-        if kind_of(reason) == "session_lost":
-            return message("not_put_back", what=what, reason=reason, basis=basis)
         can_watch = self.options.rerun and self.cell > 0 and self.cell in self.sources.cells
         return message("not_rerun_watch" if can_watch else "not_rerun", what=what, reason=reason, basis=basis)
 

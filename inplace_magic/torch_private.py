@@ -8,12 +8,14 @@ are looked up here by their code objects.
 from __future__ import annotations
 
 import contextlib
+import importlib
 import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 import torch.overrides
+import torch.utils._python_dispatch
 
 
 def version_of(tensor: torch.Tensor) -> int:
@@ -134,3 +136,155 @@ def push_function_mode(mode: torch.overrides.TorchFunctionMode) -> None:
     push = getattr(torch.overrides, "_push_mode", None)
     if push is not None:
         push(mode)
+
+
+def retyped(tensor: torch.Tensor, kind: type, requires_grad: bool) -> torch.Tensor:
+    """The same memory as a leaf of another class, such as a Parameter: ``Tensor._make_subclass``. Gone: raises AttributeError."""
+    return torch.Tensor._make_subclass(kind, tensor, requires_grad)
+
+
+def view_creation(tensor: torch.Tensor) -> Any:
+    """How a view was made (without grad mode, as one of several); None for what is no view. Gone: None."""
+    read = getattr(torch._C._autograd, "_get_creation_meta", None)
+    return read(tensor).name if read is not None and tensor._is_view() else None
+
+
+def set_view_creation(tensor: torch.Tensor, creation: str) -> None:
+    """Sets what ``view_creation`` has told of another view. Gone: the view counts as made where it is."""
+    set_creation = getattr(torch._C._autograd, "_set_creation_meta", None)
+    if set_creation is not None and tensor._is_view():
+        set_creation(tensor, getattr(torch._C._autograd.CreationMeta, creation))
+
+
+def default_device() -> torch.device | None:
+    """What ``torch.set_default_device`` was told; None where it was not. Gone: None."""
+    context = getattr(getattr(torch, "_GLOBAL_DEVICE_CONTEXT", None), "device_context", None)
+    return getattr(context, "device", None)
+
+
+_STACK = (
+    "DisableTorchFunction",
+    "_get_function_stack_at",
+    "_len_torch_function_stack",
+    "_pop_torch_function_stack",
+    "_push_on_torch_function_stack",
+)
+
+
+def function_modes() -> list[Any]:
+    """Those of this thread, the one that sees a call first at the end. Gone: none."""
+    if any(not hasattr(torch._C, name) for name in _STACK):
+        return []
+    return [torch._C._get_function_stack_at(i) for i in range(torch._C._len_torch_function_stack())]
+
+
+def on_top(mode: torch.overrides.TorchFunctionMode) -> bool:
+    """Whether this is the function mode that the next call meets first."""
+    modes = function_modes()
+    return bool(modes) and modes[-1] is mode
+
+
+def set_function_modes(modes: list[Any]) -> None:
+    """Only where `function_modes` has given any, or could have."""
+    while torch._C._len_torch_function_stack():
+        torch._C._pop_torch_function_stack()
+    for mode in modes:
+        torch._C._push_on_torch_function_stack(mode)
+
+
+def pop_saved_tensors_hooks_while(those: Callable[[Any], bool]) -> None:
+    """As many from the innermost one on as the question is answered yes for."""
+    autograd: Any = torch._C._autograd
+    while (top := saved_tensors_hooks()) is not None and those(top):
+        autograd._pop_saved_tensors_default_hooks()
+
+
+class around_backward:
+    """Calls before(roots, retain_graph) ahead of every backward and grad, and enters the mode for the time of it.
+
+    ``loss.backward()`` is itself a call that a function mode sees; while it lasts the mode is off, and with it what the
+    person's own hooks and functions do in a backward would go unseen. Where the mode is on all the same, it stays so.
+
+    Both go through one function of torch.autograd. Gone: the public two are wrapped, which misses what
+    ``from torch.autograd import backward`` bound earlier. Not a generator, for the reason given at `unobserved`.
+    """
+
+    def __init__(self, before: Callable[..., None], mode: torch.overrides.TorchFunctionMode) -> None:
+        self._before, self._mode = before, mode
+        self._originals: dict[str, Callable[..., Any]] = {}
+
+    def __enter__(self) -> None:
+        names = [n for n in ("_engine_run_backward",) if hasattr(torch.autograd, n)] or ["backward", "grad"]
+        self._originals = {name: getattr(torch.autograd, name) for name in names}
+        for name, original in self._originals.items():
+            setattr(torch.autograd, name, self._wrap(original))
+
+    def __exit__(self, *exception: Any) -> None:
+        for name, original in self._originals.items():
+            setattr(torch.autograd, name, original)
+
+    def _wrap(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        before, mode = self._before, self._mode
+
+        def run(roots: Any, *args: Any, **kwargs: Any) -> Any:
+            before(roots, args[1] if len(args) > 1 else kwargs.get("retain_graph"))
+            with _Seeing(mode):
+                return original(roots, *args, **kwargs)
+
+        return run
+
+
+class _Seeing:
+    """The mode on, without what else comes with it. Not a generator, for the reason given at `unobserved`."""
+
+    def __init__(self, mode: torch.overrides.TorchFunctionMode) -> None:
+        self._mode = mode
+        self._pushed = False
+
+    def __enter__(self) -> None:
+        self._pushed = not on_top(self._mode)
+        if self._pushed:
+            torch.overrides.TorchFunctionMode.__enter__(self._mode)
+
+    def __exit__(self, *exception: Any) -> None:
+        if self._pushed and on_top(self._mode):  # else an interrupt came while torch had it off for a moment
+            torch.overrides.TorchFunctionMode.__exit__(self._mode, None, None, None)
+
+
+def patched() -> list[tuple[Any, str]]:
+    """What is replaced while a rerun is watched: an interrupt between the replacing and its end leaves it so."""
+    return [
+        (torch.autograd, "_engine_run_backward"),
+        (torch.autograd, "backward"),
+        (torch.autograd, "grad"),
+        (torch.autograd.graph, "disable_saved_tensors_hooks"),
+        (torch.autograd.function.FunctionCtx, "save_for_backward"),
+        (torch.autograd.function.FunctionCtx, "mark_dirty"),
+        (torch.autograd.Function, "apply"),
+        (torch.Tensor, "backward"),
+        (torch.nn.Parameter, "__new__"),
+    ]
+
+
+def step_hooks() -> list[dict[Any, Any]]:
+    """The hooks on the steps of all optimizers. Gone: an interrupt could leave one of ours, which then does nothing."""
+    names = ("_global_optimizer_pre_hooks", "_global_optimizer_post_hooks")
+    module = importlib.import_module("torch.optim.optimizer")  # torch.optim takes the name away from itself
+    return [hooks for name in names if isinstance(hooks := getattr(module, name, None), dict)]
+
+
+class out_of_sight(contextlib.ExitStack):
+    """No function mode, dispatch mode or history sees what is done within. Gone: that one sees it, without harm.
+
+    Not a generator: one that an interrupt has left half-way is closed when garbage is collected, and would set torch's
+    switches in the midst of something else.
+    """
+
+    def __enter__(self) -> out_of_sight:
+        self.enter_context(torch.no_grad())
+        self.enter_context(getattr(torch._C, "DisableTorchFunction", contextlib.nullcontext)())
+        if getattr(torch._C, "_len_torch_dispatch_stack", lambda: 1)():
+            self.enter_context(
+                getattr(torch.utils._python_dispatch, "_disable_current_modes", contextlib.nullcontext)()
+            )
+        return self

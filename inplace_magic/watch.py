@@ -19,9 +19,9 @@ from .explain.conflicts import conflicts
 from .gradients.backward import GradientTrace
 from .message import message
 from .record.evidence import Evidence
+from .record.listeners import Listeners
 from .record.replay import clashes_of
 from .record.watcher import Watcher
-from .sandbox.undo.listeners import Listeners
 from .session.names import Names, graph_holders
 from .session.run_cell import run_cell_shown
 from .source.document import Cell, Sources

@@ -9,11 +9,11 @@ from collections.abc import Iterator
 import pytest
 import torch
 
+from inplace_magic import torch_private
 from inplace_magic.sandbox import process_memory
-from inplace_magic.sandbox.undo import private
 
 torch.set_num_threads(1)  # as many workers as cores run side by side
-_ORIGINALS = [(owner, name, vars(owner)[name]) for owner, name in private.patched()]
+_ORIGINALS = [(owner, name, vars(owner)[name]) for owner, name in torch_private.patched()]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -13,6 +13,7 @@ from inplace_magic import pipeline, reproduce, sandbox
 from inplace_magic.sandbox import fork
 
 from .cells import new_shell, run_in
+from .sandboxes import needs_fork
 
 SETUP = """
 import torch, torch.nn as nn, torch.nn.functional as F
@@ -73,14 +74,14 @@ def hurried(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
         monkeypatch.setattr(module, "seconds_of", lambda session, cell: 0.0)
     monkeypatch.setattr(sandbox, "_cores", lambda: 2)
     more: list[bool] = []
-    plain: Callable[..., Any] = fork._Child.outcome
+    plain: Callable[..., Any] = fork.Child.outcome
 
     def outcome(*args: Any) -> Any:
         answer = plain(*args)
         more.append(answer.more)
         return answer
 
-    monkeypatch.setattr(fork._Child, "outcome", outcome)
+    monkeypatch.setattr(fork.Child, "outcome", outcome)
     return more
 
 
@@ -92,7 +93,7 @@ def report(cell: str, *setup: str) -> dict[str, Any]:
     return {k: v for k, v in diagnosis.to_dict().items() if k not in ("id", "seconds")}
 
 
-@pytest.mark.skipif(fork.can_fork() is not None, reason="needs a copy of the process")
+@needs_fork
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_report_is_the_same_wherever_the_rest_of_the_rerun_goes_on(
     name: str, hurried: list[bool], monkeypatch: pytest.MonkeyPatch
@@ -107,7 +108,7 @@ def test_a_report_is_the_same_wherever_the_rest_of_the_rerun_goes_on(
 
 
 @pytest.mark.usefixtures("hurried")
-@pytest.mark.skipif(fork.can_fork() is not None, reason="needs a copy of the process")
+@needs_fork
 def test_a_rerun_that_ends_at_an_effect_after_the_failure_has_told_what_it_saw() -> None:
     cell = f"{PROGRAMS['an activation'].rstrip()}\n            import os; os.fork()"
     found = report(cell)
@@ -116,7 +117,7 @@ def test_a_rerun_that_ends_at_an_effect_after_the_failure_has_told_what_it_saw()
 
 
 @pytest.mark.usefixtures("hurried")
-@pytest.mark.skipif(fork.can_fork() is not None, reason="needs a copy of the process")
+@needs_fork
 def test_a_file_written_after_the_failure_is_written_by_no_rerun(tmp_path: Path) -> None:
     cell = f"{PROGRAMS['an activation'].rstrip()}\n            open({str(tmp_path / 'log')!r}, 'a').write('a step')"
     found = report(cell)

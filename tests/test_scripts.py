@@ -14,6 +14,7 @@ import pytest
 from inplace_magic.tour import SITUATIONS, Situation
 from tests.cells import run_cells
 from tests.command import command
+from tests.sandboxes import needs_replica
 
 PROGRAMS = Path(__file__).parent / "programs"
 BROKEN = """
@@ -150,10 +151,11 @@ def test_module_of_the_script(tmp_path: Path) -> None:
     assert command(path, folder=tmp_path).status == 0
 
 
+@needs_replica
 def test_where_the_process_cannot_be_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from inplace_magic.sandbox import fork
+    from inplace_magic.sandbox import may_fork
 
-    monkeypatch.setattr(fork, "can_fork", lambda: "CUDA is in use")
+    monkeypatch.setattr(may_fork, "why_not", lambda: "CUDA is in use")
     script(tmp_path, "def grow(x):\n    x += 1\n    return x\n", "growth_b.py")
     script(
         tmp_path,

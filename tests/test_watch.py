@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import inplace_magic
-from inplace_magic.sandbox.undo import private
+from inplace_magic import torch_private
 from inplace_magic.watch import Check
 
 from .cells import Run, run_cells
@@ -686,9 +686,9 @@ def test_ctrl_c_between_going_on_and_off_leaves_no_listener_behind(
 
     def listeners() -> list[Any]:
         return [
-            [getattr(owner, name) for owner, name in private.patched()],
-            [list(hooks) for hooks in private.step_hooks()],
-            [private.function_modes(), private.saved_tensors_hooks(), sys.gettrace()],
+            [getattr(owner, name) for owner, name in torch_private.patched()],
+            [list(hooks) for hooks in torch_private.step_hooks()],
+            [torch_private.function_modes(), torch_private.saved_tensors_hooks(), sys.gettrace()],
         ]
 
     manager: Any = contextlib._GeneratorContextManager

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import signal
 import sys
 import time
 import traceback
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from ..diagnosis import Diagnosis, shown_path
@@ -42,6 +43,10 @@ class Script:
     def transform_ast(self, tree: Any) -> Any:
         return tree
 
+    def elsewhere(self) -> Callable[[], Script]:
+        """What makes this shell again in another process."""
+        return functools.partial(_script_again, self._fixed["__file__"], self._argv, self._path, self._folder)
+
     def begin_script(self) -> None:
         """Names, arguments, import path and folder as they were; to be called where that harms nobody."""
         self._kept = dict(self.user_ns)  # nothing of it may be finalised
@@ -51,6 +56,14 @@ class Script:
         sys.path[:] = self._path
         if os.getcwd() != self._folder:
             os.chdir(self._folder)
+
+
+def _script_again(filename: str, argv: list[str], path: list[str], folder: str) -> Script:
+    module = _main_module(filename)
+    sys.modules["__main__"] = module
+    script = Script(module, argv[0], argv[1:])
+    script._path, script._folder = path, folder
+    return script
 
 
 class ScriptSession(Session):

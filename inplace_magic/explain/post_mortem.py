@@ -69,9 +69,9 @@ def look(error: BaseException, namespace: Mapping[str, Any], sources: Sources) -
     """Looks at the graph that a failed backward walked. Without a graph only names are told."""
     import torch
 
-    from ..sandbox.undo.private import unobserved
+    from ..torch_private import out_of_sight
 
-    with unobserved():
+    with out_of_sight():
         frames = list(_frames(error))
         nodes = _nodes(_roots(error))
         scopes = [*_scopes(frames), (None, None, None, lambda: walk(namespace))]

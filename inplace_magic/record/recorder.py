@@ -30,9 +30,9 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 from torch.overrides import TorchFunctionMode
 
+from .. import torch_private
 from ..families import RAISED_AT_WRITE, family_of, is_of_base
 from ..gradients.backward import CLOSELY
-from ..sandbox.undo import private
 from ..source.document import Sources
 from ..source.location import kind_of, user_stack
 from ..torch_private import (
@@ -110,7 +110,7 @@ class Recorder(TorchFunctionMode):
         self._notes_use = keep_graphs
         self._training_statistics: tuple[int | None, ...] = ()
         self._hooks = torch.autograd.graph.saved_tensors_hooks(self._pack, self._unpack)
-        self._within = private.around_backward(lambda *about: None, self)
+        self._within = torch_private.around_backward(lambda *about: None, self)
         self._clashed: set[tuple[Any, ...]] = set()
         self._save_for_backward = FunctionCtx.save_for_backward
         self._saving_at: Stack = ()
@@ -133,7 +133,7 @@ class Recorder(TorchFunctionMode):
 
     def __exit__(self, *exc: Any) -> None:
         self._end_step()
-        if private.on_top(self):  # else an interrupt came while torch had us off for a moment
+        if torch_private.on_top(self):  # else an interrupt came while torch had us off for a moment
             super().__exit__(*exc)
         self._hooks.__exit__(*exc)
         self._within.__exit__(*exc)
@@ -391,7 +391,7 @@ class Recorder(TorchFunctionMode):
     def _before_step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         """Takes the mode off while torch's own optimizer steps: what it is going to write is known beforehand."""
         self._end_step()
-        if not private.on_top(self) or self._shadowed:
+        if not torch_private.on_top(self) or self._shadowed:
             return
         if not by_itself(optimizer, args, kwargs):
             return

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from ..sandbox.undo import private
+from .. import torch_private
 from ..torch_private import version_of
 from . import evidence
 from .observed import Saved, Stack
@@ -50,7 +50,7 @@ class Watcher(EventStream):
         Within a call that our own mode handles the mode cannot be taken off; then it is when that call returns.
         """
         self._leaving = True
-        if self._watching and private.on_top(self):
+        if self._watching and torch_private.on_top(self):
             self._end(None, None, None)
             self.on_leave()
 

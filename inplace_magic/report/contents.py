@@ -102,8 +102,6 @@ def report_of(diagnosis: Diagnosis, language: Language = "en") -> Report:
 def status_of(diagnosis: Diagnosis) -> str:
     """How long it took, and in what state it leaves the session."""
     kept = message("session_as_left" if diagnosis.family == "silent" else "session_unchanged")
-    if any(kind_of(note) == "not_put_back" for note in diagnosis.notes):
-        kept = message("session_see_note")
     if diagnosis.seconds <= 0:
         return kept
     seconds = max(diagnosis.seconds, 0.1)

@@ -1,7 +1,8 @@
 """The door to the places where a cell can run once more without a trace.
 
-A copy of the process where it can be forked; else the process itself, with an undo log. Whoever comes in by this door
-need not know in which place the work is done.
+A person's session is a place where nobody else works: every rerun is in another process. That is a copy of the session's
+where one can be made and can run a backward, since it is there at once; else a replica, an interpreter that is made like it.
+Whoever comes in by this door need not know in which place the work is done.
 """
 
 from __future__ import annotations
@@ -10,18 +11,22 @@ import contextlib
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, TypeVar
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 from ..message import message
 from ..session.run_cell import Touched
-from . import fork
+from . import fork, may_fork
 from .fork import Outcome
 from .process_memory import beside
 from .side_effects import contained, make_private
 
+if TYPE_CHECKING:
+    from .replica.place import ReplicaPlace
+
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
-Room = Literal["auto", "copy", "process"]
+Kind = Literal["auto", "fork", "replica"]
 
 
 class Work(Protocol[T_co]):
@@ -40,7 +45,7 @@ class Work(Protocol[T_co]):
 class Policy:
     """Where work may be done. ``allow_side_effects``: it may reach outside, as the cell did."""
 
-    room: Room = "auto"
+    sandbox: Kind = "auto"
     allow_side_effects: bool = False
 
 
@@ -49,21 +54,35 @@ class Sandbox:
 
     def __init__(self, shell: Any, policy: Policy | None = None) -> None:
         self.shell, self.policy = shell, policy or Policy()
+        self._refused: str | None = None  # what torch said to a copy
+        self._replica: ReplicaPlace | None = None
 
     def __enter__(self) -> Sandbox:
         return self
 
     def __exit__(self, *exception: Any) -> None:
-        pass
+        if self._replica is not None:
+            self._replica.close()
 
     def closed(self) -> str | None:
         """None if there is a place to run in, else why there is none."""
-        return fork.can_fork() if self.policy.room == "copy" else None
+        return self._no_fork if self.policy.sandbox == "fork" else None
+
+    @cached_property
+    def _no_fork(self) -> str | None:
+        return may_fork.why_not()
 
     @property
     def is_copy(self) -> bool:
         """Whether work is done in a copy of the process."""
-        return self.policy.room == "copy" or (self.policy.room == "auto" and fork.can_fork() is None)
+        if self.policy.sandbox == "auto":
+            return self._refused is None and self._no_fork is None
+        return self.policy.sandbox == "fork"
+
+    @property
+    def device(self) -> str | None:
+        """The kind of device on which a replica stands in for another one, which tensors of the session are on."""
+        return self._replica.device if self._replica is not None and self._replica.mapped else None
 
     def run(self, work: Work[T], limit_s: float, on_wait: Callable[[float], None] | None = None) -> Outcome[T]:
         """Does ``work`` where nothing of the session can change, and nothing outside of the process either.
@@ -72,15 +91,10 @@ class Sandbox:
         Files that it writes are its own. An attempt to reach further outside (a process, a connection) is an error to it,
         and the outcome says which; unless the policy allows that.
         """
-        outcome: Outcome[Any]
-        if self.is_copy:
-            outcome = fork.run(lambda: self._contained(work), limit_s, on_wait, self._preparation)
-        else:
-            from . import inprocess
-
-            touched = work.touched(self.shell)
-            outcome = inprocess.run(self.shell, lambda: self._contained(work), limit_s, on_wait, touched)
-        return _judged(outcome)
+        if not self.is_copy:
+            return self._in_replica(work, limit_s, on_wait)
+        outcome = _judged(fork.run(lambda: self._contained(work), limit_s, on_wait, self._preparation))
+        return self._in_replica(work, limit_s, on_wait) if self._is_refused(outcome) else outcome
 
     @contextlib.contextmanager
     def ahead(self, work: Work[T], limit_s: float) -> Iterator[Callable[[], Outcome[T]] | None]:
@@ -98,8 +112,13 @@ class Sandbox:
         gets None for what it would tell by.
         """
         with contextlib.ExitStack() as stack:
-            outcome = self._begun(stack, work, limit_s, on_wait)
-            yield outcome or (lambda: self.run(work, limit_s, on_wait))
+            begun = self._begun(stack, work, limit_s, on_wait)
+
+            def outcome() -> Outcome[T]:
+                answer = begun() if begun is not None else self.run(work, limit_s, on_wait)
+                return self._in_replica(work, limit_s, on_wait) if self._is_refused(answer) else answer
+
+            yield outcome
 
     def _begun(
         self,
@@ -109,8 +128,10 @@ class Sandbox:
         on_wait: Callable[[float], None] | None,
         waited_for: bool = True,
     ) -> Callable[[], Outcome[T]] | None:
-        if not self.is_copy or _cores() < 2 or not beside():
+        if _cores() < 2 or not beside():
             return None
+        if not self.is_copy:
+            return self._begun_in_replica(stack, work, limit_s, on_wait, waited_for)
 
         def begun(tell: Callable[[Any], None]) -> Any:
             if waited_for:
@@ -125,16 +146,72 @@ class Sandbox:
         return lambda: _judged(outcome())
 
     def _contained(self, work: Work[T], tell: Callable[[T], None] | None = None) -> tuple[T, str | None]:
-        """What the work returns, and the first effect that was refused."""
-        if self.policy.allow_side_effects:
-            return work(self.shell, tell), None
-        with contained() as attempts:
-            value = work(self.shell, tell)
-        return value, attempts.first
+        return contained_work(work, self.shell, tell, self.policy.allow_side_effects)
 
     @property
     def _preparation(self) -> fork.Preparation | None:
-        return None if self.policy.allow_side_effects else make_private
+        return preparation(self.policy.allow_side_effects)
+
+    # ---- the replica
+
+    def _is_refused(self, outcome: Outcome[Any]) -> bool:
+        """Whether torch refused a copy its backward, which is then a matter for a replica, from now on."""
+        said = outcome.failure or getattr(outcome.value, "error", None) or ""
+        if not self.is_copy or self.policy.sandbox == "fork" or may_fork.REFUSED not in said:
+            return False
+        self._refused = said
+        return True
+
+    def _in_replica(self, work: Work[T], limit_s: float, on_wait: Callable[[float], None] | None) -> Outcome[T]:
+        with contextlib.ExitStack() as stack:
+            try:
+                task = self._place.begin(work, limit_s, on_wait)
+            except (OSError, EOFError, TimeoutError) as error:
+                return Outcome(failure=message("no_replica", problem=str(error) or type(error).__name__))
+            stack.callback(task.end)
+            return _judged(task.outcome(on_wait))
+
+    def _begun_in_replica(
+        self,
+        stack: contextlib.ExitStack,
+        work: Work[T],
+        limit_s: float,
+        on_wait: Callable[[float], None] | None,
+        waited_for: bool,
+    ) -> Callable[[], Outcome[T]] | None:
+        try:
+            task = self._place.begin(work, limit_s, on_wait, aside=not waited_for, tells=waited_for)
+        except (OSError, EOFError, TimeoutError):
+            return None
+        stack.callback(task.end)
+        return lambda: _judged(task.outcome(on_wait))
+
+    @property
+    def _place(self) -> ReplicaPlace:
+        if self._replica is None:
+            from .replica.place import ReplicaPlace
+
+            self._replica = ReplicaPlace(self.shell, self.policy)
+        return self._replica
+
+
+def contained_work(
+    work: Callable[[Any, Callable[[Any], None] | None], T],
+    shell: Any,
+    tell: Callable[[Any], None] | None,
+    allow_side_effects: bool,
+) -> tuple[T, str | None]:
+    """What the work returns, and the first effect that was refused. To be called in a process that is given up."""
+    if allow_side_effects:
+        return work(shell, tell), None
+    with contained() as attempts:
+        value = work(shell, tell)
+    return value, attempts.first
+
+
+def preparation(allow_side_effects: bool) -> fork.Preparation | None:
+    """What a new process is to call first, so that the files it writes are its own."""
+    return None if allow_side_effects else make_private
 
 
 def _cores() -> int:

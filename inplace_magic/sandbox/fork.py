@@ -30,6 +30,7 @@ from .lifetime import die_with
 T = TypeVar("T")
 Reopen = Callable[[str, int], int]
 Preparation = Callable[[], Reopen | None]
+kept_open: set[int] = set()  # descriptors that a child goes on sharing with its parent
 
 
 @dataclass(frozen=True)
@@ -47,22 +48,6 @@ class Outcome(Generic[T]):
     more: bool = False
 
 
-def can_fork() -> str | None:
-    """None if the process can be forked safely, else the reason why not."""
-    if not hasattr(os, "fork") or sys.platform == "win32":
-        return "this system cannot fork a process"
-    torch = sys.modules.get("torch")
-    if torch is not None:
-        if torch.cuda.is_initialized():
-            return "CUDA is in use"
-        mps = getattr(torch, "mps", None)
-        if mps is not None and torch.backends.mps.is_available():
-            return "MPS is in use"
-        if hasattr(torch, "xpu") and torch.xpu.is_initialized():
-            return "an XPU is in use"
-    return None
-
-
 def run(
     work: Callable[[], T],
     limit_s: float,
@@ -77,7 +62,7 @@ def run(
     """
     with _interrupts_wait() as pressed:
         try:
-            child = _Child(lambda tell: work(), limit_s, prepare)
+            child = Child(lambda tell: work(), limit_s, prepare)
         except OSError as error:
             return Outcome(failure=message("no_copy", problem=error.strerror))
         try:
@@ -98,7 +83,7 @@ def ahead(
     ``work`` gets a function to tell a value by before it has come to its end; for each of those what is given is to be
     called once more. Left at any time, the child is ended. Raises OSError if the process cannot be copied.
     """
-    child: _Child[T] | None = None
+    child: Child[T] | None = None
 
     def outcome() -> Outcome[T]:
         assert child is not None
@@ -107,7 +92,7 @@ def ahead(
 
     try:
         with _interrupts_wait():
-            child = _Child(work, limit_s, prepare)
+            child = Child(work, limit_s, prepare)
         yield outcome
     finally:
         if child is not None:
@@ -119,18 +104,18 @@ def give_way() -> None:
     os.nice(5)
 
 
-class _Child(Generic[T]):
+class Child(Generic[T]):
     """A copy of the process at work, and the pipe by which it answers. Raises OSError if there can be none."""
 
     def __init__(self, work: Callable[[Callable[[T], None]], T], limit_s: float, prepare: Preparation | None) -> None:
         self._start, self._limit_s = time.monotonic(), limit_s
-        self._pid, self._pipe = _fork(work, prepare)
+        self._pid, self.pipe = _fork(work, prepare)
 
     def outcome(self, on_wait: Callable[[float], None] | None, pressed: threading.Event) -> Outcome[T]:
         """The next answer, waited for until the time is over or Ctrl-C is pressed."""
         while not pressed.is_set():
             left = self._start + self._limit_s - time.monotonic()
-            if self._pipe.poll(max(0.0, min(left, 0.2))):  # what has come in time may be asked for late
+            if self.pipe.poll(max(0.0, min(left, 0.2))):  # what has come in time may be asked for late
                 break
             if left <= 0:
                 return Outcome(failure=message("timed_out", seconds=self._limit_s), timed_out=True)
@@ -139,16 +124,16 @@ class _Child(Generic[T]):
         else:
             return Outcome(failure=message("interrupted"))
         try:
-            kind, value = pickle.loads(self._pipe.recv_bytes())
+            kind, value = pickle.loads(self.pipe.recv_bytes())
         except (EOFError, OSError):
             return Outcome(failure=message("copy_crashed"))
         return Outcome(failure=value) if kind == "failure" else Outcome(value=value, more=kind == "more")
 
     def end(self) -> None:
         """At once, whatever it is doing. May be called again."""
-        if self._pipe.closed:
+        if self.pipe.closed:
             return
-        self._pipe.close()
+        self.pipe.close()
         with contextlib.suppress(ProcessLookupError):
             os.kill(self._pid, signal.SIGKILL)
         with contextlib.suppress(ChildProcessError):
@@ -211,22 +196,28 @@ def _child(work: Callable[[Callable[[Any], None]], Any], pipe: Connection, prepa
     try:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         gc.disable()  # a collection would copy every page that the parent still shares
-        _hush()
+        hush()
         torch = sys.modules.get("torch")
         if torch is not None:
             torch.set_num_threads(1)
-        shared = set_apart([pipe.fileno()], prepare() if prepare is not None else None)
+        shared = set_apart([pipe.fileno(), *kept_open], prepare() if prepare is not None else None)
         if shared is not None:
             data = pickle.dumps(("failure", shared))
         else:
             data = pickle.dumps(("value", work(tell)))
             status = 0
     except BaseException as error:
-        data = pickle.dumps(("failure", f"{type(error).__name__}: {error}"[:500]))
+        data = pickle.dumps(("failure", clause_of(error)))
     try:
         pipe.send_bytes(data)
     finally:
         os._exit(status)
+
+
+def clause_of(error: BaseException) -> str:
+    """What is said of an error that ended work: its own clause, if it has one."""
+    clause: str | None = getattr(error, "clause", None)
+    return clause if clause is not None else f"{type(error).__name__}: {error}"[:500]
 
 
 class _Nowhere(io.TextIOBase):
@@ -241,7 +232,7 @@ class _Nowhere(io.TextIOBase):
         return True
 
 
-def _hush() -> None:
+def hush() -> None:
     """Output goes nowhere, and the sockets that the child shares with a kernel are not written to."""
     sys.stdout = sys.stderr = sys.__stdout__ = sys.__stderr__ = _Nowhere()  # type: ignore[assignment,misc]
     faulthandler.disable()  # it holds a descriptor of its own, and a crash in here is none of the person's

@@ -7,13 +7,15 @@ where the user sees it: ``Cell.python`` for parsing (columns kept as well), and 
 from __future__ import annotations
 
 import ast
+import contextlib
 import linecache
 import os
 import re
 import types
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
+from typing import Any
 
 from ..diagnosis import Place, shown_path
 from .location import TIMED, SourceRange
@@ -129,6 +131,13 @@ class Cell:
     def with_text(self, raw: str) -> Cell:
         return replace(self, raw=raw)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """For another process, whose shell may transform cells otherwise: with the text that is run."""
+        state = {one.name: getattr(self, one.name) for one in fields(self)}
+        with contextlib.suppress(Exception):  # what a person's own transformer raises
+            state["runnable"] = self.runnable
+        return state
+
     def line_of(self, filename: str, lineno: int) -> int:
         """The line a person sees for a frame's line in code that IPython compiled under ``filename``."""
         if filename == self.replay_name:
@@ -209,6 +218,9 @@ class Sources:
         self._nested = dict(nested or {})
         self._files = {cell.path: number for number, cell in self.cells.items() if isinstance(cell, File)}
         self._spots: dict[tuple[int, int], tuple[types.CodeType, SourceRange]] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_spots": {}}  # code objects of this process
 
     def with_texts(self, texts: Mapping[int, str]) -> Sources:
         """The same session with some cells rewritten."""

@@ -305,9 +305,9 @@ def copying(quick: bool) -> Iterator[Figure]:
     """The cost of a copied process that does nothing, from the call to its answer, beside so many tensors."""
     import torch
 
-    from inplace_magic.sandbox import fork
+    from inplace_magic.sandbox import fork, may_fork
 
-    if fork.can_fork() is not None:
+    if may_fork.why_not() is not None:
         return
     tensors: list[Any] = []
     for gigabytes in (0, 0.1) if quick else (0, 1, 10):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.cells import Run, run_cells
+from tests.sandboxes import SANDBOXES
 
 START = """
     import torch
@@ -94,10 +95,10 @@ def test_others_get_what_they_should_and_the_hook_keeps_its_effect() -> None:
     assert run.diagnosis.off == {"w": 0.5}  # v's gradient is halved, as the hook means it
 
 
-@pytest.mark.parametrize("room", ["copy", "process"])
+@pytest.mark.parametrize("room", SANDBOXES)
 def test_the_session_is_as_the_cell_left_it(room: str) -> None:
     run = run_cells(
-        f"%config InplaceMagic.room = {room!r}",
+        f"%config InplaceMagic.sandbox = {room!r}",
         START,
         "%%autograd_check\n" + SHARED.format(hook="b.register_hook(halve)"),
     )

@@ -13,6 +13,7 @@ from torch import nn
 from inplace_magic.record import light_steps
 from inplace_magic.sandbox import process_memory
 from tests.cells import run_cells
+from tests.sandboxes import SANDBOXES
 
 OPTIMIZERS = {
     "SGD": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9),
@@ -121,7 +122,7 @@ def test_nothing_of_it_stays(net: nn.Linear) -> None:
     assert not steps.stays(net.weight)
 
 
-@pytest.mark.parametrize("room", ["copy", "process"])
+@pytest.mark.parametrize("room", SANDBOXES)
 def test_the_session_is_as_the_cell_left_it(monkeypatch: pytest.MonkeyPatch, room: str) -> None:
     monkeypatch.setattr(light_steps, "_MOVED", 4)
     monkeypatch.setattr(process_memory, "own_bytes", lambda: 2**40)
@@ -139,7 +140,7 @@ def test_the_session_is_as_the_cell_left_it(monkeypatch: pytest.MonkeyPatch, roo
         return [kept, *((p._version, p.grad._version, p.tolist(), p.grad.tolist()) for p in net.parameters())]
 
     plain = run_cells("%config InplaceMagic.enabled = False", *cells)
-    run = run_cells(f"%config InplaceMagic.room = {room!r}", *cells)
+    run = run_cells(f"%config InplaceMagic.sandbox = {room!r}", *cells)
     assert run.diagnosis is not None and run.diagnosis.fixes, run.output
     assert run.diagnosis.changed is not None and run.diagnosis.changed.text == "opt.step()"
     assert state(run.shell) == state(plain.shell)

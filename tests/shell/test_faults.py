@@ -10,6 +10,7 @@ import pytest
 from inplace_magic import fixes
 from tests.cells import run_cells, run_in
 from tests.fingerprints import Fingerprint
+from tests.sandboxes import SANDBOXES, needs_fork, needs_replica
 
 SETUP = "import torch\nw = torch.ones(3, requires_grad=True)\nkept = [1, 2]"
 BODY = "x = w.exp()\nx += 1\nx.sum().backward()"
@@ -103,7 +104,6 @@ def test_ctrl_c_while_we_work_is_not_an_error_of_the_session(monkeypatch: pytest
 
 # ---- every stage, in both rooms, and the session as it was ------------------------------------------------------------
 
-ROOMS = ["copy", "process"]
 MUCH = """
 import torch
 from torch import nn
@@ -150,24 +150,21 @@ EVERYWHERE = [
     ("inplace_magic.extension", "Extension.remember"),
     ("inplace_magic.extension", "Extension._offer"),
 ]
-OF_ONE_ROOM = {
-    "copy": [
+OF_ONE_SANDBOX = {
+    "fork": [
         ("inplace_magic.sandbox.fork", "_fork"),
-        ("inplace_magic.sandbox.fork", "_Child.outcome"),
+        ("inplace_magic.sandbox.fork", "Child.outcome"),
         ("inplace_magic.sandbox.fork", "set_apart"),
-        ("inplace_magic.sandbox.fork", "_hush"),
+        ("inplace_magic.sandbox.fork", "hush"),
     ],
-    "process": [
-        ("inplace_magic.sandbox.undo.surroundings", "capture"),
-        ("inplace_magic.sandbox.undo.walk", "Walk.run"),
-        ("inplace_magic.sandbox.undo.walk", "Walk.follow"),
-        ("inplace_magic.sandbox.undo.tensors", "Tensors.learn"),
-        ("inplace_magic.sandbox.undo.tensors", "Tensors.before_write"),
-        ("inplace_magic.sandbox.undo.tensors", "Tensors.missed"),
-        ("inplace_magic.sandbox.undo.writes", "announce"),
-        ("inplace_magic.sandbox.undo.writes", "CopyOnWrite.__enter__"),
-        ("inplace_magic.sandbox.inprocess", "_limited"),
-        ("inplace_magic.sandbox.inprocess", "_quiet"),
+    "replica": [
+        ("inplace_magic.sandbox.replica.place", "surroundings"),
+        ("inplace_magic.sandbox.replica.place", "libraries"),
+        ("inplace_magic.sandbox.replica.place", "names_read"),
+        ("inplace_magic.sandbox.replica.place", "pickled"),
+        ("inplace_magic.sandbox.replica", "_started"),
+        ("inplace_magic.sandbox.replica", "Replica.next_answer"),
+        ("inplace_magic.sandbox.replica", "Task.outcome"),
     ],
 }
 
@@ -182,7 +179,7 @@ def put_a_fault(monkeypatch: pytest.MonkeyPatch, module: str, dotted: str) -> No
 
 def fail_with(room: str, put: Any) -> tuple[Any, list[str]]:
     """The failing cell with a fault in place: what came of it, and what differs right after our handler."""
-    done = run_cells("%load_ext inplace_magic", f"%config InplaceMagic.room = '{room}'", MUCH)
+    done = run_cells("%load_ext inplace_magic", f"%config InplaceMagic.sandbox = '{room}'", MUCH)
     shell, looks = done.shell, []
 
     def look(result: Any) -> None:
@@ -200,9 +197,10 @@ def fail_with(room: str, put: Any) -> tuple[Any, list[str]]:
 @pytest.mark.parametrize(
     ("room", "module", "name"),
     [
-        pytest.param(room, *place, id=f"{room}: {place[0].removeprefix('inplace_magic.')}.{place[1]}")
-        for room in ROOMS
-        for place in (*EVERYWHERE, *OF_ONE_ROOM[room])
+        pytest.param(room, *place, marks=marks, id=f"{room}: {place[0].removeprefix('inplace_magic.')}.{place[1]}")
+        for room, marks in (("fork", needs_fork), ("replica", needs_replica))
+        # A fault that is put into this process does not come into another interpreter.
+        for place in (*(EVERYWHERE if room == "fork" else ()), *OF_ONE_SANDBOX[room])
     ],
 )
 def test_a_fault_anywhere_leaves_the_session_as_it_was(
@@ -223,29 +221,13 @@ def test_a_fault_anywhere_leaves_the_session_as_it_was(
     assert "broke the backward pass" in after.output and after.diagnosis is not None
 
 
-@pytest.mark.parametrize("room", ROOMS)
+@pytest.mark.parametrize("room", SANDBOXES)
 def test_every_rule_may_crash(room: str, monkeypatch: pytest.MonkeyPatch) -> None:
     fixes._load()
     broken = [type(registered)(registered.families, registered.rank, boom) for registered in fixes._RULES]
     failed, differs = fail_with(room, lambda: monkeypatch.setattr(fixes, "_RULES", broken))
     assert differs == [] and failed.diagnosis is not None and failed.diagnosis.fixes == ()
     assert failed.diagnosis.changed is not None and "Fault" not in failed.output
-
-
-@pytest.mark.parametrize(
-    ("module", "name"),
-    [
-        ("inplace_magic.sandbox.undo.walk", "restore"),
-        ("inplace_magic.sandbox.undo.tensors", "Tensors.restore"),
-        ("inplace_magic.sandbox.undo.surroundings", "restore"),
-    ],
-)
-def test_what_could_not_be_put_back_is_admitted(module: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    failed, _ = fail_with("process", lambda: put_a_fault(monkeypatch, module, name))
-    monkeypatch.undo()
-    assert isinstance(failed.error, RuntimeError)
-    told = " ".join(failed.output.split())
-    assert "not all of your session could be put back" in told and "your session is as it was" not in told
 
 
 class Refusing(dict[int, str]):

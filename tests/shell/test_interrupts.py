@@ -18,10 +18,10 @@ import pytest
 
 from tests.cells import new_shell, run_in
 from tests.fingerprints import Fingerprint
+from tests.sandboxes import SANDBOXES
 from tests.seeds import SEED
 
 TIMES = int(os.environ.get("INPLACE_MAGIC_INTERRUPTS", "25"))
-ROOMS = ["copy", "process"]
 SETUP = """
 import random, torch
 from torch import nn
@@ -49,10 +49,10 @@ def children() -> set[str]:
 @pytest.mark.random
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs timers")
 @pytest.mark.usefixtures("no_gc_callbacks")
-@pytest.mark.parametrize("room", ROOMS)
+@pytest.mark.parametrize("room", SANDBOXES)
 def test_at_random_moments(room: str, capsys: pytest.CaptureFixture[str]) -> None:
     shell = new_shell()
-    run_in(shell, [f"%config InplaceMagic.room = '{room}'", "%config InplaceMagic.fixes = 1", SETUP, FAIL])
+    run_in(shell, [f"%config InplaceMagic.sandbox = '{room}'", "%config InplaceMagic.fixes = 1", SETUP, FAIL])
     looks: list[Fingerprint] = []
     chance = random.Random(SEED)
     span = 0.1
@@ -109,7 +109,7 @@ def test_at_random_moments(room: str, capsys: pytest.CaptureFixture[str]) -> Non
 
 
 @pytest.mark.random
-@pytest.mark.parametrize("room", ROOMS)
+@pytest.mark.parametrize("room", SANDBOXES)
 def test_a_kernel_is_interrupted_and_answers(room: str, capsys: pytest.CaptureFixture[str]) -> None:
     manager_module = pytest.importorskip("jupyter_client.manager")
     manager, client = manager_module.start_new_kernel(kernel_name="python3")
@@ -135,7 +135,7 @@ def test_a_kernel_is_interrupted_and_answers(room: str, capsys: pytest.CaptureFi
 
     try:
         execute(
-            f"%load_ext inplace_magic\n%config InplaceMagic.room = '{room}'\n%config InplaceMagic.fixes = 1\n{SETUP}"
+            f"%load_ext inplace_magic\n%config InplaceMagic.sandbox = '{room}'\n%config InplaceMagic.fixes = 1\n{SETUP}"
         )
         slow = "import time; time.sleep(0.2)\n" + FAIL
         for number in range(1, max(4, TIMES // 4) + 1):

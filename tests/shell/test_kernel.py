@@ -7,6 +7,8 @@ from typing import Any
 import nbformat
 import pytest
 
+from tests.sandboxes import SANDBOXES
+
 nbclient = pytest.importorskip("nbclient")
 
 MIME = "application/vnd.inplace-magic.v1+json"
@@ -90,7 +92,7 @@ def test_the_check_magic_in_a_kernel() -> None:
     assert notebook.cells[3].outputs[0]["text"].startswith("autograd check: nothing found")
 
 
-@pytest.mark.parametrize("room", ["copy", "process"])
+@pytest.mark.parametrize("room", SANDBOXES)
 def test_both_rooms_in_a_kernel_and_a_task_of_the_persons_goes_on(room: str) -> None:
     ticking = (
         "import asyncio\nticks = []\nasync def tick():\n    while True:\n        ticks.append(len(ticks))\n"
@@ -101,7 +103,7 @@ def test_both_rooms_in_a_kernel_and_a_task_of_the_persons_goes_on(room: str) -> 
         "print(not task.done() and len(ticks) > n and ticks == [*range(len(ticks))]); task.cancel()"
     )
     notebook, error = execute(
-        LOAD, f"%config InplaceMagic.room = '{room}'\n{SETUP}", ticking, BODY, check, allow_errors=True
+        LOAD, f"%config InplaceMagic.sandbox = '{room}'\n{SETUP}", ticking, BODY, check, allow_errors=True
     )
     assert error is None
     (found,) = bundles(notebook.cells[3])

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from tests.sandboxes import SANDBOXES
+
 pexpect = pytest.importorskip("pexpect")
 
 _CODES = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]|\x1b[()][A-Z0-9]|\x1b[=>]|\x1b\][^\x07]*\x07")
@@ -99,10 +101,10 @@ def test_it_can_be_switched_off(terminal: Terminal) -> None:
     assert "x = w.exp()" not in terminal.settle()
 
 
-@pytest.mark.parametrize("room", ["copy", "process"])
+@pytest.mark.parametrize("room", SANDBOXES)
 def test_ctrl_c_ends_a_rerun_and_the_prompt_answers(terminal: Terminal, room: str) -> None:
     terminal.type("%load_ext inplace_magic", 2)
-    terminal.type(f"%config InplaceMagic.room = '{room}'", 3)
+    terminal.type(f"%config InplaceMagic.sandbox = '{room}'", 3)
     terminal.type(SETUP + "; import time; tries = []", 4)
     terminal.child.send("tries.append(1); time.sleep(3); " + FAILS + "\r")
     terminal.child.expect("RuntimeError")

@@ -104,7 +104,6 @@ SENTENCES = {
     # ---- the first line
     "session_unchanged": "your session is unchanged",
     "session_as_left": "your session is as the cell left it",
-    "session_see_note": "see the note",
     "seconds": "{seconds} s",
     "from_file": "from the file, not checked here: run the cell",
     "both": "{one} · {other}",
@@ -150,8 +149,6 @@ SENTENCES = {
     "not_rerun": "{what:capital} was not run again: {reason}. This report is based on {basis}.",
     "not_rerun_watch": "{what:capital} was not run again: {reason}. This report is based on {basis}. "
     "Put %%autograd_check on the first line to watch the cell while it runs.",
-    "not_put_back": "{what:capital} was run again in this process, and {reason}: run your cells again. "
-    "This report is based on {basis}.",
     "basis_error": "the error message alone",
     "basis_graph": "the error message and the graph it left",
     "rewrites_failed": "No verified fix was found: every rewrite tried still failed or changed the result.",
@@ -172,7 +169,9 @@ SENTENCES = {
     "interrupted": "it was interrupted",
     "no_copy": "the process could not be copied ({problem})",
     "copy_crashed": "the copy of the process crashed",
-    "session_lost": "not all of your session could be put back ({what})",
+    "no_replica": "no second interpreter could be started ({problem})",
+    "replica_crashed": "the replica of the session crashed",
+    "left_behind": "it uses {what}, which could not be taken into another process",
     "is_library": "belongs to a library",
     "is_outside": "lies outside the working directory",
     # ---- acts

@@ -98,7 +98,6 @@ SENTENCES = {
     # ---- the first line
     "session_unchanged": "您的会话没有改变",
     "session_as_left": "您的会话与单元格运行后一致",
-    "session_see_note": "见说明",
     "seconds": "{seconds} 秒",
     "from_file": "来自文件，未在此处检查：请运行单元格",
     "both": "{one} · {other}",
@@ -144,7 +143,6 @@ SENTENCES = {
     "not_rerun": "{what}没有重新运行：{reason}。本报告依据的是{basis}。",
     "not_rerun_watch": "{what}没有重新运行：{reason}。本报告依据的是{basis}。"
     "在第一行写上 %%autograd_check，可在单元格运行时观察它。",
-    "not_put_back": "{what}在本进程中重新运行过，{reason}：请重新运行您的单元格。本报告依据的是{basis}。",
     "basis_error": "错误信息本身",
     "basis_graph": "错误信息和它留下的计算图",
     "rewrites_failed": "没有找到经过验证的修复：尝试过的改写要么仍然失败，要么改变了结果。",
@@ -164,7 +162,9 @@ SENTENCES = {
     "interrupted": "它被中断了",
     "no_copy": "无法复制进程 ({problem})",
     "copy_crashed": "进程的副本崩溃了",
-    "session_lost": "您的会话未能全部恢复 ({what})",
+    "no_replica": "无法启动第二个解释器（{problem}）",
+    "replica_crashed": "会话的副本解释器崩溃了",
+    "left_behind": "它用到了 {what}，而它无法带入另一个进程",
     "is_library": "属于某个库",
     "is_outside": "在工作目录之外",
     # ---- acts

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from . import private
+from .. import torch_private
 
 _OURS = __name__.partition(".")[0] + "."
 
@@ -18,10 +18,10 @@ class Listeners:
     """Notes what listens now, so that what has come later, and has not gone, can be told."""
 
     def __init__(self) -> None:
-        self._attributes = [(owner, name, _read(owner, name)) for owner, name in private.patched()]
-        self._steps = [(hooks, set(hooks)) for hooks in private.step_hooks()]
-        self._modes = private.function_modes()
-        self._hooks = private.saved_tensors_hooks()
+        self._attributes = [(owner, name, _read(owner, name)) for owner, name in torch_private.patched()]
+        self._steps = [(hooks, set(hooks)) for hooks in torch_private.step_hooks()]
+        self._modes = torch_private.function_modes()
+        self._hooks = torch_private.saved_tensors_hooks()
         self._trace = sys.gettrace()
 
     def take_off(self) -> None:
@@ -35,11 +35,11 @@ class Listeners:
                 del hooks[key]
         if sys.gettrace() is not self._trace and _is_ours(sys.gettrace()):
             sys.settrace(self._trace)
-        modes = private.function_modes()
+        modes = torch_private.function_modes()
         stay = [mode for mode in modes if mode in self._modes or not _is_ours(type(mode))]
         if len(stay) < len(modes):
-            private.set_function_modes(stay)
-        private.pop_saved_tensors_hooks(lambda top: top != self._hooks and _is_ours(top[0]))
+            torch_private.set_function_modes(stay)
+        torch_private.pop_saved_tensors_hooks_while(lambda top: top != self._hooks and _is_ours(top[0]))
 
 
 def _read(owner: Any, name: str) -> Any:
