@@ -167,14 +167,17 @@ class Extension:
             return
         with self.one_line_if_it_fails():
             from .pipeline import diagnose
+            from .show import Showing
 
-            with _progress(self.shell) as tell:
-                watched = self.watched.evidence if self.watched is not None else None
-                found = diagnose(self.session, error, cell, self.magics.options(), tell, watched)
-            if found is not None:
-                self.remember(found)
-                self.show(found)
-                self._offer(found)
+            watched = self.watched.evidence if self.watched is not None else None
+            with Showing(self.shell, self.language) as showing:
+                found = diagnose(
+                    self.session, error, cell, self.magics.options(), showing.tell, watched, showing.publish
+                )
+                if found is not None:
+                    self.remember(found)
+                    showing.finish(found)
+                    self._offer(found)
 
     @contextlib.contextmanager
     def one_line_if_it_fails(self) -> Iterator[None]:
@@ -219,27 +222,6 @@ class Extension:
         self.prompt.offer(fix.cells[fix.run[-1]] if alone else "%autograd_fix --run")
         held = message("prefilled_cell") if alone else "%autograd_fix --run"
         print(self.said(message("prefilled", text=held)))
-
-
-@contextlib.contextmanager
-def _progress(shell: Any) -> Iterator[Any]:
-    """A line that shows that long work goes on; it goes away afterwards."""
-    shown = 0
-    stream = sys.stdout  # while a cell runs again in the process, its output goes elsewhere
-
-    def tell(text: str) -> None:
-        nonlocal shown
-        if time.monotonic() - begun < 1.0 or not stream.isatty():
-            return
-        shown = max(shown, len(text))
-        print(f"\r{text.ljust(shown)}", end="", file=stream, flush=True)
-
-    begun = time.monotonic()
-    try:
-        yield tell
-    finally:
-        if shown:
-            print("\r" + " " * shown + "\r", end="", file=stream, flush=True)
 
 
 def of_shell(shell: Any) -> Extension | None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
+import uuid
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from .diagnosis import Conflict, Diagnosis, Fix, shown_path
@@ -46,10 +47,13 @@ def diagnose(
     options: Options,
     tell: Callable[[str], None] = lambda text: None,
     watched: Evidence | None = None,
+    publish: Callable[[Diagnosis], None] = lambda found: None,
 ) -> Diagnosis | None:
     """Everything that can be found out about an error, or None if it is not of our families.
 
-    ``watched`` is what was seen in the failing run itself, if somebody was watching it.
+    ``watched`` is what was seen in the failing run itself, if somebody was watching it. ``publish`` is given what is
+    known so far, under the same id: as soon as the lines are known, and again with each fix that is verified. Ctrl-C
+    from then on ends the search for fixes, and what is known by then is returned.
     """
     family = family_of(error)
     if family is None:
@@ -57,7 +61,7 @@ def diagnose(
     sources = session.sources(cell, error)
     raised = spots(error_stack(error), sources)
     left = partial(_left_behind, error, session, sources)
-    return _Inquiry(session, sources, family, cell, raised, options, tell, left).answer(watched)
+    return _Inquiry(session, sources, family, cell, raised, options, tell, left, publish).answer(watched)
 
 
 def _left_behind(error: BaseException, session: Session, sources: Sources) -> LiveGraph | None:
@@ -98,6 +102,9 @@ class _Inquiry:
     options: Options
     tell: Callable[[str], None]
     left_behind: Callable[[], LiveGraph | None] = lambda: None
+    publish: Callable[[Diagnosis], None] = lambda found: None
+    start: float = field(default_factory=time.monotonic)
+    id: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     def answer(self, watched: Evidence | None, certain: bool = True) -> Diagnosis | None:
         """The diagnosis. None if nothing is known and it is not certain that there is anything."""
@@ -107,7 +114,6 @@ class _Inquiry:
     def _answer(
         self, watched: Evidence | None, certain: bool, sandbox: Sandbox, rooms: contextlib.ExitStack
     ) -> Diagnosis | None:
-        start = time.monotonic()
         notes: list[str] = []
         rerun, evidence, live = None, None, None
         off: dict[str, float] | None = None
@@ -128,21 +134,39 @@ class _Inquiry:
             known = relevant(evidence, family)
             if known:
                 bench = _bench(
-                    self.session, self.sources, rerun, family, self.cell, self.options, start, self.tell, sandbox
+                    self.session, self.sources, rerun, family, self.cell, self.options, self.start, self.tell, sandbox
                 )
                 if family == "silent":
                     off = self._measure(bench, rerun)
                     if off is not None and not off and not _certain(watched):
                         return None  # what was changed plays no part in any gradient
                 problem = Problem(family, known[0], evidence, self.sources, self.cell, self.raised)
-                fixes = _ranked(bench, problem, self.options.fixes, start)
-                if not fixes:
+                lines = conflicts(evidence, family, self.sources, self.raised)
+
+                def tried(found: tuple[Fix, ...]) -> None:
+                    nonlocal fixes
+                    fixes = found
+                    self.publish(self._diagnosis(lines, fixes, notes, off))
+
+                try:
+                    tried(())
+                    fixes = _ranked(bench, problem, self.options.fixes, self.start, tried)
+                except KeyboardInterrupt:
+                    notes.append(message("stopped"))
+                if not fixes and not notes:
                     refused = bench.refused[-1] if bench.refused else None
                     notes.append(message("rewrites_refused", reason=refused) if refused else message("rewrites_failed"))
-            self.family, evidence = _as_leaf(self.family, rerun.whole or rerun.seen)
+            stopped = any(kind_of(note) == "stopped" for note in notes)  # then nothing more is waited for
+            self.family, evidence = _as_leaf(self.family, rerun.seen if stopped else rerun.whole or rerun.seen)
         seen = _better(watched, evidence, self.family)
         found = conflicts(seen, self.family, self.sources, self.raised, live)
         notes += _about_files(self.session, found, fixes)
+        return self._diagnosis(found, fixes, notes, off)
+
+    def _diagnosis(
+        self, found: tuple[Conflict, ...], fixes: tuple[Fix, ...], notes: list[str], off: dict[str, float] | None
+    ) -> Diagnosis:
+        """What is known now, as a record."""
         if off:
             found = (replace(found[0], needed_note=in_words(off)), *found[1:])
         return Diagnosis(
@@ -159,8 +183,9 @@ class _Inquiry:
             },
             cell_ids=dict(self.session.cell_ids),
             files=_rewritten(self.sources, fixes),
-            seconds=time.monotonic() - start,
+            seconds=time.monotonic() - self.start,
             off=off or {},
+            id=self.id,
         )
 
     def _not_rerun(self, reason: str, watched: bool, live: LiveGraph | None) -> str:
@@ -252,7 +277,9 @@ def _bench(
     return bench
 
 
-def _ranked(bench: Bench, problem: Problem, wanted: int, start: float) -> tuple[Fix, ...]:
+def _ranked(
+    bench: Bench, problem: Problem, wanted: int, start: float, tried: Callable[[tuple[Fix, ...]], None]
+) -> tuple[Fix, ...]:
     """The best proved fixes, each of another kind: gradients kept before gradients cut, else the rules' own order.
 
     A cut that leaves a parameter without any gradient is shown where there is nothing better.
@@ -273,8 +300,13 @@ def _ranked(bench: Bench, problem: Problem, wanted: int, start: float) -> tuple[
         if any((f.cells, f.files) == (fix.cells, fix.files) for f in found):
             continue
         found.append(fix)
+        tried(_chosen(found, wanted))
         if len({f.rule for f in found if f.gradients == "same"}) >= wanted:
             break
+    return _chosen(found, wanted)
+
+
+def _chosen(found: list[Fix], wanted: int) -> tuple[Fix, ...]:
     chosen: list[Fix] = []
     for fix in sorted([f for f in found if not f.untrained] or found, key=lambda f: _RANK[f.gradients]):
         if all(fix.rule != other.rule or fix.gradients != other.gradients for other in chosen):

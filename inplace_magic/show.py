@@ -2,13 +2,97 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import sys
+import time
+import uuid
+from types import TracebackType
 from typing import Any
 
 from .diagnosis import Diagnosis
-from .message import Language
+from .message import Language, message, said
+
+_WIDE = 100  # columns of the plain text that a notebook keeps
+
+
+class Showing:
+    """One report while it grows: the lines as soon as they are known, fixes as they are verified.
+
+    In a notebook it is one output that is updated, and that says what is going on until then. In a terminal the lines
+    are printed, then the fixes; in between one line tells what is being done, and goes away.
+    """
+
+    def __init__(self, shell: Any, language: Language) -> None:
+        self._shell, self._language = shell, language
+        self._notebook = hasattr(shell, "kernel")
+        self._id = uuid.uuid4().hex
+        self._displayed = self._shown = self._finished = False
+        self._sentences: tuple[str, ...] = ()
+        self._status = 0
+        self._begun = time.monotonic()
+
+    def __enter__(self) -> Showing:
+        if self._notebook:
+            text = said(message("looking_lines"), self._language)
+            self._display({"text/plain": text})
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self._clear()
+        if self._notebook and not self._finished:
+            self._display({"text/plain": ""})  # what is said instead is said by others
+
+    def tell(self, text: str) -> None:
+        """What is being done, in a terminal's one line."""
+        if self._notebook or time.monotonic() - self._begun < 1.0 or not sys.stdout.isatty():
+            return
+        line = said(text, self._language)
+        print(f"\r{line.ljust(self._status)}", end="", flush=True)
+        self._status = max(self._status, len(line))
+
+    def publish(self, found: Diagnosis) -> None:
+        """What is known so far."""
+        if self._notebook:
+            from .report.bundle import bundle
+
+            self._display(bundle(found, width=_WIDE, language=self._language, pending=True))
+        elif not self._shown:
+            self._print(found, "lines")
+            self.tell(message("looking"))
+        self._shown = True
+
+    def finish(self, found: Diagnosis) -> None:
+        """All that there is."""
+        self._finished = True
+        if self._notebook:
+            from .report.bundle import bundle
+
+            self._display(bundle(found, width=_WIDE, language=self._language))
+        elif self._shown:
+            self._print(found, "fixes")
+        else:
+            show(self._shell, found, self._language)
+
+    def _print(self, found: Diagnosis, part: Any) -> None:
+        from .report import text
+        from .report.contents import report_of
+
+        self._clear()
+        width, color = _terminal(self._shell)
+        drawn = text.render(found, width=width, color=color, language=self._language, part=part, told=self._sentences)
+        self._sentences = report_of(found, self._language).sentences
+        say("\n" + drawn)
+
+    def _clear(self) -> None:
+        if self._status:
+            print("\r" + " " * self._status + "\r", end="", flush=True)
+        self._status = 0
+
+    def _display(self, data: dict[str, Any]) -> None:
+        update, self._displayed = self._displayed, True
+        self._shell.display_pub.publish(data=data, metadata={}, transient={"display_id": self._id}, update=update)
 
 
 def show(
@@ -18,11 +102,11 @@ def show(
     if hasattr(shell, "kernel") and number is None:
         from .report.bundle import bundle
 
-        shell.display_pub.publish(data=bundle(found, width=100, language=language, whole=whole), metadata={})
+        shell.display_pub.publish(data=bundle(found, width=_WIDE, language=language, whole=whole), metadata={})
         return
     from .report import text
 
-    width, color = min(shutil.get_terminal_size((100, 24)).columns, 120), _colourful(shell)
+    width, color = _terminal(shell)
     if number is not None:
         say(text.render_fixes(found, (number,), width=width, color=color, language=language))
         return
@@ -32,7 +116,14 @@ def show(
 def say(text: str) -> None:
     """Prints, also where the terminal cannot show every character."""
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
-    print(text.encode(encoding, "replace").decode(encoding))
+    with contextlib.suppress(LookupError):
+        text = text.encode(encoding, "replace").decode(encoding)
+    print(text)
+
+
+def _terminal(shell: Any) -> tuple[int, bool]:
+    """Its width, and whether it is to be coloured."""
+    return min(shutil.get_terminal_size((100, 24)).columns, 120), _colourful(shell)
 
 
 def _colourful(shell: Any) -> bool:

@@ -87,7 +87,7 @@ def _conflict(clash: RecordedConflict, family: str, sources: Sources, raised: tu
             saved_note=message("creates_graph"),
             needed_note=message("needs_graph"),
         )
-    changed = _place(sources, clash.write.stack) if clash.write is not None else None
+    changed = _written_at(sources, clash.write.stack) if clash.write is not None else None
     what = _what(clash.write, sources)
     tensor = _tensor(clash, sources)
     return Conflict(
@@ -187,6 +187,16 @@ def _one_of(names: Sequence[str], place: Place | None) -> str | None:
 
 def _place(sources: Sources, stack: tuple[SourceRange, ...]) -> Place | None:
     return sources.place(stack[0]) if stack else None
+
+
+def _written_at(sources: Sources, stack: tuple[SourceRange, ...]) -> Place | None:
+    """The place of a write; at the end of a chain of calls, that of its last method alone."""
+    node = _node_at(sources, stack[0] if stack else None)
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and isinstance(node.func.value, ast.Call):
+        before = node.func.value
+        if before.end_lineno == stack[0].line:
+            return sources.place(replace(stack[0], column=before.end_col_offset))
+    return _place(sources, stack)
 
 
 def _node_name(node: str | None) -> str | None:

@@ -59,9 +59,7 @@ class Canvas:
 
     def window(self, plain: str, start: int, end: int, most: int) -> tuple[str, int]:
         """The part of a line around a stretch of it, in at most so many cells, and by how many characters it moved left."""
-        if self.cells(plain) <= most:
-            return plain, 0
-        if self.cells(plain[:end]) <= most - 1:
+        if start == 0 or self.cells(plain[:end]) <= most - 1:
             return self.fit(plain, most), 0
         room = most - 2  # for the two ellipses
         first = start

@@ -37,17 +37,16 @@ _LINE_STYLE = {
 _TAG = {"-": "del", "+": "ins"}
 
 
-def render(
-    diagnosis: Diagnosis, accept: str = "%autograd_fix", language: Language = "en", pending: str | None = None
-) -> str:
+def render(diagnosis: Diagnosis, accept: str = "%autograd_fix", language: Language = "en", pending: str = "") -> str:
     """Draw ``diagnosis`` as one html fragment without scripts, classes to style or anything to load.
 
-    ``pending`` stands where the fixes will, while they are looked for.
+    ``pending`` stands where further fixes will, while they are looked for.
     """
     report = report_of(diagnosis, language)
     parts = [_head(report), *map(_block, report.blocks)]
     parts += [_paragraph(_prose(sentence)) for sentence in report.sentences]
-    parts += _fixes(report, accept) if pending is None else [_paragraph(_text(pending), _QUIET)]
+    parts += _fixes(report, accept) if report.fixes or not pending else []
+    parts += [_paragraph(_text(pending), _QUIET)] if pending else []
     parts += [_paragraph(f"<strong>{_text(report.say('note'))}</strong> {_prose(note)}") for note in report.notes]
     inside = "\n".join(part for part in parts if part)
     lang = "" if language == "en" else ' lang="zh"'

@@ -36,23 +36,30 @@ def render(
     language: Language = "en",
     part: Part = "all",
     whole: bool = False,
+    pending: str = "",
+    told: tuple[str, ...] = (),
 ) -> str:
     """Draw ``diagnosis`` in at most ``width`` columns, without an escape code unless ``color``.
 
     ``accept`` is the command that accepts fix 1, and with a number after it any other; without one, none is named.
     With ``patch`` the first fix is shown as its whole unified diff, with ``whole`` each fix with its diff. ``part``:
-    only what is known before a fix has been looked for, or only what follows it.
+    only what is known before a fix has been looked for, or only what follows it, with the sentences that were not
+    ``told`` yet. ``pending`` says that fixes are still looked for.
     """
     with same_random():
         page = Canvas(max(_NARROWEST, min(width, _WIDEST)))
         report = report_of(diagnosis, language)
         if part != "fixes":
             _head(page, report)
+            gutter = max((len(str(line.number)) for block in report.blocks for line in block.lines), default=1)
             for block in report.blocks:
-                _block(page, block)
-            for sentence in report.sentences:
-                page.flow(page.prose(sentence), 2)
-        if part != "lines":
+                _block(page, block, gutter)
+        for sentence in report.sentences if part == "all" else [s for s in report.sentences if s not in told]:
+            page.flow(page.prose(sentence), 2)
+        if pending and not report.fixes:
+            page.blank()
+            page.flow(page.text(pending, "dim"))
+        elif part != "lines":
             _fixes(page, report, accept, patch, whole)
             _notes(page, report)
             _accept(page, report, accept)
@@ -90,25 +97,38 @@ def _head(page: Canvas, report: Report) -> None:
 # ---- the lines ------------------------------------------------------------------------------------------------------
 
 
-def _block(page: Canvas, block: Block) -> None:
-    gutter = max(len(str(line.number)) for line in block.lines)
+def _block(page: Canvas, block: Block, gutter: int) -> None:
     page.add(page.text(page.fit_end(block.name, page.width - 2), "bold cyan"), 2)
     for line in block.lines:
         _line(page, line, gutter)
 
 
 def _line(page: Canvas, line: Line, gutter: int) -> None:
+    """A line of code with its marks, once; twice only where it is too long to show all that is marked."""
     bar = page.text(f"{line.number:>{gutter + 2}} │ ", "dim")
     blank = page.text(" " * (gutter + 2) + " │ ", "dim")
-    room = page.width - page.cells(bar)
-    first, last = min(mark.start for mark in line.marks), max(mark.end for mark in line.marks)
-    shown, moved = page.window(line.text, first, last, room)
-    page.add(bar + page.text(shown))
-    before: Mark | None = None
-    for mark in line.marks:
-        again = before is not None and (before.start, before.end) == (mark.start, mark.end)
-        _mark(page, blank, shown, moved, mark, again)
-        before = mark
+    for shown, moved, marks in _windows(page, line, page.width - page.cells(bar)):
+        page.add(bar + page.text(shown))
+        before: Mark | None = None
+        for mark in marks:
+            again = before is not None and (before.start, before.end) == (mark.start, mark.end)
+            _mark(page, blank, shown, moved, mark, again)
+            before = mark
+
+
+def _windows(page: Canvas, line: Line, room: int) -> list[tuple[str, int, list[Mark]]]:
+    """The parts of a line that are shown, each with its marks: around all of them, or around each where that is too wide."""
+    left = sorted(line.marks, key=lambda mark: mark.role != "changed")
+    first, last = min(mark.start for mark in left), max(mark.end for mark in left)
+    if page.cells(line.text) <= room or page.cells(line.text[first:last]) <= room - 2:
+        return [(*page.window(line.text, first, last, room), list(line.marks))]
+    drawn: list[tuple[str, int, list[Mark]]] = []
+    while left:
+        shown, moved = page.window(line.text, left[0].start, left[0].end, room)
+        inside = [m for m in left if m is left[0] or (m.start >= moved and m.end <= moved + len(shown))]
+        drawn.append((shown, moved, sorted(inside, key=lambda mark: (mark.start, mark.end))))
+        left = [m for m in left if m not in inside]
+    return sorted(drawn, key=lambda part: part[1])
 
 
 def _mark(page: Canvas, blank: Text, shown: str, moved: int, mark: Mark, again: bool) -> None:

@@ -38,3 +38,12 @@ def test_so_does_one_in_a_helper() -> None:
     found = run_cells(START, cell).diagnosis
     assert found is not None and found.conflicts[0].tensor == "D[2].weight"
     assert "optim.step()" in found.sentence
+
+
+def test_of_a_chain_of_calls_the_method_that_writes_is_marked() -> None:
+    found = run_cells(
+        "import torch\nw = torch.ones(3, requires_grad=True)", "x = w.exp().mul_(2)\nx.sum().backward()"
+    ).diagnosis
+    assert found is not None and found.changed is not None and found.changed.columns is not None
+    start, end = found.changed.columns
+    assert found.changed.text[start:end] == ".mul_(2)"

@@ -383,7 +383,7 @@ LONG = Diagnosis(
     conflicts=(
         conflict(
             place(8, 12, _ATTENTION, _ATTENTION[9:].partition(".masked")[0]),
-            place(8, 12, _ATTENTION, _ATTENTION[9:]),
+            place(8, 12, _ATTENTION, ".masked_fill_(mask, 0.0)"),
             place(8, 31, "loss.backward()", "loss.backward()"),
             message("overwrote", what="`masked_fill_()`", node="softmax"),
             saved_note=message("saves_output", node="softmax"),

@@ -11,6 +11,7 @@ from rich.cells import cell_len
 
 from inplace_magic.diagnosis import Diagnosis
 from inplace_magic.report import diff, html, text
+from inplace_magic.report.contents import report_of
 from tests.report import samples
 
 _CODES = re.compile(r"\x1b\[[0-9;]*m")
@@ -150,12 +151,13 @@ def test_a_long_headline_pushes_the_time_to_the_next_line() -> None:
     assert drawn[1] == "0.1 s · your session is unchanged"
 
 
-def test_the_lines_and_the_fixes_are_the_report() -> None:
-    for name, found in samples.ALL.items():
-        parts = [text.render(found, width=80, color=False, part=part).strip("\n") for part in ("lines", "fixes")]
-        assert "\n".join(p for p in parts if p).replace("\n\n", "\n") == text.render(
-            found, width=80, color=False
-        ).replace("\n\n", "\n"), name
+@pytest.mark.parametrize("name", samples.ALL)
+def test_the_lines_and_then_the_fixes_are_the_report(name: str) -> None:
+    found = samples.ALL[name]
+    lines = text.render(found, width=80, color=False, part="lines")
+    told = report_of(found).sentences
+    fixes = text.render(found, width=80, color=False, part="fixes", told=told)
+    assert f"{lines}\n\n{fixes}" == text.render(found, width=80, color=False)
 
 
 @pytest.mark.parametrize("proof", ["", "proved: ran", "Verified by a run"])

@@ -1,0 +1,75 @@
+"""A report while it grows: the lines first, then fixes as they are verified; Ctrl-C keeps what is known."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from inplace_magic.diagnosis import Diagnosis
+from inplace_magic.message import kind_of
+from inplace_magic.show import Showing
+from tests.cells import run_cells
+from tests.shell.test_kernel import BODY, LOAD, MIME, SETUP, nbclient, nbformat
+
+
+@pytest.fixture
+def published(monkeypatch: pytest.MonkeyPatch) -> list[Diagnosis]:
+    """What was published, in order."""
+    seen: list[Diagnosis] = []
+    real = Showing.publish
+
+    def publish(self: Showing, found: Diagnosis) -> None:
+        seen.append(found)
+        real(self, found)
+
+    monkeypatch.setattr(Showing, "publish", publish)
+    return seen
+
+
+def test_the_lines_are_shown_before_a_fix_has_been_tried(published: list[Diagnosis]) -> None:
+    done = run_cells(SETUP, BODY)
+    first, *later = published
+    assert first.changed is not None and first.changed.line == 2 and not first.fixes
+    assert later and all(found.fixes and found.id == first.id for found in later)
+    assert done.diagnosis is not None and done.diagnosis.id == first.id
+    assert done.output.count("In-place change broke the backward pass") == 1
+    assert done.output.count("overwritten here") == 1 and "+ x = x + 1" in done.output
+
+
+@pytest.mark.parametrize("fixes", [0, 1])
+def test_ctrl_c_during_the_verification_keeps_what_is_known(fixes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = Showing.publish
+
+    def publish(self: Showing, found: Diagnosis) -> None:
+        real(self, found)
+        if len(found.fixes) == fixes:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Showing, "publish", publish)
+    done = run_cells(SETUP, BODY)
+    assert done.diagnosis is not None and done.diagnosis.changed is not None
+    assert len(done.diagnosis.fixes) == fixes
+    assert [kind_of(note) for note in done.diagnosis.notes] == ["stopped"]
+    assert "Stopped by Ctrl-C: further fixes were not tried." in done.output
+
+
+def test_in_a_kernel_one_output_is_updated_and_there_is_a_sign_of_life_at_once() -> None:
+    class Client(nbclient.NotebookClient):  # type: ignore[name-defined,misc]
+        def process_message(self, msg: Any, cell: Any, cell_index: int) -> Any:
+            if msg["msg_type"] in ("display_data", "update_display_data"):
+                shown.append(msg["content"])
+            return super().process_message(msg, cell, cell_index)
+
+    shown: list[Any] = []
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in (LOAD, SETUP, BODY)])
+    Client(notebook, timeout=120, kernel_name="python3", allow_errors=True).execute()
+    assert len({content["transient"]["display_id"] for content in shown}) == 1
+    assert "running the cell again" in shown[0]["data"]["text/plain"] and MIME not in shown[0]["data"]
+    lines = shown[1]["data"]
+    assert "overwritten here" in lines["text/plain"] and "looking for a fix" in lines["text/plain"]
+    assert lines[MIME]["fixes"] == [] and lines[MIME]["report"]["pending"]
+    last = shown[-1]["data"]
+    assert last[MIME]["fixes"] and not last[MIME]["report"]["pending"] and "looking" not in last["text/html"]
+    (output,) = [out for out in notebook.cells[2].outputs if out.output_type == "display_data"]
+    assert output["data"]["text/plain"] == last["text/plain"], "what is saved is the whole report"
