@@ -87,6 +87,7 @@ class InplaceMagic(Magics):
     @argument("--show", action="store_true", help="show the diff of this fix, or of all, and accept nothing")
     @argument("--undo", action="store_true", help="take back the fix that was accepted last")
     @argument("--live", action="store_true", help="only fix what lives in the kernel (the panel's button does this)")
+    @argument("--known", action="store_true", help="fail if the report is not known here (the panel asks)")
     @argument("--diagnosis", default=None, help="the id of the report, if it is not the last one")
     @line_magic
     def autograd_fix(self, line: str) -> None:
@@ -113,6 +114,8 @@ class InplaceMagic(Magics):
         found = extension.last if options.diagnosis is None else extension.known.get(options.diagnosis)
         if found is None:
             raise self._refusal("no_report" if options.diagnosis is None else "no_report_id")
+        if options.known:
+            return None
         if options.show and options.number is None:
             extension.show(found, whole=True)
             return None
@@ -127,8 +130,6 @@ class InplaceMagic(Magics):
         elif options.undo:
             accept.take_back(extension, found, number)
         elif options.live:
-            if fix.files:
-                raise self._refusal("fix_is_file")
             accept.make_live(extension, found, number, fix)
         elif options.run:
             return accept.run(extension, found, number, fix)

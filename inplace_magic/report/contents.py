@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..diagnosis import Conflict, Diagnosis, Fix, LiveChange
+from ..diagnosis import Conflict, Diagnosis, Fix, LiveChange, shown_path
 from ..message import Language, kind_of, message, said
 from . import diff
 from .escape import one_line
@@ -25,7 +25,8 @@ _TOLD_BY_LABELS = frozenset({
 class FixShown:
     """One fix. ``name`` is ``Fix 1``; ``title`` tells it from the others by its place and its edit.
 
-    ``sure``: nothing is known against it. ``clauses`` say what else it does and what it changes.
+    ``sure``: nothing is known against it. ``clauses`` say what else it does and what it changes; ``files`` are the
+    paths that it changes, as a person writes them.
     """
 
     name: str
@@ -35,6 +36,7 @@ class FixShown:
     why: str
     sections: tuple[diff.Section, ...]
     clauses: tuple[str, ...]
+    files: dict[str, str]
     patch: str
 
 
@@ -67,6 +69,7 @@ class Report:
                     "sure": fix.sure,
                     "why": fix.why,
                     "clauses": list(fix.clauses),
+                    "files": fix.files,
                 }
                 for fix in self.fixes
             ],
@@ -208,5 +211,6 @@ def _fix(fix: Fix, number: int, diagnosis: Diagnosis, language: Language) -> Fix
         why=text(fix.why),
         sections=tuple(replace(one, lines=diff.dedented(one.lines)) for one in diff.sections(fix)),
         clauses=tuple(text(clause) for clause in clauses),
+        files={path: shown_path(path) for path in fix.files},
         patch=fix.diff,
     )

@@ -7,13 +7,18 @@ fixes are `1 / 1` and `2 / 1`. Where the failing cell has no such line, the last
 
 from __future__ import annotations
 
+import difflib
+
 from IPython import get_ipython
 
 from inplace_magic.diagnosis import Conflict, Diagnosis, Fix, LiveChange, Place
+from inplace_magic.message import Language, message
+from inplace_magic.report.contents import report_of
 
 MIME = "application/vnd.inplace-magic.v1+json"
 HOSTILE = "</pre><script>window.hacked = 1</script><img src=x onerror='window.hacked = 2'>\x1b[31mred\u202egnihton"
 BROKEN = "1 / 0"
+LANGUAGE: list[Language] = ["en"]
 
 sources: dict[int, str] = {}
 cell_ids: dict[int, str] = {}
@@ -27,7 +32,14 @@ def line_with(source: str, text: str) -> int:
 
 def place(n: int, text: str) -> Place:
     number = line_with(sources[n], text)
-    return Place(n, number, sources[n].split("\n")[number - 1])
+    line = sources[n].split("\n")[number - 1].strip()
+    at = line.find(text)
+    return Place(n, number, line, columns=(at, at + len(text)) if at >= 0 and text != line else None)
+
+
+def unified(n: int, old: str, new: str) -> str:
+    lines = difflib.unified_diff(old.splitlines(), new.splitlines(), f"In[{n}]", f"In[{n}] fixed", lineterm="", n=2)
+    return "\n".join(lines)
 
 
 def rewrite(n: int, new: str, failing: int, **more: object) -> Fix:
@@ -38,7 +50,7 @@ def rewrite(n: int, new: str, failing: int, **more: object) -> Fix:
         "gradients": "same",
         "run": (failing,),
     } | more
-    return Fix(title=f"`{new}`", rule="stand_in", diff="", cells={n: old.replace(BROKEN, new)}, **given)
+    return Fix(title=f"`{new}`", rule="stand_in", diff=unified(n, old, old.replace(BROKEN, new)), cells={n: old.replace(BROKEN, new)}, **given)
 
 
 def diagnose(failing: int) -> Diagnosis:
@@ -55,13 +67,13 @@ def diagnose(failing: int) -> Diagnosis:
         node=None,
         sentence=f"`/` met a zero. {hostile}",
         saved_note="the quotient needs this number" + hostile,
-        changed_note="x went from version 0 to 1",
-        needed_note="needed here",
+        changed_note=message("changes"),
+        needed_note=message("needs"),
     )
     live = (LiveChange("set", "half", "safe", True),) if broken != failing else ()
     return Diagnosis(
         family="modified",
-        headline="In-place change broke the backward pass" + hostile,
+        headline="In-place change broke the backward pass" + hostile if hostile else message("headline_modified"),
         cell=failing,
         conflicts=(conflict,),
         fixes=(
@@ -84,15 +96,19 @@ def after_cell(shell, result) -> None:
     if isinstance(result.error_in_exec, ZeroDivisionError):
         diagnosis = diagnose(n)
         known[diagnosis.id] = diagnosis
-        data = {"text/plain": "plain report", "text/html": "<b>html report</b>", MIME: diagnosis.to_dict()}
-        shell.display_pub.publish(data)
+        report = report_of(diagnosis, LANGUAGE[0]).to_dict() | {"pending": ""}
+        payload = diagnosis.to_dict() | {"report": report}
+        shell.display_pub.publish({"text/plain": "plain report", "text/html": "<b>html report</b>", MIME: payload})
 
 
 def autograd_fix(line: str) -> None:
     """What the button asks for. Definitions are fixed live by running their new text."""
-    number, verb, _, name = line.split()
+    *number, verb, _, name = line.split()
     if name not in known:
         raise ValueError("unknown report")
+    if verb == "--known":
+        return
+    number = number[0]
     asked.append(f"{number} {verb}")
     diagnosis = known[name]
     for n, text in diagnosis.fixes[int(number) - 1].cells.items():
@@ -103,4 +119,4 @@ def autograd_fix(line: str) -> None:
 def load_ipython_extension(shell) -> None:
     shell.events.register("post_run_cell", lambda result: after_cell(shell, result))
     shell.register_magic_function(autograd_fix)
-    shell.user_ns["asked"] = asked
+    shell.user_ns["asked"], shell.user_ns["language"] = asked, LANGUAGE

@@ -279,11 +279,16 @@ def test_library_is_never_written(write: Write) -> None:
     assert atomic_write.outside(str(path)) == "belongs to a library"
 
 
-def test_panel_does_not_write_files(write: Write) -> None:
+def test_the_panel_asks_the_kernel_which_writes_the_file_of_its_own_report_alone(write: Write) -> None:
     path = write("decoder_g.py", DECODER)
     run = fail("decoder_g")
-    assert "only %autograd_fix" in run.cell("%autograd_fix --live").output
-    assert "x += feature16" in path.read_text()
+    assert run.diagnosis is not None
+    assert "another session" in run.cell("%autograd_fix --live --diagnosis forged").output
+    assert path.read_text() == DECODER
+    run.cell(f"%autograd_fix 1 --live --diagnosis {run.diagnosis.id}")
+    assert "x += feature16" not in path.read_text()
+    run.cell(f"%autograd_fix 1 --undo --diagnosis {run.diagnosis.id}")
+    assert path.read_text() == DECODER
 
 
 def test_undo_leaves_a_file_that_has_changed_since(write: Write) -> None:

@@ -11,81 +11,109 @@
   const NAME = 'inplace-magic';
   const MIME = 'application/vnd.inplace-magic.v1+json';
   const CONTEXT_LINES = 2;
-  const MOST_FURTHER = 5;
 
   // ---------------------------------------------------------------------------------------------------------- words
 
-  // The same words as in the package's html and text, so that a person meets one report.
-
-  const HERE = { saved: 'saved here', changed: 'changed here', needed: 'needed here' };
-  const REFUSED = ['leaf', 'view_of_leaf', 'multi_output_view', 'no_grad_view', 'overlap', 'out_grad'];
-  const HERE_IN_FAMILY = {
-    second_backward: { saved: 'made here', changed: 'freed here', needed: 'needed again here' },
-    inference: { changed: 'made in inference mode here' },
-    ...Object.fromEntries(REFUSED.map(family => [family, { changed: 'refused here' }])),
+  // The panel's own sentences, as they stand in the package's catalogue; a report brings its own with it.
+  // WORDS begin
+  const WORDS = {
+    en: {
+      panel_name: "In-place report",
+      panel_fixes: "Fixes",
+      panel_changes_in: "Changes in {name}",
+      panel_removed: "removed",
+      panel_added: "added",
+      panel_go_to: "Go to {place}",
+      panel_accept: "Accept",
+      panel_accept_and_run: "Accept and run",
+      panel_undo: "Undo",
+      panel_dismiss: "Dismiss",
+      panel_accept_with: "Accept with",
+      panel_accepted_fix: "Accepted fix",
+      panel_from_file: "from the file, not checked here: run the cell",
+      panel_restarted: "The kernel does not know this report any more: it was restarted, or is another one. Accept changes the text alone.",
+      panel_no_kernel: "There is no kernel. Accept changes the text alone.",
+      panel_nothing_here: "This fix is in a file, which the kernel has to write: run the cell again for a report of its own.",
+      panel_accepting: "Accepting …",
+      panel_running: "Running {cells} …",
+      panel_accepted: "Accepted: {what} {count:plural|has|have} the new text.",
+      panel_ran: "{cells} ran again, without an error.",
+      panel_raised: "{cells} raised an error again.",
+      panel_spared: "{cells} did not have to run: the kernel has the fix, too.",
+      panel_text_only: "Only the text was changed: {reason}.",
+      panel_not_trusted: "this report is from the file and was not checked here",
+      panel_kernel_forgot: "the kernel does not know this report",
+      panel_still_to_run: "Still to run: {cells}.",
+      panel_ran_by_hand: "{cells} has been run since, without an error.",
+      panel_failed_by_hand: "{cells} has been run since, and raised an error.",
+      panel_undone: "Undone: {what} {count:plural|is as it was|are as they were}.",
+      panel_live_stays: "What was changed in the kernel stays: {reason}.",
+      panel_result_stays: "What the run computed stays.",
+      panel_gone: "{cells} is no longer in this notebook. Nothing was changed.",
+      panel_not_here: "{cells} is no longer in this notebook.",
+      panel_edited: "{cells} has been edited since this report. Nothing was changed.",
+      panel_locked: "{cells} is locked. Nothing was changed.",
+      panel_touched: "{cells} edited, moved or removed since. Nothing was changed.",
+      panel_closed: "The cell of this report is no longer open.",
+      panel_failed: "This did not work: {reason}",
+      panel_another_version: "This report is of another version of inplace_magic.",
+    },
+    zh: {
+      panel_name: "in-place 报告",
+      panel_fixes: "修复",
+      panel_changes_in: "{name} 中的改动",
+      panel_removed: "删除",
+      panel_added: "新增",
+      panel_go_to: "转到 {place}",
+      panel_accept: "采用",
+      panel_accept_and_run: "采用并运行",
+      panel_undo: "撤销",
+      panel_dismiss: "关闭",
+      panel_accept_with: "采用方式：",
+      panel_accepted_fix: "已采用的修复",
+      panel_from_file: "来自文件，未在此处检查：请运行单元格",
+      panel_restarted: "内核已不认识这份报告：它重启过，或是另一个内核。采用只会修改文本。",
+      panel_no_kernel: "没有内核。采用只会修改文本。",
+      panel_nothing_here: "这个修复在文件中，须由内核写入：请重新运行单元格以得到新的报告。",
+      panel_accepting: "正在采用 …",
+      panel_running: "正在运行 {cells} …",
+      panel_accepted: "已采用：{what} 已换成新文本。",
+      panel_ran: "{cells} 已重新运行，没有错误。",
+      panel_raised: "{cells} 再次报错。",
+      panel_spared: "{cells} 无需运行：内核中也已修复。",
+      panel_text_only: "只修改了文本：{reason}。",
+      panel_not_trusted: "这份报告来自文件，未在此处检查",
+      panel_kernel_forgot: "内核不认识这份报告",
+      panel_still_to_run: "仍需运行：{cells}。",
+      panel_ran_by_hand: "{cells} 之后又运行过，没有错误。",
+      panel_failed_by_hand: "{cells} 之后又运行过，并报错。",
+      panel_undone: "已撤销：{what} 已恢复原样。",
+      panel_live_stays: "内核中的改动保留：{reason}。",
+      panel_result_stays: "运行得到的结果保留。",
+      panel_gone: "{cells} 已不在这个笔记本中。没有任何改变。",
+      panel_not_here: "{cells} 已不在这个笔记本中。",
+      panel_edited: "{cells} 在报告之后被编辑过。没有任何改变。",
+      panel_locked: "{cells} 已锁定。没有任何改变。",
+      panel_touched: "{cells} 之后被编辑、移动或删除过。没有任何改变。",
+      panel_closed: "这份报告的单元格已不再打开。",
+      panel_failed: "操作没有成功：{reason}",
+      panel_another_version: "这份报告来自另一个版本的 inplace_magic。",
+    },
   };
+  // WORDS end
 
-  const GRADIENTS = {
-    same: 'gradients are those your code means',
-    truncated: 'cuts the graph: earlier steps get no gradient from here',
-    different: 'gradients differ from those of the code as written',
-    unknown: 'gradients were not compared',
-  };
-
-  function hereOf(role, family) {
-    return HERE_IN_FAMILY[family]?.[role] ?? HERE[role];
+  /** A sentence in a report's language. `{n:plural|one|more}` chooses by a number. */
+  function say(language, kind, given = {}) {
+    const sentence = (WORDS[language] ?? WORDS.en)[kind];
+    return sentence.replace(/\{(\w+)(?::plural\|([^|}]*)\|([^}]*))?\}/g, (_, name, one, more) =>
+      one === undefined ? given[name] : given[name] === 1 ? one : more
+    );
   }
 
-  /** The roles of a conflict in the order in which they happened; a refused write has no backward of its own. */
-  function rolesOf({ changed, saved, needed }, family) {
-    const sameLine = (one, other) => one && other && labelOf(one) === labelOf(other);
-    if (family === 'inference') return sameLine(saved, needed) ? ['changed', 'needed'] : ['changed', 'saved', 'needed'];
-    const refused = REFUSED.includes(family) && sameLine(changed, needed);
-    return refused ? ['saved', 'changed'] : ['saved', 'changed', 'needed'];
-  }
+  const SIGNS = { '-': 'panel_removed', '+': 'panel_added' };
 
-  function tookOf({ family, seconds }) {
-    const kept = family === 'silent' ? 'your session is as the cell left it' : 'your session is as it was';
-    return seconds > 0 ? `${Math.max(seconds, 0.1).toFixed(seconds < 9.95 ? 1 : 0)} s, ${kept}` : kept;
-  }
-
-  /** What a note says that the word before it does not. */
-  function beyond(here, note) {
-    if (here.startsWith(note)) return '';
-    return (note.startsWith(here) ? note.slice(here.length) : note).replace(/^[ ,:;]+/, '');
-  }
-
-  /** What is known of a fix: how it was tried, and what it does to the gradient. */
-  function proofOf({ verified, gradients, proof }) {
-    const effect = GRADIENTS[gradients] ?? GRADIENTS.unknown;
-    const measured = proof.trim().replace(/\.+$/, '');
-    if (verified) {
-      const ran = gradients === 'same' ? `proved: ran, ${effect}` : `ran past the failure; ${effect}`;
-      return measured ? withEffect(measured, effect) : ran;
-    }
-    // The words for a fix that was tried would be a lie here, whoever wrote the sentence.
-    const untried = !measured || /prove|proof|verif/i.test(measured);
-    return withEffect(untried ? 'only a suggestion: it has not been run' : measured, effect);
-  }
-
-  function withEffect(said, effect) {
-    const told = said.toLowerCase().includes(effect.toLowerCase());
-    return told || (effect === GRADIENTS.unknown && said.includes('compared')) ? said : `${said}; ${effect}`;
-  }
-
-  /** The sentence that stands where the fix would, unless a note says it already and says why. */
-  function noFix({ conflicts, notes }) {
-    if (notes.some(note => note.includes('proved'))) return '';
-    return `${conflicts.length ? 'This is what' : 'No more'} is known; no fix was proved.`;
-  }
-
-  const SIGNS = { '-': 'removed', '+': 'added' };
-
-  /** In[2], In[3] and In[5] */
-  function listOf(counts) {
-    const names = counts.map(n => `In[${n}]`);
-    return names.length < 2 ? names.join('') : `${names.slice(0, -1).join(', ')} and ${names.at(-1)}`;
-  }
+  /** In[2], In[3] */
+  const listOf = counts => counts.map(n => `In[${n}]`).join(', ');
 
   /** Characters that steer rather than show, written as their escapes: what is read must be what is applied. */
   function visible(text) {
@@ -185,115 +213,106 @@
     return runs;
   }
 
-  function drawRow({ sign, text }) {
+  function drawRow({ sign, text }, language) {
     const gutter = el('span', { class: 'ipm-sign', 'aria-hidden': 'true' }, sign);
     const row = el('div', { class: 'ipm-row', 'data-sign': sign }, gutter);
-    if (SIGNS[sign]) row.append(el('span', { class: 'ipm-spoken' }, `${SIGNS[sign]}: `));
+    if (SIGNS[sign]) row.append(el('span', { class: 'ipm-spoken' }, `${say(language, SIGNS[sign])}: `));
     row.append(el('code', { dir: 'ltr' }, text || ' '));
     return row;
   }
 
-  function drawDiff(label, before, after) {
+  function drawDiff(label, before, after, language) {
     const runs = hunks(diffLines(before, after));
-    const body = el('div', { class: 'ipm-diff', role: 'group', 'aria-label': `Changes in ${label}` });
+    const body = el('div', { class: 'ipm-diff', role: 'group', 'aria-label': say(language, 'panel_changes_in', { name: visible(label) }) });
     runs.forEach((run, at) => {
       if (at > 0) body.append(el('div', { class: 'ipm-gap' }, '\u22ee'));
-      body.append(...run.map(drawRow));
+      body.append(...run.map(row => drawRow(row, language)));
     });
     return el('div', {}, el('div', { class: 'ipm-label' }, label), body);
   }
 
   // --------------------------------------------------------------------------------------------------------- report
 
-  function labelOf(place) {
-    return place.cell === null ? `${place.filename ?? '?'}:${place.line}` : `In[${place.cell}]:${place.line}`;
+  /** A line's code, its marked stretches as marks; where they overlap, the one that changed is on top. */
+  function drawCode({ text, marks }) {
+    const code = el('code', { class: 'ipm-code', dir: 'ltr' });
+    const edges = [...new Set([0, text.length, ...marks.flatMap(({ start, end }) => [start, end])])];
+    const at = edges.filter(edge => edge >= 0 && edge <= text.length).sort((one, other) => one - other);
+    at.slice(1).forEach((end, i) => {
+      const part = text.slice(at[i], end);
+      const here = marks.filter(mark => mark.start <= at[i] && end <= mark.end);
+      const role = here.some(mark => mark.role === 'changed') ? 'changed' : here[0]?.role;
+      code.append(role ? el('mark', { 'data-role': role }, part) : visible(part));
+    });
+    return code;
   }
 
-  /** Where something happened; a button where that place can be gone to. */
-  function drawWhere(place, goTo) {
-    const label = labelOf(place);
-    if (!goTo || place.cell === null) return el('span', { class: 'ipm-where' }, label);
-    return button(label, () => goTo(place), { class: 'ipm-where', title: `Go to ${visible(label)}` });
+  /** A line of an excerpt: its number, which leads there, its code, and below it the labels of its marks. */
+  function drawLine(line, block, { language, goTo }) {
+    const label = `${block.name}:${line.number}`;
+    const where =
+      goTo && block.cell !== null
+        ? button(String(line.number), () => goTo({ cell: block.cell, line: line.number }), {
+            class: 'ipm-where',
+            'aria-label': visible(label),
+            title: say(language, 'panel_go_to', { place: visible(label) }),
+          })
+        : el('span', { class: 'ipm-where' }, String(line.number));
+    const labels = line.marks.map(mark => {
+      const drawn = prose('span', { class: 'ipm-note', 'data-role': mark.role }, mark.label);
+      // Of several marks on one line each names its code; a caret would not do, since lines wrap.
+      if (line.marks.length > 1) {
+        drawn.prepend(el('code', { class: 'ipm-part', dir: 'ltr' }, line.text.slice(mark.start, mark.end)), ' ');
+      }
+      return drawn;
+    });
+    return [el('span', { class: 'ipm-number' }, where), el('div', { class: 'ipm-line' }, drawCode(line), ...labels)];
   }
 
-  function drawPlace(place, role, family, goTo) {
-    const here = hereOf(role, family);
-    const note = prose('span', { class: 'ipm-note' }, beyond(here, place.note.trim()));
-    note.prepend(el('b', { class: 'ipm-here', 'data-role': role }, here), ' ');
-    return el('li', {}, drawWhere(place, goTo), el('code', { class: 'ipm-code', dir: 'ltr' }, place.text.trim()), note);
-  }
-
-  function drawConflict(conflict, family, goTo) {
-    const list = el('ul', { class: 'ipm-places' });
-    for (const role of rolesOf(conflict, family)) {
-      if (conflict[role]) list.append(drawPlace(conflict[role], role, family, goTo));
-    }
-    return [list, ...(conflict.sentence ? [prose('p', { class: 'ipm-sentence' }, conflict.sentence)] : [])];
-  }
-
-  /** The conflicts after the first, one place each. */
-  function drawFurther(conflicts, goTo) {
-    if (conflicts.length === 0) return [];
-    const known = conflicts.map(({ changed, saved, needed }) => changed ?? saved ?? needed).filter(place => place);
-    const places = [...new Map(known.map(place => [labelOf(place), place])).values()];
-    const line = el('p', { class: 'ipm-further' }, `and ${conflicts.length} more of the same kind`);
-    places.slice(0, MOST_FURTHER).forEach((place, at) => line.append(at ? ', ' : ': ', drawWhere(place, goTo)));
-    if (places.length > MOST_FURTHER) line.append(', \u2026');
-    return [line];
-  }
-
-  function drawFile(name, text) {
+  function drawBlock(block, hooks) {
+    const lines = block.lines.flatMap(line => drawLine(line, block, hooks));
     return el(
-      'details',
-      {},
-      el('summary', {}, `${name}: a file, to be changed by you; its new text`),
-      el('pre', { class: 'ipm-file' }, text)
+      'div',
+      { class: 'ipm-block', role: 'group', 'aria-label': visible(block.name) },
+      el('div', { class: 'ipm-label' }, block.name),
+      el('div', { class: 'ipm-excerpt' }, ...lines)
     );
   }
 
-  function drawLive(changes) {
-    if (changes.length === 0) return [];
-    const lines = changes.map(change => el('li', {}, el('code', { dir: 'ltr' }, change)));
-    return [el('p', {}, 'Done to the live objects too:'), el('ul', { class: 'ipm-live' }, ...lines)];
+  /** Verified is what this kernel has verified; what a file says of itself is not. */
+  function drawVerdict(fix, { language, trusted }) {
+    const text = trusted ? fix.status : say(language, 'panel_from_file');
+    return el('p', { class: 'ipm-proof', 'data-sure': String(trusted && fix.sure) }, text);
   }
 
-  /** Which cells run again, where it is more than the failing one. */
-  function drawRuns(run) {
-    if (run.length < 2) return [];
-    return [el('p', {}, `Then run again, in this order: ${run.map(n => `In[${n}]`).join(', ')}`)];
-  }
-
-  /** The claim at its beginning stands out. */
-  function drawProof(fix) {
-    const [claim, ...rest] = proofOf(fix).split(/(?=[:;])/);
-    const sure = String(fix.verified && fix.gradients === 'same');
-    return el('p', { class: 'ipm-proof', 'data-sure': sure }, rest.length ? el('b', {}, claim) : claim, ...rest);
-  }
-
-  function drawFix(payload, fix) {
+  function drawFix(payload, at, hooks) {
+    const [fix, shown] = [payload.fixes[at], payload.report.fixes[at]];
+    const { language } = hooks;
     const cells = Object.entries(fix.cells).filter(([n]) => typeof payload.sources[n] === 'string');
+    const files = Object.entries(fix.files).filter(([path]) => typeof payload.files[path] === 'string');
     return el(
       'div',
       { class: 'ipm-fix' },
-      prose('p', { class: 'ipm-title' }, fix.title),
-      drawProof(fix),
-      ...(fix.why ? [prose('p', {}, fix.why)] : []),
-      ...cells.map(([n, text]) => drawDiff(`In[${n}]`, payload.sources[n], text)),
-      ...Object.entries(fix.files).map(([name, text]) => drawFile(name, text)),
-      ...drawLive(fix.live),
-      ...drawRuns(fix.run)
+      drawVerdict(shown, hooks),
+      ...(shown.why ? [prose('p', {}, shown.why)] : []),
+      ...cells.map(([n, text]) => drawDiff(`In[${n}]`, payload.sources[n], text, language)),
+      ...files.map(([path, text]) => drawDiff(shown.files[path] ?? path, payload.files[path], text, language)),
+      ...shown.clauses.map(clause => prose('p', { class: 'ipm-clause' }, clause))
     );
   }
 
   /** Tabs for several fixes, after the ARIA pattern: one tab stop, the arrows move and choose. */
-  function drawTabs(fixes, bodies, choose) {
+  function drawTabs(fixes, bodies, choose, { language, trusted }) {
     const tabs = fixes.map((fix, at) => {
       const id = freshId();
       bodies[at].id = freshId();
       bodies[at].setAttribute('role', 'tabpanel');
       bodies[at].setAttribute('aria-labelledby', id);
-      const marks = { id, role: 'tab', 'aria-controls': bodies[at].id, title: visible(fix.title) };
-      return button(`Fix ${at + 1}`, () => select(at), marks);
+      const title = fix.title.replaceAll('`', '');
+      const marks = { id, role: 'tab', 'aria-controls': bodies[at].id, title: visible(`${fix.name} ${title}`) };
+      const tab = button(`${fix.name} `, () => select(at), { ...marks, 'data-sure': String(trusted && fix.sure) });
+      tab.append(el('span', { class: 'ipm-tab-title' }, title));
+      return tab;
     });
     function select(chosen) {
       tabs.forEach((tab, at) => {
@@ -303,7 +322,8 @@
       });
       choose(chosen);
     }
-    const list = el('div', { class: 'ipm-tabs', role: 'tablist', 'aria-label': 'Fixes' }, ...tabs);
+    const name = say(language, 'panel_fixes');
+    const list = el('div', { class: 'ipm-tabs', role: 'tablist', 'aria-label': name }, ...tabs);
     list.addEventListener('keydown', event => {
       const at = tabs.indexOf(event.target);
       const to = { ArrowLeft: at - 1, ArrowRight: at + 1, Home: 0, End: tabs.length - 1 }[event.key];
@@ -318,42 +338,47 @@
   }
 
   /** What stands under a fix: the buttons, or a word on how to do without. */
-  function drawActions(fix, number, { here, trusted, accept }) {
+  function drawActions(fix, number, { here, trusted, live, accept, language }) {
     const magic = number === 1 ? '%autograd_fix' : `%autograd_fix ${number}`;
-    if (!here) return [el('span', {}, 'Accept with ', el('code', {}, magic))];
-    const nothing = Object.keys(fix.cells).length + fix.live.length === 0;
-    if (nothing) return [el('span', {}, 'This fix is in a file: nothing here to accept.')];
-    const plain = button('Accept', () => accept(false));
-    if (!trusted) return [plain, el('span', {}, 'Trust this notebook to run the fix from here.')];
-    return [button('Accept and run', () => accept(true), { class: 'ipm-main' }), plain];
+    const tell = kind => el('span', {}, say(language, kind));
+    if (!here) return [tell('panel_accept_with'), el('code', {}, magic)];
+    const known = trusted && live === 'known';
+    if (!known && Object.keys(fix.cells).length === 0) return [tell('panel_nothing_here')];
+    const plain = button(say(language, 'panel_accept'), () => accept(false));
+    if (!trusted) return [plain];
+    if (!known) return [plain, ...(live === 'asking' ? [] : [tell(live)])];
+    return [button(say(language, 'panel_accept_and_run'), () => accept(true), { class: 'ipm-main' }), plain];
   }
 
   function drawFixes(payload, hooks) {
-    if (payload.fixes.length === 0) return noFix(payload) ? [el('p', {}, noFix(payload))] : [];
-    const bodies = payload.fixes.map(fix => drawFix(payload, fix));
+    const { fixes, noFix, pending } = payload.report;
+    const wait = pending ? [el('p', { class: 'ipm-pending', role: 'status' }, pending)] : [];
+    if (fixes.length === 0) return pending ? wait : noFix ? [el('p', {}, noFix)] : [];
+    const bodies = fixes.map((_, at) => drawFix(payload, at, hooks));
     const actions = el('div', { class: 'ipm-actions' });
     const choose = at => {
       const accept = run => hooks.accept(at, run);
-      actions.replaceChildren(...drawActions(payload.fixes[at], at + 1, { ...hooks, accept }));
+      actions.replaceChildren(...(pending ? [] : drawActions(payload.fixes[at], at + 1, { ...hooks, accept })));
     };
-    if (bodies.length > 1) return [drawTabs(payload.fixes, bodies, choose), ...bodies, actions];
+    if (bodies.length > 1) return [drawTabs(fixes, bodies, choose, hooks), ...bodies, actions, ...wait];
     choose(0);
-    return [...bodies, actions];
+    return [...bodies, actions, ...wait];
   }
 
-  /** The whole panel. `hooks` says where it stands and what its buttons do. */
+  /** The whole panel. `hooks` says where it stands, what is known of its kernel, and what its buttons do. */
   function drawReport(payload, hooks) {
-    const [first, ...others] = payload.conflicts;
-    const notes = payload.notes.map(note => prose('li', {}, note));
+    const { report } = payload;
+    const notes = report.notes.map(note => prose('li', {}, note));
+    const status = hooks.trusted ? report.status : say(hooks.language, 'panel_from_file');
     return [
       el(
         'div',
         { class: 'ipm-head' },
-        el('span', { class: 'ipm-headline' }, payload.headline),
-        el('span', { class: 'ipm-time' }, tookOf(payload))
+        el('span', { class: 'ipm-headline' }, report.headline),
+        el('span', { class: 'ipm-time' }, status)
       ),
-      ...(first ? drawConflict(first, payload.family, hooks.goTo) : []),
-      ...drawFurther(others, hooks.goTo),
+      ...report.blocks.map(block => drawBlock(block, hooks)),
+      ...report.sentences.map(sentence => prose('p', { class: 'ipm-sentence' }, sentence)),
       ...(notes.length ? [el('ul', { class: 'ipm-notes' }, ...notes)] : []),
       ...drawFixes(payload, hooks),
     ];
@@ -423,16 +448,23 @@
   }
 
   /** Runs our magic out of sight. The answer is empty where the kernel did it, else the reason why not. */
-  async function askKernel(panel, options) {
+  async function askKernel(panel, options, language) {
     const code = `get_ipython().run_line_magic("autograd_fix", "${options}")`;
     const request = { code, silent: true, store_history: false, stop_on_error: false, allow_stdin: false };
     try {
       const reply = await panel.sessionContext.session.kernel.requestExecute(request).done;
       const { status, ename, evalue } = reply.content;
-      return status === 'ok' ? '' : `${evalue || ename || status}`.split('\n')[0].slice(0, 160).replace(/\.$/, '');
+      return status === 'ok' ? '' : `${evalue || ename || status}`.split('\n')[0].slice(0, 160).replace(/[.\u3002]$/, '');
     } catch {
-      return 'there is no kernel';
+      return say(language, 'panel_no_kernel').replace(/[.\u3002].*$/, '');
     }
+  }
+
+  /** Whether the kernel knows a report: it does not after a restart, nor does another kernel. */
+  async function liveState(panel, payload) {
+    if (!/^[\w-]+$/.test(payload.id)) return 'panel_restarted';
+    if (!panel.sessionContext.session?.kernel) return 'panel_no_kernel';
+    return (await askKernel(panel, `--known --diagnosis ${payload.id}`, 'en')) ? 'panel_restarted' : 'known';
   }
 
   /** Whether the cell ran without an error. One that is marked as allowed to raise counts as run for the notebook. */
@@ -460,12 +492,11 @@
   }
 
   function concerned(holder, payload, n) {
+    const refuse = kind => new Refusal(say(payload.report.language, kind, { cells: `In[${n}]` }));
     const cell = cellOf(holder, payload, n);
-    if (!cell) throw new Refusal(`In[${n}] is no longer in this notebook. Nothing was changed.`);
-    if (!sameText(sourceOf(cell), payload.sources[n])) {
-      throw new Refusal(`In[${n}] has been edited since this report. Nothing was changed.`);
-    }
-    if (cell.model.getMetadata('editable') === false) throw new Refusal(`In[${n}] is locked. Nothing was changed.`);
+    if (!cell) throw refuse('panel_gone');
+    if (!sameText(sourceOf(cell), payload.sources[n])) throw refuse('panel_edited');
+    if (cell.model.getMetadata('editable') === false) throw refuse('panel_locked');
     return cell;
   }
 
@@ -485,117 +516,147 @@
     };
   }
 
-  /** Asks the kernel to fix or restore what is live; only on behalf of a report that is trusted. */
+  /** Asks the kernel to fix or restore what is live, files among it; only on behalf of a report that is trusted. */
   async function askLive(panel, payload, number, verb) {
-    if (!/^[\w-]+$/.test(payload.id)) return 'the report has no proper id';
-    return askKernel(panel, `${number} --${verb} --diagnosis ${payload.id}`);
+    const { language } = payload.report;
+    if (!/^[\w-]+$/.test(payload.id)) return say(language, 'panel_kernel_forgot');
+    return askKernel(panel, `${number} --${verb} --diagnosis ${payload.id}`, language);
   }
 
   /** The first of the cells that raised, or null. */
-  async function runInOrder(NotebookActions, panel, cells, say) {
+  async function runInOrder(NotebookActions, panel, cells, tell) {
     for (const { n, cell } of cells) {
-      say(`Running In[${n}] \u2026`);
+      tell(n);
       if (!(await runCell(NotebookActions, panel, cell))) return n;
     }
     return null;
   }
 
-  /** The sentence that stays in the bar. `failed` is the cell that raised, if one did. */
-  function outcome(plan, fix, failed, liveTrouble, unrun) {
-    const words = [acceptedWords(plan)];
-    if (failed !== null) words.push(`In[${failed}] raised an error again.`);
-    else if (plan.running.length) words.push(ranWords(plan));
-    if (liveTrouble) words.push(`Nothing live was changed: ${liveTrouble}.`);
-    else words.push(...sparedWords(plan, fix));
-    if (unrun.length) words.push(`Still to run: ${listOf(unrun)}.`);
+  /** What a fix changes, as a person calls it. */
+  function namesOf(payload, index) {
+    const [fix, shown] = [payload.fixes[index], payload.report.fixes[index]];
+    return [...Object.keys(fix.cells).map(n => `In[${n}]`), ...Object.keys(fix.files).map(path => shown.files[path] ?? path)];
+  }
+
+  /** The sentences that stay in the bar. `failed` is the cell that raised, if one did. */
+  function outcome(payload, index, plan, { failed, liveTrouble, unrun }) {
+    const tell = (kind, given) => say(payload.report.language, kind, given);
+    const names = namesOf(payload, index);
+    const words = names.length ? [tell('panel_accepted', { what: names.join(', '), count: names.length })] : [];
+    if (failed !== null) words.push(tell('panel_raised', { cells: `In[${failed}]` }));
+    else if (plan.running.length) words.push(tell('panel_ran', { cells: listOf(plan.running.map(({ n }) => n)) }));
+    const spared = plan.changed.map(({ n }) => n).filter(n => !payload.fixes[index].run.includes(n));
+    if (liveTrouble) words.push(tell('panel_text_only', { reason: liveTrouble }));
+    else if (spared.length) words.push(tell('panel_spared', { cells: listOf(spared) }));
+    if (unrun.length) words.push(tell('panel_still_to_run', { cells: listOf(unrun) }));
     return words.join(' ');
   }
 
-  /** Other cells are named by the numbers that the report gave them; the cell above needs no name. */
-  function acceptedWords({ changed, failing }) {
-    const elsewhere = changed.some(({ cell }) => cell !== failing);
-    return elsewhere ? `Fix accepted in ${listOf(changed.map(({ n }) => n))}.` : 'Fix accepted.';
-  }
-
-  function ranWords({ running, failing }) {
-    const elsewhere = running.some(({ cell }) => cell !== failing);
-    return `${elsewhere ? listOf(running.map(({ n }) => n)) : 'The cell'} ran again, without an error.`;
-  }
-
-  /** The front end marks a cell as changed since it ran; here that needs no run. */
-  function sparedWords({ changed, failing }, fix) {
-    const spared = changed.filter(({ n, cell }) => cell !== failing && !fix.run.includes(n)).map(({ n }) => n);
-    return spared.length ? [`${listOf(spared)} did not have to run: the kernel has the fix too.`] : [];
-  }
-
-  async function accept({ Widget, NotebookActions }, holder, payload, index, run) {
+  async function accept(front, holder, payload, index, run) {
+    const { NotebookActions } = front;
+    const { language } = payload.report;
     const fix = payload.fixes[index];
     const { panel } = holder;
     const trusted = holder.cell.model.trusted;
-    if (run && !trusted) throw new Refusal('Trust this notebook to run the fix from here. Nothing was changed.');
-    const plan = planOf(holder, payload, fix, run);
+    const plan = planOf(holder, payload, fix, run && trusted);
+    if (Object.keys(fix.files).length && !trusted) throw new Refusal(say(language, 'panel_nothing_here'));
 
     for (const { cell, after } of plan.changed) replaceSource(cell, after);
     plan.failing.model.outputs.clear();
-    const bar = addBar(Widget, plan.failing);
-    bar.say('Accepting \u2026');
+    const bar = addBar(front, holder, payload, plan.failing);
+    bar.say(say(language, 'panel_accepting'), 'neutral');
 
-    const liveTrouble = trusted ? await askLive(panel, payload, index + 1, 'live') : 'this notebook is not trusted';
-    const failed = await runInOrder(NotebookActions, panel, plan.running, bar.say);
+    const liveTrouble = trusted ? await askLive(panel, payload, index + 1, 'live') : say(language, 'panel_not_trusted');
+    const failed = await runInOrder(NotebookActions, panel, plan.running, n =>
+      bar.say(say(language, 'panel_running', { cells: `In[${n}]` }), 'neutral')
+    );
     const ran = plan.running.map(({ n }) => n);
     const wanted = liveTrouble ? ascending([...plan.changed.map(({ n }) => n), ...fix.run]) : fix.run;
-    bar.say(outcome(plan, fix, failed, liveTrouble, wanted.filter(n => !ran.includes(n))));
-    bar.offer('Undo', () => undo(bar, panel, payload, index, plan, !liveTrouble));
+    const unrun = wanted.filter(n => !ran.includes(n));
+    const state = failed !== null ? 'error' : liveTrouble || unrun.length ? 'neutral' : 'ok';
+    const said = outcome(payload, index, plan, { failed, liveTrouble, unrun });
+    bar.say(said, state);
+    bar.offer(say(language, 'panel_undo'), () => undo(bar, panel, payload, index, plan, !liveTrouble));
+    bar.follow(plan, unrun);
   }
 
   async function undo(bar, panel, payload, index, plan, live) {
+    const tell = (kind, given) => say(payload.report.language, kind, given);
     const touched = ({ cell, before, after }) => cell.isDisposed || ![before, after].includes(sourceOf(cell));
     const lost = plan.cells.filter(touched).map(({ n }) => n);
     if (lost.length) {
-      bar.say(`${listOf(lost)} edited, moved or removed since. Nothing was changed.`);
+      bar.say(tell('panel_touched', { cells: listOf(lost) }), 'error');
       return;
     }
     bar.offer(null);
+    bar.unfollow();
+    const liveTrouble = live ? await askLive(panel, payload, index + 1, 'undo') : '';
     for (const { cell, before, outputs, executionCount } of plan.cells) {
       if (sourceOf(cell) !== before) replaceSource(cell, before);
       cell.model.outputs.fromJSON(outputs);
       cell.model.executionCount = executionCount;
     }
-    const words = ['Undone: the old text is back.'];
-    const liveTrouble = live ? await askLive(panel, payload, index + 1, 'undo') : '';
-    if (liveTrouble) words.push(`What was changed live stays: ${liveTrouble}.`);
-    if (plan.running.length) words.push('What the run computed stays.');
-    bar.say(words.join(' '));
+    const names = namesOf(payload, index);
+    const words = [tell('panel_undone', { what: names.join(', '), count: names.length })];
+    if (liveTrouble) words.push(tell('panel_live_stays', { reason: liveTrouble }));
+    if (plan.running.length) words.push(tell('panel_result_stays'));
+    bar.say(words.join(' '), liveTrouble ? 'error' : 'neutral');
     bar.untilNextRun();
   }
 
-  /** The one line that is left of the panel: what was done, and Undo. It is no output, so it is never saved. */
-  function addBar(Widget, cell) {
+  /**
+   * The one line that is left of the panel: what was done, and Undo. It is no output, so it is never saved. The cells
+   * that it names lead to them, and it says so when one of them has been run by hand since.
+   */
+  function addBar(front, holder, payload, cell) {
+    const { language } = payload.report;
     for (const old of [...cell.layout.widgets].filter(widget => widget.hasClass('ipm-bar'))) old.dispose();
     const status = statusLine();
     const actions = el('div', { class: 'ipm-actions' });
-    const node = el('div', { role: 'group', 'aria-label': 'Accepted fix', tabindex: '-1' }, status, actions);
-    const widget = new Widget({ node });
+    const name = say(language, 'panel_accepted_fix');
+    const node = el('div', { role: 'group', 'aria-label': name, tabindex: '-1', lang: language }, status, actions);
+    const widget = new front.Widget({ node });
     widget.addClass('ipm');
     widget.addClass('ipm-bar');
     const below = cell.layout.widgets.findIndex(child => child.hasClass('jp-Cell-outputWrapper'));
     cell.layout.insertWidget(below < 0 ? cell.layout.widgets.length : below, widget);
-    const dismiss = button('Dismiss', () => widget.dispose());
+    const dismiss = button(say(language, 'panel_dismiss'), () => widget.dispose());
     actions.append(dismiss);
     node.focus({ preventScroll: true });
     node.scrollIntoView({ block: 'nearest' });
+
+    const link = n => button(`In[${n}]`, () => goTo(front, holder, payload, { cell: n, line: 1 }).catch(() => {}), { class: 'ipm-where' });
+    const tell = (words, state) => {
+      node.dataset.state = state;
+      status.replaceChildren(...words.split(/In\[(\d+)\]/).map((part, at) => (at % 2 ? link(Number(part)) : visible(part))));
+    };
+    let stop = () => {};
+    widget.disposed.connect(() => stop());
     return {
-      say: words => {
-        status.textContent = words;
-      },
+      say: tell,
       untilNextRun: () => cell.model.outputs.changed.connect(() => widget.dispose()),
       offer: (label, action) => actions.replaceChildren(...(label ? [button(label, action)] : []), dismiss),
+      unfollow: () => stop(),
+      /** From now on: what is run by hand is told. */
+      follow: plan => {
+        const executed = front.NotebookActions.executed;
+        const note = (_, { cell: ran, success }) => {
+          const known = plan.cells.find(one => one.cell === ran);
+          if (!known) return;
+          const failed = !success || ran.model.outputs.toJSON().some(output => output.output_type === 'error');
+          const kind = failed ? 'panel_failed_by_hand' : 'panel_ran_by_hand';
+          tell(say(language, kind, { cells: `In[${known.n}]` }), failed ? 'error' : 'ok');
+        };
+        executed?.connect(note);
+        stop = () => executed?.disconnect(note);
+      },
     };
   }
 
   // --------------------------------------------------------------------------------------------------------- plugin
 
-  const isOurs = payload => payload?.version === 1 && Array.isArray(payload.fixes) && Array.isArray(payload.conflicts);
+  const isOurs = payload =>
+    payload?.version === 1 && Array.isArray(payload.fixes) && payload.report?.fixes?.length === payload.fixes.length;
 
   /** The class of the widget that the notebook makes for each output of our type. */
   function rendererClass(front) {
@@ -611,24 +672,58 @@
       async renderModel(model) {
         this.payload = model.data[MIME];
         this.text = String(model.data['text/plain'] ?? '');
+        this.live = 'asking';
         this.draw();
+        this.ask();
       }
 
       /** Only now is it known in which notebook the panel stands. */
       onAfterAttach() {
+        this.draw();
+        this.ask();
+      }
+
+      dispose() {
+        this.context?.statusChanged.disconnect(this.onStatus, this);
+        super.dispose();
+      }
+
+      /** The kernel is asked whether it knows the report, and again when it comes back after a restart. */
+      async ask() {
+        const holder = this.isAttached ? holderOf(front.tracker, this) : null;
+        if (!holder || !isOurs(this.payload) || this.payload.report.pending || !holder.cell.model.trusted) return;
+        if (!this.context) {
+          this.context = holder.panel.sessionContext;
+          this.context.statusChanged.connect(this.onStatus, this);
+        }
+        await this.context.ready;
+        const live = await liveState(holder.panel, this.payload);
+        if (this.isDisposed || live === this.live) return;
+        this.live = live;
+        this.draw();
+      }
+
+      onStatus(_, status) {
+        const gone = { restarting: 'panel_restarted', autorestarting: 'panel_restarted', dead: 'panel_no_kernel' }[status];
+        if (!gone || this.live === gone) return;
+        this.live = gone;
         this.draw();
       }
 
       draw() {
         if (!this.payload) return;
         this.status = statusLine();
+        const focused = this.node.contains(document.activeElement) ? document.activeElement.textContent : null;
         try {
           if (!isOurs(this.payload)) throw new TypeError('a report of another version');
+          this.node.lang = this.payload.report.language;
+          this.node.setAttribute('aria-label', say(this.payload.report.language, 'panel_name'));
           this.node.replaceChildren(...drawReport(this.payload, this.hooks()), this.status);
         } catch (error) {
           console.warn(NAME, error);
           this.node.replaceChildren(el('pre', { class: 'ipm-file' }, this.text));
         }
+        if (focused) [...this.node.querySelectorAll('button')].find(one => one.textContent === focused)?.focus();
       }
 
       hooks() {
@@ -636,6 +731,8 @@
         return {
           here: holder !== null,
           trusted: holder?.cell.model.trusted ?? false,
+          live: this.live,
+          language: this.payload.report.language,
           goTo: holder && (place => this.attempt(found => goTo(front, found, this.payload, place))),
           accept: (index, run) => this.attempt(found => accept(front, found, this.payload, index, run)),
         };
@@ -646,11 +743,12 @@
         this.status.textContent = '';
         try {
           const holder = holderOf(front.tracker, this);
-          if (!holder) throw new Refusal('The cell of this report is no longer open.');
+          if (!holder) throw new Refusal(say(this.payload.report.language, 'panel_closed'));
           await action(holder);
         } catch (error) {
           if (!(error instanceof Refusal)) console.error(NAME, error);
-          this.status.textContent = error instanceof Refusal ? error.message : `This did not work: ${error.message}`;
+          const failed = () => say(this.payload.report.language, 'panel_failed', { reason: error.message });
+          this.status.textContent = error instanceof Refusal ? error.message : failed();
         }
       }
     };
@@ -658,7 +756,7 @@
 
   async function goTo({ app }, holder, payload, place) {
     const cell = cellOf(holder, payload, place.cell);
-    if (!cell) throw new Refusal(`In[${place.cell}] is no longer in this notebook.`);
+    if (!cell) throw new Refusal(say(payload.report.language, 'panel_not_here', { cells: `In[${place.cell}]` }));
     await showLine(app, holder, cell, place.line);
   }
 
@@ -716,32 +814,30 @@
 .ipm-head { display: flex; flex-wrap: wrap; gap: 0 16px; justify-content: space-between; }
 .ipm-headline { font-weight: 600; }
 .ipm-time, .ipm-label { color: var(--jp-content-font-color2); }
-.ipm-places {
+.ipm-block { margin: 6px 0; }
+.ipm-excerpt {
   display: grid;
-  grid-template-columns: fit-content(30%) fit-content(45%) minmax(9em, 1fr);
-  gap: 2px 16px;
-  list-style: none;
-  margin: 6px 0;
-  padding: 0;
-  align-items: baseline;
+  grid-template-columns: minmax(2.5em, max-content) minmax(0, 1fr);
+  background: var(--jp-layout-color1);
+  border: 1px solid var(--jp-border-color2);
+  border-radius: var(--jp-border-radius, 2px);
 }
-.ipm-places li { display: contents; }
-.ipm-where { justify-self: start; text-align: start; }
-.ipm-code {
-  display: -webkit-box;
-  -webkit-box-orient: vertical;
-  -webkit-line-clamp: 3;
-  overflow: hidden;
-}
-.ipm-here {
-  background: var(--jp-layout-color2);
-  border-radius: 8px;
-  padding: 1px 7px;
-  white-space: nowrap;
-}
-.ipm-here[data-role='changed'] {
+.ipm-number { text-align: end; padding: 2px 8px; border-inline-end: 1px solid var(--jp-border-color2); }
+.ipm-line { padding: 2px 8px; min-width: 0; }
+.ipm-code { display: block; }
+.ipm mark { background: none; color: inherit; text-decoration: underline; text-decoration-thickness: 2px; text-underline-offset: 3px; }
+.ipm mark[data-role='changed'] {
   background: color-mix(in srgb, var(--ipm-removed) 22%, transparent);
+  text-decoration-color: var(--ipm-removed);
 }
+.ipm mark:not([data-role='changed']) {
+  background: var(--jp-layout-color2);
+  text-decoration-color: var(--jp-content-font-color2);
+}
+.ipm-note { display: block; border-inline-start: 3px solid var(--jp-border-color1); padding-inline-start: 8px; margin: 2px 0; }
+.ipm-note[data-role='changed'] { border-color: var(--ipm-removed); font-weight: 600; }
+.ipm-part { background: var(--jp-layout-color2) !important; border-radius: 3px; padding: 0 4px !important; font-weight: 400; }
+.ipm-pending { color: var(--jp-content-font-color2); }
 .ipm button.ipm-where {
   border: 0;
   background: none;
@@ -798,8 +894,13 @@
   clip-path: inset(50%);
   white-space: nowrap;
 }
-.ipm-proof b { color: var(--jp-content-font-color1); }
-.ipm-proof[data-sure='true'] b::before { content: '\\2713\\00a0'; color: var(--ipm-added); }
+.ipm-proof { font-weight: 600; }
+.ipm-proof[data-sure='true']::before,
+.ipm-tabs button[data-sure='true']::before { content: '\\2713\\00a0'; color: var(--ipm-added); }
+.ipm-tab-title {
+  display: inline-block; max-width: 22em; overflow: hidden; text-overflow: ellipsis; white-space: nowrap;
+  vertical-align: bottom; font-family: var(--jp-code-font-family); font-weight: 400;
+}
 .ipm-file {
   border: 1px solid var(--jp-border-color2);
   margin: 4px 0;
@@ -835,13 +936,14 @@
 .ipm-bar {
   display: flex; flex-wrap: wrap; align-items: center; gap: 4px 16px;
   margin: 4px 0 4px calc(var(--jp-cell-collapser-width, 8px) + var(--jp-cell-prompt-width, 64px));
-  border-left: 4px solid var(--jp-success-color1, #2e7d32);
+  border-left: 4px solid var(--jp-border-color1);
   padding: 2px 8px;
 }
+.ipm-bar[data-state='ok'] { border-left-color: var(--jp-success-color1, #2e7d32); }
+.ipm-bar[data-state='error'] { border-left-color: var(--jp-error-color1, #c62828); }
 .ipm-bar:focus { outline: none; }
 @container (max-width: 34em) {
-  .ipm-places { grid-template-columns: fit-content(35%) minmax(0, 1fr); }
-  .ipm-note { grid-column: 2; }
+  .ipm-tab-title { max-width: 12em; }
 }
 `;
 
