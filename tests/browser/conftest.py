@@ -277,7 +277,7 @@ def pages(browser, server: str, folder: Path) -> Iterator[Callable[[str], Page]]
     def make(front_end: str, narrow: bool = False) -> Page:
         page = browser.new_page()
         opened.append(page)
-        page.set_viewport_size({"width": 480 if narrow else 1100, "height": 900})
+        page.set_viewport_size({"width": 380 if narrow else 1100, "height": 900})
         page.set_default_timeout(30_000)
         page.on("dialog", lambda dialog: dialog.accept())
         page.on("console", lambda message: trouble.append(message.text) if "inplace-magic" in message.text else None)

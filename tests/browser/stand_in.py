@@ -50,7 +50,13 @@ def rewrite(n: int, new: str, failing: int, **more: object) -> Fix:
         "gradients": "same",
         "run": (failing,),
     } | more
-    return Fix(title=f"`{new}`", rule="stand_in", diff=unified(n, old, old.replace(BROKEN, new)), cells={n: old.replace(BROKEN, new)}, **given)
+    return Fix(
+        title=f"`{new}`",
+        rule="stand_in",
+        diff=unified(n, old, old.replace(BROKEN, new)),
+        cells={n: old.replace(BROKEN, new)},
+        **given,
+    )
 
 
 def diagnose(failing: int) -> Diagnosis:

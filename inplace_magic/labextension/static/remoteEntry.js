@@ -447,13 +447,21 @@
     shared.undoManager?.stopCapturing();
   }
 
+  /** What waits in the kernel's queue behind a cell that fails is answered "aborted": that is asked again. */
+  async function replyTo(panel, request) {
+    for (let patience = 20; ; patience--) {
+      const { content } = await panel.sessionContext.session.kernel.requestExecute(request).done;
+      if (content.status !== 'aborted' || patience === 0) return content;
+      await new Promise(resolve => setTimeout(resolve, 250));
+    }
+  }
+
   /** Runs our magic out of sight. The answer is empty where the kernel did it, else the reason why not. */
   async function askKernel(panel, options, language) {
     const code = `get_ipython().run_line_magic("autograd_fix", "${options}")`;
     const request = { code, silent: true, store_history: false, stop_on_error: false, allow_stdin: false };
     try {
-      const reply = await panel.sessionContext.session.kernel.requestExecute(request).done;
-      const { status, ename, evalue } = reply.content;
+      const { status, ename, evalue } = await replyTo(panel, request);
       return status === 'ok' ? '' : `${evalue || ename || status}`.split('\n')[0].slice(0, 160).replace(/[.\u3002]$/, '');
     } catch {
       return say(language, 'panel_no_kernel').replace(/[.\u3002].*$/, '');
