@@ -16,7 +16,7 @@ from .explain.post_mortem import LiveGraph, look
 from .families import RAISED_AT_WRITE, family_of
 from .fixes import Problem
 from .gradients.relative_error import deviations, in_words
-from .message import message
+from .message import kind_of, message
 from .options import Options
 from .record.evidence import BackwardPass, Evidence
 from .record.replay import RecordOptions, spots

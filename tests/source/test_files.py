@@ -281,14 +281,14 @@ def test_library_is_never_written(write: Write) -> None:
 
 def test_the_panel_asks_the_kernel_which_writes_the_file_of_its_own_report_alone(write: Write) -> None:
     path = write("decoder_g.py", DECODER)
-    run = fail("decoder_g")
+    run, before = fail("decoder_g"), path.read_text()
     assert run.diagnosis is not None
     assert "another session" in run.cell("%autograd_fix --live --diagnosis forged").output
-    assert path.read_text() == DECODER
+    assert path.read_text() == before
     run.cell(f"%autograd_fix 1 --live --diagnosis {run.diagnosis.id}")
     assert "x += feature16" not in path.read_text()
     run.cell(f"%autograd_fix 1 --undo --diagnosis {run.diagnosis.id}")
-    assert path.read_text() == DECODER
+    assert path.read_text() == before
 
 
 def test_undo_leaves_a_file_that_has_changed_since(write: Write) -> None:
