@@ -10,6 +10,7 @@ import contextlib
 import os
 import sys
 import time
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -58,7 +59,7 @@ class Check:
     evidence: Evidence | None = field(default=None, repr=False)
     # A backward went through a graph that is older than the watch, or its gradients were written: a replay knows more.
     blind: bool = field(default=False, repr=False)
-    problem: str | None = field(default=None, repr=False)  # what went wrong with the watch itself
+    problem: str | None = field(default=None, repr=False)  # what failed of the watch itself, which ended it
 
     @property
     def summary(self) -> str:
@@ -81,8 +82,12 @@ def watching(
 ) -> Iterator[Check]:
     """Watches what runs inside. After ``backwards`` backwards, or ``seconds``, the rest runs unwatched."""
     watcher = Watcher(sources, memory=None if memory is None else int(memory * 2**20))
-    old = {node for _, node in graph_holders(namespace)}
-    trace = GradientTrace(sources, around=watcher.around_backward, digests=False, graphs=bool(old))
+    old: set[Any] = set()
+    with watcher.shield:
+        old.update(node for _, node in graph_holders(namespace))
+    trace = GradientTrace(
+        sources, around=watcher.around_backward, digests=False, graphs=bool(old), shielded=watcher.shield.around
+    )
     seen = Check()
     start = time.perf_counter()
 
@@ -94,21 +99,23 @@ def watching(
         return False
 
     trace.enough = done
+    on = contextlib.ExitStack()
     try:
-        with contextlib.ExitStack() as ears:
-            ears.enter_context(trace.listening())
-            watcher.on_leave = ears.close
-            with watcher:
-                yield seen
+        with watcher.shield:
+            on.enter_context(trace.listening())
+            watcher.on_leave = on.close
+            on.enter_context(watcher)
+        yield seen
     except BaseException as error:
         _strip(error)
         raise
     finally:
         seen.seconds = time.perf_counter() - start
-        try:
+        with watcher.shield:
+            on.close()
+        with watcher.shield:  # never in the way of what the block has raised
             _fill(seen, watcher, trace, Names(namespace))
-        except Exception as problem:  # never in the way of what the block has raised
-            seen.problem = f"{type(problem).__name__}: {problem}"
+        seen.problem = watcher.shield.failure
 
 
 def _strip(error: BaseException) -> None:
@@ -161,6 +168,8 @@ def check(*, strict: bool = False, backwards: int | None = None, memory: float |
         raise ValueError("backwards has to be 1 or more")
     with watching(_sources(), {}, backwards, memory) as seen:
         yield seen
+    if seen.problem is not None:
+        warnings.warn(f"inplace_magic: {seen.summary}", RuntimeWarning, stacklevel=3)
     if strict and seen.findings:
         raise SilentGradientError(_text(seen), seen.findings)
 
@@ -196,6 +205,7 @@ def check_cell(
     sources = session.sources(cell)
     text: Cell = sources.cells[cell]
     listeners = Listeners()
+    seen = Check()
     try:
         with watching(sources, shell.user_ns, backwards, memory) as seen:
             try:
@@ -206,6 +216,9 @@ def check_cell(
     except BaseException:
         listeners.take_off()
         raise
+    finally:
+        if seen.problem is not None:
+            print(extension.said(message("check_failed", problem=seen.problem)))
     session.seconds[cell] = seen.seconds
     found: Diagnosis | None = None
     with extension.one_line_if_it_fails():
@@ -213,9 +226,7 @@ def check_cell(
         if found is not None:
             extension.remember(found)
             extension.show(found)
-        elif seen.problem is not None:
-            print(extension.said(message("check_failed", problem=seen.problem)))
-        elif not quiet:
+        elif seen.problem is None and not quiet:
             print(extension.said(message("check_nothing", watched=seen.summary)))
         for warning in seen.warnings:
             print(f"  {extension.said(warning)}")

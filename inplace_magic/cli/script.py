@@ -161,7 +161,8 @@ class _Run:
                     self._report(self._silent())
             if self.found:
                 return FINDING
-            say(f"{shown_path(self.path)}: nothing found. {self.seen.summary}.")
+            nothing = "" if self.seen.problem is not None else "nothing found. "
+            say(f"{shown_path(self.path)}: {nothing}{self.seen.summary}.")
         return _plain_end(error, self.path)
 
     def _options(self) -> Any:

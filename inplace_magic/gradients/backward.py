@@ -28,6 +28,7 @@ _SMALL = 16_384  # elements of a gradient that is kept for a moment instead of i
 CLOSELY = 12  # passes that are looked at closely from the first one on, and again from the first conflict on
 
 
+_Call = Callable[[bool], Any]  # a backward of the person's; told whether its graph is to be retained whatever they said
 _Step = list[tuple[torch.Tensor, tuple[float, ...] | None]]  # what an optimizer used
 
 
@@ -92,7 +93,8 @@ class GradientTrace:
     ``conflict`` gives the pass of the first conflict, as soon as it is known: digests and walks over graphs cost more
     than many a training step, so only some passes at the beginning and some from the first conflict on are looked at.
     ``gone_on`` is called once after each pass, with their number, when the program goes on from it: at the first step of
-    an optimizer, whose gradients are known by then, else at the next pass.
+    an optimizer, whose gradients are known by then, else at the next pass. ``shielded`` is what a watch puts around all
+    of this.
     """
 
     sources: Sources
@@ -103,6 +105,7 @@ class GradientTrace:
     graphs: bool = True  # False: the graphs are not looked at either
     conflict: Callable[[], int | None] = lambda: None
     tick: Callable[[], int] | None = None  # the recorder's clock, by which a backward is ordered among its events
+    shielded: Callable[[_Call, Callable[[_Call], Any], bool], Any] = lambda theirs, ours, retain: ours(theirs)
     _latest: dict[int, tuple[tuple[int, int], tuple[float, ...] | None]] = field(default_factory=dict)
     _leaves: dict[int, torch.Tensor] = field(default_factory=dict)  # all that were ever reached
     _unlooked: dict[int, tuple[int, _Step]] = field(default_factory=dict)
@@ -292,23 +295,30 @@ class _Ears:
 
         # Parameter names are torch's own: people call both with keywords.
         def backward(tensors, grad_tensors=None, retain_graph=None, create_graph=False, grad_variables=None, inputs=None):  # type: ignore[no-untyped-def] # fmt: skip
-            roots = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
+            roots = _listed(tensors)
 
             def call(retain: bool) -> Any:
                 kept = True if retain else retain_graph
-                return plain_backward(tensors, grad_tensors, kept, create_graph, grad_variables, inputs)
+                return plain_backward(roots, grad_tensors, kept, create_graph, grad_variables, inputs)
 
-            return trace._watch(roots, bool(create_graph if retain_graph is None else retain_graph), call, None)
+            def watched(call: _Call) -> Any:
+                retained = bool(create_graph if retain_graph is None else retain_graph)
+                return trace._watch(roots, retained, call, None)
+
+            return trace.shielded(call, watched, False)
 
         def grad(outputs, inputs, grad_outputs=None, retain_graph=None, create_graph=False, *args, **kwargs):  # type: ignore[no-untyped-def] # fmt: skip
-            roots = [outputs] if isinstance(outputs, torch.Tensor) else list(outputs)
-            wanted = [inputs] if isinstance(inputs, torch.Tensor) else list(inputs)
+            sources, wanted = _listed(outputs), _listed(inputs)  # once: they may be generators
 
             def call(retain: bool) -> Any:
                 kept = True if retain else retain_graph
-                return plain_grad(outputs, wanted, grad_outputs, kept, create_graph, *args, **kwargs)
+                return plain_grad(sources, wanted, grad_outputs, kept, create_graph, *args, **kwargs)
 
-            return trace._watch(roots, bool(create_graph if retain_graph is None else retain_graph), call, wanted)
+            def watched(call: _Call) -> Any:
+                retained = bool(create_graph if retain_graph is None else retain_graph)
+                return trace._watch(sources, retained, call, wanted)
+
+            return trace.shielded(call, watched, False)
 
         self._stepping = register_optimizer_step_pre_hook(trace._step)
         torch.autograd.backward, torch.autograd.grad = backward, grad
@@ -317,6 +327,11 @@ class _Ears:
     def __exit__(self, *exception: Any) -> None:
         torch.autograd.backward, torch.autograd.grad = self._plain
         self._stepping.remove()
+
+
+def _listed(tensors: torch.Tensor | Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    single = isinstance(tensors, torch.Tensor) or hasattr(tensors, "_fields")  # an edge of the graph is a named tuple
+    return [tensors] if single else list(tensors)  # type: ignore[list-item]
 
 
 def _gain(before: tuple[float, ...] | None, after: tuple[float, ...] | None) -> tuple[float, ...] | None:

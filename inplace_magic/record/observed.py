@@ -52,6 +52,21 @@ class Saved:
         self.freed: evidence.Backward | None = None
         self.origin = weakref.ref(tensor) if tensor.is_leaf and tensor.requires_grad else None
 
+    @classmethod
+    def bare(cls, tensor: torch.Tensor) -> Saved:
+        """As much as it takes to answer as torch would: nobody looks at it any closer."""
+        saved = cls.__new__(cls)
+        saved.alias, saved.version, saved.key, saved.stack, saved.clock = (
+            tensor.detach(),
+            version_of(tensor),
+            None,
+            (),
+            0,
+        )
+        saved.value, saved.lost, saved.foreign, saved.repacked = None, True, False, False
+        saved.freed, saved.origin = None, None
+        return saved
+
     @property
     def keys(self) -> tuple[int, ...]:
         """Where the value lies: several storages for a sparse tensor."""

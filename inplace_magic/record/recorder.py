@@ -102,6 +102,8 @@ class Recorder(TorchFunctionMode):
         self._plain: set[Any] = set()  # functions that can write only through ``out=``
         self._call = 0  # counts the calls that the mode sees
         self._call_stack: tuple[int, Stack] = (-1, ())
+        self._carrying = type(self)._carry_out.__code__
+        self.ours: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()  # around what is not the person's
         self._step: tuple[Any, list[torch.Tensor], tuple[Stack, str, Any]] | None = None  # an optimizer's, under way
         self.trace = Trace()
         self._roots: Sequence[torch.Tensor] = ()  # of the backward under way
@@ -112,42 +114,43 @@ class Recorder(TorchFunctionMode):
         self._hooks = torch.autograd.graph.saved_tensors_hooks(self._pack, self._unpack)
         self._within = torch_private.around_backward(lambda *about: None, self)
         self._clashed: set[tuple[Any, ...]] = set()
-        self._save_for_backward = FunctionCtx.save_for_backward
         self._saving_at: Stack = ()
-        self._disable_hooks = torch.autograd.graph.disable_saved_tensors_hooks
-        self._new_parameter = vars(torch.nn.Parameter)["__new__"]
+        self._on = contextlib.ExitStack()
         self.counts = {"saves": 0, "writes": 0, "unkept": 0}
 
     def __enter__(self) -> Recorder:
-        FunctionCtx.save_for_backward = self._saving(self._save_for_backward)  # type: ignore[method-assign]
-        torch.autograd.graph.disable_saved_tensors_hooks = self._stepping_aside(self._disable_hooks)  # type: ignore[assignment]
-        torch.nn.Parameter.__new__ = self._making(torch.nn.Parameter.__new__)  # type: ignore[method-assign]
-        self._stepping = (
-            register_optimizer_step_pre_hook(self._before_step),
-            register_optimizer_step_post_hook(self._after_step),
-        )
-        self._within.__enter__()
-        self._hooks.__enter__()
-        super().__enter__()
+        with contextlib.ExitStack() as on:
+            self._put_on(on)
+            self._on = on.pop_all()
         return self
 
     def __exit__(self, *exc: Any) -> None:
+        self._on.close()
+
+    def _put_on(self, on: contextlib.ExitStack) -> None:
+        """Puts on all that listens; ``on`` learns how each is taken off, so that what fails half-way leaves nothing."""
+        replace(on, FunctionCtx, "save_for_backward", self._saving(FunctionCtx.save_for_backward))
+        graph = torch.autograd.graph
+        replace(on, graph, "disable_saved_tensors_hooks", self._stepping_aside(graph.disable_saved_tensors_hooks))
+        replace(on, torch.nn.Parameter, "__new__", self._making(torch.nn.Parameter.__new__))
+        on.callback(register_optimizer_step_pre_hook(self._before_step).remove)
+        on.callback(register_optimizer_step_post_hook(self._after_step).remove)
+        on.enter_context(self._within)
+        on.enter_context(self._hooks)
+        on.callback(self._take_off_mode)
+        super().__enter__()
+
+    def _take_off_mode(self) -> None:
         self._end_step()
         if torch_private.on_top(self):  # else an interrupt came while torch had us off for a moment
-            super().__exit__(*exc)
-        self._hooks.__exit__(*exc)
-        self._within.__exit__(*exc)
-        for handle in self._stepping:
-            handle.remove()
-        torch.nn.Parameter.__new__ = self._new_parameter  # type: ignore[method-assign]
-        torch.autograd.graph.disable_saved_tensors_hooks = self._disable_hooks
-        FunctionCtx.save_for_backward = self._save_for_backward  # type: ignore[method-assign]
+            super().__exit__(None, None, None)
 
     def _saving(self, plain: Callable[..., None]) -> Callable[..., None]:
         """``ctx.save_for_backward`` that notes its line: torch packs what it is given when forward is over."""
 
         def save_for_backward(ctx: Any, *tensors: Any) -> None:
-            self._saving_at = user_stack(sys._getframe(1))
+            with self.ours:
+                self._saving_at = user_stack(sys._getframe(1))
             plain(ctx, *tensors)
 
         return save_for_backward
@@ -157,10 +160,12 @@ class Recorder(TorchFunctionMode):
 
         @contextlib.contextmanager
         def disable_saved_tensors_hooks(message: str) -> Iterator[None]:
-            top = saved_tensors_hooks_on_top()
-            ours = top is not None and top[0] == self._pack
-            if ours:
-                self._hooks.__exit__()
+            ours = False
+            with self.ours:
+                top = saved_tensors_hooks_on_top()
+                ours = top is not None and top[0] == self._pack
+                if ours:
+                    self._hooks.__exit__()
             try:
                 with plain(message):
                     yield
@@ -193,11 +198,13 @@ class Recorder(TorchFunctionMode):
     # ---- what is saved ------------------------------------------------------------------------------------------
 
     def _pack(self, tensor: torch.Tensor) -> Saved:
+        return self._packed(tensor, sys._getframe(1))
+
+    def _packed(self, tensor: torch.Tensor, frame: types.FrameType) -> Saved:
         self.counts["saves"] += 1
         if self._step is not None:
             self._end_step()  # it has raised, and somebody has caught that
-        frame = sys._getframe(1)
-        if frame.f_code is _SEEN_BY_MODE:  # all that one call saves is saved at one place
+        if frame.f_code is self._carrying:  # all that one call saves is saved at one place
             call, stack = self._call_stack
             if call != self._call:
                 stack = user_stack(frame)
@@ -333,7 +340,7 @@ class Recorder(TorchFunctionMode):
             plain = False
         if plain and not self._shadowed and (not kwargs or "out" not in kwargs) and not _inference_mode():
             try:
-                return func(*args, **kwargs) if kwargs else func(*args)
+                return self._carry_out(func, args, kwargs or {})
             except RuntimeError as error:
                 return self._go_on(error, func, args, kwargs or {}, [])
         kwargs = kwargs or {}
@@ -346,7 +353,7 @@ class Recorder(TorchFunctionMode):
             if written:
                 self.counts["writes"] += 1
             try:
-                result = func(*args, **kwargs)
+                result = self._carry_out(func, args, kwargs)
             except RuntimeError as error:
                 return self._go_on(error, func, args, kwargs, written)
             if written and (bases := _with_history(written)):
@@ -357,6 +364,10 @@ class Recorder(TorchFunctionMode):
                     self._made[key] = StorageWeakRef(result.untyped_storage()), user_stack(sys._getframe(1))
             return result
         return self._write(func, args, kwargs, written)
+
+    def _carry_out(self, func: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        """The person's own call."""
+        return func(*args, **kwargs)
 
     def _written(self, func: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any]:
         """What a call is about to write."""
@@ -436,7 +447,7 @@ class Recorder(TorchFunctionMode):
         if plain_name(func) == "batch_norm":
             self._training_statistics = tuple(storage_key(t) for t in written)
         try:
-            result = func(*args, **kwargs)
+            result = self._carry_out(func, args, kwargs)
         except RuntimeError as error:
             with torch.inference_mode():
                 for tensor, value in undone:
@@ -547,10 +558,10 @@ class Recorder(TorchFunctionMode):
             if self._shadows and there is not None and there == storage_key(self._shadows.of(target)) != key:
                 return None  # `x.data *= 2` puts back what it got, and that is the shadow by now
             if there == key and args[1].shape == target.shape:
-                return func(*args)
+                return self._carry_out(func, args, {})
         self._clock += 1
         stack, origin, _ = _look_out(sys._getframe(2))
-        result = func(*args)
+        result = self._carry_out(func, args, {})
         if key is not None:
             write = LiveWrite(stack, self._clock, "data", origin, version_of(target))
             write.swapped = target
@@ -673,9 +684,14 @@ class Recorder(TorchFunctionMode):
                 self.trace.created(begin, end, user_stack(sys._getframe(1)))
 
 
-_SEEN_BY_MODE = Recorder._called.__code__
 _STATISTICS = frozenset({torch.batch_norm, torch.nn.functional.batch_norm})
 _inference_mode = torch.is_inference_mode_enabled
+
+
+def replace(on: contextlib.ExitStack, owner: Any, name: str, new: Any) -> None:
+    """Puts something of ours in the place of torch's for a time."""
+    on.callback(setattr, owner, name, vars(owner)[name])
+    setattr(owner, name, new)
 
 
 def _with_history(written: list[Any]) -> list[torch.Tensor]:

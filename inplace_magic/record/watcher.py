@@ -2,47 +2,57 @@
 
 from __future__ import annotations
 
+import contextlib
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
 from .. import torch_private
-from ..torch_private import version_of
+from ..torch_private import unobserved, version_of
 from . import evidence
 from .observed import Saved, Stack
+from .recorder import replace
 from .retained_graphs import KeptGraphs
+from .shield import Once, Shield
 from .silent.events import WATCHED
 from .silent.stream import EventStream
 
 
 class Watcher(EventStream):
-    """Watches a block while it runs."""
+    """Watches a block while it runs.
+
+    Whatever leads from torch, or from the person's code, to ours leads past ``shield``: hooks, the mode, what is wrapped.
+    """
 
     traces = False
 
     def __init__(self, sources: Any, memory: int | None = None) -> None:
         super().__init__(sources, WATCHED, memory=memory)
+        self.shield = Shield()
+        self.ours = self.shield
+        self._once = Once(lambda: None)  # the person's call that our mode is about to carry out
+        self._refused = False
         self.kept_graphs = KeptGraphs()
         self._watching = False
         self._leaving = False
-        self._plain_backward = torch.Tensor.backward
         self.on_leave: Callable[[], None] = lambda: None
 
-    def __enter__(self) -> Watcher:
-        plain = self._plain_backward
+    def _put_on(self, on: contextlib.ExitStack) -> None:
+        plain = torch.Tensor.backward
 
         def backward(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
             __tracebackhide__ = True
             result = plain(tensor, *args, **kwargs)
-            if self._leaving:
-                self.leave()
+            if self._leaving or self.shield.failure is not None:
+                with self.shield:
+                    self.leave()
             return result
 
-        torch.Tensor.backward = backward  # type: ignore[assignment,method-assign]
-        super().__enter__()
+        replace(on, torch.Tensor, "backward", backward)
+        super()._put_on(on)
         self._watching = True
-        return self
 
     def leave(self) -> None:
         """Ends the watch in the middle of a run; what is yet to come runs at full speed.
@@ -50,30 +60,89 @@ class Watcher(EventStream):
         Within a call that our own mode handles the mode cannot be taken off; then it is when that call returns.
         """
         self._leaving = True
-        if self._watching and torch_private.on_top(self):
-            self._end(None, None, None)
+from .. import torch_private
+from ..torch_private import unobserved, version_of
             self.on_leave()
 
     def __exit__(self, *exc: Any) -> None:
         if self._watching:
-            self._end(*exc)
+            self._end()
 
-    def _end(self, *exc: Any) -> None:
+    def _end(self) -> None:
         self._watching = False
-        self._end_step()
-        torch.Tensor.backward = self._plain_backward  # type: ignore[method-assign]
-        super().__exit__(*exc)
+        super().__exit__()
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        __tracebackhide__ = True
+        if self.shield.failure is not None:
+            return func(*args, **(kwargs or {}))
+        outer, self._once = self._once, Once(func)
+        try:
+            return super().__torch_function__(func, types, args, kwargs)
+        except Exception as error:
+            if error is self._once.error:
+                raise
+            self.shield.down(error)
+            return self._once.outcome(*args, **(kwargs or {}))
+        finally:
+            self._once = outer
+
+    def _carry_out(self, func: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        __tracebackhide__ = True
+        once = self._once
+        try:
+            once.result = func(*args, **kwargs)
+        except BaseException as error:
+            once.error = error
+            raise
+        once.done = True
+        return once.result
+
+    def hook(self, ours: Callable[..., Any]) -> Callable[..., Any]:
+        return self.shield.hook(ours)
+
+    def _apply(self, plain: Callable[..., Any], cls: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        __tracebackhide__ = True
+        ours = super()._apply
+        return self.shield.around(plain, lambda once: ours(once, cls, args, kwargs), *args, **kwargs)
+
+    def _pack(self, tensor: torch.Tensor) -> Saved:
+        if self.shield.failure is None:
+            try:
+                return self._packed(tensor, sys._getframe(1))
+            except Exception as error:
+                self.shield.down(error)
+        return Saved.bare(tensor)
+
+    def _unpack(self, saved: Saved) -> torch.Tensor:
+        if self.shield.failure is None:
+            self._refused = False
+            try:
+                answer = super()._unpack(saved)
+                if not self._refused:
+                    return answer
+            except Exception as error:
+                self.shield.down(error)
+        return _as_torch(saved)
+
+    def _before_step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+        with self.shield:
+            super()._before_step(optimizer, args, kwargs)
+
+    def _after_step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+        with self.shield:
+            super()._after_step(optimizer, args, kwargs)
+
+    def line(self) -> None:
+        if self.shield.failure is None:
+            with self.shield:
+                super().line()
 
     def ask(self, saved: Saved, need: evidence.Backward) -> None:
         super().ask(saved, need)
-        now = version_of(saved.alias)
-        if now != saved.version:
-            kind = saved.alias.type()
-            raise RuntimeError(
-                "one of the variables needed for gradient computation has been modified by an inplace operation: "
-                f"[{kind} {list(saved.alias.shape)}], is at version {now}; expected version {saved.version} instead. "
-                "Hint: the report below names the line that changed it."
-            )
+        self._refused = version_of(saved.alias) != saved.version
 
     def _note_at(self, name: str, look: tuple[Stack, str, Any], written: list[Any]) -> None:
         super()._note_at(name, look, written)
@@ -96,3 +165,18 @@ class Watcher(EventStream):
             used, self._used = self._used, []  # what was used would be held until the next backward
             self._current = outer
             self.kept_graphs.passed(event, used)
+
+
+def _as_torch(saved: Saved) -> torch.Tensor:
+    """What a backward gets where nobody watches: what is there now, if torch's own check lets it."""
+    with unobserved():
+        now = version_of(saved.alias)
+        if now != saved.version:
+            kind = saved.alias.type()
+            raise RuntimeError(
+                "one of the variables needed for gradient computation has been modified by an inplace operation: "
+                f"[{kind} {list(saved.alias.shape)}], is at version {now}; expected version {saved.version} instead. "
+                "Hint: the report below names the line that changed it."
+            )
+        leaf = saved.origin() if saved.origin is not None else None
+        return saved.alias if leaf is None else leaf.detach()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import threading
 from collections.abc import Callable, Sequence
@@ -14,7 +15,7 @@ from ...source.location import user_stack
 from .. import evidence
 from ..observed import LiveConflict, LiveWrite, Saved
 from ..operations import plain_name
-from ..recorder import Recorder
+from ..recorder import Recorder, replace
 from ..tracked_copies import Shadows
 from . import DETECTORS
 from .aliases import shares
@@ -38,13 +39,11 @@ class EventStream(Recorder):
         self.packed_elsewhere = False  # hooks of others have packed something
         self.curious: set[Detector] = set()  # detectors that hear of every call
         self._dirty: list[set[int]] = []  # of the Functions under way
-        self._plain_apply = torch.autograd.Function.__dict__["apply"]
-        self._plain_mark = FunctionCtx.mark_dirty
         self.detectors = [kind(self) for kind in DETECTORS]
         self._memory, self._past, self._nodes, self._second, self._handed = (
             self.detector(kind) for kind in (ForeignMemory, PastTheGraph, PythonNodes, SecondRun, HandedGradients)
         )
-        self._on: dict[str, list[Callable[..., Any]]] = {
+        self._hearing: dict[str, list[Callable[..., Any]]] = {
             event: [
                 getattr(d, event) for d in self.detectors if getattr(type(d), event) is not getattr(Detector, event)
             ]
@@ -100,7 +99,7 @@ class EventStream(Recorder):
         self._memory.look(saved)
 
     def line(self) -> None:
-        for heard in self._on["line"]:
+        for heard in self._hearing["line"]:
             heard()
 
     def others_run(self) -> bool:
@@ -130,28 +129,24 @@ class EventStream(Recorder):
 
     # ---- the events -------------------------------------------------------------------------------------------------
 
-    def __enter__(self) -> EventStream:
+    def _put_on(self, on: contextlib.ExitStack) -> None:
+        plain_apply, plain_mark = vars(torch.autograd.Function)["apply"], FunctionCtx.mark_dirty
+
         def apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
             __tracebackhide__ = True
-            return self._apply(self._plain_apply.__get__(None, cls), cls, args, kwargs)
+            return self._apply(plain_apply.__get__(None, cls), cls, args, kwargs)
 
         def mark_dirty(ctx: Any, *tensors: Any) -> None:
             if self._dirty:
                 self._dirty[-1].update(id(tensor) for tensor in tensors)
-            self._plain_mark(ctx, *tensors)
+            plain_mark(ctx, *tensors)
 
-        torch.autograd.Function.apply = classmethod(apply)  # type: ignore[assignment,method-assign]
-        FunctionCtx.mark_dirty = mark_dirty  # type: ignore[assignment,method-assign]
-        super().__enter__()
-        for heard in self._on["begins"]:
-            heard()
-        return self
-
-    def __exit__(self, *exc: Any) -> None:
-        super().__exit__(*exc)
-        torch.autograd.Function.apply = self._plain_apply  # type: ignore[method-assign]
-        FunctionCtx.mark_dirty = self._plain_mark  # type: ignore[method-assign]
-        for heard in self._on["ends"]:
+        for heard in self._hearing["ends"]:
+            on.callback(heard)
+        replace(on, torch.autograd.Function, "apply", classmethod(apply))
+        replace(on, FunctionCtx, "mark_dirty", mark_dirty)
+        super()._put_on(on)
+        for heard in self._hearing["begins"]:
             heard()
 
     def __torch_function__(
@@ -168,11 +163,11 @@ class EventStream(Recorder):
             if plain:
                 return super().__torch_function__(func, types, args, kwargs)
         call = Call(func, plain_name(func), args, kwargs or {})
-        for heard in self._on["calls"]:
+        for heard in self._hearing["calls"]:
             heard(call)
         result = super().__torch_function__(func, types, args, kwargs)
         if self.curious:
-            for heard in self._on["called"]:
+            for heard in self._hearing["called"]:
                 heard(call, result)
         return result
 
@@ -180,16 +175,16 @@ class EventStream(Recorder):
         __tracebackhide__ = True
         written = self._written(func, args, kwargs)
         if not written and not self.curious:
-            return func(*args, **kwargs)
+            return self._carry_out(func, args, kwargs)
         call = Call(func, plain_name(func), args, kwargs, written)
-        for heard in self._on["calls_in_backward"]:
+        for heard in self._hearing["calls_in_backward"]:
             heard(call)
         wanted = [tensor for tensor in written if self._keep_value(tensor)]
-        result = func(*args, **kwargs)
+        result = self._carry_out(func, args, kwargs)
         if wanted:
             self._note_at(call.name, (user_stack(sys._getframe(1)), "user", None), wanted)
             self._second.watch(self.changed_values())
-        for heard in self._on["called_in_backward"]:
+        for heard in self._hearing["called_in_backward"]:
             heard(call, result)
         return result
 
@@ -211,11 +206,11 @@ class EventStream(Recorder):
 
     def log(self, key: int, write: LiveWrite) -> None:
         super().log(key, write)
-        for heard in self._on["logs"]:
+        for heard in self._hearing["logs"]:
             heard(key, write)
 
     def _look_at(self, saved: Saved, tensor: torch.Tensor) -> None:
-        for heard in self._on["saved"]:
+        for heard in self._hearing["saved"]:
             heard(saved, tensor)
 
     def _is_plain(self, func: Callable[..., Any]) -> bool:
@@ -228,7 +223,7 @@ class EventStream(Recorder):
         return super()._matters(tensor) or bool(self._nodes.busy)
 
     def _before_step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
-        for heard in self._on["steps"]:
+        for heard in self._hearing["steps"]:
             heard(optimizer)
         super()._before_step(optimizer, args, kwargs)
 
@@ -240,13 +235,13 @@ class EventStream(Recorder):
         outer, self.passing = self.passing, Passing(event, roots)
         passing = self.passing
         result = None
-        for heard in self._on["backward_begins"]:
+        for heard in self._hearing["backward_begins"]:
             heard(passing)
         try:
             result, given_up = self._run_backward(event, roots, call)
             return result, given_up
         finally:
-            for heard in self._on["backward_ends"]:
+            for heard in self._hearing["backward_ends"]:
                 heard(passing, result)
             for handle in passing.handles:
                 handle.remove()
@@ -259,7 +254,7 @@ class EventStream(Recorder):
 
     def ask(self, saved: Saved, need: evidence.Backward) -> None:
         super().ask(saved, need)
-        for heard in self._on["asked"]:
+        for heard in self._hearing["asked"]:
             heard(saved, need)
 
     def _silent(self, saved: Saved, need: evidence.Backward, write: LiveWrite | None) -> None:
@@ -279,7 +274,7 @@ class EventStream(Recorder):
     def _apply(self, plain: Callable[..., Any], cls: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         __tracebackhide__ = True
         inputs = [a for a in args if isinstance(a, torch.Tensor) and a.requires_grad]
-        for heard in self._on["applies"]:
+        for heard in self._hearing["applies"]:
             heard(cls, inputs)
         self._dirty.append(set())
         node, result = None, None
@@ -289,7 +284,7 @@ class EventStream(Recorder):
         finally:
             dirty = frozenset(self._dirty.pop())
             applied = Applied(cls, node, inputs, result, dirty, user_stack(sys._getframe(2)))
-            for heard in self._on["applied"]:
+            for heard in self._hearing["applied"]:
                 heard(applied)
         return result
 

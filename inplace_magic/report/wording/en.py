@@ -211,7 +211,7 @@ SENTENCES = {
     "{unkept:plural|value|values} not kept, for lack of memory set aside (--memory)",
     "watch_failed": "the watch itself failed ({problem})",
     "check_nothing": "autograd check: nothing found. {watched}.",
-    "check_failed": "autograd check: the watch itself failed ({problem}).",
+    "check_failed": "autograd check: the watch itself failed and was turned off; the rest ran unwatched ({problem}).",
     "retained_needlessly": "{place}: unnecessary retain_graph=True; no later backward goes through these graphs.",
     "graphs_grow": "{place}: {count} graphs of this backward are alive together; memory grows with every iteration.",
     # ---- the panel: these stand in remoteEntry.js as well

@@ -200,7 +200,7 @@ SENTENCES = {
     "有 {unkept} 个被覆盖的值因预留内存不足而没有保留 (--memory)",
     "watch_failed": "观察本身失败了 ({problem})",
     "check_nothing": "autograd check: 没有发现问题。{watched}。",
-    "check_failed": "autograd check: 观察本身失败了 ({problem})。",
+    "check_failed": "autograd check: 观察本身失败，已关闭；其余代码在未观察的情况下运行 ({problem})。",
     "retained_needlessly": "{place}：不必要的 retain_graph=True；之后没有 backward 经过这些计算图。",
     "graphs_grow": "{place}：这个 backward 的 {count} 个计算图同时存在；内存会随每次迭代增长。",
     # ---- the panel: these stand in remoteEntry.js as well
