@@ -17,7 +17,8 @@ from typing import Any
 from ..message import message
 from ..record.operations import HARMLESS
 from ..record.tracked_copies import storage_key
-from ..session.names import graph_holders, walk
+from ..session.names import graph_holders
+from ..session.user_objects import walk
 from ..source.document import Sources
 from ..source.editor import Code
 from ..source.location import SourceRange, kind_of

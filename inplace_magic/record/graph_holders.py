@@ -5,12 +5,15 @@ from __future__ import annotations
 import collections
 import itertools
 import types
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 
-from ..session.names import history_of, items_of, join, user_names
+from ..session.names import history_of
+from ..session.user_objects import attributes_of, has_own_attributes, items_of, join
 from ..source.location import kind_of
+from ..source.own import own_names
 
 _WIDTH = 32  # items looked at in one container
 _DEPTH = 3
@@ -34,16 +37,23 @@ def held(frame: types.FrameType | None) -> Held:
         code = frame.f_code
         if kind_of(code.co_filename) == "user":
             scope = found.setdefault(code.co_qualname, {})
-            top = code.co_name == "<module>"
-            for name, value in user_names(frame.f_locals):
+            for name, value in _names_in(frame):
                 shape = shape_of(value)
                 if shape is not None:
                     scope[name] = shape
                 _attributes(name, value, found, scope, seen)
-            if top:
+            if code.co_name == "<module>":
                 break
         frame = frame.f_back
     return {scope: names for scope, names in found.items() if names}
+
+
+def _names_in(frame: types.FrameType) -> Iterator[tuple[str, Any]]:
+    """The user's names that a frame's code can mean: its own, those around it, and the globals that it names."""
+    yield from own_names(frame.f_locals)
+    if frame.f_locals is not frame.f_globals:
+        named = {name: frame.f_globals[name] for name in frame.f_code.co_names if name in frame.f_globals}
+        yield from ((name, value) for name, value in own_names(named) if name not in frame.f_locals)
 
 
 def shape_of(value: Any, depth: int = _DEPTH) -> str | None:
@@ -66,10 +76,9 @@ def shape_of(value: Any, depth: int = _DEPTH) -> str | None:
 def _attributes(
     path: str, value: Any, found: Held, scope: dict[str, str], seen: set[int], depth: int = _OBJECTS
 ) -> None:
-    owners: list[tuple[str, Any]]
     if isinstance(value, torch.nn.Module):
         owners = [(join(path, name) if name else path, module) for name, module in value.named_modules()]
-    elif type(value).__module__ == "__main__" and hasattr(value, "__dict__") and not isinstance(value, type):
+    elif has_own_attributes(value) and not isinstance(value, torch.optim.Optimizer):
         owners = [(path, value)]
     else:
         return
@@ -77,11 +86,7 @@ def _attributes(
         if id(owner) in seen:
             continue
         seen.add(id(owner))
-        attributes = dict(vars(owner))
-        attributes.update(attributes.get("_buffers") or {})
-        for name, attribute in attributes.items():
-            if not isinstance(name, str) or name.startswith("_"):
-                continue
+        for name, attribute in attributes_of(owner):
             if (shape := shape_of(attribute)) is not None:
                 scope[f"{base}.{name}"] = shape
                 found.setdefault(f"class {type(owner).__qualname__}", {})[name] = shape
@@ -89,7 +94,8 @@ def _attributes(
                 inner = f"{base}.{name}"
                 several = isinstance(attribute, (list, tuple)) or type(attribute) is dict
                 for way, item in items_of(inner, attribute, _WIDTH) if several else [(inner, attribute)]:
-                    _attributes(way, item, found, scope, seen, depth - 1)
+                    if way is not None:
+                        _attributes(way, item, found, scope, seen, depth - 1)
             if isinstance(attribute, _STORES) and stores_graph(attribute):
                 found.setdefault(f"stored in {type(owner).__qualname__}", {})[name] = type(attribute).__name__
 

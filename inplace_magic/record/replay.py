@@ -15,12 +15,13 @@ from ..families import RAISED_AT_WRITE, family_of
 from ..gradients.backward import GradientTrace, Stop, graph_of
 from ..sandbox.process_memory import large
 from ..sandbox.side_effects import EndOfRun, ended_by
-from ..session.names import Names, graph_holders, user_names
+from ..session.names import Names, graph_holders
 from ..session.patch_live import apply_change
 from ..session.run_cell import Touched, compile_cell, errors_let_through, replay_cell
 from ..source.document import Sources
 from ..source.files import staged
 from ..source.location import SourceRange, error_stack
+from ..source.own import own_names
 from . import evidence as ev
 from .light_steps import LightSteps
 from .observed import LiveConflict, LiveWrite, Stack
@@ -79,7 +80,7 @@ class RecordOptions:
 
 def touched(shell: Any, sources: Sources, plan: ReplayPlan) -> Touched:
     """What the plan's cells can get at. Everything, if one of them is not Python."""
-    gone = frozenset(name for name, _ in user_names(shell.user_ns)) if plan.fresh else frozenset()
+    gone = frozenset(name for name, _ in own_names(shell.user_ns)) if plan.fresh else frozenset()
     try:
         code = tuple(compile_cell(shell, sources.cells[n], sources.cells[n].replayable) for n in plan.cells)
     except Exception:
@@ -234,7 +235,7 @@ def _prepare(shell: Any, plan: ReplayPlan) -> dict[str, Any]:
         for path in plan.cut:
             apply_change(LiveChange("detach", path), shell.user_ns)
         return {}
-    kept = dict(user_names(shell.user_ns))
+    kept = dict(own_names(shell.user_ns))
     for name in kept:
         del shell.user_ns[name]
     torch.set_grad_enabled(True)

@@ -2,100 +2,13 @@
 
 from __future__ import annotations
 
-import enum
-import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 
 from ..record.tracked_copies import storage_key
-
-# How far the names lead: an item of a container costs more than an attribute of an object, as there may be many.
-_ITEM, _ATTRIBUTE, _REACH = 3, 2, 7
-_WIDTH = 200  # items looked at in one container
-_KEYS = (str, bytes, int, float, tuple, frozenset, enum.Enum, type(None))  # what a path can be written with
-_HIDDEN = frozenset({"In", "Out", "exit", "quit", "get_ipython", "open"})
-
-
-def user_names(namespace: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """The names that belong to the user, newest last, without IPython's own."""
-    for name, value in list(namespace.items()):
-        if isinstance(name, str) and not name.startswith("_") and name not in _HIDDEN:
-            yield name, value
-
-
-def walk(namespace: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """(path, object) for tensors and modules that the user's names lead to, short paths first."""
-    level = [(path, value, _REACH) for path, value in user_names(namespace)]
-    seen: set[int] = set()
-    while level:
-        following: list[tuple[str, Any, int]] = []
-        for path, value, reach in level:
-            if isinstance(value, torch.Tensor):
-                yield path, value
-                continue
-            if id(value) in seen:
-                continue
-            seen.add(id(value))
-            if isinstance(value, torch.nn.Module):
-                yield from _module(path, value)
-            left = reach - (_ITEM if isinstance(value, (list, tuple, dict)) else _ATTRIBUTE)
-            if left >= 0:
-                following.extend((inner, item, left) for inner, item in _children(path, value))
-        level = following
-
-
-def _module(path: str, module: torch.nn.Module) -> Iterator[tuple[str, Any]]:
-    for name, child in module.named_modules():
-        yield (join(path, name) if name else path), child
-    for name, parameter in module.named_parameters(remove_duplicate=True):
-        yield join(path, name), parameter
-    for name, buffer in module.named_buffers(remove_duplicate=True):
-        yield join(path, name), buffer
-    for name, child in module.named_modules():
-        base = join(path, name) if name else path
-        for key, value in list(vars(child).items()):
-            if not key.startswith("_"):
-                yield from _tensors(f"{base}.{key}", value)
-
-
-def _tensors(path: str, value: Any) -> Iterator[tuple[str, Any]]:
-    if isinstance(value, torch.Tensor):
-        yield path, value
-    elif isinstance(value, (list, tuple)):
-        for i, item in enumerate(value[:_WIDTH]):
-            yield from _tensors(f"{path}[{i}]", item)
-
-
-def items_of(path: str, container: Any, width: int = _WIDTH) -> Iterator[tuple[str, Any]]:
-    """The first items of a list, tuple or dict, with the paths that lead to them."""
-    if isinstance(container, dict):
-        # An optimizer's state has parameters for keys: to write one takes longer than a training step, and names nothing.
-        pairs = itertools.islice(container.items(), width)
-        yield from ((f"{path}[{key!r}]", item) for key, item in pairs if isinstance(key, _KEYS))
-    else:
-        yield from ((f"{path}[{i}]", item) for i, item in enumerate(container[:width]))
-
-
-def _children(path: str, value: Any) -> Iterator[tuple[str, Any]]:
-    if isinstance(value, (list, tuple, dict)):
-        if not hasattr(value, "_fields"):
-            yield from ((inner, item) for inner, item in items_of(path, value) if _interesting(item))
-    elif type(value).__module__ == "__main__" or isinstance(value, torch.optim.Optimizer):
-        attributes = {} if isinstance(value, torch.nn.Module) else getattr(value, "__dict__", {})
-        yield from ((f"{path}.{k}", v) for k, v in list(attributes.items()) if k.isidentifier() and _interesting(v))
-
-
-def _interesting(value: Any) -> bool:
-    return not isinstance(value, (str, bytes, int, float, bool, type(None), type))
-
-
-def join(path: str, dotted: str) -> str:
-    """A module's path and a dotted name below it as an expression: ``net.layers[0].weight``."""
-    for part in dotted.split("."):
-        path += f"[{part}]" if part.isdigit() else f".{part}"
-    return path
+from .user_objects import walk
 
 
 class Names:
@@ -112,6 +25,8 @@ class Names:
         self.inplace: list[tuple[str, str]] = []
         self.inference: list[str] = []
         for path, value in walk(namespace):
+            if not isinstance(value, (torch.Tensor, torch.nn.Module)):
+                continue
             self._by_id.setdefault(id(value), path)
             self._kept.append(value)
             if isinstance(value, torch.nn.Module) and getattr(value, "inplace", False) is True:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import ast
 import functools
 import os
-import sys
 import types
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -18,7 +17,6 @@ from ..diagnosis import LiveChange
 from ..source.document import Cell, File, Sources
 from ..source.editor import Function, names_bound, names_loaded
 from ..source.files import modules_of
-from ..source.location import kind_of
 
 Undo = Callable[[], None]
 _WALK_LIMIT = 50_000
@@ -207,62 +205,16 @@ def _live_functions(sources: Sources, number: int, namespace: Mapping[str, Any])
 
     A walk over the names and not over the whole heap: that one costs 0.2 s in a copied process, whose pages it touches.
     """
-    found: list[types.FunctionType] = []
-    seen: set[int] = set()
-    todo = [value for name, value in namespace.items() if not name.startswith("__")]
+    from .user_objects import walk
+
     document = sources.cells.get(number)
-    if isinstance(document, File):
-        todo += [value for module in modules_of(document.path) for value in vars(module).values()]
-    while todo and len(seen) < _WALK_LIMIT:
-        value = todo.pop()
-        if id(value) in seen:
-            continue
-        seen.add(id(value))
-        if isinstance(value, types.FunctionType):
-            if sources.cell_of(value.__code__.co_filename) == number:
-                found.append(value)
-            elif not _is_users(value.__module__):
-                continue
-        todo.extend(_leads(value))
-    return found
-
-
-def _leads(value: Any) -> Iterator[Any]:
-    """What may hold a function: one step from ``value``."""
-    if isinstance(value, types.FunctionType):
-        yield from (cell.cell_contents for cell in value.__closure__ or () if _filled(cell))
-        yield from vars(value).values()
-    elif isinstance(value, types.MethodType | staticmethod | classmethod):
-        yield value.__func__
-    elif isinstance(value, property):
-        yield from (value.fget, value.fset, value.fdel)
-    elif isinstance(value, functools.partial):
-        yield value.func
-    elif isinstance(value, type):
-        if _is_users(value.__module__):
-            yield from vars(value).values()
-    elif isinstance(value, list | tuple | set):
-        yield from list(value)[:_WIDTH]
-    elif isinstance(value, dict):
-        yield from list(value.values())[:_WIDTH]
-    elif _is_users(type(value).__module__) or hasattr(value, "_forward_hooks"):
-        yield type(value)
-        yield from getattr(value, "__dict__", {}).values()
-
-
-def _is_users(module: str | None) -> bool:
-    """Whether what is defined in a module of this name is the user's own."""
-    if module == "__main__":
-        return True
-    filename = getattr(sys.modules.get(module or ""), "__file__", None)
-    return isinstance(filename, str) and kind_of(filename) == "user"
-
-
-def _filled(cell: types.CellType) -> bool:
-    try:
-        return cell.cell_contents is not None
-    except ValueError:
-        return False
+    modules = modules_of(document.path) if isinstance(document, File) else []
+    found: dict[int, types.FunctionType] = {}
+    for names in (namespace, *map(vars, modules)):
+        for _, value in walk(names, unnamed=True):
+            if isinstance(value, types.FunctionType) and sources.cell_of(value.__code__.co_filename) == number:
+                found[id(value)] = value
+    return list(found.values())
 
 
 def apply_change(change: LiveChange, namespace: dict[str, Any]) -> Undo:
@@ -270,25 +222,32 @@ def apply_change(change: LiveChange, namespace: dict[str, Any]) -> Undo:
     import torch
 
     if change.kind == "set":
-        owner = eval(change.path, namespace)
+        owner = _at(change.path, namespace)
         old = getattr(owner, str(change.attribute))
         setattr(owner, str(change.attribute), change.value)
         return lambda: setattr(owner, str(change.attribute), old)
-    value = eval(change.path, namespace)
+    value = _at(change.path, namespace)
     make = torch.Tensor.detach if change.kind == "detach" else torch.Tensor.clone
     with torch.no_grad():
         return _assign(change.path, make(value), namespace)
 
 
+def _at(path: str, namespace: dict[str, Any]) -> Any:
+    """What a path over the user's names, or over his modules, leads to."""
+    from .user_objects import resolving
+
+    return eval(path, {}, resolving(namespace))
+
+
 def _assign(path: str, value: Any, namespace: dict[str, Any]) -> Undo:
     """``path = value`` for a name, an attribute, an item; an item of a tuple makes a new tuple."""
     node = ast.parse(path, mode="eval").body
-    old = eval(path, namespace)
+    old = _at(path, namespace)
     if isinstance(node, ast.Name):
         namespace[node.id] = value
         return lambda: namespace.__setitem__(node.id, old)
     parent_path = ast.unparse(node.value)  # type: ignore[attr-defined]
-    parent = eval(parent_path, namespace)
+    parent = _at(parent_path, namespace)
     if isinstance(node, ast.Attribute):
         setattr(parent, node.attr, value)
         return lambda: setattr(parent, node.attr, old)

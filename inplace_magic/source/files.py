@@ -19,6 +19,7 @@ from typing import Any
 
 from .document import File, Sources
 from .location import kind_of
+from .own import defining_module
 
 _MOST_FILES = 60
 # By the line, since the text of a cell need not parse; what is no import after all leads nowhere.
@@ -171,12 +172,8 @@ def path_of(filename: str | None) -> str | None:
 def _modules(namespace: Mapping[str, Any]) -> Iterator[types.ModuleType]:
     """The modules that names stand for, or in which what they stand for was defined."""
     for value in list(namespace.values()):
-        if isinstance(value, types.ModuleType):
-            yield value
-            continue
-        name = getattr(value if isinstance(value, type | types.FunctionType) else type(value), "__module__", None)
-        module = sys.modules.get(name) if isinstance(name, str) else None
-        if module is not None and name not in ("builtins", "__main__"):
+        module = defining_module(value)
+        if module is not None:
             yield module
 
 

@@ -60,7 +60,7 @@ REFUSED = """
 import torch
 x = torch.ones(3, requires_grad=True)
 y = x.exp()
-(y * 2).sum().backward()
+(y * 2).sum().backward(retain_graph=True)
 y.add_(1)
 y.sum().backward()
 """

@@ -1,0 +1,199 @@
+"""THE walk: from the user's names to all that they hold, each with the expression that leads to it.
+
+An object is looked into where its insides are the user's to name: containers, instances and classes of his, plain
+namespaces, functions (what they close over) and modules of his, and, of torch's, modules and optimizers. Whatever else a
+library made is a closed box: its insides have no name that he knows.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import enum
+import functools
+import itertools
+import sys
+import types
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+
+from ..source.own import defining_module, is_own, is_own_module, own_names
+
+_LEVELS = 7  # from a name: `a.b.c[0].d`; a module's parts, however deep, are one level
+_OBJECTS = 50_000
+_WIDTH = 1000  # items looked at in one container
+_KEYS = (str, bytes, int, float, tuple, frozenset, enum.Enum, type(None))  # what a path can be written with
+_ATOMS = (
+    str,
+    bytes,
+    int,
+    float,
+    complex,
+    bool,
+    type(None),
+    enum.Enum,
+    range,
+    slice,
+    torch.dtype,
+    torch.device,
+    torch.Size,
+)
+_SEQUENCES = (list, tuple, collections.deque)
+
+
+def join(path: str, dotted: str) -> str:
+    """A module's path and a dotted name below it as an expression: ``net.layers[0].weight``."""
+    for part in dotted.split("."):
+        path += f"[{part}]" if part.isdigit() else f".{part}"
+    return path
+
+
+# ---- the walk -------------------------------------------------------------------------------------------------------
+
+Step = tuple["str | None", Any]  # None where no expression leads there: a hook, an item of a set
+
+
+def walk(namespace: Mapping[str, Any], *, unnamed: bool = False) -> Iterator[tuple[str, Any]]:
+    """(path, object) for all that the user's names lead to, the shortest paths first, nothing twice but a tensor.
+
+    Last come the globals of his modules in which any of it was defined. ``unnamed``: also what no path leads to, under
+    the path of what holds it.
+    """
+    level = sorted(own_names(namespace), key=lambda pair: pair[0].startswith("_"))
+    seen: set[int] = set()
+    held: list[Any] = []  # bound methods and the like are made when they are asked for: an id must not be used again
+    while level:
+        homes: dict[str, Any] = {}
+        for _ in range(_LEVELS):
+            following: list[tuple[str, Any]] = []
+            for path, value in level:  # grows: a model's parts are as near as the model
+                if isinstance(value, torch.Tensor):
+                    yield path, value
+                    continue
+                if isinstance(value, _ATOMS) or id(value) in seen:
+                    continue
+                if len(seen) >= _OBJECTS:
+                    return
+                seen.add(id(value))
+                held.append(value)
+                yield path, value
+                into = level if isinstance(value, torch.nn.Module) else following
+                into += [(inner or path, child) for inner, child in steps(path, value) if inner or unnamed]
+                module = defining_module(value)
+                if module is not None and id(module) not in seen and is_own(module):
+                    homes[module.__name__] = module
+            level = following
+        level = list(homes.items())
+
+
+def steps(path: str, value: Any, width: int = _WIDTH) -> Iterator[Step]:
+    """What is one step from an object: its items, attributes, parts; nothing for a closed box."""
+    if isinstance(value, (dict, *_SEQUENCES)):
+        yield from items_of(path, value, width)
+        if is_own(value):
+            yield from _attributes(path, value)
+    elif isinstance(value, (set, frozenset)):
+        yield from ((None, item) for item in itertools.islice(value, width))
+    elif isinstance(value, torch.nn.Module):
+        yield from _parts(path, value)
+    elif isinstance(value, types.FunctionType):
+        yield from _of_function(path, value)
+    elif isinstance(value, types.ModuleType):
+        if is_own(value) and value.__name__ != "__main__":
+            yield from ((f"{path}.{name}", child) for name, child in own_names(vars(value)))
+    elif isinstance(value, (types.MethodType, staticmethod, classmethod)):
+        yield from (
+            (f"{path}.{name}", getattr(value, name)) for name in ("__func__", "__self__") if hasattr(value, name)
+        )
+    elif isinstance(value, property):
+        yield from ((None, function) for function in (value.fget, value.fset, value.fdel))
+    elif isinstance(value, functools.partial):
+        yield from ((f"{path}.{name}", getattr(value, name)) for name in ("func", "args", "keywords"))
+    elif isinstance(value, type):
+        if is_own(value):
+            yield from ((f"{path}.{name}", child) for name, child in own_names(vars(value)))
+    elif has_own_attributes(value):
+        yield from _attributes(path, value)
+
+
+def has_own_attributes(value: object) -> bool:
+    """Whether an object that is no module of torch's has attributes that are the user's to name."""
+    if isinstance(value, (type, types.FunctionType, types.ModuleType, torch.Tensor)):
+        return False
+    return is_own(value) or isinstance(value, (types.SimpleNamespace, torch.optim.Optimizer))
+
+
+def items_of(path: str, container: Any, width: int = _WIDTH) -> Iterator[Step]:
+    """The first items of a list, tuple, deque or dict, with the paths that lead to them."""
+    if isinstance(container, dict):
+        # An optimizer's state has parameters for keys: to write one takes longer than a training step, and names nothing.
+        for key, item in itertools.islice(container.items(), width):
+            yield (f"{path}[{key!r}]" if isinstance(key, _KEYS) else None), item
+    elif isinstance(container, tuple) and (fields := getattr(container, "_fields", None)):
+        yield from ((f"{path}.{name}", item) for name, item in zip(fields, container))
+    else:
+        yield from ((f"{path}[{i}]", item) for i, item in enumerate(itertools.islice(container, width)))
+
+
+def attributes_of(value: Any) -> Iterator[tuple[str, Any]]:
+    """An object's own attributes; of a torch module its buffers too, without what every module has inside."""
+    for kind in type(value).__mro__:
+        slots = vars(kind).get("__slots__", ())
+        for name in (slots,) if isinstance(slots, str) else tuple(slots):
+            with contextlib.suppress(AttributeError):
+                yield name, object.__getattribute__(value, name)
+    inside = _inside_modules() if isinstance(value, torch.nn.Module) else frozenset()
+    for name, child in list(getattr(value, "__dict__", {}).items()):
+        if isinstance(name, str) and name.isidentifier() and name not in inside:
+            yield name, child
+    yield from _in(value, "_buffers") if inside else ()
+
+
+@functools.cache
+def _inside_modules() -> frozenset[str]:
+    """What torch keeps in every module, under names that look like a user's private ones."""
+    return frozenset(vars(torch.nn.Module()))
+
+
+def _in(module: torch.nn.Module, table: str) -> Iterator[tuple[str, Any]]:
+    yield from ((name, child) for name, child in vars(module).get(table, {}).items() if child is not None)
+
+
+def _attributes(path: str, value: Any) -> Iterator[Step]:
+    yield from ((f"{path}.{name}", child) for name, child in attributes_of(value))
+    yield None, type(value)
+
+
+def _parts(path: str, module: torch.nn.Module) -> Iterator[Step]:
+    """All modules below one and all that they hold: a model is one step, however deep it is."""
+    for dotted, part in module.named_modules():
+        base = join(path, dotted) if dotted else path
+        if part is not module:
+            yield base, part
+        yield from ((join(base, name), parameter) for name, parameter in _in(part, "_parameters"))
+        yield from ((f"{base}.{name}", child) for name, child in attributes_of(part))
+        for name, table in vars(part).items():
+            if name.endswith("_hooks") and table:
+                yield from ((None, hook) for hook in table.values())
+        yield None, type(part)
+
+
+def _of_function(path: str, function: types.FunctionType) -> Iterator[Step]:
+    if not is_own(function):
+        return
+    for i, cell in enumerate(function.__closure__ or ()):
+        with contextlib.suppress(ValueError):  # not filled yet
+            yield f"{path}.__closure__[{i}].cell_contents", cell.cell_contents
+    yield f"{path}.__defaults__", function.__defaults__
+    yield f"{path}.__kwdefaults__", function.__kwdefaults__
+    yield from ((f"{path}.{name}", child) for name, child in vars(function).items())
+
+
+def resolving(namespace: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The namespace, and behind it the user's modules by their names: in it every path of the walk can be evaluated."""
+    modules = {
+        name.partition(".")[0]: sys.modules[name.partition(".")[0]] for name in list(sys.modules) if is_own_module(name)
+    }
+    return {**modules, **namespace}

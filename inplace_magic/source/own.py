@@ -1,0 +1,53 @@
+"""What is the user's own: THE predicate, for names, modules and objects.
+
+NOTE [The user's own]. A *name* is his unless Python or IPython put it there (``In``, ``_12``, ``__name__``): ``_h`` is his.
+*Code* is his where its file is: a cell, a script, a module of his. An *object* is his where its class is.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import types
+from collections.abc import Iterator, Mapping
+from typing import Any, TypeGuard
+
+from .location import kind_of
+
+_IPYTHON = re.compile(r"In|Out|exit|quit|get_ipython|open|_(?:_?_?|i{0,3}|\d+|i\d+|[iod]h|exit_code)|__\w+__")
+
+
+def is_own_name(name: object) -> TypeGuard[str]:
+    """Whether a name in a namespace is the user's, and none of Python's or IPython's."""
+    return isinstance(name, str) and _IPYTHON.fullmatch(name) is None
+
+
+def own_names(namespace: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """The names that are the user's, in the order in which they came to be."""
+    return ((name, value) for name, value in list(namespace.items()) if is_own_name(name))
+
+
+def is_own_module(name: str | None) -> bool:
+    """Whether what is defined in a module of this name is the user's own code."""
+    if name == "__main__":
+        return True
+    filename = getattr(sys.modules.get(name or ""), "__file__", None)
+    return isinstance(filename, str) and kind_of(filename) == "user"
+
+
+def is_own(value: object) -> bool:
+    """Whether a class, a function, a module or an instance was defined by the user's own code."""
+    if isinstance(value, types.ModuleType):
+        return is_own_module(value.__name__)
+    defined = value if isinstance(value, (type, types.FunctionType)) else type(value)
+    return is_own_module(getattr(defined, "__module__", None))
+
+
+def defining_module(value: object) -> types.ModuleType | None:
+    """The module that a value is, or in which it or its class was defined; None for what has none of a file's own."""
+    if isinstance(value, types.ModuleType):
+        return value
+    name = getattr(value if isinstance(value, (type, types.FunctionType)) else type(value), "__module__", None)
+    if not isinstance(name, str) or name in ("builtins", "__main__"):
+        return None
+    return sys.modules.get(name)

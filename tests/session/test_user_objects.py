@@ -1,0 +1,165 @@
+"""What the user's names lead to, and that nothing else is looked into."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import sys
+import types
+from collections import OrderedDict, deque, namedtuple
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from IPython.core.interactiveshell import InteractiveShell
+from torch import nn
+
+from inplace_magic.session.user_objects import resolving, walk
+from inplace_magic.source.own import own_names
+
+T = torch.zeros(2)
+
+
+class Holder:
+    def __init__(self, **attributes: Any) -> None:
+        vars(self).update(attributes)
+
+
+class Slotted:
+    __slots__ = ("h",)
+
+
+@dataclasses.dataclass
+class State:
+    h: torch.Tensor
+
+
+class Keeps:
+    kept = T
+
+
+class Recurrent(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(2, 2), nn.ModuleList([nn.Linear(2, 2)]))
+        self._hidden = T
+
+
+Pair = namedtuple("Pair", "first second")
+
+
+def paths(value: Any, **names: Any) -> list[str]:
+    """Every path to ``value``, each of which leads to it when it is evaluated."""
+    found = [path for path, one in walk(names) if one is value]
+    for path in found:
+        assert eval(path, {}, dict(resolving(names))) is value
+    return found
+
+
+def closes_over(h: torch.Tensor) -> Any:
+    def step() -> torch.Tensor:
+        return h
+
+    return step
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        pytest.param({"Out": {1: T}, "_": T, "__": T, "_3": T, "_oh": {1: T}}, id="what IPython keeps"),
+        pytest.param({"__annotations__": {"x": T}}, id="what Python keeps"),
+        pytest.param({"text": types.MappingProxyType({"x": T})}, id="the insides of what a library made"),
+        pytest.param({"sys": sys, "torch": torch}, id="a library's module"),
+        pytest.param({"f": functools.lru_cache(closes_over)}, id="a library's function"),
+    ],
+)
+def test_nothing_is_found_in(names: dict[str, Any]) -> None:
+    assert [path for path, value in walk(names) if isinstance(value, torch.Tensor)] == []
+
+
+def test_a_shell_brings_no_names_of_the_user() -> None:
+    shell = InteractiveShell()
+    shell.run_cell("1 + 1", store_history=True)
+    shell.run_cell("_h, x_, _x1, __private = 1, 2, 3, 4", store_history=True)
+    assert [name for name, _ in own_names(shell.user_ns)] == ["_h", "x_", "_x1", "__private"]
+
+
+@pytest.mark.parametrize(
+    ("names", "path"),
+    [
+        pytest.param({"h": T}, "h", id="a name"),
+        pytest.param({"_h": T}, "_h", id="a private name"),
+        pytest.param({"_h": T, "shown": T}, "shown", id="a public name before a private one"),
+        pytest.param({"state": {"h": T}}, "state['h']", id="an item of a dict"),
+        pytest.param({"state": OrderedDict(h=[T])}, "state['h'][0]", id="an item of an item"),
+        pytest.param({"q": deque([1, T])}, "q[1]", id="an item of a deque"),
+        pytest.param({"pair": Pair(1, T)}, "pair.second", id="a field of a named tuple"),
+        pytest.param({"s": types.SimpleNamespace(h=T)}, "s.h", id="an attribute of a namespace"),
+        pytest.param({"s": State(T)}, "s.h", id="a field of a dataclass"),
+        pytest.param({"t": Holder(_h=T)}, "t._h", id="a private attribute"),
+        pytest.param({"t": Holder(a=Holder(b=[Holder(c=T)]))}, "t.a.b[0].c", id="attributes of objects in objects"),
+        pytest.param({"K": Keeps}, "K.kept", id="an attribute of a class"),
+        pytest.param({"step": closes_over(T)}, "step.__closure__[0].cell_contents", id="what a function closes over"),
+        pytest.param({"step": functools.partial(print, T)}, "step.args[0]", id="an argument of a partial"),
+        pytest.param({"m": Holder(f=T).__init__}, "m.__self__.f", id="what a bound method is bound to"),
+    ],
+)
+def test_the_path_to_a_tensor(names: dict[str, Any], path: str) -> None:
+    assert paths(T, **names)[0] == path
+
+
+def test_a_slot() -> None:
+    slotted = Slotted()
+    slotted.h = T
+    assert paths(T, slotted=slotted)[0] == "slotted.h"
+
+
+def test_the_parts_of_a_model_however_deep() -> None:
+    net = Recurrent()
+    assert paths(net.layers[1][0].weight, everything=list(net.parameters()), net=net)[0] == "net.layers[1][0].weight"
+    assert paths(T, net=net)[0] == "net._hidden"
+    assert not any(part in path for path, _ in walk({"net": net}) for part in ("_parameters", "_modules", "_hooks"))
+
+
+def test_a_parameter_in_an_optimizer() -> None:
+    w = torch.zeros(2, requires_grad=True)
+    assert paths(w, opt=torch.optim.SGD([w], lr=0.1))[0] == "opt.param_groups[0]['params'][0]"
+
+
+def test_what_holds_itself_is_gone_through_once() -> None:
+    ring: list[Any] = [T]
+    ring.append(ring)
+    ring.append(Holder(ring=ring))
+    assert [path for path in paths(T, ring=ring) if path.startswith("ring")] == ["ring[0]"]
+
+
+@pytest.fixture
+def trainer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[types.ModuleType]:
+    """A module in a file of the user's."""
+    (tmp_path / "own_trainer.py").write_text(
+        "class Trainer:\n    pass\n\n\nstate = {}\n\n\ndef step():\n    return state\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    import own_trainer  # type: ignore[import-not-found]
+
+    yield own_trainer
+    del sys.modules["own_trainer"]
+
+
+def test_a_global_of_a_module_by_its_name(trainer: types.ModuleType) -> None:
+    trainer.state["h"] = T
+    assert paths(T, tr=trainer)[0] == "tr.state['h']"
+
+
+@pytest.mark.parametrize("name", ["step", "Trainer"])
+def test_a_global_of_a_module_that_has_no_name(trainer: types.ModuleType, name: str) -> None:
+    trainer.state["h"] = T
+    assert paths(T, thing=getattr(trainer, name))[0] == "own_trainer.state['h']"
+
+
+def test_an_object_of_a_class_in_a_module(trainer: types.ModuleType) -> None:
+    one = trainer.Trainer()
+    one._hidden = T
+    assert paths(T, one=one)[0] == "one._hidden"
