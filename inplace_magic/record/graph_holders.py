@@ -5,15 +5,13 @@ from __future__ import annotations
 import collections
 import itertools
 import types
-from collections.abc import Iterator
 from typing import Any
 
 import torch
 
 from ..session.names import history_of
-from ..session.user_objects import attributes_of, has_own_attributes, items_of, join
+from ..session.user_objects import attributes_of, has_own_attributes, items_of, join, names_in
 from ..source.location import kind_of
-from ..source.own import own_names
 
 _WIDTH = 32  # items looked at in one container
 _DEPTH = 3
@@ -37,7 +35,7 @@ def held(frame: types.FrameType | None) -> Held:
         code = frame.f_code
         if kind_of(code.co_filename) == "user":
             scope = found.setdefault(code.co_qualname, {})
-            for name, value in _names_in(frame):
+            for name, value in names_in(frame):
                 shape = shape_of(value)
                 if shape is not None:
                     scope[name] = shape
@@ -46,14 +44,6 @@ def held(frame: types.FrameType | None) -> Held:
                 break
         frame = frame.f_back
     return {scope: names for scope, names in found.items() if names}
-
-
-def _names_in(frame: types.FrameType) -> Iterator[tuple[str, Any]]:
-    """The user's names that a frame's code can mean: its own, those around it, and the globals that it names."""
-    yield from own_names(frame.f_locals)
-    if frame.f_locals is not frame.f_globals:
-        named = {name: frame.f_globals[name] for name in frame.f_code.co_names if name in frame.f_globals}
-        yield from ((name, value) for name, value in own_names(named) if name not in frame.f_locals)
 
 
 def shape_of(value: Any, depth: int = _DEPTH) -> str | None:

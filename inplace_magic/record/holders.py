@@ -12,7 +12,9 @@ from typing import Any
 import torch
 
 from ..session.names import history_of
+from ..session.user_objects import attributes_of, has_own_attributes, join, names_in
 from ..source.location import kind_of
+from ..source.own import own_names
 from ..torch_private import sequence_number
 from .evidence import Holder
 
@@ -20,7 +22,6 @@ _WIDTH = 32  # items looked at in one container
 _ITEMS = 6  # items that are named one by one
 _DEPTH = 5
 _MOST = 3000  # values looked at
-_HIDDEN = frozenset({"In", "Out", "exit", "quit", "get_ipython", "open"})
 _PLAIN = (str, bytes, int, float, bool, complex, type, types.ModuleType, torch.device, torch.dtype, torch.Generator)
 
 
@@ -59,14 +60,13 @@ class _Walk:
             _Walk(value.gi_code.co_qualname, self.found, self.seen, self.left).names(value.gi_frame.f_locals)
         elif isinstance(value, torch.nn.Module):
             for name, module in value.named_modules():
-                self._attributes(_join(path, name), module, depth)
-        elif hasattr(value, "__dict__") and not isinstance(value, torch.optim.Optimizer):
+                self._attributes(join(path, name) if name else path, module, depth)
+        elif has_own_attributes(value) and not isinstance(value, torch.optim.Optimizer):
             self._attributes(path, value, depth)
 
     def names(self, values: Mapping[str, Any]) -> None:
-        for name, value in list(values.items()):
-            if isinstance(name, str) and not name.startswith("__") and name not in _HIDDEN:
-                self.visit(name, value)
+        for name, value in own_names(values):
+            self.visit(name, value)
 
     def _add(self, path: str, shape: str, nodes: frozenset[int], owner: tuple[str, str] | None) -> None:
         self.found.append(Held(Holder(self.scope, path, shape), nodes))
@@ -96,10 +96,8 @@ class _Walk:
                 continue
 
     def _attributes(self, path: str, owner: Any, depth: int) -> None:
-        named = {**vars(owner), **(vars(owner).get("_buffers") or {})}
-        for name, value in named.items():
-            if isinstance(name, str) and not name.startswith(("_parameters", "_buffers", "_modules", "__")):
-                self.visit(f"{path}.{name}", value, depth - 1, (type(owner).__qualname__, name))
+        for name, value in attributes_of(owner):
+            self.visit(f"{path}.{name}", value, depth - 1, (type(owner).__qualname__, name))
 
 
 def holders(frame: types.FrameType | None) -> Iterator[Held]:
@@ -108,7 +106,7 @@ def holders(frame: types.FrameType | None) -> Iterator[Held]:
         code = frame.f_code
         if kind_of(code.co_filename) == "user":
             walk = _Walk(code.co_qualname)
-            walk.names(frame.f_locals)
+            walk.names(dict(names_in(frame)))
             yield from walk.found
             if code.co_name == "<module>":
                 return
@@ -142,9 +140,3 @@ def _items(value: Any) -> Iterator[tuple[Any, Any]]:
 def _number(tensor: torch.Tensor) -> int | None:
     node = history_of(tensor)
     return None if node is None else sequence_number(node)
-
-
-def _join(path: str, dotted: str) -> str:
-    for part in dotted.split(".") if dotted else ():
-        path += f"[{part}]" if part.isdigit() else f".{part}"
-    return path

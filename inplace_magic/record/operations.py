@@ -12,6 +12,8 @@ from typing import Any
 
 import torch
 
+from .tracked_copies import storage_key
+
 Signature = Mapping[str, Any]  # the parameters in order, with their defaults
 Targets = Callable[[Sequence[Any], Mapping[str, Any]], list[Any]]
 
@@ -137,6 +139,15 @@ def written(func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, 
     targets = writer(func)
     found = targets(args, kwargs) if targets is not None else []
     return found + out_targets(args, kwargs) if "out" in kwargs else found
+
+
+def own_operands(args: Sequence[Any], kwargs: Mapping[str, Any], written: Sequence[Any]) -> frozenset[int]:
+    """The storages that a call writes and reads from as another operand: ``y *= y``, ``y[0] *= y[1]``."""
+    tensors = arguments(args, kwargs)
+    if len(tensors) <= len(written):
+        return frozenset()
+    keys = [key for tensor in tensors if (key := storage_key(tensor)) is not None]
+    return frozenset(key for tensor in written if (key := storage_key(tensor)) is not None and keys.count(key) > 1)
 
 
 def plain_name(func: Callable[..., Any]) -> str:

@@ -49,7 +49,7 @@ from ..torch_private import saved_tensors_hooks as saved_tensors_hooks_on_top
 from . import evidence
 from .light_steps import LightSteps, by_itself
 from .observed import LiveConflict, LiveWrite, Saved, Stack, Waiting, differ
-from .operations import arguments, out_targets, plain_name, writer
+from .operations import arguments, out_targets, own_operands, plain_name, writer
 from .trace import Trace
 from .tracked_copies import Shadows, retry, storage_key
 
@@ -111,6 +111,7 @@ class Recorder(TorchFunctionMode):
         self._used: list[Saved] = []
         self._notes_use = keep_graphs
         self._training_statistics: tuple[int | None, ...] = ()
+        self._own_operands: frozenset[int] = frozenset()  # storages that the call under way both reads and writes
         self._hooks = torch.autograd.graph.saved_tensors_hooks(self._pack, self._unpack)
         self._within = torch_private.around_backward(lambda *about: None, self)
         self._clashed: set[tuple[Any, ...]] = set()
@@ -225,6 +226,8 @@ class Recorder(TorchFunctionMode):
                 saved.lost = True  # backward checks their version, and does not read them
             else:
                 self._look_at(saved, tensor)
+            if saved.key in self._own_operands and saved.value is None:
+                self.keep(saved)  # `y *= y` saves y and overwrites it: nothing comes between the two
         return saved
 
     def _look_at(self, saved: Saved, tensor: torch.Tensor) -> None:
@@ -349,7 +352,7 @@ class Recorder(TorchFunctionMode):
         written = self._written(func, args, kwargs)
         if self._shadowed and not _about_itself(func):
             args, kwargs = self._shadows.replace(args, kwargs)
-        if not written or (not self._shadowed and self._nobody_cares(func, written)):
+        if not written or (not self._shadowed and self._nobody_cares(func, args, kwargs, written)):
             if written:
                 self.counts["writes"] += 1
             try:
@@ -386,7 +389,9 @@ class Recorder(TorchFunctionMode):
         """Whether a function that does not write can be called without a closer look."""
         return bool(func != _DATA_SET)
 
-    def _nobody_cares(self, func: Callable[..., Any], written: list[Any]) -> bool:
+    def _nobody_cares(
+        self, func: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], written: list[Any]
+    ) -> bool:
         """Whether nothing is saved where this writes, and torch has no reason to refuse it that must be seen before."""
         if func in _STATISTICS:
             return False
@@ -395,7 +400,7 @@ class Recorder(TorchFunctionMode):
                 return False
             if storage_key(tensor) in self._saved:
                 return False
-        return True
+        return not own_operands(args, kwargs, written)
 
     # ---- an optimizer's step: torch's own code, many small writes, all of them at one line of the user's -----------
 
@@ -443,7 +448,8 @@ class Recorder(TorchFunctionMode):
             if not torch.is_inference_mode_enabled():  # into an inference tensor torch writes first and refuses then
                 undone = [(t, t.clone()) for t in written if t.is_inference()]
         places = [self._shadows.of(t) for t in written] if self._shadows else written  # where it is really written
-        wanted = [tensor for tensor in places if self._matters(tensor)]
+        self._own_operands = own_operands(args, kwargs, places)
+        wanted = [tensor for tensor in places if self._matters(tensor) or storage_key(tensor) in self._own_operands]
         if plain_name(func) == "batch_norm":
             self._training_statistics = tuple(storage_key(t) for t in written)
         try:
@@ -454,7 +460,7 @@ class Recorder(TorchFunctionMode):
                     tensor.copy_(value)
             return self._go_on(error, func, args, kwargs, written)
         finally:
-            self._training_statistics = ()
+            self._training_statistics, self._own_operands = (), frozenset()
         bases = _with_history(written)
         if wanted or bases:
             look = _look_out(sys._getframe(1))

@@ -43,6 +43,15 @@ _ATOMS = (
 _SEQUENCES = (list, tuple, collections.deque)
 
 
+def names_in(frame: types.FrameType) -> Iterator[tuple[str, Any]]:
+    """The user's names that a frame's code can mean: its own, those around it, and the globals that it names."""
+    names = frame.f_locals
+    yield from own_names(names)
+    if names is not frame.f_globals:
+        named = {name: frame.f_globals[name] for name in frame.f_code.co_names if name in frame.f_globals}
+        yield from ((name, value) for name, value in own_names(named) if name not in names)
+
+
 def join(path: str, dotted: str) -> str:
     """A module's path and a dotted name below it as an expression: ``net.layers[0].weight``."""
     for part in dotted.split("."):

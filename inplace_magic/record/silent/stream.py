@@ -216,8 +216,10 @@ class EventStream(Recorder):
     def _is_plain(self, func: Callable[..., Any]) -> bool:
         return super()._is_plain(func) and not shares(func)
 
-    def _nobody_cares(self, func: Callable[..., Any], written: list[Any]) -> bool:
-        return not self._past.cares() and super()._nobody_cares(func, written)
+    def _nobody_cares(
+        self, func: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], written: list[Any]
+    ) -> bool:
+        return not self._past.cares() and super()._nobody_cares(func, args, kwargs, written)
 
     def _matters(self, tensor: torch.Tensor) -> bool:
         return super()._matters(tensor) or bool(self._nodes.busy)

@@ -1,0 +1,45 @@
+"""A tensor that a write reads as its own operand: the line is known, and what keeps the value keeps the gradient."""
+
+from __future__ import annotations
+
+import pytest
+
+from .cells import run_cells
+
+START = "import torch\ntorch.manual_seed(0)\nw = torch.rand(3, 4, requires_grad=True)\n"
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        pytest.param("y *= y", id="augmented"),
+        pytest.param("y.mul_(y)", id="method"),
+        pytest.param("y[:, :2] *= y[:, :2]", id="two views of one stretch"),
+        pytest.param("z = y; y *= z", id="an alias"),
+        pytest.param("y.addcmul_(y, y, value=0.1)", id="two operands"),
+        pytest.param("y.pow_(y)", id="what is raised to itself"),
+    ],
+)
+def test_the_line_is_named_and_the_first_fix_keeps_the_gradients(statement: str) -> None:
+    run = run_cells(START, f"y = torch.sigmoid(w)\n{statement}\ny.sum().backward()\n")
+    found = run.diagnosis
+    assert found is not None and found.changed is not None and found.changed.label == "In[2]:2"
+    assert found.fixes and found.fixes[0].verified and found.fixes[0].gradients == "same"
+    assert run.cell("%autograd_fix --run").error is None
+    gradient = run.shell.user_ns["w"].grad.clone()
+    fresh = run_cells(START, f"y = torch.sigmoid(w)\ny = y.clone()\n{OUT_OF_PLACE[statement]}\ny.sum().backward()\n")
+    assert fresh.error is None and gradient.allclose(fresh.shell.user_ns["w"].grad)
+
+
+OUT_OF_PLACE = {
+    "y *= y": "y = y * y",
+    "y.mul_(y)": "y = y * y",
+    "y[:, :2] *= y[:, :2]": "y = torch.cat([y[:, :2] * y[:, :2], y[:, 2:]], 1)",
+    "z = y; y *= z": "y = y * y",
+    "y.addcmul_(y, y, value=0.1)": "y = y + 0.1 * y * y",
+    "y.pow_(y)": "y = y**y",
+}
+
+
+def test_a_write_whose_operand_is_only_made_from_it_is_no_failure() -> None:
+    assert run_cells(START, "y = w * 2\ny.mul_(torch.sigmoid(y))\ny.sum().backward()\n").error is None
