@@ -9,8 +9,10 @@ import math
 import os
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal
+
+from .message import Message, read_message
 
 Gradients = Literal["same", "truncated", "different", "unknown"]
 
@@ -55,7 +57,14 @@ class Place:
             "text": self.text,
             "filename": self.filename,
             "function": self.function,
+            "columns": None if self.columns is None else list(self.columns),
         }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Place:
+        columns = data.get("columns")
+        named = {name: data[name] for name in ("cell", "line", "text", "filename", "function")}
+        return cls(**named, columns=None if columns is None else (columns[0], columns[1]))
 
 
 @dataclass(frozen=True)
@@ -90,7 +99,18 @@ class Conflict:
             "operation": self.operation,
             "node": self.node,
             "sentence": self.sentence,
+            "changed_note": self.changed_note,
+            "saved_note": self.saved_note,
+            "needed_note": self.needed_note,
+            "carries": self.carries,
+            "messages": _messages(self),
         }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Conflict:
+        places = {name: _place(data[name]) for name in ("changed", "saved", "needed")}
+        plain = ("tensor", "operation", "node", "sentence", "changed_note", "saved_note", "needed_note", "carries")
+        return cls(**places, **{name: _text(data, name) for name in plain})
 
 
 @dataclass(frozen=True)
@@ -113,6 +133,9 @@ class LiveChange:
         if self.kind == "set":
             return f"{self.path}.{self.attribute} = {self.value!r}"
         return f"{self.path} = {self.path}.{self.kind}()"
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"kind": self.kind, "path": self.path, "attribute": self.attribute, "value": self.value}
 
 
 @dataclass(frozen=True)
@@ -148,11 +171,25 @@ class Fix:
             "files": dict(self.files),
             "run": list(self.run),
             "live": [change.text for change in self.live],
+            "live_changes": [change.to_dict() for change in self.live],
             "verified": self.verified,
             "gradients": self.gradients,
             "untrained": list(self.untrained),
             "proof": self.proof,
+            "messages": _messages(self),
         }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Fix:
+        plain = ("title", "why", "rule", "diff", "verified", "gradients", "proof")
+        return cls(
+            **{name: _text(data, name) for name in plain},
+            cells=_by_number(data["cells"]),
+            files=dict(data["files"]),
+            run=tuple(data["run"]),
+            live=tuple(LiveChange(**change) for change in data["live_changes"]),
+            untrained=tuple(data["untrained"]),
+        )
 
 
 @dataclass(frozen=True, repr=False)
@@ -217,7 +254,7 @@ class Diagnosis:
             "family": self.family,
             "headline": self.headline,
             "sentence": self.sentence,
-            "seconds": round(self.seconds, 3),
+            "seconds": self.seconds,
             "cell": self.cell,
             "notes": list(self.notes),
             "off": {leaf: error if math.isfinite(error) else None for leaf, error in self.off.items()},
@@ -229,4 +266,53 @@ class Diagnosis:
             "sources": {str(n): text for n, text in self.sources.items()},
             "cell_ids": {str(n): i for n, i in self.cell_ids.items()},
             "files": dict(self.files),
+            "messages": _messages(self),
         }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Diagnosis:
+        """The very diagnosis of which ``to_dict`` made this, by way of json or not. Raises KeyError for what it is not."""
+        return cls(
+            **{name: _text(data, name) for name in ("family", "headline", "cell", "notes", "seconds", "id")},
+            conflicts=tuple(Conflict.from_dict(conflict) for conflict in data["conflicts"]),
+            fixes=tuple(Fix.from_dict(fix) for fix in data["fixes"]),
+            sources=_by_number(data["sources"]),
+            cell_ids=_by_number(data["cell_ids"]),
+            files=dict(data["files"]),
+            off={leaf: math.inf if error is None else error for leaf, error in data["off"].items()},
+        )
+
+
+def _messages(record: Any) -> dict[str, Any]:
+    """The kinds and arguments of a record's sentences, by its fields, so that they can be said in another language."""
+    found: dict[str, Any] = {}
+    for one in fields(record):
+        value = getattr(record, one.name)
+        texts = value if isinstance(value, tuple) else (value,)
+        if any(isinstance(text, Message) for text in texts):
+            kinds = [text.to_dict() if isinstance(text, Message) else None for text in texts]
+            found[one.name] = kinds if isinstance(value, tuple) else kinds[0]
+    return found
+
+
+def _text(data: Mapping[str, Any], name: str) -> Any:
+    """A field as it was, its sentences with their kinds."""
+    value, kinds = data[name], data.get("messages", {}).get(name)
+    if isinstance(value, (list, tuple)):
+        return tuple(_message(kind, text) for kind, text in zip(kinds or [None] * len(value), value))
+    return _message(kinds, value)
+
+
+def _message(kind: Mapping[str, Any] | None, text: Any) -> Any:
+    try:
+        return text if kind is None else read_message(kind)
+    except KeyError:  # written by another version of ours
+        return text
+
+
+def _place(data: Mapping[str, Any] | None) -> Place | None:
+    return None if data is None else Place.from_dict(data)
+
+
+def _by_number(texts: Mapping[str, str]) -> dict[int, str]:
+    return {int(number): text for number, text in texts.items()}

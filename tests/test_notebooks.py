@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from inplace_magic.cli import BadUseError, ipynb
-from inplace_magic.cli.from_json import read_diagnosis, without_first_line
+from inplace_magic.cli.without_watch import without_first_line
+from inplace_magic.diagnosis import Diagnosis
 from inplace_magic.tour import SITUATIONS
 from tests.cells import run_cells
 from tests.command import command
@@ -192,8 +193,7 @@ def test_rewriting_an_empty_source(tmp_path: Path) -> None:
 def test_record_there_and_back() -> None:
     found = run_cells(*SITUATIONS[8].cells).diagnosis
     assert found is not None
-    again = read_diagnosis(json.loads(json.dumps(found.to_dict())))
-    assert again.to_dict() == found.to_dict()
+    assert Diagnosis.from_dict(json.loads(json.dumps(found.to_dict()))) == found
     cell = found.cell
     assert cell is not None
     watched = run_cells(SITUATIONS[8].cells[0], f"%%autograd_check\n{SITUATIONS[8].cells[1]}").diagnosis

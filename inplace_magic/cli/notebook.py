@@ -14,8 +14,8 @@ from ..message import language_of
 from ..report.bundle import MIME
 from ..source.atomic_write import NotWrittenError, outside, write_bytes
 from . import FAILED, FINDING, HEALTHY, BadUseError, Settings, ipynb
-from .from_json import read_diagnosis, without_first_line
 from .output import Output, progress, say
+from .without_watch import without_first_line
 from .write_fix import write_fix
 
 _WATCH = "%%autograd_check --quiet\n"  # that nothing is found is said once, at the end
@@ -153,7 +153,7 @@ class Run:
         return False
 
     def _diagnosis(self, payload: dict[str, Any]) -> Diagnosis:
-        found = read_diagnosis(payload)
+        found = Diagnosis.from_dict(payload)
         for count in self._watched:
             found = without_first_line(found, count)
         return found

@@ -209,7 +209,7 @@ SENTENCES = {
     "watched_unkept": "{saves} saved {saves:plural|tensor|tensors}, {writes} in-place {writes:plural|write|writes}, "
     "{backwards} {backwards:plural|backward|backwards} watched in {seconds:.1f} s; {unkept} overwritten "
     "{unkept:plural|value|values} not kept, for lack of memory set aside (--memory)",
-    "watch_failed": "the watch itself failed ({problem})",
+    "watch_failed": "the watch itself failed and was turned off; the rest ran unwatched ({problem})",
     "check_nothing": "autograd check: nothing found. {watched}.",
     "check_failed": "autograd check: the watch itself failed and was turned off; the rest ran unwatched ({problem}).",
     "retained_needlessly": "{place}: unnecessary retain_graph=True; no later backward goes through these graphs.",

@@ -198,7 +198,7 @@ SENTENCES = {
     "watched": "观察了 {saves} 个保存的张量、{writes} 次 in-place 写入、{backwards} 次 backward，用时 {seconds:.1f} 秒",
     "watched_unkept": "观察了 {saves} 个保存的张量、{writes} 次 in-place 写入、{backwards} 次 backward，用时 {seconds:.1f} 秒；"
     "有 {unkept} 个被覆盖的值因预留内存不足而没有保留 (--memory)",
-    "watch_failed": "观察本身失败了 ({problem})",
+    "watch_failed": "观察本身失败，已关闭；其余代码在未观察的情况下运行 ({problem})",
     "check_nothing": "autograd check: 没有发现问题。{watched}。",
     "check_failed": "autograd check: 观察本身失败，已关闭；其余代码在未观察的情况下运行 ({problem})。",
     "retained_needlessly": "{place}：不必要的 retain_graph=True；之后没有 backward 经过这些计算图。",
