@@ -108,7 +108,7 @@ class Conflict:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Conflict:
-        places = {name: _place(data[name]) for name in ("changed", "saved", "needed")}
+        places: dict[str, Any] = {name: _place(data[name]) for name in ("changed", "saved", "needed")}
         plain = ("tensor", "operation", "node", "sentence", "changed_note", "saved_note", "needed_note", "carries")
         return cls(**places, **{name: _text(data, name) for name in plain})
 
@@ -181,14 +181,13 @@ class Fix:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Fix:
-        plain = ("title", "why", "rule", "diff", "verified", "gradients", "proof")
+        plain = ("title", "why", "rule", "diff", "verified", "gradients", "proof", "untrained")
         return cls(
             **{name: _text(data, name) for name in plain},
             cells=_by_number(data["cells"]),
             files=dict(data["files"]),
             run=tuple(data["run"]),
             live=tuple(LiveChange(**change) for change in data["live_changes"]),
-            untrained=tuple(data["untrained"]),
         )
 
 
