@@ -12,7 +12,7 @@ from .diagnosis import Diagnosis, Fix, shown_path
 from .message import message
 from .session.patch_live import Undo, apply_change, patch_functions, renew_module
 from .session.run_cell import compile_cell, run_cell_shown
-from .source.atomic_write import NotWrittenError, check, write_source
+from .source.atomic_write import NotWrittenError, backup_of, check, write_source
 from .source.document import File, Sources
 
 if TYPE_CHECKING:
@@ -74,7 +74,11 @@ def _changed(fix: Fix) -> tuple[str, ...]:
 
 def _told(fix: Fix) -> tuple[str, ...]:
     """The same, with where a file's old text is kept."""
-    backups = {name: message("with_backup", file=name, backup=f"{name}.orig") for name in map(shown_path, fix.files)}
+    backups = {
+        name: message("with_backup", file=name, backup=shown_path(backup_of(path)))
+        for path in fix.files
+        for name in (shown_path(path),)
+    }
     return tuple(backups.get(name, name) for name in _changed(fix))
 
 

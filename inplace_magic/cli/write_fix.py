@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ..diagnosis import Diagnosis, shown_path
-from ..source.atomic_write import NotWrittenError, check, write_source
+from ..source.atomic_write import NotWrittenError, backup_of, check, write_source
 from .output import say
 
 
@@ -34,4 +34,4 @@ def write_fix(found: Diagnosis, more: Callable[[], str] | None = None) -> None:
         say(f"nothing was written: {reason}")
         return
     for path in written:
-        say(f"fixed {shown_path(path)} (its text before the first fix is in {shown_path(path)}.orig)")
+        say(f"fixed {shown_path(path)} (its text before the first fix is in {shown_path(backup_of(path))})")

@@ -16,6 +16,8 @@ from ..message import message
 from .files import read_source
 from .location import kind_of
 
+_BACKUPS: dict[str, str] = {}  # of the files that were written by this very process: where their first text is
+
 
 class NotWrittenError(Exception):
     """Why a file was left alone, in one line."""
@@ -55,18 +57,20 @@ def write_source(path: str, old: str, new: str) -> Callable[[], None]:
 
 
 def write_bytes(path: str, data: bytes) -> Callable[[], None]:
-    """Replaces a file's content at once, its old content in NAME.orig unless there is one. Returns what takes it back.
+    """Replaces a file's content at once. Returns what takes it back.
 
-    Taking it back does nothing but raise NotWrittenError where the file has changed since.
+    Its content from before the first time is kept in NAME.orig; where there is such a file already, and it is none of
+    ours, in NAME.orig.1 and so on: ``backup_of`` tells where. Taking it back does nothing but raise NotWrittenError where the file has changed since.
     """
     with open(path, "rb") as file:
         before = file.read()
-    backup = f"{path}.orig"
+    backup = backup_of(path)
     made = not os.path.lexists(backup)
     try:
         if made:
             _replace(backup, before, like=path)
         _replace(path, data, like=path)
+        _BACKUPS[path] = backup
     except OSError as problem:
         if made:
             with contextlib.suppress(OSError):
@@ -81,8 +85,19 @@ def write_bytes(path: str, data: bytes) -> Callable[[], None]:
         if made:
             with contextlib.suppress(OSError):
                 os.unlink(backup)
+            _BACKUPS.pop(path, None)
 
     return take_back
+
+
+def backup_of(path: str) -> str:
+    """Where the content of a file is kept, or would be: beside it, and never over a file of somebody else's."""
+    path = os.path.realpath(path)
+    made = _BACKUPS.get(path)
+    if made is not None and os.path.lexists(made):
+        return made
+    names = (f"{path}.orig", *(f"{path}.orig.{number}" for number in range(1, 1000)))
+    return next((name for name in names if not os.path.lexists(name)), names[-1])
 
 
 def _replace(path: str, data: bytes, like: str) -> None:

@@ -339,6 +339,19 @@ def test_a_backup_is_kept_once(write: Write) -> None:
     assert path.read_text() == "a = 3\n" and path.with_name("plain.py.orig").read_text() == "a = 1\n"
 
 
+def test_a_backup_of_somebody_elses_is_not_taken_for_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "plain.py"
+    path.write_text("a = 1\n")
+    path.with_name("plain.py.orig").write_text("of a merge tool\n")
+    undo = atomic_write.write_source(str(path), "a = 1\n", "a = 2\n")
+    kept = tmp_path / "plain.py.orig.1"
+    assert atomic_write.backup_of(str(path)) == str(kept) and kept.read_text() == "a = 1\n"
+    undo()
+    assert path.read_text() == "a = 1\n" and not kept.exists()
+    assert path.with_name("plain.py.orig").read_text() == "of a merge tool\n"
+
+
 def test_form_feeds_are_left_to_python(write: Write) -> None:
     """What a line is, is not certain there, so that nothing of it is rewritten."""
     write("paged.py", DECODER.replace("class Decoder", "\f\nclass Decoder"))
