@@ -60,8 +60,8 @@ class Watcher(EventStream):
         Within a call that our own mode handles the mode cannot be taken off; then it is when that call returns.
         """
         self._leaving = True
-from .. import torch_private
-from ..torch_private import unobserved, version_of
+        if self._watching and torch_private.on_top(self):
+            self._end()
             self.on_leave()
 
     def __exit__(self, *exc: Any) -> None:
