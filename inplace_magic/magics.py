@@ -35,10 +35,11 @@ class InplaceMagic(Magics):
         "cannot be made or cannot run a backward (an accelerator, macOS).",
     ).tag(config=True)
     room = Enum(["auto", "copy", "process"], "auto", help="The old name of sandbox.").tag(config=True)
-    effects = Bool(
+    allow_side_effects = Bool(
         False,
         help="Let reruns do once more, each time, what a cell does outside the process: files, processes, the network.",
     ).tag(config=True)
+    effects = Bool(False, help="The old name of allow_side_effects.").tag(config=True)
     prefill = Bool(True, help="In a terminal, put the fixed cell into the next prompt; Enter runs it.").tag(config=True)
     language = Enum(
         ["auto", "en", "zh"], "auto", help="The language of reports: English, Chinese, or as the locale has it."
@@ -64,7 +65,12 @@ class InplaceMagic(Magics):
     def _renamed(self, change: Any) -> None:
         """An old name works for one release more."""
         self.sandbox = {"copy": "fork", "process": "replica"}.get(change["new"], "auto")
-        print(message("option_renamed", old="room", new="sandbox"))
+        print(self._said(message("option_renamed", old="room", new="sandbox")))
+
+    @observe("effects")
+    def _renamed_too(self, change: Any) -> None:
+        self.allow_side_effects = change["new"]
+        print(self._said(message("option_renamed", old="effects", new="allow_side_effects")))
 
     def options(self) -> Options:
         from .options import Options
@@ -74,7 +80,7 @@ class InplaceMagic(Magics):
             time_limit=self.time_limit,
             fixes=self.fixes,
             sandbox=self.sandbox,  # type: ignore[arg-type]
-            effects=self.effects,
+            allow_side_effects=self.allow_side_effects,
         )
 
     def in_language(self) -> Language:

@@ -11,7 +11,7 @@ from .sandbox import Kind, Policy
 class Options:
     """What a person has configured. ``time_limit`` is in seconds, for one replay; ``fixes`` is how many are shown.
 
-    ``effects``: a replay may write files, start processes and use the network, as the cell does.
+    ``allow_side_effects``: a replay may write files, start processes and use the network, as the cell does.
     """
 
     rerun: bool = True
@@ -19,18 +19,18 @@ class Options:
     fixes: int = 3
     replay: str = "auto"
     sandbox: Kind = "auto"
-    effects: bool = False
+    allow_side_effects: bool = False
     command_line: bool = False
 
     @property
     def policy(self) -> Policy:
         """What a sandbox has to know of it."""
-        return Policy(self.sandbox, self.effects)
+        return Policy(self.sandbox, self.allow_side_effects)
 
     def to_set(self, name: str, value: object) -> str:
         """What a person writes to set an option, where they are."""
         if self.command_line:
-            return {"time_limit": f"--limit {value}", "effects": "--effects"}[name]
+            return {"time_limit": f"--limit {value}", "allow_side_effects": "--allow-side-effects"}[name]
         return f"%config InplaceMagic.{name} = {value}"
 
     def more_time(self, seconds: float) -> str:

@@ -104,7 +104,7 @@ class Reproduction:
         first = outcome()
         if first.refused is not None and (first.value is None or _told(first.value, self.family) == _NOTHING):
             reason = message("reaches_out", attempt=first.refused)
-            return None, message("with_effects", reason=reason, remedy=self.options.to_set("effects", True))
+            return None, message("with_effects", reason=reason, remedy=self.options.to_set("allow_side_effects", True))
         if first.timed_out:
             return None, message(
                 "with_remedy", reason=first.failure, remedy=self.options.more_time(self.options.time_limit)

@@ -256,7 +256,7 @@ def run(color: bool) -> int:
     stops = []
     for number, situation in enumerate(SITUATIONS, 1):
         console.rule(f"{number} of {len(SITUATIONS)}: {situation.title}", align="left")
-        with console.status("running, explaining, proving ..."):
+        with console.status("running, explaining, verifying ..."):
             stop = visit(situation)
         _show(console, stop)
         stops.append(stop)
@@ -325,21 +325,25 @@ def _show(console: Any, stop: Stop) -> None:
 
 
 def _table(console: Any, stops: list[Stop]) -> None:
+    from rich import box
     from rich.table import Table
 
-    table = Table(title="what came of it", title_justify="left")
-    for heading in ("situation", "line to blame", "fix", "verified", "gradients", "seconds"):
-        table.add_column(heading, overflow="fold", justify="right" if heading == "seconds" else "left")
+    table = Table(title="what came of it", title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
+    # Prose is wrapped between words; a fix's code is cut where the terminal is narrow, as its diff stands above.
+    table.add_column("situation", min_width=24, max_width=46)
+    table.add_column("line", no_wrap=True, min_width=7)
+    table.add_column("fix", no_wrap=True, overflow="ellipsis", max_width=max(20, console.width - 58))
+    table.add_column("verified", no_wrap=True, min_width=9)
+    table.add_column("s", justify="right", no_wrap=True, min_width=3)
     for stop in stops:
         found = stop.diagnosis
         fix = found.fixes[0] if found is not None and found.fixes else None
         place = found.changed if found is not None else None
         table.add_row(
             stop.situation.title,
-            f"{place.label}  {place.text}" if place is not None else "-",
+            place.label if place is not None else "-",
             fix.title if fix is not None else "none",
-            "yes" if stop.fixed else "NO",
-            fix.gradients if fix is not None else "-",
-            f"{stop.seconds:.2f}",
+            (fix.gradients if fix is not None else "yes") if stop.fixed else "NO",
+            f"{stop.seconds:.1f}",
         )
     console.print(table)

@@ -285,7 +285,7 @@ def test_script_that_writes_is_explained_without_a_rerun(tmp_path: Path) -> None
 def test_script_that_writes_is_fixed_where_it_may_write_once_more(tmp_path: Path) -> None:
     path = script(tmp_path, "open('log.txt', 'w').write('1')\n" + BROKEN)
     told = " ".join(command("train.py", folder=tmp_path).out.split())
-    assert "(to let a rerun do that as well: --effects)" in told
+    assert "(to let a rerun do that as well: --allow-side-effects)" in told
     assert command("--effects", "--fix", "train.py", folder=tmp_path).status == 1
     assert "y = y + 1" in path.read_text() and command("train.py", folder=tmp_path).status == 0
 

@@ -8,6 +8,8 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from .. import __version__
+
 HEALTHY, FINDING, FAILED = 0, 1, 2
 _WITH_VALUE = ("--limit", "--cells", "--language")
 
@@ -78,19 +80,20 @@ def _split(arguments: list[str]) -> tuple[list[str], str | None, list[str]]:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m inplace_magic",
-        usage="%(prog)s [--check] [--fix] [--json] [--limit SECONDS] [--effects] [--cells N,..] [--language en|zh] TARGET [TARGET'S ARGUMENTS]",
+        usage="%(prog)s [--check] [--fix] [--json] [--limit SECONDS] [--allow-side-effects] [--cells N,..] [--language en|zh] TARGET [TARGET'S ARGUMENTS]",
         description="Runs a script or a notebook. If it dies of an in-place autograd error, says which line is to blame "
         "and shows a fix that has been verified. Without a target: a tour of ten real failures. In your own session: "
-        "%%load_ext inplace_magic",
+        "%load_ext inplace_magic, and %autograd_fix accepts a fix.",
         epilog="Exit status: 0 healthy (a script's own status is passed through), 1 a finding, 2 failed otherwise.",
         allow_abbrev=False,
     )
+    parser.add_argument("--version", action="version", version=f"inplace_magic {__version__}")
     parser.add_argument("--check", action="store_true", help="watch the run for gradients that are silently wrong")
     parser.add_argument("--fix", action="store_true", help="write the first fix; the old text is kept in NAME.orig")
     parser.add_argument("--json", action="store_true", help="print findings as json, one to a line, and nothing else")
     parser.add_argument("--limit", type=_seconds, default=60.0, metavar="SECONDS",
                         help="what one rerun may take, and how long --check watches a script (60)")  # fmt: skip
-    parser.add_argument("--effects", action="store_true",
+    parser.add_argument("--allow-side-effects", "--effects", action="store_true", dest="effects",
                         help="let reruns write files, start processes and use the network once more, each time")  # fmt: skip
     parser.add_argument(
         "--cells", type=_cells, metavar="N,..", help="the cells In[N] that --check watches, as 3,5-8 (all)"

@@ -117,7 +117,7 @@ class Run:
 
     def _load(self, client: Any) -> bool:
         limit = f"%config InplaceMagic.time_limit = {self.settings.limit!r}"
-        effects = f"%config InplaceMagic.effects = {self.settings.effects}"
+        effects = f"%config InplaceMagic.allow_side_effects = {self.settings.effects}"
         for line in ("%load_ext inplace_magic", limit, effects):
             outputs = client.ran(line, quietly=True)
             error = next((o for o in outputs if o["output_type"] == "error"), None)

@@ -169,7 +169,10 @@ class _Run:
         from ..options import Options
 
         return Options(
-            time_limit=self.settings.limit, replay="notebook", effects=self.settings.effects, command_line=True
+            time_limit=self.settings.limit,
+            replay="notebook",
+            allow_side_effects=self.settings.effects,
+            command_line=True,
         )
 
     def _diagnose(self, error: BaseException) -> Diagnosis | None:

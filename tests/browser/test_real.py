@@ -68,7 +68,7 @@ def test_a_fix_of_another_cell_keeps_the_model_and_can_be_undone(page):
     page.picture("model", page.panel(3))
 
     page.press(3, "Accept and run")
-    page.expect_text(page.bar(3), "Fix accepted in In[2].")
+    page.expect_text(page.bar(3), "Accepted: In[2] has the new text.")
     page.expect_text(page.bar(3), "without an error")
     assert page.source(1) == MODEL.replace("x += feature16", "x = x + feature16")
     assert page.source(3) == TRAIN

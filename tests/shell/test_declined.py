@@ -108,7 +108,7 @@ def test_what_reaches_outside_is_done_once_and_told(
     done = run_in(shell, [f"{line}\n{FAILS}"])
     note = note_of(done)
     assert clause in note and "Put %%autograd_check on the first line" in note
-    assert "(to let a rerun do that as well: %config InplaceMagic.effects = True)" in note
+    assert "(to let a rerun do that as well: %config InplaceMagic.allow_side_effects = True)" in note
     assert done.diagnosis is not None and done.diagnosis.changed is not None, "the live graph tells the line"
     assert made == {str(f): f.stat().st_mtime_ns for f in tmp_path.rglob("*")}
     assert len(asked) == ("input" in line)
@@ -119,7 +119,7 @@ def test_what_reaches_outside_is_done_again_where_that_is_allowed(
     room: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    shell = session(room, "%config InplaceMagic.effects = True")
+    shell = session(room, "%config InplaceMagic.allow_side_effects = True")
     done = run_in(shell, [f"with open('made.txt', 'a') as file: done = file.write('x')\n{FAILS}"])
     assert done.diagnosis is not None and done.diagnosis.fixes and done.diagnosis.fixes[0].gradients == "same"
     assert len((tmp_path / "made.txt").read_text()) > 1
