@@ -22,7 +22,7 @@ from .record.evidence import BackwardPass, Evidence
 from .record.replay import RecordOptions, spots
 from .record.requests import ListenRequest, RecordRequest
 from .reproduce import Reproduction, Rerun, seconds_of
-from .sandbox import Sandbox
+from .sandbox import Sandbox, process_group
 from .session.history import Session
 from .source import atomic_write
 from .source.document import File, Sources
@@ -61,7 +61,7 @@ def diagnose(
     sources = session.sources(cell, error)
     raised = spots(error_stack(error), sources)
     left = partial(_left_behind, error, session, sources)
-    return _Inquiry(session, sources, family, cell, raised, options, tell, left, publish).answer(watched)
+    return _Inquiry(session, sources, family, cell, raised, options, tell, left, publish, error=error).answer(watched)
 
 
 def _left_behind(error: BaseException, session: Session, sources: Sources) -> LiveGraph | None:
@@ -105,6 +105,7 @@ class _Inquiry:
     publish: Callable[[Diagnosis], None] = lambda found: None
     start: float = field(default_factory=time.monotonic)
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
+    error: BaseException | None = None
 
     def answer(self, watched: Evidence | None, certain: bool = True) -> Diagnosis | None:
         """The diagnosis. None if nothing is known and it is not certain that there is anything."""
@@ -118,12 +119,21 @@ class _Inquiry:
         rerun, evidence, live = None, None, None
         off: dict[str, float] | None = None
         fixes: tuple[Fix, ...] = ()
-        reason = _why_not(self.session, self.options, self.sources, self.cell) or sandbox.closed()
+        reason = _why_not(self.session, self.options, self.sources, self.cell) or _cannot_serve(sandbox)
         if reason is None:
             again = Reproduction(
-                self.session, self.sources, self.cell, self.family, self.options, self.tell, sandbox, rooms
+                self.session,
+                self.sources,
+                self.cell,
+                self.family,
+                self.options,
+                self.tell,
+                sandbox,
+                rooms,
+                self.error,
             )
             rerun, reason = again.rerun()
+            notes += again.stands_on(rerun.plan) if rerun is not None else ()
         if not certain and rerun is None:
             return None
         if reason is not None:
@@ -134,7 +144,16 @@ class _Inquiry:
             known = relevant(evidence, family)
             if known:
                 bench = _bench(
-                    self.session, self.sources, rerun, family, self.cell, self.options, self.start, self.tell, sandbox
+                    self.session,
+                    self.sources,
+                    rerun,
+                    family,
+                    self.cell,
+                    self.options,
+                    self.start,
+                    self.tell,
+                    sandbox,
+                    again.limit(rerun.plan),
                 )
                 if family == "silent":
                     off = self._measure(bench, rerun)
@@ -230,11 +249,12 @@ def _why_not(session: Session, options: Options, sources: Sources, cell: int) ->
         return message("reruns_off")
     if cell not in sources.cells:
         return message("no_source")
-    seconds = session.seconds.get(cell, 0.0)
-    if seconds > options.time_limit:
-        remedy = options.more_time(max(seconds, options.time_limit))
-        return message("too_long", seconds=seconds, limit=options.time_limit, remedy=remedy)
     return None
+
+
+def _cannot_serve(sandbox: Sandbox) -> str | None:
+    """Why nothing can be run again, known at once."""
+    return sandbox.closed() or (process_group.cannot_serve() if sandbox.is_copy else None)
 
 
 def _bench(
@@ -247,6 +267,7 @@ def _bench(
     start: float,
     tell: Callable[[str], None],
     sandbox: Sandbox,
+    limit: float,
 ) -> Bench:
     references: dict[str, tuple[BackwardPass, ...]] = {}
     own_reading = "update" if family in ("leaf", "view_of_leaf") else "tracked"
@@ -257,7 +278,7 @@ def _bench(
             return rerun.whole.passes if rerun.whole is not None else ()
         if reading not in references:
             request = RecordRequest(sources, plan, bench.reach, RecordOptions(update_leaves=reading == "update"))
-            outcome = sandbox.run(request, options.time_limit)
+            outcome = sandbox.run(request, limit)
             references[reading] = outcome.value.passes if outcome.value is not None else ()
         return references[reading]
 
@@ -269,9 +290,9 @@ def _bench(
         tell=tell,
         failing=cell,
         cell_seconds=session.seconds.get(cell, 0.0),
-        limit_s=options.time_limit,
+        limit_s=limit,
         reach=rerun.reach(seconds_of(session, cell)),
-        deadline=start + 3 * options.time_limit,
+        deadline=start + 3 * limit + (rerun.seen.seconds if limit > options.time_limit else 0.0),
         reference=reference,
     )
     return bench

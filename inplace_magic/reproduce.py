@@ -4,26 +4,33 @@ from __future__ import annotations
 
 import ast
 import contextlib
-from collections.abc import Callable
+import itertools
+import math
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 from .explain.conflicts import relevant
 from .message import message
 from .options import Options
+from .record import compiled
 from .record.evidence import Evidence
-from .record.replay import RecordOptions, ReplayPlan, StopRule, far_enough
+from .record.last_iteration import ITERATIONS, same_failure
+from .record.replay import RecordOptions, ReplayPlan, StopRule, far_enough, resumable, spots
 from .record.requests import RecordRequest
-from .sandbox import Sandbox
+from .sandbox import Sandbox, process_group
 from .sandbox.fork import Outcome
 from .sandbox.process_memory import large
 from .session.history import Session
 from .source.document import Sources
 from .source.editor import names_bound, names_loaded
+from .source.location import error_stack
 
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom)
 _MAKING_S = 0.3  # what running the other cells again may cost more than the failing one alone
 _NOTHING, _FAILED, _PLACE, _ALL = range(4)  # what a run tells of a failure
+_RESUMED = 4  # ways to go on with a loop that are tried
+_LONGER = 3  # times as long as a cell took may its rerun take, where that is more than the limit
 
 
 @dataclass
@@ -51,7 +58,7 @@ class Rerun:
 class Reproduction:
     """Reruns of a cell that failed with an error of a ``family``. ``tell`` is told how long one takes.
 
-    ``rooms`` ends those that are still at work.
+    ``rooms`` ends those that are still at work. ``error`` is the failure, where there is one to compare with.
     """
 
     session: Session
@@ -62,25 +69,29 @@ class Reproduction:
     tell: Callable[[str], None]
     sandbox: Sandbox
     rooms: contextlib.ExitStack
+    error: BaseException | None = None
 
     def rerun(self) -> tuple[Rerun | None, str | None]:
         """The run that tells most of the failure, or why there is none."""
         reason: str | None = None
         best: tuple[int, Rerun | None] = (_NOTHING, None)
-        for plan in _plans(self.session, self.sources, self.cell, self.options, self.sandbox):
+        for plan in self._plans():
             with contextlib.ExitStack() as room:
-                run, failure = self._record(plan, room)
+                try:
+                    run, failure = self._record(plan, room)
+                except KeyboardInterrupt:  # what is known by now is told
+                    return best[1], None if best[0] else message("you_stopped")
                 if run is None:
                     reason = failure
                     continue
                 if run.seen.carriers and not plan.fresh:  # without what the failed run left behind: as the first time
                     clean, _ = self._record(replace(plan, cut=run.seen.carriers), room)
-                    if clean is not None and any(c.known for c in relevant(clean.seen, self.family)):
+                    if clean is not None and self._told(clean) >= _PLACE:
                         return self._kept(clean, room), None
-                told = _told(run.seen, self.family)
+                told = self._told(run)
                 if told != _ALL and run.rest is not None and run.whole is not None:
                     run = Rerun(plan, run.whole)
-                    told = _told(run.seen, self.family)
+                    told = self._told(run)
                 if told == _ALL:
                     return self._kept(run, room), None
             if told > best[0]:
@@ -88,16 +99,64 @@ class Reproduction:
             reason = reason or message("did_not_fail")
         return best[1], None if best[0] else reason
 
+    def _plans(self) -> Iterator[ReplayPlan]:
+        """From the start, or, where that would take too long or comes to nothing, from the last iteration."""
+        from_start = _plans(self.session, self.sources, self.cell, self.options, self.sandbox)
+        resumed = itertools.islice(self._resumed(), _RESUMED)
+        yield from (*resumed, *from_start) if self.long else (*from_start, *resumed)
+
+    @property
+    def long(self) -> bool:
+        """Whether the cell ran for longer than a rerun is given."""
+        return self.session.seconds.get(self.cell, 0.0) > self.options.time_limit
+
+    def limit(self, plan: ReplayPlan) -> float:
+        """Seconds that one run may take. From the start of a long cell that is for the person to say, by Ctrl-C."""
+        if not self.long or plan.resumed is not None or self.options.command_line:
+            return self.options.time_limit
+        return max(self.options.time_limit, _LONGER * self.session.seconds[self.cell])
+
+    def stands_on(self, plan: ReplayPlan) -> list[str]:
+        """What a person should know about the way in which the failure was reproduced, a sentence each."""
+        said: list[str] = []
+        if plan.resumed is not None:
+            said.append(message("resumed", place=plan.resumed.label, count=ITERATIONS))
+        if compiled.in_use():
+            said.append(message("ran_uncompiled"))
+        if process_group.in_use() and process_group.size() > 1:
+            said.append(message("alone_in_group"))
+        return said
+
+    def _resumed(self) -> Iterator[ReplayPlan]:
+        if self.error is None or not self.sandbox.is_copy:
+            return
+        try:
+            for loop in resumable(self.error, self.session.shell, self.sources):
+                yield ReplayPlan((self.cell,), resumed=loop)
+        except (SyntaxError, ValueError):
+            return  # a text that is not Python has no loops to be found
+
+    def _told(self, run: Rerun) -> int:
+        """How much a run tells of the failure; of a run from the last iteration only if it is the same one."""
+        told = _told(run.seen, self.family)
+        if run.plan.resumed is None or told < _PLACE or self.error is None:
+            return told
+        if not all(c.known for c in relevant(run.seen, self.family)):
+            return _FAILED  # what the failed iteration left was in the way of the first one
+        raised = spots(error_stack(self.error), self.sources)
+        return told if same_failure(run.seen, self.error, self.family, raised) else _NOTHING
+
     def _kept(self, run: Rerun, room: contextlib.ExitStack) -> Rerun:
         self.rooms.push(room.pop_all())
         return run
 
     def _record(self, plan: ReplayPlan, room: contextlib.ExitStack) -> tuple[Rerun | None, str | None]:
-        stop = StopRule(seconds_of(self.session, self.cell))
+        stop = StopRule(seconds_of(self.session, self.cell) if plan.resumed is None else math.inf)
+        limit = self.limit(plan)
         outcome = room.enter_context(
             self.sandbox.telling(
                 RecordRequest(self.sources, plan, stop, RecordOptions.at(self.family)),
-                self.options.time_limit,
+                limit,
                 lambda seconds: self.tell(message("rerunning", seconds=seconds)),
             )
         )
@@ -106,9 +165,7 @@ class Reproduction:
             reason = message("reaches_out", attempt=first.refused)
             return None, message("with_effects", reason=reason, remedy=self.options.to_set("allow_side_effects", True))
         if first.timed_out:
-            return None, message(
-                "with_remedy", reason=first.failure, remedy=self.options.more_time(self.options.time_limit)
-            )
+            return None, message("with_remedy", reason=first.failure, remedy=self.options.more_time(limit))
         if first.value is None:
             return None, first.failure
         return Rerun(plan, first.value, outcome if first.more else None), None

@@ -85,7 +85,7 @@ class Bench:
     ) -> Evidence | None:
         """Does what accepting the fix does to the session as it is now, and runs what has to run (or ``run``)."""
         sources = self.sources.with_texts(texts)
-        plan = ReplayPlan(run or self.cells(texts, spared))
+        plan = ReplayPlan(run or self.cells(texts, spared), resumed=self.plan.resumed)
         changes = SessionChanges(self.sources, texts, live)
         return self.run(ListenRequest(sources, plan, reach or self.reach, self.look, changes))
 
@@ -115,7 +115,7 @@ class Bench:
         sources = self.sources.with_texts(texts)
         if self.plan.fresh:
             return self.run(RecordRequest(sources, self.plan, self.reach, self.look))
-        plan = ReplayPlan(self.cells(texts, spared))
+        plan = ReplayPlan(self.cells(texts, spared), resumed=self.plan.resumed)
         changes = SessionChanges(self.sources, texts, live)
         return self.run(RecordRequest(sources, plan, self.reach, self.look, changes))
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -13,16 +15,19 @@ import torch
 from ..diagnosis import LiveChange
 from ..families import RAISED_AT_WRITE, family_of
 from ..gradients.backward import GradientTrace, Stop, graph_of
+from ..sandbox import process_group, threads
 from ..sandbox.process_memory import large
 from ..sandbox.side_effects import EndOfRun, ended_by
 from ..session.names import Names, graph_holders
 from ..session.patch_live import apply_change
-from ..session.run_cell import Touched, compile_cell, errors_let_through, replay_cell
-from ..source.document import Sources
+from ..session.run_cell import Touched, compile_cell, errors_let_through, parse_cell, replay_cell
+from ..source.document import Cell, Sources
 from ..source.files import staged
 from ..source.location import SourceRange, error_stack
 from ..source.own import own_names
 from . import evidence as ev
+from .compiled import uncompiled
+from .last_iteration import LastIteration, under_way
 from .light_steps import LightSteps
 from .observed import LiveConflict, LiveWrite, Stack
 from .recorder import Recorder
@@ -39,11 +44,13 @@ class ReplayPlan:
     """What to run: ``cells`` in order, the failing one last; from an empty namespace if ``fresh``.
 
     ``cut`` are paths to tensors of the session that are detached first: they hold what the failed run has left behind.
+    ``resumed``: of the last cell only the iterations of a loop run that was under way when it failed.
     """
 
     cells: tuple[int, ...]
     fresh: bool = False
     cut: tuple[str, ...] = ()
+    resumed: LastIteration | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True)
@@ -148,7 +155,7 @@ def record(
             tell(evidence(finished=False))
 
     def evidence(error: BaseException | None = None, finished: bool = True) -> ev.Evidence:
-        names = Names(shell.user_ns)
+        names = Names(_names(shell, plan))
         return ev.Evidence(
             cells=plan.cells,
             fresh=plan.fresh,
@@ -167,7 +174,7 @@ def record(
     start = time.monotonic()
     kept = _prepare(shell, plan)
     if not plan.fresh:
-        holders.extend(graph_holders(shell.user_ns))
+        holders.extend(graph_holders(shell.user_ns))  # not the local ones of a frame: they cannot be cut by name
     error, finished = _run(shell, sources, plan, _lightened(light, [trace.listening(), recorder]))
     if _ended_by_effect(error):  # what was recorded before it stands
         error, finished = None, False
@@ -212,7 +219,7 @@ def listen(
     error, finished = _run(shell, sources, plan, _lightened(light, [trace.listening()]))
     if _ended_by_effect(error) and (reach.conflict is None or trace.done > reach.conflict):
         error, finished = None, False
-    names = Names(shell.user_ns)
+    names = Names(_names(shell, plan))
     brought: tuple[str, ...] = ()
     if error is not None and holders and trace._passes:
         brought = trace.carriers(holders)
@@ -242,6 +249,11 @@ def _prepare(shell: Any, plan: ReplayPlan) -> dict[str, Any]:
     return kept
 
 
+def _names(shell: Any, plan: ReplayPlan) -> dict[str, Any]:
+    """The names that a run's tensors may go by: the session's, and those of the function that is resumed."""
+    return shell.user_ns if plan.resumed is None else {**shell.user_ns, **plan.resumed.local}
+
+
 def _light(look: RecordOptions) -> LightSteps | None:
     """For a large session; not where a step itself may be what is wrong and silent about it."""
     return LightSteps() if large() and not look.hidden else None
@@ -257,12 +269,18 @@ def _run(shell: Any, sources: Sources, plan: ReplayPlan, listeners: Sequence[Any
     with contextlib.ExitStack() as stack:
         stack.enter_context(staged(sources, afresh=plan.fresh))
         stack.enter_context(errors_let_through(shell))
+        stack.enter_context(process_group.alone())
+        stack.enter_context(threads.without_others())
+        stack.enter_context(uncompiled())
         for listener in listeners:
             stack.enter_context(listener)
         for number in plan.cells:
             error = None
             try:
-                replay_cell(shell, sources.cells[number])
+                if plan.resumed is not None and number == plan.cells[-1]:
+                    plan.resumed.run(partial(_parsed, shell), sources)
+                else:
+                    replay_cell(shell, sources.cells[number])
             except Stop:
                 return None, False
             except EndOfRun:
@@ -280,6 +298,15 @@ def _run(shell: Any, sources: Sources, plan: ReplayPlan, listeners: Sequence[Any
 def _ended_by_effect(error: BaseException | None) -> bool:
     """Whether a run came to an effect that could not be played: it is then as if it had come to its end there."""
     return error is not None and family_of(error) is None and ended_by(error)
+
+
+def _parsed(shell: Any, cell: Cell) -> ast.Module:
+    return parse_cell(shell, cell, cell.replayable)
+
+
+def resumable(error: BaseException, shell: Any, sources: Sources) -> Iterator[LastIteration]:
+    """The loops that a failure came out of, to be gone on with in a copy; the best way first."""
+    return under_way(error, sources, partial(_parsed, shell))
 
 
 def _error(error: BaseException | None, sources: Sources) -> dict[str, Any]:

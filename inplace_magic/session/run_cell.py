@@ -26,6 +26,15 @@ class Touched:
     gone: frozenset[str] = frozenset()
 
 
+def parse_cell(shell: Any, cell: Cell, text: str | None = None) -> ast.Module:
+    """The tree of a cell as it runs, on the lines that the user sees. Raises SyntaxError as the text does."""
+    text = cell.runnable if text is None else text
+    if isinstance(cell, File):
+        return compile(text, cell.replay_name, "exec", ast.PyCF_ONLY_AST, dont_inherit=True)  # type: ignore[return-value]
+    flags = shell.compile.flags | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT | ast.PyCF_ONLY_AST
+    return shell.transform_ast(compile(text, cell.replay_name, "exec", flags, dont_inherit=True))
+
+
 def compile_cell(shell: Any, cell: Cell, text: str | None = None) -> Any:
     """The code object of a cell, named so that its frames lead back to the lines the user sees.
 
@@ -37,9 +46,7 @@ def compile_cell(shell: Any, cell: Cell, text: str | None = None) -> Any:
         return compile(text, name, "exec", dont_inherit=True)
     linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
     flags = shell.compile.flags | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
-    tree = compile(text, name, "exec", flags | ast.PyCF_ONLY_AST, dont_inherit=True)
-    tree = shell.transform_ast(tree)
-    return compile(tree, name, "exec", flags, dont_inherit=True)
+    return compile(parse_cell(shell, cell, text), name, "exec", flags, dont_inherit=True)
 
 
 def replay_cell(shell: Any, cell: Cell) -> None:

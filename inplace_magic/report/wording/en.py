@@ -155,13 +155,21 @@ SENTENCES = {
     "rewrites_refused": "No verified fix was found: every rewrite tried still failed, changed the result, "
     "or was not run ({reason}).",
     "stopped": "Stopped by Ctrl-C: further fixes were not tried.",
+    "resumed": "Only the last iterations of the loop at {place} were run again, from the values that it had when it "
+    "failed: the same failure occurred. A verified fix ran for {count} iterations.",
+    "ran_uncompiled": "What torch.compile had compiled ran uncompiled in the rerun.",
+    "alone_in_group": "In the rerun, collectives were answered by this rank alone: gradients are those of this rank.",
     "file_changed": "{file} has changed since it was loaded, so no fix of it can be verified.",
     "file_not_written": "{file} {reason}: change it by hand, it is not written.",
     # ---- reasons: clauses that stand after a colon
     "reruns_off": "reruns are switched off (%config InplaceMagic.rerun = True)",
     "no_source": "its source is not known",
-    "too_long": "it ran for {seconds:.3g} s before it failed, and a rerun is given {limit:.3g} s ({remedy})",
     "timed_out": "it took longer than {seconds:.3g} s",
+    "you_stopped": "you stopped it",
+    "foreign_group": "it is in a process group over {backend}, which a copy of the process cannot use; "
+    "a run of the script with gloo and one rank can be looked into",
+    "sharded": "its model is sharded over a process group, which a copy of the process cannot use; "
+    "a run with the model as it is, on one rank, can be looked into",
     "with_remedy": "{reason} ({remedy})",
     "with_effects": "{reason} (to let a rerun do that as well: {remedy})",
     "reaches_out": "it {attempt}",

@@ -5,5 +5,6 @@
 
 from .containment import contained, make_private, replaced
 from .refused import Attempts, EndOfRun, Refused, ended_by
+from .run import refuse_wait
 
-__all__ = ["Attempts", "EndOfRun", "Refused", "contained", "ended_by", "make_private", "replaced"]
+__all__ = ["Attempts", "EndOfRun", "Refused", "contained", "ended_by", "make_private", "refuse_wait", "replaced"]

@@ -49,6 +49,10 @@ class RefusedQuestion(Refused, EOFError):
     """As where nobody is there to answer."""
 
 
+class RefusedWait(Refused):
+    """As where a lock would never be given back: there is no other thread that could."""
+
+
 _ERRORS: dict[type[Refused], tuple[int, str]] = {
     RefusedFile: (errno.EACCES, os.strerror(errno.EACCES)),
     RefusedProcess: (errno.ENOENT, os.strerror(errno.ENOENT)),
@@ -56,6 +60,7 @@ _ERRORS: dict[type[Refused], tuple[int, str]] = {
     RefusedSignal: (errno.ESRCH, os.strerror(errno.ESRCH)),
     RefusedConnection: (errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED)),
     RefusedName: (socket.EAI_AGAIN, "Temporary failure in name resolution"),
+    RefusedWait: (errno.EDEADLK, os.strerror(errno.EDEADLK)),
     RefusedQuestion: (errno.EIO, "EOF when reading a line"),
 }
 

@@ -8,9 +8,9 @@ import time
 import weakref
 from typing import NoReturn, Protocol
 
-from .refused import Attempts, Refused, refused
+from .refused import Attempts, Refused, RefusedWait, refused
 
-__all__ = ["Files", "Run", "mine"]
+__all__ = ["Files", "Run", "mine", "refuse_wait"]
 
 
 class Files(Protocol):
@@ -64,3 +64,11 @@ current: Run | None = None
 def mine() -> Run | None:
     """The run under way, if what this thread does is part of it."""
     return current if current is not None and current.concerns_me() else None
+
+
+def refuse_wait(what: str) -> NoReturn:
+    """Raises where the run would wait without end; the clause says for what."""
+    run = mine()
+    if run is not None:
+        run.refuse(RefusedWait, what)
+    raise refused(RefusedWait, what)
