@@ -19,6 +19,8 @@ from .diagnosis import Conflict, Diagnosis
 from .explain.conflicts import conflicts
 from .gradients.backward import GradientTrace
 from .message import message
+from .record import compiled
+from .record.compiled import uncompiled
 from .record.evidence import Evidence
 from .record.listeners import Listeners
 from .record.replay import clashes_of
@@ -59,6 +61,7 @@ class Check:
     evidence: Evidence | None = field(default=None, repr=False)
     # A backward went through a graph that is older than the watch, or its gradients were written: a replay knows more.
     blind: bool = field(default=False, repr=False)
+    compiled: bool = field(default=False, repr=False)  # torch.compile has compiled something in this process
     problem: str | None = field(default=None, repr=False)  # what failed of the watch itself, which ended it
 
     @property
@@ -68,8 +71,10 @@ class Check:
             return message("watch_failed", problem=self.problem)
         counts = {"saves": self.saves, "writes": self.writes, "backwards": self.backwards}
         if self.unkept:
-            return message("watched_unkept", seconds=self.seconds, unkept=self.unkept, **counts)
-        return message("watched", seconds=self.seconds, **counts)
+            text = message("watched_unkept", seconds=self.seconds, unkept=self.unkept, **counts)
+        else:
+            text = message("watched", seconds=self.seconds, **counts)
+        return message("watched_uncompiled", watched=text) if self.compiled else text
 
 
 @contextlib.contextmanager
@@ -103,6 +108,7 @@ def watching(
     try:
         with watcher.shield:
             on.enter_context(trace.listening())
+            on.enter_context(uncompiled())
             watcher.on_leave = on.close
             on.enter_context(watcher)
         yield seen
@@ -133,6 +139,7 @@ def _fill(seen: Check, watcher: Watcher, trace: GradientTrace, names: Names) -> 
     seen.evidence = Evidence((), False, clashes_of(watcher, names), trace.passes(names.of))
     seen.saves, seen.writes, seen.unkept = (watcher.counts[what] for what in ("saves", "writes", "unkept"))
     seen.backwards = len(seen.evidence.passes)
+    seen.compiled = compiled.in_use()
     seen.warnings = _warnings(watcher)
     seen.blind = seen.blind or watcher.handed
     if any(clash.kind == "silent" for clash in seen.evidence.clashes):

@@ -9,16 +9,27 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import torch
 
 
 @contextlib.contextmanager
 def uncompiled() -> Iterator[None]:
-    """While active, compiled functions run as they were written. Nothing is imported that was not there."""
+    """While active, compiled functions run as they were written. The compiler is not imported before it is asked for."""
     with contextlib.ExitStack() as stack:
         if "torch._dynamo" in sys.modules:
             stack.enter_context(torch.compiler.set_stance("force_eager"))
+        else:
+            plain = torch.compile
+
+            def compile(*args: Any, **kwargs: Any) -> Any:
+                torch.compile = plain
+                stack.enter_context(torch.compiler.set_stance("force_eager"))
+                return plain(*args, **kwargs)
+
+            torch.compile = compile  # type: ignore[assignment]
+            stack.callback(setattr, torch, "compile", plain)
         yield
 
 

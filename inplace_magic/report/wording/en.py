@@ -217,6 +217,7 @@ SENTENCES = {
     "watched_unkept": "{saves} saved {saves:plural|tensor|tensors}, {writes} in-place {writes:plural|write|writes}, "
     "{backwards} {backwards:plural|backward|backwards} watched in {seconds:.1f} s; {unkept} overwritten "
     "{unkept:plural|value|values} not kept, for lack of memory set aside (--memory)",
+    "watched_uncompiled": "{watched}; compiled code ran uncompiled meanwhile",
     "watch_failed": "the watch itself failed and was turned off; the rest ran unwatched ({problem})",
     "check_nothing": "autograd check: nothing found. {watched}.",
     "check_failed": "autograd check: the watch itself failed and was turned off; the rest ran unwatched ({problem}).",

@@ -203,6 +203,7 @@ SENTENCES = {
     "watched": "观察了 {saves} 个保存的张量、{writes} 次 in-place 写入、{backwards} 次 backward，用时 {seconds:.1f} 秒",
     "watched_unkept": "观察了 {saves} 个保存的张量、{writes} 次 in-place 写入、{backwards} 次 backward，用时 {seconds:.1f} 秒；"
     "有 {unkept} 个被覆盖的值因预留内存不足而没有保留 (--memory)",
+    "watched_uncompiled": "{watched}；编译过的代码在此期间没有编译",
     "watch_failed": "观察本身失败，已关闭；其余代码在未观察的情况下运行 ({problem})",
     "check_nothing": "autograd check: 没有发现问题。{watched}。",
     "check_failed": "autograd check: 观察本身失败，已关闭；其余代码在未观察的情况下运行 ({problem})。",
