@@ -141,7 +141,7 @@ class Reproduction:
         told = _told(run.seen, self.family)
         if run.plan.resumed is None or told < _PLACE or self.error is None:
             return told
-        if not all(c.known for c in relevant(run.seen, self.family)):
+        if not all(c.known for c in run.seen.clashes):
             return _FAILED  # what the failed iteration left was in the way of the first one
         raised = spots(error_stack(self.error), self.sources)
         return told if same_failure(run.seen, self.error, self.family, raised) else _NOTHING
