@@ -28,7 +28,7 @@ def uncompiled() -> Iterator[None]:
                 stack.enter_context(torch.compiler.set_stance("force_eager"))
                 return plain(*args, **kwargs)
 
-            torch.compile = compile  # type: ignore[assignment]
+            torch.compile = compile
             stack.callback(setattr, torch, "compile", plain)
         yield
 

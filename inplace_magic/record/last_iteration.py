@@ -133,7 +133,9 @@ class LastIteration:
 
     def _compile(self, tree: ast.Module) -> types.CodeType:
         future = self.frame.f_code.co_flags & _FUTURE
-        return compile(tree, self.cell.replay_name, "exec", future | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
+        flags = future | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+        code: types.CodeType = compile(tree, self.cell.replay_name, "exec", flags, dont_inherit=True)
+        return code
 
 
 _FUTURE = 0x1000000  # from __future__ import annotations, as compile() and code objects have it

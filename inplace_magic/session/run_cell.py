@@ -32,7 +32,8 @@ def parse_cell(shell: Any, cell: Cell, text: str | None = None) -> ast.Module:
     if isinstance(cell, File):
         return compile(text, cell.replay_name, "exec", ast.PyCF_ONLY_AST, dont_inherit=True)  # type: ignore[return-value]
     flags = shell.compile.flags | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT | ast.PyCF_ONLY_AST
-    return shell.transform_ast(compile(text, cell.replay_name, "exec", flags, dont_inherit=True))
+    tree: ast.Module = shell.transform_ast(compile(text, cell.replay_name, "exec", flags, dont_inherit=True))
+    return tree
 
 
 def compile_cell(shell: Any, cell: Cell, text: str | None = None) -> Any:
