@@ -103,7 +103,7 @@ class Reproduction:
         """From the start, or, where that would take too long or comes to nothing, from the last iteration."""
         from_start = _plans(self.session, self.sources, self.cell, self.options, self.sandbox)
         resumed = itertools.islice(self._resumed(), _RESUMED)
-        yield from (*resumed, *from_start) if self.long else (*from_start, *resumed)
+        yield from itertools.chain(resumed, from_start) if self.long else itertools.chain(from_start, resumed)
 
     @property
     def long(self) -> bool:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
+from ..message import message
 from ..session.run_cell import Touched
 from . import fork, may_fork
 from .fork import Outcome
