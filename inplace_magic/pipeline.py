@@ -119,6 +119,7 @@ class _Inquiry:
         rerun, evidence, live = None, None, None
         off: dict[str, float] | None = None
         fixes: tuple[Fix, ...] = ()
+        stands_on: list[str] = []
         reason = _why_not(self.session, self.options, self.sources, self.cell) or _cannot_serve(sandbox)
         if reason is None:
             again = Reproduction(
@@ -133,7 +134,7 @@ class _Inquiry:
                 self.error,
             )
             rerun, reason = again.rerun()
-            notes += again.stands_on(rerun.plan) if rerun is not None else ()
+            stands_on = again.stands_on(rerun.plan) if rerun is not None else []
         if not certain and rerun is None:
             return None
         if reason is not None:
@@ -177,6 +178,7 @@ class _Inquiry:
                     notes.append(message("rewrites_refused", reason=refused) if refused else message("rewrites_failed"))
             stopped = any(kind_of(note) == "stopped" for note in notes)  # then nothing more is waited for
             self.family, evidence = _as_leaf(self.family, rerun.seen if stopped else rerun.whole or rerun.seen)
+        notes += stands_on
         seen = _better(watched, evidence, self.family)
         found = conflicts(seen, self.family, self.sources, self.raised, live)
         notes += _about_files(self.session, found, fixes)
