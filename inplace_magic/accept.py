@@ -5,31 +5,16 @@ Every act answers in one line, which the caller prints.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
 from .diagnosis import Diagnosis, Fix, shown_path
 from .message import message
+from .session.host import Accepted, Host
 from .session.patch_live import Undo, apply_change, patch_functions, renew_module
 from .session.run_cell import compile_cell, run_cell_shown
 from .source.atomic_write import NotWrittenError, backup_of, check, write_source
 from .source.document import File, Sources
 
-if TYPE_CHECKING:
-    from .extension import Extension
 
-
-@dataclass
-class Accepted:
-    """A fix that was accepted, and the steps that take it back. ``what`` names what it changed."""
-
-    diagnosis: str
-    number: int
-    what: tuple[str, ...]
-    undo: list[Undo]
-
-
-def make_live(extension: Extension, found: Diagnosis, number: int, fix: Fix) -> bool:
+def make_live(extension: Host, found: Diagnosis, number: int, fix: Fix) -> bool:
     """Fixes what lives in the kernel: functions of the rewritten cells, and the live objects that the fix names.
 
     Accepting twice changes nothing the second time, and returns False. If one change fails, those before it are taken
@@ -61,7 +46,7 @@ def make_live(extension: Extension, found: Diagnosis, number: int, fix: Fix) -> 
     return True
 
 
-def _accepted(extension: Extension, found: Diagnosis, number: int) -> Accepted | None:
+def _accepted(extension: Host, found: Diagnosis, number: int) -> Accepted | None:
     return next((one for one in extension.accepted if (one.diagnosis, one.number) == (found.id, number)), None)
 
 
@@ -82,7 +67,7 @@ def _told(fix: Fix) -> tuple[str, ...]:
     return tuple(backups.get(name, name) for name in _changed(fix))
 
 
-def _patch_file(extension: Extension, sources: Sources, path: str, text: str) -> list[Undo]:
+def _patch_file(extension: Host, sources: Sources, path: str, text: str) -> list[Undo]:
     """Fixes what was loaded from a file: its functions where they stand, changed statements of its top level anew."""
     number = extension.session.files.numbers.get(path)
     document = sources.cells.get(number) if number is not None else None
@@ -93,7 +78,7 @@ def _patch_file(extension: Extension, sources: Sources, path: str, text: str) ->
     return undo + renew_module(document, text)
 
 
-def _restore_texts(extension: Extension, before: dict[int, str | None]) -> None:
+def _restore_texts(extension: Host, before: dict[int, str | None]) -> None:
     for cell, text in before.items():
         if text is None:
             extension.session.texts.pop(cell, None)
@@ -101,7 +86,7 @@ def _restore_texts(extension: Extension, before: dict[int, str | None]) -> None:
             extension.session.texts[cell] = text
 
 
-def take_back(extension: Extension, found: Diagnosis | None = None, number: int = 1) -> str:
+def take_back(extension: Host, found: Diagnosis | None = None, number: int = 1) -> str:
     """Undoes the last fix that was accepted, or a certain one, and says so.
 
     A file that has changed since is left alone: NotWrittenError is raised when all else is undone.
@@ -122,7 +107,7 @@ def take_back(extension: Extension, found: Diagnosis | None = None, number: int 
     return message("undone", what=taken.what, count=len(taken.what))
 
 
-def put_in_place(extension: Extension, found: Diagnosis, number: int, fix: Fix) -> str:
+def put_in_place(extension: Host, found: Diagnosis, number: int, fix: Fix) -> str:
     """Makes the fix live and hands the rewritten cell to the person: in the next prompt, or in a cell below this one."""
     made = make_live(extension, found, number, fix)
     cell = _cell_to_show(found, fix)
@@ -137,7 +122,7 @@ def put_in_place(extension: Extension, found: Diagnosis, number: int, fix: Fix) 
     return message("fixed_next_prompt" if made else "accepted_already", what=what, number=number)
 
 
-def run(extension: Extension, found: Diagnosis, number: int, fix: Fix) -> str:
+def run(extension: Host, found: Diagnosis, number: int, fix: Fix) -> str:
     """Makes the fix live and runs every cell that has to run, the failing one last. Their errors are let through."""
     make_live(extension, found, number, fix)
     shell, cell = extension.shell, _cell_to_show(found, fix)

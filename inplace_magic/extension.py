@@ -19,16 +19,16 @@ from .session.history import Session
 from .session.next_prompt import NextPrompt
 
 if TYPE_CHECKING:
-    from .accept import Accepted
     from .diagnosis import Diagnosis
     from .magics import InplaceMagic
-    from .watch import Check
+    from .options import Options
+    from .session.host import Accepted, Watched
 
 _ATTRIBUTE = "_inplace_magic_extension"
 
 
 class Extension:
-    """One shell's extension. ``last`` is the latest diagnosis; ``accepted`` are the fixes in force, the latest last."""
+    """One shell's extension: a Host (session/host.py) that is wired into the shell's hooks."""
 
     def __init__(self, shell: Any) -> None:
         self.shell = shell
@@ -38,7 +38,7 @@ class Extension:
         self.accepted: list[Accepted] = []
         self.prompt = NextPrompt(shell)
         self.magics: InplaceMagic | None = None
-        self.watched: Check | None = None  # what was seen in a watched cell that raised
+        self.watched: Watched | None = None
         self._started: list[float] = []
         self._pending: BaseException | None = None
         self._traceback_before: Any = None
@@ -171,9 +171,7 @@ class Extension:
 
             watched = self.watched.evidence if self.watched is not None else None
             with Showing(self.shell, self.language) as showing:
-                found = diagnose(
-                    self.session, error, cell, self.magics.options(), showing.tell, watched, showing.publish
-                )
+                found = diagnose(self.session, error, cell, self.options(), showing.tell, watched, showing.publish)
                 if found is not None:
                     self.remember(found)
                     showing.finish(found)
@@ -191,6 +189,11 @@ class Extension:
             print(self.said(message("failed_to_explain", problem=text)), file=sys.stderr)
         finally:
             self._busy = False
+
+    def options(self) -> Options:
+        """What is configured now."""
+        assert self.magics is not None
+        return self.magics.options()
 
     def remember(self, found: Diagnosis) -> None:
         self.last = found

@@ -12,8 +12,8 @@ from traitlets import Bool, Enum, Float, Int, TraitError, observe, validate
 from .message import Language, language_of, message, said
 
 if TYPE_CHECKING:
-    from .extension import Extension
     from .options import Options
+    from .session.host import Host
 
 
 @magics_class
@@ -45,7 +45,7 @@ class InplaceMagic(Magics):
         ["auto", "en", "zh"], "auto", help="The language of reports: English, Chinese, or as the locale has it."
     ).tag(config=True)
 
-    def __init__(self, shell: Any, extension: Extension) -> None:
+    def __init__(self, shell: Any, extension: Host) -> None:
         super().__init__(shell)
         self._extension = extension
 

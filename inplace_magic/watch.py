@@ -30,7 +30,7 @@ from .session.run_cell import run_cell_shown
 from .source.document import Cell, Sources
 
 if TYPE_CHECKING:
-    from .extension import Extension
+    from .session.host import Host
 
 
 MEMORY_MB = 1024.0
@@ -201,7 +201,7 @@ def _text(seen: Check) -> str:
 
 
 def check_cell(
-    extension: Extension, cell: int, backwards: int | None, strict: bool, memory: float, quiet: bool = False
+    extension: Host, cell: int, backwards: int | None, strict: bool, memory: float, quiet: bool = False
 ) -> None:
     """Runs a cell of the shell, watched, and reports. What the cell raises is let through, and explained.
 
@@ -241,11 +241,10 @@ def check_cell(
         raise SilentGradientError(found.sentence, found.conflicts)
 
 
-def _examine(extension: Extension, cell: int, seen: Check) -> Diagnosis | None:
+def _examine(extension: Host, cell: int, seen: Check) -> Diagnosis | None:
     from .pipeline import diagnose_silent
 
     if not seen.findings and not seen.blind:
         return None
-    assert extension.magics is not None
     watched = seen.evidence if seen.findings else None
-    return diagnose_silent(extension.session, cell, extension.magics.options(), watched)
+    return diagnose_silent(extension.session, cell, extension.options(), watched)

@@ -70,7 +70,7 @@ def _child(arguments: list[str], folder: Path, given: int, out: int, err: int) -
         sys.__stdout__, sys.__stderr__ = sys.stdout, sys.stderr
         sys.excepthook = sys.__excepthook__
         forget_cells()
-        from inplace_magic.cli import main
+        from inplace_magic.cli.main import main
 
         status = main(arguments)
     except SystemExit as end:

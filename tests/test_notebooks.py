@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from inplace_magic.cli import BadUseError, ipynb
+from inplace_magic.cli import ipynb
+from inplace_magic.cli.settings import BadUseError
 from inplace_magic.cli.without_watch import without_first_line
 from inplace_magic.diagnosis import Diagnosis
 from inplace_magic.tour import SITUATIONS

@@ -13,8 +13,9 @@ from ..diagnosis import Diagnosis, shown_path
 from ..message import language_of
 from ..report.bundle import MIME
 from ..source.atomic_write import NotWrittenError, outside, write_bytes
-from . import FAILED, FINDING, HEALTHY, BadUseError, Settings, ipynb
+from . import ipynb
 from .output import Output, progress, say
+from .settings import FAILED, FINDING, HEALTHY, BadUseError, Settings
 from .without_watch import without_first_line
 from .write_fix import write_fix
 

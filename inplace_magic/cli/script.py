@@ -19,8 +19,8 @@ from ..message import kind_of, language_of
 from ..session.history import Session
 from ..source.document import Cell, Sources
 from ..source.files import Files, read_source
-from . import FAILED, FINDING, HEALTHY, BadUseError, Settings
 from .output import Output, progress, say
+from .settings import FAILED, FINDING, HEALTHY, BadUseError, Settings
 from .write_fix import write_fix
 
 _SCRIPT = -1  # the number of the script among the documents
