@@ -10,43 +10,21 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..message import message
-from ..session.run_cell import Touched
 from . import fork, may_fork
 from .fork import Outcome
 from .process_memory import beside
-from .side_effects import contained, make_private
+from .work import Kind, Policy, Work, contained_work, preparation
 
 if TYPE_CHECKING:
     from .replica.place import ReplicaPlace
 
 T = TypeVar("T")
-T_co = TypeVar("T_co", covariant=True)
-Kind = Literal["auto", "fork", "replica"]
 
-
-class Work(Protocol[T_co]):
-    """Something to do in a session that is given up afterwards: a frozen record that can be pickled."""
-
-    def __call__(self, shell: Any, tell: Callable[[Any], None] | None = None) -> T_co:
-        """Does it. ``tell`` is for what is known before the end; None where nobody would hear it."""
-        ...
-
-    def touched(self, shell: Any) -> Touched:
-        """What of the session it can get at."""
-        ...
-
-
-@dataclass(frozen=True)
-class Policy:
-    """Where work may be done. ``allow_side_effects``: it may reach outside, as the cell did."""
-
-    sandbox: Kind = "auto"
-    allow_side_effects: bool = False
+__all__ = ["Kind", "Outcome", "Policy", "Sandbox", "Work"]
 
 
 class Sandbox:
@@ -193,25 +171,6 @@ class Sandbox:
 
             self._replica = ReplicaPlace(self.shell, self.policy)
         return self._replica
-
-
-def contained_work(
-    work: Callable[[Any, Callable[[Any], None] | None], T],
-    shell: Any,
-    tell: Callable[[Any], None] | None,
-    allow_side_effects: bool,
-) -> tuple[T, str | None]:
-    """What the work returns, and the first effect that was refused. To be called in a process that is given up."""
-    if allow_side_effects:
-        return work(shell, tell), None
-    with contained() as attempts:
-        value = work(shell, tell)
-    return value, attempts.first
-
-
-def preparation(allow_side_effects: bool) -> fork.Preparation | None:
-    """What a new process is to call first, so that the files it writes are its own."""
-    return None if allow_side_effects else make_private
 
 
 def _cores() -> int:

@@ -11,8 +11,8 @@ from typing import Any
 import torch
 
 from ... import torch_private
-from .. import contained_work
 from ..may_fork import accelerator
+from ..work import contained_work
 from .absent import NotTaken
 from .messages import Job, Setting
 from .on_cpu import on_cpu

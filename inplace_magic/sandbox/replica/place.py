@@ -10,7 +10,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import torch
 
@@ -18,6 +18,7 @@ from ... import torch_private
 from .. import fork
 from ..may_fork import accelerator
 from ..side_effects import make_private
+from ..work import Policy, Work, contained_work
 from . import Replica, Task
 from . import messages as m
 from .carrier import Carrier, Extent
@@ -26,9 +27,6 @@ from .pickling import Parcel, Pickler, pickled
 from .shells import libraries, maker
 from .surroundings import surroundings
 from .tensors import StorageKey, bytes_of
-
-if TYPE_CHECKING:
-    from .. import Policy, Work
 
 T = TypeVar("T")
 _PICKLING_S = 30.0
@@ -114,8 +112,6 @@ class ReplicaPlace:
 
 
 def _contained_pickle(shell: Any, names: tuple[str, ...], carrier: Carrier) -> Parcel:
-    from .. import contained_work
-
     parcel, _ = contained_work(lambda shell, tell: pickled(shell, names, carrier), shell, None, False)
     return parcel
 

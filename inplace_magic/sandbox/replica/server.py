@@ -22,8 +22,9 @@ from multiprocessing.connection import Connection, wait
 from typing import Any
 
 from ...message import message
-from .. import contained_work, fork, may_fork, preparation
+from .. import fork, may_fork
 from ..lifetime import die_with
+from ..work import contained_work, preparation
 from . import messages as m
 from .carrier import Carrier
 from .make_session import do
