@@ -145,7 +145,9 @@ class Fix:
     ``cells`` maps execution count to the whole new source of that cell; ``files`` maps a file's path to its new text.
     ``run`` lists the cells that have to run again, in order, the failing one last. ``verified`` is True only if the
     rewritten cells ran past the failure without our hooks. ``gradients`` is measured against the values as saved;
-    ``untrained`` are leaves, those that optimizers step if there are any, that get no gradient any more.
+    ``untrained`` are leaves, those that optimizers step if there are any, that get no gradient any more. ``changes`` are
+    clauses: what a person reads otherwise after this fix than after the code as written ("prints 0.742 instead of
+    1.126", "a.grad is None afterwards"). ``gradients`` is "same" only where there are none.
     """
 
     title: str
@@ -160,6 +162,7 @@ class Fix:
     live: tuple[LiveChange, ...] = ()
     files: Mapping[str, str] = field(default_factory=dict)
     untrained: tuple[str, ...] = ()
+    changes: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -175,6 +178,7 @@ class Fix:
             "verified": self.verified,
             "gradients": self.gradients,
             "untrained": list(self.untrained),
+            "changes": list(self.changes),
             "proof": self.proof,
             "messages": _messages(self),
         }

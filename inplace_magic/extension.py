@@ -39,7 +39,7 @@ class Extension:
         self.prompt = NextPrompt(shell)
         self.magics: InplaceMagic | None = None
         self.watched: Watched | None = None
-        self._started: list[float] = []
+        self._started: list[tuple[float, float]] = []
         self._pending: BaseException | None = None
         self._traceback_before: Any = None
         self._slot_before: tuple[Any, Any] = ((), None)
@@ -104,7 +104,7 @@ class Extension:
             self._running = info
             self._modules = len(sys.modules)
             self.prompt.forget()
-        self._started.append(time.perf_counter())
+        self._started.append((time.perf_counter(), time.thread_time()))
 
     def after_cell(self, result: Any = None) -> None:
         """``post_run_cell``: the moment to speak, when everything of the user's own has been shown."""
@@ -121,7 +121,8 @@ class Extension:
         cell = getattr(result, "execution_count", None)
         if cell is None:
             return
-        self._note_cell(cell, result, time.perf_counter() - started, error)
+        self.session.busy[cell] = time.thread_time() - started[1]
+        self._note_cell(cell, result, time.perf_counter() - started[0], error)
         if error is not None and family_of(error) is not None:
             self.report(error, cell)
 

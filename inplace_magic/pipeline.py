@@ -14,30 +14,23 @@ from .diagnosis import Conflict, Diagnosis, Fix, shown_path
 from .explain.conflicts import conflicts, relevant
 from .explain.post_mortem import LiveGraph, look
 from .families import RAISED_AT_WRITE, family_of
-from .fixes import Problem
+from .fixes import Problem, Reading
 from .gradients.relative_error import deviations, in_words
 from .message import kind_of, message
 from .options import Options
-from .record.evidence import BackwardPass, Evidence
+from .record.evidence import Evidence
 from .record.replay import RecordOptions, spots
-from .record.requests import ListenRequest, RecordRequest
-from .reproduce import Reproduction, Rerun, seconds_of
+from .record.requests import ListenRequest
+from .reproduce import Reproduction, Rerun
 from .sandbox import Sandbox, process_group
 from .session.history import Session
 from .source import atomic_write
 from .source.document import File, Sources
 from .source.files import path_of
 from .source.location import SourceRange, error_stack
-from .verify import Bench, verified
+from .verify import Bench, best
 
 _log = logging.getLogger(__name__)
-# Until when, from the error on, further fixes are tried once one is proved that keeps the gradients: a time that nobody
-# minds, or what a few reruns of the cell take, all in all. Where the cell itself takes next to no time, a slow machine
-# gets somewhat longer, as copies of the process are all that counts there.
-_PATIENCE_S = 0.8
-_SHORT_S, _PATIENCE_FOR_SHORT_S = 0.1, 1.2
-_RERUNS = 5
-_RANK = {"same": 0, "truncated": 1, "different": 2, "unknown": 3}
 
 
 def diagnose(
@@ -170,7 +163,7 @@ class _Inquiry:
 
                 try:
                     tried(())
-                    fixes = _ranked(bench, problem, self.options.fixes, self.start, tried)
+                    fixes = best(bench, problem, self.options.fixes, tried)
                 except KeyboardInterrupt:
                     notes.append(message("stopped"))
                 if not fixes and not notes:
@@ -271,70 +264,23 @@ def _bench(
     sandbox: Sandbox,
     limit: float,
 ) -> Bench:
-    references: dict[str, tuple[BackwardPass, ...]] = {}
-    own_reading = "update" if family in ("leaf", "view_of_leaf") else "tracked"
-    plan = rerun.plan
-
-    def reference(reading: str) -> tuple[BackwardPass, ...]:
-        if family not in RAISED_AT_WRITE or reading == own_reading:
-            return rerun.whole.passes if rerun.whole is not None else ()
-        if reading not in references:
-            request = RecordRequest(sources, plan, bench.reach, RecordOptions(update_leaves=reading == "update"))
-            outcome = sandbox.run(request, limit)
-            references[reading] = outcome.value.passes if outcome.value is not None else ()
-        return references[reading]
-
-    bench = Bench(
+    own: Reading | None = None
+    if family in RAISED_AT_WRITE:
+        own = "update" if family in ("leaf", "view_of_leaf") else "tracked"
+    return Bench(
         sandbox=sandbox,
         sources=sources,
-        plan=plan,
+        plan=rerun.plan,
         look=RecordOptions.at(family),
         tell=tell,
         failing=cell,
-        cell_seconds=session.seconds.get(cell, 0.0),
         limit_s=limit,
-        reach=rerun.reach(seconds_of(session, cell)),
+        reach=rerun.reach,
         deadline=start + 3 * limit + (rerun.seen.seconds if limit > options.time_limit else 0.0),
-        reference=reference,
+        own=own,
+        recorded=lambda: rerun.whole,
+        faithful=rerun.faithful,
     )
-    return bench
-
-
-def _ranked(
-    bench: Bench, problem: Problem, wanted: int, start: float, tried: Callable[[tuple[Fix, ...]], None]
-) -> tuple[Fix, ...]:
-    """The best proved fixes, each of another kind: gradients kept before gradients cut, else the rules' own order.
-
-    A cut that leaves a parameter without any gradient is shown where there is nothing better.
-    """
-    found: list[Fix] = []
-    latest = time.monotonic()
-    longest = 0.0  # proof so far
-    patience = _PATIENCE_FOR_SHORT_S if bench.cell_seconds < _SHORT_S else _PATIENCE_S
-    until = start + max(_RERUNS * bench.cell_seconds, patience)
-
-    def enough() -> bool:
-        nonlocal latest, longest
-        now = time.monotonic()
-        latest, longest = now, max(longest, now - latest)
-        return any(f.gradients == "same" for f in found) and now + longest > until
-
-    for fix in verified(bench, problem, enough):
-        if any((f.cells, f.files) == (fix.cells, fix.files) for f in found):
-            continue
-        found.append(fix)
-        tried(_chosen(found, wanted))
-        if len({f.rule for f in found if f.gradients == "same"}) >= wanted:
-            break
-    return _chosen(found, wanted)
-
-
-def _chosen(found: list[Fix], wanted: int) -> tuple[Fix, ...]:
-    chosen: list[Fix] = []
-    for fix in sorted([f for f in found if not f.untrained] or found, key=lambda f: _RANK[f.gradients]):
-        if all(fix.rule != other.rule or fix.gradients != other.gradients for other in chosen):
-            chosen.append(fix)
-    return tuple(chosen[:wanted])
 
 
 def _mentioned(cell: int, found: tuple[Conflict, ...], fixes: tuple[Fix, ...]) -> set[int]:

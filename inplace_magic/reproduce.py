@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import contextlib
 import itertools
-import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -27,7 +26,7 @@ from .source.editor import names_bound, names_loaded
 from .source.location import error_stack
 
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom)
-_MAKING_S = 0.3  # what running the other cells again may cost more than the failing one alone
+_MAKING_S = 0.6  # what running the other cells again may cost more than the failing one alone
 _NOTHING, _FAILED, _PLACE, _ALL = range(4)  # what a run tells of a failure
 _RESUMED = 4  # ways to go on with a loop that are tried
 _LONGER = 3  # times as long as a cell took may its rerun take, where that is more than the limit
@@ -46,12 +45,22 @@ class Rerun:
         """All that was seen in the end, waited for; None if the rest came to nothing."""
         return self.seen if self.rest is None else self.rest().value
 
-    def reach(self, seconds: float) -> StopRule:
+    @property
+    def reach(self) -> StopRule:
         """How far a run goes that is to be compared with this one."""
         first = self.seen.first
         if self.rest is not None and first is not None:
-            return StopRule(seconds, far_enough(first), exactly=True, conflict=first)
-        return StopRule(seconds, len(self.seen.passes), exactly=not self.seen.finished, conflict=first)
+            return StopRule(far_enough(first), exactly=True, conflict=first)
+        return StopRule(len(self.seen.passes), exactly=not self.seen.finished, conflict=first)
+
+    @property
+    def faithful(self) -> bool:
+        """Whether what was computed here tells what the cell means.
+
+        A session that has already seen a failed run holds what that one wrote. A write that changes nothing the second
+        time (a clamp, a mask, a normalisation) then looks as if it had been harmless the first time.
+        """
+        return self.plan.fresh or all(c.effective for c in self.seen.clashes)
 
 
 @dataclass(frozen=True)
@@ -89,7 +98,7 @@ class Reproduction:
                     if clean is not None and self._told(clean) >= _PLACE:
                         return self._kept(clean, room), None
                 told = self._told(run)
-                if told != _ALL and run.rest is not None and run.whole is not None:
+                if told < _ALL and run.rest is not None and run.whole is not None:
                     run = Rerun(plan, run.whole)
                     told = self._told(run)
                 if told == _ALL:
@@ -138,7 +147,7 @@ class Reproduction:
 
     def _told(self, run: Rerun) -> int:
         """How much a run tells of the failure; of a run from the last iteration only if it is the same one."""
-        told = _told(run.seen, self.family)
+        told = _told(run, self.family)
         if run.plan.resumed is None or told < _PLACE or self.error is None:
             return told
         if not all(c.known for c in run.seen.clashes):
@@ -151,7 +160,7 @@ class Reproduction:
         return run
 
     def _record(self, plan: ReplayPlan, room: contextlib.ExitStack) -> tuple[Rerun | None, str | None]:
-        stop = StopRule(seconds_of(self.session, self.cell) if plan.resumed is None else math.inf)
+        stop = StopRule(whole=plan.resumed is not None)
         limit = self.limit(plan)
         outcome = room.enter_context(
             self.sandbox.telling(
@@ -161,7 +170,7 @@ class Reproduction:
             )
         )
         first = outcome()
-        if first.refused is not None and (first.value is None or _told(first.value, self.family) == _NOTHING):
+        if first.refused is not None and (first.value is None or not relevant(first.value, self.family)):
             reason = message("reaches_out", attempt=first.refused)
             return None, message("with_effects", reason=reason, remedy=self.options.to_set("allow_side_effects", True))
         if first.timed_out:
@@ -171,17 +180,13 @@ class Reproduction:
         return Rerun(plan, first.value, outcome if first.more else None), None
 
 
-def seconds_of(session: Session, cell: int) -> float:
-    """Seconds after which a run goes no further past the failure than it must: that of a cell that took twice as long."""
-    return max(0.1, session.seconds.get(cell, 0.0) / 2)
-
-
-def _told(seen: Evidence, family: str) -> int:
+def _told(run: Rerun, family: str) -> int:
     """How much a run tells of the failure."""
-    found = relevant(seen, family)
+    found = relevant(run.seen, family)
     if not any(c.known for c in found):
         return _FAILED if found else _NOTHING
-    return _PLACE if family == "inference" and found[0].save is None else _ALL  # made above what was run
+    made_above = family == "inference" and found[0].save is None
+    return _PLACE if made_above or not run.faithful else _ALL
 
 
 def _plans(session: Session, sources: Sources, cell: int, options: Options, sandbox: Sandbox) -> list[ReplayPlan]:
@@ -197,7 +202,7 @@ def _plans(session: Session, sources: Sources, cell: int, options: Options, sand
         return [alone]
     if options.replay == "notebook":
         return [fresh]
-    own = session.seconds.get(cell, 0.0)
+    own = session.busy_for(cell)
     # A model of such a size is not made a second time, beside the first, if it can be helped.
     if _costs(session, fresh) - own <= max(_MAKING_S, own / 2) and not large():
         return [fresh, alone]

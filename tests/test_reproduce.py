@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from inplace_magic import pipeline, reproduce, sandbox
+from inplace_magic import sandbox
+from inplace_magic.record import replay
 from inplace_magic.sandbox import fork
 
 from .cells import new_shell, run_in
@@ -69,9 +70,8 @@ PROGRAMS = {
 
 @pytest.fixture
 def hurried(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """Every cell counts as a slow one. Gives whether there was more to come, for each answer of a copy."""
-    for module in (reproduce, pipeline):
-        monkeypatch.setattr(module, "seconds_of", lambda session, cell: 0.0)
+    """Every cell counts as a long one. Gives whether there was more to come, for each answer of a copy."""
+    monkeypatch.setattr(replay, "_SHORT", 0)
     monkeypatch.setattr(sandbox, "_cores", lambda: 2)
     more: list[bool] = []
     plain: Callable[..., Any] = fork.Child.outcome

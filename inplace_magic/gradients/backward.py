@@ -20,6 +20,7 @@ from ..source.document import Sources
 from ..source.location import user_stack
 from ..torch_private import unobserved, version_of
 from .digest import digest
+from .inert import zeroed
 
 _SAMPLES = 64
 _SUMS = 32
@@ -106,6 +107,7 @@ class GradientTrace:
     conflict: Callable[[], int | None] = lambda: None
     tick: Callable[[], int] | None = None  # the recorder's clock, by which a backward is ordered among its events
     shielded: Callable[[_Call, Callable[[_Call], Any], bool], Any] = lambda theirs, ours, retain: ours(theirs)
+    inert: bool = False  # gradients become zero once they have been looked at (inert.py)
     _latest: dict[int, tuple[tuple[int, int], tuple[float, ...] | None]] = field(default_factory=dict)
     _leaves: dict[int, torch.Tensor] = field(default_factory=dict)  # all that were ever reached
     _unlooked: dict[int, tuple[int, _Step]] = field(default_factory=dict)
@@ -174,6 +176,7 @@ class GradientTrace:
         retained: bool,
         call: Callable[[bool], Any],
         wanted: list[torch.Tensor] | None,
+        tracked: bool,
     ) -> Any:
         if self._depth:  # a backward inside a backward (checkpoint) belongs to the outer one
             return call(False)
@@ -183,7 +186,7 @@ class GradientTrace:
         if self._passes:
             self._passes[-1].graph.clear()  # only the last pass's is asked for; it keeps nodes alive
         live = _LivePass(event, [], [], 0, failed=True)
-        looked = self.closely(index) or not self.digests
+        looked = self.closely(index) or not self.digests or self.inert
         before: dict[int, _Before] = {}
         with unobserved():
             self._go_on()
@@ -210,6 +213,7 @@ class GradientTrace:
         finally:
             self._depth -= 1
         live.looked = looked or self.closely(index)
+        reached = live.leaves
         if not live.looked:
             live.leaves = []
         elif self.digests:
@@ -229,6 +233,9 @@ class GradientTrace:
                     live.gains = [None] * len(live.leaves)
         else:
             live.leaves = []
+        if self.inert and not tracked:  # what is differentiated again is part of the values
+            with unobserved():
+                result = zeroed(reached, result, wanted)
         self._ending = self.enough(len(self._passes), event)
         if self._ending and not self._stepped:
             raise Stop
@@ -243,6 +250,11 @@ class GradientTrace:
     def walked(self, nodes: set[Any]) -> bool:
         """Whether the last pass went through one of the nodes."""
         return bool(self._passes[-1].graph & nodes)
+
+    @property
+    def last_graph(self) -> set[Any]:
+        """The nodes of the last pass."""
+        return self._passes[-1].graph if self._passes else set()
 
     def carriers(self, holders: Sequence[tuple[str, Any]]) -> tuple[str, ...]:
         """Which of the ``holders`` (path, grad_fn) lie in the graph of the last pass."""
@@ -303,7 +315,7 @@ class _Ears:
 
             def watched(call: _Call) -> Any:
                 retained = bool(create_graph if retain_graph is None else retain_graph)
-                return trace._watch(roots, retained, call, None)
+                return trace._watch(roots, retained, call, None, bool(create_graph))
 
             return trace.shielded(call, watched, False)
 
@@ -316,7 +328,7 @@ class _Ears:
 
             def watched(call: _Call) -> Any:
                 retained = bool(create_graph if retain_graph is None else retain_graph)
-                return trace._watch(sources, retained, call, wanted)
+                return trace._watch(sources, retained, call, wanted, bool(create_graph))
 
             return trace.shielded(call, watched, False)
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from ..outcome.kept import Outcome
 from ..source.location import SourceRange
 
 Kind = Literal["modified", "second_backward", "silent", "refused"]
@@ -116,7 +117,8 @@ class RecordedConflict:
 
     ``known`` is False when the tensor had been saved before the replay began, so that its places are missing.
     ``certain``: it was proved as it happened, in a way that a comparison with a reference run does not show.
-    ``freed`` is the backward that let the graph go (second_backward only).
+    ``freed`` is the backward that let the graph go (second_backward only). ``effective`` is False where the write left
+    every value as it was, as one does that has been made before.
     """
 
     kind: Kind
@@ -129,6 +131,7 @@ class RecordedConflict:
     known: bool = True
     certain: bool = False
     crossing: Crossing | None = None
+    effective: bool = True
 
 
 @dataclass(frozen=True)
@@ -171,7 +174,9 @@ class Evidence:
     of the exception that ended the replay, ``error_family`` its family. ``carriers`` are paths to tensors of the
     session that still hold the graph of an earlier run. ``inplace_modules`` are (path, type's name) of the modules
     that work in place, ``inference_tensors`` the paths of tensors made in inference mode. ``first`` is the pass at which
-    the first conflict was met.
+    the first conflict was met. ``outcome`` is what the run left behind, None while it goes on. ``again`` is the family
+    of the error with which the last cell failed when it was run a second time. ``work`` is how much was computed, in
+    units that do not depend on the machine (Recorder.work).
     """
 
     cells: tuple[int, ...]
@@ -187,3 +192,6 @@ class Evidence:
     seconds: float = 0.0
     finished: bool = True
     first: int | None = None
+    outcome: Outcome | None = None
+    again: str | None = None
+    work: int = 0

@@ -151,6 +151,7 @@ class LiveConflict:
 
     __slots__ = (
         "certain",
+        "effective",
         "family",
         "freed",
         "kind",
@@ -175,6 +176,7 @@ class LiveConflict:
         self.message = ""
         self.known = True
         self.certain = False  # proved without a reference run, which would not show it
+        self.effective = True  # the write has changed values
         self.made: Stack | None = None  # where an inference tensor came from
         self.node: str | None = None
         self.stale: int | None = None  # that node's number

@@ -55,6 +55,7 @@ from .tracked_copies import Shadows, retry, storage_key
 
 _UNKNOWN_VERSION = -1
 _LATEST_KEPT = 256  # storages, before those that are gone are let go of
+_ELEMENTS_A_CALL = 1000  # saved in the time that one small operation takes, roughly
 _WRITES_KEPT = 64  # for each storage: the first ones tell who broke a saved tensor
 # What a leaf is asked about itself is answered by itself, even when its values are read from a shadow.
 _ABOUT_ITSELF = frozenset({"grad", "_grad", "requires_grad", "is_leaf", "grad_fn", "_version", "_base"})
@@ -101,6 +102,7 @@ class Recorder(TorchFunctionMode):
         self._shadowed = self._shadows.table
         self._plain: set[Any] = set()  # functions that can write only through ``out=``
         self._call = 0  # counts the calls that the mode sees
+        self._elements = 0  # of what was saved
         self._call_stack: tuple[int, Stack] = (-1, ())
         self._carrying = type(self)._carry_out.__code__
         self.ours: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()  # around what is not the person's
@@ -196,6 +198,15 @@ class Recorder(TorchFunctionMode):
         self._clock += 1
         return self._clock
 
+    @property
+    def work(self) -> int:
+        """How much the run has computed so far: a measure that does not depend on what else the machine does."""
+        return self._call + self._elements // _ELEMENTS_A_CALL
+
+    def value_of(self, tensor: torch.Tensor) -> torch.Tensor:
+        """The tensor whose values a user's tensor has, as the code means it: its tracked copy if it has one."""
+        return self._shadows.of(tensor) if self._shadows else tensor
+
     # ---- what is saved ------------------------------------------------------------------------------------------
 
     def _pack(self, tensor: torch.Tensor) -> Saved:
@@ -203,6 +214,7 @@ class Recorder(TorchFunctionMode):
 
     def _packed(self, tensor: torch.Tensor, frame: types.FrameType) -> Saved:
         self.counts["saves"] += 1
+        self._elements += tensor.numel()
         if self._step is not None:
             self._end_step()  # it has raised, and somebody has caught that
         if frame.f_code is self._carrying:  # all that one call saves is saved at one place
@@ -320,6 +332,8 @@ class Recorder(TorchFunctionMode):
         if self.traces and self._roots:
             self.trace.walk(need.index, self._roots, sys._getframe(1))
         clash.value = saved.alias
+        if kind == "modified" and saved.value is not None:
+            clash.effective = differ(saved.value, saved.alias)
         self.clashes.append(clash)
 
     # ---- what is written ----------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -15,6 +15,8 @@ import torch
 from ..diagnosis import LiveChange
 from ..families import RAISED_AT_WRITE, family_of
 from ..gradients.backward import GradientTrace, Stop, graph_of
+from ..gradients.inert import IdleSteps
+from ..outcome.capture import Printed, outcome
 from ..sandbox import process_group, threads
 from ..sandbox.process_memory import large
 from ..sandbox.side_effects import EndOfRun, ended_by
@@ -25,6 +27,7 @@ from ..source.document import Cell, Sources
 from ..source.files import staged
 from ..source.location import SourceRange, error_stack
 from ..source.own import own_names
+from ..torch_private import sequence_number
 from . import evidence as ev
 from .compiled import uncompiled
 from .last_iteration import LastIteration, under_way
@@ -35,8 +38,9 @@ from .silent.events import REFERENCE
 from .silent.stream import EventStream
 from .trace import record_of
 
-_FURTHER = 4  # passes that a replay goes past the first conflict at most, once its time is over
-_MORE = 0.3  # of the passes that led there: so many more it may go on
+_FURTHER = 4  # passes that a long replay goes past the first conflict at most
+_RUNAWAY = 4  # times as many passes as the run that it is compared with, and a replay is ended
+_SHORT = 30_000  # Recorder.work of a run that is short, so that it goes to the end: half a second or so
 
 
 @dataclass(frozen=True)
@@ -55,25 +59,31 @@ class ReplayPlan:
 
 @dataclass(frozen=True)
 class StopRule:
-    """How far a replay goes: to the end of the cell, or past the failure once ``seconds`` are over.
+    """How far a replay goes: to the end of the cell, or, where the cell is long, a little past the failure.
 
     ``passes`` is the number of backwards after which it has gone far enough; None if that is not known yet. ``exactly``:
-    it ends there in any case, as the run did that it is compared with. ``conflict`` is the pass of the first conflict.
+    it ends there, as the run did that it is compared with. ``conflict`` is the pass of the first conflict. ``again``: the
+    last cell is run a second time, once it has come to its end. ``whole``: it goes to the end however long that is.
     """
 
-    seconds: float = 0.5
     passes: int | None = None
     exactly: bool = False
     conflict: int | None = None
+    again: bool = False
+    whole: bool = False
 
 
 @dataclass(frozen=True)
 class RecordOptions:
-    """How the recorder looks at a run, see ``Recorder``. ``hidden``: also at writes that torch does not see."""
+    """How the recorder looks at a run, see ``Recorder``. ``hidden``: also at writes that torch does not see.
+
+    ``inert``: no gradient has any effect in this run (gradients/inert.py).
+    """
 
     update_leaves: bool = False
     keep_graphs: bool = False
     hidden: bool = False
+    inert: bool = False
 
     @classmethod
     def at(cls, family: str) -> RecordOptions:
@@ -96,11 +106,12 @@ def touched(shell: Any, sources: Sources, plan: ReplayPlan) -> Touched:
 
 
 def far_enough(conflict: int) -> int:
-    """How many passes a replay goes whose time is over, given the pass of the first conflict.
+    """How many passes a long replay goes, given the pass of the first conflict.
 
-    Some more may bring more conflicts to light; each of them is paid for again in every proof.
+    Past a second iteration, where the conflict was met in the first one. Each of them is paid for again in every run
+    of a rewrite.
     """
-    return conflict + 1 + max(1, min(_FURTHER, int(_MORE * (conflict + 1))))
+    return conflict + 1 + min(_FURTHER, conflict + 1)
 
 
 def record(
@@ -113,8 +124,8 @@ def record(
 ) -> ev.Evidence:
     """Runs the plan under the recorder. To be called inside a sandbox: it changes the session.
 
-    Where its time is over at the first conflict, what is known by then is told by ``tell``, and it goes on to
-    ``far_enough`` passes.
+    Where it has turned out to be long by the first conflict, what is known by then is told by ``tell``, and it goes on
+    to ``far_enough`` passes.
     """
     look = look or RecordOptions()
     light = _light(look)
@@ -140,17 +151,17 @@ def record(
                 met.append(known.need.index if known.need is not None else trace.done)
         return met[0] if met else None
 
-    def over() -> bool:
-        return time.monotonic() - start > reach.seconds
+    def long() -> bool:
+        return recorder.work > _SHORT and not reach.whole
 
     def enough(done: int, event: ev.Backward) -> bool:
         first = conflict()
-        return first is not None and done >= far_enough(first) and (told or over())
+        return first is not None and done >= far_enough(first) and (told or long())
 
     def gone_on(done: int) -> None:
         nonlocal told
         first = conflict()
-        if tell is not None and not told and first is not None and first < done < far_enough(first) and over():
+        if tell is not None and not told and first is not None and first < done < far_enough(first) and long():
             told = True
             tell(evidence(finished=False))
 
@@ -167,15 +178,21 @@ def record(
             seconds=time.monotonic() - start,
             finished=finished,
             first=conflict(),
+            outcome=outcome(_names(shell, plan), printed.text, recorder.value_of) if over else None,
+            work=recorder.work,
             **_error(error, sources),
         )
 
-    trace = GradientTrace(sources, around=around, enough=enough, gone_on=gone_on, conflict=conflict, tick=recorder.tick)
+    trace = GradientTrace(
+        sources, around=around, enough=enough, gone_on=gone_on, conflict=conflict, tick=recorder.tick, inert=look.inert
+    )
+    printed, over = Printed(), False
     start = time.monotonic()
     kept = _prepare(shell, plan)
     if not plan.fresh:
         holders.extend(graph_holders(shell.user_ns))  # not the local ones of a frame: they cannot be cut by name
-    error, finished = _run(shell, sources, plan, _lightened(light, [trace.listening(), recorder]))
+    error, finished = _run(shell, sources, plan, _listeners(light, look, [trace.listening(), recorder]), printed)
+    over = True
     if _ended_by_effect(error):  # what was recorded before it stands
         error, finished = None, False
     result = evidence(error, finished)
@@ -208,15 +225,16 @@ def listen(
     def enough(done: int, event: ev.Backward) -> bool:
         if reach.passes is None or done < reach.passes:
             return False
-        return reach.exactly or time.monotonic() - start > reach.seconds
+        return reach.exactly or done >= _RUNAWAY * (reach.passes + 1)
 
-    trace = GradientTrace(sources, enough=enough, conflict=lambda: reach.conflict)
+    trace = GradientTrace(sources, enough=enough, conflict=lambda: reach.conflict, inert=look.inert)
+    printed, marks = Printed(), _Mark()
     start = time.monotonic()
     kept = _prepare(shell, plan)
     if prepare is not None:
         prepare()
     holders = [] if plan.fresh else graph_holders(shell.user_ns)
-    error, finished = _run(shell, sources, plan, _lightened(light, [trace.listening()]))
+    error, finished = _run(shell, sources, plan, _listeners(light, look, [trace.listening()]), printed, marks.set)
     if _ended_by_effect(error) and (reach.conflict is None or trace.done > reach.conflict):
         error, finished = None, False
     names = Names(_names(shell, plan))
@@ -230,10 +248,41 @@ def listen(
         carriers=brought,
         seconds=time.monotonic() - start,
         finished=finished,
+        outcome=outcome(_names(shell, plan), printed.text),
         **_error(error, sources),
     )
+    if reach.again and finished:
+        result = replace(result, again=_fails_again(shell, sources, plan, marks))
     del kept
     return result
+
+
+class _Mark:
+    """A moment, told from the nodes that were made before it."""
+
+    def __init__(self) -> None:
+        self._number: int | None = None
+
+    def set(self) -> None:
+        with torch.enable_grad(), torch.inference_mode(False):
+            self._number = sequence_number(torch.ones((), requires_grad=True).clone().grad_fn)
+
+    def after(self, nodes: Iterable[Any]) -> bool:
+        """Whether none of the nodes is older; False where that cannot be told."""
+        numbers = [sequence_number(node) for node in nodes if not hasattr(node, "variable")]
+        return self._number is not None and all(number > self._number for number in numbers)
+
+
+def _fails_again(shell: Any, sources: Sources, plan: ReplayPlan, marks: _Mark) -> str | None:
+    """The family of the error with which the last cell fails when it is run once more, or None.
+
+    A cell that goes back through a graph made above it can never be run a second time by itself, and nobody expects
+    that it can.
+    """
+    trace = GradientTrace(sources, digests=False)
+    error, _ = _run(shell, sources, ReplayPlan(plan.cells[-1:]), [trace.listening()], Printed())
+    family = family_of(error)
+    return family if family is not None and marks.after(trace.last_graph) else None
 
 
 def _prepare(shell: Any, plan: ReplayPlan) -> dict[str, Any]:
@@ -256,15 +305,27 @@ def _names(shell: Any, plan: ReplayPlan) -> dict[str, Any]:
 
 def _light(look: RecordOptions) -> LightSteps | None:
     """For a large session; not where a step itself may be what is wrong and silent about it."""
-    return LightSteps() if large() and not look.hidden else None
+    return LightSteps() if large() and not look.hidden and not look.inert else None
 
 
-def _lightened(steps: LightSteps | None, listeners: list[Any]) -> list[Any]:
+def _listeners(steps: LightSteps | None, look: RecordOptions, listeners: list[Any]) -> list[Any]:
+    if look.inert:
+        return [*listeners, IdleSteps()]
     return listeners if steps is None else [steps.counted(), *listeners, steps.lightened()]
 
 
-def _run(shell: Any, sources: Sources, plan: ReplayPlan, listeners: Sequence[Any]) -> tuple[BaseException | None, bool]:
-    """Runs the cells: (the error that ended the last one or None, whether it came to its end)."""
+def _run(
+    shell: Any,
+    sources: Sources,
+    plan: ReplayPlan,
+    listeners: Sequence[Any],
+    printed: Printed,
+    at_last: Callable[[], None] = lambda: None,
+) -> tuple[BaseException | None, bool]:
+    """Runs the cells: (the error that ended the last one or None, whether it came to its end).
+
+    ``at_last`` is called before the last one.
+    """
     error: BaseException | None = None
     with contextlib.ExitStack() as stack:
         stack.enter_context(staged(sources, afresh=plan.fresh))
@@ -272,10 +333,13 @@ def _run(shell: Any, sources: Sources, plan: ReplayPlan, listeners: Sequence[Any
         stack.enter_context(process_group.alone())
         stack.enter_context(threads.without_others())
         stack.enter_context(uncompiled())
+        stack.enter_context(contextlib.redirect_stdout(printed))
         for listener in listeners:
             stack.enter_context(listener)
         for number in plan.cells:
             error = None
+            if number == plan.cells[-1]:
+                at_last()
             try:
                 if plan.resumed is not None and number == plan.cells[-1]:
                     plan.resumed.run(partial(_parsed, shell), sources)

@@ -124,6 +124,8 @@ def verdict(fix: Fix) -> str:
     """How a fix was tried, and what it does to the gradients."""
     cut = fix.gradients == "truncated" and fix.untrained
     effect = message("truncated_into", names=fix.untrained) if cut else message(fix.gradients)
+    if fix.gradients == "different" and fix.changes:
+        effect = message("result")  # the gradients may well be the same
     if not fix.verified:
         return message("suggestion")
     return message("both_with_comma", one=message("verified"), other=effect)

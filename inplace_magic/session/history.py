@@ -18,6 +18,7 @@ class Session:
 
     shell: Any
     seconds: dict[int, float] = field(default_factory=dict)
+    busy: dict[int, float] = field(default_factory=dict)  # what they computed: the same on a busy machine
     loaded: dict[int, int] = field(default_factory=dict)  # how many modules a cell imported
     failed: set[int] = field(default_factory=set)
     cell_ids: dict[int, str] = field(default_factory=dict)
@@ -74,4 +75,8 @@ class Session:
         """
         if any(n not in self.seconds for n in cells):
             return None
-        return sum(max(0.0, self.seconds[n] - _IMPORT_S * self.loaded.get(n, 0)) for n in cells)
+        return sum(max(0.0, self.busy_for(n) - _IMPORT_S * self.loaded.get(n, 0)) for n in cells)
+
+    def busy_for(self, cell: int) -> float:
+        """Seconds for which a cell kept its thread busy."""
+        return self.busy.get(cell, self.seconds.get(cell, 0.0))

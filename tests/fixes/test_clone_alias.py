@@ -61,24 +61,27 @@ def test_a_buffer_of_a_live_module_is_copied_too() -> None:
 
 
 @pytest.mark.parametrize(
-    ("cell", "expected"),
+    ("cell", "expected", "changes"),
     [
         pytest.param(
             "y = (w ** 2).sum()\nr = w.detach(); r.zero_()\ny.backward()\n",
             "y = (w ** 2).sum()\nr = w.detach().clone(); r.zero_()\ny.backward()\n",
+            ("w has other values afterwards",),
             id="a detached alias is cleared",
         ),
         pytest.param(
             "rows = (w * 2).expand(4, 3)\nrows += 1\nrows.sum().backward()\n",
             "rows = (w * 2).expand(4, 3).clone()\nrows += 1\nrows.sum().backward()\n",
+            (),
             id="an expanded tensor is written",
         ),
     ],
 )
-def test_is_proved(cell: str, expected: str) -> None:
+def test_is_proved(cell: str, expected: str, changes: tuple[str, ...]) -> None:
     fix = fix_by(RULE, "import torch\nw = torch.ones(3, requires_grad=True)", cell)
     assert fix.cells == {2: expected.rstrip()}
-    assert fix.gradients == "same"
+    assert fix.changes == changes
+    assert fix.gradients == ("different" if changes else "same")
     assert clean(cell) != expected
 
 

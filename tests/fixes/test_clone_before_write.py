@@ -58,7 +58,7 @@ def test_the_caller_hands_over_a_copy() -> None:
 
 
 @pytest.mark.parametrize(
-    ("cell", "expected"),
+    ("cell", "expected", "label"),
     [
         pytest.param(
             """
@@ -73,6 +73,7 @@ def test_the_caller_hands_over_a_copy() -> None:
             bright += 0.1
             bright.pow(2).sum().backward()
             """,
+            "different",
             id="data under a second name",
         ),
         pytest.param(
@@ -87,11 +88,12 @@ def test_the_caller_hands_over_a_copy() -> None:
             p[torch.arange(4), torch.arange(4)] = 0
             p.sum().backward()
             """,
+            "same",
             id="an index of integers",
         ),
     ],
 )
-def test_is_proved(cell: str, expected: str) -> None:
+def test_is_proved(cell: str, expected: str, label: str) -> None:
     fix = fix_by(RULE, "import torch", cell)
     assert fix.cells == {2: clean(expected).rstrip()}
-    assert fix.gradients == "same"
+    assert fix.gradients == label and bool(fix.changes) == (label == "different")

@@ -348,7 +348,8 @@ def test_is_proved(rule: str, cells: tuple[str, ...], changes: list[tuple[str, s
 def test_a_function_with_an_update_of_its_own_hands_on_the_values() -> None:
     fix = fix_by("detach", START, OWN_UPDATE, CODED)
     assert fix.cells == {2: rewritten(OWN_UPDATE, ("optG.step()\n", "optG.step()\n        g = g.detach()\n"))}
-    assert fix.gradients == "same"
+    assert fix.gradients == "truncated"
+    assert fix.changes == ("G[0].weight.grad is None afterwards, and 3 more",)
 
 
 def test_an_optimizer_that_steps_after_both_anyway_steps_once() -> None:

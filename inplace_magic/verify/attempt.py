@@ -1,136 +1,52 @@
-"""The proof of a fix: it is run under plain autograd, past the failure, and its gradients are compared.
+"""A proposal is run as accepting it would run it, past the failure; where it fails again elsewhere, it is extended.
 
-The reference comes from the recorder, which hands every backward the values as they were saved; no rule has a hand in
-it. A fix that fails again elsewhere is extended by what mends the next conflict, and tried again.
+What mends the next conflict is added to it, and it is tried again.
 """
 
 from __future__ import annotations
 
-import contextlib
 import difflib
 import logging
 import re
-import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
-from .diagnosis import Fix, Gradients, LiveChange
-from .explain.conflicts import relevant
-from .fixes import LOCAL, Problem, Proposal
-from .gradients.compare import compare, forward_changed, leaves_reached, starved, untrained
-from .message import message
-from .record.evidence import BackwardPass, Evidence, RecordedConflict
-from .record.replay import RecordOptions, ReplayPlan, StopRule
-from .record.requests import ListenRequest, RecordRequest, SessionChanges
-from .sandbox import Sandbox, Work
-from .search import propose
-from .session.patch_live import cells_to_run
-from .source.document import File, Sources
-from .source.editor import names_bound
-from .source.location import SourceRange
+from ..diagnosis import Fix, LiveChange
+from ..explain.conflicts import relevant
+from ..fixes import LOCAL, Problem, Proposal
+from ..gradients.compare import starved, untrained
+from ..message import message
+from ..record.evidence import Evidence, RecordedConflict
+from ..search import propose
+from ..source.document import File, Sources
+from ..source.editor import names_bound
+from ..source.location import SourceRange
+from .bench import Bench
+from .effect import Effect, measure, proof
 
 _log = logging.getLogger(__name__)
 _EXTENSIONS = 6  # conflicts that one fix may mend, one after the other
 
 
 @dataclass(frozen=True)
-class Bench:
-    """What a proof needs: where it runs, the plan by which the failure was reproduced, and how long one run may take.
+class Attempt:
+    """A fix that ran. ``again`` is the family of the error with which its cell failed when it was run a second time."""
 
-    ``reference`` gives the passes of the code as written, for each reading of a refused write.
-    """
-
-    sandbox: Sandbox
-    sources: Sources
-    plan: ReplayPlan
-    look: RecordOptions
-    tell: Callable[[str], None]
-    failing: int
-    cell_seconds: float
-    limit_s: float
-    reach: StopRule
-    deadline: float
-    reference: Callable[[str], tuple[BackwardPass, ...]]
-    refused: list[str] = field(default_factory=list)  # why runs were not made
-
-    def run(self, work: Work[Evidence]) -> Evidence | None:
-        left = min(self.limit_s, self.deadline - time.monotonic())
-        if left <= 0:
-            return None
-        outcome = self.sandbox.run(work, left, lambda seconds: self.tell(message("trying", seconds=seconds)))
-        if outcome.failure is not None:
-            _log.debug("not run: %s", outcome.failure)
-            self.refused.append(outcome.failure)
-        return outcome.value
-
-    def cells(self, texts: dict[int, str], spared: tuple[int, ...]) -> tuple[int, ...]:
-        """The cells that have to run in the session for a rewrite to show: what it touches, and what failed with it."""
-        run = cells_to_run(self.sources, texts, spared, self.failing)
-        return run if self.plan.fresh else tuple(sorted({*self.plan.cells, *run}))
-
-    def listen(self, texts: dict[int, str], live: tuple[LiveChange, ...], spared: tuple[int, ...]) -> Evidence | None:
-        """Runs the rewritten cells by the plan, under plain autograd."""
-        sources = self.sources.with_texts(texts)
-        if self.plan.fresh:
-            return self.run(ListenRequest(sources, self.plan, self.reach, self.look))
-        return self.listen_live(texts, live, spared)
-
-    def listen_live(
-        self,
-        texts: dict[int, str],
-        live: tuple[LiveChange, ...],
-        spared: tuple[int, ...],
-        run: tuple[int, ...] | None = None,
-        reach: StopRule | None = None,
-    ) -> Evidence | None:
-        """Does what accepting the fix does to the session as it is now, and runs what has to run (or ``run``)."""
-        sources = self.sources.with_texts(texts)
-        plan = ReplayPlan(run or self.cells(texts, spared), resumed=self.plan.resumed)
-        changes = SessionChanges(self.sources, texts, live)
-        return self.run(ListenRequest(sources, plan, reach or self.reach, self.look, changes))
-
-    @property
-    def past_failure(self) -> StopRule:
-        """Just past the failure: enough to see that what is proved from the top runs in the session as well."""
-        if self.reach.conflict is None or self.reach.passes is None or not self.reach.exactly:
-            return self.reach
-        return replace(self.reach, passes=min(self.reach.passes, self.reach.conflict + 1))
-
-    @contextlib.contextmanager
-    def accepting(
-        self, texts: dict[int, str], live: tuple[LiveChange, ...], spared: tuple[int, ...]
-    ) -> Iterator[Callable[[], Evidence | None] | None]:
-        """``listen_live`` begun on another core while the proof from the top runs; None where that cannot be."""
-        left = min(self.limit_s, self.deadline - time.monotonic())
-        if not self.plan.fresh or self.failing < 0 or left <= 0:
-            yield None
-            return
-        sources, plan = self.sources.with_texts(texts), ReplayPlan(self.cells(texts, spared))
-        changes = SessionChanges(self.sources, texts, live)
-        with self.sandbox.ahead(ListenRequest(sources, plan, self.past_failure, self.look, changes), left) as outcome:
-            yield (lambda: outcome().value) if outcome is not None else None
-
-    def record(self, texts: dict[int, str], live: tuple[LiveChange, ...], spared: tuple[int, ...]) -> Evidence | None:
-        """The rewritten cells under the recorder: what is still in conflict."""
-        sources = self.sources.with_texts(texts)
-        if self.plan.fresh:
-            return self.run(RecordRequest(sources, self.plan, self.reach, self.look))
-        plan = ReplayPlan(self.cells(texts, spared), resumed=self.plan.resumed)
-        changes = SessionChanges(self.sources, texts, live)
-        return self.run(RecordRequest(sources, plan, self.reach, self.look, changes))
+    fix: Fix
+    again: str | None = None
 
 
-def verified(bench: Bench, problem: Problem, enough: Callable[[], bool]) -> Iterator[Fix]:
-    """The fixes for a problem, each one proved, in the order of the rules, until somebody has had ``enough``."""
+def verified(bench: Bench, problem: Problem, enough: Callable[[], bool]) -> Iterator[Attempt]:
+    """The fixes for a problem, each one verified, in the order of the rules, until somebody has had ``enough``."""
     proposals = list(propose(problem))
     enough_alone: list[Proposal] = []
     for number, proposal in enumerate(proposals, 1):
-        if time.monotonic() > bench.deadline or enough():
+        if bench.over or enough():
             return
-        fix = try_out(bench, problem, proposal, enough, [*enough_alone, *proposals[number:]])
-        if fix is not None:
+        attempt = try_out(bench, problem, proposal, enough, [*enough_alone, *proposals[number:]])
+        if attempt is not None:
             enough_alone.append(proposal)
-            yield fix
+            yield attempt
 
 
 def try_out(
@@ -139,8 +55,8 @@ def try_out(
     proposal: Proposal,
     enough: Callable[[], bool] = lambda: False,
     others: Sequence[Proposal] = (),
-) -> Fix | None:
-    """The proposal as a proved fix, extended where it fails again elsewhere; None if it does not run.
+) -> Attempt | None:
+    """The proposal as a verified fix, extended where it fails again elsewhere; None if it does not run.
 
     ``enough`` is asked before it is extended, which takes two runs more. Where one of the ``others`` would extend it,
     that one may be all that is needed, and is left to be tried by itself.
@@ -162,11 +78,11 @@ def _try(
     accepting: Callable[[], Evidence | None] | None,
     enough: Callable[[], bool],
     others: Sequence[Proposal],
-) -> Fix | None:
+) -> Attempt | None:
     proposal = steps[0]
     mended = {_signature(problem.clash, problem.sources): _text(problem.clash, problem.sources)}
     for _ in range(_EXTENSIONS):
-        seen = bench.listen(texts, live, spared)
+        seen = bench.listen(texts, live, spared, again=bench.runs_twice)
         if seen is None:
             _log.debug("%s: %s: could not be run", proposal.rule, proposal.title)
             return None
@@ -192,11 +108,11 @@ def _try(
         live, spared = live + more.live, spared + more.spared
     else:
         return None
-    if starved(bench.reference(proposal.reading), seen.passes):
+    if starved(bench.passes(proposal.reading), seen.passes):
         _log.debug("%s: %s: trains nothing", proposal.rule, proposal.title)
         return None
-    gradients = _effect(bench, proposal, seen)
-    if proposal.lossless and gradients != "same":
+    effect = measure(bench, proposal, seen, texts, live, spared)
+    if proposal.lossless and effect.label != "same":
         return None
     run = bench.cells(texts, spared)
     if bench.failing < 0:  # a script is run from the top, and leaves no session behind
@@ -213,27 +129,10 @@ def _try(
                     break
             else:
                 return None
-    idle = untrained(bench.reference(proposal.reading), seen.passes) if gradients in ("truncated", "different") else ()
-    return _fix(bench, steps, texts, live, run, gradients, idle)
-
-
-def _effect(bench: Bench, proposal: Proposal, seen: Evidence) -> Gradients:
-    """The fix's effect on the gradients, measured against the reading of the code that the fix declares."""
-    passes = seen.passes
-    effect = compare(bench.reference(proposal.reading), passes, cut_off=not seen.finished)
-    if (
-        effect == "same"
-        and proposal.reading == "update"
-        and not leaves_reached(bench.reference("tracked")) <= leaves_reached(passes)
-    ):
-        return "truncated"  # what was written came from a graph, which an update cuts off
-    if (
-        effect in ("same", "truncated")
-        and proposal.rule in LOCAL
-        and forward_changed(bench.reference(proposal.reading), passes)
-    ):
-        return "different"  # nobody sees the write any more who was meant to
-    return effect
+    idle: tuple[str, ...] = ()
+    if effect.label in ("truncated", "different"):
+        idle = untrained(bench.passes(proposal.reading), seen.passes)
+    return Attempt(_fix(bench, steps, texts, live, run, effect, idle), seen.again)
 
 
 def _makers(bench: Bench, carriers: tuple[str, ...], run: tuple[int, ...]) -> tuple[int, ...]:
@@ -342,7 +241,7 @@ def _fix(
     texts: dict[int, str],
     live: tuple[LiveChange, ...],
     run: tuple[int, ...],
-    gradients: Gradients,
+    effect: Effect,
     untrained: tuple[str, ...],
 ) -> Fix:
     more = len(steps) - 1
@@ -357,8 +256,9 @@ def _fix(
             f.path: text for number, text in sorted(texts.items()) if isinstance(f := bench.sources.cells[number], File)
         },
         verified=True,
-        gradients=gradients,
-        proof=message(f"verified_{gradients}"),
+        gradients=effect.label,
+        changes=effect.changes,
+        proof=proof(effect.label, effect.changes),
         run=run,
         live=live,
         untrained=untrained,

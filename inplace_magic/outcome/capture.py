@@ -1,0 +1,224 @@
+"""From a live namespace to the record of what it holds.
+
+Values are digested (gradients/digest): a hundred numbers for a tensor, whatever its size, brought over from its device
+in one piece.
+"""
+
+from __future__ import annotations
+
+import enum
+import hashlib
+import io
+import pickle
+import random
+import sys
+import types
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+
+from ..gradients.digest import digest
+from ..session.names import history_of
+from ..session.user_objects import join
+from ..source.own import is_own, own_names
+from ..torch_private import unobserved
+from .kept import Leaf, Outcome, Value
+
+_DEPTH = 5
+_PATHS = 4_000  # in all, so that a session of many objects costs no more than a run
+_ITEMS = 60  # of one container that are looked into, at its beginning and at its end
+_ELEMENTS = 2**27  # of tensors in all; what is beyond is known by its shape alone
+_PRINTED = 200_000  # characters
+_TEXT = 200  # characters of a string that are kept as they are
+
+
+class Printed(io.TextIOBase):
+    """A standard output that keeps what is written to it, up to a limit."""
+
+    encoding = "utf-8"
+
+    def __init__(self) -> None:
+        self._parts: list[str] = []
+        self._left = _PRINTED
+
+    def write(self, text: str) -> int:
+        if self._left > 0:
+            self._parts.append(text[: self._left])
+            self._left -= len(text)
+        return len(text)
+
+    def writable(self) -> bool:
+        return True
+
+    @property
+    def text(self) -> str:
+        return "".join(self._parts)
+
+
+def outcome(
+    namespace: Mapping[str, Any], printed: str = "", instead: Callable[[torch.Tensor], torch.Tensor] = lambda t: t
+) -> Outcome:
+    """What the user's names lead to now. ``instead`` gives the tensor that has another one's values."""
+    with unobserved(), torch.no_grad():
+        return _Capture(instead).outcome(namespace, printed)
+
+
+class _Capture:
+    def __init__(self, instead: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        self._instead = instead
+        self._values: dict[str, Value] = {}
+        self._tensors: list[tuple[str, torch.Tensor]] = []
+        self._optimizers: list[tuple[str, torch.optim.Optimizer]] = []
+        self._above: set[int] = set()
+        self._left = _ELEMENTS
+
+    def outcome(self, namespace: Mapping[str, Any], printed: str) -> Outcome:
+        for name, value in own_names(namespace):
+            self._visit(name, value, _DEPTH)
+        holders: dict[int, list[str]] = {}
+        for path, optimizer in self._optimizers:
+            for group in optimizer.param_groups:
+                for parameter in group["params"]:
+                    holders.setdefault(id(parameter), []).append(path)
+        leaves = {
+            path: Leaf(self._digest(t.grad), tuple(dict.fromkeys(holders.get(id(t), ()))))
+            for path, t in self._tensors
+            if _is_leaf(t)
+        }
+        computed = frozenset(path for path, t in self._tensors if history_of(t) is not None)
+        return Outcome(printed, self._values, leaves, computed, _generators())
+
+    def _visit(self, path: str, value: Any, depth: int) -> None:
+        if len(self._values) >= _PATHS:
+            return
+        known = self._plain(path, value)
+        if known is not None:
+            self._values[path] = known
+            return
+        if depth == 0 or id(value) in self._above:
+            return
+        self._above.add(id(value))
+        try:
+            for inner, item in self._parts(path, value):
+                self._visit(inner, item, depth - 1)
+        except Exception:  # an object of the user's may refuse to be looked at
+            return
+        finally:
+            self._above.discard(id(value))
+
+    def _plain(self, path: str, value: Any) -> Value | None:
+        """The record of what has no parts; None for what has."""
+        if isinstance(value, torch.Tensor):
+            self._tensors.append((path, value))
+            return self._tensor(self._instead(value))
+        if isinstance(value, (bool, int, float, complex)) and not isinstance(value, enum.Enum):
+            return _number(value)
+        if isinstance(value, (str, bytes, type(None), enum.Enum)):
+            return _string(value)
+        numpy = sys.modules.get("numpy")
+        if numpy is not None and isinstance(value, numpy.generic):
+            return _number(value.item()) if isinstance(value.item(), (int, float, complex)) else _string(str(value))
+        if numpy is not None and isinstance(value, numpy.ndarray):
+            try:
+                return self._tensor(torch.from_numpy(numpy.ascontiguousarray(value)))
+            except TypeError:  # of objects or strings
+                return Value("items", tuple(value.shape))
+        if isinstance(value, (list, tuple, deque)) and len(value) > 2 * _ITEMS and all(map(_is_real, value)):
+            return Value("numbers", (len(value),), self._digest(torch.tensor([float(v) for v in value])))
+        return None
+
+    def _parts(self, path: str, value: Any) -> Iterator[tuple[str, Any]]:
+        if isinstance(value, (list, tuple, deque)):
+            items = list(value)
+            self._values[path] = Value("items", (len(items),))
+            chosen = range(len(items)) if len(items) <= 2 * _ITEMS else [*range(_ITEMS), *range(-_ITEMS, 0)]
+            yield from ((f"{path}[{i}]", items[i]) for i in chosen)
+        elif isinstance(value, (set, frozenset)):
+            self._values[path] = Value("items", (len(value),))
+        elif isinstance(value, dict):
+            self._values[path] = Value("items", (len(value),))
+            pairs = [(k, v) for k, v in value.items() if isinstance(k, (str, int, float, bool, tuple, enum.Enum))]
+            yield from ((f"{path}[{k!r}]", v) for k, v in pairs[: 2 * _ITEMS])
+        elif isinstance(value, torch.nn.Module):
+            yield from _module(path, value)
+        elif isinstance(value, torch.optim.Optimizer):
+            self._optimizers.append((path, value))
+            for i, group in enumerate(value.param_groups):
+                yield from ((f"{path}.param_groups[{i}][{k!r}]", v) for k, v in group.items() if k != "params")
+        elif isinstance(value, torch.optim.lr_scheduler.LRScheduler):
+            yield f"{path}.last_epoch", value.last_epoch
+        elif isinstance(value, types.SimpleNamespace) or (is_own(value) and not isinstance(value, types.FunctionType)):
+            attributes = {**getattr(value, "__dict__", {}), **_slots(value)}
+            yield from ((f"{path}.{k}", v) for k, v in attributes.items() if not k.startswith("__"))
+
+    def _tensor(self, tensor: torch.Tensor) -> Value:
+        if tensor.layout == torch.strided and tensor.device.type != "meta":
+            self._left -= tensor.numel()
+            if self._left < 0:
+                return Value("tensor", tuple(tensor.shape), None)
+        try:
+            return Value("tensor", tuple(tensor.shape), self._digest(tensor))
+        except (RuntimeError, NotImplementedError, TypeError, ValueError):
+            return Value("tensor", (), None)
+
+    def _digest(self, tensor: torch.Tensor | None) -> tuple[float, ...] | None:
+        if tensor is not None and tensor.dtype == torch.bool:
+            tensor = tensor.to(torch.uint8)
+        return digest(tensor)
+
+
+def _module(path: str, module: torch.nn.Module) -> Iterator[tuple[str, Any]]:
+    for name, parameter in module.named_parameters():
+        yield join(path, name), parameter
+    for name, buffer in module.named_buffers():
+        yield join(path, name), buffer
+    for name, child in module.named_modules():
+        if type(child).__module__.startswith("torch."):
+            continue  # the rest is how it is set up
+        base = join(path, name) if name else path
+        for key, value in list(vars(child).items()):
+            if not key.startswith("_"):
+                yield f"{base}.{key}", value
+
+
+def _number(value: complex) -> Value:
+    if isinstance(value, complex):
+        return Value("number", (), (value.real, value.imag))
+    try:
+        return Value("number", (), (float(value),))
+    except OverflowError:
+        return Value("text", (), (), str(value)[:_TEXT])
+
+
+def _is_real(value: Any) -> bool:
+    return type(value) in (int, float, bool)
+
+
+def _string(value: object) -> Value:
+    text = value if isinstance(value, str) else repr(value)
+    if len(text) > _TEXT:
+        text = text[:_TEXT] + hashlib.sha1(text.encode("utf-8", "replace")).hexdigest()
+    return Value("text", (), (), text)
+
+
+def _slots(value: Any) -> dict[str, Any]:
+    names = [name for kind in type(value).__mro__ for name in getattr(kind, "__slots__", ())]
+    return {name: getattr(value, name) for name in names if isinstance(name, str) and hasattr(value, name)}
+
+
+def _is_leaf(tensor: torch.Tensor) -> bool:
+    try:
+        return tensor.requires_grad and not tensor.is_inference() and tensor.is_leaf
+    except RuntimeError:  # a view whose base was changed in a forbidden way
+        return False
+
+
+def _generators() -> str:
+    state = hashlib.sha1(torch.get_rng_state().numpy().tobytes())
+    state.update(pickle.dumps(random.getstate()))
+    numpy = sys.modules.get("numpy")
+    if numpy is not None:
+        state.update(pickle.dumps(numpy.random.get_state()))
+    return state.hexdigest()

@@ -1,0 +1,11 @@
+"""The verification of a fix: it is run as accepting it would run it, and all that a person reads later is compared.
+
+``attempt`` runs a proposal, and extends it where it fails again elsewhere; ``effect`` says what it changes, measured
+against the reference; ``ranking`` puts what was verified in order. ``bench`` is where runs are made, and counted.
+"""
+
+from .attempt import try_out, unified, verified
+from .bench import Bench
+from .ranking import best
+
+__all__ = ["Bench", "best", "try_out", "unified", "verified"]

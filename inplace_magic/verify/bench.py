@@ -1,0 +1,168 @@
+"""Where the runs of a verification are made, and counted: how many there may be does not depend on the clock."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+
+from ..diagnosis import LiveChange
+from ..fixes import Reading
+from ..message import message
+from ..record.evidence import BackwardPass, Evidence
+from ..record.replay import RecordOptions, ReplayPlan, StopRule
+from ..record.requests import ListenRequest, RecordRequest, SessionChanges
+from ..sandbox import Sandbox, Work
+from ..session.patch_live import cells_to_run
+from ..source.document import Sources
+
+_log = logging.getLogger(__name__)
+_SHORT = 30_000  # Recorder.work
+
+Texts = dict[int, str]
+Live = tuple[LiveChange, ...]
+Spared = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Bench:
+    """What a verification needs: where it runs, and the plan by which the failure was reproduced.
+
+    ``own`` is the reading of the code under which that was recorded, ``recorded`` gives what was seen; None if it came
+    to nothing. ``faithful``: that run tells what the code means. ``limit_s`` and ``deadline`` only guard against runs
+    that come to no end.
+    """
+
+    sandbox: Sandbox
+    sources: Sources
+    plan: ReplayPlan
+    look: RecordOptions
+    tell: Callable[[str], None]
+    failing: int
+    limit_s: float
+    reach: StopRule
+    deadline: float
+    own: Reading | None
+    recorded: Callable[[], Evidence | None]
+    faithful: bool = True
+    refused: list[str] = field(default_factory=list)  # why runs were not made
+    _made: list[None] = field(default_factory=list)
+    _references: dict[tuple[Reading, bool, int], Evidence | None] = field(default_factory=dict)
+
+    @property
+    def runs(self) -> int:
+        """How many runs of rewrites there have been."""
+        return len(self._made)
+
+    @property
+    def over(self) -> bool:
+        """Whether so much time has gone by that something must be wrong."""
+        return time.monotonic() > self.deadline
+
+    @property
+    def runs_twice(self) -> bool:
+        """Whether the cell is to be run a second time: where it is short, and meets its conflict only once by itself."""
+        seen = self.recorded()
+        if self.failing < 0 or self.plan.resumed is not None or seen is None or not seen.finished or seen.work > _SHORT:
+            return False
+        stacks = [one.backward.stack for one in seen.passes]
+        met = next((c.need.stack for c in seen.clashes if c.need is not None), None)
+        return met is None or stacks.count(met) < 2
+
+    # ---- the code as written ------------------------------------------------------------------------------------
+
+    def reference(self, reading: Reading) -> Evidence | None:
+        """What the code as written means, for a reading of a refused write."""
+        return self.recorded() if self.own in (None, reading) else self._recorded_as(reading, inert=False)
+
+    def passes(self, reading: Reading) -> tuple[BackwardPass, ...]:
+        seen = self.reference(reading)
+        return seen.passes if seen is not None else ()
+
+    def inert_reference(self, reading: Reading, number: int = 0) -> Evidence | None:
+        """The same in a run in which no gradient has any effect; the ``number``-th such run."""
+        return self._recorded_as(reading, inert=True, number=number)
+
+    def _recorded_as(self, reading: Reading, inert: bool, number: int = 0) -> Evidence | None:
+        key = reading, inert, number
+        if key not in self._references:
+            update = reading == "update" if self.own is not None else self.look.update_leaves
+            look = replace(self.look, update_leaves=update, inert=inert)
+            self._references[key] = self._run(RecordRequest(self.sources, self.plan, self.reach, look))
+        return self._references[key]
+
+    # ---- a rewrite ----------------------------------------------------------------------------------------------
+
+    def run(self, work: Work[Evidence]) -> Evidence | None:
+        self._made.append(None)
+        return self._run(work)
+
+    def _run(self, work: Work[Evidence]) -> Evidence | None:
+        left = min(self.limit_s, self.deadline - time.monotonic())
+        if left <= 0:
+            return None
+        outcome = self.sandbox.run(work, left, lambda seconds: self.tell(message("trying", seconds=seconds)))
+        if outcome.failure is not None:
+            _log.debug("not run: %s", outcome.failure)
+            self.refused.append(outcome.failure)
+        return outcome.value
+
+    def cells(self, texts: Texts, spared: Spared) -> tuple[int, ...]:
+        """The cells that have to run in the session for a rewrite to show: what it touches, and what failed with it."""
+        run = cells_to_run(self.sources, texts, spared, self.failing)
+        return run if self.plan.fresh else tuple(sorted({*self.plan.cells, *run}))
+
+    def listen(
+        self, texts: Texts, live: Live, spared: Spared, *, inert: bool = False, again: bool = False
+    ) -> Evidence | None:
+        """Runs the rewritten cells by the plan, under plain autograd; the failing one a second time if ``again``."""
+        sources = self.sources.with_texts(texts)
+        look, reach = replace(self.look, inert=inert), replace(self.reach, again=again)
+        if self.plan.fresh:
+            return self.run(ListenRequest(sources, self.plan, reach, look))
+        return self.listen_live(texts, live, spared, reach=reach, look=look)
+
+    def listen_live(
+        self,
+        texts: Texts,
+        live: Live,
+        spared: Spared,
+        run: tuple[int, ...] | None = None,
+        reach: StopRule | None = None,
+        look: RecordOptions | None = None,
+    ) -> Evidence | None:
+        """Does what accepting the fix does to the session as it is now, and runs what has to run (or ``run``)."""
+        sources = self.sources.with_texts(texts)
+        plan = ReplayPlan(run or self.cells(texts, spared), resumed=self.plan.resumed)
+        changes = SessionChanges(self.sources, texts, live)
+        return self.run(ListenRequest(sources, plan, reach or self.reach, look or self.look, changes))
+
+    @property
+    def past_failure(self) -> StopRule:
+        """Just past the failure: enough to see that what is verified from the top runs in the session as well."""
+        if self.reach.conflict is None or self.reach.passes is None or not self.reach.exactly:
+            return self.reach
+        return replace(self.reach, passes=min(self.reach.passes, self.reach.conflict + 1))
+
+    @contextlib.contextmanager
+    def accepting(self, texts: Texts, live: Live, spared: Spared) -> Iterator[Callable[[], Evidence | None] | None]:
+        """``listen_live`` begun on another core while the run from the top is made; None where that cannot be."""
+        left = min(self.limit_s, self.deadline - time.monotonic())
+        if not self.plan.fresh or self.failing < 0 or left <= 0:
+            yield None
+            return
+        sources, plan = self.sources.with_texts(texts), ReplayPlan(self.cells(texts, spared))
+        changes = SessionChanges(self.sources, texts, live)
+        with self.sandbox.ahead(ListenRequest(sources, plan, self.past_failure, self.look, changes), left) as outcome:
+            yield (lambda: outcome().value) if outcome is not None else None
+
+    def record(self, texts: Texts, live: Live, spared: Spared) -> Evidence | None:
+        """The rewritten cells under the recorder: what is still in conflict."""
+        sources = self.sources.with_texts(texts)
+        if self.plan.fresh:
+            return self.run(RecordRequest(sources, self.plan, self.reach, self.look))
+        plan = ReplayPlan(self.cells(texts, spared), resumed=self.plan.resumed)
+        changes = SessionChanges(self.sources, texts, live)
+        return self.run(RecordRequest(sources, plan, self.reach, self.look, changes))

@@ -1,0 +1,100 @@
+"""What a fix changes, measured: its gradients, and everything else that a person reads later.
+
+NOTE [Effect]. Where the gradients are those of the reference, everything that the two runs leave behind must be equal
+as well: what is printed, what names lead to, what is in ``.grad``. Where they are not, nearly everything differs after
+the first step, and what differs by itself is found in a second pair of runs in which no gradient has any effect
+(gradients/inert.py). Whatever the reference itself does not give twice (times, addresses, random numbers that nobody
+has seeded) is left out; and if its gradients are of that kind, nothing is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..diagnosis import Gradients
+from ..fixes import LOCAL, Proposal, Reading
+from ..gradients.compare import compare, forward_changed, leaves_reached
+from ..message import message
+from ..outcome.changes import Difference, clauses, differences, without
+from ..record.evidence import Evidence
+from .bench import Bench, Live, Spared, Texts
+
+# These can be told although a run was ended early; everything else may still have been to come.
+_EVER = frozenset({"line", "not_leaf", "optimizer"})
+_OF_GRADIENTS = frozenset({"no_gradient", "gradient"})
+
+
+@dataclass(frozen=True)
+class Effect:
+    """``label`` is for the fix as a whole (see Fix.gradients), ``changes`` are clauses."""
+
+    label: Gradients
+    changes: tuple[str, ...] = ()
+
+
+def proof(label: Gradients, changes: Sequence[str]) -> str:
+    """What was verified, in a few words. Where something else changes, the gradients may well be the same."""
+    return message("verified_result" if label == "different" and changes else f"verified_{label}")
+
+
+def measure(bench: Bench, proposal: Proposal, seen: Evidence, texts: Texts, live: Live, spared: Spared) -> Effect:
+    """The effect of a rewrite whose plain run is ``seen``, against the reading of the code that it declares."""
+    reference = bench.reference(proposal.reading)
+    if reference is None or not bench.faithful:
+        return Effect("unknown")
+    without_backward = not reference.passes and not seen.passes
+    gradients = "same" if without_backward else _gradients(bench, proposal, seen)
+    if gradients == "unknown" or reference.outcome is None or seen.outcome is None:
+        return Effect("unknown")
+    whole = reference.finished and seen.finished
+    if gradients == "same":
+        found = _counting(differences(reference.outcome, seen.outcome), whole)
+        if not found:
+            return Effect(gradients)
+        steady, noise = _noise(bench, proposal.reading)
+        found = without(found, noise)
+        if not steady:
+            return Effect("unknown")
+        if found:
+            gradients = "truncated" if all(one.kind == "no_gradient" for one in found) else "different"
+        return Effect(gradients, clauses(found, reference.outcome, seen.outcome))
+    steady, noise = _noise(bench, proposal.reading)
+    if not steady:
+        return Effect("unknown")
+    written, tried = bench.inert_reference(proposal.reading), bench.listen(texts, live, spared, inert=True)
+    if written is None or tried is None or written.outcome is None or tried.outcome is None:
+        return Effect(gradients)
+    whole = whole and written.finished and tried.finished
+    found = _counting(differences(written.outcome, tried.outcome, gradients=False), whole)
+    found = without(found, noise)
+    label: Gradients = gradients if all(one.kind in _OF_GRADIENTS for one in found) else "different"
+    return Effect(label, clauses(found, reference.outcome, seen.outcome))
+
+
+def _counting(found: tuple[Difference, ...], whole: bool) -> tuple[Difference, ...]:
+    return found if whole else tuple(one for one in found if one.kind in _EVER)
+
+
+def _noise(bench: Bench, reading: Reading) -> tuple[bool, tuple[Difference, ...]]:
+    """Whether the code as written gives its gradients twice, and what else it does not."""
+    one, other = bench.inert_reference(reading), bench.inert_reference(reading, 1)
+    if one is None or other is None or one.outcome is None or other.outcome is None:
+        return True, ()
+    steady = not one.passes or compare(one.passes, other.passes, cut_off=not one.finished) == "same"
+    return steady, differences(one.outcome, other.outcome)
+
+
+def _gradients(bench: Bench, proposal: Proposal, seen: Evidence) -> Gradients:
+    """The effect on the gradients alone."""
+    passes, reference = seen.passes, bench.passes(proposal.reading)
+    effect = compare(reference, passes, cut_off=not seen.finished)
+    if (
+        effect == "same"
+        and proposal.reading == "update"
+        and not leaves_reached(bench.passes("tracked")) <= leaves_reached(passes)
+    ):
+        return "truncated"  # what was written came from a graph, which an update cuts off
+    if effect in ("same", "truncated") and proposal.rule in LOCAL and forward_changed(reference, passes):
+        return "different"  # nobody sees the write any more who was meant to
+    return effect

@@ -1,0 +1,80 @@
+"""The order of verified fixes, and when enough has been tried: counted in runs, never in seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+
+from ..diagnosis import Fix, Gradients
+from ..fixes import Problem
+from ..message import message
+from .attempt import Attempt, verified
+from .bench import Bench
+from .effect import proof
+
+_RANK = {"same": 0, "truncated": 1, "different": 2, "unknown": 3}
+_RUNS = 60  # of rewrites, in all
+_FURTHER = 5  # runs once a fix is found that changes nothing
+_FURTHER_SHORT, _SHORT = 8, 3_000  # the same where the cell computes so little (Recorder.work)
+
+
+def best(
+    bench: Bench, problem: Problem, wanted: int, tried: Callable[[tuple[Fix, ...]], None] = lambda fixes: None
+) -> tuple[Fix, ...]:
+    """The best verified fixes, each of another kind; ``tried`` is told of those that are known so far.
+
+    Gradients kept before gradients cut before anything else; of those with the same label, what changes less first;
+    then in the order in which they were proposed. A cut that leaves a parameter without any gradient is shown where
+    there is nothing better.
+    """
+    found = _Found(bench)
+    for attempt in verified(bench, problem, found.enough):
+        if any((a.fix.cells, a.fix.files) == (attempt.fix.cells, attempt.fix.files) for a in found.attempts):
+            continue
+        found.attempts.append(attempt)
+        tried(_chosen(found.attempts, wanted))
+        if len({a.fix.rule for a in found.attempts if a.fix.gradients == "same"}) >= wanted:
+            break
+    return _chosen(found.attempts, wanted)
+
+
+def _chosen(attempts: list[Attempt], wanted: int) -> tuple[Fix, ...]:
+    fixes = list(_seen_twice(attempts))
+    chosen: list[Fix] = []
+    for fix in sorted([f for f in fixes if not f.untrained] or fixes, key=_key):
+        if all(fix.rule != other.rule or fix.gradients != other.gradients for other in chosen):
+            chosen.append(fix)
+    return tuple(chosen[:wanted])
+
+
+def _key(fix: Fix) -> tuple[int, int]:
+    return _RANK[fix.gradients], len(fix.changes)
+
+
+def _seen_twice(attempts: list[Attempt]) -> Iterator[Fix]:
+    """Where one fix lets the cell run a second time and another one does not, that is said of the other."""
+    survives = any(attempt.again is None for attempt in attempts)
+    for attempt in attempts:
+        if attempt.again is None or not survives:
+            yield attempt.fix
+            continue
+        fix = attempt.fix
+        said = message("change_fails_again")
+        label: Gradients = "different" if fix.gradients in ("same", "truncated") else fix.gradients
+        yield replace(fix, gradients=label, changes=(*fix.changes, said), proof=proof(label, (*fix.changes, said)))
+
+
+@dataclass
+class _Found:
+    """What has been verified so far, and whether more is to be tried."""
+
+    bench: Bench
+    attempts: list[Attempt] = field(default_factory=list)
+    _until: int = _RUNS
+
+    def enough(self) -> bool:
+        if self._until == _RUNS and any(a.fix.gradients == "same" for a in self.attempts):
+            recorded = self.bench.recorded()
+            short = recorded is not None and recorded.work <= _SHORT
+            self._until = min(_RUNS, self.bench.runs + (_FURTHER_SHORT if short else _FURTHER))
+        return self.bench.runs >= self._until
