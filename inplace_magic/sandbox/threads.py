@@ -57,8 +57,8 @@ def _replace(undo: ExitStack, owner: Any, name: str, replacement: Any) -> None:
 
 def _alone() -> bool:
     """Whether no other thread of Python's is there that could wake this one."""
-    me = threading.get_ident()
-    return not any(t.ident != me and t.is_alive() for t in list(threading._active.values()))  # type: ignore[attr-defined]
+    me = threading.current_thread()
+    return not any(thread is not me and thread.is_alive() for thread in threading.enumerate()) and not threading._limbo  # type: ignore[attr-defined]
 
 
 def _waiting(plain: Callable[..., bool]) -> Callable[..., bool]:
