@@ -8,25 +8,29 @@ from pathlib import Path
 
 import pytest
 
-from inplace_magic.report import bundle, html, words
+from inplace_magic.report import bundle, html
+from inplace_magic.report.contents import report_of
 from inplace_magic.report.escape import visible
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "report"))
-from samples import ALL
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from tests.report.samples import ALL
 
 HARMFUL = "script, img, iframe, svg, object, marquee, form"
 
 
 def said_of(diagnosis):
-    """Every sentence that a report of it has to hold."""
-    yield words.took(diagnosis)
-    yield words.further(diagnosis.conflicts)
-    for row in words.rows(diagnosis.conflicts[0], diagnosis.family) if diagnosis.conflicts else ():
-        yield from (row.label, row.code[:100], row.here, row.note)
-    for fix in diagnosis.fixes:
-        yield from (words.proof(fix), words.runs_again(fix))
-    if not diagnosis.fixes:
-        yield words.no_fix(diagnosis)
+    """Every sentence that a report of it has to hold, but for what only this session's kernel may claim."""
+    report = report_of(diagnosis)
+    yield report.headline
+    yield from report.sentences
+    yield from report.notes
+    for block in report.blocks:
+        yield block.name
+        for line in block.lines:
+            yield from (str(line.number), line.text, *(mark.label for mark in line.marks))
+    for fix in report.fixes:
+        yield from (fix.name, *fix.clauses)
+    yield report.no_fix
 
 
 def squeezed(text: str) -> str:
@@ -35,7 +39,8 @@ def squeezed(text: str) -> str:
 
 def payload_of(diagnosis):
     """Without lone surrogates, which no file can hold."""
-    return json.loads(json.dumps(diagnosis.to_dict()).replace("\\ud800", ""))
+    data = bundle.bundle(diagnosis, width=80)[bundle.MIME]
+    return json.loads(json.dumps(data).replace("\\ud800", ""))
 
 
 @pytest.fixture
@@ -72,4 +77,4 @@ def test_where_only_html_is_shown_it_says_the_same_and_how_to_accept(show):
     for at, (name, diagnosis) in enumerate(ALL.items()):
         shown = page.cell(at).locator(".jp-RenderedHTMLCommon")
         check(page, f"{name}-html", diagnosis, shown)
-        assert ("Accept with %autograd_fix" in shown.text_content()) == bool(diagnosis.fixes)
+        assert ("%autograd_fix accepts it" in shown.text_content()) == bool(diagnosis.fixes)

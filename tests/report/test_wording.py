@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
 import string
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ import pytest
 
 import inplace_magic
 from inplace_magic.message import LANGUAGES, Language
+from inplace_magic.report import panel_words
 from inplace_magic.report.wording import CATALOGUES
 
 PACKAGE = Path(inplace_magic.__file__).parent
@@ -54,3 +56,35 @@ def test_every_sentence_that_code_names_is_there_with_its_arguments(language: La
 @pytest.mark.parametrize("kind", ZH)
 def test_a_chinese_sentence_has_chinese_punctuation_between_chinese_words(kind: str) -> None:
     assert not re.search(r"[\u3400-\u9fff][,;:!?](?!//)", ZH[kind])
+
+
+def test_the_panels_sentences_are_the_catalogues() -> None:
+    """INPLACE_MAGIC_WRITE_GOLDEN=1 puts them there."""
+    path = PACKAGE / "labextension" / "static" / "remoteEntry.js"
+    text = path.read_text(encoding="utf-8")
+    start, end = text.index(panel_words.BEGIN) + len(panel_words.BEGIN), text.index(panel_words.END)
+    if os.environ.get("INPLACE_MAGIC_WRITE_GOLDEN"):
+        path.write_text(text[:start] + panel_words.block() + text[end:], encoding="utf-8")
+        return
+    assert text[start:end] == panel_words.block()
+
+
+def test_every_sentence_of_the_panel_is_said_by_it() -> None:
+    text = (PACKAGE / "labextension" / "static" / "remoteEntry.js").read_text(encoding="utf-8")
+    code = text[text.index(panel_words.END) :]
+    assert [kind for kind in EN if kind.startswith("panel_") and f"'{kind}'" not in code] == []
+
+
+def test_no_sentence_is_left_over() -> None:
+    """A kind stands in the code by its name, or by the beginning to which a family or an effect is added."""
+    code = "\n".join(
+        path.read_text(encoding="utf-8") for path in PACKAGE.rglob("*.py") if path.parent.name != "wording"
+    )
+    beginnings = tuple(re.findall(r'f"(\w+_)\{', code))
+    named = set(re.findall(r'"(\w+)"', code))
+    spare = [
+        kind
+        for kind in EN
+        if not kind.startswith(("panel_", *beginnings)) and kind not in named and not kind.endswith("_others")
+    ]
+    assert spare == []

@@ -83,6 +83,19 @@ def test_enter_accepts_the_rewritten_cell(terminal: Terminal) -> None:
     assert "grad tensor(True)" in terminal.prompt(6) + terminal.settle()
 
 
+def test_what_the_prompt_holds_is_announced_and_typing_replaces_it(terminal: Terminal) -> None:
+    terminal.type("%load_ext inplace_magic", 2)
+    terminal.type(SETUP, 3)
+    terminal.child.send(FAILS + "\r")
+    report = terminal.prompt(4)
+    assert "The next prompt holds the fixed cell: Enter runs it, Ctrl-C clears it, typing replaces it." in report
+    terminal.settle()
+    terminal.child.send("%autograd_fix --run\r")  # the command that the report names
+    after = terminal.prompt(5)
+    assert "Fixed In[3] and ran it: no error." in after and "SyntaxError" not in after
+    assert "x = x + 1" not in terminal.settle(), "the prompt after a run is empty"
+
+
 def test_ctrl_c_discards_it(terminal: Terminal) -> None:
     fail(terminal)
     terminal.child.send("\x03")

@@ -723,7 +723,7 @@
         this.status = statusLine();
         const focused = this.node.contains(document.activeElement) ? document.activeElement.textContent : null;
         try {
-          if (!isOurs(this.payload)) throw new TypeError('a report of another version');
+          if (!isOurs(this.payload)) throw new TypeError(say('en', 'panel_another_version'));
           this.node.lang = this.payload.report.language;
           this.node.setAttribute('aria-label', say(this.payload.report.language, 'panel_name'));
           this.node.replaceChildren(...drawReport(this.payload, this.hooks()), this.status);
