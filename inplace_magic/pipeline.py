@@ -175,6 +175,8 @@ class _Inquiry:
         seen = _better(watched, evidence, self.family)
         found = conflicts(seen, self.family, self.sources, self.raised, live)
         notes += _about_files(self.session, found, fixes)
+        if sandbox.on_cpu and fixes:
+            notes.append(message("verified_on_cpu"))
         return self._diagnosis(found, fixes, notes, off)
 
     def _diagnosis(

@@ -110,7 +110,7 @@ class Reproduction:
 
     def _plans(self) -> Iterator[ReplayPlan]:
         """From the start, or, where that would take too long or comes to nothing, from the last iteration."""
-        from_start = _plans(self.session, self.sources, self.cell, self.options, self.sandbox)
+        from_start = _plans(self.session, self.sources, self.cell, self.options)
         resumed = itertools.islice(self._resumed(), _RESUMED)
         yield from itertools.chain(resumed, from_start) if self.long else itertools.chain(from_start, resumed)
 
@@ -189,7 +189,7 @@ def _told(run: Rerun, family: str) -> int:
     return _PLACE if made_above or not run.faithful else _ALL
 
 
-def _plans(session: Session, sources: Sources, cell: int, options: Options, sandbox: Sandbox) -> list[ReplayPlan]:
+def _plans(session: Session, sources: Sources, cell: int, options: Options) -> list[ReplayPlan]:
     """How the failure may be reproduced, the best way that can be afforded first.
 
     From the top it is as it was the first time, which a session that has already failed once is not; but that takes as
@@ -209,8 +209,7 @@ def _plans(session: Session, sources: Sources, cell: int, options: Options, sand
     limit = options.time_limit / 2
     makers = ReplayPlan(_makers(sources, fresh.cells, cell))
     plans = [alone, makers] if makers != alone and _costs(session, makers) <= limit else [alone]
-    # In the process itself, running all cells would make every model a second time, beside the first.
-    return [*plans, fresh] if sandbox.is_copy and _costs(session, fresh) <= limit else plans
+    return [*plans, fresh] if _costs(session, fresh) <= limit else plans
 
 
 def _costs(session: Session, plan: ReplayPlan) -> float:

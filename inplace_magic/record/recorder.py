@@ -34,7 +34,7 @@ from .. import torch_private
 from ..families import RAISED_AT_WRITE, family_of, is_of_base
 from ..gradients.backward import CLOSELY
 from ..source.document import Sources
-from ..source.location import kind_of, user_stack
+from ..source.location import caller, kind_of, user_stack
 from ..torch_private import (
     base_of,
     current_node,
@@ -115,7 +115,8 @@ class Recorder(TorchFunctionMode):
         self._training_statistics: tuple[int | None, ...] = ()
         self._own_operands: frozenset[int] = frozenset()  # storages that the call under way both reads and writes
         self._hooks = torch.autograd.graph.saved_tensors_hooks(self._pack, self._unpack)
-        self._within = torch_private.around_backward(lambda *about: None, self)
+        self._within = torch_private.around_backward(self._note_backward, self)
+        self._backward_at: Stack = ()
         self._clashed: set[tuple[Any, ...]] = set()
         self._saving_at: Stack = ()
         self._on = contextlib.ExitStack()
@@ -193,6 +194,9 @@ class Recorder(TorchFunctionMode):
 
         return staticmethod(__new__)
 
+    def _note_backward(self, *about: Any) -> None:
+        self._backward_at = user_stack(sys._getframe(1))
+
     def tick(self) -> int:
         """The next moment of the recorder's clock."""
         self._clock += 1
@@ -210,14 +214,16 @@ class Recorder(TorchFunctionMode):
     # ---- what is saved ------------------------------------------------------------------------------------------
 
     def _pack(self, tensor: torch.Tensor) -> Saved:
-        return self._packed(tensor, sys._getframe(1))
+        return self._packed(tensor, caller())
 
-    def _packed(self, tensor: torch.Tensor, frame: types.FrameType) -> Saved:
+    def _packed(self, tensor: torch.Tensor, frame: types.FrameType | None) -> Saved:
         self.counts["saves"] += 1
         self._elements += tensor.numel()
         if self._step is not None:
             self._end_step()  # it has raised, and somebody has caught that
-        if frame.f_code is self._carrying:  # all that one call saves is saved at one place
+        if frame is None:
+            stack = self._backward_at
+        elif frame.f_code is self._carrying:  # all that one call saves is saved at one place
             call, stack = self._call_stack
             if call != self._call:
                 stack = user_stack(frame)

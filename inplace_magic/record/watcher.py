@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
 from .. import torch_private
+from ..source.location import caller
 from ..torch_private import unobserved, version_of
 from . import evidence
 from .observed import Saved, Stack
@@ -111,7 +111,7 @@ class Watcher(EventStream):
     def _pack(self, tensor: torch.Tensor) -> Saved:
         if self.shield.failure is None:
             try:
-                return self._packed(tensor, sys._getframe(1))
+                return self._packed(tensor, caller())
             except Exception as error:
                 self.shield.down(error)
         return Saved.bare(tensor)

@@ -58,9 +58,9 @@ class Sandbox:
         return self.policy.sandbox == "fork"
 
     @property
-    def device(self) -> str | None:
-        """The kind of device on which a replica stands in for another one, which tensors of the session are on."""
-        return self._replica.device if self._replica is not None and self._replica.mapped else None
+    def on_cpu(self) -> bool:
+        """Whether what the session has on an accelerator was run on the CPU."""
+        return self._replica is not None and self._replica.mapped
 
     def run(self, work: Work[T], limit_s: float, on_wait: Callable[[float], None] | None = None) -> Outcome[T]:
         """Does ``work`` where nothing of the session can change, and nothing outside of the process either.
@@ -94,7 +94,8 @@ class Sandbox:
 
             def outcome() -> Outcome[T]:
                 answer = begun() if begun is not None else self.run(work, limit_s, on_wait)
-                return self._in_replica(work, limit_s, on_wait) if self._is_refused(answer) else answer
+                moved = self._is_refused(answer) or (self._replica is not None and self._replica.out_of_memory(answer))
+                return self._in_replica(work, limit_s, on_wait) if moved else answer
 
             yield outcome
 
@@ -135,7 +136,7 @@ class Sandbox:
     def _is_refused(self, outcome: Outcome[Any]) -> bool:
         """Whether torch refused a copy its backward, which is then a matter for a replica, from now on."""
         said = outcome.failure or getattr(outcome.value, "error", None) or ""
-        if not self.is_copy or self.policy.sandbox == "fork" or may_fork.REFUSED not in said:
+        if not self.is_copy or self.policy.sandbox == "fork" or not may_fork.is_refusal(said):
             return False
         self._refused = said
         return True
@@ -147,7 +148,8 @@ class Sandbox:
             except (OSError, EOFError, TimeoutError) as error:
                 return Outcome(failure=message("no_replica", problem=str(error) or type(error).__name__))
             stack.callback(task.end)
-            return _judged(task.outcome(on_wait))
+            outcome = _judged(task.outcome(on_wait))
+        return self._in_replica(work, limit_s, on_wait) if self._place.out_of_memory(outcome) else outcome
 
     def _begun_in_replica(
         self,

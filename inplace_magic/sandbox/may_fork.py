@@ -14,7 +14,8 @@ import sys
 import time
 import warnings
 
-REFUSED = "Unable to handle autograd's threading"
+# What torch, and the runtime of a device, say to a copy of a process that has used them.
+_REFUSALS = ("Unable to handle autograd's threading", "forked subprocess", "forked process")
 _PROBE_S = 5.0  # for a backward of one element, on a machine where others are at work
 
 
@@ -28,11 +29,7 @@ def why_not() -> str | None:
     kind = accelerator()
     if kind is None:
         return None
-    import torch
-
-    if getattr(getattr(torch, kind, None), "is_initialized", lambda: False)() and kind in ("cuda", "xpu"):
-        return f"{kind.upper()} is in use"
-    if not backward_runs_in_a_copy():
+    if not backward_runs_in_a_copy(devices_in_use()):
         return f"a copy of the process cannot run backward beside a device ({kind})"
     return None
 
@@ -46,8 +43,13 @@ def accelerator() -> str | None:
     return found.type if found is not None else None
 
 
-def backward_runs_in_a_copy() -> bool:
-    """Tried in a child that lives for it."""
+def is_refusal(said: str) -> bool:
+    """Whether it is said to a copy of the process, for being one."""
+    return any(refusal in said for refusal in _REFUSALS)
+
+
+def backward_runs_in_a_copy(devices: tuple[str, ...] = ()) -> bool:
+    """Tried in a child that lives for it, on the CPU and on these devices."""
     answer, child_end = os.pipe()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
@@ -58,7 +60,7 @@ def backward_runs_in_a_copy() -> bool:
             os.close(child_end)
             return False
     if pid == 0:
-        _tried(child_end)
+        _tried(child_end, devices)
     os.close(child_end)
     try:
         until = time.monotonic() + _PROBE_S
@@ -72,7 +74,15 @@ def backward_runs_in_a_copy() -> bool:
             os.waitpid(pid, 0)
 
 
-def _tried(answer: int) -> None:
+def devices_in_use() -> tuple[str, ...]:
+    """Kinds of devices that this process may have used. Asking is enough for CUDA to refuse a later copy its devices."""
+    torch = sys.modules.get("torch")
+    kind = accelerator()
+    module = getattr(torch, kind, None) if kind is not None else None
+    return (kind,) if kind is not None and getattr(module, "is_initialized", lambda: True)() else ()
+
+
+def _tried(answer: int, devices: tuple[str, ...]) -> None:
     """In the child. Never returns."""
     try:
         import torch
@@ -81,7 +91,8 @@ def _tried(answer: int) -> None:
 
         torch.set_num_threads(1)
         with torch_private.unobserved(), torch.enable_grad():
-            torch.ones(1, device="cpu", requires_grad=True).sum().backward()
+            for device in ("cpu", *devices):
+                torch.ones(1, device=device, requires_grad=True).sum().backward()
         os.write(answer, b"1")
     finally:
         os._exit(0)

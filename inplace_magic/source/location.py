@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import site
+import sys
 import sysconfig
 import types
 from dataclasses import dataclass
@@ -70,6 +71,14 @@ def _classify(filename: str) -> str:
     if real.startswith(_ROOTS) or "/site-packages/" in slashed or "/dist-packages/" in slashed:
         return "library"
     return "user"
+
+
+def caller() -> types.FrameType | None:
+    """The frame that called the function that asks; None in a device's thread, where torch itself calls."""
+    try:
+        return sys._getframe(2)
+    except ValueError:
+        return None
 
 
 def user_stack(frame: types.FrameType | None) -> tuple[tuple[types.CodeType, int], ...]:

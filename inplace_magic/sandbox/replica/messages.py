@@ -12,12 +12,14 @@ from .surroundings import Surroundings
 
 @dataclass(frozen=True)
 class Setting:
-    """Said once, first. ``shell`` makes the replica's shell; ``modules`` are the libraries that the session has."""
+    """Said once, first. ``shell`` makes the replica's shell; ``modules`` are the libraries that the session has,
+    ``devices`` the kinds that it uses."""
 
     surroundings: Surroundings
     shell: Callable[[], Any]
     modules: tuple[str, ...]
     may_fork: bool
+    devices: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,8 @@ import torch
 
 from ... import torch_private
 from .. import fork
-from ..may_fork import accelerator
+from ..fork import Outcome
+from ..may_fork import accelerator, devices_in_use
 from ..side_effects import make_private
 from ..work import Policy, Work, contained_work
 from . import Replica, Task
@@ -30,6 +31,8 @@ from .tensors import StorageKey, bytes_of
 
 T = TypeVar("T")
 _PICKLING_S = 30.0
+_CONTEXT = 2**29  # bytes that a process needs on a device before its first tensor
+_OUT_OF_MEMORY = ("OutOfMemoryError", "out of memory")
 
 
 class ReplicaPlace:
@@ -42,15 +45,15 @@ class ReplicaPlace:
         self._delivered: dict[tuple[Replica, tuple[str, ...]], int | None] = {}
         self._setting: m.Setting | None = None
         self._accelerator = accelerator()
-        self.device = self._accelerator
-        self.mapped = False  # whether what is on the device runs on the CPU instead
+        self.device = "cpu" if self._accelerator is not None and not _has_room(self._accelerator) else self._accelerator
 
     def start(self, work: Work[Any]) -> None:
         """Starts an interpreter, if none is there that has room, and does not wait for it. Raises OSError."""
         if self._setting is None:
             factory = maker(self._shell)
             modules = (*libraries(self._shell.user_ns, self._accelerator), type(work).__module__)
-            self._setting = m.Setting(surroundings(), factory, modules, may_fork=sys.platform == "linux")
+            linux = sys.platform == "linux"
+            self._setting = m.Setting(surroundings(), factory, modules, linux, devices_in_use())
         if not any(not replica.full for replica in self._replicas):
             self._replicas.append(Replica(self._setting))
 
@@ -74,6 +77,19 @@ class ReplicaPlace:
             next(self._numbers), request, parcel, limit_s, self._policy.allow_side_effects, self.device, aside, tells
         )
         return Task(replica, job)
+
+    @property
+    def mapped(self) -> bool:
+        """Whether what the session has on its device is on the CPU here."""
+        return self.device == "cpu"
+
+    def out_of_memory(self, outcome: Outcome[Any]) -> bool:
+        """Whether the device had no room for the work, which is then done on the CPU, from now on."""
+        said = f"{outcome.failure or ''} {getattr(outcome.value, 'error', None) or ''}"
+        if self.device in (None, "cpu") or not any(sign in said for sign in _OUT_OF_MEMORY):
+            return False
+        self.device = "cpu"
+        return True
 
     def close(self) -> None:
         for replica in self._replicas:
@@ -114,6 +130,18 @@ class ReplicaPlace:
 def _contained_pickle(shell: Any, names: tuple[str, ...], carrier: Carrier) -> Parcel:
     parcel, _ = contained_work(lambda shell, tell: pickled(shell, names, carrier), shell, None, False)
     return parcel
+
+
+def _has_room(kind: str) -> bool:
+    """Whether a second process may take as much of the device as the session took at its peak; asks, and takes nothing."""
+    module = getattr(torch, kind, None)
+    if not getattr(module, "is_initialized", lambda: False)():
+        return True  # the session has nothing there
+    try:
+        free, _ = module.mem_get_info()  # type: ignore[union-attr]
+        return bool(free > module.max_memory_allocated() + _CONTEXT)  # type: ignore[union-attr]
+    except (AttributeError, RuntimeError):
+        return True  # it does not tell; the work will
 
 
 # ---- what lies on a device -------------------------------------------------------------------------------------------

@@ -92,7 +92,7 @@ class _Server:
             contained_work(libraries, None, None, allow_side_effects=False)
         except BaseException as error:
             failure = fork.clause_of(error)
-        self._forks = setting.may_fork and may_fork.backward_runs_in_a_copy()
+        self._forks = setting.may_fork and may_fork.backward_runs_in_a_copy(setting.devices)
         self._answer(0, ("ready", self._forks) if failure is None else ("failure", failure))
 
     def _start(self, job: m.Job) -> None:
