@@ -168,7 +168,8 @@ class _Inquiry:
                     notes.append(message("stopped"))
                 if not fixes and not notes:
                     refused = bench.refused[-1] if bench.refused else None
-                    notes.append(message("rewrites_refused", reason=refused) if refused else message("rewrites_failed"))
+                    failed = message("rewrites_failed") if bench.tried else message("rewrites_unknown")
+                    notes.append(message("rewrites_refused", reason=refused) if refused else failed)
             stopped = any(kind_of(note) == "stopped" for note in notes)  # then nothing more is waited for
             self.family, evidence = _as_leaf(self.family, rerun.seen if stopped else rerun.whole or rerun.seen)
         notes += stands_on

@@ -72,18 +72,18 @@ class Problem:
         return self.clash.need.stack if self.clash.need is not None else self.raised
 
 
-_CODES: dict[tuple[int, str], Code] = {}
+_CODES: dict[tuple[object, ...], Code] = {}
 
 
 def _code(sources: Sources, cell: int) -> Code | None:
-    text = sources.cells[cell].raw
-    found = _CODES.get((cell, text))
+    key = (cell, sources.cells[cell].raw, frozenset(sources.cells[cell].modules.items()))
+    found = _CODES.get(key)
     if found is None:
         if sources.cells[cell].tree is None:
             return None
         if len(_CODES) > 64:
             _CODES.clear()
-        found = _CODES[cell, text] = Code(sources.cells[cell])
+        found = _CODES[key] = Code(sources.cells[cell])
     return found
 
 

@@ -17,10 +17,12 @@ for t in states: t.mul_(0.9)      states = [t.mul(0.9) for t in states]
 from __future__ import annotations
 
 import ast
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ..source.editor import Code, Edit, atom, dotted
+from ..source.modules import module_of
 from . import Problem, Proposal, register
 from .targets import (
     Site,
@@ -145,8 +147,10 @@ def _method(call: ast.Call) -> bool:
     """``x.add_(y)`` or ``torch.relu_(x)``, not ``nn.init.zeros_(w)`` or a function of the user's own."""
     if not isinstance(call.func, ast.Attribute) or call.func.attr in _NO_TWIN or not is_inplace_name(call.func.attr):
         return False
-    owner = (dotted(call.func.value) or "").split(".")[-1]
-    return owner not in ("init", "utils", "self", "cls")
+    module = module_of(call.func.value)
+    if module is not None:
+        return hasattr(sys.modules.get(module), call.func.attr[:-1])
+    return dotted(call.func.value) not in ("self", "cls")
 
 
 def _flag(call: ast.Call) -> tuple[int, int] | None:

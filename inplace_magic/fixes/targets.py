@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from ..source.editor import Code, Function, Loop, dotted
 from ..source.location import SourceRange
+from ..source.modules import module_of
 from . import Problem
 
 # Methods and attributes that give another look at the same memory.
@@ -24,7 +25,6 @@ VIEW_METHODS = frozenset({
     "unflatten", "to", "float", "double", "T", "type", "type_as", "cpu", "values", "adjoint",
 })  # fmt: skip
 VIEW_ATTRIBUTES = frozenset({"T", "mT", "H", "mH", "data", "real", "imag"})
-_FUNCTIONAL = frozenset({"torch", "th", "F", "nn.functional", "torch.nn.functional", "functional", "nnf"})
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ def called_target(call: ast.Call) -> ast.expr | None:
     if out is not None:
         return out
     if isinstance(call.func, ast.Attribute):
-        if is_functional(call.func.value) or (dotted(call.func.value) or "").endswith("init"):
+        if is_functional(call.func.value):
             return call.args[0] if call.args else None
         if is_inplace_name(call.func.attr):
             inner: ast.expr = call.func.value
@@ -97,7 +97,7 @@ def called_target(call: ast.Call) -> ast.expr | None:
 
 def is_functional(node: ast.expr) -> bool:
     """Whether a name stands for torch's functions rather than for a tensor."""
-    return dotted(node) in _FUNCTIONAL
+    return (module_of(node) or "").partition(".")[0] == "torch"
 
 
 def is_inplace_name(name: str) -> bool:
@@ -241,7 +241,12 @@ def later(code: Code, statement: ast.stmt) -> list[ast.AST]:
 
 
 def torch_name(problem: Problem) -> str | None:
-    """The name under which the session knows torch, or None."""
+    """The name that stands for torch where the write is made, or where the cell fails; None if there is none."""
+    places = [spot.cell for spot in problem.write_stack[:1]] + [problem.cell]
+    for code in [code for place in places if (code := problem.code(place)) is not None]:
+        for name, module in sorted(code.cell.modules.items(), key=lambda pair: pair[0] != "torch"):
+            if module == "torch":
+                return name
     for number in sorted(problem.sources.cells):
         code = problem.code(number)
         for node in ast.walk(code.tree) if code is not None else ():

@@ -8,6 +8,7 @@ from typing import Any
 
 from ..source.document import Cell, Sources
 from ..source.files import Files
+from ..source.modules import modules_in
 
 _IMPORT_S = 0.002  # what a module takes to be imported, torch's among them, on a slow day
 
@@ -36,12 +37,13 @@ class Session:
         history += [""] * (current + 1 - len(history))
         for number, raw in self.unstored.items():
             history[number] = raw
+        modules = modules_in(shell.user_ns)
         cells: dict[int, Cell] = {}
         names: dict[str, int] = {}
         for number, raw in enumerate(history):
             if number == 0 or number > current or not raw.strip():
                 continue
-            cell = Cell(number, self.texts.get(number, raw), shell.transform_cell)
+            cell = Cell(number, self.texts.get(number, raw), shell.transform_cell, modules)
             cells[number] = cell
         known = getattr(shell.compile, "_filename_map", None)  # IPython 8 and later
         if known is not None:

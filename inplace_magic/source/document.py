@@ -37,6 +37,7 @@ class Cell:
     number: int
     raw: str
     transform: Callable[[str], str] = field(repr=False, compare=False, default=lambda text: text)
+    modules: Mapping[str, str] = field(repr=False, compare=False, default_factory=dict)  # what names stand for modules
 
     @cached_property
     def lines(self) -> list[str]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from .document import Cell
 from .location import SourceRange
+from .modules import note_modules
 
 Loop = (ast.For, ast.While, ast.AsyncFor)
 Function = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -31,6 +32,7 @@ class Code:
             raise ValueError(f"In[{cell.number}] cannot be parsed")
         self.cell = cell
         self.tree = cell.tree
+        note_modules(self.tree, cell.modules)
         self.newline = "\r\n" if "\r\n" in cell.raw else "\n"
         self._lines = cell.raw.splitlines(keepends=True)
         self._starts = [0]

@@ -19,6 +19,7 @@ from typing import Any
 
 from .document import File, Sources
 from .location import kind_of
+from .modules import modules_in
 from .own import defining_module
 
 _MOST_FILES = 60
@@ -82,7 +83,8 @@ class Files:
             if not script and not _as_loaded(path, text, error):
                 self.stale.add(path)
                 continue
-            found[number] = File(number, text, path=path)
+            names = namespace if script else {n: v for module in modules_of(path) for n, v in vars(module).items()}
+            found[number] = File(number, text, path=path, modules=modules_in(names))
         return found
 
 

@@ -61,6 +61,7 @@ def try_out(
     ``enough`` is asked before it is extended, which takes two runs more. Where one of the ``others`` would extend it,
     that one may be all that is needed, and is left to be tried by itself.
     """
+    bench.tried.append(proposal.title)
     steps = [proposal]
     left_behind = tuple(LiveChange("detach", path) for path in bench.plan.cut)
     texts, live, spared = dict(proposal.texts), proposal.live + left_behind, proposal.spared

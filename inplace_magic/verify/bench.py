@@ -48,6 +48,7 @@ class Bench:
     recorded: Callable[[], Evidence | None]
     faithful: bool = True
     refused: list[str] = field(default_factory=list)  # why runs were not made
+    tried: list[str] = field(default_factory=list)  # the titles of what was run, or was to be
     _made: list[None] = field(default_factory=list)
     _references: dict[tuple[Reading, bool, int], Evidence | None] = field(default_factory=dict)
 

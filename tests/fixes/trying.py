@@ -14,6 +14,8 @@ from inplace_magic.source.location import SourceRange
 
 from ..cells import run_cells
 
+MODULES = {"torch": "torch", "nn": "torch.nn", "F": "torch.nn.functional"}  # as people import them
+
 
 def clean(cell: str) -> str:
     return textwrap.dedent(cell).lstrip("\n")
@@ -34,7 +36,7 @@ def proposals(
     ``callers`` are the calls that led to the write, innermost first; ``about`` are more attributes of the write.
     """
     texts = [clean(cell) for cell in cells]
-    sources = Sources({n: Cell(n, text) for n, text in enumerate(texts, 1)}, {}, len(texts))
+    sources = Sources({n: Cell(n, text, modules=MODULES) for n, text in enumerate(texts, 1)}, {}, len(texts))
     stack = tuple(_spot(sources, text) for text in (write, *callers))
     clash = RecordedConflict(
         kind="modified" if family == "modified" else "refused",

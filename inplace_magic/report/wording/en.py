@@ -168,6 +168,7 @@ SENTENCES = {
     "basis_error": "the error message alone",
     "basis_graph": "the error message and the graph it left",
     "verified_on_cpu": "Verified on the CPU: the device has too little free memory for a second run.",
+    "rewrites_unknown": "No rewrite is known for this one, so none was tried.",
     "rewrites_failed": "No verified fix was found: every rewrite tried still failed or changed the result.",
     "rewrites_refused": "No verified fix was found: every rewrite tried still failed, changed the result, "
     "or was not run ({reason}).",
