@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
+import functools
 import gc
 import io
 import os
 import pickle
 import random
+import shutil
 import signal
 import sys
 import threading
@@ -25,12 +27,14 @@ from typing import Any, Generic, TypeVar
 
 from ..message import message
 from .inherited import set_apart
-from .lifetime import die_with
+from .lifetime import die_with, scratch_folder
+from .unseen import Deaths, own_hooks_aside
 
 T = TypeVar("T")
 Reopen = Callable[[str, int], int]
-Preparation = Callable[[], Reopen | None]
+Preparation = Callable[[str], Reopen | None]
 kept_open: set[int] = set()  # descriptors that a child goes on sharing with its parent
+_deaths = Deaths()
 
 
 @dataclass(frozen=True)
@@ -57,7 +61,8 @@ def run(
     """Does ``work`` in a forked child and brings back its value, which has to be picklable.
 
     ``limit_s``: seconds after which the child is killed. ``on_wait`` is called now and then with the seconds so far.
-    ``prepare`` is called first in the child, and gives what opens a file of the session's anew, for the child alone.
+    ``prepare`` is called first in the child, with the path of a folder that it may make and that is removed afterwards;
+    it gives what opens a file of the session's anew, for the child alone.
     KeyboardInterrupt kills the child and is passed on.
     """
     with _interrupts_wait() as pressed:
@@ -109,7 +114,9 @@ class Child(Generic[T]):
 
     def __init__(self, work: Callable[[Callable[[T], None]], T], limit_s: float, prepare: Preparation | None) -> None:
         self._start, self._limit_s = time.monotonic(), limit_s
-        self._pid, self.pipe = _fork(work, prepare)
+        self._scratch = scratch_folder()
+        self._pid, self.pipe = _fork(work, None if prepare is None else functools.partial(prepare, self._scratch))
+        _deaths.expect(self._pid)
 
     def outcome(self, on_wait: Callable[[float], None] | None, pressed: threading.Event) -> Outcome[T]:
         """The next answer, waited for until the time is over or Ctrl-C is pressed."""
@@ -136,8 +143,10 @@ class Child(Generic[T]):
         self.pipe.close()
         with contextlib.suppress(ProcessLookupError):
             os.kill(self._pid, signal.SIGKILL)
+        _deaths.forget(self._pid)
         with contextlib.suppress(ChildProcessError):
             os.waitpid(self._pid, 0)
+        shutil.rmtree(self._scratch, ignore_errors=True)
 
 
 @contextlib.contextmanager
@@ -158,7 +167,9 @@ def _interrupts_wait() -> Iterator[threading.Event]:
             before(signal.SIGINT, None)
 
 
-def _fork(work: Callable[[Callable[[Any], None]], Any], prepare: Preparation | None) -> tuple[int, Connection]:
+def _fork(
+    work: Callable[[Callable[[Any], None]], Any], prepare: Callable[[], Reopen | None] | None
+) -> tuple[int, Connection]:
     """The child's number, and the end of the pipe by which it answers."""
     ours, theirs = Pipe(duplex=False)
     # What stands in a buffer would be written twice.
@@ -169,7 +180,8 @@ def _fork(work: Callable[[Callable[[Any], None]], Any], prepare: Preparation | N
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # 3.12: forking beside threads; the child knows
-            pid = os.fork()
+            with own_hooks_aside():
+                pid = os.fork()
         if pid == 0:
             ours.close()
             random.setstate(state)  # Python seeds it anew in every child
@@ -185,7 +197,9 @@ def _fork(work: Callable[[Callable[[Any], None]], Any], prepare: Preparation | N
     return pid, ours
 
 
-def _child(work: Callable[[Callable[[Any], None]], Any], pipe: Connection, prepare: Preparation | None) -> None:
+def _child(
+    work: Callable[[Callable[[Any], None]], Any], pipe: Connection, prepare: Callable[[], Reopen | None] | None
+) -> None:
     """Never returns."""
     status = 1
 

@@ -129,6 +129,9 @@ def _own(descriptor: int, link: str, reopen: Reopen | None) -> None:
     import fcntl
 
     kind = os.fstat(descriptor).st_mode
+    if os.isatty(descriptor):  # a terminal, or what hangs on a serial line
+        _replace_by_nothing(descriptor)
+        return
     if stat.S_ISDIR(kind) or stat.S_ISCHR(kind):
         return
     access = fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_ACCMODE

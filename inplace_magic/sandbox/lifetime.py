@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import os
+import shutil
 import signal
 import sys
+import tempfile
 import threading
 import time
 
 from .side_effects import kernel
 
-__all__ = ["die_with"]
+__all__ = ["die_with", "scratch_folder"]
 
 _PR_SET_PDEATHSIG = 1
+_PREFIX = "inplace_magic-"
+_numbers = itertools.count()
 
 
 def die_with(parent: int) -> None:
@@ -38,3 +44,27 @@ def _watch(parent: int) -> None:
     while os.getppid() == parent:
         time.sleep(0.5)
     os._exit(1)
+
+
+def scratch_folder() -> str:
+    """The path of a folder for a rerun to make. What reruns of processes that were killed have left is removed."""
+    place, number = tempfile.gettempdir(), next(_numbers)
+    if number == 0:
+        with contextlib.suppress(OSError):
+            for entry in list(os.scandir(place)):
+                if entry.name.startswith(_PREFIX) and entry.is_dir(follow_symlinks=False) and not _lives(entry.name):
+                    shutil.rmtree(entry.path, ignore_errors=True)
+    return os.path.join(place, f"{_PREFIX}{os.getpid()}-{number}")
+
+
+def _lives(name: str) -> bool:
+    pid = name.removeprefix(_PREFIX).partition("-")[0]
+    if not pid.isdecimal():
+        return True
+    try:
+        os.kill(int(pid), 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True

@@ -15,6 +15,7 @@ import mmap
 import os
 import pickle
 import random
+import shutil
 import sys
 import threading
 from collections.abc import Callable
@@ -23,7 +24,7 @@ from typing import Any
 
 from ...message import message
 from .. import fork, may_fork
-from ..lifetime import die_with
+from ..lifetime import die_with, scratch_folder
 from ..work import contained_work, preparation
 from . import messages as m
 from .carrier import Carrier
@@ -108,9 +109,9 @@ class _Server:
 
     def _serve_one(self, job: m.Job) -> None:
         """Without a copy: this interpreter is used up by one job. Never returns."""
-        prepare = preparation(job.allow_side_effects)
+        prepare, scratch = preparation(job.allow_side_effects), scratch_folder()
         if prepare is not None:
-            prepare()
+            prepare(scratch)
         threading.Thread(target=self._end_with_session, daemon=True).start()
         self._answer(job.number, ("begun", None))
         try:
@@ -118,6 +119,7 @@ class _Server:
         except BaseException as error:
             answer = "failure", fork.clause_of(error)
         self._answer(job.number, answer)
+        shutil.rmtree(scratch, ignore_errors=True)
         os._exit(0)
 
     def _end_with_session(self) -> None:

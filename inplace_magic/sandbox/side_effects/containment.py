@@ -5,19 +5,21 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from typing import Any
+from typing import Any, Literal
 
-from . import namespace
+from . import landlock, namespace
 from . import run as runs
+from .calls import Calls, file_replacements
 from .judges import JUDGES, shown
+from .layers import Layers
 from .native import native_replacements
 from .refused import Attempts, RefusedFile
 from .replacements import Replacement, replace, replacements
 from .run import Files, Run
 
-__all__ = ["contained", "make_private", "replaced"]
+__all__ = ["contained", "make_private"]
 
 MOST_BYTES = 2**30
 _hooked = False
@@ -47,32 +49,43 @@ def contained() -> Iterator[Attempts]:
                 outer.attempts.note(run.attempts.first)
 
 
-def replaced() -> Iterator[tuple[Any, str]]:
-    """What `contained` replaces, as (owner, name), for whoever puts things back where an interrupt came in between."""
-    yield runs, "current"
-    for owner, name, _ in _replacements(_NoFiles()):
-        yield owner, name
-
-
 def _replacements(files: Files) -> Iterator[Replacement]:
     yield from replacements()
     if not isinstance(files, _View):
         yield from native_replacements()
+    if isinstance(files, _Layered):
+        yield from file_replacements(files.layers)
 
 
-def make_private() -> Callable[[str, int], int] | None:
+def make_private(
+    scratch: str, means: Collection[Means] = ("namespace", "landlock")
+) -> Callable[[str, int], int] | None:
     """Gives this process files of its own, for good. To be called in a process that exists for one rerun only, once, as
     long as it has one thread.
 
-    What is returned opens a file among them; None where there is no means for that.
+    ``scratch``: a folder that does not exist yet and that whoever started this process removes at its end; it is needed
+    only where the kernel has no better place. ``means``: what of the kernel's may be used.
+    What is returned opens a file among the private ones; None where there is no place for them.
     """
     global _files
-    with suppress(OSError):
-        _files = _View(namespace.enter(MOST_BYTES))
-        return os.open
-    return None
+    if "namespace" in means:
+        with suppress(OSError):
+            _files = _View(namespace.enter(MOST_BYTES))
+            with suppress(OSError):
+                landlock.restrict(None)
+            return os.open
+    try:
+        os.mkdir(scratch, 0o700)
+    except OSError:
+        return None
+    _files = files = _Layered(Layers(scratch, MOST_BYTES))
+    if "landlock" in means:
+        with suppress(OSError):
+            landlock.restrict([scratch, "/dev/shm"])
+    return lambda path, flags: os.open(files.place(path, flags), flags)
 
 
+Means = Literal["namespace", "landlock"]
 _files: Files | None = None
 
 
@@ -114,6 +127,25 @@ class _View:
 
     def full(self) -> bool:
         return self._view.full()
+
+
+class _Layered:
+    """What is written goes to a private folder, by functions of Python's that stand in for others."""
+
+    def __init__(self, layers: Layers) -> None:
+        self.layers, self._calls = layers, Calls(layers)
+
+    def is_private(self, path: str) -> bool:
+        return self.layers.is_private(path) or path.startswith(("/dev/shm/torch_", "/dev/shm/sem."))
+
+    def place(self, path: str, flags: int) -> str:
+        return self._calls.opened(path, flags)
+
+    def exists(self, path: str) -> bool:
+        return self.layers.walk(path, follow=False).seen is not None
+
+    def full(self) -> bool:
+        return self.layers.exceeded
 
 
 def _children() -> frozenset[int]:

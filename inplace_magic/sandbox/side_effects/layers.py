@@ -12,9 +12,11 @@ the other way round.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import stat
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -87,6 +89,7 @@ class Layers:
         self.folder, self.most_bytes = folder, most_bytes
         self.files, self._gone = folder + "/f", folder + "/g"
         self._used = False
+        self._now = threading.local()
         self._until_measured = 0
         self.exceeded = False
 
@@ -98,14 +101,28 @@ class Layers:
         return self._used
 
     def covers(self, path: str) -> bool:
-        """Whether an absolute path is one of the files that are layered: not the system's, nor the private folder."""
-        if _is_below(path, self.folder):
-            return False
-        return not path.startswith(_NOT_FILES) or _is_below(path, _SHARED) or not _is_below(path, *_NOT_FILES)
+        """Whether a path is one of the files that are layered: not the system's, nor in the private folder."""
+        if path.startswith("/"):
+            if _is_below(path, self.folder):
+                return False
+            return not _is_below(path, *_NOT_FILES) or _is_below(path, _SHARED)
+        return True
 
     def cwd(self) -> str:
         place = real.getcwd()
         return place[len(self.files) :] or "/" if _is_below(place, self.files) else place
+
+    @contextlib.contextmanager
+    def opening(self, path: str) -> Iterator[None]:
+        """While this thread opens a file by the name that the run knows it by."""
+        self._now.path = path
+        try:
+            yield
+        finally:
+            self._now.path = None
+
+    def is_private(self, path: str) -> bool:
+        return _is_below(path, self.folder) or path == getattr(self._now, "path", None)
 
     # Looking.
 
@@ -183,6 +200,7 @@ class Layers:
 
     def hide(self, path: str) -> None:
         """Nothing real is seen at this path any more."""
+        self.copy_up_folder("/")
         _make_folders(self._gone + path)
         real.close(real.open(f"{self._gone}{path}/{_MARK}", os.O_CREAT | os.O_WRONLY, 0o600))
 
@@ -226,6 +244,15 @@ class Layers:
         else:
             self._copy(entry.path, physical, entry.below, contents)
         return physical
+
+    def remove(self, entry: Entry) -> None:
+        """A file, or a folder in which nothing is seen any more, is gone. Raises OSError where that is not allowed."""
+        self.prepare_parent(entry.path)
+        self.reserve()
+        if entry.above is not None:
+            (real.rmdir if stat.S_ISDIR(entry.above.st_mode) else real.unlink)(self.files + entry.path)
+        if entry.below is not None:
+            self.hide(entry.path)
 
     def copy_up_all(self, entry: Entry) -> str:
         """The same for a folder with everything in it."""

@@ -1,0 +1,458 @@
+"""The functions of ``os``, ``io`` and ``shutil`` that take a path, standing in for the originals above private layers.
+
+Needed only where the kernel does not keep a rerun's files apart. What the operating system would refuse is refused with
+its error; the name in the error is the one that was asked for, not the private one.
+"""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import shutil
+import stat
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from . import run as runs
+from .layers import Entry, Layers, error, real
+from .listing import Listing
+from .replacements import Function, Replacement, find
+
+__all__ = ["file_replacements"]
+
+_NOFOLLOW = getattr(os, "O_NOFOLLOW", 0)
+_TMPFILE = getattr(os, "O_TMPFILE", 0)
+_WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+
+
+class Calls:
+    """One method for each kind of call, named after that of ``os``; paths are text."""
+
+    def __init__(self, layers: Layers) -> None:
+        self.layers = layers
+
+    def looked(self, path: str, follow: bool = True) -> str:
+        """Where to look at a path without changing it."""
+        if not self.layers.used or not self.layers.covers(path):
+            return path
+        return self.layers.physical(self.layers.walk(path, follow))
+
+    def changed(self, path: str, follow: bool = True) -> str:
+        """Where to change what a path leads to, having copied it up."""
+        if not self.layers.covers(path):
+            return path
+        entry = self._existing(path, follow)
+        if entry.above is None:
+            self.layers.reserve()
+        return self.layers.copy_up(entry)
+
+    def opened(self, path: str, flags: int) -> str:
+        """The path to open with ``flags``. Raises OSError as opening would, where that can be told only here."""
+        if not self.layers.covers(path):
+            return path
+        if _TMPFILE and flags & _TMPFILE == _TMPFILE:
+            return self.layers.copy_up(self._existing(path))
+        if not flags & _WRITING:
+            return self.looked(path, not flags & _NOFOLLOW)
+        exclusive = flags & os.O_CREAT and flags & os.O_EXCL
+        entry = self.layers.walk(path.rstrip("/") or "/", follow=not (exclusive or flags & _NOFOLLOW))
+        if entry.seen is None:
+            return self._created(path, entry, flags)
+        if flags & os.O_CREAT and path.endswith("/"):
+            raise error(errno.EISDIR, path)
+        if exclusive:
+            raise error(errno.EEXIST, path)
+        if entry.is_folder:
+            raise error(errno.EISDIR, path)
+        if path.endswith("/"):
+            raise error(errno.ENOTDIR, path)
+        if entry.above is not None or not flags & (os.O_WRONLY | os.O_RDWR | os.O_TRUNC | os.O_APPEND):
+            return self.layers.physical(entry)
+        if not stat.S_ISREG(entry.seen.st_mode):
+            return entry.path  # a device, or a pipe
+        if not real.access(entry.path, os.W_OK):
+            raise error(errno.EACCES, path)
+        self.layers.reserve()
+        return self.layers.copy_up(entry, contents=not flags & os.O_TRUNC)
+
+    def _created(self, path: str, entry: Entry, flags: int) -> str:
+        if not flags & os.O_CREAT:
+            raise error(errno.ENOENT, path)
+        if path.endswith("/"):
+            raise error(errno.EISDIR, path)
+        self.layers.prepare_parent(entry.path)
+        self.layers.reserve()
+        return self.layers.files + entry.path
+
+    def _existing(self, path: str, follow: bool = True) -> Entry:
+        entry = self.layers.walk(path, follow)
+        if entry.seen is None:
+            raise error(errno.ENOENT, path)
+        return entry
+
+    def _absent(self, path: str) -> Entry:
+        """An entry to be made. Raises OSError where something is there, or where nothing can be made."""
+        entry = self.layers.walk(path, follow=False)
+        if entry.seen is not None:
+            raise error(errno.EEXIST, path)
+        if path.endswith("/"):
+            raise error(errno.ENOENT, path)
+        self.layers.prepare_parent(entry.path)
+        self.layers.reserve()
+        return entry
+
+    def mkdir(self, path: str, mode: int = 0o777) -> None:
+        entry = self._absent(path.rstrip("/") or "/")
+        real.mkdir(self.layers.files + entry.path, mode)
+
+    def rmdir(self, path: str) -> None:
+        if _last(path) == ".":
+            raise error(errno.EINVAL, path)
+        entry = self._existing(path.rstrip("/") or "/", follow=False)
+        if not entry.is_folder:
+            raise error(errno.ENOTDIR, path)
+        if self.layers.names(entry):
+            raise error(errno.ENOTEMPTY, path)
+        self.layers.remove(entry)
+
+    def unlink(self, path: str) -> None:
+        entry = self._existing(path, follow=False)
+        if entry.is_folder:
+            raise error(errno.EISDIR, path)
+        self.layers.remove(entry)
+
+    def rename(self, source: str, target: str) -> None:
+        if {_last(source), _last(target)} & {".", ".."}:
+            for path in (source, target):
+                self._existing(path.rstrip("/").rpartition("/")[0] or ("/" if path.startswith("/") else "."))
+            raise error(errno.EBUSY, source, target)
+        old = self._existing(source.rstrip("/") or "/", follow=False)
+        new = self.layers.walk(target.rstrip("/") or "/", follow=False)
+        if not old.is_folder and (source.endswith("/") or target.endswith("/")):
+            raise error(errno.ENOTDIR, source, target)
+        if old.path == new.path:
+            return
+        if new.path.startswith(old.path + "/"):
+            raise error(errno.EINVAL, source, target)
+        self._may_replace(old, new, source, target)
+        self.layers.prepare_parent(old.path)
+        self.layers.prepare_parent(new.path)
+        self.layers.reserve()
+        moved = self.layers.copy_up_all(old)
+        if new.seen is not None:
+            self.layers.remove(new)
+        real.rename(moved, self.layers.files + new.path)
+        if old.below is not None:
+            self.layers.hide(old.path)
+
+    def _may_replace(self, old: Entry, new: Entry, source: str, target: str) -> None:
+        if old.path.startswith(new.path + "/"):
+            raise error(errno.ENOTEMPTY, source, target)
+        if new.seen is None:
+            return
+        if old.is_folder and not new.is_folder:
+            raise error(errno.ENOTDIR, source, target)
+        if new.is_folder and not old.is_folder:
+            raise error(errno.EISDIR, source, target)
+        if new.is_folder and self.layers.names(new):
+            raise error(errno.ENOTEMPTY, source, target)
+
+    def link(self, source: str, target: str, follow: bool) -> None:
+        entry = self._existing(source, follow)
+        new = self._absent(target)
+        if entry.is_folder:
+            raise error(errno.EPERM, source, target)
+        os_link(self.layers.copy_up(entry), self.layers.files + new.path, follow_symlinks=False)
+
+    def symlink(self, target: str, path: str) -> None:
+        real.symlink(target, self.layers.files + self._absent(path).path)
+
+    def refuse_special(self, path: str) -> None:
+        """A pipe or a device is not made."""
+        raise error(errno.EPERM, path)
+
+    def chdir(self, path: str) -> None:
+        if not self.layers.used or not self.layers.covers(path):
+            real.chdir(path)
+            return
+        entry = self._existing(path)
+        if not entry.is_folder:
+            raise error(errno.ENOTDIR, path)
+        real.chdir(entry.path if entry.below is not None else self.layers.files + entry.path)
+
+
+os_link = os.link
+
+
+def _last(path: str) -> str:
+    return path.rstrip("/").rpartition("/")[2]
+
+
+def _text(path: Any, dir_fd: int | None, layers: Layers) -> str:
+    """A path argument as text; one that is relative to an open folder, by the name that the run knows the folder by."""
+    name = os.fsdecode(path)
+    if dir_fd is None or dir_fd < 0 or name.startswith("/"):
+        return name
+    folder = real.readlink(f"/proc/self/fd/{dir_fd}")
+    return os.path.join(folder.removeprefix(layers.files) or "/", name)
+
+
+def _named(wrapper: Function) -> Function:
+    """Errors name what was asked for."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return wrapper(*args, **kwargs)
+        except OSError as raised:
+            paths = [a for a in args[:2] if isinstance(a, str | bytes | os.PathLike)]
+            if raised.filename is not None and paths:
+                raised.filename = paths[0]
+            if raised.filename2 is not None and len(paths) > 1:
+                raised.filename2 = paths[1]
+            raise
+
+    return call
+
+
+_Wrap = Callable[[Calls, Function], Function]
+
+
+def _is_path(path: Any) -> bool:
+    return isinstance(path, str | bytes | os.PathLike)
+
+
+def _at_path(place: Callable[[Calls, str, bool], str]) -> _Wrap:
+    """For a call that looks at, or changes, what one path leads to."""
+
+    def wrap(calls: Calls, original: Function) -> Function:
+        def call(path: Any, *args: Any, dir_fd: int | None = None, **kwargs: Any) -> Any:
+            if not _is_path(path) or runs.mine() is None:
+                return original(path, *args, **(kwargs if dir_fd is None else {**kwargs, "dir_fd": dir_fd}))
+            follow = kwargs.get("follow_symlinks", True)
+            return original(place(calls, _text(path, dir_fd, calls.layers), follow), *args, **kwargs)
+
+        return call
+
+    return wrap
+
+
+def _access(calls: Calls, original: Function) -> Function:
+    looked = _LOOKED(calls, original)
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return looked(*args, **kwargs)
+        except OSError:  # it has no errors
+            return False
+
+    return call
+
+
+def _lstat(calls: Calls, original: Function) -> Function:
+    def call(path: Any, *, dir_fd: int | None = None) -> Any:
+        if runs.mine() is None:
+            return original(path, dir_fd=dir_fd)
+        return original(calls.looked(_text(path, dir_fd, calls.layers), follow=False))
+
+    return call
+
+
+def _doing(method: str, paths: int = 1, more: int = 0) -> _Wrap:
+    """For a call that is done by a method of `Calls`: so many paths, and so many arguments more."""
+
+    def wrap(calls: Calls, original: Function) -> Function:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            if runs.mine() is None or not all(_is_path(a) for a in args[:paths]):
+                return original(*args, **kwargs)
+            names = (["dir_fd"], ["src_dir_fd", "dst_dir_fd"])[paths - 1]
+            texts = [_text(a, kwargs.get(n), calls.layers) for a, n in zip(args, names, strict=False)]
+            return getattr(calls, method)(*texts, *args[paths : paths + more])
+
+        return call
+
+    return wrap
+
+
+def _link(calls: Calls, original: Function) -> Function:
+    def call(src: Any, dst: Any, **kwargs: Any) -> Any:
+        if runs.mine() is None:
+            return original(src, dst, **kwargs)
+        old, new = (_text(p, kwargs.get(n), calls.layers) for p, n in ((src, "src_dir_fd"), (dst, "dst_dir_fd")))
+        calls.link(old, new, kwargs.get("follow_symlinks", True) and sys.platform != "linux")
+        return None
+
+    return call
+
+
+def _symlink(calls: Calls, original: Function) -> Function:
+    def call(src: Any, dst: Any, target_is_directory: bool = False, *, dir_fd: int | None = None) -> Any:
+        if runs.mine() is None:
+            return original(src, dst, target_is_directory, dir_fd=dir_fd)
+        calls.symlink(os.fsdecode(src), _text(dst, dir_fd, calls.layers))
+        return None
+
+    return call
+
+
+def _listdir(calls: Calls, original: Function) -> Function:
+    def call(path: Any = ".") -> Any:
+        name = _folder(path, calls)
+        if name is None:
+            return original(path)
+        names = calls.layers.names(calls.layers.walk(name))
+        return [os.fsencode(n) for n in names] if isinstance(path, bytes) else names
+
+    return call
+
+
+def _scandir(calls: Calls, original: Function) -> Function:
+    def call(path: Any = ".") -> Any:
+        name = _folder(path, calls)
+        return original(path) if name is None else Listing(path, name, calls.layers)
+
+    return call
+
+
+def _folder(path: Any, calls: Calls) -> str | None:
+    """The folder to list, where that cannot be left to the operating system."""
+    if runs.mine() is None or not calls.layers.used:
+        return None
+    if isinstance(path, int):
+        return _text(".", path, calls.layers)
+    name = "." if path is None else os.fsdecode(path)
+    return name if calls.layers.covers(name) else None
+
+
+def _os_open(calls: Calls, original: Function) -> Function:
+    def call(path: Any, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> Any:
+        if runs.mine() is None:
+            return original(path, flags, mode, dir_fd=dir_fd)
+        return original(calls.opened(_text(path, dir_fd, calls.layers), flags), flags, mode)
+
+    return call
+
+
+def _open(calls: Calls, original: Function) -> Function:
+    def call(file: Any, mode: str = "r", *args: Any, **kwargs: Any) -> Any:
+        if runs.mine() is None or not _is_path(file) or len(args) > 5 or kwargs.get("opener") is not None:
+            return original(file, mode, *args, **kwargs)
+        placed = calls.opened(os.fsdecode(file), _flags(str(mode)))
+        if placed == os.fsdecode(file):
+            return original(file, mode, *args, **kwargs)
+        with calls.layers.opening(
+            os.path.abspath(os.fsdecode(file))
+        ):  # Python tells of that name, as if it were opened
+            return original(file, mode, *args, **kwargs, opener=lambda name, flags: real.open(placed, flags, 0o666))
+
+    return call
+
+
+def _flags(mode: str) -> int:
+    update = os.O_RDWR if "+" in mode else os.O_WRONLY
+    if "x" in mode:
+        return update | os.O_CREAT | os.O_EXCL
+    if "w" in mode:
+        return update | os.O_CREAT | os.O_TRUNC
+    if "a" in mode:
+        return update | os.O_CREAT | os.O_APPEND
+    return os.O_RDWR if "+" in mode else os.O_RDONLY
+
+
+def _getcwd(calls: Calls, original: Function) -> Function:
+    return lambda: calls.layers.cwd() if runs.mine() else original()
+
+
+def _getcwdb(calls: Calls, original: Function) -> Function:
+    return lambda: os.fsencode(calls.layers.cwd()) if runs.mine() else original()
+
+
+def _socket(calls: Calls, original: Function) -> Function:
+    """A socket's file, of a DataLoader's workers."""
+
+    def call(sock: Any, address: Any) -> Any:
+        if runs.mine() and _is_path(address) and os.fsdecode(address)[:1] not in ("", "\0"):
+            binds = getattr(original, "__name__", "") == "bind"
+            entry = calls._absent(os.fsdecode(address)) if binds else calls._existing(os.fsdecode(address))
+            address = calls.layers.physical(entry)
+        return original(sock, address)
+
+    return call
+
+
+_LOOKED = _at_path(lambda calls, path, follow: calls.looked(path, follow))
+_CHANGED = _at_path(lambda calls, path, follow: calls.changed(path, follow))
+_TABLE: dict[str, _Wrap] = {
+    **dict.fromkeys(("stat", "statvfs", "pathconf", "listxattr", "getxattr"), _LOOKED),
+    **dict.fromkeys(("chmod", "chown", "utime", "truncate", "setxattr", "removexattr", "chflags"), _CHANGED),
+    "readlink": _at_path(lambda calls, path, follow: calls.looked(path, follow=False)),
+    "lchown": _at_path(lambda calls, path, follow: calls.changed(path, follow=False)),
+    "lstat": _lstat,
+    "access": _access,
+    "mkdir": _doing("mkdir", more=1),
+    "rmdir": _doing("rmdir"),
+    "remove": _doing("unlink"),
+    "unlink": _doing("unlink"),
+    "rename": _doing("rename", paths=2),
+    "replace": _doing("rename", paths=2),
+    "mkfifo": _doing("refuse_special"),
+    "mknod": _doing("refuse_special"),
+    "chdir": _doing("chdir"),
+    "link": _link,
+    "symlink": _symlink,
+    "listdir": _listdir,
+    "scandir": _scandir,
+    "open": _os_open,
+    "getcwd": _getcwd,
+    "getcwdb": _getcwdb,
+}
+
+# Modules of the standard library that keep a function by another name.
+_OPENERS = (
+    ("builtins", "open"),
+    ("io", "open"),
+    ("_io", "open"),
+    ("_io", "open_code"),
+    ("bz2", "_builtin_open"),
+    ("lzma", "_builtin_open"),
+    ("tarfile", "bltn_open"),
+)
+
+
+def file_replacements(layers: Layers) -> Iterator[Replacement]:
+    """What stands in for the functions that take paths."""
+    calls = Calls(layers)
+    made: dict[Any, Function] = {}
+    for name, wrap in _TABLE.items():
+        for module in ("os", "posix", "nt"):
+            found = find(module, name)
+            if found is not None:
+                original = found[2]
+                made.setdefault(original, _named(wrap(calls, original)))
+                yield sys.modules[module], name, made[original]
+    for module, name in _OPENERS:
+        found = find(module, name)
+        if found is not None:
+            yield sys.modules[module], name, _named(_open(calls, found[2]))
+    for name in ("bind", "connect", "connect_ex"):
+        found = find("socket", f"socket.{name}")
+        if found is not None:
+            yield found[0], name, _socket(calls, found[2])
+    yield from _captured(layers, made)
+
+
+def _captured(layers: Layers, made: dict[Any, Function]) -> Iterator[Replacement]:
+    """Sets that say what a function can do, and a way by descriptors that the layers do not have."""
+    for name in ("supports_dir_fd", "supports_fd", "supports_follow_symlinks", "supports_effective_ids"):
+        known: set[Any] = getattr(os, name, set())
+        yield os, name, known | {stand_in for original, stand_in in made.items() if original in known}
+    if hasattr(shutil, "_use_fd_functions"):
+        yield shutil, "_use_fd_functions", False
+    found = find("numpy.lib._datasource", "_file_openers._file_openers")
+    if found is not None and isinstance(found[2], dict):
+        owner, name, openers = found
+        yield owner, name, {k: io.open if v is _io_open else v for k, v in openers.items()}
+
+
+_io_open = io.open
