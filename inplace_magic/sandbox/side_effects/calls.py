@@ -12,6 +12,7 @@ import os
 import shutil
 import stat
 import sys
+import zlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -336,8 +337,11 @@ def _os_open(calls: Calls, original: Function) -> Function:
 
 def _open(calls: Calls, original: Function) -> Function:
     def call(file: Any, mode: str = "r", *args: Any, **kwargs: Any) -> Any:
-        if runs.mine() is None or not _is_path(file) or len(args) > 5 or kwargs.get("opener") is not None:
+        if runs.mine() is None or not _is_path(file):
             return original(file, mode, *args, **kwargs)
+        if len(args) > 5 or kwargs.get("opener") is not None:  # which opens it by os.open
+            with calls.layers.opening(os.path.abspath(os.fsdecode(file))):
+                return original(file, mode, *args, **kwargs)
         placed = calls.opened(os.fsdecode(file), _flags(str(mode)))
         if placed == os.fsdecode(file):
             return original(file, mode, *args, **kwargs)
@@ -369,13 +373,17 @@ def _getcwdb(calls: Calls, original: Function) -> Function:
 
 
 def _socket(calls: Calls, original: Function) -> Function:
-    """A socket's file, of a DataLoader's workers."""
+    """A socket's file, of a DataLoader's workers. Its name may have about 100 characters only, so it has another place."""
 
     def call(sock: Any, address: Any) -> Any:
         if runs.mine() and _is_path(address) and os.fsdecode(address)[:1] not in ("", "\0"):
             binds = getattr(original, "__name__", "") == "bind"
             entry = calls._absent(os.fsdecode(address)) if binds else calls._existing(os.fsdecode(address))
             address = calls.layers.physical(entry)
+            if entry.above is not None or binds:
+                if binds:
+                    real.close(real.open(address, os.O_CREAT | os.O_WRONLY, 0o600))
+                address = f"{calls.layers.folder}/{zlib.crc32(address.encode()):x}"
         return original(sock, address)
 
     return call
@@ -413,7 +421,6 @@ _OPENERS = (
     ("builtins", "open"),
     ("io", "open"),
     ("_io", "open"),
-    ("_io", "open_code"),
     ("bz2", "_builtin_open"),
     ("lzma", "_builtin_open"),
     ("tarfile", "bltn_open"),
@@ -435,6 +442,9 @@ def file_replacements(layers: Layers) -> Iterator[Replacement]:
         found = find(module, name)
         if found is not None:
             yield sys.modules[module], name, _named(_open(calls, found[2]))
+    found = find("_io", "open_code")  # by which modules are imported
+    if found is not None:
+        yield found[0], "open_code", _LOOKED(calls, found[2])
     for name in ("bind", "connect", "connect_ex"):
         found = find("socket", f"socket.{name}")
         if found is not None:
