@@ -269,7 +269,11 @@ def _doing(method: str, paths: int = 1, more: int = 0) -> _Wrap:
                 return original(*args, **kwargs)
             names = (["dir_fd"], ["src_dir_fd", "dst_dir_fd"])[paths - 1]
             texts = [_text(a, kwargs.get(n), calls.layers) for a, n in zip(args, names, strict=False)]
-            return getattr(calls, method)(*texts, *args[paths : paths + more])
+            try:
+                return getattr(calls, method)(*texts, *args[paths : paths + more])
+            except OSError as raised:
+                raised.filename, raised.filename2 = args[0], args[1] if paths > 1 else None
+                raise
 
         return call
 
@@ -459,6 +463,15 @@ def _captured(layers: Layers, made: dict[Any, Function]) -> Iterator[Replacement
         yield os, name, known | {stand_in for original, stand_in in made.items() if original in known}
     if hasattr(shutil, "_use_fd_functions"):
         yield shutil, "_use_fd_functions", False
+    for name in ("close", "cleanup"):  # tempfile keeps os.unlink as a default
+        found = find("tempfile", f"_TemporaryFileCloser.{name}")
+        kept = getattr(found[2], "__defaults__", None) if found is not None else None
+        if found is not None and kept is not None:
+            yield (
+                found[2],
+                "__defaults__",
+                tuple(made.get(value, value) if callable(value) else value for value in kept),
+            )
     found = find("numpy.lib._datasource", "_file_openers._file_openers")
     if found is not None and isinstance(found[2], dict):
         owner, name, openers = found

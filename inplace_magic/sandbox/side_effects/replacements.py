@@ -173,7 +173,7 @@ _ABSENT = object()
 
 def replace(undo: ExitStack, owner: Any, name: str, replacement: object) -> None:
     """Set owner.name, and on the way out put back what stood there, or nothing if it was inherited."""
-    before = owner.__dict__.get(name, _ABSENT)
+    before = getattr(owner, name) if name == "__defaults__" else owner.__dict__.get(name, _ABSENT)
 
     def restore() -> None:
         if before is _ABSENT:

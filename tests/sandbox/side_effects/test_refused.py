@@ -411,13 +411,13 @@ def test_an_optimizer_can_be_made_for_the_first_time(tmp_path_factory):
     """In a fresh process: making one imports what makes torch's cache folder."""
     cache = tmp_path_factory.mktemp("cache") / "new"
     code = (
-        "import torch; from inplace_magic.sandbox.side_effects import contained, make_private; make_private()\n"
+        "import torch; from inplace_magic.sandbox.side_effects import contained, make_private; make_private('scratch')\n"
         "with contained() as a: torch.optim.SGD(torch.nn.Linear(1, 1).parameters(), 0.1).step()\n"
         "assert a.first is None"
     )
     package = Path(side_effects.__file__).parents[3]
     environment = os.environ | {"TORCHINDUCTOR_CACHE_DIR": str(cache), "PYTHONPATH": str(package)}
-    subprocess.run([sys.executable, "-c", code], env=environment, check=True)
+    subprocess.run([sys.executable, "-c", code], env=environment, cwd=tmp_path_factory.mktemp("place"), check=True)
 
 
 def test_a_module_of_the_persons_own_makes_no_folder(tmp_path_factory, monkeypatch):
