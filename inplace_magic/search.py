@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from .fixes import Problem, Proposal, rules
 from .transforms.detach import detach
 from .transforms.recompute import recompute
+from .transforms.restructure import restructure
 
 _log = logging.getLogger(__name__)
 
@@ -20,6 +21,7 @@ _log = logging.getLogger(__name__)
 _GRAPH = frozenset({"modified", "second_backward", "silent"})
 TRANSFORMS: dict[Callable[[Problem], Iterable[Proposal]], frozenset[str]] = {
     detach: _GRAPH,
+    restructure: frozenset({"second_backward", "modified"}),
     recompute: frozenset({"modified", "second_backward"}),
 }
 COSTS = {
@@ -35,6 +37,7 @@ COSTS = {
     "detach: shared, all of it": 25,
     "detach: again": 26,  # history ends within an iteration as well
     "detach: set": 27,
+    "restructure: behind the loop": 29,  # another number of updates
     "detach: between": 35,  # the later of two losses trains less
 }
 

@@ -191,7 +191,8 @@ def _operands(write: Site) -> list[ast.expr]:
     if isinstance(target, ast.Subscript):
         found += target.slice.elts if isinstance(target.slice, ast.Tuple) else [target.slice]
     call = write.node if isinstance(write.node, ast.Call) else getattr(statement, "value", None)
-    if isinstance(call, ast.Call) and not isinstance(statement, ast.AugAssign):
+    written_by_call = isinstance(write.node, ast.Call) or not isinstance(statement, (ast.Assign, ast.AugAssign))
+    if isinstance(call, ast.Call) and written_by_call and not isinstance(statement, ast.AugAssign):
         found += call.args
     elif isinstance(statement, (ast.Assign, ast.AugAssign)):
         found.append(statement.value)

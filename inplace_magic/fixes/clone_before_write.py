@@ -26,7 +26,9 @@ from .targets import VIEW_METHODS, Site, argument, bindings, loop_of, meant_for_
 _WHY = "The write goes into a copy; the tensor that backward needs keeps its value."
 
 
-@register("modified", "leaf", "view_of_leaf", "multi_output_view", "no_grad_view", "inference", "silent", rank=20)
+@register(
+    "modified", "leaf", "view_of_leaf", "multi_output_view", "no_grad_view", "inference", "overlap", "silent", rank=20
+)  # fmt: skip
 def clone_before_write(problem: Problem) -> Iterator[Proposal]:
     if problem.clash.write is None or problem.clash.write.origin == "optim" or is_of_base(problem.clash.message):
         return

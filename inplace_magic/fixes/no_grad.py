@@ -62,7 +62,7 @@ def no_grad(problem: Problem) -> Iterator[Proposal]:
         texts={write.code.cell.number: write.code.apply(edit)},
         reading="tracked" if _carries_graph(write) else "update",
         rank=_UPDATE_FIRST if update else _UPDATE_LAST,
-        lossless=not update,
+        lossless=not update and bool(problem.evidence.passes),  # without a backward there is nothing to lose
     )
 
 

@@ -28,7 +28,7 @@ _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 @register("second_backward", rank=16)
 def retain(problem: Problem) -> Iterator[Proposal]:
     freed = problem.clash.freed
-    if freed is None or not freed.stack or steps_between(problem):
+    if freed is None or not freed.stack or steps_between(problem) or _updated_between(problem):
         return
     spot = freed.stack[0]
     need = problem.need_stack[:1]
@@ -69,6 +69,21 @@ def _one_by_one(problem: Problem, call: ast.AST) -> bool:
         body = around[-1] if around else need
         return (bool(calls_named(call, "grad")) or _reads_grad(body)) and not _updates(problem, body)
     return False
+
+
+def _updated_between(problem: Problem) -> bool:
+    """Whether the code changes a leaf by hand between the two backwards: the kept graph would be that of its old value."""
+    assert problem.clash.freed is not None
+    first, need = frames(problem, problem.clash.freed.stack)[:1], frames(problem, problem.need_stack)[:1]
+    if not first or not need or first[0][1] is need[0][1]:
+        return False
+    (code, freed), (other, statement) = first[0], need[0]
+    if code is other:
+        between = [s for s in code.tree.body if freed.lineno < s.lineno < statement.lineno]
+    else:
+        between = [s for s in code.tree.body if s.lineno > freed.lineno]
+        between += [s for s in other.tree.body if s.lineno < statement.lineno]
+    return any(_updates(problem, s) for s in between)
 
 
 def _reads_grad(body: ast.AST) -> bool:

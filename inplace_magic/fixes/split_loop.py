@@ -50,14 +50,20 @@ def _split(code: Code, loop: ast.For, backward: ast.stmt) -> str | None:
     before, after = loop.body[: steps[0]], loop.body[steps[0] :]
     first = [s for s in before if s not in zeroing]
     made = {name for s in loop.body for name in binds(s)}
-    if made & names_loaded(after) or not all(code.alone(s) for s in (loop, *loop.body)):
+    if made & names_loaded(after) or not code.alone(loop):
         return None
     if loop.body[0].lineno == loop.lineno:
         return None
     start, end, whole = code.whole_lines([loop])
     raw = code.cell.raw
     head = raw[start : start_with_comments(code, loop.body[0])]
-    lines = {s: raw[start_with_comments(code, s) : line_end(code, s)] for s in loop.body}
+    indent = code.indent(loop.body[0])
+    lines = {
+        s: raw[start_with_comments(code, s) : line_end(code, s)]
+        if code.alone(s)
+        else indent + code.text(s) + code.newline  # one of several on a line
+        for s in loop.body
+    }
     parts = [head + "".join(lines[s] for s in body) for body in (zeroing, first, after) if body]
     text = "".join(part if part.endswith("\n") else part + code.newline for part in parts)
     if not whole.endswith("\n"):

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ..fixes import Problem
-from ..fixes.flow import within
+from ..fixes.flow import binds, within
 from ..record.evidence import Crossing, Edge, Event, Holder
 from ..source.editor import Code, Function
 from ..source.location import SourceRange
@@ -74,11 +74,19 @@ class Use:
 def uses(problem: Problem, edge: Edge) -> list[Use]:
     """Where the value is read under a name that held it, in the outermost frame that reads it so."""
     for frame in frames(problem, edge.used):
-        for holder in sorted(edge.holders, key=lambda h: (h.shape != "Tensor", h.scope.startswith("class "))):
+        held = edge.holders or _bound_by(problem, edge, frame)
+        for holder in sorted(held, key=lambda h: (h.shape != "Tensor", h.scope.startswith("class "))):
             found = [Use(frame, node, holder) for node in _loads(frame) if _is(frame, node, holder)]
             if found:
                 return found
     return []
+
+
+def _bound_by(problem: Problem, edge: Edge, frame: Frame) -> tuple[Holder, ...]:
+    """What the call that made a value bound in the same function, where nobody was seen to hold it (a generator does)."""
+    made = [f for f in frames(problem, edge.made) if f.code is frame.code and f.spot.function == frame.spot.function]
+    names = {name for f in made for name in binds(f.statement)}
+    return tuple(Holder(frame.spot.function, name, "Tensor") for name in sorted(names))
 
 
 def _loads(frame: Frame) -> Iterator[ast.expr]:
