@@ -21,7 +21,7 @@ from .evidence import Holder
 _WIDTH = 32  # items looked at in one container
 _ITEMS = 6  # items that are named one by one
 _DEPTH = 5
-_MOST = 3000  # values looked at
+_MOST = 800  # values looked at in one frame
 _PLAIN = (str, bytes, int, float, bool, complex, type, types.ModuleType, torch.device, torch.dtype, torch.Generator)
 
 
@@ -38,16 +38,16 @@ class _Walk:
     scope: str
     found: list[Held] = field(default_factory=list)
     seen: set[int] = field(default_factory=set)
-    left: int = _MOST
+    left: list[int] = field(default_factory=lambda: [_MOST])  # shared by the walks into closures
 
     def visit(self, path: str, value: Any, depth: int = _DEPTH, owner: tuple[str, str] | None = None) -> None:
         """``owner`` is the class and the attribute, where the value is one."""
-        self.left -= 1
+        self.left[0] -= 1
         if isinstance(value, torch.Tensor):
             if (number := _number(value)) is not None:
                 self._add(path, "Tensor", frozenset({number}), owner)
             return
-        if depth == 0 or self.left < 0 or value is None or isinstance(value, _PLAIN) or id(value) in self.seen:
+        if depth == 0 or self.left[0] < 0 or value is None or isinstance(value, _PLAIN) or id(value) in self.seen:
             return
         self.seen.add(id(value))
         if isinstance(value, (list, tuple, dict, collections.deque)):
@@ -60,8 +60,9 @@ class _Walk:
             _Walk(value.gi_code.co_qualname, self.found, self.seen, self.left).names(value.gi_frame.f_locals)
         elif isinstance(value, torch.nn.Module):
             for name, module in value.named_modules():
-                self._attributes(join(path, name) if name else path, module, depth)
-        elif has_own_attributes(value) and not isinstance(value, torch.optim.Optimizer):
+                if not type(module).__module__.startswith("torch.nn."):  # keeps no history
+                    self._attributes(join(path, name) if name else path, module, depth)
+        elif isinstance(value, torch.distributions.Distribution) or _keeps_values(value):
             self._attributes(path, value, depth)
 
     def names(self, values: Mapping[str, Any]) -> None:
@@ -130,6 +131,10 @@ def shape_of(value: Any, depth: int = 3) -> tuple[str | None, frozenset[int]]:
     mixed = len(shapes) > 1 or any(not isinstance(i, (torch.Tensor, list, tuple, dict)) for _, i in _items(value))
     shape = f"{kind}[{'mixed' if mixed else shapes.pop()}]"
     return shape, frozenset().union(*(nodes for _, nodes in inner))
+
+
+def _keeps_values(value: Any) -> bool:
+    return has_own_attributes(value) and not isinstance(value, torch.optim.Optimizer)
 
 
 def _items(value: Any) -> Iterator[tuple[Any, Any]]:
