@@ -46,7 +46,7 @@ class Showing:
 
     def tell(self, text: str) -> None:
         """What is being done, in a terminal's one line."""
-        if self._notebook or time.monotonic() - self._begun < 1.0 or not sys.stdout.isatty():
+        if self._notebook or time.monotonic() - self._begun < 1.0 or not _on_terminal():
             return
         line = said(text, self._language)
         print(f"\r{line.ljust(self._status)}", end="", flush=True)
@@ -129,4 +129,9 @@ def _terminal(shell: Any) -> tuple[int, bool]:
 def _colourful(shell: Any) -> bool:
     if os.environ.get("NO_COLOR") or getattr(shell, "colors", "").lower() == "nocolor":
         return False
+    return _on_terminal()
+
+
+def _on_terminal() -> bool:
+    """Whether a person reads what is printed; whatever has taken the place of stdout may not be able to tell."""
     return bool(getattr(sys.stdout, "isatty", lambda: False)())

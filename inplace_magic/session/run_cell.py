@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..source.document import Cell, File
+from ..source.lines import lines_of
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ def compile_cell(shell: Any, cell: Cell, text: str | None = None) -> Any:
     text = cell.runnable if text is None else text
     if isinstance(cell, File):
         return compile(text, name, "exec", dont_inherit=True)
-    linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
+    linecache.cache[name] = (len(text), None, lines_of(text, keepends=True), name)
     flags = shell.compile.flags | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
     return compile(parse_cell(shell, cell, text), name, "exec", flags, dont_inherit=True)
 
@@ -106,7 +107,7 @@ def run_cell_shown(shell: Any, cell: Cell, text: str | None = None) -> None:
         known[name] = cell.number  # so that its traceback reads "Cell In[3], line 5"
     flags = shell.compile.flags | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
     text = cell.runnable if text is None else text
-    linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
+    linecache.cache[name] = (len(text), None, lines_of(text, keepends=True), name)
     tree = shell.transform_ast(compile(text, name, "exec", flags | ast.PyCF_ONLY_AST, dont_inherit=True))
     shown = tree.body and isinstance(tree.body[-1], ast.Expr) and not _silenced(text)
     last = [tree.body.pop()] if shown else []

@@ -18,6 +18,7 @@ from functools import cached_property
 from typing import Any
 
 from ..diagnosis import Place, shown_path
+from .lines import lines_of
 from .location import TIMED, SourceRange
 
 # Lines that reach outside and bring nothing back, so that a replay may leave them out.
@@ -41,7 +42,7 @@ class Cell:
 
     @cached_property
     def lines(self) -> list[str]:
-        return self.raw.splitlines()
+        return lines_of(self.raw)
 
     @cached_property
     def _leading(self) -> int:
@@ -73,20 +74,20 @@ class Cell:
         """What this cell magic on top has to run, magics below it included, on the lines where the user sees it."""
         above = self._leading + self._magics.index(magic) + 1
         body = "\n".join(self.lines[above:]) + "\n"
-        blank = next((i for i, line in enumerate(body.splitlines()) if line.strip()), 0)
+        blank = next((i for i, line in enumerate(lines_of(body)) if line.strip()), 0)
         return "\n" * (above + blank) + self.transform(body)
 
     @cached_property
     def runnable(self) -> str:
         """The body as IPython would run it, on the lines where the user sees it."""
         body = "\n".join(self.lines[self._header :]) + "\n"
-        blank = next((i for i, line in enumerate(body.splitlines()) if line.strip()), 0)
+        blank = next((i for i, line in enumerate(lines_of(body)) if line.strip()), 0)
         return "\n" * (self._header + blank) + self.transform(body)
 
     @cached_property
     def replayable(self) -> str:
         """What a replay runs: the body without shell escapes and package installs whose output nobody reads."""
-        lines = self.runnable.splitlines(keepends=True)
+        lines = lines_of(self.runnable, keepends=True)
         return "".join(
             match.group(1) + "pass" + line[len(line.rstrip("\r\n")) :] if (match := _LEFT_OUT.match(line)) else line
             for line in lines
@@ -95,7 +96,7 @@ class Cell:
     @cached_property
     def python(self) -> str:
         """The text with everything that is not Python put out of the way, line by line and column by column."""
-        transformed = self.runnable.splitlines()
+        transformed = lines_of(self.runnable)
         view = []
         for i, line in enumerate(self.lines):
             if i < self._header:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from .document import Cell
+from .lines import lines_of
 from .location import SourceRange
 from .modules import note_modules
 
@@ -34,7 +35,7 @@ class Code:
         self.tree = cell.tree
         note_modules(self.tree, cell.modules)
         self.newline = "\r\n" if "\r\n" in cell.raw else "\n"
-        self._lines = cell.raw.splitlines(keepends=True)
+        self._lines = lines_of(cell.raw, keepends=True)
         self._starts = [0]
         for line in self._lines:
             self._starts.append(self._starts[-1] + len(line))
