@@ -263,6 +263,9 @@ def patched() -> list[tuple[Any, str]]:
         (torch.autograd.Function, "apply"),
         (torch.Tensor, "backward"),
         (torch.nn.Parameter, "__new__"),
+        (torch.no_grad, "__enter__"),
+        (torch.autograd.graph.saved_tensors_hooks, "__enter__"),
+        (torch.autograd.graph.saved_tensors_hooks, "__exit__"),
     ]
 
 
@@ -288,3 +291,24 @@ class out_of_sight(contextlib.ExitStack):
                 getattr(torch.utils._python_dispatch, "_disable_current_modes", contextlib.nullcontext)()
             )
         return self
+
+
+def _checkpoint(name: str) -> Any:
+    import torch.utils.checkpoint
+
+    return getattr(torch.utils.checkpoint, name, None)
+
+
+# Seen in 2.13: the hooks that a checkpoint without reentry enters around its forward, those around its recomputation,
+# and the Function with reentry (which is public). Gone: the hooks count as hooks of the person's own, and a packed object
+# without any tensor is said not to have been looked at.
+CHECKPOINT_HOOKS = tuple(kind for kind in (_checkpoint("_checkpoint_hook"),) if kind is not None)
+RECOMPUTATION_HOOKS = tuple(kind for kind in (_checkpoint("_recomputation_hook"),) if kind is not None)
+CHECKPOINT_FUNCTION = _checkpoint("CheckpointFunction")
+
+
+def sparse_parts(tensor: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """The indices and values of a COO tensor, coalesced or not. Gone: none, and writes into them are not seen."""
+    if not hasattr(tensor, "_indices"):
+        return ()
+    return tensor._indices(), tensor._values()

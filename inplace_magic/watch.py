@@ -11,7 +11,7 @@ import os
 import sys
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,7 @@ from .record import compiled
 from .record.compiled import uncompiled
 from .record.evidence import Evidence
 from .record.listeners import Listeners
+from .record.own_warnings import OwnWarnings
 from .record.replay import clashes_of
 from .record.watcher import Watcher
 from .session.names import Names, graph_holders
@@ -49,7 +50,8 @@ class SilentGradientError(RuntimeError):
 class Check:
     """What a watched block showed. ``findings`` is filled when the block is over; ``saves``, ``writes`` and
     ``backwards`` count what was watched, ``seconds`` is how long the block took. ``unkept`` counts the values that
-    were overwritten and could not be kept, so that nothing can be said about them. ``warnings`` are single lines about graphs that are kept for nothing."""
+    were overwritten and could not be kept, so that nothing can be said about them, ``unchecked`` by kind what is not
+    looked at at all. ``warnings`` are single lines about graphs that are kept for nothing."""
 
     findings: tuple[Conflict, ...] = ()
     warnings: tuple[str, ...] = ()
@@ -58,6 +60,7 @@ class Check:
     backwards: int = 0
     seconds: float = 0.0
     unkept: int = 0
+    unchecked: Mapping[str, int] = field(default_factory=dict)
     evidence: Evidence | None = field(default=None, repr=False)
     # A backward went through a graph that is older than the watch, or its gradients were written: a replay knows more.
     blind: bool = field(default=False, repr=False)
@@ -71,10 +74,15 @@ class Check:
             return message("watch_failed", problem=self.problem)
         counts = {"saves": self.saves, "writes": self.writes, "backwards": self.backwards}
         if self.unkept:
-            text = message("watched_unkept", seconds=self.seconds, unkept=self.unkept, **counts)
+            watched = message("watched_unkept", seconds=self.seconds, unkept=self.unkept, **counts)
         else:
-            text = message("watched", seconds=self.seconds, **counts)
-        return message("watched_uncompiled", watched=text) if self.compiled else text
+            watched = message("watched", seconds=self.seconds, **counts)
+        if self.compiled:
+            watched = message("watched_uncompiled", watched=watched)
+        if not self.unchecked:
+            return watched
+        kinds = tuple(message(f"unchecked_{kind}", number=number) for kind, number in self.unchecked.items())
+        return message("not_checked", watched=watched, kinds=kinds)
 
 
 @contextlib.contextmanager
@@ -110,6 +118,7 @@ def watching(
             on.enter_context(trace.listening())
             on.enter_context(uncompiled())
             watcher.on_leave = on.close
+            on.enter_context(OwnWarnings())
             on.enter_context(watcher)
         yield seen
     except BaseException as error:
@@ -140,6 +149,7 @@ def _fill(seen: Check, watcher: Watcher, trace: GradientTrace, names: Names) -> 
     seen.saves, seen.writes, seen.unkept = (watcher.counts[what] for what in ("saves", "writes", "unkept"))
     seen.backwards = len(seen.evidence.passes)
     seen.compiled = compiled.in_use()
+    seen.unchecked = dict(watcher.unchecked)
     seen.warnings = _warnings(watcher)
     seen.blind = seen.blind or watcher.handed
     if any(clash.kind == "silent" for clash in seen.evidence.clashes):

@@ -259,6 +259,8 @@ def _overwrote(clash: RecordedConflict, what: str, tensor: str | None, node: str
     write = clash.write
     if write is None:
         return message("changed_outside", node=node) if node else message("changed_outside_kept")
+    if write.how != "written":
+        return message(f"silent_{write.how}", what=what)
     if write.handed:
         return message("handed_gradient", what=what)
     if clash.kind == "silent" and clash.save is None:
@@ -276,6 +278,8 @@ def _changed_note(clash: RecordedConflict, tensor: str | None) -> str:
     write = clash.write
     if write is None:
         return ""
+    if write.how != "written":
+        return message(f"changes_{write.how}")
     if write.handed:
         return message("changes_handed")
     if write.operation in _RESHAPES:

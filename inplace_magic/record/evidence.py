@@ -10,6 +10,9 @@ from typing import Literal
 from ..outcome.kept import Outcome
 from ..source.location import SourceRange
 
+# What is called a write: one, the line whose forward gives something else when it runs again, the line where the path
+# to all parameters of an optimizer was cut, or a write into one gradient that stands for two.
+How = Literal["written", "recomputed", "untrained", "shared"]
 Kind = Literal["modified", "second_backward", "silent", "refused"]
 
 
@@ -55,6 +58,7 @@ class Write(Event):
     leaf: bool = False
     parameter: bool = False
     handed: bool = False
+    how: How = "written"
 
 
 @dataclass(frozen=True)

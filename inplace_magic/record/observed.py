@@ -5,14 +5,17 @@ They stay in the room where the cell runs; what leaves it is in evidence.py.
 
 from __future__ import annotations
 
+import contextlib
 import types
 import weakref
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 
-from ..torch_private import next_sequence_number, version_of
+from ..torch_private import next_sequence_number, unobserved, version_of
 from . import evidence
+from .parts import parts_of
 from .tracked_copies import storage_key
 
 _PRUNE_AT = 64
@@ -31,6 +34,7 @@ class Saved:
         "freed",
         "key",
         "lost",
+        "more",
         "origin",
         "repacked",
         "stack",
@@ -43,6 +47,10 @@ class Saved:
         self.alias = tensor.detach()
         self.version = version_of(tensor)
         self.key = storage_key(tensor)
+        self.more: tuple[int, ...] = ()  # further storages, of what is not strided
+        if self.key is None and tensor.layout is not torch.strided:
+            keys = [key for part in parts_of(self.alias) if (key := storage_key(part)) is not None]
+            self.key, self.more = (keys[0], tuple(keys[1:])) if keys else (None, ())
         self.stack = stack
         self.clock = clock
         self.value: torch.Tensor | None = None  # the clone, once a write has hit it
@@ -64,18 +72,37 @@ class Saved:
             0,
         )
         saved.value, saved.lost, saved.foreign, saved.repacked = None, True, False, False
-        saved.freed, saved.origin = None, None
+        saved.freed, saved.origin, saved.more = None, None, ()
         return saved
 
     @property
     def keys(self) -> tuple[int, ...]:
         """Where the value lies: several storages for a sparse tensor."""
-        return (self.key,) if self.key is not None else ()
+        return (self.key, *self.more) if self.key is not None else ()
 
     @property
     def size(self) -> int:
         """Bytes."""
-        return self.alias.numel() * self.alias.element_size()
+        return sum(part.numel() * part.element_size() for part in parts_of(self.alias))
+
+    def is_as(self, tensor: torch.Tensor) -> bool:
+        """Whether this is all of that tensor's own memory, in the same shape."""
+        return self.key is not None and self.key == storage_key(tensor) and self.alias.shape == tensor.shape
+
+    @contextlib.contextmanager
+    def put_back(self) -> Iterator[None]:
+        """The memory holds the value as it was saved; afterwards it is as it is now. The version counter stays."""
+        if self.value is None or self.value.shape != self.alias.shape or self.value.layout is not torch.strided:
+            yield
+            return
+        with torch.no_grad(), unobserved():
+            memory, now = self.alias.data, self.alias.clone()
+            memory.copy_(self.value)
+        try:
+            yield
+        finally:
+            with torch.no_grad(), unobserved():
+                memory.copy_(now)
 
     def untouched(self) -> bool:
         """Whether the version counter says that it is what it was."""
@@ -124,6 +151,7 @@ class LiveWrite:
     __slots__ = (
         "clock",
         "handed",
+        "how",
         "leaf",
         "module",
         "moment",
@@ -142,6 +170,7 @@ class LiveWrite:
         self.module: Any = None
         self.leaf = False  # a refused write: whether into the very leaf
         self.parameter = False  # whether that leaf, or the view's, is a module's parameter
+        self.how: evidence.How = "written"
         self.handed = False  # into a gradient that backward had handed to the code that wrote
         self.swapped: torch.Tensor | None = None
 
@@ -189,6 +218,9 @@ def differ(value: torch.Tensor | None, now: torch.Tensor) -> bool:
         return False
     if value.shape != now.shape:
         return True
+    if value.layout is not torch.strided:
+        ones, others = parts_of(value), parts_of(now)
+        return len(ones) != len(others) or any(differ(one, other) for one, other in zip(ones, others))
     try:
         with torch.no_grad():
             if torch.equal(value, now):

@@ -239,7 +239,8 @@ class Recorder(TorchFunctionMode):
         self._clock += 1
         saved = Saved(tensor, stack, self._clock)
         if saved.key is not None:
-            self._remember(saved, saved.key)
+            for key in saved.keys if saved.more else (saved.key,):
+                self._remember(saved, key)
             if self._training_statistics and saved.key in self._training_statistics:
                 saved.lost = True  # backward checks their version, and does not read them
             else:
@@ -309,11 +310,10 @@ class Recorder(TorchFunctionMode):
         if saved.key is None:
             return []
         origin = saved.origin() if saved.origin is not None else None
-        return [
-            write
-            for write in self._writes.get(saved.key, ())
-            if write.clock > saved.clock and (write.swapped is None or write.swapped is origin)
-        ]
+        logged = self._writes.get(saved.key, ())
+        if saved.more:
+            logged = sorted((w for key in saved.keys for w in self._writes.get(key, ())), key=lambda w: w.clock)
+        return [w for w in logged if w.clock > saved.clock and (w.swapped is None or w.swapped is origin)]
 
     def _clash(
         self,

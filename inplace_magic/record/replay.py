@@ -449,4 +449,5 @@ def _write(write: LiveWrite, clash: LiveConflict, sources: Sources, names: Names
         leaf=write.leaf,
         parameter=write.parameter,
         handed=write.handed,
+        how=write.how,
     )

@@ -2,12 +2,32 @@
 
 from __future__ import annotations
 
+from .complex_parts import ComplexParts
 from .events import Detector
 from .foreign_memory import ForeignMemory
 from .handed_gradients import HandedGradients
 from .past_the_graph import PastTheGraph
 from .python_nodes import PythonNodes
+from .recomputed import Recomputed
+from .repacked import Repacked
 from .second_run import SecondRun
+from .shared_gradients import SharedGradients
+from .threads import Threads
+from .unchecked import Unchecked
+from .untrained import Untrained
 
 # SecondRun is asked by the others, so that it comes after whoever notes what has changed.
-DETECTORS: tuple[type[Detector], ...] = (ForeignMemory, PastTheGraph, PythonNodes, HandedGradients, SecondRun)
+DETECTORS: tuple[type[Detector], ...] = (
+    ForeignMemory,
+    PastTheGraph,
+    PythonNodes,
+    Repacked,
+    Recomputed,
+    HandedGradients,
+    SharedGradients,
+    Threads,
+    ComplexParts,
+    Untrained,
+    Unchecked,
+    SecondRun,
+)

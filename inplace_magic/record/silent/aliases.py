@@ -14,13 +14,14 @@ from ..operations import plain_name
 EXPORTS = frozenset({"numpy", "__array__", "__dlpack__", "untyped_storage", "storage"})
 DATA_GET = torch.Tensor.data.__get__  # type: ignore[attr-defined]
 DATA_SET = torch.Tensor.data.__set__  # type: ignore[attr-defined]
+GRAD_SET = torch.Tensor.grad.__set__  # type: ignore[union-attr]
 _HANDLER = torch.overrides.handle_torch_function.__code__
 _OURS = __name__.partition(".")[0] + "."
 
 
 def shares(func: Any) -> bool:
     """Whether a call of ``func`` is one of these."""
-    return plain_name(func) in EXPORTS or plain_name(func) == "detach" or func in (DATA_GET, DATA_SET)
+    return plain_name(func) in EXPORTS or plain_name(func) == "detach" or func in (DATA_GET, DATA_SET, GRAD_SET)
 
 
 def called_by_user() -> bool:

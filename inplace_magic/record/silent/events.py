@@ -8,6 +8,7 @@ An event that no detector overrides costs nothing.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -93,6 +94,8 @@ class Run(Protocol):
     turned: bool  # a node runs for the second time, and gets the other values
     packed_elsewhere: bool  # hooks of others have packed something
     curious: set[Detector]  # detectors that hear of every call
+    counts: dict[str, int]
+    ours: contextlib.AbstractContextManager[Any]  # around what is not the person's: what fails in it ends the watch
 
     @property
     def copies(self) -> Shadows:
@@ -109,6 +112,50 @@ class Run(Protocol):
 
     def remember(self, saved: Saved) -> None:
         """From now on, writes into the value's memory are logged, and it is kept before the first one."""
+
+    def put(self, owner: Any, name: str, value: Any) -> None:
+        """Puts something in place of an attribute until the run is over. To be asked in ``begins``."""
+
+    def at_end(self, call: Callable[[], None]) -> None:
+        """Calls something when the run is over, whatever may fail meanwhile. To be asked in ``begins``."""
+
+    def is_ours(self, hooks: Any) -> bool:
+        """Whether these hooks on saved tensors are the recorder's own."""
+
+    def seeing(self) -> contextlib.AbstractContextManager[None]:
+        """The recorder sees calls, also within a call that it is just looking at."""
+
+    def here(self) -> Stack:
+        """The user's frames, from the call that is being looked at outwards."""
+
+    def about_to_write(
+        self, func: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]
+    ) -> list[torch.Tensor]:
+        """Keeps what a call is going to overwrite, of what is wanted; that is what it gives back."""
+
+    def wrote(self, name: str, stack: Stack, written: list[torch.Tensor]) -> None:
+        """Logs it."""
+
+    def keep_all(self, tensor: torch.Tensor) -> None:
+        """Clones what is saved in the tensor's storage."""
+
+    def sample(self, saved: Saved) -> None:
+        """Clones the value if those of this backward are compared when it begins."""
+
+    def checkpoint_begins(self, stack: Stack) -> Any:
+        """A forward begins that will be recomputed: its region."""
+
+    def checkpoint_ends(self, region: Any) -> None:
+        """It is over."""
+
+    def cause(self, region: Any) -> LiveWrite:
+        """Why a region gives something else when it is recomputed."""
+
+    def cut(self, stack: Stack) -> None:
+        """Nothing goes back through what has just run at this place."""
+
+    def uncovered(self, kind: str, number: int = 1) -> None:
+        """Counts what is not looked at."""
 
     def keep(self, saved: Saved) -> bool:
         """Clones a value, as far as the memory set aside for that goes."""

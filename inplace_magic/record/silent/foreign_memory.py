@@ -42,19 +42,28 @@ class ForeignMemory(Detector):
         self._lines = LineWatch(run.line)
         self._left = _COMPARISONS_OF_RERUN if run.policy.every_line else _COMPARISONS
         self._skipped = False  # a line has run since memory was last compared
+        self._over = False
 
-    def ends(self) -> None:
+    def begins(self) -> None:
+        self._over = False
+        self.run.at_end(self._end)
+
+    def _end(self) -> None:
+        self._over = True  # what is saved while the recorder is taken off must not begin it anew
         self._lines.stop()
 
     def saved(self, saved: Saved, tensor: torch.Tensor) -> None:
         if tensor.device.type != "cpu":
             return
-        if self.run.policy.every_line or not _resizable(tensor):
+        if self.run.policy.every_line or saved.more or not _resizable(tensor):
             self.compare_later(saved)
-        elif self._sampling:
-            self._sample(saved)
+        else:
+            self.sample(saved)
 
-    def _sample(self, saved: Saved) -> None:
+    def sample(self, saved: Saved) -> None:
+        """Clones the value if those of this backward are compared when it begins."""
+        if not self._sampling or saved.lost:
+            return
         size = saved.size
         if size > (_SAMPLED - self._sampled_bytes if self._passes < 2 else _SMALL) or saved.value is not None:
             return
@@ -70,7 +79,7 @@ class ForeignMemory(Detector):
     def compare_later(self, saved: Saved) -> None:
         """From now on the value is compared after each line."""
         size = saved.size
-        if saved.foreign or saved.lost or self._bytes + size > _LIMIT:
+        if saved.foreign or saved.lost or self._over or self._bytes + size > _LIMIT:
             return
         if saved.value is None and not self.run.keep(saved):
             return
@@ -88,11 +97,12 @@ class ForeignMemory(Detector):
     def backward_begins(self, passing: Passing) -> None:
         for reference in self._sampled:
             saved = reference()
-            if saved is None or saved.foreign or self.run.writes_since(saved) or not saved.untouched():
+            if saved is None or self.run.writes_since(saved) or not saved.untouched():
                 continue
             if differ(saved.value, saved.alias):
                 saved.foreign = True
                 self._foreign.append((reference, 0))
+                self.look(saved, known=False)
         self._sampled = [reference for reference in self._sampled if reference() is not None]
         self._passes += 1
         self._sampled_bytes = 0
@@ -123,9 +133,11 @@ class ForeignMemory(Detector):
             if writes:
                 self.run.suspect(saved, need, writes[0])
 
-    def look(self, saved: Saved) -> None:
+    def look(self, saved: Saved, known: bool = True) -> None:
+        """Logs that the value is another one by now; ``known``: the line before was compared, too."""
         if saved.untouched() and differ(saved.value, saved.alias):
-            self.run.log(saved.key or 0, LiveWrite(self._line(), self.run.tick(), "", "user", saved.version))
+            stack = self._line() if known else ()
+            self.run.log(saved.key or 0, LiveWrite(stack, self.run.tick(), "", "user", saved.version))
 
     def _line(self) -> Stack:
         """The line that has just run, as far as that is known: code in another thread may have written meanwhile."""

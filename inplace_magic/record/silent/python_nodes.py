@@ -102,10 +102,12 @@ class PythonNodes(Detector):
 
     def _keep(self, tensor: torch.Tensor, stack: Stack) -> Saved:
         saved = Saved(tensor, stack, self.run.tick())
-        saved.foreign = True
         self.run.remember(saved)
         if not _torchs(tensor):
             self.run.compare_later(saved)
+        else:
+            self.run.sample(saved)
+        saved.foreign = True
         return saved
 
     def _overwritten(self, overwritten: Sequence[tuple[_Given, LiveWrite]]) -> Callable[[Any], None]:

@@ -5,18 +5,20 @@ from __future__ import annotations
 import contextlib
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
 from torch.autograd.function import FunctionCtx
 
 from ...source.location import user_stack
+from ...torch_private import on_top, pop_function_mode, push_function_mode
 from .. import evidence
-from ..observed import LiveConflict, LiveWrite, Saved
+from ..observed import LiveConflict, LiveWrite, Saved, Stack
 from ..operations import plain_name
 from ..recorder import Recorder, replace
-from ..tracked_copies import Shadows
+from ..tracked_copies import Shadows, storage_key
 from . import DETECTORS
 from .aliases import shares
 from .events import EVENTS, Applied, Call, Detector, Passing, Policy
@@ -24,7 +26,10 @@ from .foreign_memory import ForeignMemory
 from .handed_gradients import HandedGradients
 from .past_the_graph import PastTheGraph
 from .python_nodes import PythonNodes
+from .recomputed import Recomputed
 from .second_run import SecondRun
+from .unchecked import Unchecked
+from .untrained import Untrained
 
 
 class EventStream(Recorder):
@@ -38,10 +43,15 @@ class EventStream(Recorder):
         self.turned = False  # a node runs for the second time, and gets the other values
         self.packed_elsewhere = False  # hooks of others have packed something
         self.curious: set[Detector] = set()  # detectors that hear of every call
+        self._putting = contextlib.ExitStack()
+        self._thread = threading.get_ident()
         self._dirty: list[set[int]] = []  # of the Functions under way
         self.detectors = [kind(self) for kind in DETECTORS]
         self._memory, self._past, self._nodes, self._second, self._handed = (
             self.detector(kind) for kind in (ForeignMemory, PastTheGraph, PythonNodes, SecondRun, HandedGradients)
+        )
+        self._recomputed, self._untrained, self._unchecked = (
+            self.detector(kind) for kind in (Recomputed, Untrained, Unchecked)
         )
         self._hearing: dict[str, list[Callable[..., Any]]] = {
             event: [
@@ -127,6 +137,70 @@ class EventStream(Recorder):
         self._clash(kind, saved, need, write, node)
         return self.clashes[-1] if len(self.clashes) > known else None
 
+    def put(self, owner: Any, name: str, value: Any) -> None:
+        if name in vars(owner):
+            replace(self._putting, owner, name, value)
+        else:
+            self._putting.callback(delattr, owner, name)
+            setattr(owner, name, value)
+
+    def at_end(self, call: Callable[[], None]) -> None:
+        self._putting.callback(call)
+
+    def is_ours(self, hooks: Any) -> bool:
+        return hooks is self._hooks
+
+    @contextlib.contextmanager
+    def seeing(self) -> Iterator[None]:
+        if on_top(self):
+            yield
+            return
+        push_function_mode(self)
+        try:
+            yield
+        finally:
+            pop_function_mode()
+
+    def here(self) -> Stack:
+        return user_stack(sys._getframe(2))
+
+    def about_to_write(
+        self, func: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]
+    ) -> list[torch.Tensor]:
+        return [tensor for tensor in self._written(func, args, kwargs) if self._keep_value(tensor)]
+
+    def wrote(self, name: str, stack: Stack, written: list[torch.Tensor]) -> None:
+        self.counts["writes"] += 1
+        self._note_at(name, (stack, "user", None), written)
+
+    def keep_all(self, tensor: torch.Tensor) -> None:
+        self._keep_value(tensor)
+
+    def sample(self, saved: Saved) -> None:
+        self._memory.sample(saved)
+
+    def checkpoint_begins(self, stack: Stack) -> Any:
+        return self._recomputed.open(stack)
+
+    def checkpoint_ends(self, region: Any) -> None:
+        self._recomputed.close(region)
+
+    def cause(self, region: Any) -> LiveWrite:
+        cause: LiveWrite = self._recomputed.cause(region)
+        return cause
+
+    def cut(self, stack: Stack) -> None:
+        self._untrained.cut(stack)
+
+    def uncovered(self, kind: str, number: int = 1) -> None:
+        self.unchecked[kind] += number
+
+    @property
+    def unchecked(self) -> Counter[str]:
+        """What was not looked at, by kind."""
+        counts: Counter[str] = self._unchecked.counts
+        return counts
+
     # ---- the events -------------------------------------------------------------------------------------------------
 
     def _put_on(self, on: contextlib.ExitStack) -> None:
@@ -146,6 +220,7 @@ class EventStream(Recorder):
         replace(on, torch.autograd.Function, "apply", classmethod(apply))
         replace(on, FunctionCtx, "mark_dirty", mark_dirty)
         super()._put_on(on)
+        self._putting = on
         for heard in self._hearing["begins"]:
             heard()
 
@@ -180,7 +255,13 @@ class EventStream(Recorder):
         for heard in self._hearing["calls_in_backward"]:
             heard(call)
         wanted = [tensor for tensor in written if self._keep_value(tensor)]
-        result = self._carry_out(func, args, kwargs)
+        outer = self._training_statistics
+        if call.name == "batch_norm":
+            self._training_statistics = tuple(storage_key(t) for t in written)
+        try:
+            result = self._carry_out(func, args, kwargs)
+        finally:
+            self._training_statistics = outer
         if wanted:
             self._note_at(call.name, (user_stack(sys._getframe(1)), "user", None), wanted)
             self._second.watch(self.changed_values())
@@ -224,6 +305,26 @@ class EventStream(Recorder):
     def _matters(self, tensor: torch.Tensor) -> bool:
         return super()._matters(tensor) or bool(self._nodes.busy)
 
+    def _stepping_aside(self, plain: Callable[[str], Any]) -> Callable[[str], Any]:
+        aside = super()._stepping_aside(plain)
+
+        def disable_saved_tensors_hooks(message: str) -> Any:
+            self.uncovered("transforms")
+            return aside(message)
+
+        return disable_saved_tensors_hooks
+
+    def _making(self, plain: Callable[..., Any]) -> Any:
+        made: Any = super()._making(plain)
+
+        def __new__(cls: type, *args: Any, **kwargs: Any) -> Any:
+            parameter = made.__func__(cls, *args, **kwargs)
+            with self.ours:
+                self._untrained.parameter_made(parameter, user_stack(sys._getframe(1)))
+            return parameter
+
+        return staticmethod(__new__)
+
     def _before_step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         for heard in self._hearing["steps"]:
             heard(optimizer)
@@ -234,6 +335,9 @@ class EventStream(Recorder):
     def around_backward(
         self, event: evidence.Backward, roots: Sequence[torch.Tensor], call: Callable[[bool], Any]
     ) -> tuple[Any, bool]:
+        if threading.get_ident() != self._thread:
+            self.uncovered("threads")
+            return call(False), False
         outer, self.passing = self.passing, Passing(event, roots)
         passing = self.passing
         result = None

@@ -696,15 +696,17 @@ ELSEWHERE = [
         jobs.put(1)  #-
         jobs.join()
         loss.backward()
+        jobs.put(None)
+        worker.join()
     """, setup="""
         frames = numpy.ones(6)
         jobs = queue.Queue()
         def work():
-            while True:
-                jobs.get()
+            while jobs.get() is not None:
                 frames[:] = 7  #<
                 jobs.task_done()
-        threading.Thread(target=work, daemon=True).start()
+        worker = threading.Thread(target=work, daemon=True)
+        worker.start()
     """, line=False),
     Program("one tensor given twice to autograd.grad", """
         loss = w.square().sum()

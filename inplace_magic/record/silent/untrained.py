@@ -1,0 +1,185 @@
+"""A whole optimizer that trains nothing: no parameter of it that requires grad ever gets a gradient.
+
+Nothing is raised: ``step`` passes over what has no gradient. Where the path was cut is told by the first that applies:
+a detach (or ``.data``) of a value that was computed from its parameters; parameters made anew, which get the gradients;
+a copy of its parameters by way of ``.data`` or ``detach``; a stretch without grad mode; else the step itself.
+
+Proof: the optimizer has stepped after a backward, more than once or as the last thing, and in no step had any of its
+parameters a gradient.
+"""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from ...source.location import kind_of, user_stack
+from ...torch_private import unobserved
+from .. import evidence
+from ..observed import LiveWrite, Saved, Stack
+from .aliases import DATA_GET
+from .events import Call, Detector, Passing, Run
+
+_CUTS = 64  # places that are remembered
+_NODES = 2_000  # of one graph that is walked over
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where a path may have been cut; ``made``: the parameters that were made there and get gradients instead."""
+
+    stack: Stack
+    made: list[weakref.ref[torch.Tensor]] | None = None
+
+
+@dataclass
+class _Optimizer:
+    """``fed``: some parameter has had a gradient."""
+
+    optimizer: weakref.ref[torch.optim.Optimizer]
+    stack: Stack
+    steps: int = 0
+    fed: bool = False
+    places: list[_Place] = field(default_factory=list)
+    need: evidence.Backward | None = None
+
+
+@dataclass
+class _Cuts:
+    """Where paths were cut since the last step, by kind and place."""
+
+    values: dict[Stack, Any] = field(default_factory=dict)  # the grad_fn of what was detached
+    leaves: dict[Stack, list[torch.Tensor]] = field(default_factory=dict)
+    made: dict[Stack, list[weakref.ref[torch.Tensor]]] = field(default_factory=dict)
+    modes: dict[Stack, None] = field(default_factory=dict)
+
+
+class Untrained(Detector):
+    """Follows optimizers."""
+
+    def __init__(self, run: Run) -> None:
+        super().__init__(run)
+        self._known: dict[int, _Optimizer] = {}
+        self._cuts = _Cuts()
+        self._last: evidence.Backward | None = None
+        self._watching = True
+
+    def begins(self) -> None:
+        plain, detector = torch.no_grad.__enter__, self
+
+        def enter(mode: Any) -> None:
+            with detector.run.ours:
+                frame = sys._getframe(1)
+                if detector._watching and kind_of(frame.f_code.co_filename) == "user":
+                    detector._note(detector._cuts.modes, user_stack(frame), None)
+            plain(mode)
+
+        self.run.put(torch.no_grad, "__enter__", enter)
+
+    def ends(self) -> None:
+        self._report()
+        self._cuts = _Cuts()
+
+    @staticmethod
+    def _note(table: dict[Stack, Any], stack: Stack, value: Any) -> None:
+        if stack and len(table) < _CUTS:
+            table.setdefault(stack, value)
+
+    # ---- where paths are cut
+
+    def calls(self, call: Call) -> None:
+        if not self._watching or not (call.name in ("detach", "detach_") or call.func == DATA_GET) or not call.args:
+            return
+        tensor = call.args[0]
+        if not tensor.requires_grad:
+            return
+        stack = user_stack(sys._getframe(1))
+        if not tensor.is_leaf:
+            with unobserved():
+                self._note(self._cuts.values, stack, tensor.grad_fn)
+        elif stack and len(self._cuts.leaves) < _CUTS:
+            self._cuts.leaves.setdefault(stack, []).append(tensor)
+
+    def parameter_made(self, parameter: torch.Tensor, stack: Stack) -> None:
+        """``nn.Parameter(...)`` has been called."""
+        if self._watching and stack and len(self._cuts.made) < _CUTS:
+            self._cuts.made.setdefault(stack, []).append(weakref.ref(parameter))
+
+    def cut(self, stack: Stack) -> None:
+        """A checkpoint with reentry has run whose inputs need no gradient, so that nothing goes back through it."""
+        self._note(self._cuts.modes, stack, None)
+
+    # ---- steps
+
+    def backward_begins(self, passing: Passing) -> None:
+        self._last = passing.event
+
+    def steps(self, optimizer: torch.optim.Optimizer) -> None:
+        with unobserved():
+            known = self._known.get(id(optimizer))
+            if known is None or known.optimizer() is not optimizer:
+                known = self._known[id(optimizer)] = _Optimizer(weakref.ref(optimizer), user_stack(sys._getframe(1)))
+            if known.fed:
+                return
+            parameters = [p for p in _parameters(optimizer) if p.requires_grad]
+            if not parameters or any(p.grad is not None for p in parameters):
+                known.fed = True
+            elif self._last is not None:
+                known.steps += 1
+                known.need = self._last
+                known.places = known.places or self._where(parameters)
+            if all(one.fed for one in self._known.values()):
+                self._cuts = _Cuts()
+                self._watching = len(self._known) == 0
+
+    def _where(self, parameters: list[torch.Tensor]) -> list[_Place]:
+        """Where the path may have been cut, the likeliest first."""
+        wanted = {id(p) for p in parameters}
+        found = [_Place(stack) for stack, node in self._cuts.values.items() if _reaches(node, wanted)]
+        for stack, made in self._cuts.made.items():  # it may be these that get the gradients
+            trained = [ref for ref in made if (p := ref()) is not None and p.grad is not None and id(p) not in wanted]
+            found += [_Place(stack, trained)] if trained else []
+        found += [_Place(stack) for stack, leaves in self._cuts.leaves.items() if any(id(p) in wanted for p in leaves)]
+        return [*found, *map(_Place, self._cuts.modes)]
+
+    def _cut_of(self, known: _Optimizer) -> Stack:
+        owned = {id(p) for one in self._known.values() for p in _parameters(one.optimizer())}
+        for place in known.places:
+            if place.made is None or any((p := ref()) is not None and id(p) not in owned for ref in place.made):
+                return place.stack
+        return known.stack
+
+    def _report(self) -> None:
+        for known in self._known.values():
+            if known.fed or not known.steps or known.need is None or known.optimizer() is None:
+                continue
+            write = LiveWrite(self._cut_of(known), self.run.tick(), "untrained", "user", 0)
+            write.how = "untrained"
+            conflict = self.run.conflict("silent", Saved(torch.zeros(1), (), self.run.tick()), known.need, write)
+            if conflict is not None:
+                conflict.certain = True
+                conflict.value = None
+
+
+def _parameters(optimizer: torch.optim.Optimizer | None) -> list[torch.Tensor]:
+    return [p for group in optimizer.param_groups for p in group["params"]] if optimizer is not None else []
+
+
+def _reaches(root: Any, wanted: set[int]) -> bool:
+    """Whether a graph goes back to one of the leaves (by id)."""
+    seen: set[Any] = set()
+    todo = [root]
+    while todo and len(seen) < _NODES:
+        node = todo.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        leaf = getattr(node, "variable", None)
+        if leaf is not None and id(leaf) in wanted:
+            return True
+        todo.extend(following for following, _ in node.next_functions)
+    return False
