@@ -185,7 +185,7 @@ class Fix:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Fix:
-        plain = ("title", "why", "rule", "diff", "verified", "gradients", "proof", "untrained")
+        plain = ("title", "why", "rule", "diff", "verified", "gradients", "proof", "untrained", "changes")
         return cls(
             **{name: _text(data, name) for name in plain},
             cells=_by_number(data["cells"]),

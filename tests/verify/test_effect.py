@@ -1,0 +1,119 @@
+"""What a fix changes is measured and said: everyday programs of which a harmful fix once looked harmless."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from inplace_magic.diagnosis import Fix
+
+from ..cells import run_cells
+
+
+def fixes(*cells: str) -> tuple[Fix, ...]:
+    diagnosis = run_cells(*cells).diagnosis
+    assert diagnosis is not None
+    return diagnosis.fixes
+
+
+def test_a_running_total_that_is_reset_says_what_it_prints() -> None:
+    setup = """
+        import torch
+        from torch import nn
+        torch.manual_seed(0)
+        net = nn.Linear(4, 1); opt = torch.optim.SGD(net.parameters(), lr=0.1)
+        loader = [(torch.randn(3, 4), torch.randn(3, 1)) for _ in range(4)]
+        """
+    cell = """
+        total_loss = 0
+        for x, y in loader:
+            opt.zero_grad()
+            total_loss += nn.functional.mse_loss(net(x), y)
+            total_loss.backward()
+            opt.step()
+        print("mean loss", (total_loss / len(loader)).item())
+        """
+    for fix in fixes(setup, cell):
+        if "total_loss = 0" in fix.title:
+            assert fix.gradients == "different" and fix.changes[0].startswith("prints ")
+
+
+def test_a_memory_that_is_emptied_is_no_cut() -> None:
+    setup = """
+        import torch
+        from torch import nn
+        torch.manual_seed(0)
+        memory = []; net = nn.Linear(2, 2); x = torch.randn(3, 2)
+        """
+    cell = """
+        for step in range(4):
+            h = net(x)
+            old = sum((m.pow(2).sum() for m in memory), torch.zeros(()))
+            loss = h.pow(2).mean() * (1 + old)
+            net.zero_grad()
+            loss.backward()
+            memory.append(h)
+        """
+    found = fixes(setup, cell)
+    assert found[0].gradients == "truncated" and not found[0].changes
+    cleared = [fix for fix in found if "clear()" in fix.title]
+    assert all(fix.gradients == "different" and "memory has 0 items instead of 4" in fix.changes for fix in cleared)
+
+
+def test_a_leaf_stays_a_leaf_in_the_first_fix() -> None:
+    found = fixes("import torch\na = torch.ones(3, requires_grad=True)", "a += 1\n(a * 2).sum().backward()")
+    assert (found[0].rule, found[0].gradients) == ("no_grad", "same")
+    assert all(fix.gradients == "different" and fix.changes for fix in found[1:])
+
+
+def test_a_leaf_that_is_scaled_in_a_cell_without_a_backward_stays_one() -> None:
+    found = fixes("import torch\nW = torch.randn(3, 3, requires_grad=True)", "W *= 0.01")
+    for fix in found:
+        if "no_grad" not in fix.title:
+            assert fix.gradients == "different"
+            assert any("no longer a leaf" in clause for clause in fix.changes)
+
+
+def test_a_write_that_has_been_made_already_is_seen_from_the_top() -> None:
+    setup = """
+        import torch
+        from torch import nn
+        torch.manual_seed(0)
+        net = nn.Linear(3, 3); x = torch.randn(4, 3) * 5; head = nn.Linear(3, 1)
+        """
+    cell = """
+        out = head(net(x)).pow(2).mean()
+        with torch.no_grad():
+            for p in head.parameters():
+                p.clamp_(-0.01, 0.01)
+        out.backward()
+        """
+    found = fixes(setup, cell)
+    assert found[0].gradients == "same" and "backward" in found[0].title
+    for fix in found:
+        if fix.rule == "recompute":
+            assert fix.gradients == "different" and fix.changes
+
+
+def test_rows_of_a_jacobian_are_not_summed() -> None:
+    setup = """
+        import torch
+        torch.manual_seed(0)
+        x = torch.randn(3, requires_grad=True)
+        y = torch.tanh(torch.randn(2, 3) @ x)
+        """
+    cell = """
+        J = torch.zeros(2, 3)
+        for i in range(2):
+            y[i].backward()
+            J[i] = x.grad
+            x.grad.zero_()
+        """
+    found = fixes(setup, cell)
+    assert found[0].title == "y[i].backward(retain_graph=True)" and found[0].gradients == "same"
+    assert all("J has other values afterwards" in fix.changes for fix in found if fix.title.startswith("sum("))
+
+
+def test_the_record_carries_it() -> None:
+    found = fixes("import torch\na = torch.ones(3, requires_grad=True)", "a += 1\n(a * 2).sum().backward()")
+    clause = "a.grad is None afterwards"
+    assert replace(found[0], changes=(clause,)).to_dict()["changes"] == [clause]
