@@ -198,7 +198,7 @@ def _fix(fix: Fix, number: int, diagnosis: Diagnosis, language: Language) -> Fix
         return one_line(said(one, language))
 
     several = len(diagnosis.fixes) > 1
-    other = [said(change, language) for change in getattr(fix, "changes", ())]
+    other = [said(change, language) for change in fix.changes]
     if fix.untrained and fix.gradients != "truncated":
         other.append(said(message("untrained", names=fix.untrained), language))
     clauses: list[str] = [message("also_changes", changes="; ".join(other))] if other else []
