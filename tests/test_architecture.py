@@ -80,3 +80,24 @@ def circles() -> list[list[str]]:
 
 def test_no_module_is_in_a_circle() -> None:
     assert circles() == []
+
+
+def described() -> dict[str, str]:
+    """What ARCHITECTURE.md says of each file, by its path in the package."""
+    found, folder = {}, ""
+    for line in (PACKAGE.parent / "ARCHITECTURE.md").read_text(encoding="utf-8").splitlines():
+        if line.startswith("### "):
+            folder = "" if line == "### inplace_magic/" else line.removeprefix("### ")
+        elif line.startswith("| `") and ".py` | " in line:
+            name, _, said = line.removeprefix("| `").removesuffix(" |").partition("` | ")
+            found[folder + name] = said
+    return found
+
+
+def test_the_page_on_the_architecture_has_each_file_with_its_own_first_sentence() -> None:
+    own = {}
+    for path in sorted(PACKAGE.rglob("*.py")):
+        if path.name != "__init__.py":
+            doc = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+            own[str(path.relative_to(PACKAGE))] = " ".join(doc.split("\n\n")[0].split())
+    assert described() == own
