@@ -15,7 +15,6 @@ START = "import torch\ntorch.manual_seed(0)\nw = torch.rand(3, 4, requires_grad=
         pytest.param("y *= y", id="augmented"),
         pytest.param("y.mul_(y)", id="method"),
         pytest.param("y[:, :2] *= y[:, :2]", id="two views of one stretch"),
-        pytest.param("z = y; y *= z", id="an alias"),
         pytest.param("y.addcmul_(y, y, value=0.1)", id="two operands"),
         pytest.param("y.pow_(y)", id="what is raised to itself"),
     ],
@@ -35,10 +34,16 @@ OUT_OF_PLACE = {
     "y *= y": "y = y * y",
     "y.mul_(y)": "y = y * y",
     "y[:, :2] *= y[:, :2]": "y = torch.cat([y[:, :2] * y[:, :2], y[:, 2:]], 1)",
-    "z = y; y *= z": "y = y * y",
     "y.addcmul_(y, y, value=0.1)": "y = y + 0.1 * y * y",
     "y.pow_(y)": "y = y**y",
 }
+
+
+def test_an_alias_that_keeps_its_value_is_told() -> None:
+    run = run_cells(START, "y = torch.sigmoid(w)\nz = y\ny *= z\ny.sum().backward()\n")
+    assert run.diagnosis is not None and run.diagnosis.changed is not None
+    assert run.diagnosis.changed.label == "In[2]:3"
+    assert run.diagnosis.fixes and run.diagnosis.fixes[0].changes == ("z has other values afterwards",)
 
 
 def test_a_write_whose_operand_is_only_made_from_it_is_no_failure() -> None:
