@@ -147,7 +147,10 @@ class Recomputed(Detector):
         if self.run.policy.reference and changed:
             wrong = changed[0]
         if wrong is not None and passing is not None:
-            self.run.conflict("silent", wrong, passing.event, self.cause(region), node=node)
+            cause = self.cause(region)
+            conflict = self.run.conflict("silent", wrong, passing.event, cause, node=node)
+            if conflict is not None and cause.how == "recomputed":
+                conflict.certain = True  # a reference run recomputes something else as well
 
 
 def _right(saved: Saved) -> torch.Tensor:
