@@ -14,6 +14,7 @@ from . import run as runs
 from .calls import Calls, file_replacements
 from .judges import JUDGES, shown
 from .layers import Layers
+from .moved import moving_replacements
 from .native import native_replacements
 from .refused import Attempts, RefusedFile
 from .replacements import Replacement, replace, replacements
@@ -51,7 +52,9 @@ def contained() -> Iterator[Attempts]:
 
 def _replacements(files: Files) -> Iterator[Replacement]:
     yield from replacements()
-    if not isinstance(files, _View):
+    if isinstance(files, _View):
+        yield from moving_replacements()
+    else:
         yield from native_replacements()
     if isinstance(files, _Layered):
         yield from file_replacements(files.layers)

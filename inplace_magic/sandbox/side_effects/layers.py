@@ -6,6 +6,10 @@ NOTE [Layers]
 seen at <path> or below it any more, whatever is written there afterwards. All of it lies on the disk, so that processes
 that the run forks see the same. As long as nothing was written every path is its own, at the price of one lstat.
 
+pyfakefs 6.3 does much of this in memory and was measured first: 50 ms to begin with torch loaded; its files have no
+descriptors, so that ndarray.tofile, memmap and mmap fail; torch.save and sqlite write past it to the disk; a file is read
+whole (12 s to append a line to one of 2 GB), and one that is not closed is not written.
+
 A path is walked name by name, as the kernel does it, since a link that was written may point to a file that was not, and
 the other way round.
 """

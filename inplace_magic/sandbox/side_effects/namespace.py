@@ -8,7 +8,7 @@ the parent's below it cannot be laid under an overlay: there everything is bound
 write get overlays of their own. The network of the namespace is empty: a connection finds nobody.
 
 The process must have one thread, and cannot go back. Renaming a folder that is really there fails with EXDEV, which
-``moved_by_copy`` makes good for calls from Python.
+moved.py makes good for calls from Python.
 """
 
 from __future__ import annotations
