@@ -11,6 +11,7 @@ from inplace_magic.record.evidence import Evidence, RecordedConflict, Save, Writ
 from inplace_magic.search import propose
 from inplace_magic.source.document import Cell, Sources
 from inplace_magic.source.location import SourceRange
+from inplace_magic.source.modules import imported
 
 from ..cells import run_cells
 
@@ -36,7 +37,8 @@ def proposals(
     ``callers`` are the calls that led to the write, innermost first; ``about`` are more attributes of the write.
     """
     texts = [clean(cell) for cell in cells]
-    sources = Sources({n: Cell(n, text, modules=MODULES) for n, text in enumerate(texts, 1)}, {}, len(texts))
+    names = {name: module for text in texts for name, module in imported(ast.parse(text)).items()} or MODULES
+    sources = Sources({n: Cell(n, text, modules=names) for n, text in enumerate(texts, 1)}, {}, len(texts))
     stack = tuple(_spot(sources, text) for text in (write, *callers))
     clash = RecordedConflict(
         kind="modified" if family == "modified" else "refused",

@@ -31,9 +31,9 @@ QUIET = [
 ]  # fmt: skip
 TOLD = [
     pytest.param("for _ in range(4):\n    loss = net(x).mean()\n    loss.backward(retain_graph=True)\n    opt.zero_grad()", 4,
-                 "retain_graph=True keeps graphs that no later backward goes through", id="retained in a loop for nothing"),
+                 "unnecessary retain_graph=True; no later backward goes through these graphs", id="retained in a loop for nothing"),
     pytest.param("def step():\n    net(x).mean().backward(retain_graph=True)\nfor _ in range(3): step()", 3,
-                 "retain_graph=True keeps graphs", id="retained in a function for nothing"),
+                 "unnecessary retain_graph=True", id="retained in a function for nothing"),
     pytest.param("kept = []\nfor _ in range(5):\n    loss = net(x).mean()\n    loss.backward(retain_graph=True)\n    kept.append(loss)",
                  5, "5 graphs of this backward are alive together", id="graphs kept in a list"),
 ]  # fmt: skip
