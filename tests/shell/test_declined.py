@@ -75,10 +75,33 @@ def test_nothing_is_shown_where_there_is_no_terminal(room: str) -> None:
 
 # ---- effects outside of the process ----------------------------------------------------------------------------------
 
+PLAYED = [
+    pytest.param("with open('made.txt', 'a') as file: file.write('x')", id="a file"),
+    pytest.param("torch.save(w, 'made.pt')", id="a checkpoint"),
+    pytest.param("os.makedirs(f'made/{time.time()}')", id="a folder"),
+]
+
+
+@pytest.mark.parametrize("room", SANDBOXES)
+@pytest.mark.parametrize("line", PLAYED)
+def test_files_are_written_once_and_the_cell_is_fixed(
+    room: str, line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    shell = session(room)
+    made: dict[str, Any] = {}
+
+    def look(result: Any) -> None:
+        made.update({str(f): (f.stat().st_mtime_ns, f.is_file() and f.read_bytes()) for f in tmp_path.rglob("*")})
+
+    shell.events.callbacks["post_run_cell"].insert(0, look)
+    done = run_in(shell, [f"{line}\n{FAILS}"])
+    assert done.diagnosis is not None and done.diagnosis.fixes and done.diagnosis.fixes[0].gradients == "same"
+    now = {str(f): (f.stat().st_mtime_ns, f.is_file() and f.read_bytes()) for f in tmp_path.rglob("*")}
+    assert made and made == now
+
+
 OUTSIDE = [
-    pytest.param("with open('made.txt', 'w') as file: file.write('x')", "it writes the file 'made.txt'", id="a file"),
-    pytest.param("torch.save(w, 'made.pt')", "it writes the file", id="a checkpoint"),
-    pytest.param("os.makedirs(f'made/{time.time()}')", "it makes the folder", id="a folder"),
     pytest.param("import subprocess; subprocess.run(['true'])", "it starts a process 'true'", id="a process"),
     pytest.param(
         "import socket\nwith socket.socket() as s: s.connect_ex(('127.0.0.1', 9))",

@@ -28,7 +28,7 @@ STAGES = [
     pytest.param("inplace_magic.pipeline", "diagnose", id="the pipeline"),
     pytest.param("inplace_magic.pipeline", "conflicts", id="the explanation"),
     pytest.param("inplace_magic.pipeline", "relevant", id="the choice of conflicts"),
-    pytest.param("inplace_magic.show", "show", id="the display"),
+    pytest.param("inplace_magic.show", "Showing.finish", id="the display"),
     pytest.param("inplace_magic.report.text", "render", id="the report's text"),
     pytest.param("inplace_magic.sandbox", "Sandbox.closed", id="the door"),
     pytest.param("inplace_magic.sandbox", "Sandbox.run", id="the sandbox"),
@@ -71,25 +71,23 @@ def test_a_fault_inside_the_copy_leaves_the_report_without_a_rerun(
     assert failed.diagnosis is not None and not any(fix.verified for fix in failed.diagnosis.fixes)
 
 
-def test_a_rule_that_crashes_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    from inplace_magic import fixes
+def test_a_transformation_that_crashes_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    from inplace_magic import search
 
-    list(fixes.propose.__globals__["_RULES"])
-    run_cells(SETUP, BODY)  # the rules are loaded
-
-    @fixes.register("modified", rank=-1)
     def crashes(problem: Any) -> Any:
         raise Fault
 
-    try:
-        done = run_cells(SETUP, BODY)
-        assert done.diagnosis is not None and done.diagnosis.fixes[0].title == "x = x + 1"
-    finally:
-        fixes._RULES[:] = [r for r in fixes._RULES if r.rule is not crashes]
+    monkeypatch.setattr(search, "TRANSFORMS", {crashes: frozenset({"modified"}), **search.TRANSFORMS})
+    done = run_cells(SETUP, BODY)
+    assert done.diagnosis is not None and done.diagnosis.fixes[0].cells == {
+        2: BODY.strip().replace("x += 1", "x = x + 1")
+    }
 
 
-@pytest.mark.parametrize("door", ["telling", "run"])
-def test_ctrl_c_while_we_work_is_not_an_error_of_the_session(monkeypatch: pytest.MonkeyPatch, door: str) -> None:
+@pytest.mark.parametrize(("door", "said"), [("telling", "you stopped it"), ("run", "Stopped by Ctrl-C")])
+def test_ctrl_c_while_we_work_is_not_an_error_of_the_session(
+    monkeypatch: pytest.MonkeyPatch, door: str, said: str
+) -> None:
     from inplace_magic.sandbox import Sandbox
 
     def interrupted(*args: Any, **kwargs: Any) -> Any:
@@ -99,7 +97,7 @@ def test_ctrl_c_while_we_work_is_not_an_error_of_the_session(monkeypatch: pytest
     monkeypatch.setattr(Sandbox, door, interrupted)
     failed = run_in(done.shell, [BODY])
     assert isinstance(failed.error, RuntimeError)
-    assert "you stopped it" in " ".join(failed.output.split())
+    assert said in " ".join(failed.output.split())
 
 
 # ---- every stage, in both rooms, and the session as it was ------------------------------------------------------------
@@ -126,8 +124,8 @@ EVERYWHERE = [
     ("inplace_magic.pipeline", "conflicts"),
     ("inplace_magic.pipeline", "Problem"),
     ("inplace_magic.pipeline", "Diagnosis"),
-    ("inplace_magic.sandbox", "contained"),
-    ("inplace_magic.sandbox", "make_private"),
+    ("inplace_magic.sandbox.work", "contained"),
+    ("inplace_magic.sandbox.work", "make_private"),
     ("inplace_magic.sandbox.side_effects.containment", "replacements"),
     ("inplace_magic.sandbox.side_effects.containment", "_hook"),
     ("inplace_magic.record.replay", "_prepare"),
@@ -141,9 +139,9 @@ EVERYWHERE = [
     ("inplace_magic.gradients.backward", "GradientTrace.__init__"),
     ("inplace_magic.gradients.backward", "GradientTrace.passes"),
     ("inplace_magic.session.run_cell", "compile_cell"),
-    ("inplace_magic.verify", "propose"),
-    ("inplace_magic.verify", "try_out"),
-    ("inplace_magic.verify", "compare"),
+    ("inplace_magic.verify.attempt", "propose"),
+    ("inplace_magic.verify.attempt", "try_out"),
+    ("inplace_magic.verify.effect", "compare"),
     ("inplace_magic.record.requests", "listen"),
     ("inplace_magic.report.text", "render"),
     ("inplace_magic.show", "show"),
