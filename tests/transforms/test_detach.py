@@ -156,14 +156,14 @@ def test_is_cut_where_it_is_carried(cell: str, changes: list[tuple[str, str]]) -
     assert fix.gradients == "truncated"
 
 
-def test_a_cell_that_goes_on_from_its_last_run_leaves_no_history_behind() -> None:
+def test_a_cell_that_goes_on_from_its_last_run_takes_what_it_left_without_its_history() -> None:
     again = """
         h = cell(torch.randn(2, 3), h)
         loss = head(h).exp().mean()
         opt.zero_grad(); loss.backward(); opt.step()
         """
     fix = fix_by("detach", START, "h = torch.zeros(2, 4)", again, again)
-    assert fix.cells == {3: rewritten(again, ("opt.step()", "opt.step()\nh = h.detach()"))}
+    assert fix.cells == {4: rewritten(again, ("3), h)", "3), h.detach())"))}
 
 
 MEMORY = """

@@ -60,7 +60,7 @@ def test_what_a_loop_uses_is_cut_before_it() -> None:
     assert fix.gradients == "truncated"
 
 
-def test_what_an_object_keeps_is_cut_before_the_loop() -> None:
+def test_what_an_object_keeps_is_cut_where_the_loop_reads_it() -> None:
     fix = fix_by(RULE, START, KEPT, TRAINED)
-    assert fix.cells == {3: rewritten(TRAINED, ("for epoch", "data.x = data.x.detach()\nfor epoch"))}
     assert fix.gradients == "truncated"
+    assert "data.x = data.x.detach()" in fix.cells[3]
