@@ -126,8 +126,6 @@ def shape_of(value: Any, depth: int = 3) -> tuple[str | None, frozenset[int]]:
     if not shapes:
         return None, frozenset()
     kind = type(value).__name__ if type(value) in (list, tuple, dict, collections.deque) else "sequence"
-    if isinstance(value, dict):
-        kind = "dict"
     mixed = len(shapes) > 1 or any(not isinstance(i, (torch.Tensor, list, tuple, dict)) for _, i in _items(value))
     shape = f"{kind}[{'mixed' if mixed else shapes.pop()}]"
     return shape, frozenset().union(*(nodes for _, nodes in inner))

@@ -233,7 +233,7 @@ def _at_stores(problem: Problem, edges: Sequence[Edge]) -> Iterator[Proposal]:
         for node in ast.walk(code.tree):
             value = _put(code, node, containers)
             if value is not None:
-                puts.append((code, _without_history(code, value)))
+                puts.append((code, _without_history(code, node, value)))
             value = _set(code, node, attributes)
             if value is not None:
                 sets.append((code, code.replace(value, f"{atom(code, value)}.detach()")))
@@ -256,16 +256,19 @@ def _put(code: Code, node: ast.AST, containers: set[tuple[str, str]]) -> ast.exp
         return None
     text = ast.unparse(into)
     own = text.partition(".")[2]
-    named = any(text == path or (scope.startswith("class ") and own == path) for scope, path in containers)
+    named = any((own if scope.startswith("class ") else text) == path for scope, path in containers)
     return value if named else None
 
 
-def _without_history(code: Code, value: ast.expr) -> Edit:
+def _without_history(code: Code, node: ast.AST, value: ast.expr) -> Edit:
     if isinstance(value, (ast.Tuple, ast.List)):
         items = [e for e in value.elts if not isinstance(e, ast.Constant)]
         edits = [code.replace(e, f"{atom(code, e)}.detach()") for e in items]
         start, end = code.span(value)
         return Edit(start, end, code.edited(value, edits))
+    call = node.value if isinstance(node, ast.Expr) else None
+    if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr.startswith("extend"):
+        return code.replace(value, f"[m.detach() for m in {code.text(value)}]")
     return code.replace(value, f"{atom(code, value)}.detach()")
 
 

@@ -118,7 +118,7 @@ def _is(frame: Frame, node: ast.expr, holder: Holder) -> bool:
     text = ast.unparse(node)
     if holder.scope.startswith("class "):
         base, _, rest = text.partition(".")
-        return bool(rest) and rest == holder.path and base in _own_name(frame)
+        return rest == holder.path and base in _own_name(frame) and _has(frame, holder.scope.removeprefix("class "))
     if text == holder.path or _is_item(node, holder):
         name = holder.path.partition(".")[0].partition("[")[0]
         return holder.scope == frame.spot.function or name not in _local(frame)
@@ -140,6 +140,18 @@ def _own_name(frame: Frame) -> set[str]:
     """The name by which a method knows its object."""
     function = frame.code.function(frame.node)
     return {a.arg for a in function.args.args[:1]} if isinstance(function, Function) else set()
+
+
+def _has(frame: Frame, kind: str) -> bool:
+    """Whether the frame's function is a method of the class, or of one that it is made from."""
+    own = frame.spot.function.rpartition(".")[0]
+    bases = [
+        ast.unparse(base)
+        for node in ast.walk(frame.code.tree)
+        if isinstance(node, ast.ClassDef) and node.name == kind.rpartition(".")[2]
+        for base in node.bases
+    ]
+    return own == kind or own.rpartition(".")[2] in bases
 
 
 def _local(frame: Frame) -> set[str]:
