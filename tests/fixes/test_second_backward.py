@@ -129,7 +129,6 @@ COLLECTED = """
         pytest.param("retain", BEFORE_LOOP, id="a loop with a step in it keeps no graph"),
         pytest.param("retain", EACH, id="one call that runs again and again would keep the graph for ever"),
         pytest.param("retain", DESCENT, id="a loop that updates by hand would go on with the old values"),
-        pytest.param("recompute", TWO, id="a forward that stands in the same block stays there"),
         pytest.param("reset_accumulator", TWO, id="nothing is collected"),
     ],
 )

@@ -253,7 +253,7 @@ def example(shell: Any, cell: str, room: str, known: bool) -> dict[str, Any]:
     shell.events.register("post_run_cell", lambda result: looks.append(look(shell)))
     inplace_magic.load_ipython_extension(shell)
     extension = shell._inplace_magic_extension
-    extension.magics.room, extension.magics.fixes, extension.magics.prefill = room, 1, True
+    extension.magics.sandbox, extension.magics.fixes, extension.magics.prefill = room, 1, True
     if known:
         extension.session.seconds[1] = 0.01
     shell.events.register("post_run_cell", lambda result: looks.append(look(shell)))
