@@ -183,7 +183,10 @@ def _client(notebook: ipynb.Notebook) -> Any:
                 if not self.quiet:
                     print(msg["content"]["text"], end="", flush=True, file=getattr(sys, msg["content"]["name"]))
                 return None
-            if msg["msg_type"] in ("display_data", "execute_result") and MIME not in msg["content"].get("data", {}):
+            content = msg["content"]
+            # What may be updated is kept: our report begins as a sign of life, without the record.
+            final = not content.get("transient", {}).get("display_id")
+            if msg["msg_type"] in ("display_data", "execute_result") and final and MIME not in content.get("data", {}):
                 return None
             return super().process_message(msg, cell, cell_index)
 
