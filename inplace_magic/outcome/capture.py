@@ -216,7 +216,7 @@ def _is_leaf(tensor: torch.Tensor) -> bool:
 
 
 def _generators() -> str:
-    state = hashlib.sha1(torch.get_rng_state().numpy().tobytes())
+    state = hashlib.sha1(bytes(torch.get_rng_state().tolist()))
     state.update(pickle.dumps(random.getstate()))
     numpy = sys.modules.get("numpy")
     if numpy is not None:
