@@ -51,7 +51,10 @@ class Rerun:
         first = self.seen.first
         if self.rest is not None and first is not None:
             return StopRule(far_enough(first), exactly=True, conflict=first)
-        return StopRule(len(self.seen.passes), exactly=not self.seen.finished, conflict=first)
+        passes = len(self.seen.passes)
+        if first is not None:  # a rewrite has to come past the conflict, where the recorder itself did not
+            passes = max(passes, first + 1)
+        return StopRule(passes, exactly=not self.seen.finished, conflict=first)
 
     @property
     def faithful(self) -> bool:

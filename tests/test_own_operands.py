@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
 from .cells import run_cells
 
@@ -48,3 +49,39 @@ def test_an_alias_that_keeps_its_value_is_told() -> None:
 
 def test_a_write_whose_operand_is_only_made_from_it_is_no_failure() -> None:
     assert run_cells(START, "y = w * 2\ny.mul_(torch.sigmoid(y))\ny.sum().backward()\n").error is None
+
+
+MASK = """
+import torch
+torch.manual_seed(0)
+w = torch.rand(4, requires_grad=True)
+"""
+
+
+@pytest.mark.parametrize(
+    ("write", "right"),
+    [
+        pytest.param(
+            "live[live] = (w > 0.4)[live]", "live[live.clone()] = (w > 0.4)[live]", id="a mask as index and target"
+        ),
+        pytest.param("part[1:] = part[:-1]", "part[1:] = part[:-1].clone()", id="a shift along itself"),
+    ],
+)
+def test_every_verified_fix_of_a_write_that_reads_its_own_memory_runs(write: str, right: str) -> None:
+    cell = """
+        live = torch.ones(4, dtype=torch.bool)
+        part = torch.arange(8.0)
+        for _ in range(3):
+            loss = ((w * live).square().sum() * part.sum())
+            grad, = torch.autograd.grad(loss, w)
+            {}
+        """
+    run = run_cells(MASK, cell.format(write))
+    assert run.diagnosis is not None and run.diagnosis.fixes
+    wanted = run_cells(MASK, cell.format(right))
+    assert wanted.error is None
+    for number, fix in enumerate(run.diagnosis.fixes, 1):
+        again = run_cells(MASK, *([fix.cells[2]] if 2 in fix.cells else []))
+        assert again.error is None, (number, fix.title)
+        if fix.gradients == "same":
+            assert torch.equal(again.shell.user_ns["grad"], wanted.shell.user_ns["grad"]), fix.title

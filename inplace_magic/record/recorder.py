@@ -31,7 +31,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from torch.overrides import TorchFunctionMode
 
 from .. import torch_private
-from ..families import RAISED_AT_WRITE, family_of, is_of_base
+from ..families import RAISED_AT_WRITE, family_of, is_of_base, overlaps_input
 from ..gradients.backward import CLOSELY
 from ..source.document import Sources
 from ..source.location import caller, kind_of, user_stack
@@ -51,7 +51,7 @@ from .light_steps import LightSteps, by_itself
 from .observed import LiveConflict, LiveWrite, Saved, Stack, Waiting, differ
 from .operations import arguments, out_targets, own_operands, plain_name, writer
 from .trace import Trace
-from .tracked_copies import Shadows, retry, storage_key
+from .tracked_copies import Shadows, read_from_copies, retry, storage_key
 
 _UNKNOWN_VERSION = -1
 _LATEST_KEPT = 256  # storages, before those that are gone are let go of
@@ -621,6 +621,11 @@ class Recorder(TorchFunctionMode):
             return result
         if family == "out_grad":
             return self._out_of_place(func, args, kwargs)
+        if overlaps_input(str(error)):
+            clash.value = written[0] if written else None
+            result = func(*read_from_copies(written, args), **read_from_copies(written, kwargs))
+            self._note(func, written)
+            return result
         if is_of_base(str(error)):
             written = [t for t in arguments(args, kwargs) if t._is_view() and t.requires_grad]
             self._blame_base(clash, written)

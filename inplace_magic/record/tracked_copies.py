@@ -109,3 +109,22 @@ def retry(func: Callable[..., Any], shadows: Shadows, args: Sequence[Any], kwarg
     """Runs the refused call again on shadows."""
     new_args, new_kwargs = shadows.replace(args, kwargs)
     return func(*new_args, **new_kwargs)
+
+
+def read_from_copies(written: Sequence[torch.Tensor], arguments: Any) -> Any:
+    """A call's arguments, each that lies in memory which is written being a copy, but for the target of the write.
+
+    ``arguments``: those by position, of which the first one may be the target, or those by name, of which ``out`` is.
+    """
+    memory = {storage_key(tensor) for tensor in written}
+
+    def copied(value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            return value.clone() if storage_key(value) in memory else value
+        if type(value) in (list, tuple):
+            return type(value)(copied(item) for item in value)
+        return value
+
+    if isinstance(arguments, Mapping):
+        return {name: value if name == "out" else copied(value) for name, value in arguments.items()}
+    return [value if i == 0 and any(value is t for t in written) else copied(value) for i, value in enumerate(arguments)]
