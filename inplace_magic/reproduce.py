@@ -207,18 +207,24 @@ def _plans(session: Session, sources: Sources, cell: int, options: Options) -> l
         return [fresh]
     own = session.busy_for(cell)
     # A model of such a size is not made a second time, beside the first, if it can be helped.
-    if _costs(session, fresh) - own <= max(_MAKING_S, own / 2) and not large():
-        return [fresh, alone]
     limit = options.time_limit / 2
-    makers = ReplayPlan(_makers(sources, fresh.cells, cell))
-    plans = [alone, makers] if makers != alone and _costs(session, makers) <= limit else [alone]
-    return [*plans, fresh] if _costs(session, fresh) <= limit else plans
+    # What a cell waits for (a download, a sleep) it may wait for again.
+    in_time = [p for p in (fresh, ReplayPlan(_makers(sources, fresh.cells, cell))) if _takes(session, p) <= limit]
+    if fresh in in_time and _costs(session, fresh) - own <= max(_MAKING_S, own / 2) and not large():
+        return [fresh, alone]
+    return list(dict.fromkeys([alone, *reversed(in_time)]))
 
 
 def _costs(session: Session, plan: ReplayPlan) -> float:
-    """Seconds that the plan's cells took when they ran; without end if one ran before we could look."""
+    """Seconds that the plan's cells computed for; without end if one ran before we could look."""
     cost = session.cost_of(plan.cells)
     return float("inf") if cost is None else cost
+
+
+def _takes(session: Session, plan: ReplayPlan) -> float:
+    """The same with the seconds that they spent waiting."""
+    waited = sum(max(0.0, session.seconds.get(n, 0.0) - session.busy_for(n)) for n in plan.cells)
+    return _costs(session, plan) + waited
 
 
 def _makers(sources: Sources, history: tuple[int, ...], cell: int) -> tuple[int, ...]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
@@ -20,6 +19,7 @@ from ..source.document import Sources
 
 _log = logging.getLogger(__name__)
 _SHORT = 30_000  # Recorder.work
+_ENDLESS = 2
 
 Texts = dict[int, str]
 Live = tuple[LiveChange, ...]
@@ -31,8 +31,8 @@ class Bench:
     """What a verification needs: where it runs, and the plan by which the failure was reproduced.
 
     ``own`` is the reading of the code under which that was recorded, ``recorded`` gives what was seen; None if it came
-    to nothing. ``faithful``: that run tells what the code means. ``limit_s`` and ``deadline`` only guard against runs
-    that come to no end.
+    to nothing. ``faithful``: that run tells what the code means. ``limit_s`` only guards against a run that comes to no
+    end.
     """
 
     sandbox: Sandbox
@@ -43,13 +43,13 @@ class Bench:
     failing: int
     limit_s: float
     reach: StopRule
-    deadline: float
     own: Reading | None
     recorded: Callable[[], Evidence | None]
     faithful: bool = True
     refused: list[str] = field(default_factory=list)  # why runs were not made
     tried: list[str] = field(default_factory=list)  # the titles of what was run, or was to be
     _made: list[None] = field(default_factory=list)
+    _endless: list[None] = field(default_factory=list)  # runs that were ended at the limit
     _references: dict[tuple[Reading, bool, int], Evidence | None] = field(default_factory=dict)
 
     @property
@@ -59,8 +59,8 @@ class Bench:
 
     @property
     def over(self) -> bool:
-        """Whether so much time has gone by that something must be wrong."""
-        return time.monotonic() > self.deadline
+        """Whether so many runs came to no end that more will not either."""
+        return len(self._endless) >= _ENDLESS
 
     @property
     def runs_twice(self) -> bool:
@@ -101,10 +101,11 @@ class Bench:
         return self._run(work)
 
     def _run(self, work: Work[Evidence]) -> Evidence | None:
-        left = min(self.limit_s, self.deadline - time.monotonic())
-        if left <= 0:
+        if self.over:
             return None
-        outcome = self.sandbox.run(work, left, lambda seconds: self.tell(message("trying", seconds=seconds)))
+        outcome = self.sandbox.run(work, self.limit_s, lambda seconds: self.tell(message("trying", seconds=seconds)))
+        if outcome.timed_out:
+            self._endless.append(None)
         if outcome.failure is not None:
             _log.debug("not run: %s", outcome.failure)
             self.refused.append(outcome.failure)
@@ -150,13 +151,12 @@ class Bench:
     @contextlib.contextmanager
     def accepting(self, texts: Texts, live: Live, spared: Spared) -> Iterator[Callable[[], Evidence | None] | None]:
         """``listen_live`` begun on another core while the run from the top is made; None where that cannot be."""
-        left = min(self.limit_s, self.deadline - time.monotonic())
-        if not self.plan.fresh or self.failing < 0 or left <= 0:
+        if not self.plan.fresh or self.failing < 0 or self.over:
             yield None
             return
         sources, plan = self.sources.with_texts(texts), ReplayPlan(self.cells(texts, spared))
         changes = SessionChanges(self.sources, texts, live)
-        with self.sandbox.ahead(ListenRequest(sources, plan, self.past_failure, self.look, changes), left) as outcome:
+        with self.sandbox.ahead(ListenRequest(sources, plan, self.past_failure, self.look, changes), self.limit_s) as outcome:
             yield (lambda: outcome().value) if outcome is not None else None
 
     def record(self, texts: Texts, live: Live, spared: Spared) -> Evidence | None:

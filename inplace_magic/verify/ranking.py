@@ -13,7 +13,8 @@ from .bench import Bench
 from .effect import proof
 
 _RANK = {"same": 0, "truncated": 1, "different": 2, "unknown": 3}
-_RUNS = 60  # of rewrites, in all
+_RUNS, _RUNS_LONG = 60, 24  # of rewrites, in all; where the cell computes more than _LONG
+_LONG = 300_000  # Recorder.work: some seconds
 _FURTHER = 5  # runs once a fix is found that changes nothing
 _FURTHER_SHORT, _SHORT = 8, 3_000  # the same where the cell computes so little (Recorder.work)
 
@@ -74,7 +75,12 @@ class _Found:
 
     def enough(self) -> bool:
         if self._until == _RUNS and any(a.fix.gradients == "same" for a in self.attempts):
-            recorded = self.bench.recorded()
-            short = recorded is not None and recorded.work <= _SHORT
-            self._until = min(_RUNS, self.bench.runs + (_FURTHER_SHORT if short else _FURTHER))
-        return self.bench.runs >= self._until
+            further = _FURTHER_SHORT if self._work() <= _SHORT else _FURTHER
+            self._until = min(_RUNS, self.bench.runs + further)
+        runs = self.bench.runs
+        return runs >= self._until or (runs >= _RUNS_LONG and self._work() > _LONG)
+
+    def _work(self) -> float:
+        """How much the cell computes, in the recorder's unit; without end where that is not known."""
+        recorded = self.bench.recorded()
+        return float("inf") if recorded is None else recorded.work

@@ -85,11 +85,11 @@ class _Server:
             for name in setting.modules:
                 with contextlib.suppress(Exception):
                     importlib.import_module(name)
-            self._shell = setting.shell()
             random.setstate(state)
 
         failure = None
         try:
+            self._shell = setting.shell()
             contained_work(libraries, None, None, allow_side_effects=False)
         except BaseException as error:
             failure = fork.clause_of(error)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 import types
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from ...source.location import kind_of
+from ..lifetime import scratch_folder
 
 
 def maker(shell: Any) -> Callable[[], Any]:
@@ -25,7 +27,11 @@ def interactive_shell() -> Any:
     config = Config()
     config.HistoryManager.enabled = False
     config.HistoryManager.hist_file = ":memory:"
-    return InteractiveShell.instance(profile_dir=ProfileDir(), config=config)
+    place = scratch_folder()  # IPython 7 makes a folder in the profile at once
+    try:
+        return InteractiveShell.instance(profile_dir=ProfileDir(location=place), config=config)
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
 
 
 def libraries(namespace: Mapping[str, Any], accelerator: str | None) -> tuple[str, ...]:
