@@ -5,6 +5,8 @@ Every act answers in one line, which the caller prints.
 
 from __future__ import annotations
 
+from functools import partial
+
 from .diagnosis import Diagnosis, Fix, shown_path
 from .message import message
 from .session.host import Accepted, Host
@@ -129,10 +131,14 @@ def run(extension: Host, found: Diagnosis, number: int, fix: Fix) -> str:
     in_notebook = hasattr(shell, "kernel") and cell in fix.cells
     if in_notebook:
         shell.set_next_input(fix.cells[cell], replace=False)
-    sources = extension.session.sources(found.cell or 0)
+    session, accepted = extension.session, _accepted(extension, found, number)
+    sources = session.sources(found.cell or 0)
     for count in fix.run:
         run_cell_shown(shell, sources.cells[count])
-        extension.session.failed.discard(count)
+        if count in session.failed:
+            session.failed.discard(count)
+            if accepted is not None:  # once its old text is back, it fails again in a replay
+                accepted.undo.append(partial(session.failed.add, count))
     what, ran = _told(fix), tuple(f"In[{count}]" for count in fix.run)
     it = (message("ran_it"),) if ran == what else ran
     kind = _more("fixed_and_ran_below", fix, cell) if in_notebook else "fixed_and_ran"
