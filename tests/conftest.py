@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import signal
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -58,3 +59,12 @@ def torch_sees() -> Iterator[None]:
 def a_small_session(monkeypatch: pytest.MonkeyPatch) -> None:
     """However much this very process has come to hold; what differs in a large session is tested on its own."""
     monkeypatch.setattr(process_memory, "own_bytes", lambda: 0)
+
+
+@pytest.fixture(autouse=True)
+def nothing_compiled() -> Iterator[None]:
+    """What another test has compiled in this process is no part of a session."""
+    yield
+    utils = sys.modules.get("torch._dynamo.utils")
+    if utils is not None:
+        utils.counters.clear()

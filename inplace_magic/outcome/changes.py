@@ -37,13 +37,17 @@ class Difference:
     line: int = -1
 
 
-def differences(reference: Outcome, tried: Outcome, gradients: bool = True) -> tuple[Difference, ...]:
+def differences(
+    reference: Outcome, tried: Outcome, gradients: bool = True, to_the_letter: bool = False
+) -> tuple[Difference, ...]:
     """What a person would read otherwise after ``tried``, the most telling first.
 
-    ``gradients``: the values in ``.grad`` count as well. Names that only ``tried`` has do not count.
+    ``gradients``: the values in ``.grad`` count as well. ``to_the_letter``: a printed number counts however little it
+    differs, as of two runs of one code; a time may come close to another one by chance. Names that only ``tried`` has
+    do not count.
     """
     found = [
-        *_printed(reference.printed, tried.printed),
+        *_printed(reference.printed, tried.printed, to_the_letter),
         *_values(reference, tried),
         *_leaves(reference, tried, gradients),
     ]
@@ -52,13 +56,13 @@ def differences(reference: Outcome, tried: Outcome, gradients: bool = True) -> t
     return tuple(found)
 
 
-def _printed(before: str, now: str) -> Iterator[Difference]:
+def _printed(before: str, now: str, to_the_letter: bool) -> Iterator[Difference]:
     left, right = _lines(before), _lines(now)
     if len(left) != len(right):
         yield Difference("lines")
         return
     for i, (one, other) in enumerate(zip(left, right)):
-        if not same_line(one, other):
+        if one != other and (to_the_letter or not same_line(one, other)):
             yield Difference("line", line=i)
 
 

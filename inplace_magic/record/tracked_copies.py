@@ -127,4 +127,6 @@ def read_from_copies(written: Sequence[torch.Tensor], arguments: Any) -> Any:
 
     if isinstance(arguments, Mapping):
         return {name: value if name == "out" else copied(value) for name, value in arguments.items()}
-    return [value if i == 0 and any(value is t for t in written) else copied(value) for i, value in enumerate(arguments)]
+    return [
+        value if i == 0 and any(value is t for t in written) else copied(value) for i, value in enumerate(arguments)
+    ]

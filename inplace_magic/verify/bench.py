@@ -156,7 +156,9 @@ class Bench:
             return
         sources, plan = self.sources.with_texts(texts), ReplayPlan(self.cells(texts, spared))
         changes = SessionChanges(self.sources, texts, live)
-        with self.sandbox.ahead(ListenRequest(sources, plan, self.past_failure, self.look, changes), self.limit_s) as outcome:
+        with self.sandbox.ahead(
+            ListenRequest(sources, plan, self.past_failure, self.look, changes), self.limit_s
+        ) as outcome:
             yield (lambda: outcome().value) if outcome is not None else None
 
     def record(self, texts: Texts, live: Live, spared: Spared) -> Evidence | None:

@@ -82,7 +82,7 @@ def _noise(bench: Bench, reading: Reading) -> tuple[bool, tuple[Difference, ...]
     if one is None or other is None or one.outcome is None or other.outcome is None:
         return True, ()
     steady = not one.passes or compare(one.passes, other.passes, cut_off=not one.finished) == "same"
-    return steady, differences(one.outcome, other.outcome)
+    return steady, differences(one.outcome, other.outcome, to_the_letter=True)
 
 
 def _gradients(bench: Bench, proposal: Proposal, seen: Evidence) -> Gradients:

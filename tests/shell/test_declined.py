@@ -71,7 +71,7 @@ def test_after_a_second_a_line_shows_what_goes_on_and_goes_away(room: str) -> No
     shell = session(room)
     screen = Screen()
     with contextlib.redirect_stdout(screen), contextlib.redirect_stderr(io.StringIO()):
-        shell.run_cell(f"time.sleep(2)\n{FAILS}", store_history=True)
+        shell.run_cell(f"time.sleep(1.1)\n{FAILS}", store_history=True)
     assert "\rrunning it again to find the line, 1 s " in screen.getvalue().replace("\r", " \r")
     left = shown(screen.getvalue())
     assert "In-place change broke" in left and "%autograd_fix accepts fix 1" in left

@@ -228,7 +228,10 @@ class Layers:
             return
         self.copy_up_folder(os.path.dirname(path))
         seen = real.stat(path)
-        real.mkdir(self.files + path, 0o700)
+        try:
+            real.mkdir(self.files + path, 0o700)
+        except FileExistsError:  # a worker process of the same rerun was quicker
+            return
         real.chmod(self.files + path, stat.S_IMODE(seen.st_mode))
 
     def copy_up(self, entry: Entry, contents: bool = True) -> str:

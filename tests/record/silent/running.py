@@ -56,11 +56,12 @@ def differences(program: Program, code: str) -> dict[str, torch.Tensor]:
     def loss(leaf: str, index: int, step: float) -> float:
         return float(run(program, code, (leaf, index, step))["loss"])
 
+    names = run(program, code)  # to its end: what its setup has started ends there
     return {
         leaf: torch.tensor(
             [(loss(leaf, index, _STEP) - loss(leaf, index, -_STEP)) / (2 * _STEP) for index in range(tensor.numel())]
         ).reshape(tensor.shape)
-        for leaf, tensor in ((leaf, _started(program)[leaf]) for leaf in LEAVES)
+        for leaf, tensor in ((leaf, names[leaf]) for leaf in LEAVES)
     }
 
 
