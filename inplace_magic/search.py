@@ -29,6 +29,7 @@ COSTS = {
     "recompute: again": 28,  # a forward pass more
     "detach: summed": 10,  # nothing but the history of a sum goes
     "detach: shared": 11,  # the earlier loss's own parameters keep their gradients
+    "detach: untrained": 12,  # what it was made from gets no gradient that a step uses
     "detach: once": 15,
     "detach: boundary": 20,  # history ends where an iteration does
     "detach: use": 21,

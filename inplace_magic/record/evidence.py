@@ -104,12 +104,14 @@ class Crossing:
 
     ``over``: edges from values created before the event to calls after it. ``shared``: edges from that part of the graph
     into the part that only the earlier backward went through. ``stale``: the calls that created what lies between the
-    stale node and ``over``, the oldest first.
+    stale node and ``over``, the oldest first. ``untrained``: edges into the part of the graph from which no leaf is
+    stepped before the next backward.
     """
 
     over: tuple[Edge, ...] = ()
     shared: tuple[Edge, ...] = ()
     stale: tuple[tuple[SourceRange, ...], ...] = ()
+    untrained: tuple[Edge, ...] = ()
 
 
 Placing = Callable[[tuple[tuple[types.CodeType, int], ...]], tuple[SourceRange, ...]]

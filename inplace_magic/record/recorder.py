@@ -427,6 +427,8 @@ class Recorder(TorchFunctionMode):
     def _before_step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         """Takes the mode off while torch's own optimizer steps: what it is going to write is known beforehand."""
         self._end_step()
+        if self.traces:
+            self.trace.stepped(p for group in optimizer.param_groups for p in group["params"])
         if not torch_private.on_top(self) or self._shadowed:
             return
         if not by_itself(optimizer, args, kwargs):

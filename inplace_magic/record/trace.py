@@ -32,11 +32,12 @@ _SITES = 12  # of one conflict's edges
 
 @dataclass(frozen=True)
 class Walk:
-    """The graph of one backward: parents by node, the roots, and the places that held a history when it was called."""
+    """The graph of one backward: parents and leaves by node, the roots, the places that held a history when it began."""
 
     moment: int
     roots: tuple[int, ...]
     parents: dict[int, tuple[int, ...]]
+    leaves: dict[int, frozenset[int]]
     held: tuple[Held, ...]
 
 
@@ -57,6 +58,7 @@ class Trace:
         self._stacks: list[Stack] = []
         self.walks: dict[int, Walk] = {}
         self.moments: dict[int, int] = {}  # of every backward
+        self._steps: dict[int, set[int]] = {}  # the leaves that are stepped after a backward, ahead of the next one
 
     def created(self, begin: int, end: int, stack: Stack) -> None:
         """A call of the user's created the nodes from ``begin`` up to ``end``."""
@@ -76,12 +78,15 @@ class Trace:
         if index in self.walks:
             return
         nodes = [root.grad_fn for root in roots if root.grad_fn is not None]
-        parents = _edges(nodes)
-        self.walks[index] = Walk(
-            self.moments[index], tuple(map(sequence_number, nodes)), parents, tuple(holders(frame))
-        )
+        parents, leaves = _edges(nodes)
+        roots_of = tuple(map(sequence_number, nodes))
+        self.walks[index] = Walk(self.moments[index], roots_of, parents, leaves, tuple(holders(frame)))
         while len(self.walks) > 2 and sum(len(w.parents) for w in self.walks.values()) > _WALKS:
             del self.walks[min(self.walks)]
+
+    def stepped(self, parameters: Iterable[torch.Tensor]) -> None:
+        """An optimizer has stepped."""
+        self._steps.setdefault(max(self.moments, default=-1), set()).update(map(id, parameters))
 
     # ---- asked when the run is over -------------------------------------------------------------------------------
 
@@ -116,7 +121,26 @@ class Trace:
         past = self._latest_before(moment, need)
         holding = past.held if past is not None else ()
         repeated = self._repeated(leading, moment)
-        return Crossing(over, shared, sorted(leading & below), holding, earlier.held if earlier else (), repeated)
+        return Crossing(
+            over=over,
+            shared=shared,
+            stale=sorted(leading & below),
+            untrained=self._untrained(walk, leading, self._steps.get(need, set())),
+            held=holding,
+            held_earlier=earlier.held if earlier else (),
+            held_later=walk.held,
+            repeated=repeated,
+        )
+
+    def _untrained(self, walk: Walk, leading: set[int], stepped: set[int]) -> list[LiveEdge]:
+        """The edges from what leads to a leaf that is ``stepped`` to what leads to none."""
+        trained = _leading(walk.parents, {node for node, leaves in walk.leaves.items() if leaves & stepped})
+        return [
+            LiveEdge(user, made)
+            for user in sorted(leading & trained)
+            for made in walk.parents.get(user, ())
+            if made in leading and made not in trained
+        ]
 
     def _latest_before(self, moment: int, need: int) -> Walk | None:
         before = [walk for index, walk in self.walks.items() if walk.moment <= moment and index < need]
@@ -142,8 +166,10 @@ class Crossing:
     over: Sequence[LiveEdge]
     shared: Sequence[LiveEdge]
     stale: Sequence[int]
+    untrained: Sequence[LiveEdge]
     held: Sequence[Held]
     held_earlier: Sequence[Held]
+    held_later: Sequence[Held]
     repeated: dict[Stack, int]
 
 
@@ -170,11 +196,16 @@ def record_of(crossing: Crossing, trace: Trace, place: evidence.Placing) -> evid
         edges(crossing.over, crossing.held),
         edges(crossing.shared, crossing.held_earlier),
         tuple(place(stack) for stack in lines if stack)[-_SITES:],
+        edges(crossing.untrained, crossing.held_later),
     )
 
 
-def _edges(nodes: Sequence[torch.autograd.graph.Node]) -> dict[int, tuple[int, ...]]:
+def _edges(
+    nodes: Sequence[torch.autograd.graph.Node],
+) -> tuple[dict[int, tuple[int, ...]], dict[int, frozenset[int]]]:
+    """The parents of each node, and the ids of the leaves that it accumulates into."""
     found: dict[int, tuple[int, ...]] = {}
+    leaves: dict[int, frozenset[int]] = {}
     todo = list(nodes)
     while todo and len(found) < _NODES:
         node = todo.pop()
@@ -183,8 +214,11 @@ def _edges(nodes: Sequence[torch.autograd.graph.Node]) -> dict[int, tuple[int, .
             continue
         parents = [parent for parent, _ in node.next_functions if parent is not None]
         found[number] = tuple(n for n in map(sequence_number, parents) if n != _LEAF)
+        below = frozenset(id(parent.variable) for parent in parents if hasattr(parent, "variable"))
+        if below:
+            leaves[number] = below
         todo.extend(parents)
-    return found
+    return found, leaves
 
 
 def _leading(parents: dict[int, tuple[int, ...]], targets: set[int]) -> set[int]:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from ..record.tracked_copies import storage_key
-from .user_objects import walk
+from .user_objects import join, walk
 
 
 class Names:
@@ -24,19 +24,24 @@ class Names:
         self._kept: list[Any] = []
         self.inplace: list[tuple[str, str]] = []
         self.inference: list[str] = []
+        owned: dict[int, str] = {}  # a module's parameter is called that, not by the name a loop has left on it
         for path, value in walk(namespace):
             if not isinstance(value, (torch.Tensor, torch.nn.Module)):
                 continue
             self._by_id.setdefault(id(value), path)
             self._kept.append(value)
-            if isinstance(value, torch.nn.Module) and getattr(value, "inplace", False) is True:
-                self.inplace.append((path, type(value).__name__))
+            if isinstance(value, torch.nn.Module):
+                for name, parameter in value.named_parameters(recurse=False):
+                    owned.setdefault(id(parameter), join(path, name))
+                if getattr(value, "inplace", False) is True:
+                    self.inplace.append((path, type(value).__name__))
             if isinstance(value, torch.Tensor):
                 if value.is_inference() and not isinstance(value, torch.nn.Parameter):
                     self.inference.append(path)
                 key = storage_key(value)
                 if key is not None:
                     self._by_storage.setdefault(key, path)
+        self._by_id |= owned
 
     def of(self, value: Any) -> str | None:
         """The path of this very object."""

@@ -29,6 +29,7 @@ from .points import Frame, Use, crossing, detached, event_of, frames, uses
 _CARRIED = "What comes next starts from the values alone; gradients no longer flow back into what came before."
 _GIVEN = "What was computed once counts as given: no gradient goes back into it."
 _SHARED = "The earlier loss no longer goes back through it, and leaves that graph to the later one."
+_UNTRAINED = "No optimizer uses the gradients of what that value was made from before they are cleared."
 _SUMMED = "The sum is only for show: each backward goes through its own loss, and the sum keeps the values."
 
 
@@ -37,6 +38,7 @@ def detach(problem: Problem) -> Iterator[Proposal]:
     later = {edge.used for edge in found.over}
     earlier = [e for e in found.shared if e.used not in later]
     yield from _at_uses(problem, earlier, "shared" if _steps_on_less(problem) else "shared, all of it", _SHARED)
+    yield from _at_uses(problem, [e for e in found.untrained if e.used not in later], "untrained", _UNTRAINED)
     if not any(edge.root for edge in found.over):
         yield from _summed(problem, found.over)
         yield from _before_loop(problem, found.over)

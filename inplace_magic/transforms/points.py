@@ -51,6 +51,7 @@ def crossing(problem: Problem) -> Crossing:
     over: dict[Edge, None] = {}
     shared: dict[Edge, None] = {}
     stale: dict[tuple[SourceRange, ...], None] = {}
+    untrained: dict[Edge, None] = {}
     for clash in problem.evidence.clashes:
         other = clash.freed if clash.kind == "second_backward" else clash.write
         if clash.crossing is None or event is None or other is None or need is None or clash.need is None:
@@ -59,7 +60,8 @@ def crossing(problem: Problem) -> Crossing:
             over.update(dict.fromkeys(clash.crossing.over))
             shared.update(dict.fromkeys(clash.crossing.shared))
             stale.update(dict.fromkeys(clash.crossing.stale))
-    return Crossing(tuple(over), tuple(shared), tuple(stale))
+            untrained.update(dict.fromkeys(clash.crossing.untrained))
+    return Crossing(tuple(over), tuple(shared), tuple(stale), tuple(untrained))
 
 
 @dataclass(frozen=True)
