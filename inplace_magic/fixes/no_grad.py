@@ -190,13 +190,29 @@ def _updates(code: Code, statement: ast.stmt, write: Site) -> bool:
 
 
 def wrapped(code: Code, statements: list[ast.stmt], header: str) -> Edit | None:
-    """The statements, moved one level in under a new header; None where their text cannot be moved."""
-    indent = code.indent(statements[0])
-    text = moved(code, statements, indent + code.indent_step)
-    if text is None:
+    """The statements, moved one level in under a new header; None where their text cannot be moved.
+
+    What shares a line with the first or the last of them gets a line of its own.
+    """
+    if any(_spans_lines(n) for s in statements for n in ast.walk(s)):
         return None
-    start, end, _ = code.whole_lines(statements)
-    return Edit(start, end, f"{indent}{header}{code.newline}{text}")
+    indent = code.indent(statements[0])
+    start, end, text = code.whole_lines(statements)
+    first, last = code.span(statements[0])[0] - start, code.span(statements[-1])[1] - start
+    before, after, ahead, behind = text[:first].strip(), text[last:].lstrip(), "", ""
+    if before:
+        if not before.endswith(";"):  # the head of a loop or a branch
+            return None
+        ahead, text, last = (
+            f"{indent}{before[:-1].rstrip()}{code.newline}",
+            indent + text[first:],
+            last - first + len(indent),
+        )
+    if after.startswith(";") and (rest := after.lstrip("; ")).strip() and not rest.startswith("#"):
+        behind = f"{indent}{rest}"
+        text = text[:last] + code.newline
+    body = _indented(text, indent, indent + code.indent_step)
+    return Edit(start, end, f"{ahead}{indent}{header}{code.newline}{body}{behind}")
 
 
 def moved(code: Code, statements: list[ast.stmt], indent: str) -> str | None:
@@ -206,9 +222,12 @@ def moved(code: Code, statements: list[ast.stmt], indent: str) -> str | None:
     if any(_spans_lines(n) for s in statements for n in ast.walk(s)):
         return None
     _, _, text = code.whole_lines(statements)
-    old = code.indent(statements[0])
+    return _indented(text, code.indent(statements[0]), indent)
+
+
+def _indented(text: str, old: str, new: str) -> str:
     lines = text.splitlines(keepends=True)
-    return "".join(indent + line.removeprefix(old) if line.strip() else line for line in lines)
+    return "".join(new + line.removeprefix(old) if line.strip() else line for line in lines)
 
 
 def _spans_lines(node: ast.AST) -> bool:

@@ -24,7 +24,7 @@ def edited(cell: str, write: str, **about: str) -> str:
         pytest.param(
             "def f(x):\n  x[0] = 0\n  return x.sum()\n", "x[0] = 0", "leaf", id="an argument that the function goes on with"
         ),
-        pytest.param("a = 1; w -= w.grad", "w -= w.grad", "leaf", id="a line that holds something else"),
+        pytest.param("for a in b: w -= w.grad; print(w)", "w -= w.grad", "leaf", id="a line that the head of a loop begins"),
         pytest.param('w.set_text("""a\n  b""")', 'w.set_text("""a\n  b""")', "leaf", id="a text on several lines must not be moved"),
     ],
 )  # fmt: skip
@@ -62,6 +62,14 @@ def test_leaves_alone(cell: str, write: str, family: str) -> None:
         pytest.param(
             "w.copy_(\n    torch.eye(3)\n)\n", "w.copy_(\n    torch.eye(3)\n)",
             "with torch.no_grad():\n    w.copy_(\n        torch.eye(3)\n    )\n", id="a statement on several lines",
+        ),
+        pytest.param(
+            "w -= w.grad\nw.grad.zero_(); b.grad.zero_()\n", "w -= w.grad",
+            "with torch.no_grad():\n    w -= w.grad\n    w.grad.zero_(); b.grad.zero_()\n", id="two updates on a line",
+        ),
+        pytest.param(
+            "if on:\n    a = 1; w -= w.grad; print(w)\nb = 2\n", "w -= w.grad",
+            "if on:\n    a = 1\n    with torch.no_grad():\n        w -= w.grad\n    print(w)\nb = 2\n", id="a line that holds something else",
         ),
     ],
 )  # fmt: skip
