@@ -70,6 +70,12 @@ def starved(reference: Sequence[BackwardPass], tried: Sequence[BackwardPass]) ->
     return any(_fed(ours[optimizer]) and not _fed(theirs[optimizer]) for optimizer in ours.keys() & theirs.keys())
 
 
+def trains_nothing(passes: Sequence[BackwardPass]) -> bool:
+    """Whether there are optimizers, and each step of theirs is known to have had nothing but zeros."""
+    digests = [g.digest for steps in _optimizers(passes).values() for step in steps for g in step]
+    return bool(digests) and not any(digest == () or any(digest or ()) for digest in digests)  # (): nobody has looked
+
+
 def untrained(reference: Sequence[BackwardPass], tried: Sequence[BackwardPass]) -> tuple[str, ...]:
     """The leaves that optimizers step without a gradient where the reference has one; without a step, any such leaf.
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from ..diagnosis import Gradients
 from ..fixes import LOCAL, Proposal, Reading
-from ..gradients.compare import compare, forward_changed, leaves_reached
+from ..gradients.compare import compare, forward_changed, leaves_reached, trains_nothing
 from ..message import message
 from ..outcome.changes import Difference, clauses, differences, without
 from ..record.evidence import Evidence
@@ -41,7 +41,7 @@ def proof(label: Gradients, changes: Sequence[str]) -> str:
 def measure(bench: Bench, proposal: Proposal, seen: Evidence, texts: Texts, live: Live, spared: Spared) -> Effect:
     """The effect of a rewrite whose plain run is ``seen``, against the reading of the code that it declares."""
     reference = bench.reference(proposal.reading)
-    if reference is None or not bench.faithful:
+    if reference is None or not bench.faithful or trains_nothing(seen.passes):
         return Effect("unknown")
     without_backward = not reference.passes and not seen.passes
     gradients = "same" if without_backward else _gradients(bench, proposal, seen)

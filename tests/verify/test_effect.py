@@ -117,3 +117,25 @@ def test_the_record_carries_it() -> None:
     found = fixes("import torch\na = torch.ones(3, requires_grad=True)", "a += 1\n(a * 2).sum().backward()")
     clause = "a.grad is None afterwards"
     assert replace(found[0], changes=(clause,)).to_dict()["changes"] == [clause]
+
+
+def test_a_fix_under_which_no_step_has_a_gradient_is_not_called_the_same() -> None:
+    setup = """
+        import torch
+        from torch import nn
+        torch.manual_seed(0)
+        policy = nn.Linear(4, 2); opt = torch.optim.SGD(policy.parameters(), lr=0.1)
+        states, chosen, gain = torch.randn(6, 4), torch.randint(0, 2, (6, 1)), torch.randn(6)
+        """
+    cell = """
+        old = policy(states).log_softmax(1).gather(1, chosen)[:, 0]
+        for _ in range(3):
+            new = policy(states).log_softmax(1).gather(1, chosen)[:, 0]
+            loss = -((new - old).exp() * gain).mean()
+            opt.zero_grad()
+            loss.backward()
+            opt.step()
+        """
+    found = fixes(setup, cell)
+    assert found[0].title == "old = old.detach()" and found[0].gradients == "truncated"
+    assert all(fix.gradients != "same" for fix in found)
