@@ -146,7 +146,7 @@ def _strip(error: BaseException) -> None:
 
 def _fill(seen: Check, watcher: Watcher, trace: GradientTrace, names: Names) -> None:
     seen.evidence = Evidence((), False, clashes_of(watcher, names), trace.passes(names.of))
-    seen.saves, seen.writes, seen.unkept = (watcher.counts[what] for what in ("saves", "writes", "unkept"))
+    seen.saves, seen.writes, seen.unkept = watcher.counts["saves"], watcher.counts["writes"], watcher.saved.unkept
     seen.backwards = len(seen.evidence.passes)
     seen.compiled = compiled.in_use()
     seen.unchecked = dict(watcher.unchecked)

@@ -16,12 +16,12 @@ from typing import Any
 
 from ..message import message
 from ..record.operations import HARMLESS
-from ..record.tracked_copies import storage_key
 from ..session.names import graph_holders
 from ..session.user_objects import walk
 from ..source.document import Sources
 from ..source.editor import Code
 from ..source.location import SourceRange, kind_of
+from ..storage import storage_key
 from ..torch_private import roots_of, saved_values, sequence_number, version_of
 
 MAX_NODES = 20_000

@@ -1,6 +1,6 @@
 """What is observed while a replay runs, with its tensors and frames: saved tensors, writes and conflicts.
 
-They stay in the room where the cell runs; what leaves it is in evidence.py.
+They stay in the sandbox where the cell runs; what leaves it is in evidence.py.
 """
 
 from __future__ import annotations
@@ -13,12 +13,10 @@ from typing import Any
 
 import torch
 
+from ..storage import storage_key
 from ..torch_private import next_sequence_number, unobserved, version_of
 from . import evidence
 from .parts import parts_of
-from .tracked_copies import storage_key
-
-_PRUNE_AT = 64
 
 Stack = tuple[tuple[types.CodeType, int], ...]
 
@@ -107,42 +105,6 @@ class Saved:
     def untouched(self) -> bool:
         """Whether the version counter says that it is what it was."""
         return version_of(self.alias) == self.version
-
-
-class Waiting:
-    """What is saved in one storage: ``fresh`` as it stands there, ``kept`` with a clone, since it was overwritten."""
-
-    __slots__ = ("fresh", "kept", "prune_at")
-
-    def __init__(self) -> None:
-        self.fresh: list[weakref.ref[Saved]] = []
-        self.kept: list[weakref.ref[Saved]] = []
-        self.prune_at = _PRUNE_AT
-
-    def __len__(self) -> int:
-        return len(self.fresh) + len(self.kept)
-
-    def alive(self) -> bool:
-        """Whether anything is still wanted. The newest lives the longest, as a rule."""
-        for references in (self.fresh, self.kept):
-            for reference in reversed(references):  # a loop, since this is asked for every tensor that is saved
-                if reference() is not None:
-                    return True
-        return False
-
-    def all(self) -> list[Saved]:
-        return [saved for ref in (*self.kept, *self.fresh) if (saved := ref()) is not None]
-
-    def clear(self) -> None:
-        """Forgets everything."""
-        self.fresh.clear()
-        self.kept.clear()
-
-    def prune(self) -> None:
-        """Forgets what has gone."""
-        self.fresh = [ref for ref in self.fresh if ref() is not None]
-        self.kept = [ref for ref in self.kept if ref() is not None]
-        self.prune_at = _PRUNE_AT + 2 * len(self)
 
 
 class LiveWrite:

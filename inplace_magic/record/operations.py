@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from .tracked_copies import storage_key
+from ..storage import storage_key
 
 Signature = Mapping[str, Any]  # the parameters in order, with their defaults
 Targets = Callable[[Sequence[Any], Mapping[str, Any]], list[Any]]
@@ -139,6 +139,32 @@ def written(func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, 
     targets = writer(func)
     found = targets(args, kwargs) if targets is not None else []
     return found + out_targets(args, kwargs) if "out" in kwargs else found
+
+
+class Writers:
+    """What calls write, asked for every call: what is known of a function is kept.
+
+    ``plain`` holds the functions that can write only through ``out=``, as far as ``may_be_plain`` lets them be called
+    without a closer look.
+    """
+
+    def __init__(self, may_be_plain: Callable[[Callable[..., Any]], bool]) -> None:
+        self.plain: set[Any] = set()
+        self._targets: dict[Any, Targets | None] = {}
+        self._may_be_plain = may_be_plain
+
+    def written(self, func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+        """The tensors that this call is going to write."""
+        try:
+            targets = self._targets[func]
+        except KeyError:
+            targets = self._targets[func] = writer(func)
+            if targets is None and self._may_be_plain(func):
+                self.plain.add(func)
+        except TypeError:  # an unhashable callable
+            targets = None
+        found = targets(args, kwargs) if targets is not None else None
+        return [*(found or ()), *out_targets(args, kwargs)] if "out" in kwargs else found or []
 
 
 def own_operands(args: Sequence[Any], kwargs: Mapping[str, Any], written: Sequence[Any]) -> frozenset[int]:

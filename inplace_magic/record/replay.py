@@ -146,7 +146,7 @@ def record(
 
     def conflict() -> int | None:
         if not met:
-            known = next((c for c in recorder.clashes if c.known), None)
+            known = next((c for c in recorder.conflicts.found if c.known), None)
             if known is not None:
                 met.append(known.need.index if known.need is not None else trace.done)
         return met[0] if met else None
@@ -391,7 +391,7 @@ def clashes_of(recorder: Recorder, names: Names) -> tuple[ev.RecordedConflict, .
     """What a recorder found, as records."""
     return tuple(
         replace(_clash(clash, recorder.sources, names), crossing=_crossing(clash, recorder))
-        for clash in recorder.clashes
+        for clash in recorder.conflicts.found
     )
 
 

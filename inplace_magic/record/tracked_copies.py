@@ -1,9 +1,9 @@
 """What the code means where torch refuses an in-place write: the write is made on a tracked copy instead.
 
-NOTE [Shadows]. A refused write hits a tensor that may not be written: a leaf, a view of one, one of several views,
-a view made without grad mode, an inference tensor, memory shared by several elements. Its storage gets a *shadow*: a
+NOTE [Tracked copies]. A refused write hits a tensor that may not be written: a leaf, a view of one, one of several views,
+a view made without grad mode, an inference tensor, memory shared by several elements. Its storage gets a copy: a
 clone of the base that autograd sees as a function of it. From then on every argument that lives in that storage is
-replaced by the same stretch of the shadow (``as_strided``), so that the write, and all that is read afterwards, is
+replaced by the same stretch of the copy (``as_strided``), so that the write, and all that is read afterwards, is
 tracked as if torch allowed it. The gradients that come out are those of the code as written, and no rule of ours has
 had a hand in them.
 """
@@ -15,28 +15,17 @@ from typing import Any
 
 import torch
 
-from ..torch_private import base_of, storage_id
+from ..storage import Key, storage_key
+from ..torch_private import base_of
+from .operations import plain_name
 
-Key = int
-
-
-def storage_key(tensor: torch.Tensor) -> Key | None:
-    """What tells memory from memory: the address where a tensor's storage begins; None where there is none.
-
-    Unlike ``_cdata`` it is the same for aliases made through numpy and dlpack.
-    """
-    try:
-        address = tensor.data_ptr()  # three times as fast as asking the storage, which makes a Python object each time
-        if address:
-            return address - int(tensor.storage_offset()) * tensor.element_size()
-        storage = tensor.untyped_storage()
-        return storage.data_ptr() or -storage_id(storage)
-    except (RuntimeError, NotImplementedError, ValueError):  # ValueError: a lazy module's parameter
-        return None
+# What a leaf is asked about itself is answered by itself, even when its values are read from a copy.
+_ABOUT_ITSELF = frozenset({"grad", "_grad", "requires_grad", "is_leaf", "grad_fn", "_version", "_base"})
+_OWN_METHODS = frozenset({"register_hook", "register_post_accumulate_grad_hook", "retain_grad", "requires_grad_"})
 
 
-class Shadows:
-    """The shadows of one replay, by storage."""
+class TrackedCopies:
+    """The tracked copies of one replay, by storage."""
 
     def __init__(self) -> None:
         self.table: dict[Key, tuple[torch.Tensor, tuple[int, ...] | None]] = {}
@@ -45,8 +34,8 @@ class Shadows:
     def __bool__(self) -> bool:
         return bool(self.table)
 
-    def cast(self, tensor: torch.Tensor, *, whole: bool) -> None:
-        """Gives ``tensor`` a shadow: of its whole base, or of itself alone where its elements share memory."""
+    def create(self, tensor: torch.Tensor, *, whole: bool) -> None:
+        """Gives ``tensor`` a copy: of its whole base, or of itself alone where its elements share memory."""
         key = storage_key(tensor)
         if key is None or key in self.table:
             return
@@ -65,30 +54,39 @@ class Shadows:
         self._kept.append(tensor)
 
     def of(self, tensor: torch.Tensor) -> torch.Tensor:
-        """The tensor to use in place of ``tensor``: a stretch of its shadow, or itself."""
+        """The tensor to use in place of ``tensor``: a stretch of its copy, or itself."""
         found = self.table.get(storage_key(tensor) or 0)
         if found is None:
             return tensor
-        shadow, geometry = found
+        copy, geometry = found
         if geometry is not None:
             mine = (*tensor.shape, -1, *tensor.stride(), tensor.storage_offset())
-            return shadow if mine == geometry else tensor
-        if tensor.dtype != shadow.dtype or tensor.is_inference():
+            return copy if mine == geometry else tensor
+        if tensor.dtype != copy.dtype or tensor.is_inference():
             return tensor
-        if tensor.shape == shadow.shape and tensor.stride() == shadow.stride() and not tensor.storage_offset():
-            return shadow
-        return shadow.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
+        if tensor.shape == copy.shape and tensor.stride() == copy.stride() and not tensor.storage_offset():
+            return copy
+        return copy.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
 
     def stretch(self, tensor: torch.Tensor, alias: torch.Tensor) -> torch.Tensor:
-        """The stretch of ``tensor``'s shadow that ``alias`` looks at, be it in the tensor's own memory or the shadow's."""
-        shadow, geometry = self.table[storage_key(tensor) or 0]
+        """The stretch of ``tensor``'s copy that ``alias`` looks at, be it in the tensor's own memory or the copy's."""
+        copy, geometry = self.table[storage_key(tensor) or 0]
         if geometry is not None:
             return self.of(alias)
-        return shadow.as_strided(alias.shape, alias.stride(), alias.storage_offset())
+        return copy.as_strided(alias.shape, alias.stride(), alias.storage_offset())
 
     def replace(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-        """Arguments with every shadowed tensor replaced, one level of lists and tuples deep."""
+        """Arguments with every tensor that has a copy replaced, one level of lists and tuples deep."""
         return [self._swap(a) for a in args], {k: self._swap(v) for k, v in kwargs.items()}
+
+    def retry(self, func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """Runs a refused call again, on copies."""
+        new_args, new_kwargs = self.replace(args, kwargs)
+        return func(*new_args, **new_kwargs)
+
+    def own(self, result: Any, written: Sequence[Any]) -> Any:
+        """The user's tensor in place of its copy, so that `w -= g` leaves the name with the tensor that had it."""
+        return next((t for t in written if self and result is self.of(t)), result)
 
     def _swap(self, value: Any) -> Any:
         if isinstance(value, torch.Tensor):
@@ -105,10 +103,10 @@ def _strided_clone(base: torch.Tensor) -> torch.Tensor:
     return base.clone(memory_format=torch.preserve_format)
 
 
-def retry(func: Callable[..., Any], shadows: Shadows, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """Runs the refused call again on shadows."""
-    new_args, new_kwargs = shadows.replace(args, kwargs)
-    return func(*new_args, **new_kwargs)
+def about_itself(func: Callable[..., Any]) -> bool:
+    """Whether a call asks a tensor about itself, not for its values."""
+    getter = getattr(func, "__self__", None)  # the getset descriptor of `Tensor.grad.__get__`
+    return getattr(getter, "__name__", None) in _ABOUT_ITSELF or plain_name(func) in _OWN_METHODS
 
 
 def read_from_copies(written: Sequence[torch.Tensor], arguments: Any) -> Any:

@@ -12,12 +12,13 @@ from .. import torch_private
 from ..source.location import caller
 from ..torch_private import unobserved, version_of
 from . import evidence
-from .observed import Saved, Stack
-from .recorder import replace
+from .author import Author
+from .observed import Saved
 from .retained_graphs import KeptGraphs
 from .shield import Once, Shield
 from .silent.events import WATCHED
 from .silent.stream import EventStream
+from .wrapped import replace
 
 
 class Watcher(EventStream):
@@ -144,10 +145,10 @@ class Watcher(EventStream):
         super().ask(saved, need)
         self._refused = version_of(saved.alias) != saved.version
 
-    def _note_at(self, name: str, look: tuple[Stack, str, Any], written: list[Any]) -> None:
-        super()._note_at(name, look, written)
+    def note(self, name: str, author: Author, written: Sequence[torch.Tensor]) -> None:
+        super().note(name, author, written)
         for tensor in written:  # torch itself will refuse these, so nobody will ask for the value
-            for saved in self._waiting(tensor):
+            for saved in self.saved.waiting(tensor):
                 if saved.value is not None and not saved.foreign and version_of(saved.alias) != saved.version:
                     saved.value = None
 

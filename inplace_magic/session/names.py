@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from ..record.tracked_copies import storage_key
+from ..storage import storage_key
 from .user_objects import join, walk
 
 

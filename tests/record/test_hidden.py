@@ -60,7 +60,7 @@ loss.backward()
     recorder, names = recorded(code)
     net = names["net"]
     assert isinstance(net, nn.Sequential)
-    modules = [clash.write.module for clash in recorder.clashes if clash.write is not None]
+    modules = [clash.write.module for clash in recorder.conflicts.found if clash.write is not None]
     assert sorted(map(id, modules)) == sorted(map(id, (net[1], net[2])))
 
 

@@ -73,7 +73,7 @@ HEALTHY = [
 @pytest.mark.parametrize("text", HEALTHY)
 def test_a_healthy_run_is_left_as_it_is(text: str) -> None:
     recorder, watched = run(text)
-    assert recorder.clashes == []
+    assert recorder.conflicts.found == []
     alone = plain(text)
     for name, value in alone.items():
         if isinstance(value, torch.nn.Module):
@@ -100,7 +100,9 @@ def test_modes_hooks_and_patches_are_taken_off() -> None:
 
 def test_nothing_is_kept_that_is_not_both_saved_and_written() -> None:
     recorder, namespace = run("w = torch.ones(3, requires_grad=True); y = w.exp(); z = y.sin(); loss = z.sum()")
-    references = [reference for found in recorder._saved.values() for reference in (*found.fresh, *found.kept)]
+    references = [
+        reference for found in recorder.saved.by_storage.values() for reference in (*found.fresh, *found.kept)
+    ]
     assert references and all(saved.value is None for saved in map(lambda r: r(), references) if saved is not None)  # noqa: C417
     namespace.pop("loss").backward()
     namespace.clear()
@@ -130,8 +132,8 @@ CONFLICTS = [
 @pytest.mark.parametrize(("text", "expected"), CONFLICTS)
 def test_the_three_places_of_every_conflict(text: str, expected: list[tuple[int, int, int]]) -> None:
     recorder, _ = run(text)
-    assert [lines(recorder, clash) for clash in recorder.clashes] == expected
-    assert {clash.kind for clash in recorder.clashes} == {"modified"}
+    assert [lines(recorder, clash) for clash in recorder.conflicts.found] == expected
+    assert {clash.kind for clash in recorder.conflicts.found} == {"modified"}
 
 
 def test_the_gradient_is_that_of_the_values_as_saved() -> None:
@@ -148,7 +150,7 @@ def test_a_freed_graph_is_kept_and_who_freed_it_is_noted() -> None:
         "w = torch.ones(2, requires_grad=True)\ny = w.exp()\ny.sum().backward()\n(y * 2).sum().backward()",
         keep_graphs=True,
     )
-    (clash,) = recorder.clashes
+    (clash,) = recorder.conflicts.found
     assert clash.kind == "second_backward" and lines(recorder, clash) == (None, 2, 4)
     assert clash.freed is not None and clash.freed.stack[0].line == 3
     assert torch.allclose(namespace["w"].grad, 3 * torch.ones(2).exp())
@@ -174,7 +176,7 @@ def test_a_refused_operation_is_carried_out_as_the_code_means_it(text: str, fami
     with pytest.raises(RuntimeError):
         plain(text)
     recorder, _ = run(text)
-    assert recorder.clashes[0].kind == "refused" and recorder.clashes[0].family == family
+    assert recorder.conflicts.found[0].kind == "refused" and recorder.conflicts.found[0].family == family
 
 
 @pytest.mark.parametrize(
@@ -207,8 +209,8 @@ def test_a_loop_is_one_conflict(times: int) -> None:
     recorder, _ = run(
         f"w = torch.ones(3, requires_grad=True)\nfor _ in range({times}):\n    y = w.exp()\n    y += 1\n    y.sum().backward()"
     )
-    assert len(recorder.clashes) == 1
-    assert sum(len(v) for v in recorder._saved.values()) < 200, "what is gone is forgotten"
+    assert len(recorder.conflicts.found) == 1
+    assert sum(len(v) for v in recorder.saved.by_storage.values()) < 200, "what is gone is forgotten"
 
 
 def test_values_that_were_kept_are_forgotten_as_well_where_something_always_waits() -> None:
@@ -217,7 +219,7 @@ def test_values_that_were_kept_are_forgotten_as_well_where_something_always_wait
         "w, y, out = torch.ones(3, requires_grad=True), torch.ones(3), None\n"
         "for _ in range(500):\n    out = w * y\n    with torch.no_grad():\n        y.add_(1)"
     )
-    assert sum(len(v) for v in recorder._saved.values()) < 200
+    assert sum(len(v) for v in recorder.saved.by_storage.values()) < 200
 
 
 STEPS = """
@@ -230,7 +232,7 @@ w.grad = torch.ones(3)
 
 def test_a_step_of_torchs_own_is_noted_as_one_write() -> None:
     recorder, _ = run(STEPS + "opt.step()\nloss.backward()")
-    (clash,) = {c.write.clock: c for c in recorder.clashes if c.write is not None}.values()
+    (clash,) = {c.write.clock: c for c in recorder.conflicts.found if c.write is not None}.values()
     assert clash.write is not None and clash.write.origin == "optim"
     assert [recorder.sources.spot(*one).line for one in clash.write.stack] == [5]
 
@@ -240,7 +242,9 @@ def test_a_step_that_raises_leaves_the_recorder_at_work() -> None:
         STEPS + "opt.param_groups[0]['betas'] = None\ntry:\n    opt.step()\nexcept TypeError:\n    pass\n"
         "y = w.exp()\ny += 1\ny.sum().backward()"
     )
-    assert [recorder.sources.spot(*c.write.stack[0]).line for c in recorder.clashes if c.write is not None] == [11]
+    assert [recorder.sources.spot(*c.write.stack[0]).line for c in recorder.conflicts.found if c.write is not None] == [
+        11
+    ]
     assert torch._C._len_torch_function_stack() == 0
 
 
@@ -263,7 +267,7 @@ def test_a_write_into_statistics_that_training_saved_is_seen() -> None:
         (a + b).pow(2).sum().backward()
         """
     recorder, _ = run(text)
-    assert [(c.kind, lines(recorder, c)) for c in recorder.clashes] == [
+    assert [(c.kind, lines(recorder, c)) for c in recorder.conflicts.found] == [
         ("modified", (6, 4, 7)),
         ("modified", (6, 3, 7)),
     ]
@@ -278,7 +282,12 @@ def test_a_parameter_made_of_an_inference_tensor_is_refused_once_and_made() -> N
         (p * 2).sum().backward()
         """
     recorder, namespace = run(text)
-    (clash,) = recorder.clashes
+    (clash,) = recorder.conflicts.found
     assert (clash.family, clash.made and recorder.sources.spot(*clash.made[0]).line) == ("inference", 2)
     assert lines(recorder, clash)[0] == 4
     assert type(namespace["p"]) is torch.nn.Parameter and namespace["p"].grad.tolist() == [2.0] * 3
+
+
+def test_a_tensor_without_a_storage_may_be_made_in_inference_mode() -> None:
+    _, names = run("with torch.inference_mode():\n    x = torch.eye(3).to_sparse()\n    total = torch.sparse.sum(x)")
+    assert float(names["total"]) == 3.0

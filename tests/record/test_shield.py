@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 import inplace_magic
+from inplace_magic import storage
 from inplace_magic.gradients import backward
-from inplace_magic.record import recorder, retained_graphs, watcher
+from inplace_magic.record import operations, optimizer_steps, past_errors, recorder, retained_graphs, watcher
+from inplace_magic.record.saved_tensors import SavedTensors
 from inplace_magic.record.silent import DETECTORS, python_nodes, stream
 from inplace_magic.record.silent.events import EVENTS, Detector
 from inplace_magic.record.watcher import Watcher
@@ -95,19 +97,19 @@ def failing(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, at: int, aft
 WAYS_IN = [
     (recorder, "storage_key"),
     (recorder, "user_stack"),
-    (recorder, "writer"),
-    (recorder, "_look_out"),
-    (recorder, "by_itself"),
-    (recorder, "arguments"),
+    (operations, "writer"),
+    (recorder, "author_at"),
+    (optimizer_steps, "by_itself"),
+    (past_errors, "arguments"),
     (stream, "plain_name"),
     (stream, "user_stack"),
     (watcher, "version_of"),
     (backward, "user_stack"),
     (retained_graphs.KeptGraphs, "passed"),
     (Watcher, "tick"),
-    (Watcher, "_keep_value"),
-    (Watcher, "_note_at"),
-    (Watcher, "_remember"),
+    (SavedTensors, "keep_all"),
+    (Watcher, "note"),
+    (SavedTensors, "remember"),
     (Watcher, "ask"),
     *((kind, event) for kind in DETECTORS for event in EVENTS if getattr(kind, event) is not getattr(Detector, event)),
 ]
@@ -142,7 +144,7 @@ def watched(program: str) -> tuple[Check, dict[str, Any]]:
 
 
 def test_a_write_is_made_once_when_what_follows_it_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    failing(monkeypatch, Watcher, "_note_at", 1, after=True)
+    failing(monkeypatch, Watcher, "note", 1, after=True)
     with pytest.warns(RuntimeWarning, match="turned off"):
         _, names = watched(
             "import torch\nx = torch.ones(2)\nw = torch.ones(2, requires_grad=True)\n(w * x).sum(); y = w * x\nx += 1\n"
@@ -150,9 +152,11 @@ def test_a_write_is_made_once_when_what_follows_it_fails(monkeypatch: pytest.Mon
     assert names["x"].tolist() == [2.0, 2.0]
 
 
-@pytest.mark.parametrize("name", ["register_optimizer_step_post_hook", "StorageWeakRef"])
-def test_what_fails_half_way_on_or_off_leaves_nothing(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    failing(monkeypatch, recorder, name, 1)
+@pytest.mark.parametrize(
+    ("owner", "name"), [(recorder, "register_optimizer_step_post_hook"), (storage, "StorageWeakRef")]
+)
+def test_what_fails_half_way_on_or_off_leaves_nothing(owner: Any, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    failing(monkeypatch, owner, name, 1)
     with _perhaps():
         _, names = watched(PROGRAM)  # what is left behind is found by the fixture that looks after every test
     assert numbers(names) == numbers(run(PROGRAM))

@@ -19,7 +19,7 @@ from ...gradients.backward import graph_of
 from ...torch_private import unobserved
 from .. import evidence
 from ..observed import LiveConflict, LiveWrite, Saved, Stack
-from ..tracked_copies import Shadows
+from ..tracked_copies import TrackedCopies
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ class Run(Protocol):
     ours: contextlib.AbstractContextManager[Any]  # around what is not the person's: what fails in it ends the watch
 
     @property
-    def copies(self) -> Shadows:
+    def copies(self) -> TrackedCopies:
         """The tracked copies of a reference run."""
 
     def hook(self, ours: Callable[..., Any]) -> Callable[..., Any]:

@@ -25,10 +25,10 @@ from typing import Any
 import torch
 
 from ...source.location import kind_of, user_stack
+from ...storage import storage_key
 from ...torch_private import ENGINE_CODE, FUNCTION_BACKWARD_CODE, current_node, unobserved, version_of
 from ..observed import LiveWrite, Saved, differ
 from ..operations import tensors_in
-from ..tracked_copies import storage_key
 from .events import Call, Detector, Passing, Run
 
 _MODULE_HOOKS = torch.utils.hooks.__file__

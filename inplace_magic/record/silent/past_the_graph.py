@@ -19,10 +19,10 @@ from typing import Any
 import torch
 
 from ...source.location import user_stack
+from ...storage import storage_key
 from ...torch_private import version_of
 from ..observed import LiveWrite, Saved
 from ..operations import arguments
-from ..tracked_copies import storage_key
 from .aliases import DATA_GET
 from .events import Applied, Call, Detector, Passing, Run
 
@@ -118,7 +118,7 @@ class PastTheGraph(Detector):
         if any(self.run.waiting(base) or self.run.waiting(self.run.copies.of(base)) for base in bases):
             return None
         for base in bases:
-            self.run.copies.cast(base, whole=True)
+            self.run.copies.create(base, whole=True)
         heard = {id(hit.alias): self.run.copies.stretch(hit.base, hit.alias) for hit in hits}
         args, kwargs = self.run.copies.replace(call.args, call.kwargs)
         return (

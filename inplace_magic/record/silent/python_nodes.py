@@ -21,10 +21,10 @@ from typing import Any
 import torch
 
 from ...source.location import kind_of
+from ...storage import storage_key
 from ...torch_private import current_node, unobserved, version_of
 from ..observed import LiveWrite, Saved, Stack
 from ..operations import arguments, tensors_in
-from ..tracked_copies import storage_key
 from .events import Applied, Call, Detector, Run
 
 _DEPTH, _WIDTH = 3, 50  # how far into what ctx holds, and how many items of one container

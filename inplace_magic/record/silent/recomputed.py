@@ -17,10 +17,10 @@ from typing import Any
 
 import torch
 
+from ...storage import storage_key
 from ...torch_private import CHECKPOINT_FUNCTION, unobserved
 from ..observed import LiveWrite, Saved, Stack
 from ..operations import arguments, tensors_in
-from ..tracked_copies import storage_key
 from .events import Applied, Call, Detector, Run
 from .second_run import near
 

@@ -14,10 +14,10 @@ from typing import Any
 import torch
 
 from ...source.location import user_stack
+from ...storage import storage_key
 from ...torch_private import unobserved, version_of
 from .. import evidence
 from ..observed import LiveWrite, Saved, Stack
-from ..tracked_copies import storage_key
 from .aliases import GRAD_SET
 from .events import Call, Detector, Passing, Run
 

@@ -13,12 +13,15 @@ import torch
 from torch.autograd.function import FunctionCtx
 
 from ...source.location import user_stack
+from ...storage import storage_key
 from ...torch_private import on_top, pop_function_mode, push_function_mode
 from .. import evidence
-from ..observed import LiveConflict, LiveWrite, Saved, Stack
+from ..author import Author
+from ..observed import LiveWrite, Saved, Stack
 from ..operations import plain_name
-from ..recorder import Recorder, replace
-from ..tracked_copies import Shadows, storage_key
+from ..recorder import Recorder
+from ..saved_tensors import changed, read_now
+from ..wrapped import replace
 from . import DETECTORS
 from .aliases import shares
 from .events import EVENTS, Applied, Call, Detector, Passing, Policy
@@ -47,7 +50,7 @@ class EventStream(Recorder):
         self._thread = threading.get_ident()
         self._dirty: list[set[int]] = []  # of the Functions under way
         self.detectors = [kind(self) for kind in DETECTORS]
-        self._memory, self._past, self._nodes, self._second, self._handed = (
+        self._memory, self._unheard, self._nodes, self._second, self._handed = (
             self.detector(kind) for kind in (ForeignMemory, PastTheGraph, PythonNodes, SecondRun, HandedGradients)
         )
         self._recomputed, self._untrained, self._unchecked = (
@@ -71,34 +74,31 @@ class EventStream(Recorder):
     # ---- what detectors ask of the run ------------------------------------------------------------------------------
 
     @property
-    def copies(self) -> Shadows:
-        """The tracked copies of a reference run."""
-        return self._shadows
-
-    @property
     def handed(self) -> bool:
         """Whether a gradient that was handed over has been written."""
         return bool(self._handed.any)
 
     def waiting(self, tensor: torch.Tensor) -> list[Saved]:
-        return self._waiting(tensor)
+        return self.saved.waiting(tensor)
 
     def remember(self, saved: Saved) -> None:
-        for key in saved.keys:
-            self._remember(saved, key)
+        self.saved.remember(saved)
+
+    def keep(self, saved: Saved) -> bool:
+        return self.saved.keep(saved)
 
     def writes_since(self, saved: Saved) -> list[LiveWrite]:
-        return self._writes_since(saved)
+        return self.saved.writes_since(saved)
 
     def changed(self, saved: Saved, writes: list[LiveWrite]) -> bool:
-        return self._changed(saved, writes)
+        return changed(saved, writes)
 
     def changed_values(self) -> set[int]:
         found: set[int] = self._memory.changed()
-        for key in self._writes:
-            for saved in self._alive(key):
-                writes = self._writes_since(saved)
-                if writes and saved.untouched() and self._changed(saved, writes):
+        for key in self.saved.writes:
+            for saved in self.saved.waiting_at(key):
+                writes = self.saved.writes_since(saved)
+                if writes and saved.untouched() and changed(saved, writes):
                     found.add(id(saved))
         return found
 
@@ -124,18 +124,6 @@ class EventStream(Recorder):
     def suspect(self, saved: Saved, need: evidence.Backward, write: LiveWrite | None) -> None:
         if not self._second.suspect((saved, need, write)):
             self.conflict("silent", saved, need, write)
-
-    def conflict(
-        self,
-        kind: evidence.Kind,
-        saved: Saved,
-        need: evidence.Backward,
-        write: LiveWrite | None,
-        node: Any = None,
-    ) -> LiveConflict | None:
-        known = len(self.clashes)
-        self._clash(kind, saved, need, write, node)
-        return self.clashes[-1] if len(self.clashes) > known else None
 
     def put(self, owner: Any, name: str, value: Any) -> None:
         if name in vars(owner):
@@ -167,14 +155,14 @@ class EventStream(Recorder):
     def about_to_write(
         self, func: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]
     ) -> list[torch.Tensor]:
-        return [tensor for tensor in self._written(func, args, kwargs) if self._keep_value(tensor)]
+        return [tensor for tensor in self.writers.written(func, args, kwargs) if self.saved.keep_all(tensor)]
 
     def wrote(self, name: str, stack: Stack, written: list[torch.Tensor]) -> None:
         self.counts["writes"] += 1
-        self._note_at(name, (stack, "user", None), written)
+        self.note(name, Author(stack, "user", None), written)
 
     def keep_all(self, tensor: torch.Tensor) -> None:
-        self._keep_value(tensor)
+        self.saved.keep_all(tensor)
 
     def sample(self, saved: Saved) -> None:
         self._memory.sample(saved)
@@ -232,7 +220,7 @@ class EventStream(Recorder):
             return self._within_backward(func, args, kwargs or {})
         if not self.curious:
             try:
-                plain = func in self._plain
+                plain = func in self.writers.plain
             except TypeError:
                 plain = False
             if plain:
@@ -248,13 +236,13 @@ class EventStream(Recorder):
 
     def _within_backward(self, func: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         __tracebackhide__ = True
-        written = self._written(func, args, kwargs)
+        written = self.writers.written(func, args, kwargs)
         if not written and not self.curious:
             return self._carry_out(func, args, kwargs)
         call = Call(func, plain_name(func), args, kwargs, written)
         for heard in self._hearing["calls_in_backward"]:
             heard(call)
-        wanted = [tensor for tensor in written if self._keep_value(tensor)]
+        wanted = [tensor for tensor in written if self.saved.keep_all(tensor)]
         outer = self._training_statistics
         if call.name == "batch_norm":
             self._training_statistics = tuple(storage_key(t) for t in written)
@@ -263,7 +251,7 @@ class EventStream(Recorder):
         finally:
             self._training_statistics = outer
         if wanted:
-            self._note_at(call.name, (user_stack(sys._getframe(1)), "user", None), wanted)
+            self.note(call.name, Author(user_stack(sys._getframe(1)), "user", None), wanted)
             self._second.watch(self.changed_values())
         for heard in self._hearing["called_in_backward"]:
             heard(call, result)
@@ -272,17 +260,17 @@ class EventStream(Recorder):
     def _write(self, func: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], written: list[Any]) -> Any:
         __tracebackhide__ = True
         call = Call(func, plain_name(func), args, kwargs, written)
-        hits = self._past.hits(call) if self._past.cares() else []
+        hits = self._unheard.hits(call) if self._unheard.cares() else []
         if not hits:
             return super()._write(func, args, kwargs, written)
-        tracked = self._past.track(call, hits)
+        tracked = self._unheard.track(call, hits)
         if tracked is None:
             result = super()._write(func, args, kwargs, written)
         else:
             self.counts["writes"] += 1
             with torch.enable_grad():
                 result = func(*tracked[0], **tracked[1])
-        self._past.note(call, hits)
+        self._unheard.note(call, hits)
         return result
 
     def log(self, key: int, write: LiveWrite) -> None:
@@ -300,7 +288,7 @@ class EventStream(Recorder):
     def _nobody_cares(
         self, func: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], written: list[Any]
     ) -> bool:
-        return not self._past.cares() and super()._nobody_cares(func, args, kwargs, written)
+        return not self._unheard.cares() and super()._nobody_cares(func, args, kwargs, written)
 
     def _matters(self, tensor: torch.Tensor) -> bool:
         return super()._matters(tensor) or bool(self._nodes.busy)
@@ -370,10 +358,10 @@ class EventStream(Recorder):
         return self._other_answer(saved) if self.turned else super()._unpack(saved)
 
     def _answer(self, saved: Saved) -> torch.Tensor:
-        return super()._answer(saved) if self.policy.reference else self._now(saved, self._writes_since(saved))
+        return super()._answer(saved) if self.policy.reference else read_now(saved, self.saved.writes_since(saved))
 
     def _other_answer(self, saved: Saved) -> torch.Tensor:
-        return self._now(saved, self._writes_since(saved)) if self.policy.reference else super()._answer(saved)
+        return read_now(saved, self.saved.writes_since(saved)) if self.policy.reference else super()._answer(saved)
 
     # ---- custom Functions -------------------------------------------------------------------------------------------
 

@@ -1,0 +1,69 @@
+"""The conflicts of a run, each noted once.
+
+One line that saves in a loop of a thousand steps is one conflict.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..torch_private import current_node, sequence_number
+from . import evidence
+from .author import Author
+from .observed import LiveConflict, LiveWrite, Saved, differ
+
+_UNKNOWN_VERSION = -1
+
+
+class NotedConflicts:
+    """Filled by the recorder; ``found`` is read when the run is over."""
+
+    def __init__(self) -> None:
+        self.found: list[LiveConflict] = []
+        self._known: set[tuple[Any, ...]] = set()
+
+    def between(
+        self,
+        kind: evidence.Kind,
+        saved: Saved,
+        need: evidence.Backward,
+        write: LiveWrite | None,
+        node: Any = None,
+    ) -> LiveConflict | None:
+        """A backward needs what is no longer as it was saved; None if that is noted already."""
+        # Two layers of batch norm may save and write at the same lines, each its own statistics.
+        module = write.module if write is not None and kind == "silent" else None
+        if not self._first(kind, saved.stack, write.stack if write is not None else None, need.stack, module):
+            return None
+        conflict = LiveConflict(kind)
+        conflict.saved, conflict.need, conflict.write, conflict.freed = saved, need, write, saved.freed
+        node = node or current_node()
+        if node is not None:
+            conflict.node, conflict.stale = node.name(), sequence_number(node)
+        conflict.value = saved.alias
+        if kind == "modified" and saved.value is not None:
+            conflict.effective = differ(saved.value, saved.alias)
+        self.found.append(conflict)
+        return conflict
+
+    def refused(self, family: str, operation: str, message: str, author: Author, clock: int) -> LiveConflict:
+        """torch has refused a call."""
+        conflict = LiveConflict("refused")
+        conflict.family, conflict.message = family, message
+        conflict.write = LiveWrite(author.stack, clock, operation, author.origin, _UNKNOWN_VERSION)
+        conflict.write.module = author.module
+        if self._first(family, author.stack):
+            self.found.append(conflict)
+        return conflict
+
+    def without_places(self, family: evidence.Kind, need: evidence.Backward, message: str) -> None:
+        """torch has refused a backward of a graph that was made before the run."""
+        conflict = LiveConflict(family)
+        conflict.need, conflict.message, conflict.known, conflict.family = need, message, False, family
+        self.found.append(conflict)
+
+    def _first(self, *same: Any) -> bool:
+        if same in self._known:
+            return False
+        self._known.add(same)
+        return True

@@ -1,0 +1,147 @@
+"""Past what torch refuses: the call is carried out as the code means it."""
+
+from __future__ import annotations
+
+import sys
+import types
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from ..families import RAISED_AT_WRITE, family_of, is_of_base, overlaps_input
+from ..source.location import user_stack
+from ..storage import ByStorage
+from ..torch_private import base_of, version_of
+from .author import Author, author_at
+from .noted_conflicts import NotedConflicts
+from .observed import LiveConflict, LiveWrite, Stack
+from .operations import arguments, out_targets, plain_name
+from .tracked_copies import TrackedCopies, read_from_copies
+
+Args = Sequence[Any]
+Kwargs = dict[str, Any]
+
+
+class PastErrors:
+    """What the recorder does where torch raises.
+
+    ``update_leaves``: a refused write into a leaf is made as an update outside the graph (what an optimizer does)
+    instead of being tracked. ``note`` is called with what was written, ``tick`` gives the next moment of the clock.
+    """
+
+    def __init__(
+        self,
+        conflicts: NotedConflicts,
+        copies: TrackedCopies,
+        note: Callable[[str, Author, Sequence[torch.Tensor]], None],
+        tick: Callable[[], int],
+        *,
+        update_leaves: bool,
+    ) -> None:
+        self._conflicts, self._copies, self._note, self._tick = conflicts, copies, note, tick
+        self._update_leaves = update_leaves
+        self._latest: ByStorage[LiveWrite] = ByStorage()  # the last write into a storage with a history
+        self._made: ByStorage[Stack] = ByStorage()  # inference tensors: where they came from
+
+    # ---- what a refusal may be due to -------------------------------------------------------------------------------
+
+    def wrote(self, name: str, author: Author, bases: list[torch.Tensor]) -> None:
+        """Who wrote last where there may be views: torch refuses some of them, when they are read."""
+        for base in bases:
+            write = LiveWrite(author.stack, self._tick(), name, author.origin, version_of(base))
+            write.module = author.module
+            self._latest.put(base, write)
+
+    def made(self, tensor: torch.Tensor, frame: types.FrameType) -> None:
+        """An inference tensor came from a call that this frame made."""
+        if tensor not in self._made:
+            self._made.put(tensor, user_stack(frame))
+
+    def _made_at(self, tensors: Sequence[torch.Tensor]) -> Stack | None:
+        return next((stack for t in tensors if (stack := self._made.get(t)) is not None), None)
+
+    # ---- what is done about it ----------------------------------------------------------------------------------------
+
+    def carry_out(
+        self, error: RuntimeError, func: Callable[..., Any], args: Args, kwargs: Kwargs, written: list[Any]
+    ) -> Any:
+        """Carries out a refused operation as the code means it, or lets the error go."""
+        family = family_of(error)
+        if family is None or family in ("modified", "second_backward"):
+            raise error
+        conflict = self._refused(family, func, str(error))
+        if written and conflict.write is not None:
+            part = plain_name(func) == "__setitem__"  # torch makes a view of what is assigned to
+            conflict.write.leaf = written[0].is_leaf and written[0].requires_grad and not part
+            base = base_of(written[0])
+            conflict.write.parameter = isinstance(written[0] if base is None else base, torch.nn.Parameter)
+        if family in ("leaf", "view_of_leaf") and self._update_leaves:
+            with torch.no_grad():
+                result = func(*args, **kwargs)
+            self._note(plain_name(func), author_at(sys._getframe(1)), written)
+            return result
+        if family == "out_grad":
+            return self._out_of_place(func, args, kwargs)
+        if overlaps_input(str(error)):
+            conflict.value = written[0] if written else None
+            result = func(*read_from_copies(written, args), **read_from_copies(written, kwargs))
+            self._note(plain_name(func), author_at(sys._getframe(1)), written)
+            return result
+        if is_of_base(str(error)):
+            written = [t for t in arguments(args, kwargs) if t._is_view() and t.requires_grad]
+            self._blame_base(conflict, written)
+        whom = written if family in RAISED_AT_WRITE else [t for t in arguments(args, kwargs) if t.is_inference()]
+        if not whom:
+            raise error
+        conflict.value = whom[0]
+        if family == "inference":
+            conflict.made = self._made_at(whom)
+        for tensor in whom:
+            self._copies.create(tensor, whole=family != "overlap")
+        return self._copies.own(self._copies.retry(func, args, kwargs), written)
+
+    def write_overlapping(self, func: Callable[..., Any], args: Args, kwargs: Kwargs, tensor: torch.Tensor) -> Any:
+        """A write into a tensor several of whose elements are one: some such writes pass, and backward stumbles later."""
+        conflict = self._refused("overlap", func, "")
+        conflict.known, conflict.value = True, tensor
+        self._copies.create(tensor, whole=False)
+        return self._copies.own(self._copies.retry(func, args, kwargs), [tensor])
+
+    def parameter_refused(self, cls: type, data: torch.Tensor, message: str) -> None:
+        """``nn.Parameter`` has refused an inference tensor."""
+        conflict = self._refused("inference", cls, message)
+        conflict.value, conflict.made = data, self._made_at([data])
+
+    def _refused(self, family: str, func: Callable[..., Any], message: str) -> LiveConflict:
+        author = author_at(sys._getframe(1))
+        return self._conflicts.refused(family, plain_name(func), message, author, self._tick())
+
+    def _blame_base(self, conflict: LiveConflict, views: list[torch.Tensor]) -> None:
+        """It is not the operation that wrote, but somebody before it."""
+        for view in views:
+            write = self._latest.get(view)
+            if write is not None:
+                conflict.write, conflict.value = write, base_of(view)
+                return
+
+    def _out_of_place(self, func: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
+        rest = {k: v for k, v in kwargs.items() if k != "out"}
+        result = func(*args, **rest)
+        for tensor in out_targets(args, kwargs):
+            self._copies.create(tensor, whole=False)
+            copy = self._copies.of(tensor)
+            if isinstance(result, torch.Tensor) and copy.shape == result.shape:
+                copy.copy_(result)
+        return result
+
+
+def overlaps(tensor: torch.Tensor) -> bool:
+    """Whether several elements share one place in memory, as expand() leaves them."""
+    return 0 in tensor.stride() and any(step == 0 and size > 1 for size, step in zip(tensor.shape, tensor.stride()))
+
+
+def with_history(written: Sequence[Any]) -> list[torch.Tensor]:
+    """Of what is written the tensors, or their bases, that have a grad_fn. A view itself may refuse to be asked."""
+    bases = [t if (base := base_of(t)) is None else base for t in written]
+    return [base for base in bases if base is not None and base.requires_grad and not base.is_leaf]

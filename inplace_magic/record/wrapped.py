@@ -1,0 +1,78 @@
+"""What of torch's Python code is wrapped while a run is recorded.
+
+Each function here makes the wrapper of one of them. ``ours`` is entered around what is not the person's own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from ..families import family_of
+from ..source.location import user_stack
+from ..torch_private import saved_tensors_hooks
+from .observed import Stack
+
+Ours = contextlib.AbstractContextManager[Any]
+
+
+def replace(on: contextlib.ExitStack, owner: Any, name: str, new: Any) -> None:
+    """Puts something of ours in the place of torch's for a time."""
+    on.callback(setattr, owner, name, vars(owner)[name])
+    setattr(owner, name, new)
+
+
+def noting_line(plain: Callable[..., None], ours: Ours, note: Callable[[Stack], None]) -> Callable[..., None]:
+    """``ctx.save_for_backward`` that notes its line: torch packs what it is given when forward is over."""
+
+    def save_for_backward(ctx: Any, *tensors: Any) -> None:
+        with ours:
+            note(user_stack(sys._getframe(1)))
+        plain(ctx, *tensors)
+
+    return save_for_backward
+
+
+def stepping_aside(
+    plain: Callable[[str], Any], ours: Ours, hooks: Any, pack: Callable[..., Any]
+) -> Callable[[str], Any]:
+    """``torch.func`` refuses to run under hooks; while it runs, ours are off. Those of others it still meets."""
+
+    @contextlib.contextmanager
+    def disable_saved_tensors_hooks(message: str) -> Iterator[None]:
+        off = False
+        with ours:
+            top = saved_tensors_hooks()
+            off = top is not None and top[0] == pack
+            if off:
+                hooks.__exit__()
+        try:
+            with plain(message):
+                yield
+        finally:
+            if off:
+                hooks.__enter__()
+
+    return disable_saved_tensors_hooks
+
+
+def making_parameters(plain: Callable[..., Any], refused: Callable[[type, torch.Tensor, str], None] | None) -> Any:
+    """``nn.Parameter(data)``, which no function mode sees.
+
+    An inference tensor, which it refuses, is copied and ``refused`` called; where that is None, the error goes on.
+    """
+
+    def __new__(cls: type, data: Any = None, requires_grad: bool = True) -> Any:
+        try:
+            return plain(cls, data, requires_grad)
+        except RuntimeError as error:
+            if refused is None or family_of(error) != "inference" or not isinstance(data, torch.Tensor):
+                raise
+            refused(cls, data, str(error))
+            return plain(cls, data.clone(), requires_grad)
+
+    return staticmethod(__new__)
