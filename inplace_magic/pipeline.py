@@ -18,8 +18,9 @@ from .fixes import Problem, Reading
 from .gradients.relative_error import deviations, in_words
 from .message import kind_of, message
 from .options import Options
+from .record.conflict_records import spots
 from .record.evidence import Evidence
-from .record.replay import RecordOptions, spots
+from .record.plan import RecordOptions
 from .record.requests import ListenRequest
 from .reproduce import Reproduction, Rerun
 from .sandbox import Sandbox, process_group

@@ -13,10 +13,12 @@ from .explain.conflicts import relevant
 from .message import message
 from .options import Options
 from .record import compiled
+from .record.conflict_records import spots
 from .record.evidence import Evidence
 from .record.last_iteration import ITERATIONS, same_failure
-from .record.replay import RecordOptions, ReplayPlan, StopRule, far_enough, resumable, spots
+from .record.plan import RecordOptions, ReplayPlan, StopRule, far_enough
 from .record.requests import RecordRequest
+from .record.run_cells import resumable
 from .sandbox import Sandbox, process_group
 from .sandbox.fork import Outcome
 from .sandbox.process_memory import large

@@ -21,10 +21,10 @@ from .gradients.backward import GradientTrace
 from .message import message
 from .record import compiled
 from .record.compiled import uncompiled
+from .record.conflict_records import records_of
 from .record.evidence import Evidence
 from .record.listeners import Listeners
 from .record.own_warnings import OwnWarnings
-from .record.replay import clashes_of
 from .record.watcher import Watcher
 from .session.names import Names, graph_holders
 from .session.run_cell import run_cell_shown
@@ -145,7 +145,7 @@ def _strip(error: BaseException) -> None:
 
 
 def _fill(seen: Check, watcher: Watcher, trace: GradientTrace, names: Names) -> None:
-    seen.evidence = Evidence((), False, clashes_of(watcher, names), trace.passes(names.of))
+    seen.evidence = Evidence((), False, records_of(watcher, names), trace.passes(names.of))
     seen.saves, seen.writes, seen.unkept = watcher.counts["saves"], watcher.counts["writes"], watcher.saved.unkept
     seen.backwards = len(seen.evidence.passes)
     seen.compiled = compiled.in_use()

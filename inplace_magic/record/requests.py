@@ -11,7 +11,9 @@ from ..session.patch_live import apply_change, patch_functions, renew_module
 from ..session.run_cell import Touched, compile_cell
 from ..source.document import File, Sources
 from .evidence import Evidence
-from .replay import RecordOptions, ReplayPlan, StopRule, listen, record, touched
+from .plan import RecordOptions, ReplayPlan, StopRule
+from .replay import listen, record
+from .run_cells import touched
 
 
 @dataclass(frozen=True)

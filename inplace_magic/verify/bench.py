@@ -11,7 +11,7 @@ from ..diagnosis import LiveChange
 from ..fixes import Reading
 from ..message import message
 from ..record.evidence import BackwardPass, Evidence
-from ..record.replay import RecordOptions, ReplayPlan, StopRule
+from ..record.plan import RecordOptions, ReplayPlan, StopRule
 from ..record.requests import ListenRequest, RecordRequest, SessionChanges
 from ..sandbox import Sandbox, Work
 from ..session.patch_live import cells_to_run

@@ -156,7 +156,8 @@ def _deep(work: Callable[[], Any], frames: int = 20) -> Any:
 def recording(quick: bool) -> Iterator[Figure]:
     import torch
 
-    from inplace_magic.record.replay import ReplayPlan, StopRule, record
+    from inplace_magic.record.plan import ReplayPlan, StopRule
+    from inplace_magic.record.replay import record
     from inplace_magic.session.run_cell import replay_cell
     from inplace_magic.source.document import Cell, Sources
 

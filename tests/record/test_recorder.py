@@ -286,8 +286,3 @@ def test_a_parameter_made_of_an_inference_tensor_is_refused_once_and_made() -> N
     assert (clash.family, clash.made and recorder.sources.spot(*clash.made[0]).line) == ("inference", 2)
     assert lines(recorder, clash)[0] == 4
     assert type(namespace["p"]) is torch.nn.Parameter and namespace["p"].grad.tolist() == [2.0] * 3
-
-
-def test_a_tensor_without_a_storage_may_be_made_in_inference_mode() -> None:
-    _, names = run("with torch.inference_mode():\n    x = torch.eye(3).to_sparse()\n    total = torch.sparse.sum(x)")
-    assert float(names["total"]) == 3.0

@@ -51,7 +51,7 @@ def test_one_line_says_so_and_all_else_stands(module: str, name: str, monkeypatc
 @pytest.mark.parametrize(
     ("module", "name"),
     [
-        pytest.param("inplace_magic.record.replay", "_run", id="the replay"),
+        pytest.param("inplace_magic.record.replay", "run", id="the replay"),
         pytest.param("inplace_magic.record.recorder", "Recorder.__enter__", id="the recorder"),
         pytest.param("inplace_magic.gradients.backward", "digest", id="the gradients"),
     ],
@@ -128,10 +128,10 @@ EVERYWHERE = [
     ("inplace_magic.sandbox.work", "make_private"),
     ("inplace_magic.sandbox.side_effects.containment", "replacements"),
     ("inplace_magic.sandbox.side_effects.containment", "_hook"),
-    ("inplace_magic.record.replay", "_prepare"),
-    ("inplace_magic.record.replay", "replay_cell"),
+    ("inplace_magic.record.replay", "prepare"),
+    ("inplace_magic.record.run_cells", "replay_cell"),
     ("inplace_magic.record.replay", "Names"),
-    ("inplace_magic.record.replay", "clashes_of"),
+    ("inplace_magic.record.replay", "records_of"),
     ("inplace_magic.record.recorder", "Recorder.__init__"),
     ("inplace_magic.record.recorder", "Recorder.__enter__"),
     ("inplace_magic.record.recorder", "Recorder.__exit__"),

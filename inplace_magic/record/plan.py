@@ -1,0 +1,70 @@
+"""A replay's plan: its cells, how far it goes, how the recorder looks at it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from .last_iteration import LastIteration
+
+_FURTHER = 4  # passes that a long replay goes past the first conflict at most
+
+
+@dataclass(frozen=True)
+class ReplayPlan:
+    """What to run: ``cells`` in order, the failing one last; from an empty namespace if ``fresh``.
+
+    ``cut`` are paths to tensors of the session that are detached first: they hold what the failed run has left behind.
+    ``resumed``: of the last cell only the iterations of a loop run that was under way when it failed.
+    """
+
+    cells: tuple[int, ...]
+    fresh: bool = False
+    cut: tuple[str, ...] = ()
+    resumed: LastIteration | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True)
+class StopRule:
+    """How far a replay goes: to the end of the cell, or, where the cell is long, a little past the failure.
+
+    ``passes`` is the number of backwards after which it has gone far enough; None if that is not known yet. ``exactly``:
+    it ends there, as the run did that it is compared with. ``conflict`` is the pass of the first conflict. ``again``: the
+    last cell is run a second time, once it has come to its end. ``whole``: it goes to the end however long that is.
+    """
+
+    passes: int | None = None
+    exactly: bool = False
+    conflict: int | None = None
+    again: bool = False
+    whole: bool = False
+
+
+@dataclass(frozen=True)
+class RecordOptions:
+    """How the recorder looks at a run, see ``Recorder``. ``hidden``: also at writes that torch does not see.
+
+    ``inert``: no gradient has any effect in this run (gradients/inert.py).
+    """
+
+    update_leaves: bool = False
+    keep_graphs: bool = False
+    hidden: bool = False
+    inert: bool = False
+
+    @classmethod
+    def at(cls, family: str) -> RecordOptions:
+        """The way to look at a failure of this family."""
+        return cls(
+            update_leaves=family in ("leaf", "view_of_leaf"),
+            keep_graphs=family == "second_backward",
+            hidden=family == "silent",
+        )
+
+
+def far_enough(conflict: int) -> int:
+    """How many passes a long replay goes, given the pass of the first conflict.
+
+    Past a second iteration, where the conflict was met in the first one. Each of them is paid for again in every run
+    of a rewrite.
+    """
+    return conflict + 1 + min(_FURTHER, conflict + 1)
