@@ -1,12 +1,11 @@
 """Ctrl-C at any moment of what follows a failing cell: nothing lost, one line, the shell answers.
 
-INPLACE_MAGIC_INTERRUPTS sets how many there are for each room, INPLACE_MAGIC_SEED repeats a run.
+tests/seeds.py: how many there are for each room, and the seed.
 """
 
 from __future__ import annotations
 
 import collections
-import os
 import random
 import signal
 import sys
@@ -19,9 +18,9 @@ import pytest
 from tests.cells import new_shell, run_in
 from tests.fingerprints import Fingerprint
 from tests.sandboxes import SANDBOXES
-from tests.seeds import SEED
+from tests.seeds import SEED, examples
 
-TIMES = int(os.environ.get("INPLACE_MAGIC_INTERRUPTS", "25"))
+TIMES = examples(10)
 SETUP = """
 import random, torch
 from torch import nn

@@ -4,7 +4,7 @@ Each example runs in a process of its own, forked from one that holds a shell an
 cell runs twice: in a shell without the extension, and in one with it. The session has to be the same right before and
 right after our handler, by identity and contents, and the same as without the extension.
 
-INPLACE_MAGIC_CELLS sets how many cells are composed for each room, INPLACE_MAGIC_SEED repeats a run.
+tests/seeds.py: how many cells are composed for each room, and the seed.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ from tests.cells import new_shell
 from tests.composing import SETUP, statement, wrap
 from tests.fingerprints import Fingerprint
 from tests.sandboxes import SANDBOXES
-from tests.seeds import SEED
+from tests.seeds import SEED, examples
 
-EXAMPLES = int(os.environ.get("INPLACE_MAGIC_CELLS", "100"))
+EXAMPLES = examples(25)
 PATIENCE_S = 120
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")

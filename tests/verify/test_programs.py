@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from ..cells import run_cells
+from ..seeds import examples
 
 SETUP = """import torch
 from torch import nn
@@ -82,7 +83,7 @@ def weights(names: dict[str, Any]) -> list[torch.Tensor]:
 
 
 @pytest.mark.random
-@pytest.mark.parametrize("seed", range(200))
+@pytest.mark.parametrize("seed", range(examples(30)))
 def test_what_is_said_of_a_fix_is_so(seed: int) -> None:
     print(f"seed {seed}")
     setup, broken, meant = program(seed)

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from ...seeds import examples
 from .means import in_a_child, means, privately
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
@@ -201,7 +202,7 @@ def test_a_few_programs(program: list[Operation], kind: str, tmp_path: Path) -> 
 
 @pytest.mark.random
 @pytest.mark.parametrize("kind", means())
-@quickly(2000)
+@quickly(examples(100))
 @given(program=PROGRAMS)
-def test_two_thousand_programs(program: list[Operation], kind: str, tmp_path: Path) -> None:
+def test_many_programs(program: list[Operation], kind: str, tmp_path: Path) -> None:
     compare(program, kind, tmp_path / "root")
