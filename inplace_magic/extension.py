@@ -17,6 +17,7 @@ from .families import family_of
 from .message import Language, message, said
 from .session.history import Session
 from .session.next_prompt import NextPrompt
+from .session.shell import IPythonShell
 
 if TYPE_CHECKING:
     from .diagnosis import Diagnosis
@@ -30,7 +31,7 @@ _ATTRIBUTE = "_inplace_magic_extension"
 class Extension:
     """One shell's extension: a Host (session/host.py) that is wired into the shell's hooks."""
 
-    def __init__(self, shell: Any) -> None:
+    def __init__(self, shell: IPythonShell) -> None:
         self.shell = shell
         self.session = Session(shell)
         self.last: Diagnosis | None = None
@@ -84,7 +85,9 @@ class Extension:
 
     # ---- seeing a failure ---------------------------------------------------------------------------------------
 
-    def _handle(self, shell: Any, etype: type, value: BaseException, tb: Any, tb_offset: int | None = None) -> Any:
+    def _handle(
+        self, shell: IPythonShell, etype: type, value: BaseException, tb: Any, tb_offset: int | None = None
+    ) -> Any:
         """The custom exception handler: shows the traceback as it would have been shown, and remembers."""
         exceptions, previous = self._slot_before
         if exceptions and isinstance(value, exceptions) and previous is not None:
@@ -228,7 +231,7 @@ class Extension:
         print(self.said(message("prefilled", text=held)))
 
 
-def of_shell(shell: Any) -> Extension | None:
+def of_shell(shell: object) -> Extension | None:
     return getattr(shell, _ATTRIBUTE, None)
 
 
@@ -239,14 +242,14 @@ def of_current_shell() -> Extension | None:
     return of_shell(shell) if shell is not None else None
 
 
-def load(shell: Any) -> None:
+def load(shell: IPythonShell) -> None:
     if of_shell(shell) is None:
         extension = Extension(shell)
         extension.load()
         setattr(shell, _ATTRIBUTE, extension)
 
 
-def unload(shell: Any) -> None:
+def unload(shell: IPythonShell) -> None:
     extension = of_shell(shell)
     if extension is not None:
         delattr(shell, _ATTRIBUTE)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from IPython.core.error import UsageError
 from IPython.core.magic import Magics, cell_magic, line_magic, magics_class, no_var_expand
@@ -10,6 +10,7 @@ from IPython.core.magic_arguments import argument, magic_arguments, parse_argstr
 from traitlets import Bool, Enum, Float, Int, TraitError, observe, validate
 
 from .message import Language, language_of, message, said
+from .session.shell import IPythonShell
 
 if TYPE_CHECKING:
     from .options import Options
@@ -45,8 +46,8 @@ class InplaceMagic(Magics):
         ["auto", "en", "zh"], "auto", help="The language of reports: English, Chinese, or as the locale has it."
     ).tag(config=True)
 
-    def __init__(self, shell: Any, extension: Host) -> None:
-        super().__init__(shell)
+    def __init__(self, shell: IPythonShell, extension: Host) -> None:
+        super().__init__(cast(Any, shell))
         self._extension = extension
 
     @validate("time_limit")

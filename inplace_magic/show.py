@@ -13,6 +13,7 @@ from typing import Any
 
 from .diagnosis import Diagnosis
 from .message import Language, message, said
+from .session.shell import IPythonShell
 
 _WIDE = 100  # columns of the plain text that a notebook keeps
 
@@ -24,7 +25,7 @@ class Showing:
     are printed, then the fixes; in between one line tells what is being done, and goes away.
     """
 
-    def __init__(self, shell: Any, language: Language) -> None:
+    def __init__(self, shell: IPythonShell, language: Language) -> None:
         self._shell, self._language = shell, language
         self._notebook = hasattr(shell, "kernel")
         self._id = uuid.uuid4().hex
@@ -96,7 +97,7 @@ class Showing:
 
 
 def show(
-    shell: Any, found: Diagnosis, language: Language = "en", *, whole: bool = False, number: int | None = None
+    shell: IPythonShell, found: Diagnosis, language: Language = "en", *, whole: bool = False, number: int | None = None
 ) -> None:
     """Draws the report with the shell's own means: as it is, with all fixes in full, or one fix by its number."""
     if hasattr(shell, "kernel") and number is None:
@@ -121,12 +122,12 @@ def say(text: str) -> None:
     print(text)
 
 
-def _terminal(shell: Any) -> tuple[int, bool]:
+def _terminal(shell: IPythonShell) -> tuple[int, bool]:
     """Its width, and whether it is to be coloured."""
     return min(shutil.get_terminal_size((100, 24)).columns, 120), _colourful(shell)
 
 
-def _colourful(shell: Any) -> bool:
+def _colourful(shell: IPythonShell) -> bool:
     if os.environ.get("NO_COLOR") or getattr(shell, "colors", "").lower() == "nocolor":
         return False
     return _on_terminal()

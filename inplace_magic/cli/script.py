@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import functools
 import os
@@ -27,12 +28,16 @@ _SCRIPT = -1  # the number of the script among the documents
 _REACH_S = 2.0  # the first seconds of a script are enough to go by
 
 
+class _Compiler:
+    flags = 0
+
+
 class Script:
     """What the pipeline needs of a shell: the script's names, and the world as it was when the script began."""
 
     def __init__(self, module: types.ModuleType, path: str, arguments: list[str]) -> None:
         self.user_ns = vars(module)
-        self.compile = types.SimpleNamespace(flags=0)
+        self.compile = _Compiler()
         self.display_pub = types.SimpleNamespace(publish=None)
         self._fixed = dict(self.user_ns)
         self._argv = [path, *arguments]
@@ -40,8 +45,8 @@ class Script:
         self._folder = os.getcwd()
         self._kept: dict[str, Any] = {}
 
-    def transform_ast(self, tree: Any) -> Any:
-        return tree
+    def transform_ast(self, node: ast.Module) -> ast.Module:
+        return node
 
     def elsewhere(self) -> Callable[[], Script]:
         """What makes this shell again in another process."""

@@ -13,6 +13,7 @@ from ..families import RAISED_AT_WRITE, family_of
 from ..gradients.backward import GradientTrace, graph_of
 from ..outcome.capture import Printed, outcome
 from ..session.names import Names, graph_holders
+from ..session.shell import Shell
 from ..source.document import Sources
 from ..source.location import error_stack
 from ..torch_private import sequence_number
@@ -29,7 +30,7 @@ _SHORT = 30_000  # Recorder.work of a run that is short, so that it goes to the 
 
 
 def record(
-    shell: Any,
+    shell: Shell,
     sources: Sources,
     plan: ReplayPlan,
     reach: StopRule,
@@ -126,7 +127,7 @@ def _unheard(
 
 
 def listen(
-    shell: Any,
+    shell: Shell,
     sources: Sources,
     plan: ReplayPlan,
     reach: StopRule,
@@ -187,7 +188,7 @@ class _Mark:
         return self._number is not None and all(number > self._number for number in numbers)
 
 
-def _fails_again(shell: Any, sources: Sources, plan: ReplayPlan, marks: _Mark) -> str | None:
+def _fails_again(shell: Shell, sources: Sources, plan: ReplayPlan, marks: _Mark) -> str | None:
     """The family of the error with which the last cell fails when it is run once more, or None.
 
     A cell that goes back through a graph made above it can never be run a second time by itself, and nobody expects

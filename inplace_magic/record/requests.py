@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 from ..diagnosis import LiveChange
 from ..session.patch_live import apply_change, patch_functions, renew_module
 from ..session.run_cell import Touched, compile_cell
+from ..session.shell import Shell
 from ..source.document import File, Sources
 from .evidence import Evidence
 from .plan import RecordOptions, ReplayPlan, StopRule
@@ -27,7 +27,7 @@ class SessionChanges:
     texts: dict[int, str] = field(default_factory=dict)
     live: tuple[LiveChange, ...] = ()
 
-    def make(self, shell: Any) -> None:
+    def make(self, shell: Shell) -> None:
         """Raises what the rewritten text of a module raises, or a path that leads nowhere."""
         for number, text in self.texts.items():
             patch_functions(self.sources, number, text, lambda cell: compile_cell(shell, cell), shell.user_ns)
@@ -48,12 +48,12 @@ class RecordRequest:
     options: RecordOptions
     changes: SessionChanges | None = None
 
-    def __call__(self, shell: Any, tell: Callable[[Evidence], None] | None = None) -> Evidence:
+    def __call__(self, shell: Shell, tell: Callable[[Evidence], None] | None = None) -> Evidence:
         if self.changes is not None:
             self.changes.make(shell)
         return record(shell, self.sources, self.plan, self.stop, self.options, None if self.options.hidden else tell)
 
-    def touched(self, shell: Any) -> Touched:
+    def touched(self, shell: Shell) -> Touched:
         return touched(shell, self.sources, self.plan)
 
 
@@ -67,10 +67,10 @@ class ListenRequest:
     options: RecordOptions
     changes: SessionChanges | None = None
 
-    def __call__(self, shell: Any, tell: Callable[[Evidence], None] | None = None) -> Evidence:
+    def __call__(self, shell: Shell, tell: Callable[[Evidence], None] | None = None) -> Evidence:
         changes = self.changes
         prepare = None if changes is None else lambda: changes.make(shell)
         return listen(shell, self.sources, self.plan, self.stop, self.options, prepare)
 
-    def touched(self, shell: Any) -> Touched:
+    def touched(self, shell: Shell) -> Touched:
         return touched(shell, self.sources, self.plan)

@@ -20,6 +20,7 @@ from ..sandbox.process_memory import large
 from ..sandbox.side_effects import EndOfRun, ended_by
 from ..session.patch_live import apply_change
 from ..session.run_cell import Touched, compile_cell, errors_let_through, parse_cell, replay_cell
+from ..session.shell import Shell
 from ..source.document import Cell, Sources
 from ..source.files import staged
 from ..source.location import error_stack
@@ -31,7 +32,7 @@ from .light_steps import LightSteps
 from .plan import RecordOptions, ReplayPlan
 
 
-def touched(shell: Any, sources: Sources, plan: ReplayPlan) -> Touched:
+def touched(shell: Shell, sources: Sources, plan: ReplayPlan) -> Touched:
     """What the plan's cells can get at. Everything, if one of them is not Python."""
     gone = frozenset(name for name, _ in own_names(shell.user_ns)) if plan.fresh else frozenset()
     try:
@@ -41,7 +42,7 @@ def touched(shell: Any, sources: Sources, plan: ReplayPlan) -> Touched:
     return Touched(code, gone)
 
 
-def prepare(shell: Any, plan: ReplayPlan) -> dict[str, Any]:
+def prepare(shell: Shell, plan: ReplayPlan) -> dict[str, Any]:
     """Empties the namespace for a fresh plan; what was in it is handed out, so that nothing of it is finalised."""
     if not plan.fresh:
         for path in plan.cut:
@@ -54,7 +55,7 @@ def prepare(shell: Any, plan: ReplayPlan) -> dict[str, Any]:
     return kept
 
 
-def names_of(shell: Any, plan: ReplayPlan) -> dict[str, Any]:
+def names_of(shell: Shell, plan: ReplayPlan) -> dict[str, Any]:
     """The names that a run's tensors may go by: the session's, and those of the function that is resumed."""
     return shell.user_ns if plan.resumed is None else {**shell.user_ns, **plan.resumed.local}
 
@@ -71,7 +72,7 @@ def with_steps(steps: LightSteps | None, look: RecordOptions, listeners: list[An
 
 
 def run(
-    shell: Any,
+    shell: Shell,
     sources: Sources,
     plan: ReplayPlan,
     listeners: Sequence[Any],
@@ -120,11 +121,11 @@ def ended_by_effect(error: BaseException | None) -> bool:
     return error is not None and family_of(error) is None and ended_by(error)
 
 
-def _parsed(shell: Any, cell: Cell) -> ast.Module:
+def _parsed(shell: Shell, cell: Cell) -> ast.Module:
     return parse_cell(shell, cell, cell.replayable)
 
 
-def resumable(error: BaseException, shell: Any, sources: Sources) -> Iterator[LastIteration]:
+def resumable(error: BaseException, shell: Shell, sources: Sources) -> Iterator[LastIteration]:
     """The loops that a failure came out of, to be gone on with in a copy; the best way first."""
     return under_way(error, sources, partial(_parsed, shell))
 

@@ -14,6 +14,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..message import message
+from ..session.shell import Shell
 from . import fork, may_fork
 from .fork import Outcome
 from .process_memory import beside
@@ -30,7 +31,7 @@ __all__ = ["Kind", "Outcome", "Policy", "Sandbox", "Work"]
 class Sandbox:
     """Where the reruns for one report are made. A context manager: what it has started ends with it."""
 
-    def __init__(self, shell: Any, policy: Policy | None = None) -> None:
+    def __init__(self, shell: Shell, policy: Policy | None = None) -> None:
         self.shell, self.policy = shell, policy or Policy()
         self._refused: str | None = None  # what torch said to a copy
         self._replica: ReplicaPlace | None = None

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeVar
 
 from ..session.run_cell import Touched
+from ..session.shell import Shell
 from . import fork
 from .side_effects import contained, make_private
 
@@ -18,11 +19,11 @@ Kind = Literal["auto", "fork", "replica"]
 class Work(Protocol[T_co]):
     """Something to do in a session that is given up afterwards: a frozen record that can be pickled."""
 
-    def __call__(self, shell: Any, tell: Callable[[Any], None] | None = None) -> T_co:
+    def __call__(self, shell: Shell, tell: Callable[[Any], None] | None = None) -> T_co:
         """Does it. ``tell`` is for what is known before the end; None where nobody would hear it."""
         ...
 
-    def touched(self, shell: Any) -> Touched:
+    def touched(self, shell: Shell) -> Touched:
         """What of the session it can get at."""
         ...
 
@@ -37,7 +38,7 @@ class Policy:
 
 def contained_work(
     work: Callable[[Any, Callable[[Any], None] | None], T],
-    shell: Any,
+    shell: Shell,
     tell: Callable[[Any], None] | None,
     allow_side_effects: bool,
 ) -> tuple[T, str | None]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import cast
 
 from ..source.document import Cell, Sources
 from ..source.files import Files
 from ..source.modules import modules_in
+from .shell import IPythonShell, Shell
 
 _IMPORT_S = 0.002  # what a module takes to be imported, torch's among them, on a slow day
 
@@ -17,7 +18,7 @@ _IMPORT_S = 0.002  # what a module takes to be imported, torch's among them, on 
 class Session:
     """The cells of one shell. ``texts`` holds what took the place of a cell's text when a fix was accepted."""
 
-    shell: Any
+    shell: Shell
     seconds: dict[int, float] = field(default_factory=dict)
     busy: dict[int, float] = field(default_factory=dict)  # what they computed: the same on a busy machine
     loaded: dict[int, int] = field(default_factory=dict)  # how many modules a cell imported
@@ -27,12 +28,17 @@ class Session:
     unstored: dict[int, str] = field(default_factory=dict)  # run without history, known while they run
     files: Files = field(default_factory=Files)
 
+    @property
+    def _ipython(self) -> IPythonShell:
+        """The shell as IPython's: what runs a script has a session that overrides what asks for more than names."""
+        return cast(IPythonShell, self.shell)
+
     def sources(self, current: int, error: BaseException | None = None) -> Sources:
         """Every cell up to ``current`` as typed, and the way from compiled names back to them.
 
         With them the user's files that his names lead to, or that ``error`` came through.
         """
-        shell = self.shell
+        shell = self._ipython
         history = list(shell.history_manager.input_hist_raw)
         history += [""] * (current + 1 - len(history))
         for number, raw in self.unstored.items():
@@ -63,8 +69,8 @@ class Session:
         return {self._compiled_name(body, number): above for number in (cell.number, cell.number + 1)}
 
     def _compiled_name(self, raw: str, number: int) -> str:
-        transformed = self.shell.transform_cell(raw)
-        return str(self.shell.compile.get_code_name(raw, transformed, number))
+        transformed = self._ipython.transform_cell(raw)
+        return str(self._ipython.compile.get_code_name(raw, transformed, number))
 
     def history_until(self, current: int, cells: Mapping[int, Cell]) -> tuple[int, ...]:
         """The cells that made the session what it is, in order: all but those that failed."""

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from ..options import Options
 from .history import Session
 from .next_prompt import NextPrompt
+from .shell import IPythonShell
 
 if TYPE_CHECKING:  # loading the extension imports no torch
     from ..diagnosis import Diagnosis
@@ -40,7 +41,7 @@ class Host(Protocol):
     last; ``watched`` is what was seen in a watched cell that raised.
     """
 
-    shell: Any
+    shell: IPythonShell
     session: Session
     prompt: NextPrompt
     last: Diagnosis | None

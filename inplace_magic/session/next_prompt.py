@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from .shell import IPythonShell
+
 
 class NextPrompt:
     """Fills in the next prompt of a shell. Where there is no such prompt, ``offer`` only hands the text over."""
 
-    def __init__(self, shell: Any) -> None:
+    def __init__(self, shell: IPythonShell) -> None:
         self._shell = shell
         self._text: str | None = None
         self._handlers: list[Any] = []

@@ -17,6 +17,7 @@ from typing import Any
 
 from ..source.document import Cell, File
 from ..source.lines import lines_of
+from .shell import IPythonShell, Shell
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,7 @@ class Touched:
     gone: frozenset[str] = frozenset()
 
 
-def parse_cell(shell: Any, cell: Cell, text: str | None = None) -> ast.Module:
+def parse_cell(shell: Shell, cell: Cell, text: str | None = None) -> ast.Module:
     """The tree of a cell as it runs, on the lines that the user sees. Raises SyntaxError as the text does."""
     text = cell.runnable if text is None else text
     if isinstance(cell, File):
@@ -37,7 +38,7 @@ def parse_cell(shell: Any, cell: Cell, text: str | None = None) -> ast.Module:
     return tree
 
 
-def compile_cell(shell: Any, cell: Cell, text: str | None = None) -> Any:
+def compile_cell(shell: Shell, cell: Cell, text: str | None = None) -> Any:
     """The code object of a cell, named so that its frames lead back to the lines the user sees.
 
     Raises SyntaxError as the text does. ``text`` is what stands in for the cell's own, line by line.
@@ -51,7 +52,7 @@ def compile_cell(shell: Any, cell: Cell, text: str | None = None) -> Any:
     return compile(parse_cell(shell, cell, text), name, "exec", flags, dont_inherit=True)
 
 
-def replay_cell(shell: Any, cell: Cell) -> None:
+def replay_cell(shell: Shell, cell: Cell) -> None:
     """Runs a cell in the user's namespace, in a sandbox. Whatever it raises is let through."""
     begin = getattr(shell, "begin_script", None)
     if begin is not None:
@@ -65,7 +66,7 @@ def replay_cell(shell: Any, cell: Cell) -> None:
 
 
 @contextmanager
-def errors_let_through(shell: Any) -> Iterator[None]:
+def errors_let_through(shell: Shell) -> Iterator[None]:
     """While active, what ``%run`` and its like would print and forget is raised."""
     if not hasattr(shell, "showtraceback"):
         yield
@@ -94,7 +95,7 @@ def _no_running_loop() -> Iterator[None]:
         asyncio._set_running_loop(running)
 
 
-def run_cell_shown(shell: Any, cell: Cell, text: str | None = None) -> None:
+def run_cell_shown(shell: IPythonShell, cell: Cell, text: str | None = None) -> None:
     """Runs a cell for real, its last expression shown as always. Whatever it raises is let through.
 
     ``text`` is what of it to run, where that is not its body as a replay would run it.
@@ -126,7 +127,7 @@ def _silenced(text: str) -> bool:
     return bool(code) and code[-1].string == ";"
 
 
-def _execute(shell: Any, code: types.CodeType) -> None:
+def _execute(shell: IPythonShell, code: types.CodeType) -> None:
     __tracebackhide__ = True
     if not code.co_flags & inspect.CO_COROUTINE:
         exec(code, shell.user_ns)

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from ... import torch_private
+from ...session.shell import Shell
 from ..may_fork import accelerator
 from ..work import contained_work
 from .absent import NotTaken
@@ -25,7 +26,7 @@ _COPIED = 2**16  # bytes: a storage up to this size is copied, so that it can be
 def do(
     job: Job,
     setting: Setting,
-    shell: Any,
+    shell: Shell,
     parcel: Parcel | None,
     memory: mmap.mmap | None,
     tell: Callable[[Any], None] | None,
@@ -35,7 +36,7 @@ def do(
     Raises NotTaken if it needed what stayed in the session, and whatever else the work raises.
     """
 
-    def work(shell: Any, tell: Callable[[Any], None] | None) -> Any:
+    def work(shell: Shell, tell: Callable[[Any], None] | None) -> Any:
         receive(shell)
         take_on(setting.surroundings, job.device)
         if parcel is not None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
+from ...session.shell import Shell
 from .pickling import Parcel
 from .surroundings import Surroundings
 
@@ -16,7 +16,7 @@ class Setting:
     ``devices`` the kinds that it uses."""
 
     surroundings: Surroundings
-    shell: Callable[[], Any]
+    shell: Callable[[], Shell]
     modules: tuple[str, ...]
     may_fork: bool
     devices: tuple[str, ...] = ()

@@ -19,6 +19,7 @@ from typing import Any
 import cloudpickle
 import torch
 
+from ...session.shell import Shell
 from ...source.location import kind_of
 from .absent import Absent, NotTaken
 from .carrier import Carrier, Extent
@@ -58,7 +59,7 @@ class _Token:
 class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
     """Pickles by value what belongs to the session, with its shell and namespace standing for those of the replica."""
 
-    def __init__(self, file: Any, shell: Any, carrier: Carrier | None = None, carefully: bool = False) -> None:
+    def __init__(self, file: Any, shell: Shell, carrier: Carrier | None = None, carefully: bool = False) -> None:
         super().__init__(file, protocol=5)
         self._carefully = carefully
         self.shell, self.carrier = shell, carrier
@@ -121,7 +122,7 @@ class _Namespace(dict[str, Any]):
     """Stands for the session's namespace."""
 
 
-def pickled(shell: Any, names: Iterable[str], carrier: Carrier, carefully: bool = False) -> Parcel:
+def pickled(shell: Shell, names: Iterable[str], carrier: Carrier, carefully: bool = False) -> Parcel:
     """The objects of these names, and of those that functions among them read. To be called beside the session.
 
     ``carefully``: in the session itself, where objects whose pickling runs code of the user's stay behind.
@@ -203,7 +204,7 @@ _REDUCERS: dict[type, Any] = {
 class _Own:
     """What the replica has: its shell, and the storages of the parcel that is being unpacked."""
 
-    shell: Any = None
+    shell: Shell = field(init=False)
     storages: list[torch.UntypedStorage] = field(default_factory=list)
     referents: list[Any] = field(default_factory=list)
 
@@ -211,7 +212,7 @@ class _Own:
 _own = _Own()
 
 
-def receive(shell: Any) -> None:
+def receive(shell: Shell) -> None:
     """Makes this shell the one that unpickled objects refer to."""
     _own.shell = shell
 
@@ -229,13 +230,12 @@ def _loaded(data: bytes) -> Iterator[tuple[str, Any]]:
         yield pair
 
 
-def _own_shell() -> Any:
+def _own_shell() -> Shell:
     return _own.shell
 
 
 def _own_namespace() -> dict[str, Any]:
-    namespace: dict[str, Any] = _own.shell.user_ns
-    return namespace
+    return _own.shell.user_ns
 
 
 def _own_storage(number: int) -> torch.UntypedStorage:

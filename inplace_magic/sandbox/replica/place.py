@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 import torch
 
 from ... import torch_private
+from ...session.shell import Shell
 from .. import fork
 from ..fork import Outcome
 from ..may_fork import accelerator, devices_in_use
@@ -38,7 +39,7 @@ _OUT_OF_MEMORY = ("OutOfMemoryError", "out of memory")
 class ReplicaPlace:
     """Where work is done that no copy of the session can do. ``close`` ends all that it has started."""
 
-    def __init__(self, shell: Any, policy: Policy) -> None:
+    def __init__(self, shell: Shell, policy: Policy) -> None:
         self._shell, self._policy = shell, policy
         self._numbers = itertools.count(1)
         self._replicas: list[Replica] = []
@@ -127,7 +128,7 @@ class ReplicaPlace:
         return _with_devices(outcome.value, carrier)
 
 
-def _contained_pickle(shell: Any, names: tuple[str, ...], carrier: Carrier) -> Parcel:
+def _contained_pickle(shell: Shell, names: tuple[str, ...], carrier: Carrier) -> Parcel:
     parcel, _ = contained_work(lambda shell, tell: pickled(shell, names, carrier), shell, None, False)
     return parcel
 

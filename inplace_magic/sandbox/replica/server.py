@@ -23,6 +23,7 @@ from multiprocessing.connection import Connection, wait
 from typing import Any
 
 from ...message import message
+from ...session.shell import Shell
 from .. import fork, may_fork
 from ..lifetime import die_with, scratch_folder
 from ..work import contained_work, preparation
@@ -45,7 +46,7 @@ class _Server:
         self._parcels: dict[int, tuple[Parcel, mmap.mmap | None]] = {}
         self._jobs: dict[int, fork.Child[Any]] = {}  # the copies at work
         self._setting: m.Setting
-        self._shell: Any = None
+        self._shell: Shell
         self._forks = False
 
     def serve(self) -> None:
@@ -80,7 +81,7 @@ class _Server:
         sys.path[:] = setting.surroundings.path
         sys.argv[:] = setting.surroundings.arguments
 
-        def libraries(shell: Any, tell: Any) -> None:
+        def libraries(shell: Shell, tell: Any) -> None:
             state = random.getstate()
             for name in setting.modules:
                 with contextlib.suppress(Exception):
@@ -90,7 +91,7 @@ class _Server:
         failure = None
         try:
             self._shell = setting.shell()
-            contained_work(libraries, None, None, allow_side_effects=False)
+            contained_work(libraries, self._shell, None, allow_side_effects=False)
         except BaseException as error:
             failure = fork.clause_of(error)
         self._forks = setting.may_fork and may_fork.backward_runs_in_a_copy(setting.devices)

@@ -8,11 +8,12 @@ import types
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from ...session.shell import Shell
 from ...source.location import kind_of
 from ..lifetime import scratch_folder
 
 
-def maker(shell: Any) -> Callable[[], Any]:
+def maker(shell: Shell) -> Callable[[], Any]:
     """What makes a shell like this one in another process; it can be pickled. A shell that is none of IPython's tells."""
     elsewhere = getattr(shell, "elsewhere", None)
     return elsewhere() if callable(elsewhere) and not hasattr(shell, "history_manager") else interactive_shell
