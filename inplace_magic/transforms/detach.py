@@ -34,6 +34,8 @@ _SUMMED = "The sum is only for show: each backward goes through its own loss, an
 
 
 def detach(problem: Problem) -> Iterator[Proposal]:
+    if not _passes_on(problem):
+        return
     found = crossing(problem)
     later = {edge.used for edge in found.over}
     earlier = [e for e in found.shared if e.used not in later]
@@ -47,6 +49,20 @@ def detach(problem: Problem) -> Iterator[Proposal]:
         again = any(edge.again for edge in found.over)
         yield from _at_uses(problem, found.over, "again" if again else "between" if between else "use", _CARRIED)
         yield from _at_stores(problem, found.over)
+
+
+def _passes_on(problem: Problem) -> bool:
+    """Whether something goes from one backward's graph, or past an optimizer's step, into a later one.
+
+    A value that is written within its own forward is still to give its gradient: to cut it off is no fix.
+    """
+    clash = problem.clash
+    if clash.kind == "second_backward" or clash.save is None or clash.need is None:
+        return True
+    if clash.write is not None and clash.write.origin == "optim":
+        return True
+    saved, needed = clash.save.clock, clash.need.clock
+    return any(saved < one.backward.clock < needed for one in problem.evidence.passes)
 
 
 # ---- where it is used ----------------------------------------------------------------------------------------------

@@ -35,6 +35,17 @@ START = """
             """,
             id="what is computed once, before the loop, is carried by nobody",
         ),
+        pytest.param(
+            """
+            base = cell(torch.randn(2, 3)) * 1.0
+            first = base[:1]
+            part = first.sin()
+            base *= 2
+            loss = part.sum() + base.sum()
+            loss.backward()
+            """,
+            id="a value that is written within its own forward",
+        ),
     ],
 )
 def test_is_not_proposed(cells: str) -> None:
