@@ -13,7 +13,8 @@ from .session.host import Accepted, Host
 from .session.patch_live import Undo, apply_change, patch_functions, renew_module
 from .session.run_cell import compile_cell, run_cell_shown
 from .source.atomic_write import NotWrittenError, backup_of, check, write_source
-from .source.document import File, Sources
+from .source.document import FileSource
+from .source.sources import Sources
 
 
 def make_live(extension: Host, found: Diagnosis, number: int, fix: Fix) -> bool:
@@ -73,7 +74,7 @@ def _patch_file(extension: Host, sources: Sources, path: str, text: str) -> list
     """Fixes what was loaded from a file: its functions where they stand, changed statements of its top level anew."""
     number = extension.session.files.numbers.get(path)
     document = sources.cells.get(number) if number is not None else None
-    if number is None or not isinstance(document, File):
+    if number is None or not isinstance(document, FileSource):
         return []  # nothing of it lives
     shell = extension.shell
     undo = patch_functions(sources, number, text, lambda c: compile_cell(shell, c), shell.user_ns)

@@ -26,9 +26,10 @@ from .reproduce import Reproduction, Rerun
 from .sandbox import Sandbox, process_group
 from .session.history import Session
 from .source import atomic_write
-from .source.document import File, Sources
+from .source.document import FileSource, is_cell
 from .source.files import path_of
 from .source.location import SourceRange, error_stack
+from .source.sources import Sources
 from .verify import Bench, best
 
 _log = logging.getLogger(__name__)
@@ -188,14 +189,14 @@ class _Inquiry:
         return Diagnosis(
             family=self.family,
             headline=message(f"headline_{self.family}"),
-            cell=self.cell if self.cell > 0 else None,
+            cell=self.cell if is_cell(self.cell) else None,
             conflicts=found,
             fixes=fixes,
             notes=tuple(notes),
             sources={
                 n: self.sources.cells[n].raw
                 for n in _mentioned(self.cell, found, fixes)
-                if n > 0 and n in self.sources.cells
+                if is_cell(n) and n in self.sources.cells
             },
             cell_ids=dict(self.session.cell_ids),
             files=_rewritten(self.sources, fixes),
@@ -206,11 +207,11 @@ class _Inquiry:
 
     def _not_rerun(self, reason: str, watched: bool, live: LiveGraph | None) -> str:
         """Why there was no rerun, and what the report is based on instead."""
-        what = message("the_cell" if self.cell > 0 else "the_script")
+        what = message("the_cell" if is_cell(self.cell) else "the_script")
         if watched:
             return message("not_rerun_watched", what=what, reason=reason)
         basis = message("basis_graph" if live is not None and live.nodes else "basis_error")
-        can_watch = self.options.rerun and self.cell > 0 and self.cell in self.sources.cells
+        can_watch = self.options.rerun and is_cell(self.cell) and self.cell in self.sources.cells
         return message("not_rerun_watch" if can_watch else "not_rerun", what=what, reason=reason, basis=basis)
 
     def _measure(self, bench: Bench, rerun: Rerun) -> dict[str, float] | None:
@@ -290,7 +291,7 @@ def _mentioned(cell: int, found: tuple[Conflict, ...], fixes: tuple[Fix, ...]) -
 def _rewritten(sources: Sources, fixes: tuple[Fix, ...]) -> dict[str, str]:
     """The texts, as they were diagnosed, of the files that fixes rewrite."""
     paths = {path for fix in fixes for path in fix.files}
-    return {c.path: c.raw for c in sources.cells.values() if isinstance(c, File) and c.path in paths}
+    return {c.path: c.raw for c in sources.cells.values() if isinstance(c, FileSource) and c.path in paths}
 
 
 def _about_files(session: Session, found: tuple[Conflict, ...], fixes: tuple[Fix, ...]) -> list[str]:

@@ -23,9 +23,9 @@ from .sandbox import Sandbox, process_group
 from .sandbox.fork import Outcome
 from .sandbox.process_memory import large
 from .session.history import Session
-from .source.document import Sources
 from .source.editor import names_bound, names_loaded
 from .source.location import error_stack
+from .source.sources import Sources
 
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom)
 _MAKING_S = 0.6  # what running the other cells again may cost more than the failing one alone

@@ -28,7 +28,8 @@ from .record.own_warnings import OwnWarnings
 from .record.watcher import Watcher
 from .session.names import Names, graph_holders
 from .session.run_cell import run_cell_shown
-from .source.document import Cell, Sources
+from .source.document import CellSource
+from .source.sources import Sources
 
 if TYPE_CHECKING:
     from .session.host import Host
@@ -220,7 +221,8 @@ def check_cell(
     __tracebackhide__ = True
     shell, session = extension.shell, extension.session
     sources = session.sources(cell)
-    text: Cell = sources.cells[cell]
+    text = sources.cells[cell]
+    assert isinstance(text, CellSource)
     listeners = Listeners()
     seen = Check()
     try:

@@ -18,8 +18,9 @@ from ..diagnosis import Diagnosis, shown_path
 from ..families import family_of
 from ..message import kind_of, language_of
 from ..session.history import Session
-from ..source.document import Cell, Sources
+from ..source.document import Document
 from ..source.files import Files, read_source
+from ..source.sources import Sources
 from .output import Output, progress, say
 from .settings import FAILED, FINDING, HEALTHY, BadUseError, Settings
 from .write_fix import write_fix
@@ -77,7 +78,7 @@ class ScriptSession(Session):
     def sources(self, current: int, error: BaseException | None = None) -> Sources:
         return Sources(self.files.documents(self.shell.user_ns, error), {}, current)
 
-    def history_until(self, current: int, cells: Mapping[int, Cell]) -> tuple[int, ...]:
+    def history_until(self, current: int, cells: Mapping[int, Document]) -> tuple[int, ...]:
         return (current,)
 
 

@@ -11,9 +11,9 @@ from ..diagnosis import Conflict, Place
 from ..families import RAISED_AT_WRITE, is_of_base, overlaps_input
 from ..message import message
 from ..record.evidence import Evidence, RecordedConflict, Write
-from ..source.document import Sources
 from ..source.editor import Code
 from ..source.location import SourceRange
+from ..source.sources import Sources
 from .iterations import with_iterations
 from .post_mortem import SYMBOLS, LiveGraph, Stale, written_by
 

@@ -10,9 +10,9 @@ from typing import Any
 from ..diagnosis import Conflict
 from ..message import message
 from ..record.evidence import BackwardPass, Event, Evidence, RecordedConflict
-from ..source.document import Sources
 from ..source.editor import names_bound, names_loaded
 from ..source.location import SourceRange
+from ..source.sources import Sources
 
 _LOOPS = (ast.For, ast.AsyncFor, ast.While)
 _Loop = ast.For | ast.AsyncFor | ast.While

@@ -18,9 +18,9 @@ from ..message import message
 from ..record.operations import HARMLESS
 from ..session.names import graph_holders
 from ..session.user_objects import walk
-from ..source.document import Sources
 from ..source.editor import Code
 from ..source.location import SourceRange, kind_of
+from ..source.sources import Sources
 from ..storage import storage_key
 from ..torch_private import roots_of, saved_values, sequence_number, version_of
 

@@ -16,9 +16,9 @@ from typing import Literal
 
 from ..diagnosis import LiveChange
 from ..record.evidence import Evidence, RecordedConflict
-from ..source.document import Sources
 from ..source.editor import Code
 from ..source.location import SourceRange
+from ..source.sources import Sources
 
 _log = logging.getLogger(__name__)
 Reading = Literal["tracked", "update"]

@@ -12,7 +12,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ..source.document import Cell
+from ..source.document import CellSource
 from ..source.editor import Code, Edit, dotted
 from . import Problem, Proposal, register
 from .out_of_place import Rewrite, _called, _masked, augmented
@@ -105,7 +105,7 @@ def _cut(code: Code, node: ast.AST, start: int) -> tuple[int, int]:
 def as_new_tensor(problem: Problem, text: str) -> str | None:
     """One statement out of place, or None where it has no such form."""
     try:
-        code = Code(Cell(0, text))
+        code = Code(CellSource(0, text))
     except ValueError:
         return None
     statement = code.tree.body[0]

@@ -16,8 +16,8 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from ..record.evidence import Backward, BackwardPass, LeafGradient
 from ..record.graph_holders import Held, held
-from ..source.document import Sources
 from ..source.location import user_stack
+from ..source.sources import Sources
 from ..torch_private import unobserved, version_of
 from .digest import digest
 from .inert import zeroed

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..session.names import Names
-from ..source.document import Sources
 from ..source.location import SourceRange
+from ..source.sources import Sources
 from . import evidence as ev
 from .observed import LiveConflict, LiveWrite, Stack
 from .recorder import Recorder

@@ -24,7 +24,7 @@ from typing import Any
 
 import torch
 
-from ..source.document import Cell, File, Sources
+from ..source.document import Document, FileSource
 from ..source.location import SourceRange
 from ..source.loops import (
     AGAIN,
@@ -37,6 +37,7 @@ from ..source.loops import (
     loops_around,
     way_to,
 )
+from ..source.sources import Sources
 from .evidence import Evidence
 
 ITERATIONS = 3
@@ -60,23 +61,23 @@ class LastIteration:
     """
 
     loop: Loop
-    cell: Cell
+    cell: Document
     frame: types.FrameType
-    outer: tuple[tuple[types.FrameType, Cell, int], ...]
+    outer: tuple[tuple[types.FrameType, Document, int], ...]
     anew: bool = False
     detached: bool = False
 
     @property
     def label(self) -> str:
         """Where the loop stands, as a person reads it."""
-        return f"{self.cell.name if isinstance(self.cell, File) else f'In[{self.cell.number}]'}:{self.loop.line}"
+        return f"{self.cell.name if isinstance(self.cell, FileSource) else f'In[{self.cell.number}]'}:{self.loop.line}"
 
     @property
     def local(self) -> dict[str, Any]:
         """The local names of the function that it stands in; none at the top level, where names are the session's."""
         return {} if self.loop.function is None else dict(self.frame.f_locals)
 
-    def run(self, parse: Callable[[Cell], ast.Module], sources: Sources) -> None:
+    def run(self, parse: Callable[[Document], ast.Module], sources: Sources) -> None:
         """Runs the body as ``sources`` has it by now. In a copy only. Whatever it raises is let through.
 
         Raises CannotResume where the rewritten text has changes that would not be run.
@@ -141,7 +142,9 @@ class LastIteration:
 _FUTURE = 0x1000000  # from __future__ import annotations, as compile() and code objects have it
 
 
-def under_way(error: BaseException, sources: Sources, parse: Callable[[Cell], ast.Module]) -> Iterator[LastIteration]:
+def under_way(
+    error: BaseException, sources: Sources, parse: Callable[[Document], ast.Module]
+) -> Iterator[LastIteration]:
     """The loops of the person's that a failure came out of, and how each may be resumed; the best way first."""
     frames = list(_frames(error, sources))
     found = 0
@@ -178,7 +181,7 @@ def same_failure(seen: Evidence, error: BaseException, family: str, raised: tupl
     return False
 
 
-def _frames(error: BaseException, sources: Sources) -> Iterator[tuple[types.FrameType, Cell, int]]:
+def _frames(error: BaseException, sources: Sources) -> Iterator[tuple[types.FrameType, Document, int]]:
     """The person's frames that a failure came through, outermost first: (frame, its document, its line as seen)."""
     tb = error.__traceback__
     while tb is not None:

@@ -31,8 +31,8 @@ from torch.overrides import TorchFunctionMode
 from .. import torch_private
 from ..families import family_of
 from ..gradients.backward import CLOSELY
-from ..source.document import Sources
 from ..source.location import caller, user_stack
+from ..source.sources import Sources
 from ..storage import Key, storage_key
 from ..torch_private import next_sequence_number, unobserved, version_of
 from . import evidence

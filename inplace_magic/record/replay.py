@@ -14,8 +14,8 @@ from ..gradients.backward import GradientTrace, graph_of
 from ..outcome.capture import Printed, outcome
 from ..session.names import Names, graph_holders
 from ..session.shell import Shell
-from ..source.document import Sources
 from ..source.location import error_stack
+from ..source.sources import Sources
 from ..torch_private import sequence_number
 from . import evidence as ev
 from .conflict_records import records_of, spots

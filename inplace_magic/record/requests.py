@@ -9,7 +9,8 @@ from ..diagnosis import LiveChange
 from ..session.patch_live import apply_change, patch_functions, renew_module
 from ..session.run_cell import Touched, compile_cell
 from ..session.shell import Shell
-from ..source.document import File, Sources
+from ..source.document import FileSource
+from ..source.sources import Sources
 from .evidence import Evidence
 from .plan import RecordOptions, ReplayPlan, StopRule
 from .replay import listen, record
@@ -32,7 +33,7 @@ class SessionChanges:
         for number, text in self.texts.items():
             patch_functions(self.sources, number, text, lambda cell: compile_cell(shell, cell), shell.user_ns)
             document = self.sources.cells[number]
-            if isinstance(document, File):
+            if isinstance(document, FileSource):
                 renew_module(document, text)
         for change in self.live:
             apply_change(change, shell.user_ns)

@@ -21,10 +21,11 @@ from ..sandbox.side_effects import EndOfRun, ended_by
 from ..session.patch_live import apply_change
 from ..session.run_cell import Touched, compile_cell, errors_let_through, parse_cell, replay_cell
 from ..session.shell import Shell
-from ..source.document import Cell, Sources
+from ..source.document import Document
 from ..source.files import staged
 from ..source.location import error_stack
 from ..source.own import own_names
+from ..source.sources import Sources
 from .compiled import uncompiled
 from .conflict_records import spots
 from .last_iteration import LastIteration, under_way
@@ -121,7 +122,7 @@ def ended_by_effect(error: BaseException | None) -> bool:
     return error is not None and family_of(error) is None and ended_by(error)
 
 
-def _parsed(shell: Shell, cell: Cell) -> ast.Module:
+def _parsed(shell: Shell, cell: Document) -> ast.Module:
     return parse_cell(shell, cell, cell.replayable)
 
 

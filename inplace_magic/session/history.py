@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import cast
 
-from ..source.document import Cell, Sources
+from ..source.document import CellSource, Document, is_cell
 from ..source.files import Files
 from ..source.modules import modules_in
+from ..source.sources import Sources
 from .shell import IPythonShell, Shell
 
 _IMPORT_S = 0.002  # what a module takes to be imported, torch's among them, on a slow day
@@ -44,12 +45,12 @@ class Session:
         for number, raw in self.unstored.items():
             history[number] = raw
         modules = modules_in(shell.user_ns)
-        cells: dict[int, Cell] = {}
+        cells: dict[int, Document] = {}
         names: dict[str, int] = {}
         for number, raw in enumerate(history):
             if number == 0 or number > current or not raw.strip():
                 continue
-            cell = Cell(number, self.texts.get(number, raw), shell.transform_cell, modules)
+            cell = CellSource(number, self.texts.get(number, raw), shell.transform_cell, modules=modules)
             cells[number] = cell
         known = getattr(shell.compile, "_filename_map", None)  # IPython 8 and later
         if known is not None:
@@ -61,9 +62,9 @@ class Session:
         cells |= self.files.documents(shell.user_ns, error, [cell.raw for cell in cells.values()])
         return Sources(cells, names, current, self._nested(cells.get(current)))
 
-    def _nested(self, cell: Cell | None) -> dict[str, int]:
+    def _nested(self, cell: Document | None) -> dict[str, int]:
         """The names under which a magic such as %%capture, which runs its body as a cell, compiled it."""
-        if cell is None or cell.magic is None:
+        if not isinstance(cell, CellSource) or cell.magic is None:
             return {}
         body, above = cell.body
         return {self._compiled_name(body, number): above for number in (cell.number, cell.number + 1)}
@@ -72,9 +73,9 @@ class Session:
         transformed = self._ipython.transform_cell(raw)
         return str(self._ipython.compile.get_code_name(raw, transformed, number))
 
-    def history_until(self, current: int, cells: Mapping[int, Cell]) -> tuple[int, ...]:
+    def history_until(self, current: int, cells: Mapping[int, Document]) -> tuple[int, ...]:
         """The cells that made the session what it is, in order: all but those that failed."""
-        return tuple(n for n in sorted(cells) if n == current or (0 < n < current and n not in self.failed))
+        return tuple(n for n in sorted(cells) if n == current or (is_cell(n) and n < current and n not in self.failed))
 
     def cost_of(self, cells: tuple[int, ...]) -> float | None:
         """Seconds that cells would take again; None if one of them ran before we could look.

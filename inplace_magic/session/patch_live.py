@@ -14,16 +14,17 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from ..diagnosis import LiveChange
-from ..source.document import Cell, File, Sources
+from ..source.document import Document, FileSource
 from ..source.editor import Function, names_bound, names_loaded
 from ..source.files import modules_of
+from ..source.sources import Sources
 
 Undo = Callable[[], None]
 _WALK_LIMIT = 50_000
 _WIDTH = 1000
 
 
-def changed_statements(old: Cell, new: Cell) -> list[ast.stmt] | None:
+def changed_statements(old: Document, new: Document) -> list[ast.stmt] | None:
     """The new cell's top-level statements that differ from the old cell's; None where either cannot be parsed."""
     if old.tree is None or new.tree is None:
         return None
@@ -31,7 +32,7 @@ def changed_statements(old: Cell, new: Cell) -> list[ast.stmt] | None:
     return [s for s in new.tree.body if ast.dump(s) not in before]
 
 
-def needs_run(old: Cell, new: Cell) -> bool:
+def needs_run(old: Document, new: Document) -> bool:
     """Whether a rewritten cell must run again, because more than the insides of functions changed."""
     changed = changed_statements(old, new)
     if changed is None or old.tree is None or new.tree is None or len(old.tree.body) != len(new.tree.body):
@@ -43,7 +44,7 @@ def needs_run(old: Cell, new: Cell) -> bool:
     )
 
 
-def initialises(old: Cell, new: Cell) -> bool:
+def initialises(old: Document, new: Document) -> bool:
     """Whether the change lies in an ``__init__``, which objects that exist already have behind them."""
     return any(
         name.endswith("__init__")
@@ -53,7 +54,7 @@ def initialises(old: Cell, new: Cell) -> bool:
     )
 
 
-def _functions(cell: Cell) -> Iterator[tuple[str, ast.AST]]:
+def _functions(cell: Document) -> Iterator[tuple[str, ast.AST]]:
     def visit(node: ast.AST, prefix: str) -> Iterator[tuple[str, ast.AST]]:
         for child in ast.iter_child_nodes(node):
             if isinstance(child, (*Function, ast.ClassDef)):
@@ -94,12 +95,12 @@ def cells_to_run(sources: Sources, texts: dict[int, str], spared: tuple[int, ...
             run.append(number)
         elif number in texts and number not in spared and (needs_run(old, new) or initialises(old, new)):
             fresh_names |= names_bound(changed_statements(old, new) or (new.tree.body if new.tree else []))
-            if isinstance(new, File):
+            if isinstance(new, FileSource):
                 fresh_names.add(os.path.basename(new.path).removesuffix(".py"))
                 imported |= fresh_names
             else:
                 run.append(number)
-        elif number < 0 or new.tree is None:
+        elif isinstance(new, FileSource) or new.tree is None:
             continue
         elif (names_loaded(new.tree.body) & fresh_names) or (_names_imported(new.tree) & imported):
             run.append(number)
@@ -111,7 +112,7 @@ def _names_imported(tree: ast.Module) -> set[str]:
     return {a.name for n in ast.walk(tree) if isinstance(n, ast.ImportFrom) for a in n.names}
 
 
-def renew_module(file: File, text: str) -> list[Undo]:
+def renew_module(file: FileSource, text: str) -> list[Undo]:
     """Runs the top-level statements that a rewrite has changed in the modules loaded from the file.
 
     Functions and classes of which only the insides changed are none of them: they are kept, and patched.
@@ -142,7 +143,7 @@ def patch_functions(
     sources: Sources,
     number: int,
     text: str,
-    compile_cell: Callable[[Cell], types.CodeType],
+    compile_cell: Callable[[Document], types.CodeType],
     namespace: Mapping[str, Any],
 ) -> list[Undo]:
     """Gives every live function of a cell its code from the new text. Returns what takes it back, newest last.
@@ -160,7 +161,7 @@ def patch_functions(
             continue
         if old_code == new_code:
             continue
-        if not isinstance(new, File) and _does(old_code) == _does(new_code):
+        if not isinstance(new, FileSource) and _does(old_code) == _does(new_code):
             continue  # in a file what has only moved gets its new lines as well
         function.__code__ = new_code
         undo.append(lambda f=function, c=old_code: setattr(f, "__code__", c))  # type: ignore[misc]
@@ -208,7 +209,7 @@ def _live_functions(sources: Sources, number: int, namespace: Mapping[str, Any])
     from .user_objects import walk
 
     document = sources.cells.get(number)
-    modules = modules_of(document.path) if isinstance(document, File) else []
+    modules = modules_of(document.path) if isinstance(document, FileSource) else []
     found: dict[int, types.FunctionType] = {}
     for names in (namespace, *map(vars, modules)):
         for _, value in walk(names, unnamed=True):

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from ..source.document import Cell, File
+from ..source.document import Document, FileSource
 from ..source.lines import lines_of
 from .shell import IPythonShell, Shell
 
@@ -28,31 +28,31 @@ class Touched:
     gone: frozenset[str] = frozenset()
 
 
-def parse_cell(shell: Shell, cell: Cell, text: str | None = None) -> ast.Module:
+def parse_cell(shell: Shell, cell: Document, text: str | None = None) -> ast.Module:
     """The tree of a cell as it runs, on the lines that the user sees. Raises SyntaxError as the text does."""
     text = cell.runnable if text is None else text
-    if isinstance(cell, File):
+    if isinstance(cell, FileSource):
         return compile(text, cell.replay_name, "exec", ast.PyCF_ONLY_AST, dont_inherit=True)  # type: ignore[return-value]
     flags = shell.compile.flags | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT | ast.PyCF_ONLY_AST
     tree: ast.Module = shell.transform_ast(compile(text, cell.replay_name, "exec", flags, dont_inherit=True))
     return tree
 
 
-def compile_cell(shell: Shell, cell: Cell, text: str | None = None) -> Any:
+def compile_cell(shell: Shell, cell: Document, text: str | None = None) -> Any:
     """The code object of a cell, named so that its frames lead back to the lines the user sees.
 
     Raises SyntaxError as the text does. ``text`` is what stands in for the cell's own, line by line.
     """
     name = cell.replay_name
     text = cell.runnable if text is None else text
-    if isinstance(cell, File):
+    if isinstance(cell, FileSource):
         return compile(text, name, "exec", dont_inherit=True)
     linecache.cache[name] = (len(text), None, lines_of(text, keepends=True), name)
     flags = shell.compile.flags | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
     return compile(parse_cell(shell, cell, text), name, "exec", flags, dont_inherit=True)
 
 
-def replay_cell(shell: Shell, cell: Cell) -> None:
+def replay_cell(shell: Shell, cell: Document) -> None:
     """Runs a cell in the user's namespace, in a sandbox. Whatever it raises is let through."""
     begin = getattr(shell, "begin_script", None)
     if begin is not None:
@@ -95,7 +95,7 @@ def _no_running_loop() -> Iterator[None]:
         asyncio._set_running_loop(running)
 
 
-def run_cell_shown(shell: IPythonShell, cell: Cell, text: str | None = None) -> None:
+def run_cell_shown(shell: IPythonShell, cell: Document, text: str | None = None) -> None:
     """Runs a cell for real, its last expression shown as always. Whatever it raises is let through.
 
     ``text`` is what of it to run, where that is not its body as a replay would run it.

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from .document import Cell
+from .document import Document
 from .lines import lines_of
 from .location import SourceRange
 from .modules import note_modules
@@ -28,7 +28,7 @@ class Edit:
 class Code:
     """One cell, parsed. All nodes handed in must come from ``tree``."""
 
-    def __init__(self, cell: Cell) -> None:
+    def __init__(self, cell: Document) -> None:
         if cell.tree is None:
             raise ValueError(f"In[{cell.number}] cannot be parsed")
         self.cell = cell

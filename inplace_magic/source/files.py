@@ -17,10 +17,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from .document import File, Sources
+from .document import FileSource
 from .location import kind_of
 from .modules import modules_in
 from .own import defining_module
+from .sources import Sources
 
 _MOST_FILES = 60
 # By the line, since the text of a cell need not parse; what is no import after all leads nowhere.
@@ -66,7 +67,7 @@ class Files:
 
     def documents(
         self, namespace: Mapping[str, Any], error: BaseException | None = None, texts: Iterable[str] = ()
-    ) -> dict[int, File]:
+    ) -> dict[int, FileSource]:
         """The user's files that a traceback passes through, or to which names or imports (of ``texts``) lead."""
         if self._first is not None:
             texts = (self._first[1], *texts)
@@ -74,7 +75,7 @@ class Files:
             if path not in self.numbers and len(self.numbers) < _MOST_FILES:
                 self.numbers[path] = -1 - len(self.numbers)
         self.stale.clear()
-        found: dict[int, File] = {}
+        found: dict[int, FileSource] = {}
         for path, number in self.numbers.items():
             script = self._first is not None and number == -1
             text = _usable(path, self._first[1] if script and self._first is not None else None)
@@ -84,7 +85,7 @@ class Files:
                 self.stale.add(path)
                 continue
             names = namespace if script else {n: v for module in modules_of(path) for n, v in vars(module).items()}
-            found[number] = File(number, text, path=path, modules=modules_in(names))
+            found[number] = FileSource(number, text, path=path, modules=modules_in(names))
         return found
 
 
@@ -235,7 +236,7 @@ def staged(sources: Sources, afresh: bool) -> Iterator[None]:
 
     ``afresh``: modules of these files are forgotten, so that an import runs them again.
     """
-    texts = {cell.path: cell.raw for cell in sources.cells.values() if isinstance(cell, File)}
+    texts = {cell.path: cell.raw for cell in sources.cells.values() if isinstance(cell, FileSource)}
     if not texts:
         yield
         return

@@ -18,9 +18,10 @@ from ..gradients.compare import starved, untrained
 from ..message import message
 from ..record.evidence import Evidence, RecordedConflict
 from ..search import propose
-from ..source.document import File, Sources
+from ..source.document import FileSource, is_cell
 from ..source.editor import names_bound
 from ..source.location import SourceRange
+from ..source.sources import Sources
 from .bench import Bench
 from .effect import Effect, measure, proof
 
@@ -252,9 +253,11 @@ def _fix(
         why=steps[0].why,
         rule=steps[0].rule,
         diff=unified(bench.sources, texts),
-        cells={number: text for number, text in sorted(texts.items()) if number > 0},
+        cells={number: text for number, text in sorted(texts.items()) if is_cell(number)},
         files={
-            f.path: text for number, text in sorted(texts.items()) if isinstance(f := bench.sources.cells[number], File)
+            f.path: text
+            for number, text in sorted(texts.items())
+            if isinstance(f := bench.sources.cells[number], FileSource)
         },
         verified=True,
         gradients=effect.label,
@@ -271,7 +274,7 @@ def unified(sources: Sources, texts: dict[int, str]) -> str:
     parts = []
     for number, text in sorted(texts.items()):
         cell = sources.cells[number]
-        names = (cell.name, cell.name) if isinstance(cell, File) else (f"In[{number}]", f"In[{number}] fixed")
+        names = (cell.name, cell.name) if isinstance(cell, FileSource) else (f"In[{number}]", f"In[{number}] fixed")
         lines = difflib.unified_diff(cell.raw.splitlines(), text.splitlines(), *names, lineterm="", n=2)
         parts.append("\n".join(lines))
     return "\n".join(part for part in parts if part)

@@ -15,7 +15,7 @@ from ..record.plan import RecordOptions, ReplayPlan, StopRule
 from ..record.requests import ListenRequest, RecordRequest, SessionChanges
 from ..sandbox import Sandbox, Work
 from ..session.patch_live import cells_to_run
-from ..source.document import Sources
+from ..source.sources import Sources
 
 _log = logging.getLogger(__name__)
 _SHORT = 30_000  # Recorder.work

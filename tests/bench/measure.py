@@ -159,14 +159,15 @@ def recording(quick: bool) -> Iterator[Figure]:
     from inplace_magic.record.plan import ReplayPlan, StopRule
     from inplace_magic.record.replay import record
     from inplace_magic.session.run_cell import replay_cell
-    from inplace_magic.source.document import Cell, Sources
+    from inplace_magic.source.document import CellSource
+    from inplace_magic.source.sources import Sources
 
     torch.set_num_threads(1)
     anomalies = []
     for name, ((setup, text), steps, target, small) in RUNS.items():
         shell = new_shell()
         texts = {1: setup.lstrip(), 2: text.format(n=2 if quick else steps).lstrip()}
-        sources = Sources({n: Cell(n, t, shell.transform_cell) for n, t in texts.items()}, {}, 2)
+        sources = Sources({n: CellSource(n, t, shell.transform_cell) for n, t in texts.items()}, {}, 2)
         replay_cell(shell, sources.cells[1])
 
         def plain(shell: Any = shell, sources: Any = sources) -> float:
@@ -221,13 +222,14 @@ def watching(quick: bool) -> Iterator[Figure]:
 
     from inplace_magic import watch
     from inplace_magic.session.run_cell import replay_cell
-    from inplace_magic.source.document import Cell, Sources
+    from inplace_magic.source.document import CellSource
+    from inplace_magic.source.sources import Sources
 
     torch.set_num_threads(1)
     for name, ((setup, text), steps, _, _) in RUNS.items():
         shell = new_shell()
         texts = {1: setup.lstrip(), 2: text.format(n=2 if quick else steps).lstrip()}
-        sources = Sources({n: Cell(n, t, shell.transform_cell) for n, t in texts.items()}, {}, 2)
+        sources = Sources({n: CellSource(n, t, shell.transform_cell) for n, t in texts.items()}, {}, 2)
         replay_cell(shell, sources.cells[1])
 
         def watched(backwards: int | None = None, shell: Any = shell, sources: Any = sources) -> float:

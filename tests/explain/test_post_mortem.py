@@ -11,7 +11,7 @@ import pytest
 
 from inplace_magic.diagnosis import Diagnosis
 from inplace_magic.explain.post_mortem import look
-from inplace_magic.source.document import Sources
+from inplace_magic.source.sources import Sources
 from tests.cells import new_shell, run_in
 
 SETUP = """

@@ -9,9 +9,10 @@ from inplace_magic.diagnosis import Fix
 from inplace_magic.fixes import Problem, Proposal
 from inplace_magic.record.evidence import Evidence, RecordedConflict, Save, Write
 from inplace_magic.search import propose
-from inplace_magic.source.document import Cell, Sources
+from inplace_magic.source.document import CellSource
 from inplace_magic.source.location import SourceRange
 from inplace_magic.source.modules import imported
+from inplace_magic.source.sources import Sources
 
 from ..cells import run_cells
 
@@ -38,7 +39,7 @@ def proposals(
     """
     texts = [clean(cell) for cell in cells]
     names = {name: module for text in texts for name, module in imported(ast.parse(text)).items()} or MODULES
-    sources = Sources({n: Cell(n, text, modules=names) for n, text in enumerate(texts, 1)}, {}, len(texts))
+    sources = Sources({n: CellSource(n, text, modules=names) for n, text in enumerate(texts, 1)}, {}, len(texts))
     stack = tuple(_spot(sources, text) for text in (write, *callers))
     clash = RecordedConflict(
         kind="modified" if family == "modified" else "refused",

@@ -7,7 +7,7 @@ from torch import nn
 
 from inplace_magic.gradients.backward import GradientTrace
 from inplace_magic.gradients.inert import IdleSteps
-from inplace_magic.source.document import Sources
+from inplace_magic.source.sources import Sources
 
 
 def trace(inert: bool = True) -> GradientTrace:

@@ -12,7 +12,7 @@ from inplace_magic.record.current_line import LineWatch, telling
 from inplace_magic.record.silent.events import REFERENCE
 from inplace_magic.record.silent.python_nodes import _names_of, functions_within
 from inplace_magic.record.silent.stream import EventStream
-from inplace_magic.source.document import Sources
+from inplace_magic.source.sources import Sources
 
 Stack = tuple[tuple[types.CodeType, int], ...]
 

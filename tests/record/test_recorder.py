@@ -11,12 +11,13 @@ import torch
 from inplace_magic.gradients.backward import GradientTrace
 from inplace_magic.record.observed import LiveConflict
 from inplace_magic.record.recorder import Recorder
-from inplace_magic.source.document import Cell, Sources
+from inplace_magic.source.document import CellSource
+from inplace_magic.source.sources import Sources
 
 
 def run(text: str, **options: Any) -> tuple[Recorder, dict[str, Any]]:
     """Runs a cell's text under the recorder, with gradients listened to as in a replay."""
-    cell = Cell(1, textwrap.dedent(text).strip("\n"))
+    cell = CellSource(1, textwrap.dedent(text).strip("\n"))
     sources = Sources({1: cell}, {}, 1)
     recorder = Recorder(sources, **options)
     namespace: dict[str, Any] = {"torch": torch, "__name__": "__main__"}

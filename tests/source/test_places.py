@@ -6,8 +6,9 @@ import ast
 
 import pytest
 
-from inplace_magic.source.document import Cell, Sources
+from inplace_magic.source.document import CellSource
 from inplace_magic.source.location import kind_of
+from inplace_magic.source.sources import Sources
 from tests.cells import new_shell
 
 LINES_STAY = [
@@ -35,7 +36,7 @@ def transform() -> object:
 
 @pytest.mark.parametrize("raw", LINES_STAY)
 def test_every_line_stays_where_the_person_sees_it(raw: str, transform: object) -> None:
-    cell = Cell(1, raw, transform)  # type: ignore[arg-type]
+    cell = CellSource(1, raw, transform)  # type: ignore[arg-type]
     line = next(i for i, text in enumerate(raw.splitlines(), 1) if "x = 1" in text)
     column = raw.splitlines()[line - 1].encode().index(b"x = 1")
     assert cell.tree is not None
@@ -46,12 +47,12 @@ def test_every_line_stays_where_the_person_sees_it(raw: str, transform: object) 
 
 
 def test_text_that_cannot_be_parsed_has_no_tree(transform: object) -> None:
-    assert Cell(1, "x = = 1", transform).tree is None  # type: ignore[arg-type]
+    assert CellSource(1, "x = = 1", transform).tree is None  # type: ignore[arg-type]
 
 
 def test_a_replay_leaves_out_what_reaches_outside_and_keeps_the_lines(transform: object) -> None:
     raw = "!touch /tmp/x\n%pip install x\n%autograd_fix --run\nfiles = !ls\nx = 1"
-    replayed = Cell(1, raw, transform).replayable.splitlines()  # type: ignore[arg-type]
+    replayed = CellSource(1, raw, transform).replayable.splitlines()  # type: ignore[arg-type]
     assert replayed[:3] == ["pass"] * 3
     assert "getoutput" in replayed[3] and replayed[4] == "x = 1"
 
@@ -78,7 +79,7 @@ def test_whose_a_file_is(filename: str, kind: str) -> None:
 
 def test_an_instruction_leads_back_to_its_expression(transform: object) -> None:
     raw = "\ndef f(x):\n    x += 1; x.mul_(2)\n    return x\n"
-    cell = Cell(4, raw, transform)  # type: ignore[arg-type]
+    cell = CellSource(4, raw, transform)  # type: ignore[arg-type]
     namespace: dict[str, object] = {}
     exec(compile(cell.transform(raw), "<ipython-input-4-x>", "exec"), namespace)
     code = namespace["f"].__code__  # type: ignore[attr-defined]

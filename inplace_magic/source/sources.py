@@ -1,0 +1,107 @@
+"""The documents of a session, with the way from a code object to one of them."""
+
+from __future__ import annotations
+
+import linecache
+import os
+import re
+import types
+from collections.abc import Mapping
+from typing import Any
+
+from ..diagnosis import Place
+from .document import Document, FileSource
+from .location import TIMED, SourceRange
+
+_NUMBERED_NAME = re.compile(r"<ipython-input-(\d+)-")
+
+
+class Sources:
+    """The cells of a session by execution count, and the way from a code object to one of them."""
+
+    def __init__(
+        self,
+        cells: Mapping[int, Document],
+        names: Mapping[str, int],
+        current: int | None,
+        nested: Mapping[str, int] | None = None,
+    ) -> None:
+        """``nested`` gives, for names under which a cell magic compiled the current cell's body, the lines above it."""
+        self.cells = dict(cells)
+        self.current = current
+        self._names = dict(names)
+        self._nested = dict(nested or {})
+        self._files = {cell.path: number for number, cell in self.cells.items() if isinstance(cell, FileSource)}
+        self._spots: dict[tuple[int, int], tuple[types.CodeType, SourceRange]] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_spots": {}}  # code objects of this process
+
+    def with_texts(self, texts: Mapping[int, str]) -> Sources:
+        """The same session with some cells rewritten."""
+        cells = {n: (cell.with_text(texts[n]) if n in texts else cell) for n, cell in self.cells.items()}
+        return Sources(cells, self._names, self.current, self._nested)
+
+    def cell_of(self, filename: str) -> int | None:
+        """The execution count of the cell that was compiled under ``filename``, or None if it is no cell."""
+        if TIMED.match(filename) or filename in self._nested:
+            return self.current
+        if match := re.match(r"<replayed In\[(\d+)\]>", filename):
+            return int(match.group(1))
+        number = self._names.get(filename)
+        if number is None and (match := _NUMBERED_NAME.match(filename)):
+            number = int(match.group(1))
+        if number is None and self._files and not filename.startswith("<"):
+            number = self._files.get(os.path.realpath(filename))
+        return number if number in self.cells else None
+
+    def spot(self, code: types.CodeType, lasti: int) -> SourceRange:
+        """Where the instruction at ``lasti`` of ``code`` stands."""
+        # By identity: code of two cells may be equal, and to compare it takes longer than to look.
+        known = self._spots.get((id(code), lasti))
+        if known is None:
+            known = self._spots[id(code), lasti] = (code, self._spot(code, lasti))
+        return known[1]
+
+    def _spot(self, code: types.CodeType, lasti: int) -> SourceRange:
+        positions = list(code.co_positions())
+        line, end_line, column, end_column = (
+            positions[lasti // 2] if 0 <= lasti // 2 < len(positions) else (code.co_firstlineno,) + (None,) * 3
+        )
+        cell = self.cell_of(code.co_filename)
+        line = line or code.co_firstlineno
+        if cell is not None:
+            above = self._nested.get(code.co_filename)
+            seen = self.cells[cell].line_of(code.co_filename, line) if above is None else line + above
+            end_line = None if end_line is None else seen + end_line - line
+            line = seen
+            timed = TIMED.match(code.co_filename) and self.cells[cell].magic is None
+            if timed or self.cells[cell].indented:
+                column = end_column = end_line = None
+        return SourceRange(cell, code.co_filename, code.co_qualname, line, end_line, column, end_column)
+
+    def place(self, spot: SourceRange) -> Place:
+        """The spot as a person reads it."""
+        if spot.cell is None:
+            line = linecache.getline(spot.filename, spot.line)
+            return Place(None, spot.line, line.strip(), spot.filename, spot.function, _columns(spot, line))
+        cell = self.cells[spot.cell]
+        lines = cell.lines
+        line = lines[spot.line - 1] if 0 < spot.line <= len(lines) else ""
+        text, columns = line.strip(), _columns(spot, line)
+        function = None if spot.function == "<module>" else spot.function
+        if isinstance(cell, FileSource):
+            return Place(None, spot.line, text, filename=cell.path, function=function, columns=columns)
+        return Place(spot.cell, spot.line, text, function=function, columns=columns)
+
+
+def _columns(spot: SourceRange, line: str) -> tuple[int, int] | None:
+    """Where a range stands in its first line without the indent, in characters; to the line's end if it goes on."""
+    if spot.column is None or spot.end_column is None:
+        return None
+    data, indent = line.encode(), len(line) - len(line.lstrip())
+    start = len(data[: spot.column].decode(errors="replace")) - indent
+    end = len(line.strip())
+    if spot.end_line in (None, spot.line):
+        end = min(end, len(data[: spot.end_column].decode(errors="replace")) - indent)
+    return (start, end) if 0 <= start < end else None
