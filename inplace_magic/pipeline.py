@@ -87,7 +87,7 @@ def diagnose_silent(
 
 @dataclass
 class _Inquiry:
-    """One error under examination."""
+    """One error under examination; ``fixes``, ``notes`` and ``off`` are what is known by now."""
 
     session: Session
     sources: Sources
@@ -101,22 +101,13 @@ class _Inquiry:
     start: float = field(default_factory=time.monotonic)
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
     error: BaseException | None = None
+    fixes: tuple[Fix, ...] = ()
+    notes: list[str] = field(default_factory=list)
+    off: dict[str, float] | None = None  # how far the gradients are, where that was measured
 
     def answer(self, watched: Evidence | None, certain: bool = True) -> Diagnosis | None:
         """The diagnosis. None if nothing is known and it is not certain that there is anything."""
-        with Sandbox(self.session.shell, self.options.policy) as sandbox, contextlib.ExitStack() as rooms:
-            return self._answer(watched, certain, sandbox, rooms)
-
-    def _answer(
-        self, watched: Evidence | None, certain: bool, sandbox: Sandbox, rooms: contextlib.ExitStack
-    ) -> Diagnosis | None:
-        notes: list[str] = []
-        rerun, evidence, live = None, None, None
-        off: dict[str, float] | None = None
-        fixes: tuple[Fix, ...] = ()
-        stands_on: list[str] = []
-        reason = _why_not(self.session, self.options, self.sources, self.cell) or _cannot_serve(sandbox)
-        if reason is None:
+        with Sandbox(self.session.shell, self.options.policy) as sandbox, contextlib.ExitStack() as running:
             again = Reproduction(
                 self.session,
                 self.sources,
@@ -125,83 +116,100 @@ class _Inquiry:
                 self.options,
                 self.tell,
                 sandbox,
-                rooms,
+                running,
                 self.error,
             )
-            rerun, reason = again.rerun()
-            stands_on = again.stands_on(rerun.plan) if rerun is not None else []
+            return self._answer(watched, certain, again)
+
+    def _answer(self, watched: Evidence | None, certain: bool, again: Reproduction) -> Diagnosis | None:
+        reason = _why_not(self.session, self.options, self.sources, self.cell) or _cannot_serve(again.sandbox)
+        rerun, reason = again.rerun() if reason is None else (None, reason)
         if not certain and rerun is None:
             return None
+        evidence, live = None, None
         if reason is not None:
             live = None if watched is not None else self.left_behind()
-            notes.append(self._not_rerun(reason, watched is not None, live))
+            self.notes.append(self._not_rerun(reason, watched is not None, live))
         if rerun is not None:
-            family, evidence = _as_leaf(self.family, rerun.seen)
-            known = relevant(evidence, family)
-            if known:
-                bench = _bench(
-                    self.session,
-                    self.sources,
-                    rerun,
-                    family,
-                    self.cell,
-                    self.tell,
-                    sandbox,
-                    again.limit(rerun.plan),
-                )
-                if family == "silent":
-                    off = self._measure(bench, rerun)
-                    if off is not None and not off and not _certain(watched):
-                        return None  # what was changed plays no part in any gradient
-                problem = Problem(family, known[0], evidence, self.sources, self.cell, self.raised)
-                lines = conflicts(evidence, family, self.sources, self.raised)
-
-                def tried(found: tuple[Fix, ...]) -> None:
-                    nonlocal fixes
-                    fixes = found
-                    self.publish(self._diagnosis(lines, fixes, notes, off))
-
-                try:
-                    tried(())
-                    fixes = best(bench, problem, self.options.fixes, tried)
-                except KeyboardInterrupt:
-                    notes.append(message("stopped"))
-                if not fixes and not notes:
-                    refused = bench.refused[-1] if bench.refused else None
-                    failed = message("rewrites_failed") if bench.tried else message("rewrites_unknown")
-                    notes.append(message("rewrites_refused", reason=refused) if refused else failed)
-            stopped = any(kind_of(note) == "stopped" for note in notes)  # then nothing more is waited for
+            stands_on = again.stands_on(rerun.plan)
+            if not self._search(rerun, again, watched):
+                return None
+            stopped = any(kind_of(note) == "stopped" for note in self.notes)  # then nothing more is waited for
             self.family, evidence = _as_leaf(self.family, rerun.seen if stopped else rerun.whole or rerun.seen)
-        notes += stands_on
+            self.notes += stands_on
         seen = _better(watched, evidence, self.family)
         found = conflicts(seen, self.family, self.sources, self.raised, live)
-        notes += _about_files(self.session, found, fixes)
-        if sandbox.on_cpu and fixes:
-            notes.append(message("verified_on_cpu"))
-        return self._diagnosis(found, fixes, notes, off)
+        self.notes += _about_files(self.session, found, self.fixes)
+        if again.sandbox.on_cpu and self.fixes:
+            self.notes.append(message("verified_on_cpu"))
+        return self._diagnosis(found)
 
-    def _diagnosis(
-        self, found: tuple[Conflict, ...], fixes: tuple[Fix, ...], notes: list[str], off: dict[str, float] | None
-    ) -> Diagnosis:
+    def _search(self, rerun: Rerun, again: Reproduction, watched: Evidence | None) -> bool:
+        """Looks for fixes. False if what was changed plays no part in any gradient, so that there is nothing to say."""
+        family, evidence = _as_leaf(self.family, rerun.seen)
+        known = relevant(evidence, family)
+        if not known:
+            return True
+        bench = self._bench(rerun, family, again)
+        if family == "silent":
+            self.off = self._measure(bench, rerun)
+            if self.off is not None and not self.off and not _certain(watched):
+                return False
+        problem = Problem(family, known[0], evidence, self.sources, self.cell, self.raised)
+        lines = conflicts(evidence, family, self.sources, self.raised)
+
+        def tried(found: tuple[Fix, ...]) -> None:
+            self.fixes = found
+            self.publish(self._diagnosis(lines))
+
+        try:
+            tried(())
+            self.fixes = best(bench, problem, self.options.fixes, tried)
+        except KeyboardInterrupt:
+            self.notes.append(message("stopped"))
+        if not self.fixes and not self.notes:
+            self.notes.append(_no_fix(bench))
+        return True
+
+    def _bench(self, rerun: Rerun, family: str, again: Reproduction) -> Bench:
+        """Where rewrites are verified: as the failure was reproduced, in the same sandbox."""
+        own: Reading | None = None
+        if family in RAISED_AT_WRITE:
+            own = "update" if family in ("leaf", "view_of_leaf") else "tracked"
+        return Bench(
+            sandbox=again.sandbox,
+            sources=self.sources,
+            plan=rerun.plan,
+            look=RecordOptions.at(family),
+            tell=self.tell,
+            failing=self.cell,
+            limit_s=again.limit(rerun.plan),
+            reach=rerun.reach,
+            own=own,
+            recorded=lambda: rerun.whole,
+            faithful=rerun.faithful,
+        )
+
+    def _diagnosis(self, found: tuple[Conflict, ...]) -> Diagnosis:
         """What is known now, as a record."""
-        if off:
-            found = (replace(found[0], needed_note=in_words(off)), *found[1:])
+        if self.off:
+            found = (replace(found[0], needed_note=in_words(self.off)), *found[1:])
         return Diagnosis(
             family=self.family,
             headline=message(f"headline_{self.family}"),
             cell=self.cell if is_cell(self.cell) else None,
             conflicts=found,
-            fixes=fixes,
-            notes=tuple(notes),
+            fixes=self.fixes,
+            notes=tuple(self.notes),
             sources={
                 n: self.sources.cells[n].raw
-                for n in _mentioned(self.cell, found, fixes)
+                for n in _mentioned(self.cell, found, self.fixes)
                 if is_cell(n) and n in self.sources.cells
             },
             cell_ids=dict(self.session.cell_ids),
-            files=_rewritten(self.sources, fixes),
+            files=_rewritten(self.sources, self.fixes),
             seconds=time.monotonic() - self.start,
-            off=off or {},
+            off=self.off or {},
             id=self.id,
         )
 
@@ -255,32 +263,11 @@ def _cannot_serve(sandbox: Sandbox) -> str | None:
     return sandbox.closed() or (process_group.cannot_serve() if sandbox.is_copy else None)
 
 
-def _bench(
-    session: Session,
-    sources: Sources,
-    rerun: Rerun,
-    family: str,
-    cell: int,
-    tell: Callable[[str], None],
-    sandbox: Sandbox,
-    limit: float,
-) -> Bench:
-    own: Reading | None = None
-    if family in RAISED_AT_WRITE:
-        own = "update" if family in ("leaf", "view_of_leaf") else "tracked"
-    return Bench(
-        sandbox=sandbox,
-        sources=sources,
-        plan=rerun.plan,
-        look=RecordOptions.at(family),
-        tell=tell,
-        failing=cell,
-        limit_s=limit,
-        reach=rerun.reach,
-        own=own,
-        recorded=lambda: rerun.whole,
-        faithful=rerun.faithful,
-    )
+def _no_fix(bench: Bench) -> str:
+    """Why none was found."""
+    if bench.refused:
+        return message("rewrites_refused", reason=bench.refused[-1])
+    return message("rewrites_failed") if bench.tried else message("rewrites_unknown")
 
 
 def _mentioned(cell: int, found: tuple[Conflict, ...], fixes: tuple[Fix, ...]) -> set[int]:

@@ -72,7 +72,7 @@ class Rerun:
 class Reproduction:
     """Reruns of a cell that failed with an error of a ``family``. ``tell`` is told how long one takes.
 
-    ``rooms`` ends those that are still at work. ``error`` is the failure, where there is one to compare with.
+    ``running`` ends those that are still at work. ``error`` is the failure, where there is one to compare with.
     """
 
     session: Session
@@ -82,7 +82,7 @@ class Reproduction:
     options: Options
     tell: Callable[[str], None]
     sandbox: Sandbox
-    rooms: contextlib.ExitStack
+    running: contextlib.ExitStack
     error: BaseException | None = None
 
     def rerun(self) -> tuple[Rerun | None, str | None]:
@@ -90,24 +90,24 @@ class Reproduction:
         reason: str | None = None
         best: tuple[int, Rerun | None] = (_NOTHING, None)
         for plan in self._plans():
-            with contextlib.ExitStack() as room:
+            with contextlib.ExitStack() as ours:
                 try:
-                    run, failure = self._record(plan, room)
+                    run, failure = self._record(plan, ours)
                 except KeyboardInterrupt:  # what is known by now is told
                     return best[1], None if best[0] else message("you_stopped")
                 if run is None:
                     reason = failure
                     continue
                 if run.seen.carriers and not plan.fresh:  # without what the failed run left behind: as the first time
-                    clean, _ = self._record(replace(plan, cut=run.seen.carriers), room)
+                    clean, _ = self._record(replace(plan, cut=run.seen.carriers), ours)
                     if clean is not None and self._told(clean) >= _PLACE:
-                        return self._kept(clean, room), None
+                        return self._kept(clean, ours), None
                 told = self._told(run)
                 if told < _ALL and run.rest is not None and run.whole is not None:
                     run = Rerun(plan, run.whole)
                     told = self._told(run)
                 if told == _ALL:
-                    return self._kept(run, room), None
+                    return self._kept(run, ours), None
             if told > best[0]:
                 best = told, run
             reason = reason or message("did_not_fail")
@@ -160,14 +160,14 @@ class Reproduction:
         raised = spots(error_stack(self.error), self.sources)
         return told if same_failure(run.seen, self.error, self.family, raised) else _NOTHING
 
-    def _kept(self, run: Rerun, room: contextlib.ExitStack) -> Rerun:
-        self.rooms.push(room.pop_all())
+    def _kept(self, run: Rerun, ours: contextlib.ExitStack) -> Rerun:
+        self.running.push(ours.pop_all())
         return run
 
-    def _record(self, plan: ReplayPlan, room: contextlib.ExitStack) -> tuple[Rerun | None, str | None]:
+    def _record(self, plan: ReplayPlan, ours: contextlib.ExitStack) -> tuple[Rerun | None, str | None]:
         stop = StopRule(whole=plan.resumed is not None)
         limit = self.limit(plan)
-        outcome = room.enter_context(
+        outcome = ours.enter_context(
             self.sandbox.telling(
                 RecordRequest(self.sources, plan, stop, RecordOptions.at(self.family)),
                 limit,

@@ -117,7 +117,7 @@ def _try(
     if proposal.lossless and effect.label != "same":
         return None
     run = bench.cells(texts, spared)
-    if bench.failing < 0:  # a script is run from the top, and leaves no session behind
+    if not is_cell(bench.failing):  # a script is run from the top, and leaves no session behind
         live, run = (), ()
     elif bench.plan.fresh:
         accepted, carriers = _as_accepted(bench, texts, live, spared, accepting if len(steps) == 1 else None)

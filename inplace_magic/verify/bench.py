@@ -15,6 +15,7 @@ from ..record.plan import RecordOptions, ReplayPlan, StopRule
 from ..record.requests import ListenRequest, RecordRequest, SessionChanges
 from ..sandbox import Sandbox, Work
 from ..session.patch_live import cells_to_run
+from ..source.document import is_cell
 from ..source.sources import Sources
 
 _log = logging.getLogger(__name__)
@@ -66,7 +67,13 @@ class Bench:
     def runs_twice(self) -> bool:
         """Whether the cell is to be run a second time: where it is short, and meets its conflict only once by itself."""
         seen = self.recorded()
-        if self.failing < 0 or self.plan.resumed is not None or seen is None or not seen.finished or seen.work > _SHORT:
+        if (
+            not is_cell(self.failing)
+            or self.plan.resumed is not None
+            or seen is None
+            or not seen.finished
+            or seen.work > _SHORT
+        ):
             return False
         stacks = [one.backward.stack for one in seen.passes]
         met = next((c.need.stack for c in seen.clashes if c.need is not None), None)
@@ -151,7 +158,7 @@ class Bench:
     @contextlib.contextmanager
     def accepting(self, texts: Texts, live: Live, spared: Spared) -> Iterator[Callable[[], Evidence | None] | None]:
         """``listen_live`` begun on another core while the run from the top is made; None where that cannot be."""
-        if not self.plan.fresh or self.failing < 0 or self.over:
+        if not self.plan.fresh or not is_cell(self.failing) or self.over:
             yield None
             return
         sources, plan = self.sources.with_texts(texts), ReplayPlan(self.cells(texts, spared))

@@ -119,7 +119,7 @@ EVERYWHERE = [
     ("inplace_magic.reproduce", "_plans"),
     ("inplace_magic.reproduce", "_told"),
     ("inplace_magic.reproduce", "Reproduction.rerun"),
-    ("inplace_magic.pipeline", "_bench"),
+    ("inplace_magic.pipeline", "_Inquiry._bench"),
     ("inplace_magic.pipeline", "look"),
     ("inplace_magic.pipeline", "conflicts"),
     ("inplace_magic.pipeline", "Problem"),

@@ -11,7 +11,8 @@ from typing import Any, Literal
 
 from . import landlock, namespace
 from . import run as runs
-from .calls import Calls, file_replacements
+from .calls import Calls
+from .file_functions import file_replacements
 from .judges import JUDGES, shown
 from .layers import Layers
 from .moved import moving_replacements
