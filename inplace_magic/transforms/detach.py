@@ -24,6 +24,7 @@ from ..fixes import Problem, Proposal
 from ..fixes.flow import calls_named, is_step, loops, meeting, within, without_retain
 from ..record.evidence import Edge, Holder
 from ..source.editor import Code, Edit, Function, atom
+from .placement import assignments_to_follow
 from .points import Frame, Use, crossing, detached, event_of, frames, uses
 
 _CARRIED = "What comes next starts from the values alone; gradients no longer flow back into what came before."
@@ -201,13 +202,26 @@ def _at_boundary(problem: Problem, edges: Sequence[Edge], between: bool) -> Iter
         pairs = [(path, detached(path, shape)) for path, shape in held]
         if any(new is None for _, new in pairs):
             continue
-        line = f"{', '.join(path for path, _ in pairs)} = {', '.join(str(new) for _, new in pairs)}"
-        lines = [line] if len(line) <= 90 else [f"{path} = {new}" for path, new in pairs]
-        code, last = frame.code, _end_of_update(frame)
+        changes = _lines_where_assigned(problem, frame, [(path, str(new)) for path, new in pairs])
         form = "between" if between else "boundary of objects" if any("." in p for p, _ in pairs) else "boundary"
-        changes = [(code, code.insert_after(last, *lines))]
         yield from _candidates(problem, changes, form, _CARRIED)
         return
+
+
+def _lines_where_assigned(problem: Problem, frame: Frame, pairs: list[tuple[str, str]]) -> list[tuple[Code, Edit]]:
+    """``h, c = h.detach(), c.detach()`` behind the update; a name that only a branch assigns is cut there."""
+    code, together, changes = frame.code, [], []
+    for path, new in pairs:
+        follow = assignments_to_follow(problem, frame, path)
+        if follow is None:
+            return []
+        changes += [(code, code.insert_after(one, f"{path} = {new}")) for one in follow]
+        together += [] if follow else [(path, new)]
+    if together:
+        line = f"{', '.join(path for path, _ in together)} = {', '.join(new for _, new in together)}"
+        lines = [line] if len(line) <= 90 else [f"{path} = {new}" for path, new in together]
+        changes.append((code, code.insert_after(_end_of_update(frame), *lines)))
+    return changes
 
 
 def _visible(problem: Problem, frame: Frame, edge: Edge) -> Holder | None:
@@ -334,7 +348,7 @@ def _texts(changes: Sequence[tuple[Code, Edit]]) -> dict[int, str]:
 
 def _line_at(text: str, edit: Edit) -> str:
     """The new line, as a title."""
-    inserted = edit.text.strip() if edit.start == edit.end or "\n" in edit.text else ""
+    inserted = edit.text.strip("; \r\n\t") if edit.start == edit.end or "\n" in edit.text else ""
     if inserted:
         return inserted.splitlines()[0].strip()
     start = text.rfind("\n", 0, edit.start) + 1
