@@ -16,7 +16,7 @@ import ast
 from collections.abc import Iterator
 
 from . import Problem, Proposal, register
-from .flow import assigned, calls_named, frames, key_of, loops, steps_between, with_create, with_retain
+from .flow import assigned, calls_named, frames, key_of, loops, meeting, steps_between, with_create, with_retain
 from .targets import called_target, is_inplace_name
 
 _BEFORE_ANEW = 13  # the rank where each of many gradients would need a forward of its own
@@ -74,15 +74,15 @@ def _one_by_one(problem: Problem, call: ast.AST) -> bool:
 def _updated_between(problem: Problem) -> bool:
     """Whether the code changes a leaf by hand between the two backwards: the kept graph would be that of its old value."""
     assert problem.clash.freed is not None
+    met = meeting(problem)
+    if met is not None:
+        return any(_updates(problem, s) for s in met.between)
     first, need = frames(problem, problem.clash.freed.stack)[:1], frames(problem, problem.need_stack)[:1]
-    if not first or not need or first[0][1] is need[0][1]:
+    if not first or not need or first[0][0] is need[0][0]:
         return False
     (code, freed), (other, statement) = first[0], need[0]
-    if code is other:
-        between = [s for s in code.tree.body if freed.lineno < s.lineno < statement.lineno]
-    else:
-        between = [s for s in code.tree.body if s.lineno > freed.lineno]
-        between += [s for s in other.tree.body if s.lineno < statement.lineno]
+    between = [s for s in code.tree.body if s.lineno > freed.lineno]
+    between += [s for s in other.tree.body if s.lineno < statement.lineno]
     return any(_updates(problem, s) for s in between)
 
 
