@@ -25,6 +25,7 @@ TRANSFORMS: dict[Callable[[Problem], Iterable[Proposal]], frozenset[str]] = {
     recompute: frozenset({"modified", "second_backward"}),
 }
 COSTS = {
+    "restructure: one update": 9,  # as many updates; what was summed up counts once
     "recompute: moved": 14,  # computed once per iteration, as before
     "recompute: again": 28,  # a forward pass more
     "detach: summed": 10,  # nothing but the history of a sum goes

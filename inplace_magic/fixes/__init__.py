@@ -94,7 +94,8 @@ class Proposal:
     ``live`` are changes of objects that exist already; where they make a cell's rerun superfluous, the cell is named
     in ``spared``. ``reading`` tells what a refused write into a leaf is taken to mean: part of the graph, or an update.
     ``rank``, where it is given, stands in for the rule's own. ``lossless``: worth nothing unless the gradients stay the
-    same, as where the write may have been meant for more than what the rewrite gives it to.
+    same, as where the write may have been meant for more than what the rewrite gives it to. ``whole``: gradients differ
+    only in how often a part is counted, and no edge is cut, which is worth no less than a cut.
     """
 
     title: str
@@ -106,6 +107,7 @@ class Proposal:
     reading: Reading = "tracked"
     rank: int | None = None
     lossless: bool = False
+    whole: bool = False
     form: str = ""  # its row in ``search.COSTS``
 
 

@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from ..source.editor import Code, Edit, Function, atom, dotted
 from . import Problem, Proposal, register
-from .targets import Site, loop_of, own_statements, scope, sites, torch_name
+from .targets import Site, bindings, loop_of, own_statements, scope, sites, torch_name
 
 _WHY = "The model keeps its parameters, and the meta-gradient goes through the inner step."
 
@@ -28,32 +29,59 @@ def fast_weights(problem: Problem) -> Iterator[Proposal]:
         if torch is None or not isinstance(write.root, ast.Name):
             return
         loop = loop_of(write.code, write.statement, write.root.id)
-        model = _model(write.code, loop, write.root.id) if loop is not None else None
-        if loop is None or model is None or not _second_order(write):
+        weights = _weights(write.code, loop, write.root.id) if loop is not None else None
+        if loop is None or weights is None or not _second_order(write):
             return
-        edits = _rewrite(write, loop, model, torch)
+        edits = _rewrite(write, loop, weights, torch)
         if edits is not None:
             yield Proposal(
-                title=f"the inner steps on a copy, with {torch}.func.functional_call({model}, ...)",
+                title=f"the inner steps on a copy, with {torch}.func.functional_call({weights.model}, ...)",
                 why=_WHY,
                 rule="fast_weights",
                 texts={write.code.cell.number: write.code.apply(*edits)},
             )
 
 
-def _model(code: Code, loop: ast.For, name: str) -> str | None:
-    """``model`` for ``for p, g in zip(model.parameters(), grads)``."""
+@dataclass(frozen=True)
+class _Weights:
+    """Whose parameters a loop goes through: ``index`` of what is zipped; ``listed`` where they were made a list first."""
+
+    model: str
+    index: int
+    listed: ast.stmt | None = None
+
+
+def _weights(code: Code, loop: ast.For, name: str) -> _Weights | None:
+    """``for p, g in zip(model.parameters(), grads)``; so too with ``named_parameters()``, or a list of them."""
     through = loop.iter
     if not isinstance(loop.target, ast.Tuple) or not isinstance(through, ast.Call) or len(loop.body) != 1:
         return None
-    names = [getattr(e, "id", None) for e in loop.target.elts]
+    last = [e.elts[-1] if isinstance(e, ast.Tuple) else e for e in loop.target.elts]
+    names = [getattr(e, "id", None) for e in last]
     if getattr(through.func, "id", "") != "zip" or name not in names or len(names) != len(through.args):
         return None
-    return _parameters_of(through.args[names.index(name)])
+    index = names.index(name)
+    given = through.args[index]
+    paired = isinstance(loop.target.elts[index], ast.Tuple)
+    listed = None
+    if isinstance(given, ast.Name):
+        found = bindings(code, given.id, loop)
+        if (
+            len(found) != 1
+            or not isinstance(found[0].value, ast.Call)
+            or not isinstance(found[0].statement, ast.Assign)
+        ):
+            return None
+        listed = found[0].statement
+        if getattr(found[0].value.func, "id", "") not in ("list", "tuple") or len(found[0].value.args) != 1:
+            return None
+        given = found[0].value.args[0]
+    model = _parameters_of(given, "named_parameters" if paired else "parameters")
+    return _Weights(model, index, listed) if model is not None else None
 
 
-def _parameters_of(node: ast.AST) -> str | None:
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "parameters":
+def _parameters_of(node: ast.AST, method: str = "parameters") -> str | None:
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == method:
         return dotted(node.func.value)
     return None
 
@@ -65,8 +93,8 @@ def _second_order(write: Site) -> bool:
     return any((dotted(c.func) or "").rpartition(".")[2] == "grad" for c in calls)
 
 
-def _rewrite(write: Site, loop: ast.For, model: str, torch: str) -> list[Edit] | None:
-    code = write.code
+def _rewrite(write: Site, loop: ast.For, weights: _Weights, torch: str) -> list[Edit] | None:
+    code, model, listed = write.code, weights.model, weights.listed
     value = _stepped(write)
     block = code.parent(loop)
     replaced: ast.stmt = loop
@@ -79,13 +107,22 @@ def _rewrite(write: Site, loop: ast.For, model: str, torch: str) -> list[Edit] |
     name = _free(code, top)
     target = [code.text(e) for e in loop.target.elts]  # type: ignore[attr-defined]
     through = [code.text(a) for a in loop.iter.args]  # type: ignore[attr-defined]
-    i = target.index(write.root.id)  # type: ignore[union-attr]
+    i = weights.index
     key = "name" if "name" not in target else "key"
-    target[i], through[i] = f"({key}, {target[i]})", f"{name}.items()"
+    pair = loop.target.elts[i]  # type: ignore[attr-defined]
+    if isinstance(pair, ast.Tuple):
+        key = code.text(pair.elts[0])
+    target[i], through[i] = f"({key}, {write.root.id})", f"{name}.items()"  # type: ignore[union-attr]
     step = f"{name} = {{{key}: {value} for {', '.join(target)} in zip({', '.join(through)})}}"
-    edits = [code.replace(replaced, step), code.insert_before(first, f"{name} = dict({model}.named_parameters())")]
-    for node in _later_nodes(code, top, first, replaced):
-        if _parameters_of(node) == model:
+    copied = f"{name} = dict({model}.named_parameters())"
+    edits = [code.replace(replaced, step)]
+    if listed is first:
+        edits.append(code.replace(first, copied))
+    else:
+        edits += [code.insert_before(first, copied), *([code.delete(listed)] if listed is not None else [])]
+    known = code.text(listed.targets[0]) if isinstance(listed, ast.Assign) else None
+    for node in _later_nodes(code, top, first, replaced, listed):
+        if (isinstance(node, ast.Name) and node.id == known) or _parameters_of(node) == model:
             edits.append(code.replace(node, f"{name}.values()"))
         elif isinstance(node, ast.Call) and dotted(node.func) == model:
             if node.keywords or not node.args:
@@ -136,9 +173,9 @@ def _first_use(code: Code, top: ast.AST, loop: ast.For, model: str) -> ast.stmt 
     return None
 
 
-def _later_nodes(code: Code, top: ast.AST, first: ast.stmt, replaced: ast.stmt) -> Iterator[ast.AST]:
+def _later_nodes(code: Code, top: ast.AST, first: ast.stmt, *replaced: ast.stmt | None) -> Iterator[ast.AST]:
     """What stands in the function from ``first`` on, without what is replaced."""
-    gone = {id(n) for n in ast.walk(replaced)}
+    gone = {id(n) for one in replaced if one is not None for n in ast.walk(one)}
     for node in ast.walk(top):
         if id(node) not in gone and getattr(node, "lineno", 0) >= first.lineno:
             yield node

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 
 from ..source.editor import Code, Edit, Function
 from . import Problem, Proposal, register
-from .flow import assigned
+from .flow import assigned, calls_named
 from .targets import (
     Site,
     bindings,
@@ -55,14 +55,17 @@ def no_grad(problem: Problem) -> Iterator[Proposal]:
     if edit is None:
         return
     first = " ".join(write.code.text(write.statement).split("\n")[0].split())
+    inner = _carries_graph(write)
     yield Proposal(
         title=f"with {torch}.no_grad(): {first}",
         why=_WHY,
         rule="no_grad",
         texts={write.code.cell.number: write.code.apply(edit)},
-        reading="tracked" if _carries_graph(write) else "update",
+        reading="tracked" if inner else "update",
         rank=_UPDATE_FIRST if update else _UPDATE_LAST,
-        lossless=not update and bool(problem.evidence.passes),  # without a backward there is nothing to lose
+        # A step that was asked for as a part of the graph is not to be cut out of it. Without a backward there is
+        # nothing to lose.
+        lossless=(inner or not update) and bool(problem.evidence.passes),
     )
 
 
@@ -129,12 +132,11 @@ def _bound_here(code: Code, name: str, statement: ast.stmt) -> bool:
 
 def _carries_graph(write: Site) -> bool:
     """Whether the step itself belongs to a graph, as the inner step of a meta-learner does."""
-    above = scope(write.code, write.statement)
+    asked = "backward" if _reads_gradient(write.statement) else "grad"
     return any(
-        isinstance(node, ast.keyword)
-        and node.arg == "create_graph"
-        and not (isinstance(node.value, ast.Constant) and not node.value.value)
-        for node in ast.walk(above)
+        keyword.arg == "create_graph" and not (isinstance(keyword.value, ast.Constant) and not keyword.value.value)
+        for call in calls_named(scope(write.code, write.statement), asked)
+        for keyword in call.keywords
     )
 
 

@@ -12,6 +12,7 @@ p[p < eps] = eps                  p = p.masked_fill(p < eps, eps)
 p[bad] = q[bad]                   p = torch.where(bad, q, p)
 torch.exp(x, out=y)               y = torch.exp(x)
 for t in states: t.mul_(0.9)      states = [t.mul(0.9) for t in states]
+for k, t in ws.items(): t -= d    ws = {k: t - d for k, t in ws.items()}
 """
 
 from __future__ import annotations
@@ -100,7 +101,7 @@ def _rewrites(problem: Problem, write: Site) -> Iterator[tuple[int | None, Rewri
         rewrite = augmented(code, statement)
         # A part of a tensor is still written in place; an item of a list or dict is not.
         rank = 30 if isinstance(statement.target, ast.Subscript) else None
-        if rank is not None and (problem.family != "modified" or not _may_be_container(write)):
+        if rank is not None and not _of_container(problem, write):
             return
     elif isinstance(statement, ast.Assign) and isinstance(write.target, ast.Subscript):
         rewrite, rank = _masked(code, statement, write.target, torch), None
@@ -318,10 +319,11 @@ def _outlives(code: Code, write: Site, name: str) -> bool:
     return bool(reads(code, name, list(body[body.index(statement) + 1 :])))
 
 
-def _may_be_container(write: Site) -> bool:
+def _of_container(problem: Problem, write: Site) -> bool:
     """Whether ``x[i] += y`` may write into a list or a dict; a tensor that was made here is none."""
     made = [b.value for b in bindings(write.code, write.root_text or "", write.statement)]
-    return not made or any(isinstance(v, _CONTAINERS) or _makes_container(v) for v in made)
+    known = [isinstance(v, _CONTAINERS) or _makes_container(v) for v in made]
+    return any(known) or not made if problem.family == "modified" else all(known) and bool(made)
 
 
 def _makes_container(value: ast.expr | None) -> bool:
@@ -333,14 +335,28 @@ def _makes_container(value: ast.expr | None) -> bool:
 
 
 def _comprehension(code: Code, loop: ast.For, name: str, statement: ast.stmt, rewrite: Rewrite) -> Rewrite | None:
-    """A loop that does nothing but write into each tensor of a list: the list is made anew."""
-    held = dotted(_gone_through(loop, name) or loop)
+    """A loop that does nothing but write into each tensor of a list or dict: the container is made anew."""
+    through = _gone_through(loop, name)
     alone = loop.body == [statement] and not loop.orelse and code.alone(loop)
-    if held is None or not alone or " = " not in rewrite.title:
+    if through is None or not alone or " = " not in rewrite.title:
         return None
     value = rewrite.title.split(" = ", 1)[1]
-    text = f"{held} = [{value} for {code.text(loop.target)} in {code.text(loop.iter)}]"
-    return Rewrite((code.replace(loop, text),), text)
+    key, held = _key_of_item(loop, name), dotted(through)
+    if isinstance(through, ast.Call) and isinstance(through.func, ast.Attribute) and through.func.attr == "items":
+        held = dotted(through.func.value) if key is not None and not through.args else None
+        made = f"{{{key}: {value} for {code.text(loop.target)} in {code.text(loop.iter)}}}"
+    else:
+        made = f"[{value} for {code.text(loop.target)} in {code.text(loop.iter)}]"
+    return Rewrite((code.replace(loop, f"{held} = {made}"),), f"{held} = {made}") if held is not None else None
+
+
+def _key_of_item(loop: ast.For, name: str) -> str | None:
+    """``k`` where the loop binds ``k, p`` or ``(k, p), g``, and ``p`` is the name."""
+    pairs = [loop.target, *(loop.target.elts if isinstance(loop.target, ast.Tuple) else [])]
+    for pair in pairs:
+        if isinstance(pair, ast.Tuple) and [getattr(e, "id", None) for e in pair.elts][1:] == [name]:
+            return getattr(pair.elts[0], "id", None)
+    return None
 
 
 def _gone_through(loop: ast.For, name: str) -> ast.expr | None:
@@ -351,7 +367,9 @@ def _gone_through(loop: ast.For, name: str) -> ast.expr | None:
     called = getattr(through.func, "id", "") if isinstance(through, ast.Call) else ""
     if not isinstance(target, ast.Tuple) or not isinstance(through, ast.Call):
         return None
-    names = [getattr(e, "id", None) for e in target.elts]
+    if called != "zip" and _key_of_item(loop, name) is not None and called != "enumerate":
+        return through
+    names = [getattr(e.elts[-1] if isinstance(e, ast.Tuple) else e, "id", None) for e in target.elts]
     if called == "zip" and name in names and len(names) == len(through.args):
         return through.args[names.index(name)]
     return through.args[0] if called == "enumerate" and names[1:] == [name] and through.args else None

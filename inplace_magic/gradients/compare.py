@@ -84,12 +84,29 @@ def untrained(reference: Sequence[BackwardPass], tried: Sequence[BackwardPass]) 
     """
     ours, theirs = _optimizers(reference), _optimizers(tried)
     if not ours:
-        return tuple(sorted(leaves_reached(reference) - leaves_reached(tried)))
+        gone = leaves_reached(reference) - leaves_reached(tried)
+        renamed = _stood_in_for(reference, tried, gone) if len(reference) == len(tried) else set()
+        return tuple(sorted(gone - renamed))
     return tuple(
         leaf
         for optimizer in sorted(ours.keys() & theirs.keys())
         for leaf in sorted(_leaves_fed(ours[optimizer]) - _leaves_fed(theirs[optimizer]))
     )
+
+
+def _stood_in_for(reference: Sequence[BackwardPass], tried: Sequence[BackwardPass], gone: set[str]) -> set[str]:
+    """Those of the leaves for which every pass has a new one of their shape: tensors made anew in each iteration."""
+    found = set(gone)
+    known = leaves_reached(reference)
+    for one, other in zip(reference, tried):
+        new = [g.shape for g in other.gradients if g.digest is not None and any(g.digest) and g.leaf not in known]
+        for g in one.gradients:
+            if g.leaf in gone and g.digest is not None and any(g.digest):
+                if g.shape in new:
+                    new.remove(g.shape)
+                else:
+                    found.discard(g.leaf)
+    return found
 
 
 def _leaves_fed(steps: Sequence[tuple[LeafGradient, ...]]) -> set[str]:

@@ -5,6 +5,9 @@ for x in batch:                           for x in batch:
     opt.zero_grad()                       opt.zero_grad()
     loss.backward()                       loss.backward()
     opt.step()                            opt.step()
+
+Where no step comes between the backwards they belong to one update, and the part that was summed first would count in
+each of them.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ import ast
 from collections.abc import Iterator
 
 from ..fixes import Problem, Proposal
-from ..fixes.flow import binds, calls_named, lift, update_of, within
+from ..fixes.flow import binds, calls_named, lift, steps_between, update_of, within
 from ..source.editor import Code, Edit, Loop
 from .points import Frame, crossing, frames
 
@@ -29,7 +32,9 @@ def restructure(problem: Problem) -> Iterator[Proposal]:
         if edits:
             title = f"{' '.join(frame.code.text(frame.statement).split())} once the loop is over"
             texts = {frame.code.cell.number: frame.code.apply(*edits)}
-            yield Proposal(title, _ONCE, "restructure", texts, form="restructure: behind the loop")
+            one_update = not steps_between(problem)
+            form = "restructure: one update" if one_update else "restructure: behind the loop"
+            yield Proposal(title, _ONCE, "restructure", texts, whole=one_update, form=form)
         return
 
 

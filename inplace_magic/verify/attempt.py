@@ -31,10 +31,14 @@ _EXTENSIONS = 6  # conflicts that one fix may mend, one after the other
 
 @dataclass(frozen=True)
 class Attempt:
-    """A fix that ran. ``again`` is the family of the error with which its cell failed when it was run a second time."""
+    """A fix that ran. ``again`` is the family of the error with which its cell failed when it was run a second time.
+
+    ``whole``: see Proposal.
+    """
 
     fix: Fix
     again: str | None = None
+    whole: bool = False
 
 
 def verified(bench: Bench, problem: Problem, enough: Callable[[], bool]) -> Iterator[Attempt]:
@@ -134,7 +138,7 @@ def _try(
     idle: tuple[str, ...] = ()
     if effect.label in ("truncated", "different"):
         idle = untrained(bench.passes(proposal.reading), seen.passes)
-    return Attempt(_fix(bench, steps, texts, live, run, effect, idle), seen.again)
+    return Attempt(_fix(bench, steps, texts, live, run, effect, idle), seen.again, proposal.whole)
 
 
 def _makers(bench: Bench, carriers: tuple[str, ...], run: tuple[int, ...]) -> tuple[int, ...]:

@@ -18,6 +18,7 @@ from ..gradients.compare import compare, forward_changed, leaves_reached, trains
 from ..message import message
 from ..outcome.changes import Difference, clauses, differences, without
 from ..record.evidence import Evidence
+from ..source.loop_names import passing_names
 from .bench import Bench, Live, Spared, Texts
 
 # These can be told although a run was ended early; everything else may still have been to come.
@@ -49,7 +50,7 @@ def measure(bench: Bench, proposal: Proposal, seen: Evidence, texts: Texts, live
         return Effect("unknown")
     whole = reference.finished and seen.finished
     if gradients == "same":
-        found = _counting(differences(reference.outcome, seen.outcome), whole)
+        found = _read_later(bench, _counting(differences(reference.outcome, seen.outcome), whole))
         if not found:
             return Effect(gradients)
         steady, noise = _noise(bench, proposal.reading)
@@ -66,7 +67,7 @@ def measure(bench: Bench, proposal: Proposal, seen: Evidence, texts: Texts, live
     if written is None or tried is None or written.outcome is None or tried.outcome is None:
         return Effect(gradients)
     whole = whole and written.finished and tried.finished
-    found = _counting(differences(written.outcome, tried.outcome, gradients=False), whole)
+    found = _read_later(bench, _counting(differences(written.outcome, tried.outcome, gradients=False), whole))
     found = without(found, noise)
     label: Gradients = gradients if all(one.kind in _OF_GRADIENTS for one in found) else "different"
     return Effect(label, clauses(found, reference.outcome, seen.outcome))
@@ -74,6 +75,14 @@ def measure(bench: Bench, proposal: Proposal, seen: Evidence, texts: Texts, live
 
 def _counting(found: tuple[Difference, ...], whole: bool) -> tuple[Difference, ...]:
     return found if whole else tuple(one for one in found if one.kind in _EVER)
+
+
+def _read_later(bench: Bench, found: tuple[Difference, ...]) -> tuple[Difference, ...]:
+    """Without the names of a loop that is gone, which nothing but the loop has read."""
+    if not any(one.kind == "missing" for one in found):
+        return found
+    passing = passing_names(cell.tree for cell in bench.sources.cells.values() if cell.tree is not None)
+    return tuple(one for one in found if one.kind != "missing" or one.path not in passing)
 
 
 def _noise(bench: Bench, reading: Reading) -> tuple[bool, tuple[Difference, ...]]:

@@ -40,29 +40,35 @@ def best(
 
 
 def _chosen(attempts: list[Attempt], wanted: int) -> tuple[Fix, ...]:
-    fixes = list(_seen_twice(attempts))
+    found = list(_seen_twice(attempts))
     chosen: list[Fix] = []
-    for fix in sorted([f for f in fixes if not f.untrained] or fixes, key=_key):
+    for attempt in sorted([a for a in found if not a.fix.untrained] or found, key=_key):
+        fix = attempt.fix
         if all(fix.rule != other.rule or fix.gradients != other.gradients for other in chosen):
             chosen.append(fix)
     return tuple(chosen[:wanted])
 
 
-def _key(fix: Fix) -> tuple[int, int]:
-    return _RANK[fix.gradients], len(fix.changes)
+def _key(attempt: Attempt) -> tuple[int, int]:
+    fix = attempt.fix
+    rank = _RANK[fix.gradients]
+    if attempt.whole and not fix.changes:
+        rank = min(rank, _RANK["truncated"])
+    return rank, len(fix.changes)
 
 
-def _seen_twice(attempts: list[Attempt]) -> Iterator[Fix]:
+def _seen_twice(attempts: list[Attempt]) -> Iterator[Attempt]:
     """Where one fix lets the cell run a second time and another one does not, that is said of the other."""
     survives = any(attempt.again is None for attempt in attempts)
     for attempt in attempts:
         if attempt.again is None or not survives:
-            yield attempt.fix
+            yield attempt
             continue
         fix = attempt.fix
         said = message("change_fails_again")
         label: Gradients = "different" if fix.gradients in ("same", "truncated") else fix.gradients
-        yield replace(fix, gradients=label, changes=(*fix.changes, said), proof=proof(label, (*fix.changes, said)))
+        changed = (*fix.changes, said)
+        yield replace(attempt, fix=replace(fix, gradients=label, changes=changed, proof=proof(label, changed)))
 
 
 @dataclass

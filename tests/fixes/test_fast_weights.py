@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from ..cells import run_cells
 from .trying import clean, fix_by, titles
 
 RULE = "fast_weights"
@@ -66,3 +67,49 @@ def test_is_proved(update: str, step: str) -> None:
         """
     fix = fix_by(RULE, START, cell, "adapt(model, x).backward()")
     assert fix.cells == {2: clean(expected).rstrip()}
+
+
+INNER = """
+    loss = model(x).pow(2).mean()
+    grads = torch.autograd.grad(loss, model.parameters(), create_graph=True)
+    for (key, p), g in zip(model.named_parameters(), grads):
+        p -= 0.1 * g
+    meta = model(x).exp().mean()
+    meta.backward()
+    """
+LISTED = """
+    params = list(model.parameters())
+    loss = model(x).pow(2).mean()
+    grads = torch.autograd.grad(loss, params, create_graph=True)
+    for p, g in zip(params, grads):
+        p -= 0.1 * g
+    meta = model(x).exp().mean()
+    meta.backward()
+    """
+
+
+@pytest.mark.parametrize(
+    ("cell", "step"),
+    [
+        pytest.param(INNER, "fast = {key: p - 0.1 * g for (key, p), g in zip(fast.items(), grads)}", id="with names"),
+        pytest.param(LISTED, "fast = {name: p - 0.1 * g for (name, p), g in zip(fast.items(), grads)}", id="listed"),
+    ],
+)
+def test_an_inner_step_comes_before_whatever_cuts_the_meta_gradient(cell: str, step: str) -> None:
+    run = run_cells(START, cell)
+    assert run.diagnosis is not None
+    first = run.diagnosis.fixes[0]
+    assert first.rule == RULE
+    text = first.cells[2]
+    assert step in text
+    assert "grad(loss, fast.values(), create_graph=True)" in text
+    assert "functional_call(model, fast, (x,)).exp()" in text
+    assert "params" not in text
+    assert "truncated" not in [fix.gradients for fix in run.diagnosis.fixes]
+
+
+def test_a_first_order_update_stays_an_update() -> None:
+    cell = INNER.replace(", create_graph=True", "")
+    run = run_cells(START, cell)
+    assert run.diagnosis is not None
+    assert run.diagnosis.fixes[0].rule == "no_grad"

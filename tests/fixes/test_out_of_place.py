@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from ..cells import run_cells
 from .trying import clean, fix_by, titles
 
 
@@ -127,3 +128,47 @@ def test_is_proved(cell: str, expected: str, gradients: str) -> None:
     fix = fix_by("out_of_place", START, cell)
     assert fix.cells == {2: clean(expected).rstrip()}
     assert fix.gradients == gradients
+
+
+WEIGHTS = """
+    import torch
+    torch.manual_seed(0)
+    x = torch.randn(4, 2)
+    w = {"a": torch.randn(2, 3, requires_grad=True), "b": torch.ones(3, requires_grad=True)}
+    def loss_of(w):
+        return ((x @ w["a"]).tanh() * w["b"]).pow(2).mean()
+    """
+ITEMS = """
+    fast = {k: p * 1 for k, p in w.items()}
+    for _ in range(2):
+        grads = torch.autograd.grad(loss_of(fast), fast.values(), create_graph=True)
+        for (k, p), g in zip(fast.items(), grads):
+            p -= 0.1 * g
+    loss_of(fast).backward()
+    """
+KEYS = """
+    fast = dict(w)
+    grads = torch.autograd.grad(loss_of(fast), fast.values(), create_graph=True)
+    for k, g in zip(fast, grads):
+        fast[k] -= 0.1 * g
+    loss_of(fast).backward()
+    """
+
+
+def test_a_dict_whose_items_a_loop_writes_is_made_anew() -> None:
+    run = run_cells(WEIGHTS, ITEMS)
+    assert run.diagnosis is not None
+    fix = run.diagnosis.fixes[0]
+    made = "    fast = {k: p - 0.1 * g for (k, p), g in zip(fast.items(), grads)}"
+    assert fix.cells[2].splitlines()[3] == made
+    assert (fix.gradients, fix.changes, fix.untrained) == ("same", (), ())
+
+
+def test_an_item_of_a_dict_of_leaves_is_replaced() -> None:
+    run = run_cells(WEIGHTS, KEYS)
+    assert run.diagnosis is not None
+    fix = run.diagnosis.fixes[0]
+    assert fix.title == "fast[k] = fast[k] - 0.1 * g"
+    again = run_cells(WEIGHTS, fix.cells[2])
+    assert again.error is None
+    assert all(p.grad is not None for p in again.shell.user_ns["w"].values()), "the weights keep their meta-gradient"

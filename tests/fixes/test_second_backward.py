@@ -152,7 +152,7 @@ def test_is_not_offered(rule: str, cell: str) -> None:
             (EACH,),
             2,
             [("for loss in losses:\n    loss.backward()", "sum(losses).backward()")],
-            "different",  # the loop's own name is gone
+            "same",  # the name of the loop, which is gone, is read by nobody
             id="a loop that does nothing else",
         ),
         pytest.param(
@@ -329,3 +329,30 @@ def test_a_gradient_that_a_loss_is_made_from_may_be_meant_to_be_part_of_the_grap
         ("retain", "same", "forces = torch.autograd.grad(energy, x, retain_graph=True)[0]"),
         ("retain", "different", "forces = torch.autograd.grad(energy, x, create_graph=True)[0]"),
     ]
+
+
+SHARPNESS = """
+    for _ in range(2):
+        loss = net(x).pow(2).mean()
+        loss.backward()
+        with torch.no_grad():
+            moves = [0.5 * p.grad / p.grad.norm() for p in net.parameters()]
+            for p, move in zip(net.parameters(), moves):
+                p.add_(move)
+        opt.zero_grad()
+        loss.backward()
+        with torch.no_grad():
+            for p, move in zip(net.parameters(), moves):
+                p.sub_(move)
+        opt.step()
+        opt.zero_grad()
+    """
+
+
+def test_a_backward_after_the_weights_were_moved_gets_a_forward_of_its_own() -> None:
+    run = run_cells(START, SHARPNESS)
+    assert run.diagnosis is not None
+    first = run.diagnosis.fixes[0]
+    assert first.rule == "recompute"
+    assert first.cells[2].count("loss = net(x).pow(2).mean()\n    loss.backward()") == 1
+    assert "retain" not in [fix.rule for fix in run.diagnosis.fixes]

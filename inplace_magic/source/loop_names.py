@@ -1,0 +1,45 @@
+"""Names that only loops bind and only their bodies read: nobody misses them once the loop is over."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable
+
+_Scopes = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
+
+
+def passing_names(trees: Iterable[ast.Module]) -> frozenset[str]:
+    """The names that the cells' ``for`` loops bind, and that nothing outside of such a loop binds or reads."""
+    inside: set[str] = set()
+    outside: set[str] = set()
+    for tree in trees:
+        _visit(tree, frozenset(), inside, outside)
+    return frozenset(inside - outside)
+
+
+def _visit(node: ast.AST, bound: frozenset[str], inside: set[str], outside: set[str]) -> None:
+    if isinstance(node, (ast.For, ast.AsyncFor)):
+        targets = {n.id for n in ast.walk(node.target) if isinstance(n, ast.Name)}
+        inside |= targets
+        _visit(node.iter, bound, inside, outside)
+        for statement in node.body:
+            _visit(statement, bound | targets, inside, outside)
+        for statement in node.orelse:
+            _visit(statement, bound, inside, outside)
+        return
+    if isinstance(node, ast.Name) and node.id not in bound:
+        outside.add(node.id)
+    if isinstance(node, (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)):
+        bound |= {n.id for g in node.generators for n in ast.walk(g.target) if isinstance(n, ast.Name)}
+    elif isinstance(node, _Scopes):
+        bound |= _own_names(node)
+    for child in ast.iter_child_nodes(node):
+        _visit(child, bound, inside, outside)
+
+
+def _own_names(scope: ast.AST) -> frozenset[str]:
+    """What a function binds for itself: its parameters, and what it assigns without calling it global."""
+    shared = {n for s in ast.walk(scope) if isinstance(s, (ast.Global, ast.Nonlocal)) for n in s.names}
+    given = {n.arg for n in ast.walk(scope) if isinstance(n, ast.arg)}
+    stored = {n.id for n in ast.walk(scope) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+    return frozenset((given | stored) - shared)
