@@ -14,9 +14,11 @@ _NOISE = 1e-5
 
 
 def deviations(plain: Sequence[BackwardPass], reference: Sequence[BackwardPass]) -> dict[str, float] | None:
-    """For each leaf the largest relative error of its gradient in any pass, the worst first; None if not comparable.
+    """For each leaf the relative error of its gradient, the worst first; None if not comparable.
 
-    A gradient that should have been zero is off by infinity. Leaves whose gradient is right are left out.
+    Counted up to the first pass in which one is notably off: what comes later also follows from steps that used it, and
+    would name leaves whose own gradient is right. A gradient that should have been zero is off by infinity. Leaves whose
+    gradient is right are left out.
     """
     if not plain or len(plain) != len(reference) or any(one.failed for one in (*plain, *reference)):
         return None
@@ -30,6 +32,8 @@ def deviations(plain: Sequence[BackwardPass], reference: Sequence[BackwardPass])
             if error is None:
                 return None
             worst[leaf] = max(worst.get(leaf, 0.0), error)
+        if any(error >= _NOTABLE for error in worst.values()):
+            break
     found = {leaf: error for leaf, error in worst.items() if error > _NOISE}
     return dict(sorted(found.items(), key=lambda item: -item[1]))
 
