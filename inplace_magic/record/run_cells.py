@@ -30,6 +30,7 @@ from .compiled import uncompiled
 from .conflict_records import spots
 from .last_iteration import LastIteration, under_way
 from .light_steps import LightSteps
+from .own_warnings import OwnWarnings
 from .plan import RecordOptions, ReplayPlan
 
 
@@ -91,6 +92,7 @@ def run(
         stack.enter_context(process_group.alone())
         stack.enter_context(threads.without_others())
         stack.enter_context(uncompiled())
+        stack.enter_context(OwnWarnings())
         stack.enter_context(contextlib.redirect_stdout(printed))
         for listener in listeners:
             stack.enter_context(listener)

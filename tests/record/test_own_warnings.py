@@ -12,6 +12,8 @@ import torch
 
 import inplace_magic
 
+from ..cells import run_cells
+
 PROGRAM = """
 import warnings
 import torch
@@ -55,3 +57,21 @@ def test_an_error_made_of_a_warning_is_raised_at_its_line() -> None:
         warnings.simplefilter("error")
         with pytest.raises(UserWarning, match="softmax"), inplace_magic.check():
             torch.nn.functional.softmax(torch.zeros(2))
+
+
+CAUGHT = """import torch, warnings
+w = torch.ones(2, 3, requires_grad=True)
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    p = torch.nn.functional.softmax(w * 2)
+print([one.lineno for one in caught])
+p += 1
+p.sum().backward()
+"""
+
+
+def test_a_rerun_keeps_the_line_of_a_warning_as_well() -> None:
+    run = run_cells(CAUGHT)
+    assert run.diagnosis is not None
+    first = run.diagnosis.fixes[0]
+    assert (first.gradients, first.changes) == ("same", ()), "what is printed of a warning is no difference"
