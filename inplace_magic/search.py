@@ -7,15 +7,13 @@ one transformation is put before another.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Iterator
 
+from . import fixes
 from .fixes import Problem, Proposal, rules
 from .transforms.detach import detach
 from .transforms.recompute import recompute
 from .transforms.restructure import restructure
-
-_log = logging.getLogger(__name__)
 
 # Families in which a transformation can be of use.
 _GRAPH = frozenset({"modified", "second_backward", "silent"})
@@ -53,7 +51,7 @@ def propose(problem: Problem) -> Iterator[Proposal]:
         try:
             found += [(COSTS[p.form], p) for p in transform(problem)]
         except Exception:
-            _log.debug("%s crashed", transform.__name__, exc_info=True)
+            fixes.passed_over(transform.__name__)
     found += rules(problem)
     seen: set[tuple[tuple[int, str], ...]] = set()
     for _, proposal in sorted(found, key=lambda pair: pair[0]):

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from inplace_magic import torch_private
+from inplace_magic import fixes, torch_private
 from inplace_magic.sandbox import process_memory
 
 torch.set_num_threads(1)  # as many workers as cores run side by side
@@ -53,6 +53,16 @@ def torch_sees() -> Iterator[None]:
     left = torch._C._len_torch_function_stack(), torch._C._is_torch_function_enabled(), torch.is_grad_enabled()
     assert left == (0, True, True)
     assert [name for owner, name, value in _ORIGINALS if vars(owner)[name] is not value] == []
+
+
+@pytest.fixture(autouse=True)
+def no_transformation_crashes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """People get the other fixes where one of our rules crashes; here it is an error."""
+
+    def raised(name: str) -> None:
+        raise AssertionError(f"{name} crashed") from sys.exc_info()[1]
+
+    monkeypatch.setattr(fixes, "passed_over", raised)
 
 
 @pytest.fixture(autouse=True)

@@ -38,7 +38,7 @@ def with_iterations(conflict: Conflict, seen: RecordedConflict, evidence: Eviden
         return conflict
     first = seen.freed if seen.kind == "second_backward" else seen.write
     events = {"saved_note": seen.save, "changed_note": first, "needed_note": seen.need}
-    clocks = sorted(p.backward.clock for p in evidence.passes if _frame_in(p.backward, turn) is not None)
+    clocks = sorted(p.backward.clock for p in evidence.passes if _is_counted(_frame_in(p.backward, turn), turn))
     numbers = {note: _number(event, turn, clocks) for note, event in events.items()}
     known = {number for number in numbers.values() if number is not None}
     if len(known) < 2 or numbers["needed_note"] != max(known):
@@ -109,6 +109,11 @@ def _frame_in(event: Event, turn: _Turn) -> SourceRange | None:
         ):
             return frame
     return None
+
+
+def _is_counted(frame: SourceRange | None, turn: _Turn) -> bool:
+    """Whether it is the backward that failed, and none of the others in the loop."""
+    return frame is not None and (frame.line, frame.column) == (turn.frame.line, turn.frame.column)
 
 
 def _number(event: Event | None, turn: _Turn, clocks: list[int]) -> int | None:

@@ -140,6 +140,11 @@ def _load() -> None:
         importlib.import_module(f"{__name__}.{module.name}")
 
 
+def passed_over(name: str) -> None:
+    """Called while what a rule or a transformation has raised is handled: people get the other fixes. Tests raise it."""
+    _log.debug("%s crashed", name, exc_info=True)
+
+
 def rules(problem: Problem) -> list[tuple[int, Proposal]]:
     """Every rule's proposals for the problem, each with its rank. A rule that crashes is passed over."""
     _load()
@@ -150,7 +155,7 @@ def rules(problem: Problem) -> list[tuple[int, Proposal]]:
         try:
             proposals = list(registered.rule(problem))
         except Exception:
-            _log.debug("a rule crashed", exc_info=True)
+            passed_over(registered.rule.__name__)
             continue
         ranked += [(registered.rank if p.rank is None else p.rank, p) for p in proposals]
     return ranked

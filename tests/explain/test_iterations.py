@@ -34,6 +34,10 @@ def labels_of(found: Conflict) -> list[str]:
             "for i in range(2):\n    x = w.exp()\n    x += 1\n    x.sum().backward()", id="all in one iteration"
         ),
         pytest.param(
+            "for i in range(2):\n    (w * 2).sum().backward()\n    x = w.exp()\n    x.sum().backward()\n    x.sum().backward()",
+            id="several backwards in one iteration",
+        ),
+        pytest.param(
             "for i in range(4):\n    h = torch.tanh(h * w)\n    if i % 2:\n        h.sum().backward()\n        opt.step()",
             id="a backward under a condition counts nothing",
         ),

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from .trying import fix_by, rewritten, rules
+from .trying import clean, fix_by, rewritten, rules
 
 RULE = "training_statistics"
 START = """
@@ -22,7 +22,7 @@ CELL = """
 
 
 def test_what_the_eval_mode_reads_is_not_written_past_the_counter() -> None:
-    assert RULE not in rules(START + "    net.eval()\n", CELL)
+    assert RULE not in rules(clean(START) + "net.eval()\n", CELL)
 
 
 @pytest.mark.parametrize(

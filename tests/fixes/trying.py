@@ -110,4 +110,5 @@ def rewritten(cell: str, *changes: tuple[str, str]) -> str:
 def rules(*cells: str) -> list[str]:
     """The rules whose fixes were proved for a real failure."""
     run = run_cells(*cells)
-    return [fix.rule for fix in run.diagnosis.fixes] if run.diagnosis is not None else []
+    assert run.diagnosis is not None, run.output
+    return [fix.rule for fix in run.diagnosis.fixes]

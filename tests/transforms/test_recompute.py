@@ -69,10 +69,6 @@ FROM_ARGUMENT = """
     "cells",
     [
         pytest.param((START, FROM_ARGUMENT, TRAIN), id="what was made from an argument cannot be made from self"),
-        pytest.param(
-            (START, EARLY_RETURN.replace('if hasattr(self, "gate"):\n                return', "pass"), TRAIN),
-            id="a value that every round makes anew is no reason",
-        ),
     ],
 )
 def test_is_not_offered(cells: tuple[str, ...]) -> None:
