@@ -14,6 +14,7 @@ from ..record.evidence import Evidence, RecordedConflict, Write
 from ..source.editor import Code
 from ..source.location import SourceRange
 from ..source.sources import Sources
+from .carried import with_carrier
 from .iterations import with_iterations
 from .post_mortem import SYMBOLS, LiveGraph, Stale, written_by
 
@@ -51,7 +52,11 @@ def conflicts(
     if family == "silent":  # a value that was kept and overwritten says the most
         clashes = sorted(clashes, key=lambda c: c.save is None)
     found = [
-        with_iterations(_conflict(clash, family, sources, raised if i == 0 else ()), clash, evidence, sources)
+        with_carrier(
+            with_iterations(_conflict(clash, family, sources, raised if i == 0 else ()), clash, evidence, sources),
+            clash,
+            sources,
+        )
         for i, clash in enumerate(clashes)
         if evidence is not None
     ]

@@ -62,6 +62,7 @@ SENTENCES = {
     "refused_base_no_grad_view": "{what:capital} changed the base of a view that was created without grad mode; "
     "what is read here no longer follows it.",
     "refused_overlaps_input": "{what:capital} reads from the very memory that it writes.",
+    "carries_into": "`{name}`, read in {place}, is still part of the freed graph.",
     "carries": "`{name}` still carries the graph of {when}.",
     "when_iteration": "iteration {number}",
     "when_earlier": "an earlier iteration",

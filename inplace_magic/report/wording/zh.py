@@ -56,6 +56,7 @@ SENTENCES = {
     "refused_base_no_grad_view": "{what} 修改了某个 view 的 base，而该 view 是在关闭梯度时创建的；"
     "这里读到的值已不再跟随 base。",
     "refused_overlaps_input": "{what} 读取的正是它要写入的内存。",
+    "carries_into": "{place} 读取的 `{name}` 仍属于已释放的计算图。",
     "carries": "`{name}` 仍带有{when}的计算图。",
     "when_iteration": "第 {number} 次迭代",
     "when_earlier": "更早一次迭代",
