@@ -75,7 +75,7 @@ def ref(obj: Any) -> Any:
     return (type(obj).__name__, repr(obj)) if isinstance(obj, ATOMS) else Ref(id(obj))
 
 
-def describe(obj: Any) -> tuple[Any, list[Any]]:
+def describe(obj: Any) -> tuple[Any, list[Any]]:  # noqa: C901 - a table of kinds
     """What an object is, and what it leads to."""
     if isinstance(obj, torch.Tensor):
         return describe_tensor(obj)

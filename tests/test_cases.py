@@ -163,7 +163,7 @@ def state(shell: Any, known: set[str]) -> dict[str, Any]:
     return held
 
 
-def work_through(case: Case) -> dict[str, str]:
+def work_through(case: Case) -> dict[str, str]:  # noqa: C901 - one run for all aspects, one after the other
     """The aspects that fall short, each with what was found instead."""
     torch.set_num_threads(1)
     short: dict[str, str] = {}

@@ -11,7 +11,8 @@ from collections.abc import Iterator
 
 from ..source.editor import Code, Edit, dotted
 from . import Problem, Proposal, register
-from .flow import calls_named, drop_argument
+from .backward_calls import drop_argument
+from .flow import calls_named
 
 _WHY = "The old gradient stays as it is for those who still need it; the next backward makes a new one."
 

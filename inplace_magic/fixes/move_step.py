@@ -20,7 +20,10 @@ from collections.abc import Iterator
 
 from ..source.editor import Code, Edit
 from . import Problem, Proposal, register
-from .flow import Meeting, add_argument, calls_named, is_call, is_step, lift, simple, unused, update_between, update_of
+from .backward_calls import add_argument
+from .flow import calls_named, is_call, is_step, simple
+from .lift import lift, unused
+from .meetings import Meeting, update_between, update_of
 
 _WHY = "Both backwards go through the weights that their losses were computed with; the updates come after."
 _ONCE = (

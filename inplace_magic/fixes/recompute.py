@@ -17,20 +17,9 @@ from collections.abc import Iterator
 
 from ..source.editor import Edit
 from . import Problem, Proposal, register
-from .flow import (
-    Meeting,
-    binds,
-    graph_reads,
-    lift,
-    reads,
-    simple,
-    source_lines,
-    start_with_comments,
-    update_after_save,
-    update_between,
-    update_of,
-    value_reads,
-)
+from .flow import binds, graph_reads, reads, simple, value_reads
+from .lift import lift, source_lines, start_with_comments
+from .meetings import Meeting, update_after_save, update_between, update_of
 from .rounds import holdings
 
 _MOST = 5  # statements that a person would repeat

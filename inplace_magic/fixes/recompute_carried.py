@@ -11,7 +11,8 @@ import ast
 from collections.abc import Iterator
 
 from . import Problem, Proposal, register
-from .flow import binds, frames
+from .flow import binds
+from .meetings import frames
 from .rounds import rounds
 
 _WHY = "The next round begins with a graph of its own, through the weights as the step has left them."

@@ -18,7 +18,8 @@ from collections.abc import Iterator
 
 from ..source.editor import Code, dotted
 from . import Problem, Proposal, register
-from .flow import assigned, calls_named, frames, is_step, key_of, loops, meeting, reads, roots, simple, within
+from .flow import assigned, calls_named, is_step, key_of, reads, roots, simple
+from .meetings import frames, loops, meeting, within
 from .rounds import holdings, rounds
 
 

@@ -19,7 +19,8 @@ from collections.abc import Iterator
 
 from ..source.editor import Code, Function, names_bound
 from . import Problem, Proposal, register
-from .flow import binds, calls_named, frames, within
+from .flow import binds, calls_named
+from .meetings import frames, within
 from .rounds import holdings, rounds
 
 _HELPER = re.compile(r"(re)?_?(reset|init_?(hidden|state|memory)|clear|detach|repackage)", re.IGNORECASE)

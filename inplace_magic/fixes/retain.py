@@ -16,7 +16,9 @@ import ast
 from collections.abc import Iterator
 
 from . import Problem, Proposal, register
-from .flow import assigned, calls_named, frames, key_of, loops, meeting, steps_between, with_create, with_retain
+from .backward_calls import with_create, with_retain
+from .flow import assigned, calls_named, key_of
+from .meetings import frames, loops, meeting, steps_between
 from .targets import called_target, is_inplace_name
 
 _BEFORE_ANEW = 13  # the rank where each of many gradients would need a forward of its own

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from ..source.editor import Code, Function
 from . import Problem
-from .flow import frames, loops, meeting, within
+from .meetings import frames, loops, meeting, within
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,9 @@ from collections.abc import Iterator
 
 from ..source.editor import Code, Edit
 from . import Problem, Proposal, register
-from .flow import Meeting, is_call, lift, meeting, unused
+from .flow import is_call
+from .lift import lift, unused
+from .meetings import Meeting, meeting
 from .targets import torch_name
 
 _WHY = "Both gradients are those of the weights that the losses were computed with; the update comes after."

@@ -15,7 +15,9 @@ from dataclasses import replace
 
 from ..source.editor import Code, Edit, Loop
 from . import Problem, Proposal, register
-from .flow import calls_named, frames, lift, meeting, roots, simple, upwards, within
+from .flow import calls_named, roots, simple
+from .lift import lift
+from .meetings import frames, meeting, upwards, within
 
 _WHY = "Backward runs on the values that its loss was computed from; they change afterwards."
 

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from ..source.document import CellSource
 from ..source.editor import Code, Edit, dotted
 from . import Problem, Proposal, register
-from .out_of_place import Rewrite, _called, _masked, augmented
+from .new_tensor import Rewrite, augmented, called_out_of_place, masked
 from .targets import Site, bindings, loop_of, root, sites, torch_name
 
 _WHY = "The change becomes part of the graph, so that its gradient is that of the values it computes with."
@@ -114,9 +114,9 @@ def as_new_tensor(problem: Problem, text: str) -> str | None:
     if isinstance(statement, ast.AugAssign) and not isinstance(statement.target, ast.Subscript):
         rewrite = augmented(code, statement)
     elif isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Subscript):
-        rewrite = _masked(code, statement, statement.targets[0], torch)
+        rewrite = masked(code, statement, statement.targets[0], torch)
     elif isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
-        rewrite = _called(code, statement.value, torch)
+        rewrite = called_out_of_place(code, statement.value, torch)
     return code.apply(*rewrite.edits).rstrip() if rewrite is not None else None
 
 

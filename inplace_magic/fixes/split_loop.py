@@ -15,7 +15,9 @@ from collections.abc import Iterator
 
 from ..source.editor import Code, names_loaded
 from . import Problem, Proposal, register
-from .flow import binds, calls_named, frames, is_step, line_end, loops, start_with_comments, within
+from .flow import binds, calls_named, is_step
+from .lift import line_end, start_with_comments
+from .meetings import frames, loops, within
 
 _AGAIN = ("zip", "enumerate", "range", "reversed", "sorted", "list")  # what may be gone through a second time
 

@@ -20,7 +20,8 @@ from collections.abc import Iterator
 
 from ..source.editor import Code, atom
 from . import Problem, Proposal, register
-from .flow import binds, calls_named, frames, is_call, meeting, reads, steps_between
+from .flow import binds, calls_named, is_call, reads
+from .meetings import frames, meeting, steps_between
 
 _WHY = "One backward goes through the shared graph once; the gradients are the sum of both, as before."
 

@@ -16,19 +16,10 @@ from collections.abc import Iterator
 
 from ..source.editor import Edit
 from . import Problem, Proposal, register
-from .flow import (
-    Meeting,
-    backward_before,
-    calls_named,
-    is_step,
-    key_of,
-    lift,
-    retain_flags,
-    simple,
-    start_with_comments,
-    update_between,
-    update_of,
-)
+from .backward_calls import retain_flags
+from .flow import calls_named, is_step, key_of, simple
+from .lift import lift, start_with_comments
+from .meetings import Meeting, backward_before, update_between, update_of
 
 
 @register("modified", "silent", rank=30)

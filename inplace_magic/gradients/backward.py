@@ -170,7 +170,7 @@ class GradientTrace:
         first = self.conflict()
         return first is not None and first <= index < first + CLOSELY
 
-    def _watch(
+    def _watch(  # noqa: C901 - what is noted before, around and after one call, in the order in which it happens
         self,
         roots: list[torch.Tensor],
         retained: bool,

@@ -21,7 +21,9 @@ import itertools
 from collections.abc import Iterator, Sequence
 
 from ..fixes import Problem, Proposal
-from ..fixes.flow import calls_named, is_step, loops, meeting, within, without_retain
+from ..fixes.backward_calls import without_retain
+from ..fixes.flow import calls_named, is_step
+from ..fixes.meetings import loops, meeting, within
 from ..record.evidence import Edge, Holder
 from ..source.editor import Code, Edit, Function, atom
 from .placement import assignments_to_follow

@@ -14,7 +14,8 @@ import ast
 from collections.abc import Iterator
 
 from ..fixes import Problem
-from ..fixes.flow import binds, loops, reads, rebinds, upwards
+from ..fixes.flow import binds, reads, rebinds
+from ..fixes.meetings import loops, upwards
 from ..fixes.targets import own_statements, scope
 from ..source.editor import Function
 from .points import Frame

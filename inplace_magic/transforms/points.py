@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ..fixes import Problem
-from ..fixes.flow import binds, within
+from ..fixes.flow import binds
+from ..fixes.meetings import within
 from ..record.evidence import Crossing, Edge, Event, Holder
 from ..source.editor import Code, Function
 from ..source.location import SourceRange
@@ -195,7 +196,7 @@ def block_of(code: Code, statement: ast.stmt) -> list[ast.stmt]:
 
 def in_loop(frame: Frame) -> bool:
     """Whether the frame's statement stands in a loop of its function."""
-    from ..fixes.flow import loops
+    from ..fixes.meetings import loops
 
     return bool(loops(frame.code, frame.statement))
 

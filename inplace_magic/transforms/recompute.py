@@ -19,20 +19,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ..fixes import Problem, Proposal
-from ..fixes.flow import (
-    binds,
-    lift,
-    live_in,
-    loops,
-    reads,
-    simple,
-    source_lines,
-    update_of,
-    upwards,
-    value_reads,
-    within,
-    without_retain,
-)
+from ..fixes.backward_calls import without_retain
+from ..fixes.flow import binds, live_in, reads, simple, value_reads
+from ..fixes.lift import lift, source_lines
+from ..fixes.meetings import loops, update_of, upwards, within
 from ..record.evidence import Edge
 from ..source.editor import Code, Edit, Function
 from ..source.location import SourceRange

@@ -16,7 +16,9 @@ import ast
 from collections.abc import Iterator
 
 from ..fixes import Problem, Proposal
-from ..fixes.flow import binds, calls_named, lift, steps_between, update_of, within
+from ..fixes.flow import binds, calls_named
+from ..fixes.lift import lift
+from ..fixes.meetings import steps_between, update_of, within
 from ..source.editor import Code, Edit, Loop
 from .points import Frame, crossing, frames
 

@@ -74,7 +74,7 @@ def try_out(
         return _try(bench, problem, steps, texts, live, spared, accepting, enough, others)
 
 
-def _try(
+def _try(  # noqa: C901 - each step may end the attempt
     bench: Bench,
     problem: Problem,
     steps: list[Proposal],
