@@ -1,4 +1,4 @@
-"""``python -m inplace_magic``: a script or a notebook, explained and fixed; without one, a tour of real failures."""
+"""``python -m inplace_magic``: a script or a notebook is explained, then fixed; without one, a tour of real failures."""
 
 from __future__ import annotations
 

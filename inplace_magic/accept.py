@@ -1,4 +1,4 @@
-"""Accepting a fix: definitions are fixed where they stand, live objects with them, and what has to run is run.
+"""Accepting a fix: definitions are fixed where they stand, live objects with them; what has to run is run.
 
 Every act answers in one line, which the caller prints.
 """

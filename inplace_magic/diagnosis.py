@@ -1,4 +1,4 @@
-"""What is known about one failure: places, conflicts and fixes, as frozen plain records.
+"""What is known about one failure (places, conflicts, fixes), as frozen plain records.
 
 Nothing here holds a live object of the session; a record can be kept, pickled and turned into json.
 """

@@ -1,4 +1,4 @@
-"""The wiring into a shell: seeing that a cell has failed, once, and showing what was found out about it.
+"""The wiring into a shell: a cell's failure is seen, once, so that what was found out about it can be shown.
 
 A failure is seen by two ways that cover for one another. The custom exception handler is a single slot that others may
 take; ``post_run_cell`` misses what a magic such as ``%run`` has already printed. Whatever happens in here, the user's

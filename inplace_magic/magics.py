@@ -1,4 +1,4 @@
-"""The magics, and what can be configured."""
+"""The magics, with what can be configured."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sentences as kinds with arguments: what every stage hands on, and what the report says in a person's language.
+"""Sentences as kinds with arguments: stages hand them on, the report says them in a person's language.
 
 A stage that has something to say declares it where it happens,
 

@@ -1,4 +1,4 @@
-"""A fixture for pytest: a test that asks for it is watched, and fails if a gradient is silently wrong."""
+"""A fixture for pytest: a test that asks for it is watched; it fails if a gradient is silently wrong."""
 
 from __future__ import annotations
 

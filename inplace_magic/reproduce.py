@@ -1,4 +1,4 @@
-"""The failure once more: which cells run again for it, and what the recorder saw of them."""
+"""The failure once more: a plan of cells to run again, until the recorder has seen it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A tour of real failures: each one is run, explained, fixed and run again in an embedded IPython shell."""
+"""A tour of real failures: each one is run, explained, fixed, then run again in an embedded IPython shell."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A notebook file as text: reading it, and changing the sources of cells with every other byte left as it is."""
+"""A notebook file as text: the sources of cells are changed with every other byte left as it is."""
 
 from __future__ import annotations
 

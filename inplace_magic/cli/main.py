@@ -1,4 +1,4 @@
-"""The command line: options, the target, and who runs it."""
+"""The command line: options, the target, who runs it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs a script as Python would, and looks into it if it fails."""
+"""Runs a script as Python would; if it fails, its failure is looked into."""
 
 from __future__ import annotations
 

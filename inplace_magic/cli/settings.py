@@ -1,4 +1,4 @@
-"""What the command line asked for, and how it ends."""
+"""What the command line asked for, with the status it ends with."""
 
 from __future__ import annotations
 

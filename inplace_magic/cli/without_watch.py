@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from dataclasses import replace
 
 from ..diagnosis import Conflict, Diagnosis, Fix, Place
+from ..source.unified import cell_names, unified
 
 
 def without_first_line(found: Diagnosis, cell: int) -> Diagnosis:
@@ -34,7 +34,5 @@ def _diff(fix: Fix, cells: Mapping[int, str], sources: Mapping[int, str]) -> str
     at = fix.diff.find("--- In[")
     parts = [fix.diff[:at].rstrip("\n")] if at > 0 else []
     for number, text in sorted(cells.items()):
-        names = (f"In[{number}]", f"In[{number}] fixed")
-        lines = difflib.unified_diff(sources[number].splitlines(), text.splitlines(), *names, lineterm="", n=2)
-        parts.append("\n".join(lines))
+        parts.append(unified(sources[number], text, cell_names(number)))
     return "\n".join(parts)

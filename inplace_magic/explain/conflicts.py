@@ -1,4 +1,4 @@
-"""From evidence to conflicts: the three places and one plain sentence on what happened."""
+"""From evidence to conflicts: the three places, with one plain sentence on what happened."""
 
 from __future__ import annotations
 

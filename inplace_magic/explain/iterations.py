@@ -1,4 +1,4 @@
-"""Which iteration of the person's loop saved, changed and needed a value, and which name carried the graph from one to the next."""
+"""Which iteration of the person's loop saved, changed or needed a value, with the name that carried the graph on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Code under ``torch.compile``, while it is watched: it runs uncompiled, as only then every save and write is seen.
+"""Code under ``torch.compile``, while it is watched: it runs uncompiled, else not every save or write is seen.
 
 Dynamo would trace into the function mode that listens, and fail there. What it has compiled is kept, and used again
 afterwards.

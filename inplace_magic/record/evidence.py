@@ -1,4 +1,4 @@
-"""What a replay saw: frozen plain records that may leave the sandbox. They hold no tensor and no frame."""
+"""What a replay saw, as frozen plain records that may leave the sandbox: no tensor, no frame."""
 
 from __future__ import annotations
 

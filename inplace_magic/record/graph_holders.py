@@ -1,4 +1,4 @@
-"""Which of the user's names hold a graph while a backward runs, and how: a tensor, a tuple of tensors, a list."""
+"""Which of the user's names hold a graph while a backward runs: as a tensor, a tuple of tensors, a list."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is observed while a replay runs, with its tensors and frames: saved tensors, writes and conflicts.
+"""What is observed while a replay runs, with its tensors, with its frames: saved tensors, writes, conflicts.
 
 They stay in the sandbox where the cell runs; what leaves it is in evidence.py.
 """

@@ -1,4 +1,4 @@
-"""Which torch calls write, and into which of their arguments, told from the call alone.
+"""Which torch calls write into which of their arguments, told from the call alone.
 
 torch keeps one convention for in-place work: a trailing underscore. The rest (``out=``, ``inplace=``, subscript
 assignment, the fused optimizers, running statistics, ``max_norm``) is listed here.

@@ -1,4 +1,4 @@
-"""A replay: some cells run once more in a sandbox, watched, and what was seen as plain records."""
+"""A replay: some cells run once more in a sandbox, watched; what was seen becomes plain records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A replay to be made somewhere else, as a frozen record: which cells, how far, and what is changed beforehand."""
+"""A replay to be made somewhere else, as a frozen record: which cells, how far, what is changed beforehand."""
 
 from __future__ import annotations
 

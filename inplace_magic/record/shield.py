@@ -1,4 +1,4 @@
-"""Our code in the midst of a person's: what fails in it ends the watch, and never their cell."""
+"""Our code in the midst of a person's: what fails in it ends the watch, never their cell."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the user's calls made of the graph, what each backward walks, and which names held what at that moment.
+"""What the user's calls made of the graph, what each backward walks, which names held what at that moment.
 
 NOTE [Trace]. A node is known by autograd's sequence number, never by a reference that would keep a graph alive. The
 number grows with every node that is created, so the nodes of one call are a stretch of numbers, and whether a value

@@ -1,4 +1,4 @@
-"""The watch over a run that is for real: it notes what it sees and leaves every value and every error as it was."""
+"""The watch over a run that is for real: what is seen is noted; every value, every error stays as it was."""
 
 from __future__ import annotations
 

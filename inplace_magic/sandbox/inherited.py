@@ -1,4 +1,4 @@
-"""Cuts what a forked child still has in common with its parent: open files, pipes and sockets, and shared memory.
+"""Cuts what a forked child still has in common with its parent: open files, pipes, sockets, shared memory.
 
 A fork copies memory, but an open file is one and the same in both: reading on in the child moves the parent's position,
 writing writes. So is memory that was mapped to be shared (``share_memory_()``, a writable ``np.memmap``,

@@ -1,4 +1,4 @@
-"""A rerun ends with the process it was started for, however that ends; and its own children end with it."""
+"""A rerun ends with the process it was started for, however that ends; its own children end with it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A process group in a copy of the process, whose threads it has not and whose peers must not hear of it.
+"""A process group in a copy of the process, which has none of its threads; its peers must not hear of it.
 
 Every collective is answered as if all ranks held what this one holds. That is exact for a group of one; for a larger one
 the gradients are those of this rank alone, in the run as written and in a rewritten one alike.

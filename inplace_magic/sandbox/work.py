@@ -1,4 +1,4 @@
-"""What is done in a sandbox, where it may be done, and how it is kept from reaching outside."""
+"""What is done in a sandbox: where it may be done, how it is kept from reaching outside."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a shell knows of its cells: their texts, how long they took, which failed, and what the front end calls them."""
+"""What a shell knows of its cells: their texts, how long they took, which failed, what the front end calls them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A cell's text together with its syntax tree: finding what stands at a spot, and editing without touching the rest."""
+"""A cell's text together with its syntax tree: what stands at a place is found, then edited without touching the rest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files of the user's as documents beside the cells: which ones matter, their texts, and rewritten texts put to the test.
+"""Files of the user's as documents beside the cells: which ones matter, their texts, rewritten texts put to the test.
 
 A file is numbered from -1 downwards, so that it comes before every cell, as an import does. The number is never shown.
 """

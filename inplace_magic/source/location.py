@@ -1,4 +1,4 @@
-"""Where code objects stand: a range of source, whose file it is, and the user's part of a stack."""
+"""Where code objects stand: a range of source, whose file it is, the user's part of a stack."""
 
 from __future__ import annotations
 

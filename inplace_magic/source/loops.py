@@ -1,4 +1,4 @@
-"""Loops in the text of a document: the one around a line, the same one after a rewrite, and its body run by itself."""
+"""Loops in the text of a document: the one around a line, the same one after a rewrite, its body run by itself."""
 
 from __future__ import annotations
 

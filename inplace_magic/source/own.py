@@ -1,4 +1,4 @@
-"""What is the user's own: THE predicate, for names, modules and objects.
+"""What is the user's own: THE predicate, for names, modules, objects.
 
 NOTE [The user's own]. A *name* is his unless Python or IPython put it there (``In``, ``_12``, ``__name__``): ``_h`` is his.
 *Code* is his where its file is: a cell, a script, a module of his. An *object* is his where its class is.

@@ -4,8 +4,8 @@
 against the reference; ``ranking`` puts what was verified in order. ``bench`` is where runs are made, and counted.
 """
 
-from .attempt import try_out, unified, verified
+from .attempt import try_out, unified_texts, verified
 from .bench import Bench
 from .ranking import best
 
-__all__ = ["Bench", "best", "try_out", "unified", "verified"]
+__all__ = ["Bench", "best", "try_out", "unified_texts", "verified"]

@@ -5,7 +5,6 @@ What mends the next conflict is added to it, and it is tried again.
 
 from __future__ import annotations
 
-import difflib
 import logging
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -22,6 +21,7 @@ from ..source.document import FileSource, is_cell
 from ..source.editor import names_bound
 from ..source.location import SourceRange
 from ..source.sources import Sources
+from ..source.unified import cell_names, unified
 from .bench import Bench
 from .effect import Effect, measure, proof
 
@@ -256,7 +256,7 @@ def _fix(
         title=title,
         why=steps[0].why,
         rule=steps[0].rule,
-        diff=unified(bench.sources, texts),
+        diff=unified_texts(bench.sources, texts),
         cells={number: text for number, text in sorted(texts.items()) if is_cell(number)},
         files={
             f.path: text
@@ -273,12 +273,11 @@ def _fix(
     )
 
 
-def unified(sources: Sources, texts: dict[int, str]) -> str:
+def unified_texts(sources: Sources, texts: dict[int, str]) -> str:
     """The change as a unified diff, a cell or a file each."""
     parts = []
     for number, text in sorted(texts.items()):
         cell = sources.cells[number]
-        names = (cell.name, cell.name) if isinstance(cell, FileSource) else (f"In[{number}]", f"In[{number}] fixed")
-        lines = difflib.unified_diff(cell.raw.splitlines(), text.splitlines(), *names, lineterm="", n=2)
-        parts.append("\n".join(lines))
+        names = (cell.name, cell.name) if isinstance(cell, FileSource) else cell_names(number)
+        parts.append(unified(cell.raw, text, names))
     return "\n".join(part for part in parts if part)

@@ -1,4 +1,4 @@
-"""``z.real = x`` and ``z.imag = x``: writes that torch shows to no function mode.
+"""``z.real = x`` or ``z.imag = x``: writes that torch shows to no function mode.
 
 While a run is recorded, the two properties of ``torch.Tensor`` are Python's own around torch's. Proof: second_run.py.
 """

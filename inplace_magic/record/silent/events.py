@@ -1,4 +1,4 @@
-"""The stream of events that a recorded run is, and what a detector hears of it.
+"""The stream of events that a recorded run is to a detector.
 
 One recorder (stream.py) sees what happens: tensors saved, calls, writes, backwards. Each way in which a gradient can
 go wrong without an error is a detector, one file each, which overrides the events that it needs and brings its own

@@ -1,4 +1,4 @@
-"""Gradients that backward hands to the user's code, and that this code writes into.
+"""Gradients that backward hands to the user's code, which writes into them.
 
 Autograd hands one and the same tensor to all operands of a sum, so that a hook which scales what it is given in place
 scales the gradient of others, too; and so does the backward of a custom Function, a module's backward hook, and a hook

@@ -1,4 +1,4 @@
-"""The recorder that sees all events, and tells the detectors. See events.py."""
+"""The recorder that sees all events, on behalf of the detectors."""
 
 from __future__ import annotations
 

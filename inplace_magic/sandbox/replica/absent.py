@@ -1,4 +1,4 @@
-"""What could not be taken into a replica, and what stands there instead."""
+"""What stands in a replica for what could not be taken there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""In a copy of a replica's interpreter: the session is made again, and the work done in it."""
+"""In a copy of a replica's interpreter: the session is made again, then the work is done in it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a session and its replica say to each other: frozen records, pickled."""
+"""What a session says to its replica, or hears from it: frozen records, pickled."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A replica's own side: an interpreter that holds nothing of the session but its libraries, and a copy of it for each run.
+"""A replica's own side: an interpreter that holds nothing of the session but its libraries, copied for each run.
 
 NOTE [Copies of a replica]. To start an interpreter with torch takes a second, to copy one a hundredth of that. So one
 interpreter is started for a report, imports what the session has imported, and is forked for each run; the cells and

@@ -1,4 +1,4 @@
-"""The shell of a replica, and what of a session has to be there before its cells run."""
+"""The shell of a replica, with what has to be there before its cells run."""
 
 from __future__ import annotations
 

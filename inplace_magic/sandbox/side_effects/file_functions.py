@@ -1,4 +1,4 @@
-"""The functions of ``os``, ``io`` and ``shutil`` that take a path, standing in for the originals above private layers.
+"""The functions of Python's library that take a path, standing in for the originals above private layers.
 
 Needed only where the kernel does not keep a rerun's files apart. The name in an error is the one that was asked for, not
 the private one.

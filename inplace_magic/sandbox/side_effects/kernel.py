@@ -1,4 +1,4 @@
-"""The few system calls that a private view of the system needs and that Python's ``os`` does not have (Linux)."""
+"""The few system calls for a private view of the system that Python's ``os`` does not have (Linux)."""
 
 from __future__ import annotations
 

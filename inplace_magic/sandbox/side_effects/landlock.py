@@ -1,4 +1,4 @@
-"""What this process may do from now on, kept by the kernel (Linux 5.13 and later, no privilege needed): Landlock.
+"""What this process may do from now on, kept by the kernel (Linux 5.13 or later, no privilege needed): Landlock.
 
 A write outside of the folders that are named fails in any code, also in a library that tells Python nothing. It cannot be
 taken back, and the process's children inherit it. See https://docs.kernel.org/userspace-api/landlock.html

@@ -1,4 +1,4 @@
-"""Two layers of files: what is really there, read only, and above it a private folder with what a run has written.
+"""Two layers of files: what is really there, read only; above it a private folder with what a run has written.
 
 NOTE [Layers]
 ``<folder>/f`` mirrors the absolute paths of what was written or changed; a file is copied there before it is changed

@@ -1,4 +1,4 @@
-"""Libraries that open files without telling Python: where their functions take a path, and what they do with it.
+"""Libraries that open files without telling Python: which argument of which function is a path.
 
 Needed only where the kernel does not keep a rerun's files apart. Each stands for one argument: its place among the
 arguments, its name, and what becomes of it: read, written (afresh), updated (kept and changed), or as another argument,

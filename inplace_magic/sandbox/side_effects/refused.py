@@ -1,4 +1,4 @@
-"""What a rerun was refused: errors as the operating system raises them, and a note of the first.
+"""What a rerun was refused: errors as the operating system raises them, the first of them noted.
 
 A program may handle such an error, and its rerun continues. Where it does not, its rerun ends there.
 """

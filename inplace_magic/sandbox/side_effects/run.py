@@ -1,4 +1,4 @@
-"""One rerun under way: whom it concerns, where it writes, and what it has refused."""
+"""One rerun under way: whom it concerns, where it writes, what it has refused."""
 
 from __future__ import annotations
 
