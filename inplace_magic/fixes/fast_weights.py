@@ -19,7 +19,7 @@ from ..source.editor import Code, Edit, Function, atom, dotted
 from . import Problem, Proposal, register
 from .targets import Site, bindings, loop_of, own_statements, scope, sites, torch_name
 
-_WHY = "The model keeps its parameters, and the meta-gradient goes through the inner step."
+_WHY = "The inner steps are made on weights of their own; the model keeps its parameters."
 
 
 @register("modified", "leaf", "silent", rank=3)

@@ -22,7 +22,7 @@ from .meetings import frames, loops, meeting, steps_between
 from .targets import called_target, is_inplace_name
 
 _BEFORE_ANEW = 13  # the rank where each of many gradients would need a forward of its own
-_LEAVES = "One backward leaves the graph to the next one; the weights do not change in between."
+_LEAVES = "One backward keeps the graph for the next one."
 _DIFFERENTIABLE = "The gradient becomes part of the graph, so that a loss that is made from it trains it."
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 

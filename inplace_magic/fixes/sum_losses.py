@@ -23,7 +23,7 @@ from . import Problem, Proposal, register
 from .flow import binds, calls_named, is_call, reads
 from .meetings import frames, meeting, steps_between
 
-_WHY = "One backward goes through the shared graph once; the gradients are the sum of both, as before."
+_WHY = "One backward goes through the shared graph once; each leaf gets the sum of the gradients."
 
 
 @register("second_backward", "modified", rank=12)

@@ -48,7 +48,7 @@ def swap_updates(problem: Problem) -> Iterator[Proposal]:
     what = " ".join(code.text(found.need).split())
     yield Proposal(
         title=f"{what} and its step before the other update",
-        why="Each loss goes back through the weights it was computed with; both updates are made as before.",
+        why="Each loss goes back through the weights it was computed with; the updates change places.",
         rule="swap_updates",
         texts={code.cell.number: text},
     )

@@ -32,8 +32,8 @@ from .points import Frame, Use, crossing, detached, event_of, frames, uses
 _CARRIED = "What comes next starts from the values alone; gradients no longer flow back into what came before."
 _GIVEN = "What was computed once counts as given: no gradient goes back into it."
 _SHARED = "The earlier loss no longer goes back through it, and leaves that graph to the later one."
-_UNTRAINED = "No optimizer uses the gradients of what that value was made from before they are cleared."
-_SUMMED = "The sum is only for show: each backward goes through its own loss, and the sum keeps the values."
+_UNTRAINED = "No step before the next backward uses the gradients of what that value was made from."
+_SUMMED = "Each backward goes through its own loss; the sum keeps the values alone."
 
 
 def detach(problem: Problem) -> Iterator[Proposal]:
