@@ -24,12 +24,12 @@ TRANSFORMS: dict[Callable[[Problem], Iterable[Proposal]], frozenset[str]] = {
 }
 COSTS = {
     "restructure: one update": 9,  # as many updates; what was summed up counts once
+    "detach: once": 13,  # what is computed once stays computed once
     "recompute: moved": 14,  # computed once per iteration, as before
     "recompute: again": 28,  # a forward pass more
     "detach: summed": 10,  # nothing but the history of a sum goes
     "detach: shared": 11,  # the earlier loss's own parameters keep their gradients
     "detach: untrained": 12,  # what it was made from gets no gradient that a step uses
-    "detach: once": 15,
     "detach: boundary": 20,  # history ends where an iteration does
     "detach: use": 21,
     "detach: boundary of objects": 22,

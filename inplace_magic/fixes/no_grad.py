@@ -31,7 +31,7 @@ from .targets import (
     root,
     scope,
     site,
-    torch_name,
+    torch_in,
 )
 
 _WHY = "An update is no part of the model's formula, so it is made outside the graph."
@@ -45,9 +45,10 @@ _INITIALISERS = frozenset({
 @register("leaf", "view_of_leaf", rank=_UPDATE_FIRST)
 def no_grad(problem: Problem) -> Iterator[Proposal]:
     write = next((s for spot in problem.write_stack[:1] if (s := site(problem, spot)) is not None), None)
-    torch = torch_name(problem)
-    if write is None or torch is None:
+    named = torch_in(problem, write.code) if write is not None else None
+    if write is None or named is None:
         return
+    torch, imported = named
     statements, update = _block(write), is_update(problem, write)
     if _goes_on(write, statements) and not _reads_gradient(write.statement) and not _initialises(write):
         return
@@ -60,7 +61,7 @@ def no_grad(problem: Problem) -> Iterator[Proposal]:
         title=f"with {torch}.no_grad(): {first}",
         why=_WHY,
         rule="no_grad",
-        texts={write.code.cell.number: write.code.apply(edit)},
+        texts={write.code.cell.number: write.code.apply(edit, *imported)},
         reading="tracked" if inner else "update",
         rank=_UPDATE_FIRST if update else _UPDATE_LAST,
         # A step that was asked for as a part of the graph is not to be cut out of it. Without a backward there is

@@ -12,7 +12,7 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ..source.editor import Code, Function, Loop, dotted
+from ..source.editor import Code, Edit, Function, Loop, dotted
 from ..source.location import SourceRange
 from ..source.modules import module_of
 from . import Problem
@@ -257,6 +257,20 @@ def torch_name(problem: Problem) -> str | None:
                     if alias.name.startswith("torch.") and alias.asname is None:
                         return "torch"
     return None
+
+
+def torch_in(problem: Problem, code: Code) -> tuple[str, list[Edit]] | None:
+    """The name that stands for torch, and the import that a text needs for it where there is none; None where that name
+    is somebody else's."""
+    name = torch_name(problem)
+    if name is not None:
+        return name, []
+    if any(isinstance(n, ast.Name) and n.id == "torch" for n in ast.walk(code.tree)):
+        return None
+    future = [s for s in code.tree.body if isinstance(s, ast.ImportFrom) and s.module == "__future__"]
+    first = code.tree.body[0]
+    edit = code.insert_after(future[-1], "import torch") if future else code.insert_before(first, "import torch")
+    return "torch", [edit]
 
 
 def seen_through(code: Code, name: str, near: ast.stmt) -> str | None:

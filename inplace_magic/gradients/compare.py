@@ -52,6 +52,16 @@ def _same_where_used(reference: Sequence[BackwardPass], tried: Sequence[Backward
     )
 
 
+def same_for_training(reference: Sequence[BackwardPass], tried: Sequence[BackwardPass]) -> bool:
+    """Whether every step used the same gradients, and only leaves that no optimizer ever steps got other ones."""
+    if len(reference) != len(tried) or not _same_steps(reference, tried):
+        return False
+    stepped = _last_steps(reference).keys() | _last_steps(tried).keys()
+    return bool(stepped) and all(
+        leaf not in stepped or close(a, b) for one, other in zip(reference, tried) for leaf, a, b in _paired(one, other)
+    )
+
+
 def _last_steps(passes: Sequence[BackwardPass]) -> dict[str, int]:
     """For every leaf that an optimizer updates the pass after which it did so for the last time."""
     return {g.leaf: i for i, one in enumerate(passes) for step in one.steps for g in step}

@@ -10,10 +10,10 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from ..diagnosis import Fix, LiveChange
+from ..diagnosis import Fix, Gradients, LiveChange
 from ..explain.conflicts import relevant
 from ..fixes import LOCAL, Problem, Proposal
-from ..gradients.compare import starved, untrained
+from ..gradients.compare import same_for_training, starved, untrained
 from ..message import message
 from ..record.evidence import Evidence, RecordedConflict
 from ..search import propose
@@ -33,12 +33,13 @@ _EXTENSIONS = 6  # conflicts that one fix may mend, one after the other
 class Attempt:
     """A fix that ran. ``again`` is the family of the error with which its cell failed when it was run a second time.
 
-    ``whole``: see Proposal.
+    ``rank`` is the label by which it is ordered: a cut that no step feels is worth as much as none, and a sum that goes
+    back once, whole, as much as a cut.
     """
 
     fix: Fix
     again: str | None = None
-    whole: bool = False
+    rank: Gradients = "unknown"
 
 
 def verified(bench: Bench, problem: Problem, enough: Callable[[], bool]) -> Iterator[Attempt]:
@@ -138,7 +139,17 @@ def _try(  # noqa: C901 - each step may end the attempt
     idle: tuple[str, ...] = ()
     if effect.label in ("truncated", "different"):
         idle = untrained(bench.passes(proposal.reading), seen.passes)
-    return Attempt(_fix(bench, steps, texts, live, run, effect, idle), seen.again, proposal.whole)
+    return Attempt(_fix(bench, steps, texts, live, run, effect, idle), seen.again, _rank(bench, proposal, seen, effect))
+
+
+def _rank(bench: Bench, proposal: Proposal, seen: Evidence, effect: Effect) -> Gradients:
+    if effect.changes:
+        return effect.label
+    if effect.label == "different" and proposal.whole:
+        return "truncated"
+    if effect.label == "truncated" and proposal.rule == "detach":
+        return "same" if same_for_training(bench.passes(proposal.reading), seen.passes) else "truncated"
+    return effect.label
 
 
 def _makers(bench: Bench, carriers: tuple[str, ...], run: tuple[int, ...]) -> tuple[int, ...]:

@@ -50,11 +50,7 @@ def _chosen(attempts: list[Attempt], wanted: int) -> tuple[Fix, ...]:
 
 
 def _key(attempt: Attempt) -> tuple[int, int]:
-    fix = attempt.fix
-    rank = _RANK[fix.gradients]
-    if attempt.whole and not fix.changes:
-        rank = min(rank, _RANK["truncated"])
-    return rank, len(fix.changes)
+    return _RANK[attempt.rank], len(attempt.fix.changes)
 
 
 def _seen_twice(attempts: list[Attempt]) -> Iterator[Attempt]:
@@ -68,7 +64,8 @@ def _seen_twice(attempts: list[Attempt]) -> Iterator[Attempt]:
         said = message("change_fails_again")
         label: Gradients = "different" if fix.gradients in ("same", "truncated") else fix.gradients
         changed = (*fix.changes, said)
-        yield replace(attempt, fix=replace(fix, gradients=label, changes=changed, proof=proof(label, changed)))
+        fix = replace(fix, gradients=label, changes=changed, proof=proof(label, changed))
+        yield replace(attempt, fix=fix, rank=label)
 
 
 @dataclass

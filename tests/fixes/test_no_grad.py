@@ -148,3 +148,27 @@ def test_an_inner_step_that_is_part_of_the_graph_is_cut() -> None:
     run = run_cells("import torch\nw = torch.ones(3, requires_grad=True)", cell)
     assert run.diagnosis is not None
     assert all(fix.gradients != "same" for fix in run.diagnosis.fixes if fix.rule == RULE)
+
+
+@pytest.mark.parametrize(
+    ("head", "expected"),
+    [
+        pytest.param("", "import torch\nfor", id="at the top"),
+        pytest.param("from __future__ import annotations\n", "annotations\nimport torch\nfor", id="behind the future"),
+    ],
+)
+def test_torch_is_imported_where_no_name_stands_for_it(head: str, expected: str) -> None:
+    cell = f"{head}for _ in range(2):\n    (w ** 2).sum().backward()\n    w -= 0.1 * w.grad\n    w.grad = None\n"
+    run = run_cells("from torch import tensor\nw = tensor([1., 2.], requires_grad=True)", cell)
+    assert run.diagnosis is not None
+    fix = run.diagnosis.fixes[0]
+    assert expected in fix.cells[2]
+    assert run.cell("%autograd_fix --run").error is None
+
+
+def test_what_is_called_torch_and_is_not_stays_what_it_is() -> None:
+    run = run_cells(
+        "from torch import tensor\ntorch = 1\nw = tensor([1., 2.], requires_grad=True)", "w -= 0.1\nprint(torch)\n"
+    )
+    assert run.diagnosis is not None
+    assert "no_grad" not in [fix.rule for fix in run.diagnosis.fixes]
