@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from . import fixes
 from .fixes import Problem, Proposal, rules
+from .source.editor import Overlap
 from .transforms.detach import detach
 from .transforms.recompute import recompute
 from .transforms.restructure import restructure
@@ -50,6 +51,8 @@ def propose(problem: Problem) -> Iterator[Proposal]:
             continue
         try:
             found += [(COSTS[p.form], p) for p in transform(problem)]
+        except Overlap:
+            continue
         except Exception:
             fixes.passed_over(transform.__name__)
     found += rules(problem)

@@ -16,7 +16,7 @@ from typing import Literal
 
 from ..diagnosis import LiveChange
 from ..record.evidence import Evidence, RecordedConflict
-from ..source.editor import Code
+from ..source.editor import Code, Overlap
 from ..source.location import SourceRange
 from ..source.sources import Sources
 
@@ -154,6 +154,8 @@ def rules(problem: Problem) -> list[tuple[int, Proposal]]:
             continue
         try:
             proposals = list(registered.rule(problem))
+        except Overlap:
+            continue
         except Exception:
             passed_over(registered.rule.__name__)
             continue

@@ -16,6 +16,10 @@ Loop = (ast.For, ast.While, ast.AsyncFor)
 Function = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
+class Overlap(ValueError):
+    """Two edits meet in the same place, so that this rewrite cannot be written."""
+
+
 @dataclass(frozen=True)
 class Edit:
     """A stretch of the text, as character offsets, and what to put there."""
@@ -217,12 +221,12 @@ class Code:
         return "    "
 
     def apply(self, *edits: Edit) -> str:
-        """The cell's text with the edits made. Raises ValueError if two of them meet in the same place."""
+        """The cell's text with the edits made. Raises Overlap if two of them meet in the same place."""
         text = self.cell.raw
         last = len(text) + 1
         for edit in sorted(edits, key=lambda e: (e.start, e.end), reverse=True):
             if edit.end > last:
-                raise ValueError("edits overlap")
+                raise Overlap("edits overlap")
             text = text[: edit.start] + edit.text + text[edit.end :]
             last = edit.start
         return text

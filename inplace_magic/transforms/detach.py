@@ -25,7 +25,7 @@ from ..fixes.backward_calls import without_retain
 from ..fixes.flow import calls_named, is_step
 from ..fixes.meetings import loops, meeting, within
 from ..record.evidence import Edge, Holder
-from ..source.editor import Code, Edit, Function, atom
+from ..source.editor import Code, Edit, Function, Overlap, atom
 from .placement import assignments_to_follow
 from .points import Frame, Use, crossing, detached, event_of, frames, uses
 
@@ -334,7 +334,7 @@ def _candidates(problem: Problem, changes: Sequence[tuple[Code, Edit]], form: st
     for extra in [list(free.values()), []] if free else [[]]:
         try:
             texts = _texts([*changes, *extra])
-        except ValueError:  # two edits of one place
+        except Overlap:
             continue
         first_code, first = changes[0]
         yield Proposal(_line_at(texts[first_code.cell.number], first), why, "detach", texts, form=f"detach: {form}")

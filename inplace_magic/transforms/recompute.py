@@ -24,7 +24,7 @@ from ..fixes.flow import binds, live_in, reads, simple, value_reads
 from ..fixes.lift import lift, source_lines
 from ..fixes.meetings import loops, update_of, upwards, within
 from ..record.evidence import Edge
-from ..source.editor import Code, Edit, Function
+from ..source.editor import Code, Edit, Function, Overlap
 from ..source.location import SourceRange
 from .points import crossing, frames
 
@@ -182,9 +182,11 @@ def _candidates(problem: Problem, made: _Slice, code: Code, front: ast.stmt) -> 
         for edit in without_retain(f.code, [f.statement])
     ]
     for extra in [kept, []] if kept else [[]]:
-        texts: dict[int, str] = {}
-        for number, other in {c.cell.number: c for c, _ in edits}.items():
-            texts[number] = other.apply(*(edit for c, edit in [*edits, *extra] if c is other))
+        codes = {c.cell.number: c for c, _ in edits}
+        try:
+            texts = {n: c.apply(*(e for other, e in [*edits, *extra] if other is c)) for n, c in codes.items()}
+        except Overlap:
+            continue
         yield Proposal(title, _ANEW, "recompute", texts, form="recompute: moved" if moved else "recompute: again")
 
 
