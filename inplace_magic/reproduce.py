@@ -30,7 +30,7 @@ from .source.sources import Sources
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom)
 _MAKING_S = 0.6  # what running the other cells again may cost more than the failing one alone
 _NOTHING, _FAILED, _PLACE, _ALL = range(4)  # what a run tells of a failure
-_RESUMED = 4  # ways to go on with a loop that are tried
+_RESUMED = 4  # ways to continue a loop that are tried
 _LONGER = 3  # times as long as a cell took may its rerun take, where that is more than the limit
 
 

@@ -122,7 +122,7 @@ class RecordedConflict:
     """A saved tensor met a backward that could not, or should not, have used it; or an operation was refused.
 
     ``known`` is False when the tensor had been saved before the replay began, so that its places are missing.
-    ``certain``: it was proved as it happened, in a way that a comparison with a reference run does not show.
+    ``certain``: it was verified as it happened, in a way that a comparison with a reference run does not show.
     ``freed`` is the backward that let the graph go (second_backward only). ``effective`` is False where the write left
     every value as it was, as one does that has been made before.
     """
@@ -180,7 +180,7 @@ class Evidence:
     of the exception that ended the replay, ``error_family`` its family. ``carriers`` are paths to tensors of the
     session that still hold the graph of an earlier run. ``inplace_modules`` are (path, type's name) of the modules
     that work in place, ``inference_tensors`` the paths of tensors made in inference mode. ``first`` is the pass at which
-    the first conflict was met. ``outcome`` is what the run left behind, None while it goes on. ``again`` is the family
+    the first conflict was met. ``outcome`` is what the run left behind, None while it lasts. ``again`` is the family
     of the error with which the last cell failed when it was run a second time. ``work`` is how much was computed, in
     units that do not depend on the machine (Recorder.work).
     """

@@ -96,7 +96,7 @@ class LightSteps:
     def _count_back(self) -> None:
         """Nothing was written, so that where a session is put back there is nothing to put back."""
         counts, self._counts = self._counts, {}
-        with contextlib.suppress(AttributeError):  # gone; then the room says that not all could be put back
+        with contextlib.suppress(AttributeError):  # gone; then the sandbox says that not all could be put back
             for parameter, count in counts.values():
                 set_version(parameter, version_of(parameter) - count)
 

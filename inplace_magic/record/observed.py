@@ -52,7 +52,7 @@ class Saved:
         self.stack = stack
         self.clock = clock
         self.value: torch.Tensor | None = None  # the clone, once a write has hit it
-        self.lost = False  # its value is not kept: there was no room, or nobody reads it
+        self.lost = False  # its value is not kept: there was no memory, or nobody reads it
         self.foreign = False  # may be written without telling torch, or torch does not check it
         self.repacked = False  # hooks of others decide what backward gets
         self.freed: evidence.Backward | None = None
@@ -166,7 +166,7 @@ class LiveConflict:
         self.family: str | None = None
         self.message = ""
         self.known = True
-        self.certain = False  # proved without a reference run, which would not show it
+        self.certain = False  # verified without a reference run, which would not show it
         self.effective = True  # the write has changed values
         self.made: Stack | None = None  # where an inference tensor came from
         self.node: str | None = None

@@ -63,7 +63,7 @@ class Recorder(TorchFunctionMode):
     kept at a time; None is no limit.
     """
 
-    goes_on = True  # past what torch refuses, as the code means it
+    continues = True  # past what torch refuses, as the code means it
     traces = True  # notes which call created which nodes
 
     def __init__(
@@ -142,7 +142,7 @@ class Recorder(TorchFunctionMode):
         return stepping_aside(plain, self.ours, self._hooks, self._pack)
 
     def _making(self, plain: Callable[..., Any]) -> Any:
-        return making_parameters(plain, self.past.parameter_refused if self.goes_on else None)
+        return making_parameters(plain, self.past.parameter_refused if self.continues else None)
 
     def _note_backward(self, *about: Any) -> None:
         self._backward_at = user_stack(sys._getframe(1))
@@ -268,7 +268,7 @@ class Recorder(TorchFunctionMode):
             try:
                 return self._carry_out(func, args, kwargs or {})
             except RuntimeError as error:
-                return self._go_on(error, func, args, kwargs or {}, [])
+                return self._past_error(error, func, args, kwargs or {}, [])
         kwargs = kwargs or {}
         if func == _DATA_SET:
             return self._swap_data(func, args)
@@ -282,7 +282,7 @@ class Recorder(TorchFunctionMode):
         try:
             result = self._carry_out(func, args, kwargs)
         except RuntimeError as error:
-            return self._go_on(error, func, args, kwargs, written)
+            return self._past_error(error, func, args, kwargs, written)
         if written and (bases := with_history(written)):
             self.past.wrote(plain_name(func), author_at(sys._getframe(1)), bases)
         if isinstance(result, torch.Tensor) and _inference_mode() and result.is_inference():
@@ -293,7 +293,7 @@ class Recorder(TorchFunctionMode):
         """The person's own call."""
         return func(*args, **kwargs)
 
-    def _go_on(
+    def _past_error(
         self,
         error: RuntimeError,
         func: Callable[..., Any],
@@ -325,7 +325,7 @@ class Recorder(TorchFunctionMode):
     def _write(self, func: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], written: list[Any]) -> Any:
         self.counts["writes"] += 1
         undone = []
-        if self.goes_on:
+        if self.continues:
             for tensor in written:
                 if overlaps(tensor):
                     return self.past.write_overlapping(func, args, kwargs, tensor)
@@ -342,7 +342,7 @@ class Recorder(TorchFunctionMode):
             with torch.inference_mode():
                 for tensor, value in undone:
                     tensor.copy_(value)
-            return self._go_on(error, func, args, kwargs, written)
+            return self._past_error(error, func, args, kwargs, written)
         finally:
             self._training_statistics, self._own_operands = (), frozenset()
         bases = with_history(written)

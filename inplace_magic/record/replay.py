@@ -39,7 +39,7 @@ def record(
 ) -> ev.Evidence:
     """Runs the plan under the recorder. To be called inside a sandbox: it changes the session.
 
-    Where it has turned out to be long by the first conflict, what is known by then is told by ``tell``, and it goes on
+    Where it has turned out to be long by the first conflict, what is known by then is told by ``tell``, and it continues
     to ``far_enough`` passes.
     """
     look = look or RecordOptions()

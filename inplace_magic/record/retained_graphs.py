@@ -2,7 +2,7 @@
 
 Only what is certain is told. A graph that was retained and has died without another backward through it was retained
 for nothing, if no graph of that line was ever gone through again. Graphs of one line that are alive together when the
-watch is over, each with its own saved tensors, are memory that grows with every round.
+watch is over, each with its own saved tensors, are memory that grows with every iteration.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class _Retained:
 
 
 class KeptGraphs:
-    """Follows what retained graphs come to while a watch goes on. It holds none of them."""
+    """Follows what retained graphs come to while a watch lasts. It holds none of them."""
 
     def __init__(self) -> None:
         self._followed: list[_Retained] = []
@@ -54,7 +54,7 @@ class KeptGraphs:
         self._judge()
 
     def _judge(self) -> None:
-        """Graphs that have died are judged and let go."""
+        """Graphs that have died are judged, then released."""
         for retained in self._followed:
             if not retained.saved and not retained.again:
                 self._needless[retained.spot] = self._needless.get(retained.spot, 0) + 1

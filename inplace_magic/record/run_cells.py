@@ -109,7 +109,7 @@ def run(
                 return None, False
             except EndOfRun:
                 return None, True
-            except SystemExit:  # the end of a script; a notebook's cell ends, and the session goes on
+            except SystemExit:  # the end of a script; a notebook's cell ends, and the session continues
                 continue
             except Exception as raised:
                 error = raised

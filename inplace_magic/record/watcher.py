@@ -152,7 +152,7 @@ class Watcher(EventStream):
                 if saved.value is not None and not saved.foreign and version_of(saved.alias) != saved.version:
                     saved.value = None
 
-    def _go_on(self, error: RuntimeError, *rest: Any) -> Any:
+    def _past_error(self, error: RuntimeError, *rest: Any) -> Any:
         raise error
 
     def _run_backward(

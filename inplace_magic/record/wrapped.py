@@ -63,7 +63,7 @@ def stepping_aside(
 def making_parameters(plain: Callable[..., Any], refused: Callable[[type, torch.Tensor, str], None] | None) -> Any:
     """``nn.Parameter(data)``, which no function mode sees.
 
-    An inference tensor, which it refuses, is copied and ``refused`` called; where that is None, the error goes on.
+    An inference tensor, which it refuses, is copied and ``refused`` called; where that is None, the error is raised.
     """
 
     def __new__(cls: type, data: Any = None, requires_grad: bool = True) -> Any:

@@ -1,4 +1,4 @@
-"""The forked room: work is done in a copy of the process, so nothing of the session can change.
+"""The fork: work is done in a copy of the process, so nothing of the session can change.
 
 The child keeps to one torch thread (an OpenMP pool does not survive a fork), has its output thrown away, never
 touches the kernel's sockets, and ends without cleaning up. Only what it pickles comes back.
@@ -33,16 +33,16 @@ from .unseen import Deaths, own_hooks_aside
 T = TypeVar("T")
 Reopen = Callable[[str, int], int]
 Preparation = Callable[[str], Reopen | None]
-kept_open: set[int] = set()  # descriptors that a child goes on sharing with its parent
+kept_open: set[int] = set()  # descriptors that a child continues to share with its parent
 _deaths = Deaths()
 
 
 @dataclass(frozen=True)
 class Outcome(Generic[T]):
-    """What came of some work in a room: its value, or in ``failure`` one clause that says why there is none.
+    """What came of some work in a sandbox: its value, or in ``failure`` one clause that says why there is none.
 
     ``refused``: a clause on the first effect outside the process that was refused, whatever the work has made of that.
-    ``more``: the work goes on, and will answer once more.
+    ``more``: the work continues, and will answer once more.
     """
 
     value: T | None = None

@@ -173,7 +173,7 @@ def _reopen_to_write(descriptor: int, link: str, reopen: Reopen) -> bool:
 
 
 def _copy(descriptor: int) -> None:
-    """A file that is read and written goes on as a copy in memory."""
+    """A file that is read and written becomes a copy in memory."""
     if not hasattr(os, "memfd_create"):
         _replace_by_nothing(descriptor)
         return

@@ -195,7 +195,7 @@ class Run(Protocol):
         write: LiveWrite | None,
         node: Any = None,
     ) -> LiveConflict | None:
-        """Notes what is proved; None if it is noted already."""
+        """Notes what is verified; None if it is noted already."""
 
 
 class Detector:

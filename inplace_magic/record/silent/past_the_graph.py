@@ -1,4 +1,4 @@
-"""Writes into a tensor that a graph goes on from, of which the graph never hears.
+"""Writes into a tensor that a graph continues from, of which the graph never hears.
 
 Through ``detach()`` or ``.data`` before anything saved the tensor, or in the forward of a custom Function that does not
 mark it as dirty: the values change, and the gradient stays that of the old ones.

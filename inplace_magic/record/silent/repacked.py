@@ -28,7 +28,7 @@ from .events import Detector, Passing, Run
 from .recomputed import Region
 from .second_run import near
 
-_LIMIT = 256 * 2**20  # bytes of what checkpoints would have let go of
+_LIMIT = 256 * 2**20  # bytes of what checkpoints would have released
 _ITEMS = 20
 
 

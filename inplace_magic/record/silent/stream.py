@@ -41,7 +41,7 @@ class EventStream(Recorder):
     def __init__(self, sources: Any, policy: Policy, **options: Any) -> None:
         super().__init__(sources, **options)
         self.policy = policy
-        self.goes_on = policy.reference
+        self.continues = policy.reference
         self.passing: Passing | None = None  # the backward that is running
         self.turned = False  # a node runs for the second time, and gets the other values
         self.packed_elsewhere = False  # hooks of others have packed something

@@ -1,4 +1,4 @@
-"""A session's objects in one pickle, so that what they share they go on sharing. Written beside the session, not in it.
+"""A session's objects in one pickle, so that what they share stays shared. Written beside the session, not in it.
 
 The pickle is made in a copy of the process where there are copies, since pickling runs code of the user's
 (``__getstate__``, ``__reduce__``, properties). Objects that cannot be pickled stay behind; see ``absent``.
