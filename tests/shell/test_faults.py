@@ -77,6 +77,7 @@ def test_a_transformation_that_crashes_is_passed_over(monkeypatch: pytest.Monkey
     def crashes(problem: Any) -> Any:
         raise Fault
 
+    monkeypatch.setattr(fixes, "passed_over", lambda name: None)
     monkeypatch.setattr(search, "TRANSFORMS", {crashes: frozenset({"modified"}), **search.TRANSFORMS})
     done = run_cells(SETUP, BODY)
     assert done.diagnosis is not None and done.diagnosis.fixes[0].cells == {
@@ -222,6 +223,7 @@ def test_a_fault_anywhere_leaves_the_session_as_it_was(
 @pytest.mark.parametrize("room", SANDBOXES)
 def test_every_rule_may_crash(room: str, monkeypatch: pytest.MonkeyPatch) -> None:
     fixes._load()
+    monkeypatch.setattr(fixes, "passed_over", lambda name: None)
     broken = [type(registered)(registered.families, registered.rank, boom) for registered in fixes._RULES]
     failed, differs = fail_with(room, lambda: monkeypatch.setattr(fixes, "_RULES", broken))
     assert differs == [] and failed.diagnosis is not None and failed.diagnosis.fixes == ()
