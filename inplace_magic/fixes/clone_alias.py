@@ -1,4 +1,4 @@
-"""Two tensors share memory, and one of them is written: they part where the sharing begins.
+"""Two tensors that share memory part where the sharing begins, so that a write into one leaves the other.
 
 residual = x.detach()             residual = x.detach().clone()
 shown = x.data.cpu().numpy()      shown = x.data.cpu().numpy().copy()

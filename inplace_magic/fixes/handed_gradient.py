@@ -1,4 +1,4 @@
-"""A hook gives back a gradient of its own, and leaves the one that it was handed as it is.
+"""A hook gives back a gradient of its own instead of writing into the one that it was handed.
 
 def hook(grad):                def hook(grad):
     grad.mul_(0.1)                 return grad.mul(0.1)

@@ -1,4 +1,4 @@
-"""A module writes because it was made with ``inplace=True``: the flag goes, where it is set and on the live module.
+"""A module writes because it was made with ``inplace=True``: the flag goes, also on the live module.
 
     self.act = nn.ReLU(inplace=True)          self.act = nn.ReLU()
     nn.LeakyReLU(0.2, True)                   nn.LeakyReLU(0.2)

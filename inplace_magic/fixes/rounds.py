@@ -1,4 +1,4 @@
-"""The rounds in which a program runs a backward again and again, and which names held a graph at each of them."""
+"""The iterations in which a program runs one backward, with the names that held a graph at each of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a write writes into, as the code says it, and where that tensor got its name.
+"""What a write writes into, as the code says it: the expression, its names, where they were bound.
 
 x[:, 0] = 1             writes into `x[:, 0]`, a part of `x`
 scale.mul_(2).tanh_()   writes into `scale`

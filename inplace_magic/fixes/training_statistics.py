@@ -1,5 +1,5 @@
-"""Batch norm in training mode saves its running statistics and never reads them in backward: a write past the version
-counter disturbs nothing.
+"""Batch norm in training mode saves running statistics that its backward never reads: a write past the version counter
+disturbs nothing.
 
 for name, buffer in net.named_buffers():      for name, buffer in net.named_buffers():
     buffer.copy_(synced[name])                    buffer.data.copy_(synced[name])

@@ -1,4 +1,4 @@
-"""Gradients as a replay sees them: a digest of what each backward adds to each leaf, and the comparison of two runs.
+"""Gradients as a replay sees them: a digest of what each backward adds to each leaf.
 
 A digest is linear in the gradient (sampled elements, and sums over stretches), so what a backward added is the
 difference of the digests before and after it, and no gradient has to be kept.

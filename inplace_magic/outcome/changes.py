@@ -1,4 +1,4 @@
-"""What differs between what two runs leave behind, and each difference as one clause. Nothing here imports torch.
+"""What differs between what two runs leave behind, each difference as one clause. Nothing here imports torch.
 
 Differences are found in one pair of runs and may be worded from another: where the gradients themselves differ, the
 pair that is compared is one in which no gradient has any effect, and the numbers a person reads are those of a plain

@@ -1,4 +1,4 @@
-"""Names that only loops bind and only their bodies read: nobody misses them once the loop is over."""
+"""Names that only loops bind, for their own bodies: nobody misses them once the loop is over."""
 
 from __future__ import annotations
 

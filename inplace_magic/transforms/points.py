@@ -1,4 +1,4 @@
-"""Where in the texts the trace's edges lie: the expression that used a value, and the names that held it."""
+"""Where in the texts the trace's edges lie: the expression that used a value under the names that held it."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""What was overwritten or used up is computed again between the event and the backward that needs it, from the slice
-of statements that created it.
+"""What was overwritten or used up is computed again ahead of the backward that needs it, by the statements that made it.
 
 u = net(x)                                def closure():
 def closure():                                u = net(x)

@@ -1,4 +1,4 @@
-"""Where the runs of a verification are made, and counted: how many there may be does not depend on the clock."""
+"""Where the runs of a verification are made: how many there may be is counted, so that the clock has no say."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a fix changes, measured: its gradients, and everything else that a person reads later.
+"""What a fix changes, measured: its gradients with everything else that a person reads later.
 
 NOTE [Effect]. Where the gradients are those of the reference, everything that the two runs leave behind must be equal
 as well: what is printed, what names lead to, what is in ``.grad``. Where they are not, nearly everything differs after

@@ -1,4 +1,4 @@
-"""The order of verified fixes, and when enough has been tried: counted in runs, never in seconds."""
+"""The order of verified fixes; how many are tried is counted in runs, never in seconds."""
 
 from __future__ import annotations
 
