@@ -93,9 +93,8 @@ class GradientTrace:
     optimizers step, the run is ended when the next one is about to, so that the gradients it would use are known.
     ``conflict`` gives the pass of the first conflict, as soon as it is known: digests and walks over graphs cost more
     than many a training step, so only some passes at the beginning and some from the first conflict on are looked at.
-    ``gone_on`` is called once after each pass, with their number, when the program goes on from it: at the first step of
-    an optimizer, whose gradients are known by then, else at the next pass. ``shielded`` is what a watch puts around all
-    of this.
+    ``gone_on`` is called once after each pass, with their number, when the next one begins: by then all steps in between
+    are known. ``shielded`` is what a watch puts around all of this.
     """
 
     sources: Sources
@@ -128,7 +127,8 @@ class GradientTrace:
         self._stepped = True
         with unobserved():
             self._passes[-1].steps.append(self._used(optimizer, self._passes[-1].looked))
-            self._go_on()
+            if self._ending:
+                raise Stop
 
     def _used(self, optimizer: torch.optim.Optimizer, looked: bool) -> _Step:
         if looked:
