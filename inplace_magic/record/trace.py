@@ -14,7 +14,7 @@ from __future__ import annotations
 import types
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 
@@ -32,13 +32,17 @@ _SITES = 12  # of one conflict's edges
 
 @dataclass(frozen=True)
 class Walk:
-    """The graph of one backward: parents and leaves by node, the roots, the places that held a history when it began."""
+    """The graph of one backward: parents and leaves by node, the roots, the places that held a history when it began.
+
+    ``stepped`` are the ids of the leaves that optimizers stepped after it, ahead of the next one.
+    """
 
     moment: int
     roots: tuple[int, ...]
     parents: dict[int, tuple[int, ...]]
     leaves: dict[int, frozenset[int]]
     held: tuple[Held, ...]
+    stepped: set[int] = field(default_factory=set)
 
 
 @dataclass(frozen=True)
@@ -58,7 +62,6 @@ class Trace:
         self._stacks: list[Stack] = []
         self.walks: dict[int, Walk] = {}
         self.moments: dict[int, int] = {}  # of every backward
-        self._steps: dict[int, set[int]] = {}  # the leaves that are stepped after a backward, ahead of the next one
 
     def created(self, begin: int, end: int, stack: Stack) -> None:
         """A call of the user's created the nodes from ``begin`` up to ``end``."""
@@ -85,8 +88,10 @@ class Trace:
             del self.walks[min(self.walks)]
 
     def stepped(self, parameters: Iterable[torch.Tensor]) -> None:
-        """An optimizer has stepped."""
-        self._steps.setdefault(max(self.moments, default=-1), set()).update(map(id, parameters))
+        """An optimizer has stepped. Of backwards that were not looked at nothing is kept."""
+        walk = self.walks.get(next(reversed(self.moments), -1))
+        if walk is not None:
+            walk.stepped.update(map(id, parameters))
 
     # ---- asked when the run is over -------------------------------------------------------------------------------
 
@@ -125,22 +130,12 @@ class Trace:
             over=over,
             shared=shared,
             stale=sorted(leading & below),
-            untrained=self._untrained(walk, leading, self._steps.get(need, set())),
+            untrained=_untrained(walk, leading),
             held=holding,
             held_earlier=earlier.held if earlier else (),
             held_later=walk.held,
             repeated=repeated,
         )
-
-    def _untrained(self, walk: Walk, leading: set[int], stepped: set[int]) -> list[LiveEdge]:
-        """The edges from what leads to a leaf that is ``stepped`` to what leads to none."""
-        trained = _leading(walk.parents, {node for node, leaves in walk.leaves.items() if leaves & stepped})
-        return [
-            LiveEdge(user, made)
-            for user in sorted(leading & trained)
-            for made in walk.parents.get(user, ())
-            if made in leading and made not in trained
-        ]
 
     def _latest_before(self, moment: int, need: int) -> Walk | None:
         before = [walk for index, walk in self.walks.items() if walk.moment <= moment and index < need]
@@ -219,6 +214,17 @@ def _edges(
             leaves[number] = below
         todo.extend(parents)
     return found, leaves
+
+
+def _untrained(walk: Walk, leading: set[int]) -> list[LiveEdge]:
+    """The edges from what leads to a leaf that is stepped to what leads to none."""
+    trained = _leading(walk.parents, {node for node, leaves in walk.leaves.items() if leaves & walk.stepped})
+    return [
+        LiveEdge(user, made)
+        for user in sorted(leading & trained)
+        for made in walk.parents.get(user, ())
+        if made in leading and made not in trained
+    ]
 
 
 def _leading(parents: dict[int, tuple[int, ...]], targets: set[int]) -> set[int]:
