@@ -39,12 +39,6 @@ class Meeting:
         """The statements of the block that the needed loss was made from."""
         return slice_of(self.block[: self.block.index(self.need)], roots(self.need))[0]
 
-    @property
-    def first_loss(self) -> list[ast.stmt]:
-        """The statements that the loss of the first update was made from."""
-        backward = backward_before(self.block, self.first) or self.first
-        return slice_of(self.block[: self.block.index(backward)], roots(backward))[0]
-
 
 def first_stack(clash: RecordedConflict) -> tuple[SourceRange, ...]:
     """Where the tensor was lost: the write, or the backward that freed the graph."""

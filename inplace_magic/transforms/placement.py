@@ -89,6 +89,3 @@ def _after(statement: ast.stmt, other: ast.stmt) -> bool:
 
 def _own_expressions(statement: ast.stmt) -> Iterator[ast.AST]:
     return (node for node in ast.iter_child_nodes(statement) if not isinstance(node, ast.stmt))
-
-
-__all__ = ["assignments_to_follow"]

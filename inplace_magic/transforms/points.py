@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 from ..fixes import Problem
 from ..fixes.flow import binds
-from ..fixes.meetings import within
 from ..record.evidence import Crossing, Edge, Event, Holder
 from ..source.editor import Code, Function
 from ..source.location import SourceRange
@@ -188,17 +187,3 @@ def detached(path: str, shape: str, item: str = "h") -> str | None:
     if outer == "deque":
         return f"type({path})(({each} for {variable} in {path}), {path}.maxlen)"
     return f"type({path})(*({each} for {variable} in {path}))"
-
-
-def block_of(code: Code, statement: ast.stmt) -> list[ast.stmt]:
-    return code.block(statement)
-
-
-def in_loop(frame: Frame) -> bool:
-    """Whether the frame's statement stands in a loop of its function."""
-    from ..fixes.meetings import loops
-
-    return bool(loops(frame.code, frame.statement))
-
-
-__all__ = ["Frame", "Use", "crossing", "detached", "event_of", "frames", "uses", "within"]

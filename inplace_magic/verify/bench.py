@@ -27,7 +27,7 @@ Live = tuple[LiveChange, ...]
 Spared = tuple[int, ...]
 
 
-@dataclass(frozen=True)
+@dataclass
 class Bench:
     """What a verification needs: where it runs, and the plan by which the failure was reproduced.
 
@@ -49,19 +49,14 @@ class Bench:
     faithful: bool = True
     refused: list[str] = field(default_factory=list)  # why runs were not made
     tried: list[str] = field(default_factory=list)  # the titles of what was run, or was to be
-    _made: list[None] = field(default_factory=list)
-    _endless: list[None] = field(default_factory=list)  # runs that were ended at the limit
+    runs: int = 0  # of rewrites
+    _endless: int = 0  # runs that were ended at the limit
     _references: dict[tuple[Reading, bool, int], Evidence | None] = field(default_factory=dict)
-
-    @property
-    def runs(self) -> int:
-        """How many runs of rewrites there have been."""
-        return len(self._made)
 
     @property
     def over(self) -> bool:
         """Whether so many runs came to no end that more will not either."""
-        return len(self._endless) >= _ENDLESS
+        return self._endless >= _ENDLESS
 
     @property
     def runs_twice(self) -> bool:
@@ -104,7 +99,7 @@ class Bench:
     # ---- a rewrite ----------------------------------------------------------------------------------------------
 
     def run(self, work: Work[Evidence]) -> Evidence | None:
-        self._made.append(None)
+        self.runs += 1
         return self._run(work)
 
     def _run(self, work: Work[Evidence]) -> Evidence | None:
@@ -112,7 +107,7 @@ class Bench:
             return None
         outcome = self.sandbox.run(work, self.limit_s, lambda seconds: self.tell(message("trying", seconds=seconds)))
         if outcome.timed_out:
-            self._endless.append(None)
+            self._endless += 1
         if outcome.failure is not None:
             _log.debug("not run: %s", outcome.failure)
             self.refused.append(outcome.failure)
