@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from inplace_magic.tour import SITUATIONS
 from tests.cells import new_shell, run_cells, run_in
 
 ROOT = Path(__file__).parents[1]
@@ -32,26 +33,8 @@ def test_examples_run_and_show_what_the_page_says(page: Path) -> None:
 
 
 def test_the_readmes_report_is_the_report() -> None:
-    model = """
-        import torch
-        import torch.nn as nn
-        import torch.nn.functional as F
-
-        class Decoder(nn.Module):
-            def __init__(self):
-                super().__init__()
-                self.score16 = nn.Conv2d(3, 4, 1)
-                self.main = nn.Conv2d(3, 4, 1)
-
-            def forward(self, img):
-                feature16 = self.score16(img)
-                x = F.relu(self.main(img))
-                x += feature16
-                return x
-        """
-    shown = run_cells(
-        model, "net = Decoder()\nimg = torch.randn(2, 3, 8, 8)", "loss = net(img).pow(2).mean()\nloss.backward()"
-    ).output
+    (situation,) = [one for one in SITUATIONS if "feature16" in one.title]
+    shown = run_cells(*situation.cells[:2], "loss = net(img).pow(2).mean()\nloss.backward()").output
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     (report,) = [block for kind, block in _BLOCK.findall(text) if kind == "text"]
     told = [line for line in report.splitlines() if "your session" not in line and "accepts fix" not in line]
