@@ -70,6 +70,8 @@ def record(
         return recorder.work > _SHORT and not reach.whole
 
     def enough(done: int, event: ev.Backward) -> bool:
+        if reach.exactly and reach.passes is not None:  # to be compared with a run that ended there
+            return done >= reach.passes
         first = conflict()
         return first is not None and done >= far_enough(first) and (told or long())
 

@@ -259,6 +259,17 @@ def watching(quick: bool) -> Iterator[Figure]:
 _SMALL = ("import torch\nw = torch.ones(2, requires_grad=True)", "y = w.exp()\ny += 1\ny.sum().backward()")
 
 
+@dataclass(frozen=True)
+class _Reported:
+    """Seconds of a failing cell alone; with its report: until the lines, the first verified fix, the whole; its fixes."""
+
+    plain: float
+    lines: float
+    first_fix: float
+    whole: float
+    fixes: int
+
+
 def diagnoses(quick: bool) -> Iterator[Figure]:
     """Each round in a process of its own: torch keeps some failed graphs, and a session that fills up is a larger one."""
     spawning = multiprocessing.get_context("spawn")
@@ -267,38 +278,56 @@ def diagnoses(quick: bool) -> Iterator[Figure]:
             size = max(1, size // 40) if quick else size
             cells = tuple(part.replace("{n}", str(size)) for part in (setup, text))
             rounds = processes.starmap(_diagnosis, [cells] * (1 if quick else 5), chunksize=1)
-            plain, explained = min(p for p, _, _ in rounds), min(e for _, e, _ in rounds)
-            yield Figure(
-                f"from the error to the report, {name}",
-                max(0.0, explained - plain - 0.1) / plain,
-                5,
-                "reruns",
-                "one recorded run up to the failure; then its rest and, for each fix tried, two proofs, on two cores",
-                {"plain_s": plain, "fixes": rounds[0][2]},
-            )
+            plain = min(one.plain for one in rounds)
+            for what, target, bound in (
+                ("lines", 1.6, "one recorded run up to the failure"),
+                ("first_fix", 4, "one run of it past the failure, and as it would be accepted, on two cores"),
+                ("whole", 5, "for each further fix tried, two runs past the failure"),
+            ):
+                seconds = min(getattr(one, what) for one in rounds)
+                yield Figure(
+                    f"from the error to the {'report' if what == 'whole' else what.replace('_', ' ')}, {name}",
+                    max(0.0, seconds - plain - 0.1) / plain,
+                    target,
+                    "reruns",
+                    bound,
+                    {"plain_s": plain, "fixes": rounds[0].fixes},
+                )
 
 
-def _diagnosis(setup: str, text: str) -> tuple[float, float, int]:
-    """Seconds of the failing cell alone, seconds with its report, and how many fixes that shows."""
+def _diagnosis(setup: str, text: str) -> _Reported:
     import torch
 
     torch.set_num_threads(1)
     _wall(*_SMALL, enabled=True)  # what is imported for a first failure
     plain = min(_wall(setup, text, enabled=False)[0] for _ in range(2))  # torch's own first calls take longer
-    explained, diagnosis = _wall(setup, text, enabled=True)
-    return plain, explained, len(diagnosis.fixes) if diagnosis is not None else 0
+    whole, lines, first_fix, diagnosis = _wall(setup, text, enabled=True)
+    return _Reported(plain, lines, first_fix, whole, len(diagnosis.fixes) if diagnosis is not None else 0)
 
 
-def _wall(setup: str, text: str, enabled: bool) -> tuple[float, Any]:
+def _wall(setup: str, text: str, enabled: bool) -> tuple[float, float, float, Any]:
+    """Seconds of the cell with its report, seconds until its lines and its first fix were known, and the diagnosis."""
+    from inplace_magic.show import Showing
+
+    told: list[tuple[float, int]] = []
+
+    def publish(self: Showing, found: Any) -> None:
+        told.append((time.perf_counter(), len(found.fixes)))
+        original(self, found)
+
     shell = new_shell()
     run_in(shell, [setup.lstrip()])
     shell.run_line_magic("config", f"InplaceMagic.enabled = {enabled}")
+    original, Showing.publish = Showing.publish, publish  # type: ignore[method-assign]
     start = time.perf_counter()
     run = run_in(shell, [text.lstrip()])
-    seconds = time.perf_counter() - start
+    end = time.perf_counter()
+    Showing.publish = original  # type: ignore[method-assign]
     # What a round leaves behind, which is mostly the graph in the traceback, would make the next one's session larger.
     run_in(shell, ["%reset -f", "1 / 0"])
-    return seconds, run.diagnosis
+    lines = min((at for at, _ in told), default=end)
+    first_fix = min((at for at, fixes in told if fixes), default=end)
+    return end - start, lines - start, first_fix - start, run.diagnosis
 
 
 # ---- a copy of the process --------------------------------------------------------------------------------------
@@ -528,7 +557,7 @@ def growth(quick: bool) -> Iterator[Figure]:
         setup, text = _GROWING, _GROWS
         for name, size in sizes.items():
             setup, text = setup.replace(name, str(size)), text.replace(name, str(size))
-        _, diagnosis = _wall(setup, text, enabled=True)
+        *_, diagnosis = _wall(setup, text, enabled=True)
         return float(diagnosis.seconds)
 
     for name, what in (("STEPS", "iterations before the failure"), ("OPERATIONS", "operations"), ("NAMES", "names")):

@@ -1,0 +1,42 @@
+"""Replays: how far a recorded run goes."""
+
+from __future__ import annotations
+
+import pytest
+
+from inplace_magic.record.evidence import Evidence
+from inplace_magic.record.plan import RecordOptions, ReplayPlan, StopRule
+from inplace_magic.record.replay import record
+from inplace_magic.source.document import CellSource
+from inplace_magic.source.sources import Sources
+
+from ..cells import new_shell
+
+STEPS = """
+import torch
+w = torch.ones(3, requires_grad=True)
+optimizer = torch.optim.SGD([w], lr=0.1)
+for step in range(10):
+    optimizer.zero_grad()
+    first, second = (w * w).sum(), (w**3).sum()
+    first.backward()
+    optimizer.step()
+    second.backward()
+"""
+
+
+def recorded(reach: StopRule, inert: bool = False) -> Evidence:
+    shell = new_shell()
+    sources = Sources({1: CellSource(1, STEPS.lstrip(), shell.transform_cell)}, {}, 1)
+    return record(shell, sources, ReplayPlan((1,), fresh=True), reach, RecordOptions(inert=inert))
+
+
+def test_a_short_cell_is_recorded_to_its_end() -> None:
+    seen = recorded(StopRule())
+    assert seen.finished and len(seen.passes) == 20 and seen.first == 1
+
+
+@pytest.mark.parametrize("inert", [False, True], ids=["with its conflict", "no step, so no conflict"])
+def test_a_run_to_be_compared_ends_where_the_other_one_did(inert: bool) -> None:
+    seen = recorded(StopRule(4, exactly=True, conflict=1), inert)
+    assert len(seen.passes) == 4 and not seen.finished
