@@ -1,6 +1,6 @@
 """Sessions on an accelerator, in use or merely visible. It is one made for tests: see ``standin.cpp``.
 
-Each test is a process of its own, since torch cannot forget a device.
+They share one process, since torch cannot forget a device and takes seconds to load.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 import textwrap
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,42 +24,64 @@ pytestmark = [
     pytest.mark.skipif(shutil.which(os.environ.get("CXX", "g++")) is None, reason="needs a compiler"),
 ]
 HERE = Path(__file__).parent
-SESSION = """
-    import json, sys
+# One session a line, as json; the answer to it is a line as well.
+SESSIONS = """
+    import json, os, sys
     import torch, standin
     from tests.cells import new_shell, run_in
-    cells = json.loads(sys.stdin.read())
-    shell = new_shell()
-    shell.user_ns["run_last"] = None
-    done = None
-    for cell in cells:
-        done = run_in(shell, [cell])
-    found = done.diagnosis
-    print("\\nANSWER" + json.dumps({
-        "fixes": [(f.title, f.gradients) for f in found.fixes] if found else [],
-        "notes": [str(note) for note in found.notes] if found else [],
-        "line": found.changed.line if found and found.changed else None,
-        "error": None if done.error is None else str(done.error)[:200],
-        "answer": shell.user_ns.get("answer"),
-        "output": done.output[-3000:],
-    }))
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    for line in sys.stdin:
+        asked = json.loads(line)
+        os.chdir(asked["folder"])
+        torch.standin.set_capacity(0)
+        shell = new_shell()
+        shell.run_line_magic("config", "InplaceMagic.fixes = 1")
+        done = None
+        for cell in asked["cells"]:
+            done = run_in(shell, [cell])
+        found = done.diagnosis
+        print(json.dumps({
+            "fixes": [(f.title, f.gradients) for f in found.fixes] if found else [],
+            "notes": [str(note) for note in found.notes] if found else [],
+            "line": found.changed.line if found and found.changed else None,
+            "changed": found.changed.text.strip() if found and found.changed else None,
+            "error": None if done.error is None else str(done.error)[:200],
+            "answer": shell.user_ns.get("answer"),
+            "output": done.output[-3000:],
+        }), file=answers, flush=True)
+        shell.run_line_magic("reset", "-f")
+        done = found = sys.last_exc = sys.last_value = sys.last_traceback = None
 """
 
 
-def session(*cells: str, folder: Path | None = None) -> dict[str, Any]:
-    """What came of the last cell that failed, and what ``answer`` is in the end."""
+@pytest.fixture(scope="module")
+def machine() -> Iterator[subprocess.Popen[str]]:
+    """A process that sees the device."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(HERE), *sys.path])}
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(SESSION)],
-        input=json.dumps([textwrap.dedent(cell).strip("\n") for cell in cells]),
-        capture_output=True,
+    with subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(SESSIONS)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
         text=True,
         env=environment,
-        cwd=folder,
-    )
-    assert "\nANSWER" in done.stdout, done.stderr[-3000:]
-    answer: dict[str, Any] = json.loads(done.stdout.rpartition("\nANSWER")[2])
-    return answer
+    ) as process:
+        yield process
+        process.kill()
+
+
+@pytest.fixture
+def session(machine: subprocess.Popen[str], tmp_path: Path) -> Any:
+    """Runs dedented cells in a new session: what came of the last one that failed, what ``answer`` is in the end."""
+
+    def run(*cells: str) -> dict[str, Any]:
+        assert machine.stdin is not None and machine.stdout is not None
+        texts = [textwrap.dedent(cell).strip("\n") for cell in cells]
+        print(json.dumps({"cells": texts, "folder": str(tmp_path)}), file=machine.stdin, flush=True)
+        answer: dict[str, Any] = json.loads(machine.stdout.readline())
+        return answer
+
+    return run
 
 
 NET = """
@@ -77,7 +100,7 @@ FAILS = """
 
 
 @pytest.mark.parametrize("device", ["cpu", "standin"])
-def test_nothing_of_the_session_changes(device: str) -> None:
+def test_nothing_of_the_session_changes(session: Any, device: str) -> None:
     state = """
         def state():
             on_device = torch.standin.get_rng_state().tolist()[:64]
@@ -92,13 +115,13 @@ def test_nothing_of_the_session_changes(device: str) -> None:
 
 
 @pytest.mark.parametrize("device", ["cpu", "standin"])
-def test_a_verified_fix_where_the_device_is(device: str) -> None:
+def test_a_verified_fix_where_the_device_is(session: Any, device: str) -> None:
     seen = session(NET.format(device=device), FAILS)
     assert seen["line"] == 2 and seen["notes"] == []
     assert ("h = h + 1" in seen["fixes"][0][0] or seen["fixes"]) and seen["fixes"][0][1] == "same"
 
 
-def test_a_kernel_that_writes_by_address_writes_no_more_than_the_cell() -> None:
+def test_a_kernel_that_writes_by_address_writes_no_more_than_the_cell(session: Any) -> None:
     setup = """
         import torch, ctypes
         w = torch.ones(4, device="standin", requires_grad=True)
@@ -115,7 +138,7 @@ def test_a_kernel_that_writes_by_address_writes_no_more_than_the_cell() -> None:
     assert seen["answer"] == [0.5] * 4 and seen["fixes"]
 
 
-def test_a_graph_from_before_is_not_used_up() -> None:
+def test_a_graph_from_before_is_not_used_up(session: Any) -> None:
     setup = "import torch\nw = torch.tensor([1., 2.], device='standin', requires_grad=True)\n"
     setup += "g, = torch.autograd.grad((w ** 3).sum(), w, create_graph=True)"
     seen = session(
@@ -124,7 +147,7 @@ def test_a_graph_from_before_is_not_used_up() -> None:
     assert seen["answer"] == [6.0, 12.0] and seen["error"] is None and seen["fixes"]
 
 
-def test_a_limit_is_kept_in_the_thread_of_the_device() -> None:
+def test_a_limit_is_kept_in_the_thread_of_the_device(session: Any) -> None:
     setup = """
         import torch, time
         w = torch.ones(3, device="standin", requires_grad=True)
@@ -143,7 +166,7 @@ def test_a_limit_is_kept_in_the_thread_of_the_device() -> None:
     assert seen["answer"] == 1
 
 
-def test_a_hook_in_the_thread_of_the_device_writes_no_file(tmp_path: Path) -> None:
+def test_a_hook_in_the_thread_of_the_device_writes_no_file(session: Any, tmp_path: Path) -> None:
     setup = """
         import torch
         w = torch.ones(3, device="standin", requires_grad=True)
@@ -151,11 +174,11 @@ def test_a_hook_in_the_thread_of_the_device_writes_no_file(tmp_path: Path) -> No
             with open("grads.csv", "a") as file: file.write("x")
     """
     cell = "u = w * 2\nu.register_hook(hook)\nu.exp().sum().backward(retain_graph=True)\nh = torch.exp(u)\nh += 1\nh.sum().backward()"
-    session(setup, cell, folder=tmp_path)
+    session(setup, cell)
     assert (tmp_path / "grads.csv").read_text() == "x"
 
 
-def test_a_gradient_penalty_is_watched_in_the_thread_of_the_device() -> None:
+def test_a_gradient_penalty_is_watched_in_the_thread_of_the_device(session: Any) -> None:
     cell = """
         %%autograd_check
         import torch
@@ -169,16 +192,18 @@ def test_a_gradient_penalty_is_watched_in_the_thread_of_the_device() -> None:
     assert seen["error"] is None and seen["answer"][0] == pytest.approx(36.0896, rel=1e-4), seen
 
 
-def test_a_healthy_cell_waits_for_the_device_no_oftener() -> None:
-    count = "answer = torch.standin.synchronized(), torch.standin.kernels()"
+def test_a_healthy_cell_waits_for_the_device_no_oftener(session: Any) -> None:
+    count = "counts = torch.standin.synchronized(), torch.standin.kernels()"
     cell = "for _ in range(3):\n    opt.zero_grad(); net(x).sum().backward(); opt.step()"
-    seen = [
-        session(off, NET.format(device="standin"), cell, count)["answer"] for off in ("%unload_ext inplace_magic", "1")
-    ]
-    assert seen[0] == seen[1]
+    since = f"before = counts\n{count}\nanswer = counts[0] - before[0], counts[1] - before[1]"
+    bare, loaded = (
+        session(off, NET.format(device="standin"), count, cell, since)["answer"]
+        for off in ("%unload_ext inplace_magic", "1")
+    )
+    assert bare == loaded and loaded[1] > 0
 
 
-def test_a_device_without_room_is_told() -> None:
+def test_a_device_without_room_is_told(session: Any) -> None:
     setup = (
         NET.format(device="standin") + "    torch.standin.set_capacity(torch.standin.memory_allocated() + 5 * 2**20)"
     )
@@ -190,3 +215,126 @@ def test_a_device_without_room_is_told() -> None:
     """
     seen = session(setup, cell)
     assert seen["fixes"], seen
+
+
+def test_autocast_and_a_gradient_scaler_are_as_they_would_be_without_a_report(session: Any) -> None:
+    setup = """
+        import torch, torch.nn as nn
+        torch.manual_seed(0)
+        net = nn.Sequential(nn.Linear(8, 16), nn.BatchNorm1d(16), nn.Dropout(0.2), nn.Linear(16, 2)).to("standin")
+        opt = torch.optim.Adam(net.parameters(), lr=0.1)
+        scaler = torch.amp.GradScaler("standin", init_scale=8.0, growth_interval=2)
+        def step(bad=False):
+            opt.zero_grad()
+            with torch.autocast("standin", dtype=torch.bfloat16):
+                out = torch.sigmoid(net(torch.randn(4, 8, device="standin")))
+                if bad: out += 1
+                loss = out.float().pow(2).mean()
+            scaler.scale(loss).backward()
+            scaler.unscale_(opt)
+            nn.utils.clip_grad_norm_(net.parameters(), 0.1)
+            scaler.step(opt); scaler.update()
+        for _ in range(3): step()
+    """
+    cell = "for i in range(4): step(bad=i == 2)"
+    look = """
+        kept = [*net.parameters(), *net.buffers(), *(v for s in opt.state.values() for v in s.values())]
+        answer = repr([
+            [(t._version, t.tolist(), None if t.grad is None else t.grad.tolist()) for t in kept],
+            scaler.state_dict(), [str(state) for state in scaler._per_optimizer_states.values()],
+            torch.is_autocast_enabled("standin"), torch.rand(2).tolist(), torch.rand(2, device="standin").tolist(),
+        ])
+    """
+    bare, loaded = (session(off, setup, cell, look) for off in ("%unload_ext inplace_magic", "1"))
+    assert bare["answer"] == loaded["answer"]
+    assert loaded["fixes"] == [["out = out + 1", "same"]] and loaded["notes"] == []
+
+
+def test_a_checkpoint_with_reentry_is_no_graph_from_before(session: Any) -> None:
+    setup = """
+        import torch, torch.nn as nn
+        from torch.utils.checkpoint import checkpoint
+        block = nn.Sequential(nn.Linear(4, 4), nn.Tanh()).to("standin")
+        x = torch.randn(3, 4, device="standin", requires_grad=True)
+        for _ in range(50): block(x)
+    """
+    cell = "h = checkpoint(block, x, use_reentrant=True)\ny = torch.exp(h * 1)\ny += 1\ny.sum().backward()"
+    seen = session(setup, cell)
+    assert seen["fixes"][0] == ["y = y + 1", "same"] and seen["notes"] == []
+
+
+def test_the_device_holds_no_more_after_a_report(session: Any) -> None:
+    setup = """
+        import torch, torch.nn as nn, gc
+        net = nn.Sequential(*[nn.Linear(300, 300) for _ in range(3)]).to("standin")
+        opt = torch.optim.Adam(net.parameters())
+        x = torch.randn(500, 300, device="standin")
+        def step(bad):
+            h = x
+            for layer in net:
+                h = torch.tanh(layer(h))
+                if bad: h += 1
+            h.sum().backward()
+            opt.step(); opt.zero_grad()
+        step(False); gc.collect()
+        before = torch.standin.memory_allocated()
+        torch.standin.reset_peak_memory_stats()
+    """
+    look = """
+        gc.collect()
+        answer = [count() - before for count in (torch.standin.memory_allocated, torch.standin.max_memory_allocated)]
+    """
+    bare, loaded = (session(off, setup, "step(True)", look) for off in ("%unload_ext inplace_magic", "1"))
+    assert loaded["fixes"] and bare["answer"] == loaded["answer"]
+
+
+def test_the_line_of_a_write_in_the_thread_of_the_device_is_known(session: Any) -> None:
+    setup = """
+        import torch
+        w = torch.ones(3, device="standin", requires_grad=True)
+        def hook(g):
+            with torch.no_grad():
+                h.mul_(2)
+    """
+    cell = "h = torch.exp(w * 1)\nu = h * 3\nu.register_hook(hook)\nu.sum().backward()"
+    seen = session(setup, cell)
+    assert seen["changed"] == "h.mul_(2)" and seen["fixes"]
+
+
+def test_a_hook_may_print_in_a_kernel(tmp_path: Path) -> None:
+    manager_module = pytest.importorskip("jupyter_client.manager")
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(HERE), *sys.path])}
+    manager, client = manager_module.start_new_kernel(kernel_name="python3", env=environment, cwd=str(tmp_path))
+    shown: list[str] = []
+
+    def output(message: dict[str, Any]) -> None:
+        shown.append(message["content"].get("text", ""))
+
+    try:
+        for cell in (
+            """
+            %load_ext inplace_magic
+            %config InplaceMagic.fixes = 1
+            import torch, standin
+            w = torch.ones(3, device="standin", requires_grad=True)
+            def hook(g):
+                print("norm", g.norm().item())
+                with open("norms.csv", "a") as file: file.write("x")
+            """,
+            """
+            u = w * 2
+            u.register_hook(hook)
+            u.exp().sum().backward(retain_graph=True)
+            h = torch.exp(u)
+            h += 1
+            h.sum().backward()
+            """,
+            "import inplace_magic; print(inplace_magic.last_diagnosis().fixes[0].title)",
+        ):
+            client.execute_interactive(textwrap.dedent(cell), timeout=120, output_hook=output)
+    finally:
+        client.stop_channels()
+        manager.shutdown_kernel(now=True)
+    assert (tmp_path / "norms.csv").read_text() == "x"
+    text = "".join(shown)
+    assert text.count("norm ") == 1 and "h = h + 1" in text
