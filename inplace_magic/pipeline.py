@@ -148,7 +148,9 @@ class _Inquiry:
         """Looks for fixes. False if what was changed plays no part in any gradient, so that there is nothing to say."""
         family, evidence = _as_leaf(self.family, rerun.seen)
         known = relevant(evidence, family)
-        if not known:
+        if rerun.stopped:
+            self.notes.append(message("stopped"))
+        if not known or rerun.stopped:
             return True
         bench = self._bench(rerun, family, again)
         if family == "silent":

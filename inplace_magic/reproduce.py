@@ -41,11 +41,15 @@ class Rerun:
     plan: ReplayPlan
     seen: Evidence
     rest: Callable[[], Outcome[Evidence]] | None = None
+    stopped: bool = False  # by the person: nothing more is run
 
     @cached_property
     def whole(self) -> Evidence | None:
         """All that was seen in the end, waited for; None if the rest came to nothing."""
-        return self.seen if self.rest is None else self.rest().value
+        if self.rest is None:
+            return self.seen
+        rest = self.rest()
+        return None if rest.timed_out else rest.value
 
     @property
     def reach(self) -> StopRule:
@@ -94,7 +98,11 @@ class Reproduction:
                 try:
                     run, failure = self._record(plan, ours)
                 except KeyboardInterrupt:  # what is known by now is told
+                    if best[1] is not None:
+                        best[1].stopped = True
                     return best[1], None if best[0] else message("you_stopped")
+                if run is not None and run.stopped:
+                    return self._kept(run, ours), None
                 if run is None:
                     reason = failure
                     continue
@@ -174,15 +182,21 @@ class Reproduction:
                 lambda seconds: self.tell(message("rerunning", seconds=seconds)),
             )
         )
-        first = outcome()
+        stopped = False
+        try:
+            first = outcome()
+        except KeyboardInterrupt:
+            first, stopped = outcome(), True
+            if first.value is None or not relevant(first.value, self.family):
+                raise
         if first.refused is not None and (first.value is None or not relevant(first.value, self.family)):
             reason = message("reaches_out", attempt=first.refused)
             return None, message("with_effects", reason=reason, remedy=self.options.to_set("allow_side_effects", True))
-        if first.timed_out:
+        if first.timed_out and (first.value is None or not relevant(first.value, self.family)):
             return None, message("with_remedy", reason=first.failure, remedy=self.options.more_time(limit))
         if first.value is None:
             return None, first.failure
-        return Rerun(plan, first.value, outcome if first.more else None), None
+        return Rerun(plan, first.value, outcome if first.more and not stopped else None, stopped), None
 
 
 def _told(run: Rerun, family: str) -> int:

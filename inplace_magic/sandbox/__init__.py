@@ -87,11 +87,11 @@ class Sandbox:
     ) -> Iterator[Callable[[], Outcome[T]]]:
         """``run`` for work that can tell something before it is over, and then continues on another core meanwhile.
 
-        Gives what to call for the outcome, and again while there is ``more``. Where there is no room for that, the work
-        gets None for what it would tell by.
+        Gives what to call for the outcome, and again while there is ``more``, or, after a KeyboardInterrupt, for what was
+        known by then. Where there is no room for more than one run, the work gets None for what it would tell by.
         """
         with contextlib.ExitStack() as stack:
-            begun = self._begun(stack, work, limit_s, on_wait)
+            begun = self._begun(stack, work, limit_s, on_wait, waited_for=True)
 
             def outcome() -> Outcome[T]:
                 answer = begun() if begun is not None else self.run(work, limit_s, on_wait)
@@ -106,14 +106,17 @@ class Sandbox:
         work: Work[T],
         limit_s: float,
         on_wait: Callable[[float], None] | None,
-        waited_for: bool = True,
+        waited_for: bool,
     ) -> Callable[[], Outcome[T]] | None:
-        if _cores() < 2 or not beside():
+        room = _cores() >= 2 and beside()
+        if not room and not waited_for:
             return None
         if not self.is_copy:
-            return self._begun_in_replica(stack, work, limit_s, on_wait, waited_for)
+            return self._begun_in_replica(stack, work, limit_s, on_wait, waited_for, room)
 
         def begun(tell: Callable[[Any], None]) -> Any:
+            if not room:
+                return self._contained(work)
             if waited_for:
                 return self._contained(work, lambda value: tell((value, None)))
             fork.give_way()
@@ -159,9 +162,10 @@ class Sandbox:
         limit_s: float,
         on_wait: Callable[[float], None] | None,
         waited_for: bool,
+        room: bool,
     ) -> Callable[[], Outcome[T]] | None:
         try:
-            task = self._place.begin(work, limit_s, on_wait, aside=not waited_for, tells=waited_for)
+            task = self._place.begin(work, limit_s, on_wait, aside=not waited_for, tells=waited_for and room)
         except (OSError, EOFError, TimeoutError):
             return None
         stack.callback(task.end)
@@ -184,4 +188,4 @@ def _judged(outcome: Outcome[Any]) -> Outcome[Any]:
     if outcome.failure is not None or outcome.value is None:
         return outcome
     value, refused = outcome.value
-    return Outcome(value=value, more=outcome.more, refused=refused)
+    return Outcome(value=value, more=outcome.more, refused=refused, timed_out=outcome.timed_out)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
-import functools
 import gc
 import io
 import os
@@ -22,6 +21,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing.connection import Connection, Pipe
 from typing import Any, Generic, TypeVar
 
@@ -35,6 +35,12 @@ Reopen = Callable[[str, int], int]
 Preparation = Callable[[str], Reopen | None]
 kept_open: set[int] = set()  # descriptors that a child continues to share with its parent
 _deaths = Deaths()
+ENOUGH = getattr(signal, "SIGRTMAX", signal.SIGTERM)  # tells a child that its time is over; hardly anybody's own
+GRACE_S = 3.0  # for a child to answer what it knows, once its time is over
+
+
+class Ended(BaseException):
+    """Raised in work whose time is over, or that a person has stopped: what it knows by then may be its answer."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +48,8 @@ class Outcome(Generic[T]):
     """What came of some work in a sandbox: its value, or in ``failure`` one clause that says why there is none.
 
     ``refused``: a clause on the first effect outside the process that was refused, whatever the work has made of that.
-    ``more``: the work continues, and will answer once more.
+    ``more``: the work continues, and will answer once more. ``timed_out`` beside a value: that is what was known when
+    the time was over.
     """
 
     value: T | None = None
@@ -65,7 +72,7 @@ def run(
     it gives what opens a file of the session's anew, for the child alone.
     KeyboardInterrupt kills the child and is passed on.
     """
-    with _interrupts_wait() as pressed:
+    with interrupts_wait() as pressed:
         try:
             child = Child(lambda tell: work(), limit_s, prepare)
         except OSError as error:
@@ -86,22 +93,41 @@ def ahead(
     """Begins ``work`` in a child while its parent does something else. Gives what to call for the outcome.
 
     ``work`` gets a function to tell a value by before it has come to its end; for each of those what is given is to be
-    called once more. Left at any time, the child is ended. Raises OSError if the process cannot be copied.
+    called once more. KeyboardInterrupt, too, leaves it to be called once more, for what was known by then. Left at any
+    time, the child is ended. Raises OSError if the process cannot be copied.
     """
     child: Child[T] | None = None
+    answers: Answers[T] = Answers()
 
     def outcome() -> Outcome[T]:
         assert child is not None
-        with _interrupts_wait() as pressed:
-            return child.outcome(on_wait, pressed)
+        return answers.next(partial(child.outcome, on_wait))
 
     try:
-        with _interrupts_wait():
+        with interrupts_wait():
             child = Child(work, limit_s, prepare)
         yield outcome
     finally:
         if child is not None:
             child.end()
+
+
+class Answers(Generic[T]):
+    """The answers of some work. One that comes with Ctrl-C, which has to be passed on first, is kept for the next call."""
+
+    def __init__(self) -> None:
+        self._kept: Outcome[T] | None = None
+
+    def next(self, wait: Callable[[threading.Event], Outcome[T]]) -> Outcome[T]:
+        """What ``wait`` returns; it is given the event that Ctrl-C sets."""
+        kept, self._kept = self._kept, None
+        if kept is not None:
+            return kept
+        with interrupts_wait() as pressed:
+            answer = wait(pressed)
+            if pressed.is_set() and answer.failure is None:
+                self._kept = answer
+        return answer
 
 
 def give_way() -> None:
@@ -114,27 +140,41 @@ class Child(Generic[T]):
 
     def __init__(self, work: Callable[[Callable[[T], None]], T], limit_s: float, prepare: Preparation | None) -> None:
         self._start, self._limit_s = time.monotonic(), limit_s
+        self._until, self._asked = self._start + limit_s, False
         self._scratch = scratch_folder()
-        self._pid, self.pipe = _fork(work, None if prepare is None else functools.partial(prepare, self._scratch))
+        self._pid, self.pipe = _fork(work, None if prepare is None else partial(prepare, self._scratch))
         _deaths.expect(self._pid)
 
     def outcome(self, on_wait: Callable[[float], None] | None, pressed: threading.Event) -> Outcome[T]:
-        """The next answer, waited for until the time is over or Ctrl-C is pressed."""
+        """The next answer, waited for until the time is over or Ctrl-C is pressed; then what is known is asked for."""
+        late = Outcome[T](failure=message("timed_out", seconds=self._limit_s), timed_out=True)
         while not pressed.is_set():
-            left = self._start + self._limit_s - time.monotonic()
+            left = self._until - time.monotonic()
             if self.pipe.poll(max(0.0, min(left, 0.2))):  # what has come in time may be asked for late
                 break
             if left <= 0:
-                return Outcome(failure=message("timed_out", seconds=self._limit_s), timed_out=True)
-            if on_wait is not None:
+                if self._asked:
+                    return late
+                self.enough()
+            elif on_wait is not None:
                 on_wait(time.monotonic() - self._start)
         else:
+            self.enough()
             return Outcome(failure=message("interrupted"))
         try:
             kind, value = pickle.loads(self.pipe.recv_bytes())
         except (EOFError, OSError):
-            return Outcome(failure=message("copy_crashed"))
-        return Outcome(failure=value) if kind == "failure" else Outcome(value=value, more=kind == "more")
+            return late if self._asked else Outcome(failure=message("copy_crashed"))
+        if kind == "failure":
+            return late if self._asked else Outcome(failure=value)
+        return Outcome(value=value, more=kind == "more", timed_out=self._asked)
+
+    def enough(self) -> None:
+        """It is to answer now what it knows. May be called again."""
+        if not self._asked and not self.pipe.closed:
+            self._asked, self._until = True, time.monotonic() + GRACE_S
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._pid, ENOUGH)
 
     def end(self) -> None:
         """At once, whatever it is doing. May be called again."""
@@ -149,8 +189,18 @@ class Child(Generic[T]):
         shutil.rmtree(self._scratch, ignore_errors=True)
 
 
+def heed_enough() -> None:
+    """To be called in a process that works: when it is told that its time is over, its work raises ``Ended``, once."""
+
+    def end(number: int, frame: Any) -> None:
+        signal.signal(ENOUGH, signal.SIG_IGN)
+        raise Ended
+
+    signal.signal(ENOUGH, end)
+
+
 @contextlib.contextmanager
-def _interrupts_wait() -> Iterator[threading.Event]:
+def interrupts_wait() -> Iterator[threading.Event]:
     """Ctrl-C is only noted, so that it never comes between a child and its parent's care for it; then it is passed on."""
     pressed = threading.Event()
     on_main = threading.current_thread() is threading.main_thread()
@@ -208,7 +258,9 @@ def _child(
         give_way()
 
     try:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.setpgrp()  # Ctrl-C is the session's, which says what becomes of us
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        heed_enough()
         gc.disable()  # a collection would copy every page that the parent still shares
         hush()
         torch = sys.modules.get("torch")

@@ -3,19 +3,42 @@
 from __future__ import annotations
 
 import os
+import sys
+
+from .may_fork import devices_in_use
 
 _LARGE = 2**29  # bytes
 _BESIDE = 3 * 2**28
+_carried = 0
 
 
 def own_bytes() -> int:
-    """Bytes in memory that no file is behind; 0 where that cannot be told."""
+    """Bytes that no file is behind, on the host and on a device, with those that were brought along; 0 where that cannot
+    be told."""
+    return _on_host() + _on_device() + _carried
+
+
+def bring(size: int) -> None:
+    """Tells of bytes of a session that this process maps from a file: it has to copy them as well once it writes there."""
+    global _carried
+    _carried = size
+
+
+def _on_host() -> int:
     try:
         with open("/proc/self/statm") as numbers:
             _, resident, shared, *_ = map(int, numbers.read().split())
         return (resident - shared) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError):
         return 0
+
+
+def _on_device() -> int:
+    found = 0
+    for kind in devices_in_use():
+        module = getattr(sys.modules["torch"], kind, None)
+        found += getattr(module, "memory_allocated", int)()
+    return found
 
 
 def large() -> bool:

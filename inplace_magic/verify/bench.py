@@ -108,6 +108,8 @@ class Bench:
         outcome = self.sandbox.run(work, self.limit_s, lambda seconds: self.tell(message("trying", seconds=seconds)))
         if outcome.timed_out:
             self._endless += 1
+            self.refused.append(outcome.failure or message("timed_out", seconds=self.limit_s))
+            return None
         if outcome.failure is not None:
             _log.debug("not run: %s", outcome.failure)
             self.refused.append(outcome.failure)

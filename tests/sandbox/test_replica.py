@@ -151,6 +151,13 @@ def test_a_large_tensor_is_not_held_twice(tmp_path: Path) -> None:
     assert resident < 1_200_000  # kB: torch, and not the tensor beside it
 
 
+def test_what_a_replica_would_have_to_copy_counts_as_its_own() -> None:
+    shell = session("import torch\nbig = torch.ones(2**26)")
+    text = "big; from inplace_magic.sandbox import process_memory; answer = process_memory.{}()"
+    with_it, without = answers(shell, text.format("own_bytes"), text.format("own_bytes").replace("big; ", ""))
+    assert with_it - without > 2**28 - 2**24
+
+
 def test_work_without_end_is_ended() -> None:
     shell = session("import time")
     with Sandbox(shell, Policy("replica")) as sandbox:

@@ -11,6 +11,7 @@ import os
 import pickle
 import subprocess
 import sys
+import threading
 import time
 from collections import deque
 from collections.abc import Callable
@@ -18,7 +19,7 @@ from multiprocessing.connection import Connection, Pipe
 from typing import Any, Generic, TypeVar
 
 from ...message import message
-from ..fork import Outcome
+from ..fork import GRACE_S, Answers, Outcome
 from . import messages as m
 from .carrier import Carrier
 
@@ -64,19 +65,33 @@ class Replica:
         self._frames[job.number] = deque()
         self._say(job)
 
+    def enough(self, number: int) -> None:
+        """Asks a job for what it knows."""
+        if number in self._frames and not self._pipe.closed:
+            with contextlib.suppress(OSError):
+                self._say(m.Enough(number))
+
     def end(self, number: int) -> None:
         """Ends a job at once."""
         if self._frames.pop(number, None) is not None and not self._pipe.closed:
             with contextlib.suppress(OSError):
                 self._say(m.End(number))
 
-    def next_answer(self, number: int, until: float, on_wait: Callable[[float], None] | None = None) -> tuple[str, Any]:
-        """(kind, value) that this job answers next.
+    def next_answer(
+        self,
+        number: int,
+        until: float,
+        on_wait: Callable[[float], None] | None = None,
+        pressed: threading.Event | None = None,
+    ) -> tuple[str, Any]:
+        """(kind, value) that this job answers next; a failure as soon as Ctrl-C is ``pressed``.
 
         Raises TimeoutError when it is ``until`` (by ``time.monotonic``), EOFError where the replica has come to an end.
         """
         start = time.monotonic()
         while not self._frames[number]:
+            if pressed is not None and pressed.is_set():
+                return "failure", message("interrupted")
             left = until - time.monotonic()
             if self._pipe.poll(max(0.0, min(left, 0.2))):
                 self._receive()
@@ -134,23 +149,55 @@ class Task(Generic[T]):
     def __init__(self, replica: Replica, job: m.Job) -> None:
         self._replica, self._job = replica, job
         self._until: float | None = None  # its time begins when it does
+        self._asked = False
+        self._answers: Answers[T] = Answers()
         replica.begin(job)
 
     def outcome(self, on_wait: Callable[[float], None] | None = None) -> Outcome[T]:
-        """The next answer, waited for until the job's time is over."""
+        """The next answer, waited for until the job's time is over or Ctrl-C is pressed; then what is known is asked for."""
+        return self._answers.next(lambda pressed: self._outcome(on_wait, pressed))
+
+    def _outcome(self, on_wait: Callable[[float], None] | None, pressed: threading.Event) -> Outcome[T]:
         try:
-            if self._until is None:
-                kind, value = self._replica.next_answer(self._job.number, time.monotonic() + START_S, on_wait)
-                self._until = time.monotonic() + self._job.limit_s
-                if kind == "failure":
-                    return Outcome(failure=value)
-            kind, value = self._replica.next_answer(self._job.number, self._until, on_wait)
+            kind, value = self._answer(on_wait, pressed)
         except TimeoutError:
             self.end()
-            return Outcome(failure=message("timed_out", seconds=self._job.limit_s), timed_out=True)
+            return self._late
         except (EOFError, OSError):
             return Outcome(failure=message("replica_crashed"))
-        return Outcome(failure=value) if kind == "failure" else Outcome(value=value, more=kind == "more")
+        if pressed.is_set():
+            self._enough()
+        elif kind == "failure" and self._asked:
+            return self._late
+        return (
+            Outcome(failure=value)
+            if kind == "failure"
+            else Outcome(value=value, more=kind == "more", timed_out=self._asked)
+        )
+
+    def _answer(self, on_wait: Callable[[float], None] | None, pressed: threading.Event) -> tuple[str, Any]:
+        while True:
+            until = time.monotonic() + START_S if self._until is None else self._until
+            try:
+                kind, value = self._replica.next_answer(self._job.number, until, on_wait, pressed)
+            except TimeoutError:
+                if self._asked or self._until is None:
+                    raise
+                self._enough()
+                continue
+            if kind != "begun":
+                return kind, value
+            self._until = self._until or time.monotonic() + self._job.limit_s
+
+    def _enough(self) -> None:
+        """The job is to answer now what it knows."""
+        if not self._asked:
+            self._asked, self._until = True, time.monotonic() + GRACE_S
+            self._replica.enough(self._job.number)
+
+    @property
+    def _late(self) -> Outcome[T]:
+        return Outcome(failure=message("timed_out", seconds=self._job.limit_s), timed_out=True)
 
     def end(self) -> None:
         """At once, whatever it is doing. May be called again."""

@@ -12,6 +12,7 @@ import torch
 
 from ... import torch_private
 from ...session.shell import Shell
+from .. import process_memory
 from ..may_fork import accelerator
 from ..work import contained_work
 from .absent import NotTaken
@@ -61,11 +62,14 @@ def _mapped(device: str | None) -> Iterator[None]:
 
 def _storages(parcel: Parcel, memory: mmap.mmap | None, device: str | None) -> list[torch.UntypedStorage]:
     found = []
+    mapped = 0
     for key, extent in parcel.storages:
         if extent is None or memory is None:
             raise NotTaken(f"a tensor on the device {key.device}")
-        kind = torch.device(key.device)
-        found.append(_storage(memory, extent.start, extent.size, "cpu" if device == "cpu" else str(kind)))
+        place = "cpu" if device == "cpu" else str(torch.device(key.device))
+        found.append(_storage(memory, extent.start, extent.size, place))
+        mapped += extent.size if place == "cpu" else 0
+    process_memory.bring(mapped)
     return found
 
 

@@ -49,6 +49,13 @@ class Job:
 
 
 @dataclass(frozen=True)
+class Enough:
+    """The time of a job is over: it is to answer what it knows."""
+
+    number: int
+
+
+@dataclass(frozen=True)
 class End:
     """A job is to be ended, whatever it is doing."""
 

@@ -9,6 +9,7 @@ each interpreter serves one run and ends.
 
 from __future__ import annotations
 
+import _thread
 import contextlib
 import importlib
 import mmap
@@ -72,6 +73,8 @@ class _Server:
             self._parcels[message.number] = message.parcel, memory
         elif isinstance(message, m.Job):
             self._start(message)
+        elif isinstance(message, m.Enough) and message.number in self._jobs:
+            self._jobs[message.number].enough()
         elif isinstance(message, m.End) and message.number in self._jobs:
             self._jobs.pop(message.number).end()
 
@@ -113,6 +116,7 @@ class _Server:
         prepare, scratch = preparation(job.allow_side_effects), scratch_folder()
         if prepare is not None:
             prepare(scratch)
+        fork.heed_enough()
         threading.Thread(target=self._end_with_session, daemon=True).start()
         self._answer(job.number, ("begun", None))
         try:
@@ -124,8 +128,10 @@ class _Server:
         os._exit(0)
 
     def _end_with_session(self) -> None:
+        """Waits to be told to end, or for the end of the session."""
         with contextlib.suppress(EOFError, OSError):
-            self._session.recv_bytes()  # to be told to end, or the end of the session
+            while isinstance(pickle.loads(self._session.recv_bytes()), m.Enough):
+                _thread.interrupt_main(fork.ENOUGH)
         os._exit(0)
 
     def _work(self, job: m.Job, tell: Callable[[Any], None]) -> Any:

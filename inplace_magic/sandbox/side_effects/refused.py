@@ -13,6 +13,7 @@ import socket
 __all__ = ["Attempts", "EndOfRun", "Refused", "ended_by"]
 
 _CANNOT_BE_WRITTEN = (errno.ENOSPC, errno.EROFS, errno.EOVERFLOW, errno.EFBIG)
+_NO_MEMORY = "DefaultCPUAllocator: "  # what torch's RuntimeError says of the host's memory
 
 
 class Refused(OSError):
@@ -78,10 +79,12 @@ class EndOfRun(BaseException):
 
 
 def ended_by(error: BaseException | None) -> bool:
-    """Whether a run that ended with this error was ended by an effect that could not be played."""
+    """Whether a run that ended with this error was ended by an effect that could not be played, or for want of memory."""
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         if isinstance(error, Refused) or (isinstance(error, OSError) and error.errno in _CANNOT_BE_WRITTEN):
+            return True
+        if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and _NO_MEMORY in str(error)):
             return True
         seen.add(id(error))
         error = error.__cause__ or error.__context__
