@@ -192,8 +192,9 @@ class Reproduction:
         if first.refused is not None and (first.value is None or not relevant(first.value, self.family)):
             reason = message("reaches_out", attempt=first.refused)
             return None, message("with_effects", reason=reason, remedy=self.options.to_set("allow_side_effects", True))
+        late = first.failure or message("timed_out", seconds=limit)
         if first.timed_out and (first.value is None or not relevant(first.value, self.family)):
-            return None, message("with_remedy", reason=first.failure, remedy=self.options.more_time(limit))
+            return None, message("with_remedy", reason=late, remedy=self.options.more_time(limit))
         if first.value is None:
             return None, first.failure
         return Rerun(plan, first.value, outcome if first.more and not stopped else None, stopped), None

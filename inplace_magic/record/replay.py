@@ -108,13 +108,9 @@ def record(
     kept = prepare(shell, plan)
     if not plan.fresh:
         holders.extend(graph_holders(shell.user_ns))  # not the local ones of a frame: they cannot be cut by name
-    try:
-        error, finished = run(shell, sources, plan, with_steps(light, look, [trace.listening(), recorder]), printed)
-        over = True
-    except BaseException:  # it was told to end, or came upon what stayed in the session
-        if conflict() is None:
-            raise
-        error, finished = None, False
+    listeners = with_steps(light, look, [trace.listening(), recorder])
+    error, finished = run(shell, sources, plan, listeners, printed, known=lambda: conflict() is not None)
+    over = True
     if ended_by_effect(error):  # what was recorded before it stands
         error, finished = None, False
     result = evidence(error, finished)

@@ -80,10 +80,12 @@ def run(
     listeners: Sequence[Any],
     printed: Printed,
     at_last: Callable[[], None] = lambda: None,
+    known: Callable[[], bool] = lambda: False,
 ) -> tuple[BaseException | None, bool]:
     """Runs the cells: (the error that ended the last one or None, whether it came to its end).
 
-    ``at_last`` is called before the last one.
+    ``at_last`` is called before the last one. ``known``: whether enough is known for an interrupt, the end of the time or
+    what stayed in the session to be the end of the run; else they are let through.
     """
     error: BaseException | None = None
     with contextlib.ExitStack() as stack:
@@ -116,6 +118,10 @@ def run(
                 if not plan.fresh:  # what is run again in the session stops where it fails
                     break
                 # from the top, an earlier cell that failed did not keep the person from going on
+            except BaseException:
+                if not known():
+                    raise
+                return None, False
     return error, error is None
 
 
