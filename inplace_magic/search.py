@@ -8,6 +8,7 @@ one transformation is put before another.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 
 from . import fixes
 from .fixes import Problem, Proposal, rules
@@ -57,10 +58,10 @@ def propose(problem: Problem) -> Iterator[Proposal]:
             fixes.passed_over(transform.__name__)
     found += rules(problem)
     seen: set[tuple[tuple[int, str], ...]] = set()
-    for _, proposal in sorted(found, key=lambda pair: pair[0]):
+    for cost, proposal in sorted(found, key=lambda pair: pair[0]):
         key = tuple(sorted(proposal.texts.items()))
         unchanged = all(problem.sources.cells[n].raw == text for n, text in proposal.texts.items())
         if key in seen or (unchanged and not proposal.live):
             continue
         seen.add(key)
-        yield proposal
+        yield replace(proposal, rank=cost)

@@ -1,32 +1,26 @@
-"""A proposal is run as accepting it would run it, past the failure; where it fails again elsewhere, it is extended.
-
-What mends the next conflict is added to it, and it is tried again.
-"""
+"""A candidate is run as accepting it would run it, past the failure, and what it changes is measured."""
 
 from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 
 from ..diagnosis import Fix, Gradients, LiveChange
-from ..explain.conflicts import relevant
-from ..fixes import LOCAL, Problem, Proposal
+from ..fixes import Problem, Proposal
 from ..gradients.compare import same_for_training, starved, untrained
 from ..message import message
-from ..record.evidence import Evidence, RecordedConflict
-from ..search import propose
+from ..record.evidence import Evidence
 from ..source.document import FileSource, is_cell
 from ..source.editor import names_bound
-from ..source.location import SourceRange
 from ..source.sources import Sources
 from ..source.unified import cell_names, unified
 from .bench import Bench
+from .candidate import Candidate, Unfinished
 from .effect import Effect, measure, proof
 
 _log = logging.getLogger(__name__)
-_EXTENSIONS = 6  # conflicts that one fix may mend, one after the other
 
 
 @dataclass(frozen=True)
@@ -42,104 +36,76 @@ class Attempt:
     rank: Gradients = "unknown"
 
 
-def verified(bench: Bench, problem: Problem, enough: Callable[[], bool]) -> Iterator[Attempt]:
-    """The fixes for a problem, each one verified, in the order of the rules, until somebody has had ``enough``."""
-    proposals = list(propose(problem))
-    enough_alone: list[Proposal] = []
-    for number, proposal in enumerate(proposals, 1):
-        if bench.over or enough():
-            return
-        attempt = try_out(bench, problem, proposal, enough, [*enough_alone, *proposals[number:]])
-        if attempt is not None:
-            enough_alone.append(proposal)
-            yield attempt
-
-
-def try_out(
-    bench: Bench,
-    problem: Problem,
-    proposal: Proposal,
-    enough: Callable[[], bool] = lambda: False,
-    others: Sequence[Proposal] = (),
-) -> Attempt | None:
-    """The proposal as a verified fix, extended where it fails again elsewhere; None if it does not run.
-
-    ``enough`` is asked before it is extended, which takes two runs more. Where one of the ``others`` would extend it,
-    that one may be all that is needed, and is left to be tried by itself.
-    """
-    bench.tried.append(proposal.title)
-    steps = [proposal]
-    left_behind = tuple(LiveChange("detach", path) for path in bench.plan.cut)
-    texts, live, spared = dict(proposal.texts), proposal.live + left_behind, proposal.spared
+def try_out(bench: Bench, problem: Problem, candidate: Candidate) -> Attempt | Unfinished | None:
+    """The candidate as a verified fix; what is left of it to mend where it fails again elsewhere; None if it does not run."""
+    bench.tried.append(candidate.steps[0].title)
+    cut = tuple(LiveChange("detach", path) for path in bench.plan.cut)
+    texts, live, spared = candidate.texts, candidate.live + cut, candidate.spared
     with bench.accepting(texts, live, spared) as accepting:
-        return _try(bench, problem, steps, texts, live, spared, accepting, enough, others)
+        seen = bench.listen(texts, live, spared, again=bench.runs_twice)
+        if seen is None:
+            _log.debug("%s: could not be run", candidate)
+            return None
+        if seen.error is not None:
+            _log.debug("%s: failed with %.200s", candidate, seen.error)
+            return None if seen.error_family is None else Unfinished(candidate)
+        if problem.family == "silent":  # what is silently wrong raises nothing, so that running alone tells nothing
+            left = bench.record(texts, live, spared)
+            if left is None:
+                return None
+            if left.error is not None or any(c.kind == "silent" for c in left.clashes):
+                return Unfinished(candidate, left)
+        return _measured(bench, candidate, live, seen, accepting)
 
 
-def _try(  # noqa: C901 - each step may end the attempt
+def _measured(
     bench: Bench,
-    problem: Problem,
-    steps: list[Proposal],
+    candidate: Candidate,
+    live: tuple[LiveChange, ...],
+    seen: Evidence,
+    accepting: Callable[[], Evidence | None] | None,
+) -> Attempt | None:
+    """What a candidate that ran changes, and what it takes to accept it in the session."""
+    proposal, texts, spared = candidate.steps[0], candidate.texts, candidate.spared
+    reference = bench.passes(proposal.reading)
+    if starved(reference, seen.passes):
+        _log.debug("%s: trains nothing", candidate)
+        return None
+    effect = measure(bench, candidate.steps, seen, texts, live, spared)
+    if proposal.lossless and effect.label != "same":
+        return None
+    accepted = _as_accepted(bench, texts, live, spared, accepting)
+    if accepted is None:
+        return None
+    live, run = accepted
+    idle: tuple[str, ...] = ()
+    if effect.label in ("truncated", "different"):
+        idle = untrained(reference, seen.passes)
+    return Attempt(_fix(bench, candidate, live, run, effect, idle), seen.again, _rank(bench, proposal, seen, effect))
+
+
+def _as_accepted(
+    bench: Bench,
     texts: dict[int, str],
     live: tuple[LiveChange, ...],
     spared: tuple[int, ...],
-    accepting: Callable[[], Evidence | None] | None,
-    enough: Callable[[], bool],
-    others: Sequence[Proposal],
-) -> Attempt | None:
-    proposal = steps[0]
-    mended = {_signature(problem.clash, problem.sources): _text(problem.clash, problem.sources)}
-    for _ in range(_EXTENSIONS):
-        seen = bench.listen(texts, live, spared, again=bench.runs_twice)
-        if seen is None:
-            _log.debug("%s: %s: could not be run", proposal.rule, proposal.title)
-            return None
-        if seen.error is None and problem.family != "silent":
-            break
-        if seen.error is not None:
-            _log.debug("%s: %s: failed with %.200s", proposal.rule, proposal.title, seen.error)
-            if seen.error_family is None or enough():
-                return None
-        left = bench.record(texts, live, spared)
-        if left is None:
-            return None
-        if seen.error is None and left.error is None and not any(c.kind == "silent" for c in left.clashes):
-            break  # what is silently wrong raises nothing, so that running alone tells nothing
-        more = _next_step(bench, problem, steps, texts, left, mended)
-        if more is None or enough():
-            return None
-        if more.rule not in LOCAL and any((o.rule, o.title) == (more.rule, more.title) for o in others):
-            return None
-        _log.debug("%s: next step: %s: %s", proposal.rule, more.rule, more.title)
-        steps.append(more)
-        texts |= more.texts
-        live, spared = live + more.live, spared + more.spared
-    else:
-        return None
-    if starved(bench.passes(proposal.reading), seen.passes):
-        _log.debug("%s: %s: trains nothing", proposal.rule, proposal.title)
-        return None
-    effect = measure(bench, proposal, seen, texts, live, spared)
-    if proposal.lossless and effect.label != "same":
-        return None
+    begun: Callable[[], Evidence | None] | None,
+) -> tuple[tuple[LiveChange, ...], tuple[int, ...]] | None:
+    """The changes of live objects and the cells to run that bring the fix into the session; None if nothing does."""
     run = bench.cells(texts, spared)
     if not is_cell(bench.failing):  # a script is run from the top, and leaves no session behind
-        live, run = (), ()
-    elif bench.plan.fresh:
-        accepted, carriers = _as_accepted(bench, texts, live, spared, accepting if len(steps) == 1 else None)
-        if accepted is not None:
-            live = accepted
-        else:  # what earlier cells left behind has changed since: they have to run again too
-            for cells in (_makers(bench, carriers, run), bench.plan.cells):
-                again = bench.listen_live(texts, live, spared, run=cells)
-                if again is not None and again.error is None:
-                    run = cells
-                    break
-            else:
-                return None
-    idle: tuple[str, ...] = ()
-    if effect.label in ("truncated", "different"):
-        idle = untrained(bench.passes(proposal.reading), seen.passes)
-    return Attempt(_fix(bench, steps, texts, live, run, effect, idle), seen.again, _rank(bench, proposal, seen, effect))
+        return (), ()
+    if not bench.plan.fresh:
+        return live, run
+    accepted, carriers = _in_session(bench, texts, live, spared, begun)
+    if accepted is not None:
+        return accepted, run
+    # what earlier cells left behind has changed since: they have to run again too
+    for cells in (_makers(bench, carriers, run), bench.plan.cells):
+        again = bench.listen_live(texts, live, spared, run=cells)
+        if again is not None and again.error is None:
+            return live, cells
+    return None
 
 
 def _rank(bench: Bench, proposal: Proposal, seen: Evidence, effect: Effect) -> Gradients:
@@ -160,71 +126,7 @@ def _makers(bench: Bench, carriers: tuple[str, ...], run: tuple[int, ...]) -> tu
     return tuple(sorted(made | set(run)))
 
 
-def _signature(clash: RecordedConflict, sources: Sources) -> object:
-    """What tells a conflict from another one although an edit may have moved its lines."""
-
-    def line(spot: SourceRange | None) -> object:
-        if spot is None or spot.cell is None:
-            return spot
-        lines = [_bare(text) for text in sources.cells[spot.cell].lines]
-        text = _bare(_line(spot, sources))
-        return spot.cell, spot.function, text, lines.count(text)  # of two equal lines, one may have been rewritten
-
-    write, save = clash.write, clash.save
-    return (
-        clash.kind,
-        write and (line(write.spot), write.operation, write.module),
-        save and (line(save.spot), save.node, save.shape),
-    )
-
-
-def _text(clash: RecordedConflict, sources: Sources) -> tuple[str, ...]:
-    """How the lines of a conflict read."""
-    return tuple(_line(event.spot if event is not None else None, sources) for event in (clash.write, clash.save))
-
-
-def _line(spot: SourceRange | None, sources: Sources) -> str:
-    """The line at a spot as it stands; nothing where that is not known."""
-    lines = sources.cells[spot.cell].lines if spot is not None and spot.cell is not None else []
-    return lines[spot.line - 1] if spot is not None and spot.line <= len(lines) else ""
-
-
-def _bare(line: str) -> str:
-    return line.strip().replace(".clone()", "")
-
-
-def _next_step(
-    bench: Bench,
-    problem: Problem,
-    steps: list[Proposal],
-    texts: dict[int, str],
-    left: Evidence,
-    mended: dict[object, tuple[str, ...]],
-) -> Proposal | None:
-    """What mends the next conflict: the same rule if it can; nothing where a conflict is left that had its turn.
-
-    ``left``: what the rewrite has left. ``mended``: the conflicts that had their turn, and how their lines read then;
-    where a line reads otherwise by now, it may be another conflict of the same line.
-    """
-    clashes = [c for c in relevant(left, problem.family) if c.known]
-    if not clashes:
-        return None
-    sources = bench.sources.with_texts(texts)
-    for clash in clashes:
-        if clash.write is not None and mended.get(_signature(clash, sources)) == _text(clash, sources):
-            return None
-    mended[_signature(clashes[0], sources)] = _text(clashes[0], sources)
-    family = clashes[0].family or clashes[0].kind
-    following = replace(problem, family=family, clash=clashes[0], evidence=left, sources=sources, raised=())
-    done = {(s.rule, s.title) for s in steps} if clashes[0].write is None else ()  # no line to tell conflicts apart by
-    options = [o for o in propose(following) if (o.rule, o.title) not in done]
-    alike = [o for o in options if o.rule == steps[-1].rule]
-    if not alike and steps[0].rule in LOCAL:
-        alike = [o for o in options if o.rule in LOCAL]
-    return next(iter(alike or options), None)
-
-
-def _as_accepted(
+def _in_session(
     bench: Bench,
     texts: dict[int, str],
     live: tuple[LiveChange, ...],
@@ -254,13 +156,13 @@ def _as_accepted(
 
 def _fix(
     bench: Bench,
-    steps: list[Proposal],
-    texts: dict[int, str],
+    candidate: Candidate,
     live: tuple[LiveChange, ...],
     run: tuple[int, ...],
     effect: Effect,
     untrained: tuple[str, ...],
 ) -> Fix:
+    steps, texts = candidate.steps, candidate.texts
     more = len(steps) - 1
     title = message("and_more_changes", title=steps[0].title, count=more) if more else steps[0].title
     return Fix(

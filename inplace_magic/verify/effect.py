@@ -39,13 +39,16 @@ def proof(label: Gradients, changes: Sequence[str]) -> str:
     return message("verified_result" if label == "different" and changes else f"verified_{label}")
 
 
-def measure(bench: Bench, proposal: Proposal, seen: Evidence, texts: Texts, live: Live, spared: Spared) -> Effect:
-    """The effect of a rewrite whose plain run is ``seen``, against the reading of the code that it declares."""
+def measure(
+    bench: Bench, steps: Sequence[Proposal], seen: Evidence, texts: Texts, live: Live, spared: Spared
+) -> Effect:
+    """The effect of a rewrite whose plain run is ``seen``, against the reading of the code that its first step declares."""
+    proposal = steps[0]
     reference = bench.reference(proposal.reading)
     if reference is None or not bench.faithful or trains_nothing(seen.passes):
         return Effect("unknown")
     without_backward = not reference.passes and not seen.passes
-    gradients = "same" if without_backward else _gradients(bench, proposal, seen)
+    gradients = "same" if without_backward else _gradients(bench, steps, seen)
     if gradients == "unknown" or reference.outcome is None or seen.outcome is None:
         return Effect("unknown")
     whole = reference.finished and seen.finished
@@ -94,8 +97,9 @@ def _noise(bench: Bench, reading: Reading) -> tuple[bool, tuple[Difference, ...]
     return steady, differences(one.outcome, other.outcome, to_the_letter=True)
 
 
-def _gradients(bench: Bench, proposal: Proposal, seen: Evidence) -> Gradients:
+def _gradients(bench: Bench, steps: Sequence[Proposal], seen: Evidence) -> Gradients:
     """The effect on the gradients alone."""
+    proposal = steps[0]
     passes, reference = seen.passes, bench.passes(proposal.reading)
     effect = compare(reference, passes, cut_off=not seen.finished)
     if (
@@ -104,6 +108,6 @@ def _gradients(bench: Bench, proposal: Proposal, seen: Evidence) -> Gradients:
         and not leaves_reached(bench.passes("tracked")) <= leaves_reached(passes)
     ):
         return "truncated"  # what was written came from a graph, which an update cuts off
-    if effect in ("same", "truncated") and proposal.rule in LOCAL and forward_changed(reference, passes):
+    if effect in ("same", "truncated") and any(s.rule in LOCAL for s in steps) and forward_changed(reference, passes):
         return "different"  # nobody sees the write any more who was meant to
     return effect

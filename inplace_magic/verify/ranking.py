@@ -8,8 +8,9 @@ from dataclasses import dataclass, field, replace
 from ..diagnosis import Fix, Gradients
 from ..fixes import Problem
 from ..message import message
-from .attempt import Attempt, verified
+from .attempt import Attempt
 from .bench import Bench
+from .composing import verified
 from .effect import proof
 
 _RANK = {"same": 0, "truncated": 1, "different": 2, "unknown": 3}

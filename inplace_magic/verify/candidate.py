@@ -1,0 +1,115 @@
+"""A candidate: one proposal or several together, with the conflicts that they are there to mend."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from ..diagnosis import LiveChange
+from ..fixes import LOCAL, Proposal
+from ..record.evidence import Evidence, RecordedConflict
+from ..source.location import SourceRange
+from ..source.sources import Sources
+
+_KINDS, _STEPS = 3, 6  # at most: different rules in one fix, conflicts that it mends one after the other
+_FURTHER, _OTHER = 1, 10  # what the same change at one more place costs, and each answer of a kind after the first
+
+Mended = tuple[tuple[object, tuple[str, ...]], ...]
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """``steps``: what is changed, each step proposed for the texts that the one before has left.
+
+    ``mended``: the conflicts that had their turn, with their lines as they read then; where a line reads otherwise by
+    now, it may be another conflict of the same line. ``branched``: it took another way than the plainest one, which is
+    only worth a run while nothing else has been found.
+    """
+
+    steps: tuple[Proposal, ...]
+    mended: Mended
+    cost: int
+    branched: bool = False
+
+    def __str__(self) -> str:
+        return " + ".join(f"{step.rule}: {step.title}" for step in self.steps)
+
+    @property
+    def texts(self) -> dict[int, str]:
+        return {number: text for step in self.steps for number, text in step.texts.items()}
+
+    @property
+    def live(self) -> tuple[LiveChange, ...]:
+        return tuple(change for step in self.steps for change in step.live)
+
+    @property
+    def spared(self) -> tuple[int, ...]:
+        return tuple(cell for step in self.steps for cell in step.spared)
+
+    @property
+    def parts(self) -> frozenset[tuple[str, str]]:
+        return frozenset((step.rule, step.title) for step in self.steps)
+
+    def with_steps(
+        self, proposals: Iterable[Proposal], clash: RecordedConflict, sources: Sources
+    ) -> Iterator[Candidate]:
+        """The candidate with each proposal for a conflict that it has left.
+
+        Different changes add up in cost; the same change at a further place is hardly more to read. The first answer
+        that goes on with the same kind of change is the plain one, every other one branches off.
+        """
+        last, kinds = self.steps[-1].rule, {step.rule for step in self.steps}
+        alike = 0
+        for step in proposals:
+            rank = step.rank or 0
+            if step.rule == last:
+                cost, branched = self.cost + _FURTHER + _OTHER * alike, alike > 0
+                alike += 1
+            else:
+                cost, branched = self.cost + _FURTHER + rank, not {step.rule, *kinds} <= LOCAL
+            if len(self.steps) < _STEPS and len({step.rule, *kinds}) <= _KINDS:
+                steps = (*self.steps, step)
+                yield Candidate(steps, (*self.mended, mended(clash, sources)), cost, self.branched or branched)
+
+    def had(self, clash: RecordedConflict, sources: Sources) -> bool:
+        """Whether a conflict that is left had its turn."""
+        key, text = mended(clash, sources)
+        return clash.write is not None and dict(self.mended).get(key) == text
+
+
+@dataclass(frozen=True)
+class Unfinished:
+    """A candidate that fails again elsewhere; ``left`` is what it leaves, where that is known already."""
+
+    candidate: Candidate
+    left: Evidence | None = None
+
+
+def mended(clash: RecordedConflict, sources: Sources) -> tuple[object, tuple[str, ...]]:
+    """What tells a conflict from another one although an edit may have moved its lines; how its lines read."""
+
+    def line(spot: SourceRange | None) -> object:
+        if spot is None or spot.cell is None:
+            return spot
+        lines = [_bare(text) for text in sources.cells[spot.cell].lines]
+        text = _bare(_line(spot, sources))
+        return spot.cell, spot.function, text, lines.count(text)  # of two equal lines, one may have been rewritten
+
+    write, save = clash.write, clash.save
+    key = (
+        clash.kind,
+        write and (line(write.spot), write.operation, write.module),
+        save and (line(save.spot), save.node, save.shape),
+    )
+    events: Sequence[SourceRange | None] = [event.spot if event is not None else None for event in (write, save)]
+    return key, tuple(_line(spot, sources) for spot in events)
+
+
+def _line(spot: SourceRange | None, sources: Sources) -> str:
+    """The line at a spot as it stands; nothing where that is not known."""
+    lines = sources.cells[spot.cell].lines if spot is not None and spot.cell is not None else []
+    return lines[spot.line - 1] if spot is not None and spot.line <= len(lines) else ""
+
+
+def _bare(line: str) -> str:
+    return line.strip().replace(".clone()", "")
