@@ -24,6 +24,7 @@ from .backward_calls import add_argument
 from .flow import calls_named, is_call, is_step, simple
 from .lift import lift, unused
 from .meetings import Meeting, update_between, update_of
+from .targets import updates_leaf
 
 _WHY = "Both backwards go through the weights that their losses were computed with; the updates come after."
 _ONCE = (
@@ -40,7 +41,7 @@ def move_step(problem: Problem) -> Iterator[Proposal]:
     if problem.family == "silent" and not is_step(found.first) and _by_hand(found.first):
         return  # behind the later backward it would use the gradients of both, which no comparison of passes sees
     code = found.code
-    moved = _writers(found)
+    moved = _writers(problem, found)
     late = update_of(found.block, found.need)
     following = late[-1] if is_step(late[-1]) else None
     names = [" ".join(code.text(s).split()) if simple(s) else "the update" for s in moved]
@@ -48,7 +49,11 @@ def move_step(problem: Problem) -> Iterator[Proposal]:
         yield from _one_step(found, moved[0], names[0])
         return
     title = f"{' and '.join(names)} after {' '.join(code.text(found.need).split())}"
-    limit = _limited(problem, found, following) if is_step(found.first) and not _shared(problem, len(moved)) else None
+    limit = (
+        _limited(problem, found, following)
+        if is_step(found.first) and not _shared(problem, sum(map(is_step, moved)))
+        else None
+    )
     edits = _moved(code, moved, found.need, following)
     if edits is None:
         return
@@ -98,7 +103,7 @@ def gradients_first(problem: Problem) -> Iterator[Proposal]:
     owner = code.text(late[-1].value.func.value)  # type: ignore[attr-defined]
     parameters = _parameters(problem, owner) or f'[p for group in {owner}.param_groups for p in group["params"]]'
     params, grads = unused("params", code), unused("grads", code)
-    first = _writers(found)[0]
+    first = _writers(problem, found)[0]
     new = [
         f"{params} = {parameters}",
         f"{grads} = torch.autograd.grad({code.text(call.func.value)}, {params}, retain_graph=True, allow_unused=True)",
@@ -135,13 +140,18 @@ def _after(block: list[ast.stmt], statement: ast.stmt) -> ast.stmt:
     return block[block.index(statement) + 1]
 
 
-def _writers(found: Meeting) -> list[ast.stmt]:
-    """The statement that wrote, with every other step between the saving and the needing."""
+def _writers(problem: Problem, found: Meeting) -> list[ast.stmt]:
+    """The statement that wrote, with every other update between the saving and the needing, in their order."""
     block = found.block
     start = block.index(found.save) + 1 if found.save is not None else 0
     if not is_step(found.first):
         return [found.first]
-    return [s for s in block[start : block.index(found.need)] if is_step(s)]
+    first = block.index(found.first)
+    return [
+        s
+        for i, s in enumerate(block[: block.index(found.need)])
+        if i >= start and (is_step(s) or (i > first and updates_leaf(problem, s) and not calls_named(s, "backward")))
+    ]
 
 
 def _moved(code: Code, moved: list[ast.stmt], need: ast.stmt, following: ast.stmt | None) -> list[Edit] | None:

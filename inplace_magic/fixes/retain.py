@@ -1,4 +1,4 @@
-"""The first of two backwards keeps the graph for the second. Only where no step changes the weights in between.
+"""The first of two backwards keeps the graph for the second. A step between them may have to wait for that one.
 
 loss_a.backward()                         loss_a.backward(retain_graph=True)
 loss_b.backward()                         loss_b.backward()
@@ -17,11 +17,12 @@ from collections.abc import Iterator
 
 from . import Problem, Proposal, register
 from .backward_calls import with_create, with_retain
-from .flow import assigned, calls_named, key_of
+from .flow import calls_named
 from .meetings import frames, loops, meeting, steps_between
-from .targets import called_target, is_inplace_name
+from .targets import updates_leaf
 
 _BEFORE_ANEW = 13  # the rank where each of many gradients would need a forward of its own
+_PAST_A_STEP = 39  # the rank where the weights that the graph still needs may have to wait for it
 _LEAVES = "One backward keeps the graph for the next one."
 _DIFFERENTIABLE = "The gradient becomes part of the graph, so that a loss that is made from it trains it."
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
@@ -30,7 +31,8 @@ _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 @register("second_backward", rank=16)
 def retain(problem: Problem) -> Iterator[Proposal]:
     freed = problem.clash.freed
-    if freed is None or not freed.stack or steps_between(problem) or _updated_between(problem):
+    stepped = steps_between(problem)
+    if freed is None or not freed.stack or (meeting(problem) is None if stepped else _updated_between(problem)):
         return
     spot = freed.stack[0]
     need = problem.need_stack[:1]
@@ -54,7 +56,7 @@ def retain(problem: Problem) -> Iterator[Proposal]:
                 title=text.splitlines()[spot.line - 1].strip(),
                 why=why,
                 rule="retain",
-                rank=_BEFORE_ANEW if again else None,
+                rank=_PAST_A_STEP if stepped else _BEFORE_ANEW if again else None,
                 texts={code.cell.number: text},
             )
 
@@ -69,7 +71,7 @@ def _one_by_one(problem: Problem, call: ast.AST) -> bool:
         if not around and not within:
             return False
         body = around[-1] if around else need
-        return (bool(calls_named(call, "grad")) or _reads_grad(body)) and not _updates(problem, body)
+        return (bool(calls_named(call, "grad")) or _reads_grad(body)) and not updates_leaf(problem, body)
     return False
 
 
@@ -78,39 +80,17 @@ def _updated_between(problem: Problem) -> bool:
     assert problem.clash.freed is not None
     met = meeting(problem)
     if met is not None:
-        return any(_updates(problem, s) for s in met.between)
+        return any(updates_leaf(problem, s) for s in met.between)
     first, need = frames(problem, problem.clash.freed.stack)[:1], frames(problem, problem.need_stack)[:1]
     if not first or not need or first[0][0] is need[0][0]:
         return False
     (code, freed), (other, statement) = first[0], need[0]
     between = [s for s in code.tree.body if s.lineno > freed.lineno]
     between += [s for s in other.tree.body if s.lineno < statement.lineno]
-    return any(_updates(problem, s) for s in between)
+    return any(updates_leaf(problem, s) for s in between)
 
 
 def _reads_grad(body: ast.AST) -> bool:
     return any(
         isinstance(n, ast.Attribute) and n.attr == "grad" and isinstance(n.ctx, ast.Load) for n in ast.walk(body)
     )
-
-
-def _updates(problem: Problem, body: ast.AST) -> bool:
-    """Whether something in the loop changes a leaf: what comes next should then be made from its new value."""
-    if calls_named(body, "step"):
-        return True
-    leaves = {g.leaf for one in problem.evidence.passes for g in one.gradients}
-    for node in ast.walk(body):
-        if isinstance(node, ast.For) and calls_named(node.iter, "parameters", "named_parameters"):
-            leaves |= {n.id for n in ast.walk(node.target) if isinstance(n, ast.Name)}
-    for node in ast.walk(body):
-        written: list[ast.expr] = []
-        if isinstance(node, (ast.Assign, ast.AugAssign)):
-            written = assigned(node)
-        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and is_inplace_name(node.func.attr):
-            target = called_target(node)
-            written = [target] if target is not None else []
-        for target in written:
-            path = key_of(target) or ""
-            if not path.endswith(".grad") and path.removesuffix(".data") in leaves:
-                return True
-    return False

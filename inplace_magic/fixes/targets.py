@@ -16,6 +16,7 @@ from ..source.editor import Code, Edit, Function, Loop, dotted
 from ..source.location import SourceRange
 from ..source.modules import module_of
 from . import Problem
+from .flow import assigned, calls_named, key_of
 
 # Methods and attributes that give another look at the same memory.
 VIEW_METHODS = frozenset({
@@ -294,3 +295,25 @@ def meant_for_whole(write: Site) -> bool:
     function = code.function(write.statement)
     gives = function is None or any(isinstance(n, ast.Return) and n.value is not None for n in ast.walk(function))
     return name in parameters(function) and not gives
+
+
+def updates_leaf(problem: Problem, body: ast.AST) -> bool:
+    """Whether a step, or a write by hand, in some code changes a leaf."""
+    if calls_named(body, "step"):
+        return True
+    leaves = {g.leaf for one in problem.evidence.passes for g in one.gradients}
+    for node in ast.walk(body):
+        if isinstance(node, ast.For) and calls_named(node.iter, "parameters", "named_parameters"):
+            leaves |= {n.id for n in ast.walk(node.target) if isinstance(n, ast.Name)}
+    for node in ast.walk(body):
+        written: list[ast.expr] = []
+        if isinstance(node, (ast.Assign, ast.AugAssign)):
+            written = assigned(node)
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and is_inplace_name(node.func.attr):
+            target = called_target(node)
+            written = [target] if target is not None else []
+        for target in written:
+            path = key_of(target) or ""
+            if not path.endswith(".grad") and path.removesuffix(".data") in leaves:
+                return True
+    return False

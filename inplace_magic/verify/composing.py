@@ -7,53 +7,84 @@ their turn together with what was proposed at first, in the order of one cost.
 from __future__ import annotations
 
 import heapq
+import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from ..diagnosis import LiveChange
 from ..explain.conflicts import relevant
-from ..fixes import Problem
+from ..fixes import LOCAL, Problem
 from ..search import propose
 from .attempt import Attempt, try_out
 from .bench import Bench
 from .candidate import Candidate, Unfinished, mended
 
-_Entry = tuple[int, int, int, Candidate | Unfinished]
+_BRANCHES, _ANY = 12, 1000  # candidates that took another way than the plainest one; any cost
+_WORTH = {"same": 1, "truncated": 2}  # times the cost of what has been found, for a way that is not the plainest one
 
 
 def verified(bench: Bench, problem: Problem, enough: Callable[[], bool]) -> Iterator[Attempt]:
     """The fixes for a problem, each one verified, the cheapest first, until somebody has had ``enough``."""
-    waiting: list[_Entry] = []
-    number = 0
-
-    def wait(item: Candidate | Unfinished) -> None:
-        nonlocal number
-        number += 1
-        candidate = item.candidate if isinstance(item, Unfinished) else item
-        heapq.heappush(waiting, (candidate.cost, -len(candidate.steps), number, item))
-
+    waiting = _Waiting()
+    had = (mended(problem.clash, problem.sources),)
     for proposal in propose(problem):
-        wait(Candidate((proposal,), (mended(problem.clash, problem.sources),), proposal.rank or 0))
-    tried: set[object] = set()
-    found: list[Candidate] = []
-    while waiting:
-        item = heapq.heappop(waiting)[-1]
+        waiting.add(Candidate((proposal,), had, proposal.rank or 0))
+    for item in waiting:
         if bench.over or enough():
             return
         if isinstance(item, Unfinished):
             for candidate in _extended(bench, problem, item):
-                wait(candidate)
+                waiting.add(candidate)
             continue
-        key = tuple(sorted(item.texts.items())), item.live
-        if key in tried or any(one.parts < item.parts for one in found) or (found and item.branched):
-            continue  # something smaller is enough
-        tried.add(key)
         seen = try_out(bench, problem, item)
         if isinstance(seen, Unfinished):
-            wait(seen)
+            waiting.add(seen)
         elif seen is not None:
-            found.append(item)
+            waiting.found(item, seen)
             yield seen
+
+
+class _Waiting:
+    """What is still to be tried, in the order of cost; nothing that has been tried, or for which something smaller serves."""
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[int, int, int, Candidate | Unfinished]] = []
+        self._number = itertools.count()
+        self._tried: set[object] = set()
+        self._found: list[Candidate] = []
+        self._served: set[str] = set()  # rules with a fix that changes nothing
+        self._limit, self._branches = _ANY, _BRANCHES
+
+    def add(self, item: Candidate | Unfinished) -> None:
+        candidate = item.candidate if isinstance(item, Unfinished) else item
+        heapq.heappush(self._heap, (candidate.cost, -len(candidate.steps), next(self._number), item))
+
+    def __iter__(self) -> Iterator[Candidate | Unfinished]:
+        while self._heap:
+            item = heapq.heappop(self._heap)[-1]
+            if isinstance(item, Unfinished) or self._is_new(item):
+                yield item
+
+    def found(self, candidate: Candidate, attempt: Attempt) -> None:
+        self._found.append(candidate)
+        self._limit = min(self._limit, candidate.cost * _WORTH.get(attempt.rank, _ANY))
+        if attempt.fix.rule in LOCAL and attempt.fix.gradients == "same" and not attempt.again:
+            self._served.add(attempt.fix.rule)
+
+    def _is_new(self, candidate: Candidate) -> bool:
+        key = tuple(sorted(candidate.texts.items())), candidate.live
+        if (
+            key in self._tried
+            or candidate.steps[0].rule in self._served
+            or any(one.parts < candidate.parts for one in self._found)
+        ):
+            return False
+        if candidate.branched:
+            if not self._branches or candidate.cost > self._limit:
+                return False
+            self._branches -= 1
+        self._tried.add(key)
+        return True
 
 
 def _extended(bench: Bench, problem: Problem, unfinished: Unfinished) -> Iterator[Candidate]:

@@ -161,6 +161,21 @@ CLIPPED = """
     loss.backward()
     optD.step()
     """
+CLIP = "with torch.no_grad():\n    for p in D.parameters():\n        p.clamp_(-0.1, 0.1)\n"
+CLIPPED_AFTER_THE_STEP = """
+    score = D(G(z))
+    loss_d = score.exp().mean() - D(real).mean()
+    optD.zero_grad()
+    loss_d.backward(retain_graph=True)
+    optD.step()
+    with torch.no_grad():
+        for p in D.parameters():
+            p.clamp_(-0.1, 0.1)
+    loss_g = -score.mean()
+    optG.zero_grad()
+    loss_g.backward()
+    optG.step()
+    """
 IN_METHODS = """
     class Gan:
         def forward(self):
@@ -207,7 +222,6 @@ TWO_HEADS = """
         pytest.param("swap_updates", (CLIPPED,), id="a write that is no update has nothing to change places with"),
         pytest.param("compute_later", (RETAINED,), id="what the earlier loss needs is not put off"),
         pytest.param("detach", (PRECOMPUTED,), id="a loss that would train nothing is no fix"),
-        pytest.param("retain", (SHARED,), id="a graph is not kept over a step"),
         pytest.param("sum_losses", (SHARED,), id="losses with a step between them are not summed"),
     ],
 )
@@ -325,6 +339,16 @@ def test_is_not_offered(rule: str, cells: tuple[str, ...]) -> None:
         ),
         pytest.param(
             "move_step",
+            (CLIPPED_AFTER_THE_STEP,),
+            [
+                ("optD.step()\n" + CLIP + "loss_g", "loss_g"),
+                ("loss_g.backward()\n", "loss_g.backward(inputs=list(G.parameters()))\noptD.step()\n" + CLIP),
+            ],
+            "same",
+            id="a step, with what is done to the same weights after it, in their order",
+        ),
+        pytest.param(
+            "move_step",
             (HEADS, TWO_HEADS),
             [
                 (
@@ -350,6 +374,10 @@ def test_a_function_with_an_update_of_its_own_hands_on_the_values() -> None:
     assert fix.cells == {2: rewritten(OWN_UPDATE, ("optG.step()\n", "optG.step()\n        g = g.detach()\n"))}
     assert fix.gradients == "truncated"
     assert fix.changes == ("G[0].weight.grad is None afterwards, and 3 more",)
+
+
+def test_a_graph_is_kept_over_a_step_only_behind_fixes_that_need_no_such_luck() -> None:
+    assert rules(START, SHARED) == ["detach", "recompute", "retain"]
 
 
 def test_an_optimizer_that_steps_after_both_anyway_steps_once() -> None:

@@ -1,0 +1,61 @@
+"""Candidates in the order of their cost, and what is added to one that fails again elsewhere."""
+
+from __future__ import annotations
+
+import pytest
+
+from inplace_magic.verify import composing
+
+from ..cells import run_cells
+
+START = """
+    import torch
+    from torch import nn
+    torch.manual_seed(0)
+    lin = nn.Linear(3, 3)
+    """
+PLAIN = """
+    x = torch.tanh(lin(torch.ones(2, 3)))
+    x += 1
+    x.sum().backward()
+    """
+MODELS = """
+    import torch
+    from torch import nn
+    torch.manual_seed(0)
+    enc, dec = nn.Linear(4, 4), nn.Sequential(nn.Linear(2, 5), nn.ReLU(), nn.Linear(5, 4))
+    enc_opt, dec_opt = torch.optim.Adam(enc.parameters()), torch.optim.Adam(dec.parameters())
+    data = torch.randn(3, 6, 4)
+    """
+ONE_GRAPH = """
+    for x in data:
+        mean, spread = enc(x).chunk(2, 1)
+        z = mean + torch.randn_like(mean) * spread.exp()
+        rebuilt = (dec(z) - x).pow(2).mean()
+        prior = (mean ** 2 + spread.exp() - spread).mean()
+        dec_opt.zero_grad()
+        rebuilt.backward()
+        dec_opt.step()
+        enc_opt.zero_grad()
+        (rebuilt + prior).backward()
+        enc_opt.step()
+    """
+
+
+def test_a_plain_write_is_tried_once_for_each_kind_of_fix(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[str] = []
+    try_out = composing.try_out
+    monkeypatch.setattr(composing, "try_out", lambda b, p, c: (tried.append(c.steps[0].rule), try_out(b, p, c))[1])
+    run = run_cells(START, PLAIN)
+    assert run.diagnosis is not None
+    assert [fix.rule for fix in run.diagnosis.fixes] == tried
+    assert len(set(tried)) == len(tried) == 3
+
+
+def test_a_graph_is_kept_and_the_step_put_off_where_neither_alone_serves() -> None:
+    run = run_cells(MODELS, ONE_GRAPH)
+    assert run.diagnosis is not None
+    fix = run.diagnosis.fixes[0]
+    assert fix.gradients == "same"
+    assert fix.cells[2].index("retain_graph=True") < fix.cells[2].index("(rebuilt + prior).backward(")
+    assert fix.cells[2].index("(rebuilt + prior).backward(") < fix.cells[2].index("dec_opt.step()")
