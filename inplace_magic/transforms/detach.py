@@ -133,7 +133,8 @@ def _summed(problem: Problem, edges: Sequence[Edge]) -> Iterator[Proposal]:
             total, value = added
             code = frame.code
             need = next((f for f in frames(problem, problem.need_stack) if f.code is code), None)
-            roots = _roots_named(need, total) if need is not None else []
+            one_loop = need is not None and loops(code, frame.statement) == loops(code, need.statement)
+            roots = _roots_named(need, total) if need is not None and one_loop else []
             if roots and isinstance(value, (ast.Name, ast.Attribute)):
                 assert need is not None
                 changes = [(code, code.replace(value, f"{code.text(value)}.detach()"))]
