@@ -95,7 +95,8 @@ class Proposal:
     in ``spared``. ``reading`` tells what a refused write into a leaf is taken to mean: part of the graph, or an update.
     ``rank``, where it is given, stands in for the rule's own. ``lossless``: worth nothing unless the gradients stay the
     same, as where the write may have been meant for more than what the rewrite gives it to. ``whole``: gradients differ
-    only in how often a part is counted, and no edge is cut, which is worth no less than a cut.
+    only in how often a part is counted, and no edge is cut, which is worth no less than a cut. ``begins``: names that
+    are to have another value afterwards, which is what the rewrite is for.
     """
 
     title: str
@@ -108,6 +109,7 @@ class Proposal:
     rank: int | None = None
     lossless: bool = False
     whole: bool = False
+    begins: frozenset[str] = frozenset()
     form: str = ""  # its row in ``search.COSTS``
 
 

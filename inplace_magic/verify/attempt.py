@@ -28,12 +28,13 @@ class Attempt:
     """A fix that ran. ``again`` is the family of the error with which its cell failed when it was run a second time.
 
     ``rank`` is the label by which it is ordered: a cut that no step feels is worth as much as none, and a sum that goes
-    back once, whole, as much as a cut.
+    back once, whole, as much as a cut. ``aside``: how much changes that the fix is not for.
     """
 
     fix: Fix
     again: str | None = None
     rank: Gradients = "unknown"
+    aside: int = 0
 
 
 def try_out(bench: Bench, problem: Problem, candidate: Candidate) -> Attempt | Unfinished | None:
@@ -81,7 +82,9 @@ def _measured(
     idle: tuple[str, ...] = ()
     if effect.label in ("truncated", "different"):
         idle = untrained(reference, seen.passes)
-    return Attempt(_fix(bench, candidate, live, run, effect, idle), seen.again, _rank(bench, proposal, seen, effect))
+    aside = 0 if effect.paths <= proposal.begins else len(effect.changes)
+    fix = _fix(bench, candidate, live, run, effect, idle)
+    return Attempt(fix, seen.again, _rank(bench, proposal, seen, effect), aside)
 
 
 def _as_accepted(
@@ -109,13 +112,14 @@ def _as_accepted(
 
 
 def _rank(bench: Bench, proposal: Proposal, seen: Evidence, effect: Effect) -> Gradients:
+    label = effect.label
     if effect.changes:
-        return effect.label
-    if effect.label == "different" and proposal.whole:
+        return effect.gradients if effect.paths <= proposal.begins else label
+    if label == "different" and proposal.whole:
         return "truncated"
-    if effect.label == "truncated" and proposal.rule == "detach":
+    if label == "truncated" and proposal.rule == "detach":
         return "same" if same_for_training(bench.passes(proposal.reading), seen.passes) else "truncated"
-    return effect.label
+    return label
 
 
 def _makers(bench: Bench, carriers: tuple[str, ...], run: tuple[int, ...]) -> tuple[int, ...]:

@@ -17,6 +17,7 @@ from ..fixes import LOCAL, Proposal, Reading
 from ..gradients.compare import compare, forward_changed, leaves_reached, trains_nothing
 from ..message import message
 from ..outcome.changes import Difference, clauses, differences, without
+from ..outcome.kept import Outcome
 from ..record.evidence import Evidence
 from ..source.loop_names import passing_names
 from .bench import Bench, Live, Spared, Texts
@@ -28,10 +29,15 @@ _OF_GRADIENTS = frozenset({"no_gradient", "gradient"})
 
 @dataclass(frozen=True)
 class Effect:
-    """``label`` is for the fix as a whole (see Fix.gradients), ``changes`` are clauses."""
+    """``label`` is for the fix as a whole (see Fix.gradients), ``changes`` are clauses.
+
+    ``gradients`` is for the gradients alone; ``paths`` are what the changes concern, ``""`` for what has no name.
+    """
 
     label: Gradients
     changes: tuple[str, ...] = ()
+    gradients: Gradients = "unknown"
+    paths: frozenset[str] = frozenset()
 
 
 def proof(label: Gradients, changes: Sequence[str]) -> str:
@@ -62,7 +68,7 @@ def measure(
             return Effect("unknown")
         if found:
             gradients = "truncated" if all(one.kind == "no_gradient" for one in found) else "different"
-        return Effect(gradients, clauses(found, reference.outcome, seen.outcome))
+        return _with_changes(gradients, gradients, found, reference.outcome, seen.outcome)
     steady, noise = _noise(bench, proposal.reading)
     if not steady:
         return Effect("unknown")
@@ -73,7 +79,13 @@ def measure(
     found = _read_later(bench, _counting(differences(written.outcome, tried.outcome, gradients=False), whole))
     found = without(found, noise)
     label: Gradients = gradients if all(one.kind in _OF_GRADIENTS for one in found) else "different"
-    return Effect(label, clauses(found, reference.outcome, seen.outcome))
+    return _with_changes(label, gradients, found, reference.outcome, seen.outcome)
+
+
+def _with_changes(
+    label: Gradients, gradients: Gradients, found: tuple[Difference, ...], reference: Outcome, seen: Outcome
+) -> Effect:
+    return Effect(label, clauses(found, reference, seen), gradients, frozenset(one.path for one in found))
 
 
 def _counting(found: tuple[Difference, ...], whole: bool) -> tuple[Difference, ...]:

@@ -51,7 +51,7 @@ def _chosen(attempts: list[Attempt], wanted: int) -> tuple[Fix, ...]:
 
 
 def _key(attempt: Attempt) -> tuple[int, int]:
-    return _RANK[attempt.rank], len(attempt.fix.changes)
+    return _RANK[attempt.rank], attempt.aside
 
 
 def _seen_twice(attempts: list[Attempt]) -> Iterator[Attempt]:
@@ -66,7 +66,7 @@ def _seen_twice(attempts: list[Attempt]) -> Iterator[Attempt]:
         label: Gradients = "different" if fix.gradients in ("same", "truncated") else fix.gradients
         changed = (*fix.changes, said)
         fix = replace(fix, gradients=label, changes=changed, proof=proof(label, changed))
-        yield replace(attempt, fix=fix, rank=label)
+        yield replace(attempt, fix=fix, rank=label, aside=attempt.aside + 1)
 
 
 @dataclass

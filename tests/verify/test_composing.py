@@ -59,3 +59,30 @@ def test_a_graph_is_kept_and_the_step_put_off_where_neither_alone_serves() -> No
     assert fix.gradients == "same"
     assert fix.cells[2].index("retain_graph=True") < fix.cells[2].index("(rebuilt + prior).backward(")
     assert fix.cells[2].index("(rebuilt + prior).backward(") < fix.cells[2].index("dec_opt.step()")
+
+
+TWICE_SUMMED = """
+    data = torch.randn(4, 3)
+    opt = torch.optim.SGD(lin.parameters(), 0.1)
+    for _ in range(2):
+        total = 0
+        for row in data:
+            total += lin(row).pow(2).sum()
+        opt.zero_grad()
+        total.backward()
+        opt.step()
+        for row in data:
+            total += lin(row).abs().sum()
+        opt.zero_grad()
+        total.backward()
+        opt.step()
+    """
+
+
+def test_a_sum_that_goes_back_twice_begins_anew_and_its_value_is_told_as_changed() -> None:
+    run = run_cells(START, TWICE_SUMMED)
+    assert run.diagnosis is not None
+    first, *others = run.diagnosis.fixes
+    assert (first.rule, first.title, first.gradients) == ("reset_accumulator", "total = 0", "different")
+    assert [clause.partition(" is ")[0] for clause in first.changes] == ["total"]
+    assert [fix.cells for fix in others if "row).detach()" in fix.title] == []
