@@ -96,7 +96,7 @@ class Proposal:
     ``rank``, where it is given, stands in for the rule's own. ``lossless``: worth nothing unless the gradients stay the
     same, as where the write may have been meant for more than what the rewrite gives it to. ``whole``: gradients differ
     only in how often a part is counted, and no edge is cut, which is worth no less than a cut. ``begins``: names that
-    are to have another value afterwards, which is what the rewrite is for.
+    are to have another value afterwards, which is what the rewrite is for. ``partial``: no fix by itself, even if it runs.
     """
 
     title: str
@@ -110,6 +110,7 @@ class Proposal:
     lossless: bool = False
     whole: bool = False
     begins: frozenset[str] = frozenset()
+    partial: bool = False
     form: str = ""  # its row in ``search.COSTS``
 
 

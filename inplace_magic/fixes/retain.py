@@ -1,4 +1,4 @@
-"""The first of two backwards keeps the graph for the second. A step between them may have to wait for that one.
+"""The first of two backwards keeps the graph for the second. A step between them has to wait for that one.
 
 loss_a.backward()                         loss_a.backward(retain_graph=True)
 loss_b.backward()                         loss_b.backward()
@@ -22,7 +22,7 @@ from .meetings import frames, loops, meeting, steps_between
 from .targets import updates_leaf
 
 _BEFORE_ANEW = 13  # the rank where each of many gradients would need a forward of its own
-_PAST_A_STEP = 39  # the rank where the weights that the graph still needs may have to wait for it
+_PAST_A_STEP = 39  # the rank where a step has to wait as well
 _LEAVES = "One backward keeps the graph for the next one."
 _DIFFERENTIABLE = "The gradient becomes part of the graph, so that a loss that is made from it trains it."
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
@@ -58,6 +58,7 @@ def retain(problem: Problem) -> Iterator[Proposal]:
                 rule="retain",
                 rank=_PAST_A_STEP if stepped else _BEFORE_ANEW if again else None,
                 texts={code.cell.number: text},
+                partial=stepped,
             )
 
 

@@ -68,6 +68,8 @@ def _measured(
 ) -> Attempt | None:
     """What a candidate that ran changes, and what it takes to accept it in the session."""
     proposal, texts, spared = candidate.steps[0], candidate.texts, candidate.spared
+    if all(step.partial for step in candidate.steps):
+        return None
     reference = bench.passes(proposal.reading)
     if starved(reference, seen.passes):
         _log.debug("%s: trains nothing", candidate)
