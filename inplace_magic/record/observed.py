@@ -28,6 +28,7 @@ class Saved:
         "__weakref__",
         "alias",
         "clock",
+        "compared",
         "foreign",
         "freed",
         "key",
@@ -54,6 +55,7 @@ class Saved:
         self.value: torch.Tensor | None = None  # the clone, once a write has hit it
         self.lost = False  # its value is not kept: there was no memory, or nobody reads it
         self.foreign = False  # may be written without telling torch, or torch does not check it
+        self.compared = False  # after each line
         self.repacked = False  # hooks of others decide what backward gets
         self.freed: evidence.Backward | None = None
         self.origin = weakref.ref(tensor) if tensor.is_leaf and tensor.requires_grad else None
@@ -69,7 +71,7 @@ class Saved:
             (),
             0,
         )
-        saved.value, saved.lost, saved.foreign, saved.repacked = None, True, False, False
+        saved.value, saved.lost, saved.foreign, saved.repacked, saved.compared = None, True, False, False, False
         saved.freed, saved.origin, saved.more = None, None, ()
         return saved
 

@@ -79,11 +79,11 @@ class ForeignMemory(Detector):
     def compare_later(self, saved: Saved) -> None:
         """From now on the value is compared after each line."""
         size = saved.size
-        if saved.foreign or saved.lost or self._over or self._bytes + size > _LIMIT:
+        if saved.compared or saved.lost or self._over or self._bytes + size > _LIMIT:
             return
         if saved.value is None and not self.run.keep(saved):
             return
-        saved.foreign = True
+        saved.foreign = saved.compared = True
         self._bytes += size
         self._left += _COMPARISONS_EACH
         self._foreign.append((weakref.ref(saved), size))
@@ -100,7 +100,7 @@ class ForeignMemory(Detector):
             if saved is None or self.run.writes_since(saved) or not saved.untouched():
                 continue
             if differ(saved.value, saved.alias):
-                saved.foreign = True
+                saved.foreign = saved.compared = True
                 self._foreign.append((reference, 0))
                 self.look(saved, known=False)
         self._sampled = [reference for reference in self._sampled if reference() is not None]

@@ -25,6 +25,7 @@ from ..observed import LiveWrite, Saved
 from ..operations import arguments
 from .aliases import DATA_GET
 from .events import Applied, Call, Detector, Passing, Run
+from .nodes import computed, node_of
 
 _MEANT = frozenset({
     "add_", "sub_", "__iadd__", "__isub__", "copy_", "round_", "floor_", "ceil_", "trunc_", "sign_", "sgn_", "frac_",
@@ -66,7 +67,7 @@ class PastTheGraph(Detector):
     def calls(self, call: Call) -> None:
         if (call.name == "detach" or call.func == DATA_GET) and call.args:
             tensor = call.args[0]
-            if tensor.requires_grad and not tensor.is_leaf:
+            if computed(tensor):
                 key = storage_key(self.run.copies.of(tensor))
                 if key is not None and self._base_at(key) is None:
                     self.aliased[key] = weakref.ref(tensor)
@@ -82,7 +83,7 @@ class PastTheGraph(Detector):
     # ---- in a Function's forward
 
     def applies(self, cls: Any, inputs: Sequence[torch.Tensor]) -> None:
-        given = {key: t for t in inputs if not t.is_leaf and (key := storage_key(t)) is not None}
+        given = {key: t for t in inputs if computed(t) and (key := storage_key(t)) is not None}
         self._given.append(given)
 
     def applied(self, applied: Applied) -> None:
@@ -92,6 +93,8 @@ class PastTheGraph(Detector):
             if unheard is not None and unheard.undeclared and id(tensor) in applied.dirty:
                 del self._unheard[key]
                 self._quiet()
+        if self._unheard:
+            self._mark_read(applied.inputs, applied.result)
 
     # ---- the write
 
@@ -131,7 +134,7 @@ class PastTheGraph(Detector):
         stack = user_stack(sys._getframe(1))
         for hit in hits:
             now = self.run.copies.of(hit.base)
-            node = now.grad_fn
+            node = node_of(now)
             if node is None or hit.before.shape != now.shape:
                 continue
             changed = (hit.before != now.detach()) & ~(hit.before.isnan() & now.detach().isnan())
@@ -169,7 +172,7 @@ class PastTheGraph(Detector):
                 self._quiet()
                 continue
             for output in result if isinstance(result, (tuple, list)) else (result,):
-                node = output.grad_fn if isinstance(output, torch.Tensor) else None
+                node = node_of(output) if isinstance(output, torch.Tensor) else None
                 if node is not None and not (unheard.undeclared and self._given):
                     _note_on(node, _READ, unheard)
 

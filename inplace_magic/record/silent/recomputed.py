@@ -117,7 +117,9 @@ class Recomputed(Detector):
         if function is not None:
             outputs = [Saved(t, applied.stack, self.run.tick()) for t in tensors_in(applied.result)]
             for saved in outputs:
+                saved.foreign = True  # torch does not check it, so its value is wanted whatever its version
                 self.run.remember(saved)
+                self.run.sample(saved)
             applied.node.run_function = self._again(function, region, outputs, applied.node)
 
     def _again(self, function: Callable[..., Any], region: Region, outputs: list[Saved], node: Any) -> Any:

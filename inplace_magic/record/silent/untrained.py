@@ -23,6 +23,7 @@ from .. import evidence
 from ..observed import LiveWrite, Saved, Stack
 from .aliases import DATA_GET
 from .events import Call, Detector, Passing, Run
+from .nodes import node_of
 
 _CUTS = 64  # places that are remembered
 _NODES = 2_000  # of one graph that is walked over
@@ -98,9 +99,10 @@ class Untrained(Detector):
         if not tensor.requires_grad:
             return
         stack = user_stack(sys._getframe(1))
-        if not tensor.is_leaf:
-            with unobserved():
-                self._note(self._cuts.values, stack, tensor.grad_fn)
+        with unobserved():
+            node = node_of(tensor)
+        if node is not None:
+            self._note(self._cuts.values, stack, node)
         elif stack and len(self._cuts.leaves) < _CUTS:
             self._cuts.leaves.setdefault(stack, []).append(tensor)
 

@@ -165,6 +165,22 @@ CHECKPOINTED = [
             net[0].weight.mul_(1)  #+
         loss.backward()
     """),
+    Program("weights stepped before a reentrant checkpoint whose output was added to", """
+        out = checkpoint(lambda t: torch.tanh(t @ w), v * 1, use_reentrant=True)
+        out += v
+        loss = out.square().sum()
+        with torch.no_grad():
+            w.mul_(3)  #!
+            w.mul_(1)  #+
+        loss.backward()
+    """),
+    Program("an array of what a checkpoint reads", """
+        scale = torch.full((3,), 2.0)
+        loss = checkpoint(lambda t: torch.tanh(t @ w) * scale, v * 1, use_reentrant=False).sum()
+        array = numpy.asarray(scale)
+        array *= 3  #!
+        loss.backward()
+    """),
     Program("a global list appended to between forward and recomputation", """
         scale = [torch.tensor(2.0)]
         loss = checkpoint(lambda t: (t @ w).mul(scale[-1]).tanh(), v * 1, use_reentrant=False).sum()  #<
@@ -216,6 +232,35 @@ FUNCTIONS = [
         slope = torch.ones(6) * 2
         loss = Scale.apply(x, slope).square().sum()
         slope.mul_(3)  #!
+        loss.backward()
+    """),
+    Program("an array of a ctx attribute written", """
+        class Scale(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, t, slope):
+                ctx.slope = slope
+                return t * slope
+            @staticmethod
+            def backward(ctx, g):
+                return g * ctx.slope, None
+        slope = torch.ones(6) * 2
+        loss = Scale.apply(x, slope).square().sum()
+        array = slope.numpy()
+        array += 1  #!
+        loss.backward()
+    """),
+    Program("a value scaled past the graph that a Function reads", """
+        class Double(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, t):
+                return t * 2
+            @staticmethod
+            def backward(ctx, g):
+                return g * 2
+        h = x * 2
+        h.data.mul_(3)  #!
+        h = h * 3  #+
+        loss = Double.apply(h).sum()
         loss.backward()
     """),
     Program("a ctx attribute written through .data", """

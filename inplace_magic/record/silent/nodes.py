@@ -1,0 +1,24 @@
+"""Where a tensor stands in its graph, which torch refuses to tell of some that were written.
+
+An output of a Function that shares memory with its input (what a module with backward hooks gives, for one) may not be
+written. Whoever asks for its node afterwards, or whether it is a leaf, gets the error; who only holds it does not.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+
+def node_of(tensor: torch.Tensor) -> Any:
+    """The node that made it; None for a leaf, or where torch refuses to tell."""
+    try:
+        return tensor.grad_fn
+    except RuntimeError:
+        return None
+
+
+def computed(tensor: torch.Tensor) -> bool:
+    """Whether an operation of a graph made it."""
+    return tensor.requires_grad and node_of(tensor) is not None
