@@ -19,21 +19,21 @@ _STEP = 1e-6
 
 def run(program: Program, code: str, move: tuple[str, int, float] | None = None) -> dict[str, Any]:
     """The names after a program has run; ``move`` adds something to one element of a leaf ahead."""
-    names = _started(program)
+    names = started(program)
     if move is not None:
         leaf, index, step = move
         names[leaf].data.view(-1)[index] += step
     torch.manual_seed(5)
-    exec(_compiled(code), names)
+    exec(compiled(code), names)
     return names
 
 
 def watch(program: Program, code: str) -> Check:
     """What a watch sees, without a rerun."""
-    names = _started(program)
+    names = started(program)
     torch.manual_seed(5)
     with inplace_magic.check() as seen:
-        exec(_compiled(code), names)
+        exec(compiled(code), names)
     return seen
 
 
@@ -70,14 +70,14 @@ def close(ones: dict[str, torch.Tensor], others: dict[str, torch.Tensor]) -> boo
     return all(torch.allclose(ones[k], others[k], rtol=1e-5, atol=1e-6) for k in ones.keys() & others.keys())
 
 
-def _started(program: Program) -> dict[str, Any]:
+def started(program: Program) -> dict[str, Any]:
     names: dict[str, Any] = {"__name__": "__main__"}
     exec(START, names)
-    exec(_compiled(textwrap.dedent(program.setup)), names)
+    exec(compiled(textwrap.dedent(program.setup)), names)
     return names
 
 
-def _compiled(text: str) -> Any:
+def compiled(text: str) -> Any:
     """Its file counts as the user's own, and its text can be looked up, as torch.jit.script does."""
     path = f"/home/somebody/{abs(hash(text))}.py"
     linecache.cache[path] = (len(text), None, text.splitlines(keepends=True), path)
