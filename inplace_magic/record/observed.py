@@ -96,13 +96,13 @@ class Saved:
             yield
             return
         with torch.no_grad(), unobserved():
-            memory, now = self.alias.data, self.alias.clone()
-            memory.copy_(self.value)
+            now = self.alias.clone()
+            write_into(self.alias, self.value)
         try:
             yield
         finally:
             with torch.no_grad(), unobserved():
-                memory.copy_(now)
+                write_into(self.alias, now)
 
     def untouched(self) -> bool:
         """Whether the version counter says that it is what it was."""
@@ -174,6 +174,15 @@ class LiveConflict:
         self.node: str | None = None
         self.stale: int | None = None  # that node's number
         self.value: torch.Tensor | None = None
+
+
+def write_into(memory: torch.Tensor, value: torch.Tensor) -> None:
+    """Puts values into memory past its version counter, also where one element of it stands for many."""
+    memory = memory.data
+    for dimension, stride in enumerate(memory.stride()):
+        if stride == 0 and memory.size(dimension) > 1:
+            memory, value = memory.narrow(dimension, 0, 1), value.narrow(dimension, 0, 1)
+    memory.copy_(value)
 
 
 def differ(value: torch.Tensor | None, now: torch.Tensor) -> bool:

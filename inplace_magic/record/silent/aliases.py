@@ -11,7 +11,7 @@ import torch
 from ...source.location import kind_of
 from ..operations import plain_name
 
-EXPORTS = frozenset({"numpy", "__array__", "__dlpack__", "untyped_storage", "storage"})
+EXPORTS = frozenset({"numpy", "__array__", "__dlpack__", "untyped_storage", "storage", "resize_", "resize_as_"})
 DATA_GET = torch.Tensor.data.__get__  # type: ignore[attr-defined]
 DATA_SET = torch.Tensor.data.__set__  # type: ignore[attr-defined]
 GRAD_SET = torch.Tensor.grad.__set__  # type: ignore[union-attr]

@@ -23,7 +23,7 @@ import torch
 from ...source.location import kind_of
 from ...storage import storage_key
 from ...torch_private import current_node, unobserved, version_of
-from ..observed import LiveWrite, Saved, Stack
+from ..observed import LiveWrite, Saved, Stack, write_into
 from ..operations import arguments, tensors_in
 from .events import Applied, Call, Detector, Run
 
@@ -127,7 +127,10 @@ class PythonNodes(Detector):
 
     def follow(self, node: Any, changed: Sequence[Saved]) -> None:
         """From now on, until the node has run, what is computed from these values is followed."""
-        self._trail = _Trail(node, {saved.key for saved in changed if saved.key is not None})
+        keys = (
+            storage_key(saved.alias) or saved.key for saved in changed
+        )  # memory that was resized lies elsewhere now
+        self._trail = _Trail(node, {key for key in keys if key is not None})
         self.run.curious.add(self)
 
     def came_from(self, results: Sequence[torch.Tensor | None]) -> bool:
@@ -186,7 +189,7 @@ class _Kept:
             for saved, _ in self._changed:
                 if saved.value is not None and saved.value.shape == saved.alias.shape:
                     self._now.append((saved, saved.alias.clone()))
-                    _copy(saved.alias, saved.value)
+                    write_into(saved.alias, saved.value)
 
     def leave(self, results: Sequence[torch.Tensor | None], gradients: Any) -> Any:
         run = self._nodes.run
@@ -202,13 +205,9 @@ class _Kept:
         with torch.no_grad(), unobserved():
             results = tuple(r.clone() if r is not None else None for r in results)  # it may give back the very memory
             for saved, value in self._now:
-                _copy(saved.alias, value)
+                write_into(saved.alias, value)
         self._now = []
         return results
-
-
-def _copy(memory: torch.Tensor, value: torch.Tensor) -> None:
-    memory.data.copy_(value)
 
 
 # ---- what a backward reads ------------------------------------------------------------------------------------------

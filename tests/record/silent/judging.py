@@ -19,6 +19,7 @@ from .tape import Value, on_tape
 
 Gradients = dict[str, torch.Tensor]
 _BACKWARD = re.compile(r"(?:parts\d+ = grad\(|)(loss\d+)(?:, \[|\.backward)")
+_NAMED = re.compile(r"^( *)([hp]\d+) = .*$", re.MULTILINE)
 _STEP = 1e-6
 
 
@@ -45,6 +46,22 @@ def watched(program: RandomProgram, code: str) -> tuple[dict[str, Any], Check]:
     with inplace_magic.check() as seen:
         run(names, code)
     return names, seen
+
+
+def within(program: RandomProgram, code: str, *, tape: bool = False) -> Gradients:
+    """What arrives at each named value, which the leaves need not show: a later factor may be nought."""
+    found: Gradients = {}
+
+    def note(name: str, value: Any) -> None:
+        def add(gradient: torch.Tensor) -> None:
+            found[name] = found[name] + gradient if name in found else gradient.clone()
+
+        value.register_hook(add)
+
+    names = started(program)
+    names = (on_tape(names, LEAVES) if tape else names) | {"note": note}
+    run(names, _NAMED.sub(r"\g<0>\n\1note('\2', \2)", code))
+    return found | gradients(names)
 
 
 def by_differences(program: RandomProgram, code: str) -> Gradients:

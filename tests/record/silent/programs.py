@@ -486,6 +486,29 @@ MEMORY = [
         ctypes.memset(h.data_ptr(), 0, 24)  #!
         loss.backward()
     """),
+    Program("memory that grows, then is scaled", """
+        h = x.sin()
+        loss = (h * h).sum()
+        memory = h.data
+        memory.resize_(20)
+        memory.mul_(0.5)  #!
+        loss.backward()
+    """),
+    Program("a storage that grows under what a Function keeps", """
+        class Scale(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, t, slope):
+                ctx.slope = slope
+                return t * slope
+            @staticmethod
+            def backward(ctx, g):
+                return g * ctx.slope, None
+        slope = torch.ones(6) * 2
+        loss = Scale.apply(x, slope).square().sum()
+        slope.untyped_storage().resize_(512)
+        slope.data.mul_(3)  #!
+        loss.backward()
+    """),
     Program("memory moved from C", """
         h = torch.sigmoid(x)
         loss = h.sum()
@@ -625,6 +648,14 @@ HOOKED = [
             y = x.sigmoid()
         y.mul_(2)  #!
         y = y * 2  #+
+        loss = y.square().sum()
+        loss.backward()
+    """),
+    Program("hooks of one's own that keep a row expanded over others", """
+        row = v * 1
+        with saved_tensors_hooks(lambda t: t.detach(), lambda t: t):
+            y = row.expand(3, 3) * w
+        row.data.mul_(2)  #!
         loss = y.square().sum()
         loss.backward()
     """),

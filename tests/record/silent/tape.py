@@ -94,7 +94,7 @@ class Tape:
 
         with torch.no_grad():
             result = (run or compute)(*(_memory(g) if isinstance(g, Value) else g for g in given))
-        if not result.is_floating_point():
+        if not isinstance(result, torch.Tensor) or not result.is_floating_point():
             return result
         parents = [t.node if isinstance(t, Value) else None for t in tensors]
         return Value(self, result, self.node(on, parents, clones, random))
