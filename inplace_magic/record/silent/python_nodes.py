@@ -12,7 +12,6 @@ the old values stand in that memory while the backward runs.
 
 from __future__ import annotations
 
-import sys
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,6 +20,7 @@ from typing import Any
 import torch
 
 from ...source.location import kind_of
+from ...source.own import is_own
 from ...storage import storage_key
 from ...torch_private import current_node, unobserved, version_of
 from ..observed import LiveWrite, Saved, Stack, write_into
@@ -267,7 +267,7 @@ def _items(value: Any) -> list[Any]:
         return list(value.values())[:_WIDTH]
     if isinstance(value, (list, tuple)):
         return list(value[:_WIDTH])
-    if kind_of(getattr(sys.modules.get(type(value).__module__), "__file__", None) or "<ipython-input->") == "user":
+    if is_own(value) or isinstance(value, types.SimpleNamespace):
         return list(getattr(value, "__dict__", {}).values())[:_WIDTH]
     return []
 
