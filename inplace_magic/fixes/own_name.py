@@ -1,0 +1,66 @@
+"""A forward that writes into a parameter works on a value of its own instead, under a name of its own.
+
+self.weight.div_(self.weight.norm())      weight = self.weight.div(self.weight.norm())
+return x @ self.weight.t()                return x @ weight.t()
+
+self.table[0] = 0                         table = self.table.clone()
+return F.embedding(ids, self.table)       table[0] = 0
+                                          return F.embedding(ids, table)
+
+The attribute itself could not be bound anew: a module keeps nothing but a Parameter under a parameter's name.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from ..source.editor import Code, Edit, Function, Loop
+from . import Problem, Proposal, register
+from .lift import unused
+from .new_tensor import augmented, called_out_of_place, writes_in_place
+from .targets import Site, later, reads, site, torch_name
+
+_WHY = "The function works on a value of its own, through which gradients reach the parameter; the parameter stays."
+
+
+@register("leaf", "view_of_leaf", rank=12)
+def own_name(problem: Problem) -> Iterator[Proposal]:
+    write = next((s for spot in problem.write_stack[:1] if (s := site(problem, spot)) is not None), None)
+    if write is None or not isinstance(write.root, ast.Attribute) or write.root_text is None:
+        return
+    code, statement, path = write.code, write.statement, write.root_text
+    function = code.function(statement)
+    inside = [above for above in code.parents(statement) if isinstance(above, (Loop, *Function))]
+    after = reads(code, path, later(code, statement))
+    if not isinstance(function, Function) or inside[0] is not function or not after or not code.alone(statement):
+        return
+    name = unused(path.rpartition(".")[2], code)
+    made = _made(write, name, torch_name(problem) or "torch")
+    if made is not None:
+        edits, title = made
+        edits += [code.replace(read, name) for read in after]
+        yield Proposal(title, _WHY, "out_of_place", {code.cell.number: code.apply(*edits)})
+
+
+def _made(write: Site, name: str, torch: str) -> tuple[list[Edit], str] | None:
+    """The edits that give the new name what was written, and the new line."""
+    code, statement, root = write.code, write.statement, write.root
+    assert root is not None
+    if write.target is not root:
+        line = f"{name} = {write.root_text}.clone()"
+        written = [n for n in ast.walk(statement) if _is_same(code, n, root)]
+        return [code.insert_before(statement, line), *(code.replace(n, name) for n in written)], line
+    rewrite = None
+    if isinstance(statement, ast.AugAssign):
+        rewrite = augmented(code, statement)
+    elif isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call) and writes_in_place(statement.value):
+        rewrite = called_out_of_place(code, statement.value, torch)
+    if rewrite is None or " = " not in rewrite.title:
+        return None
+    line = f"{name} = {rewrite.title.split(' = ', 1)[1]}"
+    return [code.replace(statement, line)], line
+
+
+def _is_same(code: Code, node: ast.AST, root: ast.expr) -> bool:
+    return isinstance(node, ast.Attribute) and code.text(node) == code.text(root)
