@@ -18,6 +18,7 @@ from dataclasses import dataclass
 
 from ..source.editor import Code, Edit, atom
 from . import Problem, Proposal, register
+from .flow import binds
 from .targets import bindings, own_statements, scope, sites, torch_name
 
 _WHY = "Each step is a tensor of its own; nothing is written into what backward has kept."
@@ -57,19 +58,20 @@ def _rewrite(code: Code, statement: ast.stmt, name: str, torch: str) -> list[Edi
     """The edits that make a list of the buffer, or None where some use of it does not fit the pattern."""
     loop = code.parent(statement)
     made = [b for b in bindings(code, name, statement) if b.statement.lineno < statement.lineno]
-    if not isinstance(loop, ast.For) or not isinstance(loop.target, ast.Name) or loop.orelse or len(made) != 1:
+    if not isinstance(loop, (ast.For, ast.While)) or loop.orelse or len(made) != 1:
         return None
     made_at = made[0].statement
-    place = _written(statement, name)
-    if place is None or not _makes(made[0].value) or not _steps_by_one(loop):
+    place, counted = _written(statement, name), _counted(code, loop)
+    if place is None or not _makes(made[0].value) or counted is None:
         return None
+    counter, start = counted
     block = code.block(loop)
     if made_at not in block or not isinstance(made_at, ast.Assign) or len(made_at.targets) != 1:
         return None
     if isinstance(made_at.targets[0], ast.Tuple):
         return None
     seeds = [s for s in block[block.index(made_at) + 1 : block.index(loop)] if _written(s, name) is not None]
-    first = _start(loop) + _offset(place.index, loop.target.id, default=-99)
+    first = start + _offset(place.index, counter, default=-99)
     if first < 0 or len(seeds) > 1 or first > 1 or (seeds and (first != 1 or not _is_first(seeds[0], name, place))):
         return None
     reads = _reads(code, statement, made_at, seeds, loop, name, place)
@@ -77,9 +79,9 @@ def _rewrite(code: Code, statement: ast.stmt, name: str, torch: str) -> list[Edi
         return None
     head = _head(code, made[0].value, seeds, place, first)
     edits = [code.replace(made_at.value, head), *(code.delete(s) for s in seeds)]
-    start, end = code.span(statement)
+    begin, end = code.span(statement)
     value_start, value_end = code.span(statement.value)  # type: ignore[attr-defined]
-    edits += [Edit(start, value_start, f"{name}.append("), Edit(value_end, end, ")")]
+    edits += [Edit(begin, value_start, f"{name}.append("), Edit(value_end, end, ")")]
     edits += [code.replace(node, f"{name}[{index}]") for node, index in reads]
     return edits + _joined(code, loop, name, place, torch)
 
@@ -91,17 +93,29 @@ def _makes(value: ast.expr | None) -> bool:
     return called in _MAKERS
 
 
-def _steps_by_one(loop: ast.For) -> bool:
-    call = loop.iter
-    return isinstance(call, ast.Call) and getattr(call.func, "id", "") == "range" and len(call.args) in (1, 2)
-
-
-def _start(loop: ast.For) -> int:
-    """Where the loop's range begins; far below zero where that is not a plain number."""
-    args = loop.iter.args if isinstance(loop.iter, ast.Call) else []
-    if len(args) == 1:
-        return 0
-    return args[0].value if isinstance(args[0], ast.Constant) and isinstance(args[0].value, int) else -99
+def _counted(code: Code, loop: ast.For | ast.While) -> tuple[str, int] | None:
+    """The counter of a loop that counts by one, and what it begins with; None for any other loop."""
+    if isinstance(loop, ast.For):
+        args = loop.iter.args if isinstance(loop.iter, ast.Call) else []
+        called = getattr(loop.iter.func, "id", "") if isinstance(loop.iter, ast.Call) else ""
+        if not isinstance(loop.target, ast.Name) or called != "range" or len(args) not in (1, 2):
+            return None
+        counter, first = loop.target.id, args[0] if len(args) == 2 else None
+    else:
+        last = loop.body[-1]
+        if not isinstance(last, ast.AugAssign) or not isinstance(last.target, ast.Name):
+            return None
+        counter = last.target.id
+        block = code.block(loop)
+        begun = [s for s in block[: block.index(loop)] if counter in binds(s)]
+        by_one = isinstance(last.op, ast.Add) and isinstance(last.value, ast.Constant) and last.value.value == 1
+        alone = not any(counter in binds(s) for s in loop.body[:-1])
+        if not begun or not isinstance(begun[-1], ast.Assign) or not by_one or not alone:
+            return None
+        first = begun[-1].value
+    if first is None:
+        return counter, 0
+    return (counter, first.value) if isinstance(first, ast.Constant) and isinstance(first.value, int) else None
 
 
 def _offset(index: ast.expr, counter: str, default: int) -> int:
@@ -168,7 +182,7 @@ def _is_first(seed: ast.stmt, name: str, like: _Place) -> bool:
 
 
 def _reads(
-    code: Code, statement: ast.stmt, made_at: ast.stmt, seeds: list[ast.stmt], loop: ast.For, name: str, like: _Place
+    code: Code, statement: ast.stmt, made_at: ast.stmt, seeds: list[ast.stmt], loop: ast.stmt, name: str, like: _Place
 ) -> list[tuple[ast.Subscript, str]] | None:
     """Reads of single steps inside the loop, with the list's index for each; None if there is any other use there."""
     found: list[tuple[ast.Subscript, str]] = []
@@ -202,7 +216,7 @@ def _head(code: Code, made: ast.expr | None, seeds: list[ast.stmt], place: _Plac
     return f"[{atom(code, made)}[{inside}{'0:1' if place.wide else '0'}]]"
 
 
-def _joined(code: Code, loop: ast.For, name: str, place: _Place, torch: str) -> list[Edit]:
+def _joined(code: Code, loop: ast.stmt, name: str, place: _Place, torch: str) -> list[Edit]:
     """The list is put together behind the loop: where it is returned at once, or in a line of its own."""
     join = "cat" if place.wide else "stack"
     dim = f", dim={place.dim}" if place.dim else ""

@@ -62,13 +62,13 @@ def _header(code: Code, loop: ast.For, name: str, index: str) -> tuple[str, str]
     """What the loop goes through without the tensor that is written: (target, iterable)."""
     target, through = loop.target, loop.iter
     if isinstance(target, ast.Name) and target.id == name and _tensor(through):
-        return index, f"range(len({code.text(through)}))"
+        return index, f"range(len({code.text(_whole(through))}))"
     if not isinstance(target, ast.Tuple) or not isinstance(through, ast.Call) or through.keywords:
         return None
     called = getattr(through.func, "id", "")
     names = [getattr(e, "id", None) for e in target.elts]
     if called == "enumerate" and len(through.args) == 1 and names[1:] == [name] and _tensor(through.args[0]):
-        return index, f"range(len({code.text(through.args[0])}))"
+        return index, f"range(len({code.text(_whole(through.args[0]))}))"
     if called != "zip" or len(through.args) != len(names) or name not in names:
         return None
     rest = [(code.text(e), code.text(a)) for e, a, n in zip(target.elts, through.args, names) if n != name]
@@ -91,12 +91,24 @@ def _source_text(code: Code, loop: ast.For, name: str) -> str | None:
             through = through.args[names.index(name)]
         else:
             return None
-    return f"{atom(code, through)}[{_index(code, loop)}]"
+    return f"{atom(code, _whole(through))}[{_index(code, loop)}]"
 
 
 def _tensor(node: ast.expr) -> bool:
     """Whether an expression can be indexed over and over: a name, an attribute, a part of one."""
+    node = _whole(node)
     return dotted(node) is not None or (isinstance(node, ast.Subscript) and root(node) is not None)
+
+
+def _whole(node: ast.expr) -> ast.expr:
+    """``x`` of ``x.unbind(0)``, which gives what going through ``x`` gives."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "unbind":
+        owner, dims = node.func.value, [*node.args, *(k.value for k in node.keywords)]
+        if dotted(owner) == "torch" and dims:
+            owner, dims = dims[0], dims[1:]
+        if all(isinstance(dim, ast.Constant) and dim.value == 0 for dim in dims):
+            return owner
+    return node
 
 
 def _index(code: Code, loop: ast.For) -> str:

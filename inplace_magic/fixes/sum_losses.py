@@ -22,6 +22,7 @@ from ..source.editor import Code, atom
 from . import Problem, Proposal, register
 from .flow import binds, calls_named, is_call, reads
 from .meetings import frames, meeting, steps_between
+from .targets import is_functional
 
 _WHY = "One backward goes through the shared graph once; each leaf gets the sum of the gradients."
 
@@ -105,9 +106,10 @@ def _root(statement: ast.stmt) -> ast.expr | None:
     if not is_call(statement, "backward"):
         return None
     call: ast.Call = statement.value  # type: ignore[attr-defined]
-    if call.args or any(k.arg not in ("retain_graph",) for k in call.keywords):
+    functional = isinstance(call.func, ast.Attribute) and is_functional(call.func.value)
+    if len(call.args) != int(functional) or any(k.arg not in ("retain_graph",) for k in call.keywords):
         return None
-    return call.func.value  # type: ignore[attr-defined, no-any-return]
+    return call.args[0] if functional else call.func.value  # type: ignore[attr-defined]
 
 
 def _term(code: Code, node: ast.expr) -> str:

@@ -16,7 +16,7 @@ from ..source.editor import Code, Edit, Function, Loop, dotted
 from ..source.location import SourceRange
 from ..source.modules import module_of
 from . import Problem
-from .flow import assigned, calls_named, key_of
+from .flow import assigned, calls_named, key_of, rebinds
 
 # Methods and attributes that give another look at the same memory.
 VIEW_METHODS = frozenset({
@@ -291,15 +291,25 @@ def meant_for_whole(write: Site) -> bool:
         return False
     whole = seen_through(code, name, write.statement)
     if whole is not None:
-        return bool(reads(code, whole, later(code, write.statement)))
+        return _reads_before_bound(code, whole, later(code, write.statement))
     function = code.function(write.statement)
     gives = function is None or any(isinstance(n, ast.Return) and n.value is not None for n in ast.walk(function))
     return name in parameters(function) and not gives
 
 
+def _reads_before_bound(code: Code, text: str, nodes: list[ast.AST]) -> bool:
+    """Whether a name is read while it still has its value of now."""
+    for node in nodes:
+        if reads(code, text, [node]):
+            return True
+        if isinstance(node, ast.stmt) and text in rebinds(node):
+            return False
+    return False
+
+
 def updates_leaf(problem: Problem, body: ast.AST) -> bool:
     """Whether a step, or a write by hand, in some code changes a leaf."""
-    if calls_named(body, "step"):
+    if any(isinstance(call.func, ast.Attribute) for call in calls_named(body, "step")):
         return True
     leaves = {g.leaf for one in problem.evidence.passes for g in one.gradients}
     for node in ast.walk(body):

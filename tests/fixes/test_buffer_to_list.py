@@ -26,6 +26,11 @@ def edited(cell: str, write: str) -> str | None:
         pytest.param(
             "s = torch.zeros(3)\ns[0] = 1\nfor i in range(3):\n    s[i] = g(x)", "s[i]", id="the first is written twice"
         ),
+        pytest.param(
+            "i = 0\ns = torch.zeros(3)\nwhile i < 3:\n    s[i] = g(x)\n    i += 2",
+            "s[i]",
+            id="a while loop that leaves some out",
+        ),
         pytest.param("s = torch.zeros(3)\nif a:\n    s[0] = g(x)", "s[0]", id="no loop"),
     ],
 )
@@ -45,6 +50,10 @@ def test_proposes_nothing(cell: str, write: str) -> None:
         pytest.param(
             "h = x.new_zeros(2, T, 3)\nh[:, 0] = x\nfor t in range(1, T):\n    h[:, t] = f(h[:, t - 1])\n", "h[:, t]",
             "h = [x]\nfor t in range(1, T):\n    h.append(f(h[t - 1]))\nh = torch.stack(h, dim=1)\n", id="along the second dimension",
+        ),
+        pytest.param(
+            "i = 0\nu = torch.zeros(n)\nwhile i < n:\n    u[i] = f(x)\n    i += 1\n", "u[i]",
+            "i = 0\nu = []\nwhile i < n:\n    u.append(f(x))\n    i += 1\nu = torch.stack(u)\n", id="a while loop that counts",
         ),
         pytest.param(
             "u = torch.zeros(n)\nfor i in range(1, n):\n    u[i] = f(u[i - 1])\n", "u[i]",

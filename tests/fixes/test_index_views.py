@@ -12,6 +12,7 @@ FAMILY = "multi_output_view"
     ("cell", "write"),
     [
         pytest.param("for b in f(x):\n    b += 1", "b += 1", id="what the loop goes through has no name to index"),
+        pytest.param("for b in x.unbind(1):\n    b += 1", "b += 1", id="a loop over another dimension than the first"),
         pytest.param("for a, b in pairs:\n    b += 1", "b += 1", id="pairs"),
         pytest.param("a, b = x.chunk(2)\na += 1", "a += 1", id="a chunk has no short index"),
         pytest.param("a, *b = x.unbind()\na += 1", "a += 1", id="a star"),
@@ -29,6 +30,8 @@ def test_proposes_nothing(cell: str, write: str) -> None:
                      "for i in range(len(boxes)):\n    b = boxes[i]\n    b[0] += 1\n", id="a loop over a tensor"),
         pytest.param("i = 3\nfor b in self.boxes:  # each\n  b += i\n", "b += i",
                      "i = 3\nfor j in range(len(self.boxes)):  # each\n  b = self.boxes[j]\n  b += i\n", id="a free name, comments stay"),
+        pytest.param("for b in x.unbind(0):\n    b += 1\n", "b += 1",
+                     "for i in range(len(x)):\n    b = x[i]\n    b += 1\n", id="unbind along the first dimension"),
         pytest.param("for n, b in enumerate(x):\n    b += n\n", "b += n",
                      "for n in range(len(x)):\n    b = x[n]\n    b += n\n", id="enumerate"),
         pytest.param("for t, m in zip(x, mean):\n    t.sub_(m)\n", "t.sub_(m)",

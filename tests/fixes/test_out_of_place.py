@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from ..cells import run_cells
-from .trying import clean, fix_by, titles
+from .trying import clean, fix_by, proposals, titles
 
 
 @pytest.mark.parametrize(
@@ -55,6 +55,15 @@ def test_proposes_nothing(cell: str, write: str) -> None:
 )  # fmt: skip
 def test_writes_a_new_tensor(cell: str, write: str, title: str) -> None:
     assert titles("out_of_place", cell, write=write)[0] == title
+
+
+def test_a_view_whose_whole_is_bound_anew_was_not_meant_for_it() -> None:
+    halves = "a, b = z[:, :2], z[:, 2:]\nb += f(a)\n"
+    kept, anew = (
+        proposals("out_of_place", halves + end, write="b += f(a)") for end in ("print(z)", "z = g(a, b)\nprint(z)")
+    )
+    assert [p.lossless for p in kept] == [True]
+    assert [p.lossless for p in anew] == [False]
 
 
 def test_both_names_lead_to_the_new_tensor() -> None:

@@ -49,6 +49,15 @@ COLUMNS = """
         column.backward()
         jacobian.append(z.grad)
     """
+STEPS = """
+    z = x.clone().requires_grad_()
+    y = net(z).exp().sum(0)
+    def step(column):
+        column.backward()
+        return z.grad
+    for i in range(2):
+        print(step(y[i]), z.grad)
+    """
 PRODUCT = """
     class Hessian:
         def __init__(self, loss, weight):
@@ -149,6 +158,14 @@ def test_is_not_offered(rule: str, cell: str) -> None:
         ),
         pytest.param(
             "sum_losses",
+            (TWO.replace("a.backward()", "torch.autograd.backward(a)"),),
+            2,
+            [("torch.autograd.backward(a)   # the first\n", ""), ("(0.5 * b).backward()", "(a + 0.5 * b).backward()")],
+            "same",
+            id="one of them through torch's function",
+        ),
+        pytest.param(
+            "sum_losses",
             (EACH,),
             2,
             [("for loss in losses:\n    loss.backward()", "sum(losses).backward()")],
@@ -189,6 +206,14 @@ def test_is_not_offered(rule: str, cell: str) -> None:
             [("backward()", "backward(retain_graph=True)")],
             "same",
             id="a loop that takes each gradient by itself",
+        ),
+        pytest.param(
+            "retain",
+            (STEPS,),
+            2,
+            [("backward()", "backward(retain_graph=True)")],
+            "same",
+            id="a function of the person's own, called step, that steps nowhere",
         ),
         pytest.param(
             "recompute",
