@@ -218,7 +218,7 @@ def _is_leaf(tensor: torch.Tensor) -> bool:
 def _generators() -> str:
     state = hashlib.sha1(bytes(torch.get_rng_state().tolist()))
     state.update(pickle.dumps(random.getstate()))
-    numpy = sys.modules.get("numpy")
-    if numpy is not None:
-        state.update(pickle.dumps(numpy.random.get_state()))
+    numpy_random = sys.modules.get("numpy.random")  # it is loaded, and seeded anew, once numpy is asked for it
+    if numpy_random is not None:
+        state.update(pickle.dumps(numpy_random.get_state()))
     return state.hexdigest()

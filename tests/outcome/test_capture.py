@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import collections
 import random
+import sys
 import types
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from torch import nn
 
@@ -98,6 +100,14 @@ def test_a_draw_shows() -> None:
     before = outcome({})
     random.random()
     assert [one.kind for one in differences(before, outcome({}))] == ["random"]
+
+
+def test_numpys_generator_is_not_looked_at_until_somebody_has_loaded_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Looking would load it, which seeds it anew: two runs of one cell would differ."""
+    monkeypatch.delitem(sys.modules, "numpy.random", raising=False)
+    before = outcome({})
+    np.random.rand()
+    assert differences(before, outcome({})) == ()
 
 
 def test_a_long_list_of_numbers_is_one_value() -> None:
