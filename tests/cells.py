@@ -16,6 +16,8 @@ from traitlets.config import Config
 import inplace_magic
 from inplace_magic.diagnosis import Diagnosis
 
+fixes: int | None = None  # how many a report of a new shell has at most; None: as many as people get
+
 
 @dataclass
 class Run:
@@ -36,6 +38,8 @@ def new_shell() -> Any:
     config = Config()
     config.HistoryManager.enabled = False
     config.InteractiveShell.colors = "nocolor" if IPython.version_info[0] >= 9 else "NoColor"
+    if fixes is not None:
+        config.InplaceMagic.fixes = fixes
     shell = InteractiveShell.instance(config=config)
     atexit.unregister(shell.atexit_operations)  # thousands of shells would live, and be reset one by one, at the end
     shell.run_line_magic("load_ext", "inplace_magic")

@@ -13,7 +13,10 @@ import torch
 from inplace_magic import fixes, torch_private
 from inplace_magic.sandbox import process_memory
 
+from . import cells
+
 torch.set_num_threads(1)  # as many workers as cores run side by side
+_OF_FIXES = {"fixes", "transforms", "verify"}  # folders
 _ORIGINALS = [(owner, name, vars(owner)[name]) for owner, name in torch_private.patched()]
 
 
@@ -21,8 +24,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The browser comes last, in one worker: its server, its browser and its event loop live until the end of the run."""
     items.sort(key=lambda item: "browser" in item.path.parts)
     for item in items:
+        if _OF_FIXES & set(item.path.parts):
+            item.add_marker("all_fixes")
         if "browser" in item.path.parts:
             item.add_marker(pytest.mark.xdist_group("browser"))
+
+
+@pytest.fixture(autouse=True)
+def first_fix_alone(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The search for a fix ends with the first one, for each of the others takes reruns that most tests have no use for."""
+    if request.node.get_closest_marker("all_fixes") is None:
+        monkeypatch.setattr(cells, "fixes", 1)
 
 
 @pytest.fixture(autouse=True)

@@ -15,6 +15,8 @@ import pytest
 nbformat = pytest.importorskip("nbformat")
 nbclient = pytest.importorskip("nbclient")
 
+pytestmark = [pytest.mark.all_fixes, pytest.mark.xdist_group("demo")]  # the notebook is run once for all of them
+
 DEMO = Path(__file__).parents[1] / "demo.ipynb"
 MIME = "application/vnd.inplace-magic.v1+json"
 FAMILIES = {
@@ -43,7 +45,7 @@ def stored() -> Any:
 @pytest.fixture(scope="module")
 def ran() -> Any:
     notebook = nbformat.read(DEMO, as_version=4)
-    nbclient.NotebookClient(notebook, timeout=120, kernel_name="python3", record_timing=False).execute()
+    nbclient.NotebookClient(notebook, timeout=600, kernel_name="python3", record_timing=False).execute()
     notebook.metadata["language_info"] = {"name": "python"}
     if os.environ.get("INPLACE_MAGIC_WRITE_DEMO"):
         nbformat.write(notebook, DEMO)

@@ -708,6 +708,7 @@ def test_other_errors_pass_through(statement: str, error: type[BaseException]) -
     assert "nothing found" not in run.output
 
 
+@pytest.mark.random
 @pytest.mark.parametrize("moment", ["__enter__", "__exit__"])
 def test_ctrl_c_between_going_on_and_off_leaves_no_listener_behind(
     moment: str, monkeypatch: pytest.MonkeyPatch

@@ -57,6 +57,11 @@ def ratios(rounds: int, *works: Callable[[], float]) -> list[float]:
     return [statistics.median(one) for one in found]
 
 
+def some(named: dict[str, Any], quick: bool) -> list[tuple[str, Any]]:
+    """What is measured, by its names; the first of it alone, to see that it runs."""
+    return list(named.items())[: 1 if quick else None]
+
+
 def processor(work: Callable[[], Any]) -> float:
     """Seconds of processor time, which a busy machine does not change."""
     start = time.process_time()
@@ -164,7 +169,7 @@ def recording(quick: bool) -> Iterator[Figure]:
 
     torch.set_num_threads(1)
     anomalies = []
-    for name, ((setup, text), steps, target, small) in RUNS.items():
+    for name, ((setup, text), steps, target, small) in some(RUNS, quick):
         shell = new_shell()
         texts = {1: setup.lstrip(), 2: text.format(n=2 if quick else steps).lstrip()}
         sources = Sources({n: CellSource(n, t, shell.transform_cell) for n, t in texts.items()}, {}, 2)
@@ -226,7 +231,7 @@ def watching(quick: bool) -> Iterator[Figure]:
     from inplace_magic.source.sources import Sources
 
     torch.set_num_threads(1)
-    for name, ((setup, text), steps, _, _) in RUNS.items():
+    for name, ((setup, text), steps, _, _) in some(RUNS, quick):
         shell = new_shell()
         texts = {1: setup.lstrip(), 2: text.format(n=2 if quick else steps).lstrip()}
         sources = Sources({n: CellSource(n, t, shell.transform_cell) for n, t in texts.items()}, {}, 2)
@@ -274,7 +279,7 @@ def diagnoses(quick: bool) -> Iterator[Figure]:
     """Each round in a process of its own: torch keeps some failed graphs, and a session that fills up is a larger one."""
     spawning = multiprocessing.get_context("spawn")
     with spawning.Pool(1, maxtasksperchild=1) as processes:
-        for name, (setup, text, size) in FAILURES.items():
+        for name, (setup, text, size) in some(FAILURES, quick):
             size = max(1, size // 40) if quick else size
             cells = tuple(part.replace("{n}", str(size)) for part in (setup, text))
             rounds = processes.starmap(_diagnosis, [cells] * (1 if quick else 5), chunksize=1)
@@ -560,7 +565,8 @@ def growth(quick: bool) -> Iterator[Figure]:
         *_, diagnosis = _wall(setup, text, enabled=True)
         return float(diagnosis.seconds)
 
-    for name, what in (("STEPS", "iterations before the failure"), ("OPERATIONS", "operations"), ("NAMES", "names")):
+    grown = {"STEPS": "iterations before the failure", "OPERATIONS": "operations", "NAMES": "names"}
+    for name, what in some(grown, quick):
         more = base | {name: 10 * base[name]}
         small, large = best(1 if quick else 3, lambda: seconds(base), lambda more=more: seconds(more))  # type: ignore[misc]
         yield Figure(f"ten times the {what}", large / small, 10, "×", "each is looked at once in each run")

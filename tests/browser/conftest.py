@@ -127,7 +127,7 @@ def browser() -> Iterator:
         chromium.close()
 
 
-@pytest.fixture(params=["lab", "notebook"])
+@pytest.fixture(params=["lab", pytest.param("notebook", marks=pytest.mark.front_ends)])
 def front_end(request: pytest.FixtureRequest) -> str:
     return request.param
 
@@ -159,12 +159,12 @@ class Page:
     def open(self, name: str) -> None:
         where = f"lab/tree/{name}?reset" if self.front_end == "lab" else f"notebooks/{name}"
         self.page.goto(f"{self.server}/{where}")
-        self.page.wait_for_selector(".jp-Notebook .jp-Cell", timeout=60_000)
+        self.page.wait_for_selector(".jp-Notebook .jp-Cell", timeout=240_000)
         self.wait_idle()
 
     def wait_idle(self) -> None:
         current = "window.jupyterapp?.shell.currentWidget?.sessionContext?.session?.kernel"
-        self.page.wait_for_function(f"() => {current}?.status === 'idle'", timeout=60_000)
+        self.page.wait_for_function(f"() => {current}?.status === 'idle'", timeout=240_000)
 
     def command(self, name: str, arguments: dict | None = None) -> None:
         self.page.evaluate("([name, args]) => window.jupyterapp.commands.execute(name, args)", [name, arguments or {}])
@@ -246,7 +246,7 @@ class Page:
     def press(self, at: int, label: str) -> None:
         self.cell(at).get_by_role("button", name=label, exact=True).click()
 
-    def expect_text(self, locator, text: str, timeout: int = 30_000) -> None:
+    def expect_text(self, locator, text: str, timeout: int = 120_000) -> None:
         from playwright.sync_api import expect
 
         expect(locator).to_contain_text(text, timeout=timeout)
@@ -278,7 +278,7 @@ def pages(browser, server: str, folder: Path) -> Iterator[Callable[[str], Page]]
         page = browser.new_page()
         opened.append(page)
         page.set_viewport_size({"width": 380 if narrow else 1100, "height": 900})
-        page.set_default_timeout(30_000)
+        page.set_default_timeout(120_000)
         page.on("dialog", lambda dialog: dialog.accept())
         page.on("console", lambda message: trouble.append(message.text) if "inplace-magic" in message.text else None)
         page.on("pageerror", lambda error: trouble.append(str(error)) if "inplace-magic" in str(error.stack) else None)

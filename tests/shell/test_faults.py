@@ -157,9 +157,6 @@ OF_ONE_SANDBOX = {
         ("inplace_magic.sandbox.fork", "hush"),
     ],
     "replica": [
-        ("inplace_magic.sandbox.replica.place", "surroundings"),
-        ("inplace_magic.sandbox.replica.place", "libraries"),
-        ("inplace_magic.sandbox.replica.place", "names_read"),
         ("inplace_magic.sandbox.replica.place", "pickled"),
         ("inplace_magic.sandbox.replica", "_started"),
         ("inplace_magic.sandbox.replica", "Replica.next_answer"),

@@ -19,7 +19,7 @@ BODY = "x = w.exp()\nx += 1\nx.sum().backward()"
 
 def execute(*cells: str, allow_errors: bool = False) -> Any:
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
-    client = nbclient.NotebookClient(notebook, timeout=120, kernel_name="python3", allow_errors=allow_errors)
+    client = nbclient.NotebookClient(notebook, timeout=600, kernel_name="python3", allow_errors=allow_errors)
     try:
         client.execute()
     except nbclient.exceptions.CellExecutionError as error:
@@ -121,7 +121,7 @@ def test_two_kernels_do_not_meet() -> None:
         for number, (_, talk) in enumerate(kernels):
             fixes: list[dict[str, Any]] = []
             while not fixes:  # the report grows
-                message = talk.get_iopub_msg(timeout=60)
+                message = talk.get_iopub_msg(timeout=300)
                 if message["parent_header"].get("msg_id") == sent[number]:
                     fixes = message["content"].get("data", {}).get(MIME, {}).get("fixes", [])
             assert fixes[0]["diff"].count(f"x = x + {number + 1}.5") == 1

@@ -11,7 +11,6 @@ import pytest
 
 import inplace_magic
 from tests.cells import new_shell, run_in
-from tests.sandboxes import SANDBOXES
 
 FAILS = ["import torch\nw = torch.ones(3, requires_grad=True)", "x = w.exp()\nx += 1\nx.sum().backward()"]
 HEADLINE = "In-place change broke the backward pass"
@@ -199,17 +198,16 @@ def cleared(bare: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     run_in(bare, ["%xmode Context"])
 
 
-@pytest.mark.parametrize("room", SANDBOXES)
 @pytest.mark.parametrize("other", OTHERS)
 @pytest.mark.parametrize("first", ["ours", "theirs"])
 @pytest.mark.parametrize("gone_first", ["ours", "theirs"])
 def test_loaded_and_unloaded_beside_others_in_every_order(
-    cleared: Any, other: Any, first: str, gone_first: str, room: str
+    cleared: Any, other: Any, first: str, gone_first: str
 ) -> None:
     ours = ("%load_ext inplace_magic", "%unload_ext inplace_magic")
     theirs = (other.load, other.unload)
     loads = [ours[0], theirs[0]] if first == "ours" else [theirs[0], ours[0]]
-    done = run_in(cleared, [*loads, f"%config InplaceMagic.sandbox = {room!r}", *FAILS])
+    done = run_in(cleared, [*loads, *FAILS])
     assert done.output.count(HEADLINE) == 1, done.output
     assert done.output.index("modified by an inplace operation") < done.output.index(HEADLINE)
     assert done.diagnosis is not None and done.diagnosis.fixes and done.diagnosis.fixes[0].verified

@@ -63,7 +63,7 @@ def test_in_a_kernel_one_output_is_updated_and_there_is_a_sign_of_life_at_once()
 
     shown: list[Any] = []
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in (LOAD, SETUP, BODY)])
-    Client(notebook, timeout=120, kernel_name="python3", allow_errors=True).execute()
+    Client(notebook, timeout=600, kernel_name="python3", allow_errors=True).execute()
     assert len({content["transient"]["display_id"] for content in shown}) == 1
     assert "running the cell again" in shown[0]["data"]["text/plain"] and MIME not in shown[0]["data"]
     lines = shown[1]["data"]

@@ -32,7 +32,7 @@ class Terminal:
         }
         self.child = pexpect.spawn(
             sys.executable, ["-m", "IPython", "--no-banner", "--HistoryManager.enabled=False"],
-            env=environment, dimensions=(50, 110), timeout=60, encoding="utf-8",
+            env=environment, dimensions=(50, 110), timeout=300, encoding="utf-8",
         )  # fmt: skip
         self.prompt(1)
 

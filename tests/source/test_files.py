@@ -110,6 +110,7 @@ def test_accepting_writes_the_file_and_keeps_what_lives(write: Write) -> None:
     assert "modified by an inplace operation" in str(run.cell("net(img).sum().backward()").error)
 
 
+@pytest.mark.all_fixes
 def test_second_failure_of_the_fixed_file(write: Write) -> None:
     """The lines of functions that only moved are the new ones."""
     path = write("decoder_c.py", DECODER + "\n\ndef late(x):\n    y = x.exp()\n    y += 1\n    return y\n")
