@@ -16,6 +16,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # as many threads in the plain ru
 
 from . import measure
 from .measure import Figure
+from .replicas import replicas
 
 _PARTS: dict[str, Callable[[bool], Iterator[Figure]]] = {
     "loading": measure.loading,
@@ -23,6 +24,7 @@ _PARTS: dict[str, Callable[[bool], Iterator[Figure]]] = {
     "recording": measure.recording,
     "watching": measure.watching,
     "diagnoses": measure.diagnoses,
+    "replicas": replicas,
     "copying": measure.copying,
     "memory": measure.memory,
     "growth": measure.growth,

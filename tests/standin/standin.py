@@ -53,6 +53,7 @@ def _module() -> Any:
     module.set_rng_state = lambda state, device="standin": ops.default_generator().set_state(state) and None
     for name in ("memory_allocated", "max_memory_allocated", "reset_peak_memory_stats", "set_capacity"):
         setattr(module, name, getattr(ops, name))
+    module.mem_get_info = lambda device=None: (max(0, (ops.capacity() or 2**40) - ops.memory_allocated()), 2**40)
     module.synchronized, module.kernels = ops.synchronized, ops.kernels
     return module
 

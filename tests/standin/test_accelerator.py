@@ -214,7 +214,7 @@ def test_a_device_without_room_is_told(session: Any) -> None:
         h.sum().backward()
     """
     seen = session(setup, cell)
-    assert seen["fixes"], seen
+    assert seen["fixes"][0][1] == "same" and "Verified on the CPU" in " ".join(seen["notes"]), seen
 
 
 def test_autocast_and_a_gradient_scaler_are_as_they_would_be_without_a_report(session: Any) -> None:

@@ -16,6 +16,7 @@ from unittest import mock
 import torch
 from torch.overrides import TorchFunctionMode
 
+_Generator = torch.Generator
 _TO_DEVICE = ("cuda", "xpu", "mps", "hpu", "npu", "ipu", "mtia")
 
 
@@ -25,12 +26,13 @@ class OnCPU(TorchFunctionMode):
     def __init__(self, kind: str) -> None:
         super().__init__()
         self._kind = kind
-        moves = {getattr(torch.Tensor, name, None) for name in {kind, *_TO_DEVICE}} - {None}
-        self._moves = moves
+        self._moves = {getattr(torch.Tensor, name, None) for name in {kind, "pin_memory", *_TO_DEVICE}} - {None}
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func in self._moves:  # x.cuda()
+        if func in self._moves:  # x.cuda(), x.pin_memory()
             return args[0]
+        if func is torch.device:  # without a number, so that it is equal to that of a tensor
+            return self.mapped(func(*args, **(kwargs or {})))
         args = tuple(self.mapped(a) for a in args)
         kwargs = {k: self.mapped(v) for k, v in (kwargs or {}).items()}
         if kwargs.get("pin_memory"):
@@ -51,8 +53,9 @@ def on_cpu(kind: str) -> Iterator[None]:
     """While active, what asks for devices of this kind gets the CPU."""
     mode = OnCPU(kind)
     with ExitStack() as stack:
-        for owner, name in ((torch, "Generator"), (torch.amp, "autocast"), (torch.amp, "GradScaler")):
-            _first_mapped(stack, owner, name, mode.mapped)
+        for kind_of_object in (torch.amp.autocast, torch.amp.GradScaler):
+            _begun_mapped(stack, kind_of_object, mode.mapped)
+        stack.enter_context(mock.patch.object(torch, "Generator", _generators(mode.mapped)))
         module = getattr(torch, kind, None)
         if module is not None:
             _still(stack, module)
@@ -60,21 +63,29 @@ def on_cpu(kind: str) -> Iterator[None]:
         yield
 
 
-def _first_mapped(stack: ExitStack, owner: Any, name: str, mapped: Callable[[Any], Any]) -> None:
-    """The class, made with the CPU where the device was asked for; still a class, for ``isinstance``."""
-    plain = getattr(owner, name)
-    if name == "Generator":  # made by __new__, which cannot be replaced
+def _generators(mapped: Callable[[Any], Any]) -> type:
+    """Stands for ``torch.Generator``, whose ``__new__`` cannot be replaced: makes some of the CPU, and is their class."""
 
-        def generator(device: Any = "cpu") -> Any:
-            return plain(device=mapped(device))
+    class Kind(type):
+        def __call__(cls, device: Any = "cpu") -> Any:
+            return _Generator(device=mapped(device))
 
-        stack.enter_context(mock.patch.object(owner, name, generator))
-        return
+        def __instancecheck__(cls, instance: Any) -> bool:
+            return isinstance(instance, _Generator)
+
+        def __subclasscheck__(cls, subclass: type) -> bool:
+            return issubclass(subclass, _Generator)
+
+    return Kind("Generator", (), {})
+
+
+def _begun_mapped(stack: ExitStack, plain: Any, mapped: Callable[[Any], Any]) -> None:
+    """Objects of this class are begun with the CPU where the device was asked for."""
     begin = plain.__init__
 
     @functools.wraps(begin)
     def init(self: Any, *args: Any, **kwargs: Any) -> None:
-        if not args and "device" not in kwargs and "device_type" not in kwargs and name == "GradScaler":
+        if not args and "device" not in kwargs and plain is torch.amp.GradScaler:
             args = ("cpu",)
         begin(self, *map(mapped, args), **{k: mapped(v) for k, v in kwargs.items()})
 
@@ -90,8 +101,8 @@ def _still(stack: ExitStack, module: Any) -> None:
         "set_device": lambda *args: None,
         "current_device": lambda: 0,
         "device_count": lambda: 1,
-        "manual_seed": torch.manual_seed,
-        "manual_seed_all": torch.manual_seed,
+        "manual_seed": torch.default_generator.manual_seed,  # not torch's function: that one calls these
+        "manual_seed_all": torch.default_generator.manual_seed,
         "memory_allocated": lambda *args: 0,
         "max_memory_allocated": lambda *args: 0,
         "memory_reserved": lambda *args: 0,
