@@ -177,7 +177,7 @@ class Page:
         return self.page.evaluate(SOURCES)[at]
 
     def expect_source(self, at: int, source: str) -> None:
-        until = time.monotonic() + 15
+        until = time.monotonic() + 60
         while self.source(at) != source and time.monotonic() < until:
             self.page.wait_for_timeout(50)
         assert self.source(at) == source
@@ -217,7 +217,7 @@ class Page:
         return False
 
     def finished(self, at: int, before: str = "") -> None:
-        until = time.monotonic() + 60
+        until = time.monotonic() + 240
         while time.monotonic() < until:
             if re.search(r"\d", self.prompt(at)) and self.prompt(at) != before:
                 return

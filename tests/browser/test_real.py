@@ -86,6 +86,32 @@ def test_a_fix_of_another_cell_keeps_the_model_and_can_be_undone(page):
     page.expect_text(page.panel(3), "In[2]:14")
 
 
+def test_a_fix_of_a_file_is_written_and_taken_back(lab):
+    file = lab.folder / "decoder.py"
+    file.write_text(MODEL + "\n")
+    lab.write("file.ipynb", LOAD, "import torch\nfrom decoder import Decoder", NET, TRAIN, KEPT)
+    lab.open("file.ipynb")
+    lab.run_all(4)
+    lab.expect_text(lab.panel(3), "decoder.py:14")
+    lab.expect_text(lab.panel(3), "x = x + feature16")
+    assert str(lab.folder) not in lab.panel(3).inner_text(), "the path is the one that a person knows"
+    lab.picture("file", lab.panel(3))
+
+    lab.press(3, "Accept and run")
+    lab.expect_text(lab.bar(3), "decoder.py")
+    lab.expect_text(lab.bar(3), "without an error")
+    assert file.read_text() == MODEL.replace("x += feature16", "x = x + feature16") + "\n"
+    assert (lab.folder / "decoder.py.orig").read_text() == MODEL + "\n"
+    assert lab.source(3) == TRAIN
+    lab.run(4)
+    assert "True True" in lab.output(4), "the same weights, with gradients"
+    lab.picture("file-accepted", lab.bar(3))
+
+    lab.press(3, "Undo")
+    lab.expect_text(lab.bar(3), "Undone")
+    assert file.read_text() == MODEL + "\n" and not (lab.folder / "decoder.py.orig").exists()
+
+
 def test_the_demo_with_the_button(lab):
     import nbformat
 

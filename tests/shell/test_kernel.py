@@ -129,3 +129,28 @@ def test_two_kernels_do_not_meet() -> None:
         for manager, talk in kernels:
             talk.stop_channels()
             manager.shutdown_kernel(now=True)
+
+
+def test_accepting_without_the_panel_puts_the_fixed_cell_below_and_says_what_is_left_to_do() -> None:
+    """The failing cell, which is no longer the one that runs, is not replaced; nor is the one that accepts."""
+    client = pytest.importorskip("jupyter_client.manager")
+    manager, talk = client.start_new_kernel(kernel_name="python3")
+    said: list[str] = []
+
+    def hear(message: dict[str, Any]) -> None:
+        said.append(message["content"].get("text", ""))
+
+    try:
+        for cell in (LOAD, SETUP, BODY):
+            talk.execute_interactive(cell, timeout=300, output_hook=lambda message: None)
+        answer = talk.execute_interactive("%autograd_fix", timeout=300, output_hook=hear)
+    finally:
+        talk.stop_channels()
+        manager.shutdown_kernel(now=True)
+    (put,) = answer["content"]["payload"]
+    assert (put["source"], put["replace"], put["text"]) == (
+        "set_next_input",
+        False,
+        BODY.replace("x += 1", "x = x + 1"),
+    )
+    assert "A cell below holds the new text of In[3]: put it in the place of the old one and run it." in "".join(said)
