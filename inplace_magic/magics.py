@@ -168,10 +168,10 @@ class InplaceMagic(Magics):
 
         options = parse_argstring(self.autograd_check, line)
         if options.backwards is not None and options.backwards < 1:
-            raise UsageError("--backwards has to be 1 or more")
+            raise self._refusal("check_backwards")
         if options.memory <= 0:
-            raise UsageError("--memory is in MB and has to be above 0")
+            raise self._refusal("check_memory")
         number = self._extension.running_cell()
         if number is None:
-            raise UsageError("%%autograd_check has to stand on top of a cell.")
+            raise self._refusal("check_on_top")
         check_cell(self._extension, number, options.backwards, options.strict, options.memory, options.quiet)

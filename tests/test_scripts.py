@@ -326,6 +326,7 @@ def test_read_only_folder(tmp_path: Path) -> None:
     ("arguments", "line"),
     [
         pytest.param(["nope.py"], "there is no nope.py", id="missing"),
+        pytest.param(["--language", "zh", "nope.py"], "nope.py 不存在", id="missing, in Chinese"),
         pytest.param(["data.txt"], "data.txt is neither a script", id="neither"),
         pytest.param(["."], "there is no notebook in .", id="folder without notebooks"),
         pytest.param(["--check"], "has to be named", id="no target"),

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ..message import message
 from .settings import BadUseError
 
 _DECODER = json.JSONDecoder()
@@ -45,14 +46,14 @@ def read(path: str) -> Notebook:
             text = file.read()
         data = json.loads(text)
     except OSError as problem:
-        raise BadUseError(f"{path} cannot be read ({problem.strerror})") from None
+        raise BadUseError(message("cli_unreadable", target=path, problem=problem.strerror)) from None
     except ValueError as problem:
-        raise BadUseError(f"{path} is no notebook: not valid json ({problem})") from None
+        raise BadUseError(message("cli_invalid_json", target=path, problem=str(problem))) from None
     if not isinstance(data, dict) or not isinstance(data.get("nbformat"), int):
-        raise BadUseError(f"{path} is no notebook: it has no nbformat")
+        raise BadUseError(message("cli_no_nbformat", target=path))
     cells = data.get("cells")
     if data["nbformat"] < 4 or not isinstance(cells, list) or not all(isinstance(cell, dict) for cell in cells):
-        raise BadUseError(f"{path} is a notebook of an old format: convert it with `jupyter nbconvert --to notebook`")
+        raise BadUseError(message("cli_old_format", target=path))
     return Notebook(path, text, data)
 
 

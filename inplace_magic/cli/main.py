@@ -8,6 +8,8 @@ import sys
 from collections.abc import Sequence
 
 from .. import __version__
+from ..message import language_of, message
+from .output import say
 from .settings import FAILED, BadUseError, Settings
 
 _WITH_VALUE = ("--limit", "--cells", "--language")
@@ -19,7 +21,7 @@ def main(arguments: Sequence[str]) -> int:
     options = _parser().parse_args([*own, *([] if target is None else [target])])
     if options.target is None:
         if own:
-            print("inplace_magic: a script, a notebook or a folder of notebooks has to be named.", file=sys.stderr)
+            say(message("cli_no_target"), language_of(options.language))
             return FAILED
         from ..tour import run
 
@@ -30,7 +32,7 @@ def main(arguments: Sequence[str]) -> int:
     try:
         return _run(options.target, rest, settings)
     except BadUseError as problem:
-        print(f"inplace_magic: {problem}", file=sys.stderr)
+        say(problem.args[0], language_of(settings.language))
         return FAILED
 
 
@@ -40,11 +42,11 @@ def _run(target: str, rest: list[str], settings: Settings) -> int:
 
         return notebook.run_all([target, *rest], settings)
     if not os.path.exists(target):
-        raise BadUseError(f"there is no {target}")
+        raise BadUseError(message("cli_no_such_target", target=target))
     if not target.endswith(".py"):
-        raise BadUseError(f"{target} is neither a script (.py), nor a notebook (.ipynb), nor a folder of notebooks")
+        raise BadUseError(message("cli_other_target", target=target))
     if settings.cells is not None:
-        raise BadUseError("--cells is for notebooks; a script has none")
+        raise BadUseError(message("cli_cells_of_script"))
     from . import script
 
     return script.run(target, rest, settings)

@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from ..diagnosis import Diagnosis, shown_path
-from ..message import language_of
+from ..message import language_of, message
 from ..report.bundle import MIME
 from ..source.atomic_write import NotWrittenError, outside, write_bytes
 from . import ipynb
-from .output import Output, progress, say
+from .output import Output
 from .settings import FAILED, FINDING, HEALTHY, BadUseError, Settings
 from .without_watch import without_first_line
 from .write_fix import write_fix
@@ -34,7 +34,7 @@ def run_all(targets: list[str], settings: Settings) -> int:
             try:
                 statuses.append(_run(path, settings, output))
             except BadUseError as problem:
-                say(str(problem))
+                output.say(problem.args[0])
                 statuses.append(FAILED)
     return FINDING if FINDING in statuses else max(statuses, default=HEALTHY)
 
@@ -43,12 +43,12 @@ def _notebooks(targets: list[str]) -> Iterator[str]:
     for target in targets:
         if not os.path.isdir(target):
             if not target.endswith(".ipynb"):
-                raise BadUseError(f"{target} is no notebook; a notebook takes no arguments")
+                raise BadUseError(message("cli_arguments_of_notebook", target=target))
             yield target
             continue
         found = sorted(_within(target))
         if not found:
-            raise BadUseError(f"there is no notebook in {target}")
+            raise BadUseError(message("cli_empty_folder", target=target))
         yield from found
 
 
@@ -63,36 +63,36 @@ def _needs_nbclient() -> None:
         import ipykernel  # noqa: F401
         import nbclient  # noqa: F401
     except ImportError as problem:
-        raise BadUseError(f"notebooks need {problem.name}: pip install nbclient ipykernel") from None
+        raise BadUseError(message("cli_needs_nbclient", name=problem.name)) from None
 
 
 def _run(path: str, settings: Settings, output: Output) -> int:
     notebook = ipynb.read(path)
     if notebook.language.lower() not in ("python", "ipython", "python3"):
-        raise BadUseError(f"{path} is a notebook of {notebook.language}, not of Python")
-    say(f"{shown_path(path)}: running {len(notebook.code)} cell{'' if len(notebook.code) == 1 else 's'}")
-    run = Run(notebook, settings)
+        raise BadUseError(message("cli_other_language", target=path, language=notebook.language))
+    output.say(message("cli_running", target=shown_path(path), count=len(notebook.code)))
+    run = Run(notebook, settings, output)
     found = run.through()
     for one in found:
         output.finding(one, path)
     if found and settings.fix:
-        _fix(notebook, found[0], run.cells)
+        _fix(notebook, found[0], run.cells, output)
         if len(found) > 1:
-            say("that is the first finding; run it again to fix the next")
+            output.say(message("cli_first_of_several"))
     if found:
         return FINDING
     if run.failure is not None:
         print(run.failure, file=sys.stderr)
         return FAILED
-    say(f"{shown_path(path)}: nothing found")
+    output.say(message("cli_nothing_found", target=shown_path(path)))
     return HEALTHY
 
 
 class Run:
     """One notebook in one kernel. ``cells`` gives the index of the cell that had an execution count."""
 
-    def __init__(self, notebook: ipynb.Notebook, settings: Settings) -> None:
-        self.notebook, self.settings = notebook, settings
+    def __init__(self, notebook: ipynb.Notebook, settings: Settings, output: Output) -> None:
+        self.notebook, self.settings, self.output = notebook, settings, output
         self.cells: dict[int, int] = {}
         self.failure: str | None = None
         self._watched: set[int] = set()
@@ -103,7 +103,7 @@ class Run:
         from nbclient.exceptions import DeadKernelError
 
         client = _client(self.notebook)
-        tell = progress()
+        tell = self.output.progress()
         try:
             with client.setup_kernel(cwd=os.path.dirname(os.path.abspath(self.notebook.path))):
                 if not self._load(client):
@@ -212,7 +212,7 @@ def _traceback(error: Any) -> list[str]:
     return list(lines) if sys.stderr.isatty() else [_ESCAPES.sub("", line) for line in lines]
 
 
-def _fix(notebook: ipynb.Notebook, found: Diagnosis, cells: dict[int, int]) -> None:
+def _fix(notebook: ipynb.Notebook, found: Diagnosis, cells: dict[int, int], output: Output) -> None:
     def write_notebook() -> str:
         sources = {}
         for count, text in found.fixes[0].cells.items():
@@ -220,12 +220,14 @@ def _fix(notebook: ipynb.Notebook, found: Diagnosis, cells: dict[int, int]) -> N
             sources[cells[count]] = text if ends else text.removesuffix("\n")
         with contextlib.suppress(OSError), open(notebook.path, encoding="utf-8", newline="") as file:
             if file.read() != notebook.text:
-                raise NotWrittenError(f"{shown_path(notebook.path)} has changed since it was run.")
+                raise NotWrittenError(message("cli_changed_since_run", file=shown_path(notebook.path)))
         write_bytes(os.path.realpath(notebook.path), ipynb.rewritten(notebook, sources).encode())
         return notebook.path
 
     reason = outside(notebook.path)
     if found.fixes and found.fixes[0].cells and reason is not None:
-        say(f"nothing was written: {shown_path(notebook.path)} {reason}")
+        output.say(
+            message("cli_nothing_written", reason=message("not_written", file=shown_path(notebook.path), reason=reason))
+        )
         return
-    write_fix(found, write_notebook if found.fixes and found.fixes[0].cells else None)
+    write_fix(found, output, write_notebook if found.fixes and found.fixes[0].cells else None)

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import TextIO
 
 from ..diagnosis import Diagnosis, shown_path
-from ..message import Language
+from ..message import Language, said
 
 
 class Output:
@@ -60,22 +60,25 @@ class Output:
         )
         print(f"\n{shown_path(target)}\n{drawn}", flush=True)
 
+    def say(self, text: str) -> None:
+        """One line about the work itself, in the language of the reports."""
+        say(text, self.language)
 
-def say(text: str) -> None:
+    def progress(self) -> Callable[[str], None]:
+        """What long work tells of itself: at once in a terminal's one line, now and then elsewhere."""
+        begun, last = time.monotonic(), [3.0]
+
+        def tell(text: str) -> None:
+            if time.monotonic() - begun > last[0]:
+                last[0] = 2 * last[0]
+                self.say(text)
+
+        return tell
+
+
+def say(text: str, language: Language) -> None:
     """One line about the work itself."""
-    print(f"inplace_magic: {text}", file=sys.stderr, flush=True)
-
-
-def progress() -> Callable[[str], None]:
-    """What long work tells of itself: at once in a terminal's one line, now and then elsewhere."""
-    begun, last = time.monotonic(), [3.0]
-
-    def tell(text: str) -> None:
-        if time.monotonic() - begun > last[0]:
-            last[0] = 2 * last[0]
-            say(text)
-
-    return tell
+    print(f"inplace_magic: {said(text, language)}", file=sys.stderr, flush=True)
 
 
 def _coloured() -> bool:

@@ -16,12 +16,12 @@ from typing import Any
 
 from ..diagnosis import Diagnosis, shown_path
 from ..families import family_of
-from ..message import kind_of, language_of
+from ..message import kind_of, language_of, message
 from ..session.history import Session
 from ..source.document import Document
 from ..source.files import Files, read_source
 from ..source.sources import Sources
-from .output import Output, progress, say
+from .output import Output
 from .settings import FAILED, FINDING, HEALTHY, BadUseError, Settings
 from .write_fix import write_fix
 
@@ -96,7 +96,7 @@ class _Run:
         try:
             self.text = read_source(self.path).text
         except (OSError, SyntaxError, UnicodeError) as problem:
-            raise BadUseError(f"{target} cannot be read ({problem})") from None
+            raise BadUseError(message("cli_unreadable", target=target, problem=str(problem))) from None
         self.module = _main_module(target)
         if not sys.flags.safe_path:
             sys.path[0] = os.path.dirname(self.path)
@@ -122,7 +122,7 @@ class _Run:
         try:
             return self._conclude(error)
         except KeyboardInterrupt:
-            say("stopped")
+            self.output.say(message("cli_stopped"))
             return 130
 
     def _run(self, code: types.CodeType) -> BaseException | None:
@@ -135,7 +135,7 @@ class _Run:
                 try:
                     stack.enter_context(self._watched())
                 except Exception as problem:
-                    say(f"the script is not watched ({type(problem).__name__}: {problem})")
+                    self.output.say(message("cli_not_watched", problem=f"{type(problem).__name__}: {problem}"))
                 exec(code, self.script.user_ns)
         except BaseException as error:
             return error
@@ -158,17 +158,17 @@ class _Run:
     def _conclude(self, error: BaseException | None) -> int:
         if isinstance(error, Exception) and family_of(error) is not None:
             _show(error, self.path)
-            with _signals_at_rest(), _one_line_if_it_fails():
+            with _signals_at_rest(), _one_line_if_it_fails(self.output):
                 self._report(self._diagnose(error))
             return FINDING
         if (error is None or isinstance(error, SystemExit)) and self.seen is not None:
             if self.seen.findings:
-                with _signals_at_rest(), _one_line_if_it_fails():
+                with _signals_at_rest(), _one_line_if_it_fails(self.output):
                     self._report(self._silent())
             if self.found:
                 return FINDING
-            nothing = "" if self.seen.problem is not None else "nothing found. "
-            say(f"{shown_path(self.path)}: {nothing}{self.seen.summary}.")
+            kind = "cli_nothing_found_watched" if self.seen.problem is None else "cli_watched"
+            self.output.say(message(kind, target=shown_path(self.path), watched=self.seen.summary))
         return _plain_end(error, self.path)
 
     def _options(self) -> Any:
@@ -185,12 +185,12 @@ class _Run:
         from ..pipeline import diagnose
 
         watched = self.seen.evidence if self.seen is not None else None
-        return diagnose(self.session, error, _SCRIPT, self._options(), progress(), watched)
+        return diagnose(self.session, error, _SCRIPT, self._options(), self.output.progress(), watched)
 
     def _silent(self) -> Diagnosis | None:
         from ..pipeline import diagnose_silent
 
-        return diagnose_silent(self.session, _SCRIPT, self._options(), self.seen.evidence, progress())
+        return diagnose_silent(self.session, _SCRIPT, self._options(), self.seen.evidence, self.output.progress())
 
     def _report(self, found: Diagnosis | None) -> None:
         if found is None:
@@ -198,9 +198,9 @@ class _Run:
         self.found = True
         self.output.finding(found, self.path)
         if self.seen is None and any(kind_of(note) in ("not_rerun", "not_rerun_watch") for note in found.notes):
-            say("with --check the run itself is watched, which shows more where it cannot be run again")
+            self.output.say(message("cli_try_check"))
         if self.settings.fix:
-            write_fix(found)
+            write_fix(found, self.output)
 
 
 def _main_module(target: str) -> types.ModuleType:
@@ -242,12 +242,12 @@ def _show(error: BaseException, path: str) -> None:
 
 
 @contextlib.contextmanager
-def _one_line_if_it_fails() -> Iterator[None]:
+def _one_line_if_it_fails(output: Output) -> Iterator[None]:
     try:
         yield
     except Exception as problem:
         text = " ".join(f"{type(problem).__name__}: {problem}".split())[:200]
-        say(f"could not explain this ({text})")
+        output.say(message("cli_not_explained", problem=text))
 
 
 @contextlib.contextmanager

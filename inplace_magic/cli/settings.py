@@ -8,7 +8,7 @@ HEALTHY, FINDING, FAILED = 0, 1, 2
 
 
 class BadUseError(Exception):
-    """What is wrong with the command line or with a target, in one line."""
+    """What is wrong with the command line or with a target: a message of one line."""
 
 
 @dataclass(frozen=True)

@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ..diagnosis import Diagnosis, shown_path
+from ..message import message
 from ..source.atomic_write import NotWrittenError, backup_of, check, write_source
-from .output import say
+from .output import Output
 
 
-def write_fix(found: Diagnosis, more: Callable[[], str] | None = None) -> None:
+def write_fix(found: Diagnosis, output: Output, more: Callable[[], str] | None = None) -> None:
     """Writes the files of the first fix, and says so; ``more`` writes what else belongs to it and tells its path.
 
     Nothing at all is written if one of them may not be.
     """
     if not found.fixes:
-        say("nothing was written: no fix could be proved")
+        output.say(message("cli_no_fix_to_write"))
         return
     files = found.fixes[0].files
     undo: list[Callable[[], None]] = []
@@ -31,7 +32,7 @@ def write_fix(found: Diagnosis, more: Callable[[], str] | None = None) -> None:
     except NotWrittenError as reason:
         for step in reversed(undo):
             step()
-        say(f"nothing was written: {reason}")
+        output.say(message("cli_nothing_written", reason=reason.args[0]))
         return
     for path in written:
-        say(f"fixed {shown_path(path)} (its text before the first fix is in {shown_path(backup_of(path))})")
+        output.say(message("cli_fixed", file=shown_path(path), backup=shown_path(backup_of(path))))
