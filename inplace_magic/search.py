@@ -7,10 +7,13 @@ one transformation is put before another.
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from functools import cache
 
-from . import fixes
+from . import fixes, transforms
 from .fixes import Problem, Proposal, rules
 from .source.editor import Overlap
 from .transforms.detach import detach
@@ -44,8 +47,17 @@ COSTS = {
 }
 
 
+@cache
+def load() -> None:
+    """Imports every module of ``fixes`` and ``transforms``; those with rules register them."""
+    for package in (fixes, transforms):
+        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            importlib.import_module(module.name)
+
+
 def propose(problem: Problem) -> Iterator[Proposal]:
     """Candidates for the problem, the cheapest first, none twice. A transformation that crashes is passed over."""
+    load()
     found: list[tuple[int, Proposal]] = []
     for transform, families in TRANSFORMS.items():
         if problem.family not in families:

@@ -1,4 +1,4 @@
-"""Rules that turn a diagnosed failure into rewritten cells. One rule to a file; adding a file adds the rule.
+"""Rules that turn a diagnosed failure into rewritten cells. One rule to a file; adding a file here or in transforms/ adds it.
 
 A rule may be generous: whatever it proposes is run before anyone sees it. It says nothing about gradients, they are
 measured. It knows evidence and text, never the shell.
@@ -6,12 +6,9 @@ measured. It knows evidence and text, never the shell.
 
 from __future__ import annotations
 
-import importlib
 import logging
-import pkgutil
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Literal
 
 from ..diagnosis import LiveChange
@@ -137,10 +134,8 @@ def register(*families: str, rank: int = 50) -> Callable[[Rule], Rule]:
     return decorate
 
 
-@cache
-def _load() -> None:
-    for module in pkgutil.iter_modules(__path__):
-        importlib.import_module(f"{__name__}.{module.name}")
+def _order(registered: _Registered) -> tuple[int, str]:
+    return registered.rank, registered.rule.__module__.rpartition(".")[2]
 
 
 def passed_over(name: str) -> None:
@@ -150,9 +145,8 @@ def passed_over(name: str) -> None:
 
 def rules(problem: Problem) -> list[tuple[int, Proposal]]:
     """Every rule's proposals for the problem, each with its rank. A rule that crashes is passed over."""
-    _load()
     ranked: list[tuple[int, Proposal]] = []
-    for registered in sorted(_RULES, key=lambda r: r.rank):
+    for registered in sorted(_RULES, key=_order):
         if problem.family not in registered.families:
             continue
         try:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from inplace_magic import fixes
+from inplace_magic import fixes, search
 from tests.cells import run_cells, run_in
 from tests.fingerprints import Fingerprint
 from tests.sandboxes import SANDBOXES, needs_fork, needs_replica
@@ -219,7 +219,7 @@ def test_a_fault_anywhere_leaves_the_session_as_it_was(
 
 @pytest.mark.parametrize("room", SANDBOXES)
 def test_every_rule_may_crash(room: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    fixes._load()
+    search.load()
     monkeypatch.setattr(fixes, "passed_over", lambda name: None)
     broken = [type(registered)(registered.families, registered.rank, boom) for registered in fixes._RULES]
     failed, differs = fail_with(room, lambda: monkeypatch.setattr(fixes, "_RULES", broken))
