@@ -16,10 +16,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ..source.editor import Code, Edit, Function
-from . import Problem, Proposal, register
-from .flow import assigned, calls_named
-from .targets import (
+from ...fixes import Problem, Proposal, register
+from ...fixes.flow import assigned, calls_named
+from ...fixes.targets import (
     Site,
     bindings,
     called_target,
@@ -33,6 +32,7 @@ from .targets import (
     site,
     torch_in,
 )
+from ...source.editor import Code, Edit, Function
 
 _WHY = "An update is no part of the model's formula, so it is made outside the graph."
 _UPDATE_FIRST, _UPDATE_LAST = 5, 30

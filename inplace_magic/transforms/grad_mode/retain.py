@@ -15,11 +15,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from . import Problem, Proposal, register
-from .backward_calls import with_create, with_retain
-from .flow import calls_named
-from .meetings import frames, loops, meeting, steps_between
-from .targets import updates_leaf
+from ...fixes import Problem, Proposal, register
+from ...fixes.backward_calls import with_create, with_retain
+from ...fixes.flow import calls_named
+from ...fixes.meetings import frames, loops, meeting, steps_between
+from ...fixes.targets import updates_leaf
 
 _BEFORE_ANEW = 13  # the rank where each of many gradients would need a forward of its own
 _PAST_A_STEP = 39  # the rank where a step has to wait as well

@@ -14,12 +14,12 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ..diagnosis import LiveChange
-from ..source.editor import Code, Edit, Function, names_bound, names_loaded
-from ..source.location import SourceRange
-from . import Problem, Proposal, register
+from ...diagnosis import LiveChange
+from ...fixes import Problem, Proposal, register
+from ...fixes.targets import bindings, site
+from ...source.editor import Code, Edit, Function, names_bound, names_loaded
+from ...source.location import SourceRange
 from .no_grad import moved
-from .targets import bindings, site
 
 _WHY = "no_grad() computes without a graph as well, and what it makes can be used in training."
 _VIEW_WHY = "A view that autograd saw being made can be written."

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from .trying import fix_by, proposals, titles
+from ...fixes.trying import fix_by, proposals, titles
 
 RULE = "inference_mode"
 
