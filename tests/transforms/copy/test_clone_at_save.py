@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from .trying import clean, fix_by, titles
+from ...fixes.trying import clean, fix_by, titles
 
 RULE = "clone_at_save"
 

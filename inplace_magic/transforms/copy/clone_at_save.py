@@ -15,10 +15,20 @@ import ast
 import itertools
 from collections.abc import Iterator
 
-from ..source.editor import Code, Edit, atom, dotted
-from ..source.location import SourceRange
-from . import Problem, Proposal, register
-from .targets import Site, argument, bindings, is_functional, is_inplace_name, parameters, root, seen_through, sites
+from ...fixes import Problem, Proposal, register
+from ...fixes.targets import (
+    Site,
+    argument,
+    bindings,
+    is_functional,
+    is_inplace_name,
+    parameters,
+    root,
+    seen_through,
+    sites,
+)
+from ...source.editor import Code, Edit, atom, dotted
+from ...source.location import SourceRange
 
 _WHY = "autograd keeps a copy, which nothing writes into."
 _MOST = 4

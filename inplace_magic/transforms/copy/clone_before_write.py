@@ -17,11 +17,22 @@ import ast
 import itertools
 from collections.abc import Iterator
 
-from ..families import is_of_base
-from ..record.evidence import Write
-from ..source.editor import Code, Edit, Loop, atom, dotted
-from . import Problem, Proposal, register
-from .targets import VIEW_METHODS, Site, argument, bindings, loop_of, meant_for_whole, parameters, reads, scope, sites
+from ...families import is_of_base
+from ...fixes import Problem, Proposal, register
+from ...fixes.targets import (
+    VIEW_METHODS,
+    Site,
+    argument,
+    bindings,
+    loop_of,
+    meant_for_whole,
+    parameters,
+    reads,
+    scope,
+    sites,
+)
+from ...record.evidence import Write
+from ...source.editor import Code, Edit, Loop, atom, dotted
 
 _WHY = "The write goes into a copy; the tensor that backward needs keeps its value."
 

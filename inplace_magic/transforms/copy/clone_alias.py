@@ -15,11 +15,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Container, Iterator
 
-from ..diagnosis import LiveChange
-from ..source.editor import Code, Function, atom
-from . import Problem, Proposal, register
-from .rounds import holdings
-from .targets import Site, bindings, is_inplace_name, later, own_statements, root, site
+from ...diagnosis import LiveChange
+from ...fixes import Problem, Proposal, register
+from ...fixes.rounds import holdings
+from ...fixes.targets import Site, bindings, is_inplace_name, later, own_statements, root, site
+from ...source.editor import Code, Function, atom
 
 _WHY = "The two no longer share memory, so that a write into one leaves the other alone."
 _ALIASES = frozenset({"detach", "numpy", "from_numpy", "as_tensor", "from_dlpack", "asarray"})
