@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from ..cells import run_cells
-from .trying import clean, fix_by, proposals, titles
+from ...cells import run_cells
+from ...fixes.trying import clean, fix_by, proposals, titles
 
 
 @pytest.mark.parametrize(

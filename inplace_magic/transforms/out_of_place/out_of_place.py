@@ -20,10 +20,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ..source.editor import Code, Edit, dotted
-from . import Problem, Proposal, register
-from .new_tensor import Rewrite, augmented, called_out_of_place, masked, writes_in_place
-from .targets import (
+from ...fixes import Problem, Proposal, register
+from ...fixes.new_tensor import Rewrite, augmented, called_out_of_place, masked, writes_in_place
+from ...fixes.targets import (
     Site,
     bindings,
     later,
@@ -35,6 +34,7 @@ from .targets import (
     site,
     torch_name,
 )
+from ...source.editor import Code, Edit, dotted
 
 _WHY = "A new tensor is made; the one that backward needs keeps its value."
 

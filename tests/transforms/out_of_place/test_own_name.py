@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from .trying import fix_by, proposals, rewritten, titles
+from ...fixes.trying import fix_by, proposals, rewritten, titles
 
 START = """
     import torch

@@ -15,11 +15,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ..source.editor import Code, Edit, Function, Loop
-from . import Problem, Proposal, register
-from .lift import unused
-from .new_tensor import augmented, called_out_of_place, writes_in_place
-from .targets import Site, later, reads, site, torch_name
+from ...fixes import Problem, Proposal, register
+from ...fixes.lift import unused
+from ...fixes.new_tensor import augmented, called_out_of_place, writes_in_place
+from ...fixes.targets import Site, later, reads, site, torch_name
+from ...source.editor import Code, Edit, Function, Loop
 
 _WHY = "The function works on a value of its own, through which gradients reach the parameter; the parameter stays."
 
