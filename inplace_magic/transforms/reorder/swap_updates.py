@@ -14,12 +14,12 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ..source.editor import Edit
-from . import Problem, Proposal, register
-from .backward_calls import retain_flags
-from .flow import calls_named, is_step, key_of, simple
-from .lift import lift, start_with_comments
-from .meetings import Meeting, backward_before, update_between, update_of
+from ...fixes import Problem, Proposal, register
+from ...fixes.backward_calls import retain_flags
+from ...fixes.flow import calls_named, is_step, key_of, simple
+from ...fixes.lift import lift, start_with_comments
+from ...fixes.meetings import Meeting, backward_before, update_between, update_of
+from ...source.editor import Edit
 
 
 @register("modified", "silent", rank=30)

@@ -18,13 +18,13 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ..source.editor import Code, Edit
-from . import Problem, Proposal, register
-from .backward_calls import add_argument
-from .flow import calls_named, is_call, is_step, simple
-from .lift import lift, unused
-from .meetings import Meeting, update_between, update_of
-from .targets import updates_leaf
+from ...fixes import Problem, Proposal, register
+from ...fixes.backward_calls import add_argument
+from ...fixes.flow import calls_named, is_call, is_step, simple
+from ...fixes.lift import lift, unused
+from ...fixes.meetings import Meeting, update_between, update_of
+from ...fixes.targets import updates_leaf
+from ...source.editor import Code, Edit
 
 _WHY = "Both backwards go through the weights that their losses were computed with; the updates come after."
 _ONCE = (

@@ -13,11 +13,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ..source.editor import Code, names_loaded
-from . import Problem, Proposal, register
-from .flow import binds, calls_named, is_step
-from .lift import line_end, start_with_comments
-from .meetings import frames, loops, within
+from ...fixes import Problem, Proposal, register
+from ...fixes.flow import binds, calls_named, is_step
+from ...fixes.lift import line_end, start_with_comments
+from ...fixes.meetings import frames, loops, within
+from ...source.editor import Code, names_loaded
 
 _AGAIN = ("zip", "enumerate", "range", "reversed", "sorted", "list")  # what may be gone through a second time
 
