@@ -63,7 +63,9 @@ class Candidate:
         for step in proposals:
             rank = step.rank or 0
             if step.rule == last:
-                cost, branched = self.cost + _FURTHER + _OTHER * alike, alike > 0
+                # a change of the flow that mends the next conflict may be all that is needed: by itself it is cheaper
+                so_far = self.cost if last in LOCAL else max(self.cost, rank)
+                cost, branched = so_far + _FURTHER + _OTHER * alike, alike > 0
                 alike += 1
             else:
                 cost, branched = self.cost + _FURTHER + rank, not {step.rule, *kinds} <= LOCAL
