@@ -37,7 +37,7 @@ def reset_sum(problem: Problem) -> Iterator[Proposal]:
                 why=f"{name} still holds what an earlier backward has used up; each backward gets a sum of its own.",
                 rule="reset_accumulator",
                 texts={code.cell.number: code.apply(code.insert_before(first, line))},
-                begins=frozenset({name}),
+                begins=frozenset({name} if meeting(problem) is not None else ()),  # no total over all iterations
             )
             return
 
@@ -121,7 +121,6 @@ def clear_collected(problem: Problem) -> Iterator[Proposal]:
             why="What was collected for one backward is used up by it; the next one starts from an empty list.",
             rule="reset_accumulator",
             texts={turn.code.cell.number: turn.code.apply(edit)},
-            begins=frozenset(lists),
         )
         return
 
