@@ -18,6 +18,7 @@ import pickle
 import random
 import shutil
 import sys
+import tempfile
 import threading
 from collections.abc import Callable
 from multiprocessing.connection import Connection, wait
@@ -81,6 +82,7 @@ class _Server:
     def _begin(self, setting: m.Setting) -> None:
         """Imports what the session's cells and objects are going to import, contained as they would be."""
         self._setting = setting
+        tempfile.tempdir = setting.surroundings.temporary  # else Python looks for one by writing there
         sys.path[:] = setting.surroundings.path
         sys.argv[:] = setting.surroundings.arguments
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import sys
+import tempfile
 import warnings
 from dataclasses import dataclass
 from typing import Any, cast
@@ -20,6 +21,7 @@ class Surroundings:
     """The state of an interpreter that a cell can tell from another, as plain values."""
 
     folder: str
+    temporary: str  # the folder for temporary files
     path: tuple[str, ...]
     arguments: tuple[str, ...]
     random: Any
@@ -54,6 +56,7 @@ def surroundings() -> Surroundings:
     numpy = sys.modules.get("numpy.random")
     return Surroundings(
         folder=os.getcwd(),
+        temporary=tempfile.gettempdir(),
         path=tuple(entry for entry in sys.path if isinstance(entry, str)),
         arguments=tuple(sys.argv),
         random=random.getstate(),
@@ -90,6 +93,7 @@ def _at(dotted: str) -> Any:
 def take_on(theirs: Surroundings, device: str | None) -> None:
     """Makes this interpreter like that one. ``device``: where tensors of its accelerator are to be; "cpu" or its own."""
     os.chdir(theirs.folder)
+    tempfile.tempdir = theirs.temporary
     sys.path[:] = theirs.path
     sys.argv[:] = theirs.arguments
     sys.setrecursionlimit(theirs.recursion)
