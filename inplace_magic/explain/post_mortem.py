@@ -20,6 +20,7 @@ from ..session.names import graph_holders
 from ..session.user_objects import walk
 from ..source.editor import Code
 from ..source.location import SourceRange, kind_of
+from ..source.own import is_a
 from ..source.sources import Sources
 from ..storage import storage_key
 from ..torch_private import roots_of, saved_values, sequence_number, version_of
@@ -80,9 +81,7 @@ def look(error: BaseException, namespace: Mapping[str, Any], sources: Sources) -
         roots = {id(node) for node in nodes[:1]}
         inside = {id(node) for node in nodes} - roots
         entrances = tuple(path for path, node in graph_holders(namespace) if id(node) in inside)
-        inference = tuple(
-            path for path, value in walk(namespace) if isinstance(value, torch.Tensor) and value.is_inference()
-        )
+        inference = tuple(path for path, value in walk(namespace) if is_a(value, torch.Tensor) and value.is_inference())
         return LiveGraph(stale, entrances, inference, len(nodes))
 
 
@@ -162,7 +161,7 @@ def _named(found: Stale, value: Any, scopes: list[_Scope], sources: Sources) -> 
 def storage_key_of(value: Any) -> Any:
     import torch
 
-    return storage_key(value) if isinstance(value, torch.Tensor) else None
+    return storage_key(value) if is_a(value, torch.Tensor) else None
 
 
 def _writes(

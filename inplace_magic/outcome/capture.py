@@ -22,7 +22,7 @@ import torch
 from ..gradients.digest import digest
 from ..session.names import history_of
 from ..session.user_objects import join
-from ..source.own import is_own, own_names
+from ..source.own import is_a, is_own, own_names
 from ..torch_private import unobserved
 from .kept import Leaf, Outcome, Value
 
@@ -110,46 +110,46 @@ class _Capture:
 
     def _plain(self, path: str, value: Any) -> Value | None:
         """The record of what has no parts; None for what has."""
-        if isinstance(value, torch.Tensor):
+        if is_a(value, torch.Tensor):
             self._tensors.append((path, value))
             return self._tensor(self._instead(value))
-        if isinstance(value, (bool, int, float, complex)) and not isinstance(value, enum.Enum):
+        if is_a(value, (bool, int, float, complex)) and not is_a(value, enum.Enum):
             return _number(value)
-        if isinstance(value, (str, bytes, type(None), enum.Enum)):
+        if is_a(value, (str, bytes, type(None), enum.Enum)):
             return _string(value)
         numpy = sys.modules.get("numpy")
-        if numpy is not None and isinstance(value, numpy.generic):
+        if numpy is not None and is_a(value, numpy.generic):
             return _number(value.item()) if isinstance(value.item(), (int, float, complex)) else _string(str(value))
-        if numpy is not None and isinstance(value, numpy.ndarray):
+        if numpy is not None and is_a(value, numpy.ndarray):
             try:
                 return self._tensor(torch.from_numpy(numpy.ascontiguousarray(value)))
             except TypeError:  # of objects or strings
                 return Value("items", tuple(value.shape))
-        if isinstance(value, (list, tuple, deque)) and len(value) > 2 * _ITEMS and all(map(_is_real, value)):
+        if is_a(value, (list, tuple, deque)) and len(value) > 2 * _ITEMS and all(map(_is_real, value)):
             return Value("numbers", (len(value),), self._digest(torch.tensor([float(v) for v in value])))
         return None
 
     def _parts(self, path: str, value: Any) -> Iterator[tuple[str, Any]]:
-        if isinstance(value, (list, tuple, deque)):
+        if is_a(value, (list, tuple, deque)):
             items = list(value)
             self._values[path] = Value("items", (len(items),))
             chosen = range(len(items)) if len(items) <= 2 * _ITEMS else [*range(_ITEMS), *range(-_ITEMS, 0)]
             yield from ((f"{path}[{i}]", items[i]) for i in chosen)
-        elif isinstance(value, (set, frozenset)):
+        elif is_a(value, (set, frozenset)):
             self._values[path] = Value("items", (len(value),))
-        elif isinstance(value, dict):
+        elif is_a(value, dict):
             self._values[path] = Value("items", (len(value),))
             pairs = [(k, v) for k, v in value.items() if isinstance(k, (str, int, float, bool, tuple, enum.Enum))]
             yield from ((f"{path}[{k!r}]", v) for k, v in pairs[: 2 * _ITEMS])
-        elif isinstance(value, torch.nn.Module):
+        elif is_a(value, torch.nn.Module):
             yield from _module(path, value)
-        elif isinstance(value, torch.optim.Optimizer):
+        elif is_a(value, torch.optim.Optimizer):
             self._optimizers.append((path, value))
             for i, group in enumerate(value.param_groups):
                 yield from ((f"{path}.param_groups[{i}][{k!r}]", v) for k, v in group.items() if k != "params")
-        elif isinstance(value, torch.optim.lr_scheduler.LRScheduler):
+        elif is_a(value, torch.optim.lr_scheduler.LRScheduler):
             yield f"{path}.last_epoch", value.last_epoch
-        elif isinstance(value, types.SimpleNamespace) or (is_own(value) and not isinstance(value, types.FunctionType)):
+        elif is_a(value, types.SimpleNamespace) or (is_own(value) and not is_a(value, types.FunctionType)):
             attributes = {**getattr(value, "__dict__", {}), **_slots(value)}
             yield from ((f"{path}.{k}", v) for k, v in attributes.items() if not k.startswith("__"))
 
@@ -197,7 +197,7 @@ def _is_real(value: Any) -> bool:
 
 
 def _string(value: object) -> Value:
-    text = value if isinstance(value, str) else repr(value)
+    text = value if is_a(value, str) else repr(value)
     if len(text) > _TEXT:
         text = text[:_TEXT] + hashlib.sha1(text.encode("utf-8", "replace")).hexdigest()
     return Value("text", (), (), text)

@@ -12,6 +12,7 @@ import torch
 from ..session.names import history_of
 from ..session.user_objects import attributes_of, has_own_attributes, items_of, join, names_in
 from ..source.location import kind_of
+from ..source.own import is_a
 
 _WIDTH = 32  # items looked at in one container
 _DEPTH = 3
@@ -48,12 +49,12 @@ def held(frame: types.FrameType | None) -> Held:
 
 def shape_of(value: Any, depth: int = _DEPTH) -> str | None:
     """``Tensor``, ``tuple[Tensor]``, ``dict[list[Tensor]]``, or None where no graph is held."""
-    if isinstance(value, torch.Tensor):
+    if is_a(value, torch.Tensor):
         return "Tensor" if history_of(value) is not None else None
     if depth == 0:
         return None
     items: list[Any]
-    if isinstance(value, (list, tuple)):
+    if is_a(value, (list, tuple)):
         kind, items = type(value).__name__ if type(value) in (list, tuple) else "sequence", list(value[:_WIDTH])
     elif type(value) is dict:
         kind, items = "dict", list(value.values())[:_WIDTH]
@@ -66,9 +67,9 @@ def shape_of(value: Any, depth: int = _DEPTH) -> str | None:
 def _attributes(
     path: str, value: Any, found: Held, scope: dict[str, str], seen: set[int], depth: int = _OBJECTS
 ) -> None:
-    if isinstance(value, torch.nn.Module):
+    if is_a(value, torch.nn.Module):
         owners = [(join(path, name) if name else path, module) for name, module in value.named_modules()]
-    elif has_own_attributes(value) and not isinstance(value, torch.optim.Optimizer):
+    elif has_own_attributes(value) and not is_a(value, torch.optim.Optimizer):
         owners = [(path, value)]
     else:
         return
@@ -82,19 +83,19 @@ def _attributes(
                 found.setdefault(f"class {type(owner).__qualname__}", {})[name] = shape
             elif depth:
                 inner = f"{base}.{name}"
-                several = isinstance(attribute, (list, tuple)) or type(attribute) is dict
+                several = is_a(attribute, (list, tuple)) or type(attribute) is dict
                 for way, item in items_of(inner, attribute, _WIDTH) if several else [(inner, attribute)]:
                     if way is not None:
                         _attributes(way, item, found, scope, seen, depth - 1)
-            if isinstance(attribute, _STORES) and stores_graph(attribute):
+            if is_a(attribute, _STORES) and stores_graph(attribute):
                 found.setdefault(f"stored in {type(owner).__qualname__}", {})[name] = type(attribute).__name__
 
 
 def stores_graph(value: Any, depth: int = _DEPTH) -> bool:
     """Whether a container, of whatever kind, holds a graph."""
-    if isinstance(value, torch.Tensor):
+    if is_a(value, torch.Tensor):
         return history_of(value) is not None
-    if depth == 0 or not isinstance(value, (*_STORES, tuple)):
+    if depth == 0 or not is_a(value, (*_STORES, tuple)):
         return False
-    items = value.values() if isinstance(value, dict) else value
+    items = value.values() if is_a(value, dict) else value
     return any(stores_graph(item, depth - 1) for item in itertools.islice(items, _WIDTH))

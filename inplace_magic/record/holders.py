@@ -14,7 +14,7 @@ import torch
 from ..session.names import history_of
 from ..session.user_objects import attributes_of, has_own_attributes, join, names_in
 from ..source.location import kind_of
-from ..source.own import own_names
+from ..source.own import is_a, own_names
 from ..torch_private import sequence_number
 from .evidence import Holder
 
@@ -43,26 +43,26 @@ class _Walk:
     def visit(self, path: str, value: Any, depth: int = _DEPTH, owner: tuple[str, str] | None = None) -> None:
         """``owner`` is the class and the attribute, where the value is one."""
         self.left[0] -= 1
-        if isinstance(value, torch.Tensor):
+        if is_a(value, torch.Tensor):
             if (number := _number(value)) is not None:
                 self._add(path, "Tensor", frozenset({number}), owner)
             return
-        if depth == 0 or self.left[0] < 0 or value is None or isinstance(value, _PLAIN) or id(value) in self.seen:
+        if depth == 0 or self.left[0] < 0 or value is None or is_a(value, _PLAIN) or id(value) in self.seen:
             return
         self.seen.add(id(value))
-        if isinstance(value, (list, tuple, dict, collections.deque)):
+        if is_a(value, (list, tuple, dict, collections.deque)):
             self._container(path, value, depth, owner)
-        elif isinstance(value, types.FunctionType):
+        elif is_a(value, types.FunctionType):
             self._closure(value, depth)
-        elif isinstance(value, types.MethodType):
+        elif is_a(value, types.MethodType):
             self.visit(f"{path}.__self__", value.__self__, depth - 1)
-        elif isinstance(value, types.GeneratorType) and value.gi_frame is not None:
+        elif is_a(value, types.GeneratorType) and value.gi_frame is not None:
             _Walk(value.gi_code.co_qualname, self.found, self.seen, self.left).names(value.gi_frame.f_locals)
-        elif isinstance(value, torch.nn.Module):
+        elif is_a(value, torch.nn.Module):
             for name, module in value.named_modules():
                 if not type(module).__module__.startswith("torch.nn."):  # keeps no history
                     self._attributes(join(path, name) if name else path, module, depth)
-        elif isinstance(value, torch.distributions.Distribution) or _keeps_values(value):
+        elif is_a(value, torch.distributions.Distribution) or _keeps_values(value):
             self._attributes(path, value, depth)
 
     def names(self, values: Mapping[str, Any]) -> None:
@@ -83,7 +83,7 @@ class _Walk:
             own = owner and (owner[0], f"{owner[1]}[{key!r}]")
             if len(pairs) <= _ITEMS and isinstance(key, (str, int)):
                 self.visit(f"{path}[{key!r}]", item, depth - 1, own)
-            elif not isinstance(item, torch.Tensor):
+            elif not is_a(item, torch.Tensor):
                 self.visit(f"{path}[...]", item, depth - 1)
 
     def _closure(self, function: types.FunctionType, depth: int) -> None:
@@ -116,27 +116,27 @@ def holders(frame: types.FrameType | None) -> Iterator[Held]:
 
 def shape_of(value: Any, depth: int = 3) -> tuple[str | None, frozenset[int]]:
     """(``Tensor``, ``tuple[Tensor]``, ``dict[list[Tensor]]``; None where no history is held; the nodes that are)."""
-    if isinstance(value, torch.Tensor):
+    if is_a(value, torch.Tensor):
         number = _number(value)
         return (None, frozenset()) if number is None else ("Tensor", frozenset({number}))
-    if depth == 0 or not isinstance(value, (list, tuple, dict, collections.deque)):
+    if depth == 0 or not is_a(value, (list, tuple, dict, collections.deque)):
         return None, frozenset()
     inner = [shape_of(item, depth - 1) for _, item in _items(value)]
     shapes = {shape for shape, _ in inner if shape is not None}
     if not shapes:
         return None, frozenset()
     kind = type(value).__name__ if type(value) in (list, tuple, dict, collections.deque) else "sequence"
-    mixed = len(shapes) > 1 or any(not isinstance(i, (torch.Tensor, list, tuple, dict)) for _, i in _items(value))
+    mixed = len(shapes) > 1 or any(not is_a(i, (torch.Tensor, list, tuple, dict)) for _, i in _items(value))
     shape = f"{kind}[{'mixed' if mixed else shapes.pop()}]"
     return shape, frozenset().union(*(nodes for _, nodes in inner))
 
 
 def _keeps_values(value: Any) -> bool:
-    return has_own_attributes(value) and not isinstance(value, torch.optim.Optimizer)
+    return has_own_attributes(value) and not is_a(value, torch.optim.Optimizer)
 
 
 def _items(value: Any) -> Iterator[tuple[Any, Any]]:
-    pairs = value.items() if isinstance(value, dict) else enumerate(value)
+    pairs = value.items() if is_a(value, dict) else enumerate(value)
     return itertools.islice(pairs, _WIDTH)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from ..source.own import is_a
 from ..storage import storage_key
 from .user_objects import join, walk
 
@@ -26,17 +27,17 @@ class Names:
         self.inference: list[str] = []
         owned: dict[int, str] = {}  # a module's parameter is called that, not by the name a loop has left on it
         for path, value in walk(namespace):
-            if not isinstance(value, (torch.Tensor, torch.nn.Module)):
+            if not is_a(value, (torch.Tensor, torch.nn.Module)):
                 continue
             self._by_id.setdefault(id(value), path)
             self._kept.append(value)
-            if isinstance(value, torch.nn.Module):
+            if is_a(value, torch.nn.Module):
                 for name, parameter in value.named_parameters(recurse=False):
                     owned.setdefault(id(parameter), join(path, name))
                 if getattr(value, "inplace", False) is True:
                     self.inplace.append((path, type(value).__name__))
-            if isinstance(value, torch.Tensor):
-                if value.is_inference() and not isinstance(value, torch.nn.Parameter):
+            if is_a(value, torch.Tensor):
+                if value.is_inference() and not is_a(value, torch.nn.Parameter):
                     self.inference.append(path)
                 key = storage_key(value)
                 if key is not None:
@@ -60,7 +61,7 @@ def graph_holders(namespace: Mapping[str, Any]) -> list[tuple[str, Any]]:
     return [
         (path, node)
         for path, value in walk(namespace)
-        if isinstance(value, torch.Tensor) and (node := history_of(value)) is not None
+        if is_a(value, torch.Tensor) and (node := history_of(value)) is not None
     ]
 
 

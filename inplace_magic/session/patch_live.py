@@ -17,6 +17,7 @@ from ..diagnosis import LiveChange
 from ..source.document import Document, FileSource
 from ..source.editor import Function, names_bound, names_loaded
 from ..source.files import modules_of
+from ..source.own import is_a
 from ..source.sources import Sources
 
 Undo = Callable[[], None]
@@ -213,7 +214,7 @@ def _live_functions(sources: Sources, number: int, namespace: Mapping[str, Any])
     found: dict[int, types.FunctionType] = {}
     for names in (namespace, *map(vars, modules)):
         for _, value in walk(names, unnamed=True):
-            if isinstance(value, types.FunctionType) and sources.cell_of(value.__code__.co_filename) == number:
+            if is_a(value, types.FunctionType) and sources.cell_of(value.__code__.co_filename) == number:
                 found[id(value)] = value
     return list(found.values())
 

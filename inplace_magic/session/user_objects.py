@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 
-from ..source.own import defining_module, is_own, is_own_module, own_names
+from ..source.own import defining_module, is_a, is_own, is_own_module, own_names
 
 _LEVELS = 7  # from a name: `a.b.c[0].d`; a module's parts, however deep, are one level
 _OBJECTS = 50_000
@@ -78,17 +78,17 @@ def walk(namespace: Mapping[str, Any], *, unnamed: bool = False) -> Iterator[tup
         for _ in range(_LEVELS):
             following: list[tuple[str, Any]] = []
             for path, value in level:  # grows: a model's parts are as near as the model
-                if isinstance(value, torch.Tensor):
+                if is_a(value, torch.Tensor):
                     yield path, value
                     continue
-                if isinstance(value, _ATOMS) or id(value) in seen:
+                if is_a(value, _ATOMS) or id(value) in seen:
                     continue
                 if len(seen) >= _OBJECTS:
                     return
                 seen.add(id(value))
                 held.append(value)
                 yield path, value
-                into = level if isinstance(value, torch.nn.Module) else following
+                into = level if is_a(value, torch.nn.Module) else following
                 into += [(inner or path, child) for inner, child in steps(path, value) if inner or unnamed]
                 module = defining_module(value)
                 if module is not None and id(module) not in seen and is_own(module):
@@ -99,28 +99,28 @@ def walk(namespace: Mapping[str, Any], *, unnamed: bool = False) -> Iterator[tup
 
 def steps(path: str, value: Any, width: int = _WIDTH) -> Iterator[Step]:
     """What is one step from an object: its items, attributes, parts; nothing for a closed box."""
-    if isinstance(value, (dict, *_SEQUENCES)):
+    if is_a(value, (dict, *_SEQUENCES)):
         yield from items_of(path, value, width)
         if is_own(value):
             yield from _attributes(path, value)
-    elif isinstance(value, (set, frozenset)):
+    elif is_a(value, (set, frozenset)):
         yield from ((None, item) for item in itertools.islice(value, width))
-    elif isinstance(value, torch.nn.Module):
+    elif is_a(value, torch.nn.Module):
         yield from _parts(path, value)
-    elif isinstance(value, types.FunctionType):
+    elif is_a(value, types.FunctionType):
         yield from _of_function(path, value)
-    elif isinstance(value, types.ModuleType):
+    elif is_a(value, types.ModuleType):
         if is_own(value) and value.__name__ != "__main__":
             yield from ((f"{path}.{name}", child) for name, child in own_names(vars(value)))
-    elif isinstance(value, (types.MethodType, staticmethod, classmethod)):
+    elif is_a(value, (types.MethodType, staticmethod, classmethod)):
         yield from (
             (f"{path}.{name}", getattr(value, name)) for name in ("__func__", "__self__") if hasattr(value, name)
         )
-    elif isinstance(value, property):
+    elif is_a(value, property):
         yield from ((None, function) for function in (value.fget, value.fset, value.fdel))
-    elif isinstance(value, functools.partial):
+    elif is_a(value, functools.partial):
         yield from ((f"{path}.{name}", getattr(value, name)) for name in ("func", "args", "keywords"))
-    elif isinstance(value, type):
+    elif is_a(value, type):
         if is_own(value):
             yield from ((f"{path}.{name}", child) for name, child in own_names(vars(value)))
     elif has_own_attributes(value):
@@ -129,18 +129,18 @@ def steps(path: str, value: Any, width: int = _WIDTH) -> Iterator[Step]:
 
 def has_own_attributes(value: object) -> bool:
     """Whether an object that is no module of torch's has attributes that are the user's to name."""
-    if isinstance(value, (type, types.FunctionType, types.ModuleType, torch.Tensor)):
+    if is_a(value, (type, types.FunctionType, types.ModuleType, torch.Tensor)):
         return False
-    return is_own(value) or isinstance(value, (types.SimpleNamespace, torch.optim.Optimizer))
+    return is_own(value) or is_a(value, (types.SimpleNamespace, torch.optim.Optimizer))
 
 
 def items_of(path: str, container: Any, width: int = _WIDTH) -> Iterator[Step]:
     """The first items of a list, tuple, deque or dict, with the paths that lead to them."""
-    if isinstance(container, dict):
+    if is_a(container, dict):
         # An optimizer's state has parameters for keys: to write one takes longer than a training step, and names nothing.
         for key, item in itertools.islice(container.items(), width):
             yield (f"{path}[{key!r}]" if isinstance(key, _KEYS) else None), item
-    elif isinstance(container, tuple) and (fields := getattr(container, "_fields", None)):
+    elif is_a(container, tuple) and (fields := getattr(container, "_fields", None)):
         yield from ((f"{path}.{name}", item) for name, item in zip(fields, container))
     else:
         yield from ((f"{path}[{i}]", item) for i, item in enumerate(itertools.islice(container, width)))
@@ -153,7 +153,7 @@ def attributes_of(value: Any) -> Iterator[tuple[str, Any]]:
         for name in (slots,) if isinstance(slots, str) else tuple(slots):
             with contextlib.suppress(AttributeError):
                 yield name, object.__getattribute__(value, name)
-    inside = _inside_modules() if isinstance(value, torch.nn.Module) else frozenset()
+    inside = _inside_modules() if is_a(value, torch.nn.Module) else frozenset()
     for name, child in list(getattr(value, "__dict__", {}).items()):
         if isinstance(name, str) and name.isidentifier() and name not in inside:
             yield name, child

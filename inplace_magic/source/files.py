@@ -20,7 +20,7 @@ from typing import Any
 from .document import FileSource
 from .location import kind_of
 from .modules import modules_in
-from .own import defining_module
+from .own import defining_module, is_a
 from .sources import Sources
 
 _MOST_FILES = 60
@@ -213,10 +213,10 @@ def _defined(module: types.ModuleType, path: str) -> Iterator[types.CodeType]:
     """The code of a module's functions and methods, as it is now."""
     values = list(vars(module).values())
     for value in list(values):
-        if isinstance(value, type) and value.__module__ == module.__name__:
+        if is_a(value, type) and value.__module__ == module.__name__:
             values.extend(vars(value).values())
     for value in values:
-        if isinstance(value, types.FunctionType) and path_of(value.__code__.co_filename) == path:
+        if is_a(value, types.FunctionType) and path_of(value.__code__.co_filename) == path:
             yield value.__code__
 
 

@@ -12,10 +12,12 @@ import types
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from .own import is_a
+
 
 def modules_in(namespace: Mapping[str, Any]) -> dict[str, str]:
     """The names that stand for modules, with the modules' own names."""
-    return {name: value.__name__ for name, value in list(namespace.items()) if isinstance(value, types.ModuleType)}
+    return {name: value.__name__ for name, value in list(namespace.items()) if is_a(value, types.ModuleType)}
 
 
 def imported(tree: ast.AST) -> dict[str, str]:

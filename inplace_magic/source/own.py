@@ -10,10 +10,11 @@ import re
 import sys
 import types
 from collections.abc import Iterator, Mapping
-from typing import Any, TypeGuard
+from typing import Any, TypeGuard, TypeVar
 
 from .location import kind_of
 
+T = TypeVar("T")
 _IPYTHON = re.compile(r"In|Out|exit|quit|get_ipython|open|_(?:_?_?|i{0,3}|\d+|i\d+|[iod]h|exit_code)|__\w+__")
 
 
@@ -35,19 +36,24 @@ def is_own_module(name: str | None) -> bool:
     return isinstance(filename, str) and kind_of(filename) == "user"
 
 
+def is_a(value: Any, kind: type[T] | tuple[type[T], ...]) -> TypeGuard[T]:
+    """``isinstance`` by the real type: a proxy's ``__class__`` is the user's code, which may count, lie or raise."""
+    return issubclass(type(value), kind)
+
+
 def is_own(value: object) -> bool:
     """Whether a class, a function, a module or an instance was defined by the user's own code."""
-    if isinstance(value, types.ModuleType):
+    if is_a(value, types.ModuleType):
         return is_own_module(value.__name__)
-    defined = value if isinstance(value, (type, types.FunctionType)) else type(value)
+    defined = value if is_a(value, (type, types.FunctionType)) else type(value)
     return is_own_module(getattr(defined, "__module__", None))
 
 
 def defining_module(value: object) -> types.ModuleType | None:
     """The module that a value is, or in which it or its class was defined; None for what has none of a file's own."""
-    if isinstance(value, types.ModuleType):
+    if is_a(value, types.ModuleType):
         return value
-    name = getattr(value if isinstance(value, (type, types.FunctionType)) else type(value), "__module__", None)
+    name = getattr(value if is_a(value, (type, types.FunctionType)) else type(value), "__module__", None)
     if not isinstance(name, str) or name in ("builtins", "__main__"):
         return None
     return sys.modules.get(name)

@@ -138,9 +138,19 @@ def _started(pipe: Connection, carrier: int) -> subprocess.Popen[bytes]:
         options = {"close_fds": True, "startupinfo": subprocess.STARTUPINFO(lpAttributeList={"handle_list": inherited})}
     flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
     nothing = subprocess.DEVNULL
+    if not _exists_here():
+        options["cwd"] = os.path.abspath(os.sep)  # the session's folder is gone; what is imported may ask for it
     return subprocess.Popen(
         [sys.executable, *flags, "-c", code], stdin=nothing, stdout=nothing, stderr=nothing, **options
     )
+
+
+def _exists_here() -> bool:
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        return False
+    return True
 
 
 class Task(Generic[T]):

@@ -12,7 +12,7 @@ import re
 import threading
 import types
 import weakref
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,6 +21,7 @@ import torch
 
 from ...session.shell import Shell
 from ...source.location import kind_of
+from ...source.own import is_a
 from .absent import Absent, NotTaken
 from .carrier import Carrier, Extent
 from .tensors import StorageKey, TensorReducer, bytes_of
@@ -41,6 +42,7 @@ class Parcel:
     """
 
     pickle: bytes
+    names: tuple[str, ...]  # in the order of the pickle
     storages: tuple[tuple[StorageKey, Extent | None], ...]
     left: Mapping[str, str] = field(default_factory=dict)
 
@@ -74,18 +76,18 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         return super().reducer_override(obj) if special is NotImplemented else special
 
     def _special(self, obj: Any) -> Any:
-        if isinstance(obj, torch.Tensor):
+        if is_a(obj, torch.Tensor):
             return self._tensors.reduce(obj)
-        if isinstance(obj, _Token):
+        if is_a(obj, _Token):
             return obj.reduced
-        if isinstance(obj, _Namespace):
+        if is_a(obj, _Namespace):
             return _own_namespace, ()
         if obj is self.shell:
             return _own_shell, ()
         reduce = _REDUCERS.get(type(obj))
         if reduce is not None:
             return reduce(obj)
-        if isinstance(obj, torch.optim.Optimizer | torch.amp.GradScaler):
+        if is_a(obj, (torch.optim.Optimizer, torch.amp.GradScaler)):
             # Their own __getstate__ leaves out hooks and what a subclass has added, or refuses in mid-iteration.
             return _made_without_init, (type(obj),), obj.__dict__, None, None, _set_attributes
         if self._carefully and any(_is_users(type(obj), name) for name in _PICKLING):
@@ -132,30 +134,29 @@ def pickled(shell: Shell, names: Iterable[str], carrier: Carrier, carefully: boo
     while True:
         file = io.BytesIO()
         pickler = Pickler(file, shell, carrier, carefully)
-        bad = _dump(pickler, shell.user_ns, todo, left)
+        done: dict[str, None] = {}
+        bad = _dump(pickler, shell.user_ns, todo, left, done)
         if bad is None:
             storages = tuple((key, extent) for key, (_, extent) in pickler.storages.items())
-            return Parcel(file.getvalue(), storages, left)
+            return Parcel(file.getvalue(), tuple(done), storages, left)
         left.update([bad])  # half of it has been written, so all is written anew, without it
         carrier.rewind()
 
 
-def _dump(pickler: Pickler, namespace: Mapping[str, Any], names: list[str], left: Mapping[str, str]) -> Any:
-    """Writes (name, object) after (name, object), then None; returns the name that could not be, with what it is."""
-    done: set[str] = set()
-    while todo := [n for n in (*names, *pickler.wanted) if n not in done and n in namespace]:
+def _dump(
+    pickler: Pickler, namespace: Mapping[str, Any], names: list[str], left: Mapping[str, str], done: dict[str, None]
+) -> Any:
+    """Writes (name, object) after (name, object); returns the name that could not be, with what it is."""
+    while todo := [n for n in (*names, *pickler.wanted) if n not in done and n in namespace and n != "__main__"]:
         for name in todo:
-            done.add(name)
             value = namespace[name]
-            if isinstance(value, types.ModuleType) and name == "__main__":
-                continue
+            done[name] = None
             try:
                 pickler.dump((name, Absent(left[name]) if name in left else value))
             except NotTaken as absent:
                 return name, f"`{name}` ({absent.what})"
             except Exception as error:
                 return name, f"`{name}` ({_reason(error)})"
-    pickler.dump(None)
     return None
 
 
@@ -218,16 +219,14 @@ def receive(shell: Shell) -> None:
 
 
 def unpack(parcel: Parcel, storages: Iterable[torch.UntypedStorage]) -> None:
-    """Binds the parcel's names in the replica's namespace."""
+    """Binds the parcel's names in the replica's namespace. Raises NotTaken for one that cannot be made there."""
     _own.storages = list(storages)
-    for name, value in _loaded(parcel.pickle):
-        _own.shell.user_ns[name] = value
-
-
-def _loaded(data: bytes) -> Iterator[tuple[str, Any]]:
-    unpickler = pickle.Unpickler(io.BytesIO(data))
-    while (pair := unpickler.load()) is not None:
-        yield pair
+    unpickler = pickle.Unpickler(io.BytesIO(parcel.pickle))
+    for name in parcel.names:
+        try:
+            _own.shell.user_ns[name] = unpickler.load()[1]
+        except Exception as error:
+            raise NotTaken(f"`{name}` ({_reason(error)})") from error
 
 
 def _own_shell() -> Shell:

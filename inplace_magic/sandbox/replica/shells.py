@@ -10,6 +10,7 @@ from typing import Any
 
 from ...session.shell import Shell
 from ...source.location import kind_of
+from ...source.own import is_a
 from ..lifetime import scratch_folder
 
 
@@ -50,10 +51,10 @@ def libraries(namespace: Mapping[str, Any], accelerator: str | None) -> tuple[st
 
 
 def _modules_of(value: Any) -> Iterator[str]:
-    if isinstance(value, types.ModuleType):
+    if is_a(value, types.ModuleType):
         yield value.__name__
         return
-    for owner in (value, type(value)) if isinstance(value, type | types.FunctionType) else (type(value),):
+    for owner in (value, type(value)) if is_a(value, (type, types.FunctionType)) else (type(value),):
         name = getattr(owner, "__module__", None)
         if isinstance(name, str) and name not in ("builtins", "__main__"):
             yield name

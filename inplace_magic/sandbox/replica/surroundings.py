@@ -20,7 +20,7 @@ from ..may_fork import accelerator
 class Surroundings:
     """The state of an interpreter that a cell can tell from another, as plain values."""
 
-    folder: str
+    folder: str | None  # None: it has been deleted
     temporary: str  # the folder for temporary files
     path: tuple[str, ...]
     arguments: tuple[str, ...]
@@ -55,7 +55,7 @@ def surroundings() -> Surroundings:
     """Those of this interpreter. Draws no random number and starts no device."""
     numpy = sys.modules.get("numpy.random")
     return Surroundings(
-        folder=os.getcwd(),
+        folder=_folder(),
         temporary=tempfile.gettempdir(),
         path=tuple(entry for entry in sys.path if isinstance(entry, str)),
         arguments=tuple(sys.argv),
@@ -70,6 +70,13 @@ def surroundings() -> Surroundings:
         warnings=tuple(warnings.filters),
         recursion=sys.getrecursionlimit(),
     )
+
+
+def _folder() -> str | None:
+    try:
+        return os.getcwd()
+    except FileNotFoundError:
+        return None
 
 
 def _device_random() -> bytes | None:
@@ -90,9 +97,17 @@ def _at(dotted: str) -> Any:
     return found
 
 
+def _deleted(place: str) -> str:
+    """A folder to be in that is gone: the path by which the kernel still knows it."""
+    folder = tempfile.mkdtemp(dir=place)
+    inside = os.open(folder, os.O_RDONLY)
+    os.rmdir(folder)
+    return f"/proc/self/fd/{inside}"
+
+
 def take_on(theirs: Surroundings, device: str | None) -> None:
-    """Makes this interpreter like that one. ``device``: where tensors of its accelerator are to be; "cpu" or its own."""
-    os.chdir(theirs.folder)
+    """Makes this interpreter like that one, once its files are its own. ``device``: where tensors of its accelerator are to be; "cpu" or its own."""
+    os.chdir(theirs.folder or _deleted(theirs.temporary))
     tempfile.tempdir = theirs.temporary
     sys.path[:] = theirs.path
     sys.argv[:] = theirs.arguments
