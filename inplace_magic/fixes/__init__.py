@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 from ..diagnosis import LiveChange
@@ -32,8 +32,7 @@ class Problem:
     """One conflict to be mended, and what is known around it.
 
     ``sources`` hold the texts to edit (those of an earlier fix, when a fix is being extended). ``raised`` is the
-    user's part of the traceback, innermost first; ``cell`` the failing cell. ``namespace`` tells what kind of thing a
-    user's name stands for: its type's name, for names of the session.
+    user's part of the traceback, innermost first; ``cell`` the failing cell.
     """
 
     family: str
@@ -42,7 +41,6 @@ class Problem:
     sources: Sources
     cell: int
     raised: tuple[SourceRange, ...] = ()
-    namespace: dict[str, str] = field(default_factory=dict)
 
     def code(self, cell: int | None) -> Code | None:
         """The parsed text of a cell, or None where there is none (a file, a cell that does not parse)."""

@@ -3,6 +3,11 @@
 next_state = encode(next_obs)             next_state = encode(next_obs)
 learn(loss(state, next_state))            learn(loss(state, next_state))
 state = next_state                        state = encode(next_obs)
+
+now = ahead                               now = ahead
+ahead = encode(obs[t + 1])                ahead = encode(obs[t + 1])
+learn(loss(now, ahead))                   learn(loss(now, ahead))
+                                          ahead = encode(obs[t + 1])
 """
 
 from __future__ import annotations
@@ -12,6 +17,7 @@ from collections.abc import Iterator
 
 from . import Problem, Proposal, register
 from .flow import binds
+from .lift import source_lines
 from .meetings import frames
 from .rounds import rounds
 
@@ -26,21 +32,24 @@ def recompute_carried(problem: Problem) -> Iterator[Proposal]:
             return
         code = turn.code
         made = {
-            name: s.value
+            name: s
             for s in turn.body
             if s in saved and isinstance(s, ast.Assign) and isinstance(s.value, ast.Call) and len(binds(s)) == 1
             for name in binds(s)
         }
         for statement in turn.body:
             for target, value in _handed_on(statement):
-                if isinstance(value, ast.Name) and value.id in made:
-                    text = code.text(made[value.id])
-                    yield Proposal(
-                        title=f"{code.text(target)} = {' '.join(text.split())}",
-                        why=_WHY,
-                        rule="recompute_carried",
-                        texts={code.cell.number: code.apply(code.replace(value, text))},
-                    )
+                if not isinstance(value, ast.Name) or value.id not in made:
+                    continue
+                maker = made[value.id]
+                if turn.body.index(maker) < turn.body.index(statement):
+                    text = code.text(maker.value)
+                    line, edit = f"{code.text(target)} = {text}", code.replace(value, text)
+                else:  # by then the names that it is made from would be those of the next round
+                    lines = source_lines(code, maker)
+                    line, edit = "\n".join(lines), code.insert_after(turn.body[-1], *lines)
+                texts = {code.cell.number: code.apply(edit)}
+                yield Proposal(" ".join(line.split()), _WHY, "recompute_carried", texts)
 
 
 def _handed_on(statement: ast.stmt) -> list[tuple[ast.expr, ast.expr]]:

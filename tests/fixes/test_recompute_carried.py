@@ -42,3 +42,19 @@ def test_one_of_several_names_that_are_handed_on() -> None:
     rounds = ROUNDS.replace("        state = next_state", "        last, state = loss, next_state")
     fix = fix_by(RULE, START, rounds)
     assert fix.cells == {2: rewritten(rounds, ("= loss, next_state", "= loss, encode(obs)"))}
+
+
+def test_what_the_next_round_takes_at_its_beginning_is_computed_again_at_the_end_of_this_one() -> None:
+    rounds = """
+        ahead = encode(seen[0])
+        for t in range(3):
+            state = ahead
+            ahead = encode(seen[t + 1])
+            loss = (critic(state) - 0.9 * critic(ahead)).pow(2).mean()
+            opt.zero_grad()
+            loss.backward()
+            opt.step()
+        """
+    fix = fix_by(RULE, START, rounds)
+    assert fix.cells == {2: rewritten(rounds, ("    opt.step()", "    opt.step()\n    ahead = encode(seen[t + 1])"))}
+    assert fix.gradients == "different"
