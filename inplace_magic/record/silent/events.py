@@ -241,6 +241,9 @@ class Detector:
     def backward_begins(self, passing: Passing) -> None:
         """A backward is about to run."""
 
+    def backward_within(self, roots: Sequence[torch.Tensor]) -> None:
+        """Code that a backward runs is about to run one of its own."""
+
     def asked(self, saved: Saved, need: evidence.Backward) -> None:
         """A backward asks for a value that may have changed."""
 

@@ -1,8 +1,8 @@
 """What the backward of a custom Function reads, wherever it is kept.
 
 ``save_for_backward`` is one place of many. A backward also reads attributes of ``ctx``, what these hold (lists,
-dictionaries, objects, arrays), and the closures and globals of its own code. Autograd checks none of them. All tensors
-and arrays that the backward's code can name are taken for saved; what it overwrites among its inputs without
+dictionaries, objects, arrays), the closures and globals of its own code, and what its forward has read, which it may
+run again (reversible blocks). Autograd checks none of them. All of these tensors and arrays are taken for saved; what it overwrites among its inputs without
 ``mark_dirty`` counts for those who have saved that memory.
 
 Proof: where such a value has changed, what the backward computes from it is followed from call to call. If what it
@@ -12,6 +12,7 @@ the old values stand in that memory while the backward runs.
 
 from __future__ import annotations
 
+import os
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,14 +20,16 @@ from typing import Any
 
 import torch
 
-from ...source.location import kind_of
 from ...source.own import is_own
 from ...storage import storage_key
 from ...torch_private import current_node, unobserved, version_of
 from ..observed import LiveWrite, Saved, Stack, write_into
 from ..operations import arguments, tensors_in
 from .events import Applied, Call, Detector, Run
+from .regions import Region, overwritten
+from .second_run import saved_by
 
+_TORCH = os.path.join(os.path.dirname(torch.__file__), "")
 _DEPTH, _WIDTH = 3, 50  # how far into what ctx holds, and how many items of one container
 _ESCAPES = frozenset({
     "item", "tolist", "numpy", "__array__", "__bool__", "__float__", "__int__", "__index__", "equal", "allclose",
@@ -47,6 +50,7 @@ class _Inside:
     """What happened within a Function's forward."""
 
     inputs: list[_Given]
+    region: Region | None
     writes: list[tuple[int, LiveWrite]] = field(default_factory=list)
 
 
@@ -71,10 +75,22 @@ class PythonNodes(Detector):
 
     def applies(self, cls: Any, inputs: Sequence[torch.Tensor]) -> None:
         reference = self.run.policy.reference
-        self._inside.append(
-            _Inside([_Given(a, version_of(a), a.detach().clone() if reference else None) for a in inputs])
-        )
+        given = [_Given(a, version_of(a), a.detach().clone() if reference else None) for a in inputs]
+        region = Region(self.run, self.run.here()) if inputs and not _is_torchs(cls) else None
+        self._inside.append(_Inside(given, region))
         self.busy = True
+        if region is not None:
+            self.run.curious.add(self)
+
+    def calls(self, call: Call) -> None:
+        for inside in self._inside:
+            if inside.region is not None:
+                inside.region.calls(call)
+
+    def called(self, call: Call, result: Any) -> None:
+        for inside in self._inside:
+            if inside.region is not None:
+                inside.region.called(result)
 
     def logs(self, key: int, write: LiveWrite) -> None:
         if self._inside:
@@ -83,9 +99,15 @@ class PythonNodes(Detector):
     def applied(self, applied: Applied) -> None:
         inside = self._inside.pop()
         self.busy = bool(self._inside)
-        if applied.node is None or kind_of(_code_of(applied.cls).co_filename) != "user":
+        self._calm()
+        if inside.region is None:
+            return
+        inside.region.close()
+        if applied.node is None:
             return
         kept = [self._keep(tensor, applied.stack) for tensor in _reads(applied.cls, applied.node)]
+        known = {saved.key for saved in (*kept, *saved_by(applied.node))}
+        kept += [saved for key, saved in inside.region.reads.items() if key not in known]
         overwritten = [
             (one, write)
             for one in inside.inputs
@@ -99,6 +121,10 @@ class PythonNodes(Detector):
             before = _Kept(self, kept)
             applied.node.register_prehook(self.run.hook(before.enter))
             applied.node.register_hook(self.run.hook(before.leave))
+
+    def _calm(self) -> None:
+        if self._trail is None and all(inside.region is None for inside in self._inside):
+            self.run.curious.discard(self)
 
     def _keep(self, tensor: torch.Tensor, stack: Stack) -> Saved:
         saved = Saved(tensor, stack, self.run.tick())
@@ -136,7 +162,7 @@ class PythonNodes(Detector):
     def came_from(self, results: Sequence[torch.Tensor | None]) -> bool:
         """Whether any of the results comes from what was followed."""
         trail, self._trail = self._trail, None
-        self.run.curious.discard(self)
+        self._calm()
         if trail is None:
             return False
         return trail.escaped or any(r is not None and storage_key(r) in trail.storages for r in results)
@@ -146,7 +172,11 @@ class PythonNodes(Detector):
         if trail is None or current_node() is not trail.node:
             return
         with unobserved():
-            if not any(storage_key(t) in trail.storages for t in arguments(call.args, call.kwargs)):
+            fresh = overwritten(call)
+            filled = {id(tensor) for tensor in fresh}
+            read = (t for t in arguments(call.args, call.kwargs) if id(t) not in filled)
+            if not any(storage_key(t) in trail.storages for t in read):
+                trail.storages.difference_update(storage_key(t) or 0 for t in fresh if _is_whole(t))
                 return
             if call.name in _ESCAPES:
                 trail.escaped = True
@@ -155,6 +185,16 @@ class PythonNodes(Detector):
                 if key is not None:
                     trail.storages.add(key)
                     trail.kept.append(made)
+
+    def backward_within(self, roots: Sequence[torch.Tensor]) -> None:
+        trail = self._trail
+        if trail is not None and any(storage_key(root) in trail.storages for root in roots):
+            trail.escaped = True  # what it gives to leaves cannot be followed
+
+
+def _is_whole(tensor: torch.Tensor) -> bool:
+    """Whether a tensor is all of its memory."""
+    return tensor.numel() * tensor.element_size() == tensor.untyped_storage().nbytes()
 
 
 class _Kept:
@@ -211,6 +251,10 @@ class _Kept:
 
 
 # ---- what a backward reads ------------------------------------------------------------------------------------------
+
+
+def _is_torchs(cls: Any) -> bool:
+    return _code_of(cls).co_filename.startswith(_TORCH)
 
 
 def _code_of(cls: Any) -> types.CodeType:

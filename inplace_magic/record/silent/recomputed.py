@@ -17,24 +17,12 @@ from typing import Any
 
 import torch
 
-from ...storage import storage_key
 from ...torch_private import CHECKPOINT_FUNCTION, unobserved
 from ..observed import LiveWrite, Saved, Stack
-from ..operations import arguments, tensors_in
+from ..operations import tensors_in
 from .events import Applied, Call, Detector, Run
+from .regions import Region
 from .second_run import near
-
-
-class Region:
-    """One forward that will run again. ``reads`` are the tensors that it read and had not made, ``stack`` its call."""
-
-    def __init__(self, stack: Stack, clock: int) -> None:
-        self.stack = stack
-        self.begun = clock
-        self.ended = clock
-        self.reads: dict[int, Saved] = {}
-        self.made: set[int] = set()
-        self.kept: list[torch.Tensor] = []  # what it made lives until it is over, so that no address is used twice
 
 
 class Recomputed(Detector):
@@ -47,7 +35,7 @@ class Recomputed(Detector):
 
     def open(self, stack: Stack) -> Region:
         """A region begins."""
-        region = Region(stack, self.run.tick())
+        region = Region(self.run, stack)
         self._open.append(region)
         self.run.curious.add(self)
         return region
@@ -56,36 +44,17 @@ class Recomputed(Detector):
         """It is over."""
         if region in self._open:
             self._open.remove(region)
-        region.ended = self.run.tick()
-        region.kept.clear()
-        region.made.clear()
+        region.close()
         if not self._open:
             self.run.curious.discard(self)
 
     def calls(self, call: Call) -> None:
-        if not self._open:
-            return
-        with unobserved():
-            for tensor in arguments(call.args, call.kwargs):
-                key = storage_key(tensor)
-                for region in self._open:
-                    if key is None or key in region.made or key in region.reads:
-                        continue
-                    saved = region.reads[key] = Saved(tensor, region.stack, self.run.tick())
-                    saved.foreign = True
-                    self.run.remember(saved)
-                    self.run.sample(saved)
+        for region in self._open:
+            region.calls(call)
 
     def called(self, call: Call, result: Any) -> None:
-        if not self._open:
-            return
-        with unobserved():
-            for tensor in tensors_in(result):
-                key = storage_key(tensor)
-                for region in self._open:
-                    if key is not None and key not in region.reads and key not in region.made:
-                        region.made.add(key)
-                        region.kept.append(tensor.detach())
+        for region in self._open:
+            region.called(result)
 
     def cause(self, region: Region) -> LiveWrite:
         """Why a region gives something else now: the first write after it into what it reads, else the first within

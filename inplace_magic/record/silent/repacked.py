@@ -25,7 +25,7 @@ from ...source.location import user_stack
 from ...torch_private import CHECKPOINT_HOOKS, RECOMPUTATION_HOOKS, current_node, unobserved
 from ..observed import LiveWrite, Saved, Stack
 from .events import Detector, Passing, Run
-from .recomputed import Region
+from .regions import Region
 from .second_run import near
 
 _LIMIT = 256 * 2**20  # bytes of what checkpoints would have released

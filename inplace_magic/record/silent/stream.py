@@ -320,6 +320,13 @@ class EventStream(Recorder):
 
     # ---- backward ---------------------------------------------------------------------------------------------------
 
+    def _note_backward(self, *about: Any) -> None:
+        super()._note_backward(*about)
+        if self._current is not None and about:
+            with self.ours:
+                for heard in self._hearing["backward_within"]:
+                    heard(about[0])
+
     def around_backward(
         self, event: evidence.Backward, roots: Sequence[torch.Tensor], call: Callable[[bool], Any]
     ) -> tuple[Any, bool]:

@@ -249,6 +249,54 @@ FUNCTIONS = [
         array += 1  #!
         loss.backward()
     """),
+    Program("weights of a reversible block stepped before its backward", """
+        class Same(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, t):
+                return t * 1
+            @staticmethod
+            def backward(ctx, g):
+                return g
+        class Reversible(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, t, block, *parameters):
+                ctx.block = block
+                with torch.no_grad():
+                    a, b = t.chunk(2)
+                    ctx.out = torch.cat([a, b + block(a)])
+                return ctx.out.clone()
+            @staticmethod
+            def backward(ctx, g):
+                a, out = ctx.out.chunk(2)
+                with torch.enable_grad():
+                    Same.apply(out.detach().requires_grad_())
+                    a = a.detach().requires_grad_()
+                    step = ctx.block(a)
+                torch.autograd.backward(step, g.chunk(2)[1])
+                return torch.cat([g.chunk(2)[0] + a.grad, g.chunk(2)[1]]), None, None, None
+        block = nn.Sequential(nn.Linear(3, 3), nn.Tanh())
+        loss = Reversible.apply(x * 1, block, *block.parameters()).square().sum()
+        block[0].weight.data.mul_(3)  #!
+        loss.backward()
+    """),
+    Program("a scratch buffer that a Function's backward fills before it reads it", """
+        scratch = torch.zeros(6)
+        class Scale(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, t, slope):
+                ctx.save_for_backward(slope)
+                torch.mul(t, slope, out=scratch)
+                return scratch.clone()
+            @staticmethod
+            def backward(ctx, g):
+                torch.mul(g, ctx.saved_tensors[0], out=scratch)
+                return scratch.clone(), None
+        slope = torch.full((6,), 2.0)
+        loss = Scale.apply(x, slope).square().sum()
+        scratch.fill_(7)
+        slope.data.fill_(3)  #!
+        loss.backward()
+    """),
     Program("a value scaled past the graph that a Function reads", """
         class Double(torch.autograd.Function):
             @staticmethod
