@@ -2,8 +2,8 @@
 
 ``save_for_backward`` is one place of many. A backward also reads attributes of ``ctx``, what these hold (lists,
 dictionaries, objects, arrays), the closures and globals of its own code, and what its forward has read, which it may
-run again (reversible blocks). Autograd checks none of them. All of these tensors and arrays are taken for saved; what it overwrites among its inputs without
-``mark_dirty`` counts for those who have saved that memory.
+run again (reversible blocks). Autograd checks none of them. All of these tensors and arrays are taken for saved; what
+it overwrites among its inputs without ``mark_dirty`` counts for those who have saved that memory.
 
 Proof: where such a value has changed, what the backward computes from it is followed from call to call. If what it
 gives back comes from a changed value, the gradient is wrong. (The user's own code is not run twice.) In a reference run
