@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import types
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -19,6 +19,19 @@ from . import evidence
 from .parts import parts_of
 
 Stack = tuple[tuple[types.CodeType, int], ...]
+
+
+class Reserved:
+    """Bytes of the memory set aside, given back when whoever holds this is gone. (weakref.finalize takes ten times as
+    long to make, and a table of it lives as long as the process.)"""
+
+    __slots__ = ("_give_back", "_size")
+
+    def __init__(self, give_back: Callable[[int], None], size: int) -> None:
+        self._give_back, self._size = give_back, size
+
+    def __del__(self) -> None:
+        self._give_back(self._size)
 
 
 class Saved:
@@ -36,6 +49,7 @@ class Saved:
         "more",
         "origin",
         "repacked",
+        "reserved",
         "stack",
         "value",
         "version",
@@ -58,6 +72,7 @@ class Saved:
         self.compared = False  # after each line
         self.repacked = False  # hooks of others decide what backward gets
         self.freed: evidence.Backward | None = None
+        self.reserved: tuple[Reserved, ...] = ()  # goes with it
         self.origin = weakref.ref(tensor) if tensor.is_leaf and tensor.requires_grad else None
 
     @classmethod
@@ -72,7 +87,7 @@ class Saved:
             0,
         )
         saved.value, saved.lost, saved.foreign, saved.repacked, saved.compared = None, True, False, False, False
-        saved.freed, saved.origin, saved.more = None, None, ()
+        saved.freed, saved.origin, saved.more, saved.reserved = None, None, (), ()
         return saved
 
     @property

@@ -11,7 +11,7 @@ import weakref
 import torch
 
 from ..storage import Key, storage_key
-from .observed import LiveWrite, Saved, differ
+from .observed import LiveWrite, Reserved, Saved, differ
 
 _PRUNE_AT = 64
 _WRITES_KEPT = 64  # for each storage: the first ones tell who broke a saved tensor
@@ -118,7 +118,7 @@ class SavedTensors:
                 self.unkept += 1
                 return False
             self._kept += size
-            weakref.finalize(saved, self._release, size).atexit = False
+            saved.reserved += (Reserved(self._release, size),)
         with torch.no_grad():
             saved.value = saved.alias.clone()
         return True

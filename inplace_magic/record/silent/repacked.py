@@ -13,7 +13,6 @@ Proof: second_run.py. A packed object without any tensor in it is not looked at,
 from __future__ import annotations
 
 import sys
-import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from typing import Any
@@ -23,7 +22,7 @@ from torch.autograd.graph import saved_tensors_hooks
 
 from ...source.location import user_stack
 from ...torch_private import CHECKPOINT_HOOKS, RECOMPUTATION_HOOKS, current_node, unobserved
-from ..observed import LiveWrite, Saved, Stack
+from ..observed import LiveWrite, Reserved, Saved, Stack
 from .events import Detector, Passing, Run
 from .regions import Region
 from .second_run import near
@@ -117,7 +116,7 @@ class Repacked(Detector):
                 return Packed(None, inner, (), region)
             saved = self._note(tensor, stack)
             self._kept += saved.size
-            weakref.finalize(saved, self._let_go, saved.size).atexit = False
+            saved.reserved += (Reserved(self._let_go, saved.size),)
             return Packed(saved, inner, (), region)
         with unobserved():
             held = tuple(self._note(t, stack) for t in _tensors(inner))
