@@ -24,17 +24,20 @@ class Lifted:
 
 
 def lift(code: Code, statements: Sequence[ast.stmt]) -> Lifted | None:
-    """Takes statements out, to be put elsewhere; None where they share lines with others.
+    """Takes statements out, to be put elsewhere; None where they share lines with others than each other.
 
     Where a blank line parts them from what is above, it goes with them, and stands behind them at the new place.
     """
-    if not statements or not all(code.alone(s) for s in statements):
+    if not statements or not all(code.alone(s) or _together(code, s, statements) for s in statements):
         return None
     raw = code.cell.raw
-    text, edits = "", []
+    text = ""
+    edits: list[Edit] = []
     for statement in statements:
         start = start_with_comments(code, statement)
         end = line_end(code, statement)
+        if edits and start < edits[-1].end:
+            continue  # on the line of the one before
         text += raw[start:end] if raw[start:end].endswith("\n") else raw[start:end] + code.newline
         edits.append(Edit(start, end, ""))
     above = raw[: edits[0].start].splitlines(keepends=True)
@@ -42,6 +45,15 @@ def lift(code: Code, statements: Sequence[ast.stmt]) -> Lifted | None:
         edits[0] = Edit(edits[0].start - len(above[-1]), edits[0].end, "")
         text += code.newline
     return Lifted(text, tuple(edits))
+
+
+def _together(code: Code, statement: ast.stmt, statements: Sequence[ast.stmt]) -> bool:
+    """Whether all that shares lines with a statement of one line is among the statements."""
+    line = statement.lineno
+    block = code.block(statement)
+    beside = [s for s in block if s.lineno <= line <= (s.end_lineno or s.lineno)]
+    whole = code.begins_line(beside[0]) and all(s.lineno == s.end_lineno == line for s in beside)
+    return whole and all(any(s is one for one in statements) for s in beside)
 
 
 def start_with_comments(code: Code, statement: ast.stmt) -> int:

@@ -125,6 +125,11 @@ class Code:
         line = self._lines[statement.lineno - 1]
         return line[: len(line) - len(line.lstrip())]
 
+    def begins_line(self, statement: ast.stmt) -> bool:
+        """Whether nothing stands before the statement on its line."""
+        start, _ = self.span(statement)
+        return not self.cell.raw[self._starts[statement.lineno - 1] : start].strip()
+
     def alone(self, statement: ast.stmt) -> bool:
         """Whether nothing else but a comment shares the statement's lines."""
         start, end = self.span(statement)

@@ -409,3 +409,17 @@ def test_gradients_that_are_part_of_a_graph_are_let_go() -> None:
     fix = fix_by("drop_gradient", START, cell)
     assert fix.cells == {2: rewritten(cell, ("w.grad.zero_()", "w.grad = None"))}
     assert fix.gradients == "same"
+
+
+def test_updates_of_one_line_each_change_places_as_lines() -> None:
+    ahead = """
+        fake = G(z)
+        loss_d = D(fake.detach()).exp().mean() - D(real).mean()
+        loss_g = -D(fake).mean()
+        optD.zero_grad(); loss_d.backward(); optD.step()
+        optG.zero_grad(); loss_g.backward(); optG.step()
+        """
+    first, second = (line.strip() + "\n" for line in ahead.strip().splitlines()[-2:])
+    fix = fix_by("swap_updates", START, ahead)
+    assert fix.cells == {2: rewritten(ahead, (first + second.strip(), second + first.strip()))}
+    assert fix.gradients == "same"

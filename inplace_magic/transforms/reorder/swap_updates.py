@@ -39,7 +39,7 @@ def swap_updates(problem: Problem) -> Iterator[Proposal]:
     if not all(simple(s) for s in makers):
         return
     moved = lift(code, [*makers, *late])
-    if moved is None or not code.alone(front):
+    if moved is None or not code.begins_line(front):
         return
     at = start_with_comments(code, front)
     text = code.apply(Edit(at, at, moved.text), *moved.edits)
