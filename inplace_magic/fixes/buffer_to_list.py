@@ -16,12 +16,13 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from ..message import message
 from ..source.editor import Code, Edit, atom
 from . import Problem, Proposal, register
 from .flow import binds
 from .targets import bindings, own_statements, scope, sites, torch_name
 
-_WHY = "Each step is a tensor of its own; nothing is written into what backward has kept."
+_WHY = message("why_list_of_steps")
 _MAKERS = frozenset({
     "zeros", "empty", "ones", "full", "zeros_like", "empty_like", "ones_like", "full_like", "new_zeros", "new_empty",
     "new_ones", "new_full", "rand", "randn",

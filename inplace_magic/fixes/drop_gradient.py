@@ -9,12 +9,13 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from ..message import message
 from ..source.editor import Code, Edit, dotted
 from . import Problem, Proposal, register
 from .backward_calls import drop_argument
 from .flow import calls_named
 
-_WHY = "The old gradient stays as it is for those who still need it; the next backward makes a new one."
+_WHY = message("why_drop_gradient")
 
 
 @register("modified", rank=8)

@@ -15,11 +15,12 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from ..message import message
 from ..source.editor import Code, Edit, Function, atom, dotted
 from . import Problem, Proposal, register
 from .targets import Site, bindings, loop_of, own_statements, scope, sites, torch_name
 
-_WHY = "The inner steps are made on weights of their own; the model keeps its parameters."
+_WHY = message("why_fast_weights")
 
 
 @register("modified", "leaf", "silent", rank=3)

@@ -17,12 +17,13 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from ..message import message
 from ..source.editor import Code, Function
 from . import Problem, Proposal, register
 from .silent_tracked import as_new_tensor
 from .targets import own_statements, parameters, sites
 
-_WHY = "autograd may hand one tensor to several; what a hook gives back is used for its own tensor alone."
+_WHY = message("why_handed_gradient")
 
 
 @register("silent", rank=2)

@@ -17,11 +17,12 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from ..message import message
 from ..source.editor import Code, Edit, atom, dotted
 from . import Problem, Proposal, register
 from .targets import Site, bindings, loop_of, root, scope, sites
 
-_WHY = "Each view is made on its own, which autograd can follow when it is written."
+_WHY = message("why_index_views")
 
 
 @register("multi_output_view", "no_grad_view", rank=7)

@@ -20,11 +20,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ..diagnosis import LiveChange
+from ..message import message
 from ..source.editor import Code, Edit, dotted
 from . import Problem, Proposal, register
 from .targets import is_functional
 
-_WHY = "The module makes a new tensor instead of overwriting its input."
+_WHY = message("why_module_flag")
 # Where the flag stands among the positions of torch's constructors.
 _POSITION = {
     "ReLU": 0, "ReLU6": 0, "SiLU": 0, "Mish": 0, "SELU": 0, "Hardswish": 0, "Hardsigmoid": 0, "ELU": 1, "CELU": 1,

@@ -15,6 +15,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from ..message import message
 from ..source.editor import Edit
 from . import Problem, Proposal, register
 from .flow import binds, graph_reads, reads, simple, value_reads
@@ -23,8 +24,8 @@ from .meetings import Meeting, update_after_save, update_between, update_of
 from .rounds import holdings
 
 _MOST = 5  # statements that a person would repeat
-_ANEW = "The later loss gets a graph of its own, through the weights as they are by then."
-_FROM_VALUES = "The later loss gets a graph of its own, which takes what was made before as given."
+_ANEW = message("why_later_loss_anew")
+_FROM_VALUES = message("why_later_loss_as_given")
 
 
 @register("modified", "second_backward", rank=40)
@@ -46,7 +47,7 @@ def compute_later(problem: Problem) -> Iterator[Proposal]:
     at = start_with_comments(code, front)
     yield Proposal(
         title=f"{code.text(moved[-1]).splitlines()[0]} right before its backward",
-        why="The loss is computed from the updated weights, right before its own backward.",
+        why=message("why_loss_before_its_backward"),
         rule="recompute",
         texts={code.cell.number: code.apply(Edit(at, at, lifted.text), *lifted.edits)},
     )

@@ -15,13 +15,14 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from ..message import message
 from . import Problem, Proposal, register
 from .flow import binds
 from .lift import source_lines
 from .meetings import frames
 from .rounds import rounds
 
-_WHY = "The next round begins with a graph of its own, through the weights as the step has left them."
+_WHY = message("why_next_round_anew")
 
 
 @register("modified", "second_backward", rank=28)

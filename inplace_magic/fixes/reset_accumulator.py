@@ -16,6 +16,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from ..message import message
 from ..source.editor import Code, dotted
 from . import Problem, Proposal, register
 from .flow import assigned, calls_named, is_step, key_of, reads, roots, simple
@@ -34,7 +35,7 @@ def reset_sum(problem: Problem) -> Iterator[Proposal]:
             line = f"{name} = {_initial(problem, name)}"
             yield Proposal(
                 title=line,
-                why=f"{name} still holds what an earlier backward has used up; each backward gets a sum of its own.",
+                why=message("why_sum_anew", name=name),
                 rule="reset_accumulator",
                 texts={code.cell.number: code.apply(code.insert_before(first, line))},
                 begins=frozenset({name} if meeting(problem) is not None else ()),  # no total over all iterations
@@ -118,7 +119,7 @@ def clear_collected(problem: Problem) -> Iterator[Proposal]:
             edit = turn.code.insert_after(after, *lines)
         yield Proposal(
             title="; ".join(lines),
-            why="What was collected for one backward is used up by it; the next one starts from an empty list.",
+            why=message("why_collected_anew"),
             rule="reset_accumulator",
             texts={turn.code.cell.number: turn.code.apply(edit)},
         )

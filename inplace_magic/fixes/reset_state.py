@@ -17,6 +17,7 @@ import ast
 import re
 from collections.abc import Iterator
 
+from ..message import message
 from ..source.editor import Code, Function, names_bound
 from . import Problem, Proposal, register
 from .flow import binds, calls_named
@@ -43,7 +44,7 @@ def reset_state(problem: Problem) -> Iterator[Proposal]:
         for line in lines:
             yield Proposal(
                 title=line[0].strip() if len(line) == 1 else f"{line[0]} {line[-1].strip()}",
-                why="Every round starts from a fresh state, as the notebook's own code makes it.",
+                why=message("why_fresh_state"),
                 rule="reset_state",
                 texts={turn.code.cell.number: turn.code.apply(turn.code.insert_before(top, *line))},
                 rank=rank,

@@ -14,12 +14,13 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from ..message import message
 from ..source.editor import Code, dotted
 from . import Problem, Proposal, register
 from .targets import Site, sites
 
 _STATISTICS = ("running_mean", "running_var")
-_WHY = "The forward in train mode updates copies; the statistics that the eval forward saved stay as they were."
+_WHY = message("why_statistics_copied")
 
 
 @register("silent", rank=5)

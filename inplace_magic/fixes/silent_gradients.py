@@ -12,6 +12,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from ..message import message
 from ..source.editor import Code, Edit
 from . import Problem, Proposal, register
 from .flow import is_call
@@ -19,7 +20,7 @@ from .lift import lift, unused
 from .meetings import Meeting, meeting
 from .targets import torch_name
 
-_WHY = "Both gradients are those of the weights that the losses were computed with; the update comes after."
+_WHY = message("why_gradients_first")
 
 
 @register("silent", rank=6)

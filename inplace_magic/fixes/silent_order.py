@@ -13,13 +13,14 @@ import ast
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from ..message import message
 from ..source.editor import Code, Edit, Loop
 from . import Problem, Proposal, register
 from .flow import calls_named, roots, simple
 from .lift import lift
 from .meetings import frames, meeting, upwards, within
 
-_WHY = "Backward runs on the values that its loss was computed from; they change afterwards."
+_WHY = message("why_backward_first")
 
 
 @register("silent", rank=7)

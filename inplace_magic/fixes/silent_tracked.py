@@ -12,13 +12,14 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from ..message import message
 from ..source.document import CellSource
 from ..source.editor import Code, Edit, dotted
 from . import Problem, Proposal, register
 from .new_tensor import Rewrite, augmented, called_out_of_place, masked
 from .targets import Site, bindings, loop_of, root, sites, torch_name
 
-_WHY = "The change becomes part of the graph, so that its gradient is that of the values it computes with."
+_WHY = message("why_change_tracked")
 
 
 @register("silent", rank=3)

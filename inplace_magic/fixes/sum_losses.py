@@ -18,13 +18,14 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from ..message import message
 from ..source.editor import Code, atom
 from . import Problem, Proposal, register
 from .flow import binds, calls_named, is_call, reads
 from .meetings import frames, meeting, steps_between
 from .targets import is_functional
 
-_WHY = "One backward goes through the shared graph once; each leaf gets the sum of the gradients."
+_WHY = message("why_sum_losses")
 
 
 @register("second_backward", "modified", rank=12)

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ..message import message
 from . import Problem, Proposal, register
 from .targets import site
 
-_WHY = "In training mode batch norm's backward does not read the running statistics; the version counter is not told."
+_WHY = message("why_running_statistics")
 
 
 @register("modified", rank=65)

@@ -12,12 +12,13 @@ import ast
 from collections.abc import Iterator
 
 from ..families import is_of_base
+from ..message import message
 from ..source.editor import Code
 from . import Problem, Proposal, register
 from .flow import assigned, binds
 from .targets import is_functional, own_statements, reads, root, scope, seen_through, sites
 
-_WHY = "Views that are made after the write see what it wrote, and autograd knows of it."
+_WHY = message("why_views_again")
 
 
 @register("multi_output_view", "no_grad_view", rank=5)

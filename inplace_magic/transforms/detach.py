@@ -24,16 +24,17 @@ from ..fixes import Problem, Proposal
 from ..fixes.backward_calls import without_retain
 from ..fixes.flow import calls_named, is_step
 from ..fixes.meetings import loops, meeting, within
+from ..message import message
 from ..record.evidence import Edge, Holder
 from ..source.editor import Code, Edit, Function, Overlap, atom
 from .placement import assignments_to_follow
 from .points import Frame, Use, crossing, detached, event_of, frames, uses
 
-_CARRIED = "What comes next starts from the values alone; gradients no longer flow back into what came before."
-_GIVEN = "What was computed once counts as given: no gradient goes back into it."
-_SHARED = "The earlier loss no longer goes back through it, and leaves that graph to the later one."
-_UNTRAINED = "No step before the next backward uses the gradients of what that value was made from."
-_SUMMED = "Each backward goes through its own loss; the sum keeps the values alone."
+_CARRIED = message("why_values_alone")
+_GIVEN = message("why_counts_as_given")
+_SHARED = message("why_left_to_the_later")
+_UNTRAINED = message("why_not_stepped")
+_SUMMED = message("why_sum_of_values")
 
 
 def detach(problem: Problem) -> Iterator[Proposal]:

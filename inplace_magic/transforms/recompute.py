@@ -22,13 +22,14 @@ from ..fixes.backward_calls import without_retain
 from ..fixes.flow import binds, live_in, reads, simple, value_reads
 from ..fixes.lift import lift, source_lines
 from ..fixes.meetings import loops, update_of, upwards, within
+from ..message import message
 from ..record.evidence import Edge
 from ..source.editor import Code, Edit, Function, Overlap
 from ..source.location import SourceRange
 from .points import crossing, frames
 
 _MOST = 6  # statements that a person would repeat
-_ANEW = "Each backward gets a graph of its own, through the weights as they are by then."
+_ANEW = message("why_graphs_of_their_own")
 
 
 @dataclass(frozen=True)

@@ -19,10 +19,11 @@ from ..fixes import Problem, Proposal
 from ..fixes.flow import binds, calls_named
 from ..fixes.lift import lift
 from ..fixes.meetings import steps_between, update_of, within
+from ..message import message
 from ..source.editor import Code, Edit, Loop
 from .points import Frame, crossing, frames
 
-_ONCE = "The sum goes back once, when the loop that adds it up is over."
+_ONCE = message("why_sum_once")
 
 
 def restructure(problem: Problem) -> Iterator[Proposal]:

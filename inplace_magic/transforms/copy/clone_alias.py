@@ -19,9 +19,10 @@ from ...diagnosis import LiveChange
 from ...fixes import Problem, Proposal, register
 from ...fixes.rounds import holdings
 from ...fixes.targets import Site, bindings, is_inplace_name, later, own_statements, root, site
+from ...message import message
 from ...source.editor import Code, Function, atom
 
-_WHY = "The two no longer share memory, so that a write into one leaves the other alone."
+_WHY = message("why_memory_apart")
 _ALIASES = frozenset({"detach", "numpy", "from_numpy", "as_tensor", "from_dlpack", "asarray"})
 _SPREADS = frozenset({"expand", "expand_as", "broadcast_to", "broadcast_tensors", "as_strided", "unfold"})
 
@@ -178,7 +179,7 @@ def _shifted(write: Site) -> Iterator[Proposal]:
         edits = [code.replace(part, f"{atom(code, part)}.clone()") for part in chosen]
         yield Proposal(
             title=" ".join(code.edited(statement, edits).split()),
-            why="What is read is a copy, so that the write leaves it alone.",
+            why=message("why_copy_is_read"),
             rule="clone_alias",
             texts={code.cell.number: code.apply(*edits)},
         )

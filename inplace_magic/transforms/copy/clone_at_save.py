@@ -27,10 +27,11 @@ from ...fixes.targets import (
     seen_through,
     sites,
 )
+from ...message import message
 from ...source.editor import Code, Edit, atom, dotted
 from ...source.location import SourceRange
 
-_WHY = "autograd keeps a copy, which nothing writes into."
+_WHY = message("why_copy_is_saved")
 _MOST = 4
 _FRAMES = 4
 # Formulas that keep their own result: a copy of the operand would not help.

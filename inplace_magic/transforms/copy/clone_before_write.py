@@ -31,10 +31,11 @@ from ...fixes.targets import (
     scope,
     sites,
 )
+from ...message import message
 from ...record.evidence import Write
 from ...source.editor import Code, Edit, Loop, atom, dotted
 
-_WHY = "The write goes into a copy; the tensor that backward needs keeps its value."
+_WHY = message("why_copy_is_written")
 
 
 @register(
@@ -93,7 +94,7 @@ def _at_alias(problem: Problem, write: Site) -> Iterator[Proposal]:
         whole = not isinstance(write.target, ast.Subscript) and write.target is write.root
         yield Proposal(
             title=f"{name} = {atom(code, value)}.clone()",
-            why=f"`{name}` becomes a copy; the tensor that backward needs keeps its value.",
+            why=message("why_name_copied", name=name),
             rule="clone_before_write",
             texts={code.cell.number: code.apply(_appended(code, value))},
             lossless=drops,

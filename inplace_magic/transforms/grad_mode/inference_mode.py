@@ -17,12 +17,13 @@ from collections.abc import Iterator
 from ...diagnosis import LiveChange
 from ...fixes import Problem, Proposal, register
 from ...fixes.targets import bindings, site
+from ...message import message
 from ...source.editor import Code, Edit, Function, names_bound, names_loaded
 from ...source.location import SourceRange
 from .no_grad import moved
 
-_WHY = "no_grad() computes without a graph as well, and what it makes can be used in training."
-_VIEW_WHY = "A view that autograd saw being made can be written."
+_WHY = message("why_no_grad_instead")
+_VIEW_WHY = message("why_view_seen")
 _MOST = 4
 
 

@@ -32,9 +32,10 @@ from ...fixes.targets import (
     site,
     torch_in,
 )
+from ...message import message
 from ...source.editor import Code, Edit, Function
 
-_WHY = "An update is no part of the model's formula, so it is made outside the graph."
+_WHY = message("why_update_outside")
 _UPDATE_FIRST, _UPDATE_LAST = 5, 30
 _INITIALISERS = frozenset({
     "normal_", "uniform_", "fill_", "zero_", "copy_", "bernoulli_", "random_", "exponential_", "log_normal_",

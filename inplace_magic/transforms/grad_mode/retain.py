@@ -20,11 +20,12 @@ from ...fixes.backward_calls import with_create, with_retain
 from ...fixes.flow import calls_named
 from ...fixes.meetings import frames, loops, meeting, steps_between
 from ...fixes.targets import updates_leaf
+from ...message import message
 
 _BEFORE_ANEW = 13  # the rank where each of many gradients would need a forward of its own
 _PAST_A_STEP = 39  # the rank where a step has to wait as well
-_LEAVES = "One backward keeps the graph for the next one."
-_DIFFERENTIABLE = "The gradient becomes part of the graph, so that a loss that is made from it trains it."
+_LEAVES = message("why_graph_kept")
+_DIFFERENTIABLE = message("why_gradient_in_graph")
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 

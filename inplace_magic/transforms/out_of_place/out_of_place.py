@@ -34,9 +34,10 @@ from ...fixes.targets import (
     site,
     torch_name,
 )
+from ...message import message
 from ...source.editor import Code, Edit, dotted
 
-_WHY = "A new tensor is made; the one that backward needs keeps its value."
+_WHY = message("why_new_tensor")
 
 _CONTAINERS = (ast.List, ast.Dict, ast.ListComp, ast.DictComp)
 _MAKE_CONTAINERS = frozenset({"dict", "list", "copy", "OrderedDict", "defaultdict", "fromkeys"})

@@ -19,9 +19,10 @@ from ...fixes import Problem, Proposal, register
 from ...fixes.lift import unused
 from ...fixes.new_tensor import augmented, called_out_of_place, writes_in_place
 from ...fixes.targets import Site, later, reads, site, torch_name
+from ...message import message
 from ...source.editor import Code, Edit, Function, Loop
 
-_WHY = "The function works on a value of its own, through which gradients reach the parameter; the parameter stays."
+_WHY = message("why_own_value")
 
 
 @register("leaf", "view_of_leaf", rank=12)

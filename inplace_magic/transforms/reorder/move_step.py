@@ -24,12 +24,11 @@ from ...fixes.flow import calls_named, is_call, is_step, simple
 from ...fixes.lift import lift, unused
 from ...fixes.meetings import Meeting, update_between, update_of
 from ...fixes.targets import updates_leaf
+from ...message import message
 from ...source.editor import Code, Edit
 
-_WHY = "Both backwards go through the weights that their losses were computed with; the updates come after."
-_ONCE = (
-    "Both losses go back through the weights that they were computed with; one step uses the sum of their gradients."
-)
+_WHY = message("why_updates_after")
+_ONCE = message("why_one_step")
 _UNGUARDED = 45  # the rank of a step that is moved and may find the other loss's gradients added
 
 
@@ -120,7 +119,7 @@ def gradients_first(problem: Problem) -> Iterator[Proposal]:
         return
     yield Proposal(
         f"{grads} = torch.autograd.grad({code.text(call.func.value)}, …) before {' '.join(code.text(first).split())}",
-        "The later loss's gradients are taken before the weights change, and for its own optimizer's parameters only.",
+        message("why_gradients_taken"),
         "move_step",
         {code.cell.number: code.apply(insert, *edits, *(lifted.edits if lifted is not None else ()))},
     )

@@ -17,6 +17,7 @@ from ...fixes import Problem, Proposal, register
 from ...fixes.flow import binds, calls_named, is_step
 from ...fixes.lift import line_end, start_with_comments
 from ...fixes.meetings import frames, loops, within
+from ...message import message
 from ...source.editor import Code, names_loaded
 
 _AGAIN = ("zip", "enumerate", "range", "reversed", "sorted", "list")  # what may be gone through a second time
@@ -35,7 +36,7 @@ def split_loop(problem: Problem) -> Iterator[Proposal]:
                 if text is not None:
                     yield Proposal(
                         title="every backward first, then every step",
-                        why="The losses go back through the weights they were computed with; the updates come after.",
+                        why=message("why_all_backwards_first"),
                         rule="split_loop",
                         texts={code.cell.number: text},
                     )

@@ -19,6 +19,7 @@ from ...fixes.backward_calls import retain_flags
 from ...fixes.flow import calls_named, is_step, key_of, simple
 from ...fixes.lift import lift, start_with_comments
 from ...fixes.meetings import Meeting, backward_before, update_between, update_of
+from ...message import message
 from ...source.editor import Edit
 
 
@@ -48,7 +49,7 @@ def swap_updates(problem: Problem) -> Iterator[Proposal]:
     what = " ".join(code.text(found.need).split())
     yield Proposal(
         title=f"{what} and its step before the other update",
-        why="Each loss goes back through the weights it was computed with; the updates change places.",
+        why=message("why_updates_swapped"),
         rule="swap_updates",
         texts={code.cell.number: text},
     )
