@@ -11,7 +11,7 @@ from ..diagnosis import Conflict, Place
 from ..families import RAISED_AT_WRITE, is_of_base, overlaps_input
 from ..message import message
 from ..record.evidence import Evidence, RecordedConflict, Write
-from ..source.editor import Code
+from ..source.editor import Code, names_loaded
 from ..source.location import SourceRange
 from ..source.sources import Sources
 from .carried import with_carrier
@@ -125,7 +125,25 @@ def _refused(clash: RecordedConflict, family: str, sources: Sources, raised: tup
     elif overlaps_input(clash.message):
         kind, note = "refused_overlaps_input", message("refuses_overlaps_input")
     sentence = message(kind, what=what, tensor=tensor or message("it"))
+    if tensor is not None and (aliases := _also_read(clash.write, sources)):
+        sentence = message("refused_one_tensor", names=aliases, count=len(aliases), tensor=tensor)
     return Conflict(place, None, needed, tensor, what, None, sentence, changed_note=note)
+
+
+def _also_read(write: Write | None, sources: Sources) -> tuple[str, ...]:
+    """Names that a refused line reads beside the tensor it writes, and that stand for the same memory.
+
+    Averages, targets and copies that were meant to be tensors of their own show in this way that they are none.
+    """
+    spot = write.stack[0] if write is not None and write.stack else None
+    written = written_by(spot, sources)
+    if write is None or spot is None or spot.cell is None or written is None:
+        return ()
+    statement = Code(sources.cells[spot.cell]).statement_at(spot.line, spot.column)
+    if statement is None:
+        return ()
+    beside = names_loaded([statement]) - names_loaded([ast.parse(written[1], mode="eval").body])
+    return tuple(f"`{name}`" for name in write.aliases if name in beside)
 
 
 def _bare(family: str, sources: Sources, raised: tuple[SourceRange, ...], live: LiveGraph) -> tuple[Conflict, ...]:

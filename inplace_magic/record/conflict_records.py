@@ -76,6 +76,7 @@ def _write(write: LiveWrite, conflict: LiveConflict, sources: Sources, names: Na
         bumped=conflict.kind != "silent",
         leaf=write.leaf,
         parameter=write.parameter,
+        aliases=write.aliases,
         handed=write.handed,
         how=write.how,
     )

@@ -13,7 +13,7 @@ from ..families import RAISED_AT_WRITE, family_of, is_of_base, overlaps_input
 from ..source.location import user_stack
 from ..storage import ByStorage
 from ..torch_private import base_of, version_of
-from .author import Author, author_at
+from .author import Author, author_at, names_of
 from .noted_conflicts import NotedConflicts
 from .observed import LiveConflict, LiveWrite, Stack
 from .operations import arguments, out_targets, plain_name
@@ -76,6 +76,7 @@ class PastErrors:
             conflict.write.leaf = written[0].is_leaf and written[0].requires_grad and not part
             base = base_of(written[0])
             conflict.write.parameter = isinstance(written[0] if base is None else base, torch.nn.Parameter)
+            conflict.write.aliases = names_of(written[0], sys._getframe(1))
         if family in ("leaf", "view_of_leaf") and self._update_leaves:
             with torch.no_grad():
                 result = func(*args, **kwargs)

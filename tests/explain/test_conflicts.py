@@ -47,3 +47,25 @@ def test_of_a_chain_of_calls_the_method_that_writes_is_marked() -> None:
     assert found is not None and found.changed is not None and found.changed.columns is not None
     start, end = found.changed.columns
     assert found.changed.text[start:end] == ".mul_(2)"
+
+
+AVERAGES = {
+    "an average that is the parameter itself": ("dict(D.named_parameters())", True),
+    "an average of its own": ("{n: p.detach().clone().requires_grad_() for n, p in D.named_parameters()}", False),
+}
+
+
+@pytest.mark.parametrize("kept", AVERAGES)
+@pytest.mark.parametrize("update", ["mean[n].mul_(0.9).add_(p, alpha=0.1)", "mean[n] -= 0.1 * (mean[n] - p)"])
+def test_a_leaf_that_is_written_and_read_under_another_name_is_told(kept: str, update: str) -> None:
+    made, told = AVERAGES[kept]
+    found = run_cells(START, f"mean = {made}", f"for n, p in D.named_parameters():\n    {update}").diagnosis
+    assert found is not None and found.family == "leaf"
+    sentence = "`p` is `mean[n]` itself, not a copy: this line writes the very leaf that it reads."
+    assert (sentence in found.sentence) == told, found.sentence
+
+
+@pytest.mark.parametrize("line", ["p -= 0.1 * p", "p.mul_(0.9).add_(1)", "p.add_(other)"])
+def test_nothing_is_said_of_a_leaf_under_its_own_name_alone(line: str) -> None:
+    found = run_cells(START, f"other = torch.ones(1)\nfor p in D.parameters():\n    {line}").diagnosis
+    assert found is not None and "itself" not in found.sentence

@@ -61,6 +61,8 @@ SENTENCES = {
     "what is read here no longer follows it.",
     "refused_base_no_grad_view": "{what:capital} changed the base of a view that was created without grad mode; "
     "what is read here no longer follows it.",
+    "refused_one_tensor": "{names} {count:plural|is|are} `{tensor}` itself, not a copy: "
+    "this line writes the very leaf that it reads.",
     "refused_overlaps_input": "{what:capital} reads from the very memory that it writes.",
     "carries_into": "`{name}`, read in {place}, is still part of the freed graph.",
     "carries": "`{name}` still carries the graph of {when}.",

@@ -55,6 +55,7 @@ SENTENCES = {
     "这里读到的值已不再跟随 base。",
     "refused_base_no_grad_view": "{what} 修改了某个 view 的 base，而该 view 是在关闭梯度时创建的；"
     "这里读到的值已不再跟随 base。",
+    "refused_one_tensor": "{names} 就是 `{tensor}` 本身，而不是副本：这一行写入的正是它所读取的 leaf。",
     "refused_overlaps_input": "{what} 读取的正是它要写入的内存。",
     "carries_into": "{place} 读取的 `{name}` 仍属于已释放的计算图。",
     "carries": "`{name}` 仍带有{when}的计算图。",
