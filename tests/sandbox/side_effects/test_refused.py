@@ -432,7 +432,7 @@ def test_the_hook_is_quick_when_nothing_is_contained():
     with contained():
         pass
     assert runs.current is None
-    start = time.perf_counter()
+    start = time.process_time()
     for _ in range(100_000):
         id(start)  # an audited call
-    assert time.perf_counter() - start < 0.5
+    assert time.process_time() - start < 1, "some 0.02 s, whatever else is at work"
