@@ -161,7 +161,7 @@ def test_the_last_iteration_tells_the_line_and_verifies_a_fix(name: str) -> None
     found = done.diagnosis
     assert found is not None and found.fixes, done.output
     assert "Only the last iterations of the loop at In[" in " ".join(found.notes)
-    assert found.family == "second_backward" or (found.changed is not None and found.changed.text), done.output
+    assert found.changed is not None and found.changed.text, done.output
     fixed = done.cell("%autograd_fix --run")
     assert fixed.error is None, fixed.output
 

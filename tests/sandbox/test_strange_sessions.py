@@ -75,5 +75,6 @@ def test_a_mock_is_called_once_and_named_where_it_cannot_be_taken_along(room: st
     )
     done = run_in(shell, ["m.step(2)\ny = w.exp()\ny += 1\ny.sum().backward()"])
     assert done.diagnosis is not None and done.diagnosis.changed is not None
-    assert done.diagnosis.fixes or "`m` (RecursionError" in " ".join(done.diagnosis.notes)
+    assert bool(done.diagnosis.fixes) == (room == "fork")
+    assert ("`m` (RecursionError" in " ".join(done.diagnosis.notes)) == (room == "replica")
     assert str(shell.user_ns["m"].mock_calls) == "[call.step(2)]"
