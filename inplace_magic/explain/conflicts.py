@@ -131,7 +131,7 @@ def _refused(clash: RecordedConflict, family: str, sources: Sources, raised: tup
 
 
 def _also_read(write: Write | None, sources: Sources) -> tuple[str, ...]:
-    """Names that a refused line reads beside the tensor it writes, and that stand for the same memory.
+    """Names that a refused line reads beside the leaf it writes, and that are bound to that very leaf.
 
     Averages, targets and copies that were meant to be tensors of their own show in this way that they are none.
     """

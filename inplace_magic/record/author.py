@@ -9,8 +9,6 @@ import torch
 
 from ..session.user_objects import names_in
 from ..source.location import kind_of, user_stack
-from ..source.own import is_a
-from ..storage import storage_key
 from .observed import Stack
 
 
@@ -39,10 +37,7 @@ def author_at(frame: types.FrameType | None) -> Author:
 
 
 def names_of(tensor: torch.Tensor, frame: types.FrameType | None) -> tuple[str, ...]:
-    """The names, in the user's code that runs this frame, that stand for a tensor's memory."""
+    """The names, in the user's code that runs this frame, that are bound to this very tensor."""
     while frame is not None and kind_of(frame.f_code.co_filename) != "user":
         frame = frame.f_back
-    key = storage_key(tensor)
-    if frame is None or key is None:
-        return ()
-    return tuple(name for name, value in names_in(frame) if is_a(value, torch.Tensor) and storage_key(value) == key)
+    return tuple(name for name, value in names_in(frame) if value is tensor) if frame is not None else ()

@@ -45,8 +45,8 @@ class Write(Event):
     ``origin`` is ``optim`` when an optimizer's step wrote, ``nn`` when one of torch's modules did, else ``user``.
     ``module`` is the path of that module over the user's names, ``operation`` torch's name of the operation.
     ``bumped`` is False for a write that the version counter did not see. ``leaf``: a refused write hit a leaf itself;
-    ``parameter``: that leaf, or the one whose view was hit, is an nn.Parameter; ``aliases``: names that stood for the
-    same memory there. ``handed``: it hit a gradient that backward had handed to the code that wrote.
+    ``parameter``: that leaf, or the one whose view was hit, is an nn.Parameter; ``aliases``: the names of that very
+    leaf where it was written. ``handed``: it hit a gradient that backward had handed to the code that wrote.
     """
 
     operation: str = ""

@@ -150,7 +150,7 @@ class LiveWrite:
         self.module: Any = None
         self.leaf = False  # a refused write: whether into the very leaf
         self.parameter = False  # whether that leaf, or the view's, is a module's parameter
-        self.aliases: tuple[str, ...] = ()  # names that stood for the same memory where a leaf's was written
+        self.aliases: tuple[str, ...] = ()  # names of that very leaf where it was written
         self.how: evidence.How = "written"
         self.handed = False  # into a gradient that backward had handed to the code that wrote
         self.swapped: torch.Tensor | None = None

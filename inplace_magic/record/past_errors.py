@@ -76,7 +76,8 @@ class PastErrors:
             conflict.write.leaf = written[0].is_leaf and written[0].requires_grad and not part
             base = base_of(written[0])
             conflict.write.parameter = isinstance(written[0] if base is None else base, torch.nn.Parameter)
-            conflict.write.aliases = names_of(written[0], sys._getframe(1))
+            if conflict.write.leaf and conflict in self._conflicts.found:  # not again for each iteration
+                conflict.write.aliases = names_of(written[0], sys._getframe(1))
         if family in ("leaf", "view_of_leaf") and self._update_leaves:
             with torch.no_grad():
                 result = func(*args, **kwargs)

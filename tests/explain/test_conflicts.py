@@ -65,6 +65,23 @@ def test_a_leaf_that_is_written_and_read_under_another_name_is_told(kept: str, u
     assert (sentence in found.sentence) == told, found.sentence
 
 
+SHARING = {
+    "two parts of one tensor": ("a, b = (torch.ones(4, requires_grad=True) * 1).chunk(2)", "multi_output_view"),
+    "two views of one leaf": ("a, b = torch.ones(2, 3, requires_grad=True).unbind(0)", "multi_output_view"),
+    "two rows of one leaf": ("w = torch.ones(2, 3, requires_grad=True)\na, b = w[0], w[1]", "view_of_leaf"),
+    "two leaves in one memory": (
+        "w = torch.zeros(4)\na, b = w[:2].detach().requires_grad_(), w[2:].detach().requires_grad_()", "leaf",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("made", SHARING)
+def test_what_only_shares_memory_is_not_called_one_tensor(made: str) -> None:
+    setup, family = SHARING[made]
+    found = run_cells(f"import torch\n{setup}", "a += b\na.sum().backward()").diagnosis
+    assert found is not None and found.family == family and "itself" not in found.sentence
+
+
 @pytest.mark.parametrize("line", ["p -= 0.1 * p", "p.mul_(0.9).add_(1)", "p.add_(other)"])
 def test_nothing_is_said_of_a_leaf_under_its_own_name_alone(line: str) -> None:
     found = run_cells(START, f"other = torch.ones(1)\nfor p in D.parameters():\n    {line}").diagnosis
