@@ -40,8 +40,7 @@ class Attempt:
 def try_out(bench: Bench, problem: Problem, candidate: Candidate) -> Attempt | Unfinished | None:
     """The candidate as a verified fix; what is left of it to mend where it fails again elsewhere; None if it does not run."""
     bench.tried.append(candidate.steps[0].title)
-    cut = tuple(LiveChange("detach", path) for path in bench.plan.cut)
-    texts, live, spared = candidate.texts, candidate.live + cut, candidate.spared
+    texts, live, spared = candidate.texts, candidate.live + bench.left_behind, candidate.spared
     with bench.accepting(texts, live, spared) as accepting:
         seen = bench.listen(texts, live, spared, again=bench.runs_twice)
         if seen is None:

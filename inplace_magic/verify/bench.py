@@ -59,6 +59,11 @@ class Bench:
         return self._endless >= _ENDLESS
 
     @property
+    def left_behind(self) -> Live:
+        """What a rewrite has to let go of in the session: what still holds the failed run's graph."""
+        return tuple(LiveChange("detach", path) for path in self.plan.cut)
+
+    @property
     def runs_twice(self) -> bool:
         """Whether the cell is to be run a second time: where it is short, and meets its conflict only once by itself."""
         seen = self.recorded()

@@ -11,7 +11,6 @@ import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from ..diagnosis import LiveChange
 from ..explain.conflicts import relevant
 from ..fixes import LOCAL, Problem
 from ..search import propose
@@ -90,8 +89,7 @@ class _Waiting:
 def _extended(bench: Bench, problem: Problem, unfinished: Unfinished) -> Iterator[Candidate]:
     """The candidate with each proposal for the next conflict; none where a conflict is left that had its turn."""
     candidate = unfinished.candidate
-    cut = tuple(LiveChange("detach", path) for path in bench.plan.cut)
-    left = unfinished.left or bench.record(candidate.texts, candidate.live + cut, candidate.spared)
+    left = unfinished.left or bench.record(candidate.texts, candidate.live + bench.left_behind, candidate.spared)
     clashes = [c for c in relevant(left, problem.family) if c.known] if left is not None else []
     sources = bench.sources.with_texts(candidate.texts)
     if left is None or not clashes or any(candidate.had(clash, sources) for clash in clashes):

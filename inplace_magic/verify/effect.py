@@ -31,7 +31,8 @@ _OF_GRADIENTS = frozenset({"no_gradient", "gradient"})
 class Effect:
     """``label`` is for the fix as a whole (see Fix.gradients), ``changes`` are clauses.
 
-    ``gradients`` is for the gradients alone; ``paths`` are what the changes concern, ``""`` for what has no name.
+    ``gradients`` is the label of the gradients alone where those differ, else that of the whole; ``paths`` are what the
+    changes concern, ``""`` for what has no name.
     """
 
     label: Gradients
