@@ -130,6 +130,18 @@ class Answers(Generic[T]):
         return answer
 
 
+def late(limit_s: float) -> Outcome[Any]:
+    """What comes of work that has no answer when its time is over."""
+    return Outcome(failure=message("timed_out", seconds=limit_s), timed_out=True)
+
+
+def answered(kind: str, value: Any, limit_s: float, asked: bool) -> Outcome[Any]:
+    """What some work has answered; ``asked``: because its time was over."""
+    if kind == "failure":
+        return late(limit_s) if asked else Outcome(failure=value)
+    return Outcome(value=value, more=kind == "more", timed_out=asked)
+
+
 def give_way() -> None:
     """Called in a child whose answer is not waited for yet: the one that is waited for goes first, where cores are few."""
     os.nice(5)
@@ -147,14 +159,13 @@ class Child(Generic[T]):
 
     def outcome(self, on_wait: Callable[[float], None] | None, pressed: threading.Event) -> Outcome[T]:
         """The next answer, waited for until the time is over or Ctrl-C is pressed; then what is known is asked for."""
-        late = Outcome[T](failure=message("timed_out", seconds=self._limit_s), timed_out=True)
         while not pressed.is_set():
             left = self._until - time.monotonic()
             if self.pipe.poll(max(0.0, min(left, 0.2))):  # what has come in time may be asked for late
                 break
             if left <= 0:
                 if self._asked:
-                    return late
+                    return late(self._limit_s)
                 self.enough()
             elif on_wait is not None:
                 on_wait(time.monotonic() - self._start)
@@ -164,10 +175,8 @@ class Child(Generic[T]):
         try:
             kind, value = pickle.loads(self.pipe.recv_bytes())
         except (EOFError, OSError):
-            return late if self._asked else Outcome(failure=message("copy_crashed"))
-        if kind == "failure":
-            return late if self._asked else Outcome(failure=value)
-        return Outcome(value=value, more=kind == "more", timed_out=self._asked)
+            kind, value = "failure", message("copy_crashed")
+        return answered(kind, value, self._limit_s, self._asked)
 
     def enough(self) -> None:
         """It is to answer now what it knows. May be called again."""

@@ -14,7 +14,7 @@ from typing import Any, TypeGuard, TypeVar
 
 from .location import kind_of
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 _IPYTHON = re.compile(r"In|Out|exit|quit|get_ipython|open|_(?:_?_?|i{0,3}|\d+|i\d+|[iod]h|exit_code)|__\w+__")
 
 
@@ -36,7 +36,7 @@ def is_own_module(name: str | None) -> bool:
     return isinstance(filename, str) and kind_of(filename) == "user"
 
 
-def is_a(value: Any, kind: type[T] | tuple[type[T], ...]) -> TypeGuard[T]:
+def is_a(value: Any, kind: type[_T] | tuple[type[_T], ...]) -> TypeGuard[_T]:
     """``isinstance`` by the real type: a proxy's ``__class__`` is the user's code, which may count, lie or raise."""
     return issubclass(type(value), kind)
 

@@ -153,9 +153,8 @@ class PythonNodes(Detector):
 
     def follow(self, node: Any, changed: Sequence[Saved]) -> None:
         """From now on, until the node has run, what is computed from these values is followed."""
-        keys = (
-            storage_key(saved.alias) or saved.key for saved in changed
-        )  # memory that was resized lies elsewhere now
+        # Memory that was resized lies elsewhere now.
+        keys = (storage_key(saved.alias) or saved.key for saved in changed)
         self._trail = _Trail(node, {key for key in keys if key is not None})
         self.run.curious.add(self)
 

@@ -19,9 +19,10 @@ from multiprocessing.connection import Connection, Pipe
 from typing import Any, Generic, TypeVar
 
 from ...message import message
-from ..fork import GRACE_S, Answers, Outcome
+from ..fork import GRACE_S, Answers, Outcome, answered, late
 from . import messages as m
 from .carrier import Carrier
+from .surroundings import current_folder
 
 T = TypeVar("T")
 START_S = 60.0  # for an interpreter to start and import what the session has imported
@@ -138,19 +139,11 @@ def _started(pipe: Connection, carrier: int) -> subprocess.Popen[bytes]:
         options = {"close_fds": True, "startupinfo": subprocess.STARTUPINFO(lpAttributeList={"handle_list": inherited})}
     flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
     nothing = subprocess.DEVNULL
-    if not _exists_here():
+    if current_folder() is None:
         options["cwd"] = os.path.abspath(os.sep)  # the session's folder is gone; what is imported may ask for it
     return subprocess.Popen(
         [sys.executable, *flags, "-c", code], stdin=nothing, stdout=nothing, stderr=nothing, **options
     )
-
-
-def _exists_here() -> bool:
-    try:
-        os.getcwd()
-    except FileNotFoundError:
-        return False
-    return True
 
 
 class Task(Generic[T]):
@@ -172,18 +165,14 @@ class Task(Generic[T]):
             kind, value = self._answer(on_wait, pressed)
         except TimeoutError:
             self.end()
-            return self._late
+            return late(self._job.limit_s)
         except (EOFError, OSError):
             return Outcome(failure=message("replica_crashed"))
         if pressed.is_set():
             self._enough()
-        elif kind == "failure" and self._asked:
-            return self._late
-        return (
-            Outcome(failure=value)
-            if kind == "failure"
-            else Outcome(value=value, more=kind == "more", timed_out=self._asked)
-        )
+            if kind == "failure":
+                return Outcome(failure=value)
+        return answered(kind, value, self._job.limit_s, self._asked)
 
     def _answer(self, on_wait: Callable[[float], None] | None, pressed: threading.Event) -> tuple[str, Any]:
         while True:
@@ -204,10 +193,6 @@ class Task(Generic[T]):
         if not self._asked:
             self._asked, self._until = True, time.monotonic() + GRACE_S
             self._replica.enough(self._job.number)
-
-    @property
-    def _late(self) -> Outcome[T]:
-        return Outcome(failure=message("timed_out", seconds=self._job.limit_s), timed_out=True)
 
     def end(self) -> None:
         """At once, whatever it is doing. May be called again."""

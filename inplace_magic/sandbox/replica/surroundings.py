@@ -55,7 +55,7 @@ def surroundings() -> Surroundings:
     """Those of this interpreter. Draws no random number and starts no device."""
     numpy = sys.modules.get("numpy.random")
     return Surroundings(
-        folder=_folder(),
+        folder=current_folder(),
         temporary=tempfile.gettempdir(),
         path=tuple(entry for entry in sys.path if isinstance(entry, str)),
         arguments=tuple(sys.argv),
@@ -72,7 +72,8 @@ def surroundings() -> Surroundings:
     )
 
 
-def _folder() -> str | None:
+def current_folder() -> str | None:
+    """The folder that the process is in; None if it has been deleted."""
     try:
         return os.getcwd()
     except FileNotFoundError:
@@ -106,7 +107,10 @@ def _deleted(place: str) -> str:
 
 
 def take_on(theirs: Surroundings, device: str | None) -> None:
-    """Makes this interpreter like that one, once its files are its own. ``device``: where tensors of its accelerator are to be; "cpu" or its own."""
+    """Makes this interpreter like that one, once its files are its own.
+
+    ``device``: where tensors of its accelerator are to be; "cpu" or its own.
+    """
     os.chdir(theirs.folder or _deleted(theirs.temporary))
     tempfile.tempdir = theirs.temporary
     sys.path[:] = theirs.path
