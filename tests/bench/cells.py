@@ -83,6 +83,9 @@ RUNS = {
     "transformer block": (TRANSFORMER, 30, 1.5, False),
 }
 
+# The failure that is over at once: what is imported for a first one, and what a report costs by itself.
+SMALL = ("import torch\nw = torch.ones(2, requires_grad=True)", "y = w.exp()\ny += 1\ny.sum().backward()")
+
 # Failures as people write them, each with the steps that make its cell take 0.2 to 1 s until it fails.
 _NETS = """
 import torch, torch.nn as nn, torch.nn.functional as F

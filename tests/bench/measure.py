@@ -19,7 +19,7 @@ from functools import partial
 from typing import Any
 
 from ..cells import new_shell, run_in
-from .cells import FAILURES, RUNS
+from .cells import FAILURES, RUNS, SMALL
 
 
 @dataclass
@@ -261,9 +261,6 @@ def watching(quick: bool) -> Iterator[Figure]:
 # ---- from the error to the report -----------------------------------------------------------------------------------
 
 
-_SMALL = ("import torch\nw = torch.ones(2, requires_grad=True)", "y = w.exp()\ny += 1\ny.sum().backward()")
-
-
 @dataclass(frozen=True)
 class _Reported:
     """Seconds of a failing cell alone; with its report: until the lines, the first verified fix, the whole; its fixes."""
@@ -304,7 +301,7 @@ def _diagnosis(setup: str, text: str) -> _Reported:
     import torch
 
     torch.set_num_threads(1)
-    _wall(*_SMALL, enabled=True)  # what is imported for a first failure
+    _wall(*SMALL, enabled=True)  # what is imported for a first failure
     plain = min(_wall(setup, text, enabled=False)[0] for _ in range(2))  # torch's own first calls take longer
     whole, lines, first_fix, diagnosis = _wall(setup, text, enabled=True)
     return _Reported(plain, lines, first_fix, whole, len(diagnosis.fixes) if diagnosis is not None else 0)

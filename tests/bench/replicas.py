@@ -9,12 +9,11 @@ import time
 from collections.abc import Iterator
 
 from ..cells import new_shell, run_in
-from .cells import FAILURES
+from .cells import FAILURES, SMALL
 from .measure import Figure
 
 _LONGER = ("`+=` on an activation, at the first step", "two updates of a GAN, at the first step")
-_SMALL = ("import torch\nw = torch.ones(2, requires_grad=True)", "y = w.exp()\ny += 1\ny.sum().backward()", 1)
-_FAILURES = {"a cell of three lines": _SMALL, **{name: FAILURES[name] for name in _LONGER}}
+_FAILURES = {"a cell of three lines": (*SMALL, 1), **{name: FAILURES[name] for name in _LONGER}}
 
 
 def replicas(quick: bool) -> Iterator[Figure]:
@@ -52,7 +51,7 @@ def _report(kind: str, setup: str, text: str) -> float:
     torch.set_num_threads(1)
     shell = new_shell()
     shell.run_line_magic("config", 'InplaceMagic.sandbox = "fork"')
-    run_in(shell, [part.lstrip() for part in _SMALL[:2]])  # what is imported for a first failure
+    run_in(shell, [part.lstrip() for part in SMALL])  # what is imported for a first failure
     shell.run_line_magic("config", f'InplaceMagic.sandbox = "{kind}"')
     done = run_in(shell, [setup.lstrip(), text.lstrip()])
     assert done.diagnosis is not None and done.diagnosis.fixes, done.output

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import textwrap
-import warnings
-from collections.abc import Iterator
 
 import pytest
 import torch
@@ -22,15 +20,6 @@ SHOWN_BY_RERUN = {
 }
 EACH = pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
 BY_DIFFERENCES = [program for program in PROGRAMS if program.by == "differences"]
-
-
-@pytest.fixture(autouse=True)
-def doubles() -> Iterator[None]:
-    torch.set_default_dtype(torch.float64)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
-    torch.set_default_dtype(torch.float32)
 
 
 def test_there_are_enough_of_them() -> None:

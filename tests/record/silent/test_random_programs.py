@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import textwrap
-import warnings
-from collections.abc import Iterator
 
 import pytest
 import torch
@@ -15,15 +13,6 @@ from .random_programs import SETUP, RandomProgram, compose
 
 _SEEDS = 10_000
 _BY_EFFECT = "ctypes."  # no call shows such a write, so that it has no line
-
-
-@pytest.fixture(autouse=True)
-def doubles() -> Iterator[None]:
-    torch.set_default_dtype(torch.float64)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
-    torch.set_default_dtype(torch.float32)
 
 
 def program(text: str) -> RandomProgram:
