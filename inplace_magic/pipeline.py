@@ -14,7 +14,6 @@ from .diagnosis import Conflict, Diagnosis, Fix, shown_path
 from .explain.conflicts import conflicts, relevant
 from .explain.post_mortem import LiveGraph, look
 from .families import RAISED_AT_WRITE, family_of
-from .fixes import Problem, Reading
 from .gradients.relative_error import deviations, in_words
 from .message import kind_of, message
 from .options import Options
@@ -30,6 +29,8 @@ from .source.document import FileSource, is_cell
 from .source.files import path_of
 from .source.location import SourceRange, error_stack
 from .source.sources import Sources
+from .transforms.problem import Problem
+from .transforms.proposal import Reading
 from .verify import Bench, best
 
 _log = logging.getLogger(__name__)

@@ -13,12 +13,14 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import cache
 
-from . import fixes, transforms
-from .fixes import Problem, Proposal, rules
+from . import transforms
 from .source.editor import Overlap
+from .transforms import proposal as registry
 from .transforms.detach import detach
-from .transforms.recompute import recompute
-from .transforms.restructure import restructure
+from .transforms.problem import Problem
+from .transforms.proposal import Proposal, rules
+from .transforms.recompute.stale_values import recompute
+from .transforms.restructure.behind_loop import restructure
 
 # Families in which a transformation can be of use.
 _GRAPH = frozenset({"modified", "second_backward", "silent"})
@@ -49,10 +51,9 @@ COSTS = {
 
 @cache
 def load() -> None:
-    """Imports every module of ``fixes`` and ``transforms``; those with rules register them."""
-    for package in (fixes, transforms):
-        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
-            importlib.import_module(module.name)
+    """Imports every module of ``transforms``; those with rules register them."""
+    for module in pkgutil.walk_packages(transforms.__path__, f"{transforms.__name__}."):
+        importlib.import_module(module.name)
 
 
 def propose(problem: Problem) -> Iterator[Proposal]:
@@ -67,7 +68,7 @@ def propose(problem: Problem) -> Iterator[Proposal]:
         except Overlap:
             continue
         except Exception:
-            fixes.passed_over(transform.__name__)
+            registry.passed_over(transform.__name__)
     found += rules(problem)
     seen: set[tuple[tuple[int, str], ...]] = set()
     for cost, proposal in sorted(found, key=lambda pair: pair[0]):

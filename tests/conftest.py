@@ -10,13 +10,14 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from inplace_magic import fixes, torch_private
+from inplace_magic import torch_private
 from inplace_magic.sandbox import process_memory
+from inplace_magic.transforms import proposal
 
 from . import cells
 
 torch.set_num_threads(1)  # as many workers as cores run side by side
-_OF_FIXES = {"fixes", "transforms", "verify"}  # folders
+_OF_FIXES = {"transforms", "verify"}  # folders
 _ORIGINALS = [(owner, name, vars(owner)[name]) for owner, name in torch_private.patched()]
 
 
@@ -74,7 +75,7 @@ def no_transformation_crashes(monkeypatch: pytest.MonkeyPatch) -> None:
     def raised(name: str) -> None:
         raise AssertionError(f"{name} crashed") from sys.exc_info()[1]
 
-    monkeypatch.setattr(fixes, "passed_over", raised)
+    monkeypatch.setattr(proposal, "passed_over", raised)
 
 
 @pytest.fixture(autouse=True)

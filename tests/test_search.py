@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from inplace_magic import fixes, search
+from inplace_magic import search
+from inplace_magic.transforms import proposal
+from inplace_magic.transforms.problem import Problem
 
 from .cells import run_cells
-from .fixes.trying import titles
+from .transforms.trying import titles
 
 START = "import torch\nw = torch.ones(3, requires_grad=True)"
 TWICE = "loss = w.exp().sum()\nloss.backward()\nloss.backward()"
@@ -20,10 +22,10 @@ def test_every_form_has_a_cost_of_its_own() -> None:
 def test_people_get_the_other_fixes_where_a_transformation_crashes(monkeypatch: pytest.MonkeyPatch) -> None:
     crashed: list[str] = []
 
-    def crash(problem: fixes.Problem) -> list[fixes.Proposal]:
+    def crash(problem: Problem) -> list[proposal.Proposal]:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(fixes, "passed_over", crashed.append)
+    monkeypatch.setattr(proposal, "passed_over", crashed.append)
     monkeypatch.setitem(search.TRANSFORMS, crash, frozenset({"second_backward"}))
     run = run_cells(START, TWICE)
     assert "crash" in crashed
@@ -32,7 +34,7 @@ def test_people_get_the_other_fixes_where_a_transformation_crashes(monkeypatch: 
 
 
 def test_a_transformation_that_crashes_is_an_error_in_tests(monkeypatch: pytest.MonkeyPatch) -> None:
-    def crash(problem: fixes.Problem) -> list[fixes.Proposal]:
+    def crash(problem: Problem) -> list[proposal.Proposal]:
         raise ZeroDivisionError
 
     monkeypatch.setitem(search.TRANSFORMS, crash, frozenset({"modified"}))

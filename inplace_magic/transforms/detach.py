@@ -20,15 +20,16 @@ import ast
 import itertools
 from collections.abc import Iterator, Sequence
 
-from ..fixes import Problem, Proposal
-from ..fixes.backward_calls import without_retain
-from ..fixes.flow import calls_named, is_step
-from ..fixes.meetings import loops, meeting, within
 from ..message import message
 from ..record.evidence import Edge, Holder
+from ..source.dataflow import calls_named, is_step
 from ..source.editor import Code, Edit, Function, Overlap, atom
-from .placement import assignments_to_follow
-from .points import Frame, Use, crossing, detached, event_of, frames, uses
+from .analysis.backward_calls import without_retain
+from .analysis.meetings import loops, meeting, within
+from .analysis.placement import assignments_to_follow
+from .analysis.points import Frame, Use, crossing, detached, event_of, frames, uses
+from .problem import Problem
+from .proposal import Proposal
 
 _CARRIED = message("why_values_alone")
 _GIVEN = message("why_counts_as_given")

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ..diagnosis import Fix, Gradients, LiveChange
-from ..fixes import Problem, Proposal
 from ..gradients.compare import same_for_training, starved, untrained
 from ..message import message
 from ..record.evidence import Evidence
@@ -16,6 +15,8 @@ from ..source.document import FileSource, is_cell
 from ..source.editor import names_bound
 from ..source.sources import Sources
 from ..source.unified import cell_names, unified
+from ..transforms.problem import Problem
+from ..transforms.proposal import Proposal
 from .bench import Bench
 from .candidate import Candidate, Unfinished
 from .effect import Effect, measure, proof

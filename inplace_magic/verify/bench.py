@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
 from ..diagnosis import LiveChange
-from ..fixes import Reading
 from ..message import message
 from ..record.evidence import BackwardPass, Evidence
 from ..record.plan import RecordOptions, ReplayPlan, StopRule
@@ -17,6 +16,7 @@ from ..sandbox import Sandbox, Work
 from ..session.patch_live import cells_to_run
 from ..source.document import is_cell
 from ..source.sources import Sources
+from ..transforms.proposal import Reading
 
 _log = logging.getLogger(__name__)
 _SHORT = 30_000  # Recorder.work

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from ..diagnosis import LiveChange
-from ..fixes import LOCAL, Proposal
 from ..record.evidence import Evidence, RecordedConflict
 from ..source.location import SourceRange
 from ..source.sources import Sources
+from ..transforms.proposal import LOCAL, Proposal
 
 _KINDS, _STEPS = 3, 6  # at most: different rules in one fix, conflicts that it mends one after the other
 _FURTHER, _OTHER = 1, 10  # what the same change at one more place costs, and each answer of a kind after the first

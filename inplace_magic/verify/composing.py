@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from ..explain.conflicts import relevant
-from ..fixes import LOCAL, Problem
 from ..search import propose
+from ..transforms.problem import Problem
+from ..transforms.proposal import LOCAL
 from .attempt import Attempt, try_out
 from .bench import Bench
 from .candidate import Candidate, Unfinished, mended

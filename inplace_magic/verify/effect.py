@@ -13,13 +13,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..diagnosis import Gradients
-from ..fixes import LOCAL, Proposal, Reading
 from ..gradients.compare import compare, forward_changed, leaves_reached, trains_nothing
 from ..message import message
 from ..outcome.changes import Difference, clauses, differences, without
 from ..outcome.kept import Outcome
 from ..record.evidence import Evidence
 from ..source.loop_names import passing_names
+from ..transforms.proposal import LOCAL, Proposal, Reading
 from .bench import Bench, Live, Spared, Texts
 
 # These can be told although a run was ended early; everything else may still have been to come.

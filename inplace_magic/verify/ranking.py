@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
 from ..diagnosis import Fix, Gradients
-from ..fixes import Problem
 from ..message import message
+from ..transforms.problem import Problem
 from .attempt import Attempt
 from .bench import Bench
 from .composing import verified

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from inplace_magic import fixes, search
+from inplace_magic import search
+from inplace_magic.transforms import proposal
 from tests.cells import run_cells, run_in
 from tests.fingerprints import Fingerprint
 from tests.sandboxes import SANDBOXES, needs_fork, needs_replica
@@ -77,7 +78,7 @@ def test_a_transformation_that_crashes_is_passed_over(monkeypatch: pytest.Monkey
     def crashes(problem: Any) -> Any:
         raise Fault
 
-    monkeypatch.setattr(fixes, "passed_over", lambda name: None)
+    monkeypatch.setattr(proposal, "passed_over", lambda name: None)
     monkeypatch.setattr(search, "TRANSFORMS", {crashes: frozenset({"modified"}), **search.TRANSFORMS})
     done = run_cells(SETUP, BODY)
     assert done.diagnosis is not None and done.diagnosis.fixes[0].cells == {
@@ -220,9 +221,9 @@ def test_a_fault_anywhere_leaves_the_session_as_it_was(
 @pytest.mark.parametrize("room", SANDBOXES)
 def test_every_rule_may_crash(room: str, monkeypatch: pytest.MonkeyPatch) -> None:
     search.load()
-    monkeypatch.setattr(fixes, "passed_over", lambda name: None)
-    broken = [type(registered)(registered.families, registered.rank, boom) for registered in fixes._RULES]
-    failed, differs = fail_with(room, lambda: monkeypatch.setattr(fixes, "_RULES", broken))
+    monkeypatch.setattr(proposal, "passed_over", lambda name: None)
+    broken = [type(registered)(registered.families, registered.rank, boom) for registered in proposal._RULES]
+    failed, differs = fail_with(room, lambda: monkeypatch.setattr(proposal, "_RULES", broken))
     assert differs == [] and failed.diagnosis is not None and failed.diagnosis.fixes == ()
     assert failed.diagnosis.changed is not None and "Fault" not in failed.output
 

@@ -5,10 +5,10 @@ import textwrap
 
 import pytest
 
-from inplace_magic.fixes.flow import binds, live_in, rebinds, slice_of
-from inplace_magic.transforms.points import detached
+from inplace_magic.source.dataflow import binds, live_in, rebinds, slice_of
+from inplace_magic.transforms.analysis.points import detached
 
-from ..fixes.trying import fix_by, rewritten, rules
+from .trying import fix_by, rewritten, rules
 
 START = """
     import torch

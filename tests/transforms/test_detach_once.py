@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ..fixes.trying import fix_by, rewritten, rules
+from .trying import fix_by, rewritten, rules
 
 RULE = "detach"
 START = """

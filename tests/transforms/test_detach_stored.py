@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ..cells import run_cells
-from ..fixes.trying import fix_by, rewritten, rules
+from .trying import fix_by, rewritten, rules
 
 RULE = "detach"
 START = """

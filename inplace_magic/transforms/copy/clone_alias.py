@@ -16,11 +16,12 @@ import ast
 from collections.abc import Container, Iterator
 
 from ...diagnosis import LiveChange
-from ...fixes import Problem, Proposal, register
-from ...fixes.rounds import holdings
-from ...fixes.targets import Site, bindings, is_inplace_name, later, own_statements, root, site
 from ...message import message
 from ...source.editor import Code, Function, atom
+from ..analysis.iterations import holdings
+from ..analysis.targets import Site, bindings, is_inplace_name, later, own_statements, root, site
+from ..problem import Problem
+from ..proposal import Proposal, register
 
 _WHY = message("why_memory_apart")
 _ALIASES = frozenset({"detach", "numpy", "from_numpy", "as_tensor", "from_dlpack", "asarray"})

@@ -15,8 +15,10 @@ import ast
 import itertools
 from collections.abc import Iterator
 
-from ...fixes import Problem, Proposal, register
-from ...fixes.targets import (
+from ...message import message
+from ...source.editor import Code, Edit, atom, dotted
+from ...source.location import SourceRange
+from ..analysis.targets import (
     Site,
     argument,
     bindings,
@@ -27,9 +29,8 @@ from ...fixes.targets import (
     seen_through,
     sites,
 )
-from ...message import message
-from ...source.editor import Code, Edit, atom, dotted
-from ...source.location import SourceRange
+from ..problem import Problem
+from ..proposal import Proposal, register
 
 _WHY = message("why_copy_is_saved")
 _MOST = 4

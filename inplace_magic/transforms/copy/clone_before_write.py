@@ -18,8 +18,10 @@ import itertools
 from collections.abc import Iterator
 
 from ...families import is_of_base
-from ...fixes import Problem, Proposal, register
-from ...fixes.targets import (
+from ...message import message
+from ...record.evidence import Write
+from ...source.editor import Code, Edit, Loop, atom, dotted
+from ..analysis.targets import (
     VIEW_METHODS,
     Site,
     argument,
@@ -31,9 +33,8 @@ from ...fixes.targets import (
     scope,
     sites,
 )
-from ...message import message
-from ...record.evidence import Write
-from ...source.editor import Code, Edit, Loop, atom, dotted
+from ..problem import Problem
+from ..proposal import Proposal, register
 
 _WHY = message("why_copy_is_written")
 

@@ -15,11 +15,12 @@ import re
 from collections.abc import Iterator
 
 from ...diagnosis import LiveChange
-from ...fixes import Problem, Proposal, register
-from ...fixes.targets import bindings, site
 from ...message import message
 from ...source.editor import Code, Edit, Function, names_bound, names_loaded
 from ...source.location import SourceRange
+from ..analysis.targets import bindings, site
+from ..problem import Problem
+from ..proposal import Proposal, register
 from .no_grad import moved
 
 _WHY = message("why_no_grad_instead")

@@ -16,9 +16,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ...fixes import Problem, Proposal, register
-from ...fixes.flow import assigned, calls_named
-from ...fixes.targets import (
+from ...message import message
+from ...source.dataflow import assigned, calls_named
+from ...source.editor import Code, Edit, Function
+from ..analysis.targets import (
     Site,
     bindings,
     called_target,
@@ -32,8 +33,8 @@ from ...fixes.targets import (
     site,
     torch_in,
 )
-from ...message import message
-from ...source.editor import Code, Edit, Function
+from ..problem import Problem
+from ..proposal import Proposal, register
 
 _WHY = message("why_update_outside")
 _UPDATE_FIRST, _UPDATE_LAST = 5, 30

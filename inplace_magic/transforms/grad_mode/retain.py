@@ -15,12 +15,13 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ...fixes import Problem, Proposal, register
-from ...fixes.backward_calls import with_create, with_retain
-from ...fixes.flow import calls_named
-from ...fixes.meetings import frames, loops, meeting, steps_between
-from ...fixes.targets import updates_leaf
 from ...message import message
+from ...source.dataflow import calls_named
+from ..analysis.backward_calls import with_create, with_retain
+from ..analysis.meetings import frames, loops, meeting, steps_between
+from ..analysis.targets import updates_leaf
+from ..problem import Problem
+from ..proposal import Proposal, register
 
 _BEFORE_ANEW = 13  # the rank where each of many gradients would need a forward of its own
 _PAST_A_STEP = 39  # the rank where a step has to wait as well

@@ -20,9 +20,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ...fixes import Problem, Proposal, register
-from ...fixes.new_tensor import Rewrite, augmented, called_out_of_place, masked, writes_in_place
-from ...fixes.targets import (
+from ...message import message
+from ...source.editor import Code, Edit, dotted
+from ..analysis.targets import (
     Site,
     bindings,
     later,
@@ -34,8 +34,9 @@ from ...fixes.targets import (
     site,
     torch_name,
 )
-from ...message import message
-from ...source.editor import Code, Edit, dotted
+from ..problem import Problem
+from ..proposal import Proposal, register
+from .new_tensor import Rewrite, augmented, called_out_of_place, masked, writes_in_place
 
 _WHY = message("why_new_tensor")
 

@@ -15,12 +15,13 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ...fixes import Problem, Proposal, register
-from ...fixes.lift import unused
-from ...fixes.new_tensor import augmented, called_out_of_place, writes_in_place
-from ...fixes.targets import Site, later, reads, site, torch_name
 from ...message import message
 from ...source.editor import Code, Edit, Function, Loop
+from ...source.lift import unused
+from ..analysis.targets import Site, later, reads, site, torch_name
+from ..problem import Problem
+from ..proposal import Proposal, register
+from .new_tensor import augmented, called_out_of_place, writes_in_place
 
 _WHY = message("why_own_value")
 

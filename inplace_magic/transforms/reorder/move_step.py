@@ -18,14 +18,15 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ...fixes import Problem, Proposal, register
-from ...fixes.backward_calls import add_argument
-from ...fixes.flow import calls_named, is_call, is_step, simple
-from ...fixes.lift import lift, unused
-from ...fixes.meetings import Meeting, update_between, update_of
-from ...fixes.targets import updates_leaf
 from ...message import message
+from ...source.dataflow import calls_named, is_call, is_step, simple
 from ...source.editor import Code, Edit
+from ...source.lift import lift, unused
+from ..analysis.backward_calls import add_argument
+from ..analysis.meetings import Meeting, update_between, update_of
+from ..analysis.targets import updates_leaf
+from ..problem import Problem
+from ..proposal import Proposal, register
 
 _WHY = message("why_updates_after")
 _ONCE = message("why_one_step")

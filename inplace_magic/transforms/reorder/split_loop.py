@@ -13,12 +13,13 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ...fixes import Problem, Proposal, register
-from ...fixes.flow import binds, calls_named, is_step
-from ...fixes.lift import line_end, start_with_comments
-from ...fixes.meetings import frames, loops, within
 from ...message import message
+from ...source.dataflow import binds, calls_named, is_step
 from ...source.editor import Code, names_loaded
+from ...source.lift import line_end, start_with_comments
+from ..analysis.meetings import frames, loops, within
+from ..problem import Problem
+from ..proposal import Proposal, register
 
 _AGAIN = ("zip", "enumerate", "range", "reversed", "sorted", "list")  # what may be gone through a second time
 

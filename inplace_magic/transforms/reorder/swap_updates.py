@@ -14,13 +14,14 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ...fixes import Problem, Proposal, register
-from ...fixes.backward_calls import retain_flags
-from ...fixes.flow import calls_named, is_step, key_of, simple
-from ...fixes.lift import lift, start_with_comments
-from ...fixes.meetings import Meeting, backward_before, update_between, update_of
 from ...message import message
+from ...source.dataflow import calls_named, is_step, key_of, simple
 from ...source.editor import Edit
+from ...source.lift import lift, start_with_comments
+from ..analysis.backward_calls import retain_flags
+from ..analysis.meetings import Meeting, backward_before, update_between, update_of
+from ..problem import Problem
+from ..proposal import Proposal, register
 
 
 @register("modified", "silent", rank=30)

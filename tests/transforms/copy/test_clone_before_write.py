@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from ...fixes.trying import clean, fix_by, proposals, titles
+from ..trying import clean, fix_by, proposals, titles
 
 RULE = "clone_before_write"
 

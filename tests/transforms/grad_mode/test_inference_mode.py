@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from ...fixes.trying import fix_by, proposals, titles
+from ..trying import fix_by, proposals, titles
 
 RULE = "inference_mode"
 

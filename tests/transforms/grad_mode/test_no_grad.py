@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from ...cells import run_cells
-from ...fixes.trying import clean, fix_by, proposals, rewritten
+from ..trying import clean, fix_by, proposals, rewritten
 
 RULE = "no_grad"
 

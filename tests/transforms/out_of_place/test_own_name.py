@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ...fixes.trying import fix_by, proposals, rewritten, titles
+from ..trying import fix_by, proposals, rewritten, titles
 
 START = """
     import torch

@@ -1,0 +1,197 @@
+"""How values flow through a block of statements: what a statement reads, what it binds.
+
+Values are known by their names: ``x``, or ``self.x`` and ``agent.x`` for an attribute; an item of a container counts
+as the container.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator, Sequence
+
+from .editor import Code, Function, dotted
+
+_WITHOUT_GRAPH = frozenset({"item", "detach", "data", "shape", "device", "dtype"})
+_FILLING = frozenset({"append", "extend", "insert", "add", "setdefault", "put", "push"})
+
+
+def key_of(node: ast.AST) -> str | None:
+    """The name under which a value is known: ``x``, ``self.x``; None for anything without a name."""
+    while isinstance(node, (ast.Subscript, ast.Starred)):
+        node = node.value
+    path = dotted(node)
+    return None if path is None else ".".join(path.split(".")[:2])
+
+
+def reads(node: ast.AST) -> set[str]:
+    """Names and attributes of names that are read anywhere below the node, inner functions included."""
+    found: set[str] = set()
+    for child in ast.walk(node):
+        if isinstance(child, ast.Attribute) and isinstance(child.value, ast.Name):
+            found.add(f"{child.value.id}.{child.attr}")
+        if isinstance(child, ast.Name) and isinstance(child.ctx, ast.Load):
+            found.add(child.id)
+    for child in ast.walk(node):
+        if isinstance(child, ast.AugAssign) and (key := key_of(child.target)) is not None:
+            found.add(key)
+    return found
+
+
+def targets(node: ast.AST) -> Iterator[ast.expr]:
+    """The single targets of an assignment, tuples taken apart."""
+    if isinstance(node, (ast.Tuple, ast.List)):
+        for item in node.elts:
+            yield from targets(item)
+    elif isinstance(node, ast.Starred):
+        yield from targets(node.value)
+    elif isinstance(node, ast.expr):
+        yield node
+
+
+def assigned(statement: ast.stmt) -> list[ast.expr]:
+    """What one assignment statement binds; empty for other statements."""
+    if isinstance(statement, ast.Assign):
+        return [t for target in statement.targets for t in targets(target)]
+    if isinstance(statement, (ast.AugAssign, ast.AnnAssign)):
+        return [statement.target]
+    return []
+
+
+def binds(node: ast.stmt) -> set[str]:
+    """Names that the statement binds or fills, at its own level of function."""
+    found: set[str] = set()
+    todo: list[ast.AST] = [node]
+    while todo:
+        child = todo.pop()
+        if isinstance(child, (*Function, ast.ClassDef)):
+            found.add(child.name)
+            continue
+        if isinstance(child, ast.Lambda):
+            continue
+        bound: list[ast.expr] = assigned(child) if isinstance(child, ast.stmt) else []
+        if isinstance(child, (ast.For, ast.AsyncFor)):
+            bound = list(targets(child.target))
+        elif isinstance(child, ast.withitem) and child.optional_vars is not None:
+            bound = list(targets(child.optional_vars))
+        elif isinstance(child, ast.NamedExpr):
+            bound = [child.target]
+        elif isinstance(child, ast.Call) and isinstance(child.func, ast.Attribute) and child.func.attr in _FILLING:
+            bound = [child.func.value]
+        found.update(key for target in bound if (key := key_of(target)) is not None)
+        todo.extend(ast.iter_child_nodes(child))
+    return found
+
+
+def rebinds(statement: ast.stmt) -> set[str]:
+    """Names whose old value plays no part after the statement. A loop is taken to run at least once."""
+    if isinstance(statement, ast.Assign):
+        plain = {t.id for t in assigned(statement) if isinstance(t, ast.Name)}
+        plain |= {
+            p for t in assigned(statement) if isinstance(t, ast.Attribute) and (p := key_of(t)) == dotted(t) and p
+        }
+        return plain
+    if isinstance(statement, (ast.With, ast.AsyncWith, ast.For, ast.AsyncFor, ast.While)):
+        return _all_rebinds(statement.body)
+    if isinstance(statement, ast.If):
+        return _all_rebinds(statement.body) & _all_rebinds(statement.orelse)
+    return set()
+
+
+def _all_rebinds(statements: Sequence[ast.stmt]) -> set[str]:
+    return {name for statement in statements for name in rebinds(statement)}
+
+
+def slice_of(statements: Sequence[ast.stmt], wanted: set[str]) -> tuple[list[ast.stmt], set[str]]:
+    """The statements that the wanted values are made from, in order, and the names that must exist before them."""
+    wanted = set(wanted)
+    found: list[ast.stmt] = []
+    for statement in reversed(statements):
+        if isinstance(statement, (*Function, ast.ClassDef)) or not binds(statement) & wanted:
+            continue
+        found.append(statement)
+        wanted -= rebinds(statement)
+        wanted |= value_reads(statement)
+    return found[::-1], wanted
+
+
+def value_reads(statement: ast.stmt) -> set[str]:
+    """Names that must have a value before the statement, for what it binds."""
+    if isinstance(statement, ast.Assign):
+        below = [statement.value, *(t.slice for t in assigned(statement) if isinstance(t, ast.Subscript))]
+        return {name for node in below for name in reads(node)}
+    if isinstance(statement, (ast.For, ast.AsyncFor)):
+        bound = {key for t in targets(statement.target) if (key := key_of(t)) is not None}
+        return reads(statement.iter) | (live_in(statement.body) - bound) | live_in(statement.orelse)
+    if isinstance(statement, (ast.While, ast.If)):
+        return reads(statement.test) | live_in(statement.body) | live_in(statement.orelse)
+    if isinstance(statement, (ast.With, ast.AsyncWith)):
+        return {n for item in statement.items for n in reads(item.context_expr)} | live_in(statement.body)
+    return reads(statement)
+
+
+def live_in(statements: Sequence[ast.stmt]) -> set[str]:
+    """Names that must have a value before a block."""
+    wanted: set[str] = set()
+    for statement in reversed(statements):
+        wanted = (wanted - rebinds(statement)) | value_reads(statement)
+    return wanted
+
+
+def roots(statement: ast.stmt) -> set[str]:
+    """What a statement with a backward in it goes back from: the loss, or the arguments of a helper that does it."""
+    for call in calls(statement):
+        name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+        if name == "backward" and isinstance(call.func, ast.Attribute):
+            owner = dotted(call.func.value)
+            return (
+                reads(call.args[0]) if owner in ("torch.autograd", "autograd") and call.args else reads(call.func.value)
+            )
+        if name == "grad" and call.args:
+            return reads(call.args[0])
+    return reads(statement)
+
+
+def calls(node: ast.AST) -> Iterator[ast.Call]:
+    return (child for child in ast.walk(node) if isinstance(child, ast.Call))
+
+
+def calls_named(node: ast.AST, *names: str) -> list[ast.Call]:
+    """Calls of methods or functions of these names, below the node."""
+    return [
+        call
+        for call in calls(node)
+        if (call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", None)) in names
+    ]
+
+
+def graph_reads(code: Code, nodes: Iterable[ast.AST], names: set[str]) -> list[ast.Name]:
+    """Where these names are read for a value that has a history: not for ``x.shape``, nor for what is detached already."""
+    return [
+        node
+        for top in nodes
+        for node in ast.walk(top)
+        if isinstance(node, ast.Name)
+        and isinstance(node.ctx, ast.Load)
+        and node.id in names
+        and not (isinstance(above := code.parent(node), ast.Attribute) and above.attr in _WITHOUT_GRAPH)
+    ]
+
+
+def is_call(statement: ast.stmt, *methods: str) -> bool:
+    """Whether the statement is nothing but a call of one of these methods."""
+    return (
+        isinstance(statement, ast.Expr)
+        and isinstance(statement.value, ast.Call)
+        and isinstance(statement.value.func, ast.Attribute)
+        and statement.value.func.attr in methods
+    )
+
+
+def is_step(statement: ast.stmt) -> bool:
+    """``optimizer.step()``, and what a GradScaler makes of it."""
+    return is_call(statement, "step") and bool(calls_named(statement, "step"))
+
+
+def simple(statement: ast.stmt) -> bool:
+    """A statement without statements in it."""
+    return isinstance(statement, (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Expr))

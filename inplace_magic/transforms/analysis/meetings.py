@@ -1,0 +1,178 @@
+"""Where a backward meets what comes in its way: the block that holds the two statements, what stands between them."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from ...record.evidence import RecordedConflict
+from ...source.dataflow import calls_named, is_call, is_step, roots, simple, slice_of
+from ...source.editor import Code, Function, Loop
+from ...source.location import SourceRange
+from ..problem import Problem
+
+
+@dataclass(frozen=True)
+class Meeting:
+    """Two events of one round in one block: ``first`` (a step, a backward that frees) stands before ``need``.
+
+    ``first`` and ``need`` are statements of ``block``; ``save`` is too, or None if the saving lies elsewhere.
+    """
+
+    code: Code
+    block: list[ast.stmt]
+    first: ast.stmt
+    need: ast.stmt
+    save: ast.stmt | None
+
+    @property
+    def between(self) -> list[ast.stmt]:
+        return self.block[self.block.index(self.first) + 1 : self.block.index(self.need)]
+
+    @property
+    def before(self) -> list[ast.stmt]:
+        return self.block[: self.block.index(self.first)]
+
+    @property
+    def loss(self) -> list[ast.stmt]:
+        """The statements of the block that the needed loss was made from."""
+        return slice_of(self.block[: self.block.index(self.need)], roots(self.need))[0]
+
+
+def first_stack(clash: RecordedConflict) -> tuple[SourceRange, ...]:
+    """Where the tensor was lost: the write, or the backward that freed the graph."""
+    event = clash.freed if clash.kind == "second_backward" else clash.write
+    return event.stack if event is not None else ()
+
+
+def frames(problem: Problem, stack: tuple[SourceRange, ...]) -> list[tuple[Code, ast.stmt]]:
+    """The statements of a stack, outermost first, as far as their cells are known."""
+    found = []
+    for spot in reversed(stack):
+        code = problem.code(spot.cell)
+        statement = code.statement_at(spot.line, spot.column) if code is not None else None
+        if code is None or statement is None:
+            break
+        found.append((code, statement))
+    return found
+
+
+def updates_weights(problem: Problem) -> bool:
+    """Whether the graph was used up, or what was written is a weight: by an optimizer, or in place by hand."""
+    write = problem.clash.write
+    if problem.clash.kind == "second_backward":
+        return True
+    if write is None or write.origin == "optim":
+        return write is not None
+    leaves = {g.leaf for one in problem.evidence.passes for g in one.gradients}
+    return write.name in leaves
+
+
+def update_between(problem: Problem) -> Meeting | None:
+    """The meeting, if it is an update that comes between: nobody wants the write of a mere value somewhere else."""
+    return meeting(problem) if updates_weights(problem) else None
+
+
+def meeting(problem: Problem) -> Meeting | None:
+    """Where the two events of a conflict stand one after the other; None if they are a round apart, or cells."""
+    first, need = frames(problem, first_stack(problem.clash)), frames(problem, problem.need_stack)
+    saved = frames(problem, problem.save_stack)
+    for depth, ((code, a), (other, b)) in enumerate(zip(first, need)):
+        if code is not other:
+            return None
+        if a is b:
+            continue
+        common = _common_block(code, a, b)
+        if common is None:
+            return None
+        block, one, two = common
+        if block.index(one) >= block.index(two):
+            return None
+        save = saved[depth][1] if depth < len(saved) and saved[depth][0] is code else None
+        return Meeting(code, block, one, two, within(code, block, save) if save is not None else None)
+    return None
+
+
+def update_after_save(problem: Problem) -> Meeting | None:
+    """``update_between`` with what stands before it in the blocks around, as far as the saving; None if that is not found."""
+    found = update_between(problem)
+    if found is None or found.save is not None:
+        return found
+    block = found.block
+    for above in list(upwards(found.code, found.first))[1:]:
+        around = found.code.block(above)
+        block = [*around[: around.index(above)], *block]
+        for code, statement in frames(problem, problem.save_stack):
+            save = within(code, around, statement) if code is found.code else None
+            if save is not None and save in block:
+                return replace(found, block=block, save=save)
+    return None
+
+
+def _common_block(code: Code, a: ast.stmt, b: ast.stmt) -> tuple[list[ast.stmt], ast.stmt, ast.stmt] | None:
+    """The innermost block that holds both, with its statements in which they lie."""
+    for above in upwards(code, a):
+        block = code.block(above)
+        other = within(code, block, b)
+        if other is not None and other is not above:
+            return block, above, other
+    return None
+
+
+def within(code: Code, block: list[ast.stmt], statement: ast.stmt) -> ast.stmt | None:
+    """The statement of the block that is, or holds, this one."""
+    return next((above for above in upwards(code, statement) if any(above is s for s in block)), None)
+
+
+def upwards(code: Code, statement: ast.stmt) -> Iterator[ast.stmt]:
+    """The statement and those around it, not beyond its function."""
+    yield statement
+    for above in code.parents(statement):
+        if isinstance(above, (*Function, ast.ClassDef)):
+            return
+        if isinstance(above, ast.stmt):
+            yield above
+
+
+def loops(code: Code, statement: ast.stmt) -> list[ast.For | ast.While | ast.AsyncFor]:
+    """The loops around a statement within its function, the innermost first."""
+    return [above for above in upwards(code, statement) if isinstance(above, Loop) and above is not statement]
+
+
+def update_of(block: list[ast.stmt], backward: ast.stmt) -> list[ast.stmt]:
+    """The statements of one update: zero_grad, backward, clipping and step, as far as they stand together.
+
+    A helper that does it all is an update of its own.
+    """
+    at = block.index(backward)
+    if not calls_named(backward, "backward") or not simple(backward):
+        return [backward]
+    first, last = at, at
+    while first > 0 and is_call(block[first - 1], "zero_grad"):
+        first -= 1
+    for i in range(at + 1, len(block)):
+        if is_step(block[i]):
+            last = i
+            break
+        if calls_named(block[i], "backward") or not calls_named(block[i], *_CLIPS):
+            break
+    return block[first : last + 1]
+
+
+_CLIPS = ("clip_grad_norm_", "clip_grad_value_", "unscale_")
+
+
+def backward_before(block: list[ast.stmt], step: ast.stmt) -> ast.stmt | None:
+    """The statement whose gradients a step uses: the nearest backward above it; the step itself if it is a helper."""
+    if calls_named(step, "backward") or not is_step(step):
+        return step
+    return next((s for s in reversed(block[: block.index(step)]) if calls_named(s, "backward")), None)
+
+
+def steps_between(problem: Problem) -> bool:
+    """Whether an optimizer stepped after the backward that freed the graph and before the one that needs it."""
+    clash = problem.clash
+    if clash.freed is None or clash.need is None:
+        return True
+    return any(one.steps for one in problem.evidence.passes[clash.freed.index : clash.need.index])

@@ -1,0 +1,91 @@
+"""Where a name certainly has its value: a line that reads it may only stand where its assignment has run.
+
+if mode == "rnn":
+    out, hidden = rnn(x, hidden)
+    hidden = hidden.detach()              # here, and not behind the backward, where it may be unbound
+else:
+    out = linear(x)
+loss(out).backward()
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from ...source.dataflow import binds, reads, rebinds
+from ...source.editor import Function
+from ..problem import Problem
+from .meetings import loops, upwards
+from .points import Frame
+from .targets import own_statements, scope
+
+
+def assignments_to_follow(problem: Problem, frame: Frame, name: str) -> list[ast.stmt] | None:
+    """The assignments behind which a line that reads ``name`` has to stand, once each; empty where it may follow the
+    frame's statement, None where it can stand in neither place.
+
+    It may follow the statement if the name is not assigned in this function at all, or if an assignment other than
+    ``None`` dominates the statement. Else each assignment in the loop is followed, unless the name's history is still
+    read between there and the statement.
+    """
+    code, statement = frame.code, frame.statement
+    function = scope(code, statement)
+    bound = [s for s in own_statements(code, function) if _simply_binds(s, name)]
+    if not bound or "." in name or _given(problem, frame, name) or _dominated(frame, name):
+        return []
+    around = loops(code, statement)
+    region = list(own_statements(code, around[0] if around else function))
+    follow = [s for s in region if s in bound and not _nothing(s)]
+    read = any(
+        name in reads(node)
+        for s in follow
+        for later in region
+        if _after(later, s) and not _after(later, statement)
+        for node in _own_expressions(later)
+    )
+    return None if read or not follow else follow
+
+
+def _simply_binds(statement: ast.stmt, name: str) -> bool:
+    return isinstance(statement, (ast.Assign, ast.AugAssign, ast.AnnAssign)) and name in binds(statement)
+
+
+def _given(problem: Problem, frame: Frame, name: str) -> bool:
+    """Whether the name has a value when the function begins: a parameter that no default makes None, or another cell's."""
+    function = frame.code.function(frame.statement)
+    if not isinstance(function, Function):
+        return any(name in binds(s) for code in problem.codes() if code is not frame.code for s in code.tree.body)
+    if any(name in s.names for s in ast.walk(function) if isinstance(s, (ast.Global, ast.Nonlocal))):
+        return True
+    a = function.args
+    positional = [*a.posonlyargs, *a.args]
+    optional = {p.arg for p, d in zip(positional[::-1], a.defaults[::-1]) if _is_none(d)}
+    optional |= {p.arg for p, d in zip(a.kwonlyargs, a.kw_defaults) if _is_none(d)}
+    return name in {p.arg for p in (*positional, *a.kwonlyargs)} - optional
+
+
+def _dominated(frame: Frame, name: str) -> bool:
+    """Whether an assignment that runs in any case, or the name's own use in the statement, comes before its end."""
+    code = frame.code
+    for above in upwards(code, frame.statement):
+        block = code.block(above)
+        if any(name in rebinds(s) and not _nothing(s) for s in block[: block.index(above)]):
+            return True
+    return name in reads(frame.statement) and not isinstance(frame.statement, ast.If)
+
+
+def _nothing(statement: ast.stmt) -> bool:
+    return isinstance(statement, (ast.Assign, ast.AnnAssign)) and _is_none(statement.value)
+
+
+def _is_none(node: ast.AST | None) -> bool:
+    return isinstance(node, ast.Constant) and node.value is None
+
+
+def _after(statement: ast.stmt, other: ast.stmt) -> bool:
+    return (statement.lineno, statement.col_offset) > (other.end_lineno or other.lineno, other.end_col_offset or 0)
+
+
+def _own_expressions(statement: ast.stmt) -> Iterator[ast.AST]:
+    return (node for node in ast.iter_child_nodes(statement) if not isinstance(node, ast.stmt))

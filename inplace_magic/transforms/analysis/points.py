@@ -1,0 +1,189 @@
+"""Where in the texts the trace's edges lie: the expression that used a value under the names that held it."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ...record.evidence import Crossing, Edge, Event, Holder
+from ...source.dataflow import binds
+from ...source.editor import Code, Function
+from ...source.location import SourceRange
+from ..problem import Problem
+
+_DESCRIBES = frozenset({"shape", "size", "device", "dtype", "ndim", "dim", "grad", "requires_grad", "detach", "item"})
+
+
+@dataclass(frozen=True)
+class Frame:
+    """One of the user's frames at an event: the node that ran, in its text."""
+
+    code: Code
+    node: ast.AST
+    spot: SourceRange
+
+    @property
+    def statement(self) -> ast.stmt:
+        return self.code.statement(self.node)
+
+
+def frames(problem: Problem, stack: tuple[SourceRange, ...]) -> list[Frame]:
+    """The frames of a stack whose texts are known, outermost first."""
+    found = []
+    for spot in reversed(stack):
+        code = problem.code(spot.cell)
+        node = code.at(spot) if code is not None else None
+        if code is not None and node is not None and not isinstance(node, ast.Module):
+            found.append(Frame(code, node, spot))
+    return found
+
+
+def event_of(problem: Problem) -> Event | None:
+    """The write, or the backward that freed the graph."""
+    clash = problem.clash
+    return clash.freed if clash.kind == "second_backward" else clash.write
+
+
+def crossing(problem: Problem) -> Crossing:
+    """The edges of every conflict between the same two events: one cut has to meet all of them."""
+    event, need = event_of(problem), problem.clash.need
+    over: dict[Edge, None] = {}
+    shared: dict[Edge, None] = {}
+    stale: dict[tuple[SourceRange, ...], None] = {}
+    untrained: dict[Edge, None] = {}
+    for clash in problem.evidence.clashes:
+        other = clash.freed if clash.kind == "second_backward" else clash.write
+        if clash.crossing is None or event is None or other is None or need is None or clash.need is None:
+            continue
+        if (other.stack, clash.need.stack) == (event.stack, need.stack):
+            over.update(dict.fromkeys(clash.crossing.over))
+            shared.update(dict.fromkeys(clash.crossing.shared))
+            stale.update(dict.fromkeys(clash.crossing.stale))
+            untrained.update(dict.fromkeys(clash.crossing.untrained))
+    return Crossing(tuple(over), tuple(shared), tuple(stale), tuple(untrained))
+
+
+@dataclass(frozen=True)
+class Use:
+    """An expression that reads a held value where the graph goes on from it."""
+
+    frame: Frame
+    node: ast.expr
+    holder: Holder
+
+
+def uses(problem: Problem, edge: Edge) -> list[Use]:
+    """Where the value is read under a name that held it, in the outermost frame that reads it so."""
+    for frame in frames(problem, edge.used):
+        held = edge.holders or _bound_by(problem, edge, frame)
+        for holder in sorted(held, key=lambda h: (h.shape != "Tensor", h.scope.startswith("class "))):
+            found = [Use(frame, node, holder) for node in _loads(frame) if _is(frame, node, holder)]
+            if found:
+                return found
+    return []
+
+
+def _bound_by(problem: Problem, edge: Edge, frame: Frame) -> tuple[Holder, ...]:
+    """What the call that made a value bound in the same function, where nobody was seen to hold it (a generator does)."""
+    made = [f for f in frames(problem, edge.made) if f.code is frame.code and f.spot.function == frame.spot.function]
+    names = {name for f in made for name in binds(f.statement)}
+    return tuple(Holder(frame.spot.function, name, "Tensor") for name in sorted(names))
+
+
+def _loads(frame: Frame) -> Iterator[ast.expr]:
+    tops = [frame.node, frame.statement] if not isinstance(frame.node, ast.stmt) else [frame.node]
+    for top in tops:
+        found = [n for n in _expressions(top) if _reads_value(frame.code, n)]
+        yield from found
+        if found and top is not frame.statement:
+            return
+
+
+def _expressions(top: ast.AST) -> Iterator[ast.expr]:
+    """The readable expressions of a node; of a statement with a body only its head."""
+    todo: list[ast.AST] = [top]
+    while todo:
+        node = todo.pop(0)
+        if isinstance(node, (ast.Name, ast.Attribute, ast.Subscript)) and isinstance(node.ctx, ast.Load):
+            yield node
+        todo += [child for child in ast.iter_child_nodes(node) if not isinstance(child, ast.stmt)]
+
+
+def _reads_value(code: Code, node: ast.expr) -> bool:
+    above = code.parent(node)
+    return not (isinstance(above, ast.Attribute) and above.attr in _DESCRIBES)
+
+
+def _is(frame: Frame, node: ast.expr, holder: Holder) -> bool:
+    """Whether an expression of a frame reads what a holder held."""
+    text = ast.unparse(node)
+    if holder.scope.startswith("class "):
+        base, _, rest = text.partition(".")
+        return rest == holder.path and base in _own_name(frame) and _has(frame, holder.scope.removeprefix("class "))
+    if text == holder.path or _is_item(node, holder):
+        name = holder.path.partition(".")[0].partition("[")[0]
+        return holder.scope == frame.spot.function or name not in _local(frame)
+    return False
+
+
+def _is_item(node: ast.expr, holder: Holder) -> bool:
+    """``states[i]`` where ``states[0]`` held it."""
+    held = ast.parse(holder.path, mode="eval").body if "[...]" not in holder.path else None
+    return (
+        isinstance(node, ast.Subscript)
+        and isinstance(held, ast.Subscript)
+        and not isinstance(node.slice, (ast.Constant, ast.Slice))
+        and ast.unparse(node.value) == ast.unparse(held.value)
+    )
+
+
+def _own_name(frame: Frame) -> set[str]:
+    """The name by which a method knows its object."""
+    function = frame.code.function(frame.node)
+    return {a.arg for a in function.args.args[:1]} if isinstance(function, Function) else set()
+
+
+def _has(frame: Frame, kind: str) -> bool:
+    """Whether the frame's function is a method of the class, or of one that it is made from."""
+    own = frame.spot.function.rpartition(".")[0]
+    bases = [
+        ast.unparse(base)
+        for node in ast.walk(frame.code.tree)
+        if isinstance(node, ast.ClassDef) and node.name == kind.rpartition(".")[2]
+        for base in node.bases
+    ]
+    return own == kind or own.rpartition(".")[2] in bases
+
+
+def _local(frame: Frame) -> set[str]:
+    """Names that belong to the frame's function alone."""
+    function = frame.code.function(frame.node)
+    if not isinstance(function, Function):
+        return set()
+    shared = {n for s in ast.walk(function) if isinstance(s, (ast.Global, ast.Nonlocal)) for n in s.names}
+    stored = {n.id for n in ast.walk(function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+    a = function.args
+    return (stored | {one.arg for one in (*a.posonlyargs, *a.args, *a.kwonlyargs)}) - shared
+
+
+def detached(path: str, shape: str, item: str = "h") -> str | None:
+    """The expression that cuts a value of this shape off from its graph; None where none can be written."""
+    if shape == "Tensor":
+        return f"{path}.detach()"
+    if "[" not in shape or shape.endswith("[mixed]"):
+        return None
+    outer, inner = shape[:-1].split("[", 1)
+    variable = item if inner == "Tensor" else "state"
+    each = detached(variable, inner, item)
+    if each is None:
+        return None
+    if outer == "list":
+        return f"[{each} for {variable} in {path}]"
+    if outer == "dict":
+        return f"{{key: {each} for key, {variable} in {path}.items()}}"
+    if outer == "tuple":
+        return f"tuple({each} for {variable} in {path})"
+    if outer == "deque":
+        return f"type({path})(({each} for {variable} in {path}), {path}.maxlen)"
+    return f"type({path})(*({each} for {variable} in {path}))"

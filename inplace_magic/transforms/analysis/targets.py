@@ -1,0 +1,329 @@
+"""What a write writes into, as the code says it: the expression, its names, where they were bound.
+
+x[:, 0] = 1             writes into `x[:, 0]`, a part of `x`
+scale.mul_(2).tanh_()   writes into `scale`
+F.relu(h, inplace=True) writes into `h`
+torch.add(a, b, out=c)  writes into `c`
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ...source.dataflow import assigned, calls_named, key_of, rebinds
+from ...source.editor import Code, Edit, Function, Loop, dotted
+from ...source.location import SourceRange
+from ...source.modules import module_of
+from ..problem import Problem
+
+# Methods and attributes that give another look at the same memory.
+VIEW_METHODS = frozenset({
+    "view", "view_as", "reshape", "reshape_as", "permute", "transpose", "t", "squeeze", "unsqueeze", "flatten",
+    "expand", "expand_as", "narrow", "select", "detach", "diagonal", "unfold", "as_strided", "swapaxes", "movedim",
+    "contiguous", "numpy", "real", "imag", "unbind", "chunk", "split", "requires_grad_", "broadcast_to", "ravel",
+    "unflatten", "to", "float", "double", "T", "type", "type_as", "cpu", "values", "adjoint",
+})  # fmt: skip
+VIEW_ATTRIBUTES = frozenset({"T", "mT", "H", "mH", "data", "real", "imag"})
+
+
+@dataclass(frozen=True)
+class Site:
+    """One place where something is written: ``node`` stands at the spot, ``target`` is what is written."""
+
+    code: Code
+    spot: SourceRange
+    node: ast.AST
+    statement: ast.stmt
+    target: ast.expr | None
+
+    @property
+    def root(self) -> ast.expr | None:
+        """The name or attribute that holds the written tensor or its base."""
+        return root(self.target) if self.target is not None else None
+
+    @property
+    def root_text(self) -> str | None:
+        return self.code.text(self.root) if self.root is not None else None
+
+
+def site(problem: Problem, spot: SourceRange) -> Site | None:
+    """The write at a spot, or None where the text is not known."""
+    code = problem.code(spot.cell)
+    node = code.at(spot) if code is not None else None
+    if code is None or node is None:
+        return None
+    statement = code.statement(node)
+    return Site(code, spot, node, statement, _target(node, statement))
+
+
+def sites(problem: Problem, depth: int = 4) -> list[Site]:
+    """The frames of the write, innermost first; only the first one's target is what was written."""
+    return [found for spot in problem.write_stack[:depth] if (found := site(problem, spot)) is not None]
+
+
+def _target(node: ast.AST, statement: ast.stmt) -> ast.expr | None:
+    if isinstance(node, ast.stmt):
+        if isinstance(statement, ast.Assign):
+            subscripts = [t for t in statement.targets if isinstance(t, ast.Subscript)]
+            if subscripts:
+                return subscripts[0]
+        if isinstance(statement, (ast.Expr, ast.Assign, ast.Return)) and isinstance(statement.value, ast.Call):
+            node = statement.value
+    if isinstance(statement, ast.AugAssign) and (node is statement or node is statement.target):
+        return statement.target
+    if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store):
+        return node
+    if isinstance(node, ast.Call):
+        return called_target(node)
+    return None
+
+
+def called_target(call: ast.Call) -> ast.expr | None:
+    """What a call writes into, by torch's conventions; the only tensor of a module's call."""
+    out = next((k.value for k in call.keywords if k.arg == "out"), None)
+    if out is not None:
+        return out
+    if isinstance(call.func, ast.Attribute):
+        if is_functional(call.func.value):
+            return call.args[0] if call.args else None
+        if is_inplace_name(call.func.attr):
+            inner: ast.expr = call.func.value
+            while isinstance(inner, ast.Call) and isinstance(inner.func, ast.Attribute) and is_inplace_name(inner.func.attr):  # fmt: skip
+                inner = inner.func.value
+            return inner
+    return call.args[0] if call.args else None
+
+
+def is_functional(node: ast.expr) -> bool:
+    """Whether a name stands for torch's functions rather than for a tensor."""
+    return (module_of(node) or "").partition(".")[0] == "torch"
+
+
+def is_inplace_name(name: str) -> bool:
+    return name.endswith("_") and not name.endswith("__") and name != "requires_grad_"
+
+
+def root(node: ast.expr) -> ast.expr | None:
+    """The name or attribute that a chain of subscripts, views and in-place calls starts from."""
+    while True:
+        if isinstance(node, ast.Attribute):
+            if node.attr not in VIEW_ATTRIBUTES:
+                return node
+            node = node.value
+        elif isinstance(node, ast.Name):
+            return node
+        elif isinstance(node, ast.Subscript):
+            node = node.value
+        elif (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and (node.func.attr in VIEW_METHODS or is_inplace_name(node.func.attr))
+            and not is_functional(node.func.value)
+        ):
+            node = node.func.value
+        else:
+            return None
+
+
+def scope(code: Code, node: ast.AST) -> ast.AST:
+    """The function around a node, or the cell."""
+    return code.function(node) or code.tree
+
+
+def own_statements(code: Code, top: ast.AST) -> Iterator[ast.stmt]:
+    """The statements of a function or a cell, without those of functions and classes inside it."""
+    for node in ast.iter_child_nodes(top):
+        if isinstance(node, ast.stmt):
+            yield node
+            if isinstance(node, (*Function, ast.ClassDef)):
+                continue
+        if not isinstance(node, ast.expr):
+            yield from own_statements(code, node)
+
+
+@dataclass(frozen=True)
+class Binding:
+    """A name or attribute gets its value. ``value`` is None where the value is a part of something unpacked."""
+
+    statement: ast.stmt
+    value: ast.expr | None
+
+
+def bindings(code: Code, text: str, near: ast.stmt) -> list[Binding]:
+    """Where ``text`` is assigned in the same function (an attribute: in the same class), the latest before first."""
+    top = scope(code, near)
+    if "." in text and isinstance(top, Function):
+        above = code.parent(top)
+        top = above if isinstance(above, ast.ClassDef) else top
+        nodes: list[ast.stmt] = [n for n in ast.walk(top) if isinstance(n, ast.stmt)]
+    else:
+        nodes = list(own_statements(code, top))
+    found = [Binding(s, value) for s in nodes for name, value in _bound(code, s) if name == text and s is not near]
+    before = sorted((b for b in found if b.statement.lineno <= near.lineno), key=lambda b: -b.statement.lineno)
+    return before + [b for b in found if b.statement.lineno > near.lineno]
+
+
+def _bound(code: Code, statement: ast.stmt) -> Iterator[tuple[str, ast.expr | None]]:
+    if isinstance(statement, ast.Assign):
+        for target in statement.targets:
+            if isinstance(target, (ast.Tuple, ast.List)):
+                values = statement.value.elts if isinstance(statement.value, (ast.Tuple, ast.List)) else None
+                paired = values is not None and len(values) == len(target.elts)
+                for i, one in enumerate(target.elts):
+                    yield code.text(one), values[i] if paired and values is not None else None
+            else:
+                yield code.text(target), statement.value
+    elif isinstance(statement, ast.AnnAssign) and statement.value is not None:
+        yield code.text(statement.target), statement.value
+
+
+def parameters(function: ast.AST | None) -> list[str]:
+    """The names of a function's arguments, those without a position last."""
+    if not isinstance(function, Function):
+        return []
+    a = function.args
+    return [one.arg for one in (*a.posonlyargs, *a.args, *a.kwonlyargs)]
+
+
+def argument(function: ast.AST | None, name: str, call: ast.AST) -> ast.expr | None:
+    """What a call hands to a function's parameter; ``self`` is not counted where the call is one of a method."""
+    if not isinstance(function, Function) or not isinstance(call, ast.Call):
+        return None
+    by_keyword = next((k.value for k in call.keywords if k.arg == name), None)
+    if by_keyword is not None:
+        return by_keyword
+    names = [one.arg for one in (*function.args.posonlyargs, *function.args.args)]
+    if names[:1] in (["self"], ["cls"], ["ctx"]):
+        names = names[1:]
+    if name not in names or any(isinstance(a, ast.Starred) for a in call.args):
+        return None
+    index = names.index(name)
+    return call.args[index] if index < len(call.args) else None
+
+
+def loop_of(code: Code, node: ast.AST, name: str) -> ast.For | None:
+    """The ``for`` loop, in the same function, that binds the name."""
+    for above in code.parents(node):
+        if isinstance(above, Function):
+            return None
+        if isinstance(above, ast.For) and name in {n.id for n in ast.walk(above.target) if isinstance(n, ast.Name)}:
+            return above
+    return None
+
+
+def reads(code: Code, text: str, nodes: list[ast.AST]) -> list[ast.expr]:
+    """Where a name or attribute is read below the nodes."""
+    return [
+        n
+        for top in nodes
+        for n in ast.walk(top)
+        if isinstance(n, (ast.Name, ast.Attribute)) and isinstance(n.ctx, ast.Load) and code.text(n) == text
+    ]
+
+
+def later(code: Code, statement: ast.stmt) -> list[ast.AST]:
+    """What runs after a statement in its function or cell; all of a loop that it stands in."""
+    found: list[ast.AST] = []
+    inner: ast.AST = statement
+    for above in code.parents(statement):
+        if isinstance(above, Loop):
+            found = [above]
+        else:
+            for field in ("body", "orelse", "finalbody"):
+                block = getattr(above, field, None)
+                if isinstance(block, list) and inner in block:
+                    found += block[block.index(inner) + 1 :]
+        if isinstance(above, Function):
+            break
+        inner = above
+    return found
+
+
+def torch_name(problem: Problem) -> str | None:
+    """The name that stands for torch where the write is made, or where the cell fails; None if there is none."""
+    places = [spot.cell for spot in problem.write_stack[:1]] + [problem.cell]
+    for code in [code for place in places if (code := problem.code(place)) is not None]:
+        for name, module in sorted(code.cell.modules.items(), key=lambda pair: pair[0] != "torch"):
+            if module == "torch":
+                return name
+    for number in sorted(problem.sources.cells):
+        code = problem.code(number)
+        for node in ast.walk(code.tree) if code is not None else ():
+            if isinstance(node, ast.Import):
+                for alias in node.names:
+                    if alias.name == "torch":
+                        return alias.asname or "torch"
+                    if alias.name.startswith("torch.") and alias.asname is None:
+                        return "torch"
+    return None
+
+
+def torch_in(problem: Problem, code: Code) -> tuple[str, list[Edit]] | None:
+    """The name that stands for torch, and the import that a text needs for it where there is none; None where that name
+    is somebody else's."""
+    name = torch_name(problem)
+    if name is not None:
+        return name, []
+    if any(isinstance(n, ast.Name) and n.id == "torch" for n in ast.walk(code.tree)):
+        return None
+    future = [s for s in code.tree.body if isinstance(s, ast.ImportFrom) and s.module == "__future__"]
+    first = code.tree.body[0]
+    edit = code.insert_after(future[-1], "import torch") if future else code.insert_before(first, "import torch")
+    return "torch", [edit]
+
+
+def seen_through(code: Code, name: str, near: ast.stmt) -> str | None:
+    """The tensor that ``name`` is only another look at (``head = base[:3]``), or None."""
+    for binding in bindings(code, name, near)[:1]:
+        value = binding.value
+        start = root(value) if value is not None else None
+        if start is not None and value is not None and dotted(start) is not None and code.text(start) != name:
+            return code.text(start)
+    return None
+
+
+def meant_for_whole(write: Site) -> bool:
+    """Whether the write was meant to reach more than its name: the whole of a view, or what the caller handed over."""
+    name, code = write.root_text, write.code
+    if name is None or not isinstance(write.root, ast.Name):
+        return False
+    whole = seen_through(code, name, write.statement)
+    if whole is not None:
+        return _reads_before_bound(code, whole, later(code, write.statement))
+    function = code.function(write.statement)
+    gives = function is None or any(isinstance(n, ast.Return) and n.value is not None for n in ast.walk(function))
+    return name in parameters(function) and not gives
+
+
+def _reads_before_bound(code: Code, text: str, nodes: list[ast.AST]) -> bool:
+    """Whether a name is read while it still has its value of now."""
+    for node in nodes:
+        if reads(code, text, [node]):
+            return True
+        if isinstance(node, ast.stmt) and text in rebinds(node):
+            return False
+    return False
+
+
+def updates_leaf(problem: Problem, body: ast.AST) -> bool:
+    """Whether a step, or a write by hand, in some code changes a leaf."""
+    if any(isinstance(call.func, ast.Attribute) for call in calls_named(body, "step")):
+        return True
+    leaves = {g.leaf for one in problem.evidence.passes for g in one.gradients}
+    for node in ast.walk(body):
+        if isinstance(node, ast.For) and calls_named(node.iter, "parameters", "named_parameters"):
+            leaves |= {n.id for n in ast.walk(node.target) if isinstance(n, ast.Name)}
+    for node in ast.walk(body):
+        written: list[ast.expr] = []
+        if isinstance(node, (ast.Assign, ast.AugAssign)):
+            written = assigned(node)
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and is_inplace_name(node.func.attr):
+            target = called_target(node)
+            written = [target] if target is not None else []
+        for target in written:
+            path = key_of(target) or ""
+            if not path.endswith(".grad") and path.removesuffix(".data") in leaves:
+                return True
+    return False

@@ -1,0 +1,211 @@
+"""One statement or call that writes in place, as one that makes a new tensor."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from dataclasses import dataclass
+
+from ...source.editor import Code, Edit, atom, dotted
+from ...source.modules import module_of
+from ..analysis.targets import (
+    bindings,
+    called_target,
+    is_functional,
+    is_inplace_name,
+)
+
+_OPERATORS = {
+    ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.FloorDiv: "//", ast.Mod: "%", ast.Pow: "**",
+    ast.MatMult: "@", ast.BitAnd: "&", ast.BitOr: "|", ast.BitXor: "^", ast.LShift: "<<", ast.RShift: ">>",
+}  # fmt: skip
+_TIGHTNESS = {ast.Add: 1, ast.Sub: 1, ast.Mult: 2, ast.Div: 2, ast.FloorDiv: 2, ast.Mod: 2, ast.MatMult: 2, ast.Pow: 3}
+# In-place methods whose out-of-place form has another name; {x} is the tensor, {y} the first argument.
+_RENAMED = {
+    "zero_": ("{torch}.zeros_like({x})", 0), "fill_": ("{torch}.full_like({x}, {y})", 1), "copy_": ("{y}.clone()", 1),
+    "normal_": ("{torch}.randn_like({x})", 0), "uniform_": ("{torch}.rand_like({x})", 0),
+}  # fmt: skip
+_NO_TWIN = frozenset({
+    "set_", "resize_", "resize_as_", "as_strided_", "requires_grad_", "random_", "bernoulli_", "exponential_",
+    "geometric_", "log_normal_", "cauchy_", "apply_", "map_", "map2_", "share_memory_", "retain_grad_", "trunc_normal_",
+})  # fmt: skip
+_FLAG_POSITION = {
+    "relu": 1, "relu6": 1, "silu": 1, "mish": 1, "selu": 1, "hardswish": 1, "hardsigmoid": 1, "leaky_relu": 2,
+    "elu": 2, "celu": 2, "threshold": 3, "hardtanh": 3, "dropout": 3, "dropout1d": 3, "dropout2d": 3, "dropout3d": 3,
+    "alpha_dropout": 3, "feature_alpha_dropout": 3, "rrelu": 4,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Rewrite:
+    """Edits of one cell and how the new line would read."""
+
+    edits: tuple[Edit, ...]
+    title: str
+
+
+def writes_in_place(call: ast.Call) -> bool:
+    return _method(call) or _flag(call) is not None or _out(call) is not None
+
+
+def _method(call: ast.Call) -> bool:
+    """``x.add_(y)`` or ``torch.relu_(x)``, not ``nn.init.zeros_(w)`` or a function of the user's own."""
+    if not isinstance(call.func, ast.Attribute) or call.func.attr in _NO_TWIN or not is_inplace_name(call.func.attr):
+        return False
+    module = module_of(call.func.value)
+    if module is not None:
+        return hasattr(sys.modules.get(module), call.func.attr[:-1])
+    return dotted(call.func.value) not in ("self", "cls")
+
+
+def _flag(call: ast.Call) -> tuple[int, int] | None:
+    """Where ``inplace=True`` of a functional call stands among keywords or positions: (kind, index)."""
+    name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+    if not name or name[0].isupper():
+        return None
+    for i, keyword in enumerate(call.keywords):
+        if keyword.arg == "inplace" and not (isinstance(keyword.value, ast.Constant) and not keyword.value.value):
+            return 1, i
+    index = _FLAG_POSITION.get(name)
+    if index is not None and index < len(call.args):
+        value = call.args[index]
+        if isinstance(value, ast.Constant) and value.value is True:
+            return 0, index
+    return None
+
+
+def _out(call: ast.Call) -> ast.keyword | None:
+    return next((k for k in call.keywords if k.arg == "out"), None)
+
+
+def augmented(code: Code, statement: ast.AugAssign) -> Rewrite:
+    target = code.text(statement.target)
+    text = f"{target} = {target} {_OPERATORS[type(statement.op)]} {_operand(code, statement.value, statement.op)}"
+    return Rewrite((code.replace(statement, text),), text)
+
+
+def _operand(code: Code, value: ast.expr, operator: ast.operator) -> str:
+    """The right side in parentheses, unless it binds more tightly than the operator and ends on its line."""
+    text = code.text(value)
+    tight = isinstance(value, ast.BinOp) and _TIGHTNESS.get(type(value.op), 0) > _TIGHTNESS.get(type(operator), 9)
+    if tight and "\n" not in text:
+        return text
+    return atom(code, value) if "\n" not in text or text[:1] in "([{" else f"({text})"
+
+
+# ---- masks ------------------------------------------------------------------------------------------------------
+
+
+def masked(code: Code, statement: ast.Assign, target: ast.Subscript, torch: str) -> Rewrite | None:
+    """``x[mask] = v`` with one boolean mask, as masked_fill or where."""
+    name, mask, value = dotted(target.value), target.slice, statement.value
+    if name is None or len(statement.targets) != 1 or not _is_mask(code, mask, statement):
+        return None
+    where = code.text(mask)
+    if isinstance(value, ast.Subscript) and code.text(value.slice) == where:
+        text = f"{name} = {torch}.where({where}, {code.text(value.value)}, {name})"
+    else:
+        text = f"{name} = {name}.masked_fill({where}, {code.text(value)})"
+    return Rewrite((code.replace(statement, text),), text)
+
+
+def _is_mask(code: Code, node: ast.expr, near: ast.stmt) -> bool:
+    if isinstance(node, ast.Compare):
+        return not any(isinstance(o, (ast.In, ast.NotIn, ast.Is, ast.IsNot)) for o in node.ops)
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Invert):
+        return True
+    if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.BitAnd, ast.BitOr, ast.BitXor)):
+        return True
+    if isinstance(node, ast.Call):
+        name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+        return name in ("isnan", "isinf", "isfinite", "bool", "eq", "ne", "lt", "le", "gt", "ge", "logical_not")
+    if isinstance(node, ast.Attribute) and node.attr == "data":
+        return _is_mask(code, node.value, near)
+    name = dotted(node)
+    if name is None:
+        return False
+    bound = [b.value for b in bindings(code, name, near)[:1] if b.value is not None]
+    if bound and not isinstance(bound[0], ast.Name):
+        return _is_mask(code, bound[0], near) or ("mask" in name and not isinstance(bound[0], ast.Constant))
+    return "mask" in name.lower()
+
+
+# ---- calls ------------------------------------------------------------------------------------------------------
+
+
+def called_out_of_place(code: Code, call: ast.Call, torch: str) -> Rewrite | None:
+    """A call in place, with the in-place calls that it is chained to on both sides."""
+    statement = code.statement(call)
+    chain = [n for n in ast.walk(statement) if isinstance(n, ast.Call) and writes_in_place(n)]
+    chain = [n for n in chain if n is call or _inner(n, call) or _inner(call, n)]
+    whole = max(chain, key=lambda n: code.span(n)[1] - code.span(n)[0])
+    first = min(chain, key=lambda n: code.span(n.func)[1])
+    receiver = called_target(first)
+    names = [n.func.attr for n in chain if isinstance(n.func, ast.Attribute)]
+    edits: list[Edit] = []
+    if any(name in _RENAMED for name in names):
+        renamed = _renamed(code, call, torch) if len(chain) == 1 else None
+        if renamed is None:
+            return None
+        edits = [code.replace(call, renamed)]
+    else:
+        for n in chain:
+            edits += _strip(code, n)
+    text = code.edited(whole, edits)
+    if isinstance(statement, ast.Expr):
+        target = _assignable(code, receiver)
+        if statement.value is not whole or target is None:
+            return None
+        start, _ = code.span(statement)
+        return Rewrite((*edits, Edit(start, start, f"{target} = ")), f"{target} = {text}")
+    return Rewrite(tuple(edits), text)
+
+
+def _assignable(code: Code, node: ast.expr | None) -> str | None:
+    """The receiver as the target of an assignment. A slice would be written in place again, so it is none."""
+    if node is None:
+        return None
+    if isinstance(node, ast.Tuple):
+        return ", ".join(code.text(e) for e in node.elts)
+    return dotted(node)
+
+
+def _renamed(code: Code, call: ast.Call, torch: str) -> str | None:
+    if not isinstance(call.func, ast.Attribute) or call.keywords or is_functional(call.func.value):
+        return None
+    form, arguments = _RENAMED.get(call.func.attr, ("", -1))
+    if len(call.args) != arguments:
+        return None
+    y = atom(code, call.args[0]) if call.func.attr == "copy_" else "".join(code.text(a) for a in call.args)
+    return form.format(torch=torch, x=code.text(call.func.value), y=y)
+
+
+def _inner(inner: ast.Call, outer: ast.AST) -> bool:
+    """Whether ``inner`` is what ``outer``'s method chain starts from."""
+    while isinstance(outer, ast.Call) and isinstance(outer.func, ast.Attribute):
+        outer = outer.func.value
+        if outer is inner:
+            return True
+    return False
+
+
+def _strip(code: Code, call: ast.Call) -> list[Edit]:
+    """Takes the underscore off a method's name, or the flag or ``out=`` out of the arguments."""
+    edits = []
+    flag, out = _flag(call), _out(call)
+    gone: list[ast.AST] = []
+    if flag is not None and flag[0] == 1:
+        gone.append(call.keywords[flag[1]])
+    elif flag is not None:
+        value = call.args[flag[1]]
+        if flag[1] == len(call.args) - 1:
+            gone.append(value)
+        else:
+            edits.append(code.replace(value, "False"))
+    if out is not None:
+        gone.append(out)
+    edits += [code.without_argument(node) for node in gone]
+    if _method(call):
+        _, end = code.span(call.func)
+        edits.append(Edit(end - 1, end, ""))
+    return edits

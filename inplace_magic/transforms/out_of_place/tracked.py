@@ -1,0 +1,126 @@
+"""A change made through ``detach()`` or ``.data``, which the graph never hears of, becomes an operation of the graph.
+
+h.detach().clamp_(min=0)          h = h.clamp(min=0)
+h.data *= mask                    h = h * mask
+h.data[bad] = 0                   h = h.masked_fill(bad, 0)
+h.data[:, 0] = h.data[:, 0] / 2   h = h.clone()
+                                  h[:, 0] = h[:, 0] / 2
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from ...message import message
+from ...source.document import CellSource
+from ...source.editor import Code, Edit, dotted
+from ..analysis.targets import Site, bindings, loop_of, root, sites, torch_name
+from ..problem import Problem
+from ..proposal import Proposal, register
+from .new_tensor import Rewrite, augmented, called_out_of_place, masked
+
+_WHY = message("why_change_tracked")
+
+
+@register("silent", rank=3)
+def tracked(problem: Problem) -> Iterator[Proposal]:
+    # Where the change came after a value was saved, it is that value which was meant; unless more is changed so.
+    rank = 3 if problem.clash.save is None else 48
+    for write in sites(problem, depth=1):
+        code, statement = write.code, write.statement
+        if rank > 3 and _is_update(write):
+            continue
+        if write.target is None or write.root is None or not isinstance(statement, (ast.Expr, ast.AugAssign, ast.Assign)):  # fmt: skip
+            continue
+        start, end = code.span(statement)
+        tensor, text, after = _without_alias(write)
+        if tensor is None:
+            continue
+        lines = [line for line in (as_new_tensor(problem, text), *after) if line]
+        if lines:
+            new = f"{code.newline}{code.indent(statement)}".join(lines)
+            if not code.alone(statement):
+                new = "; ".join(lines)
+            yield _proposal(code, Edit(start, end, new), lines[0], rank)
+        new = f"{code.newline}{code.indent(statement)}".join([f"{tensor} = {tensor}.clone()", text, *after])
+        if code.alone(statement):
+            yield _proposal(code, Edit(start, end, new), f"{tensor} = {tensor}.clone() before {text}", rank + 1)
+
+
+def _is_update(write: Site) -> bool:
+    """``p.data -= lr * p.grad``, and what is done to each of some tensors: their values are meant, and no history."""
+    name = write.root_text or ""
+    gradient = any(isinstance(n, ast.Attribute) and n.attr == "grad" for n in ast.walk(write.statement))
+    return gradient or loop_of(write.code, write.statement, name) is not None
+
+
+def _without_alias(write: Site) -> tuple[str | None, str, list[str]]:
+    """The tensor itself, the statement with the tensor in place of its alias, and how the alias is made again."""
+    code, statement, held = write.code, write.statement, write.root
+    assert held is not None and write.target is not None
+    name = dotted(held)
+    text = code.text(statement)
+    start, _ = code.span(statement)
+    edits = [_cut(code, node, start) for node in ast.walk(write.target) if _alias(node)]
+    if edits:
+        edits += [_cut(code, node, start) for node in _read_through(statement) if _root_name(node) == name]
+        for begin, end in sorted(edits, reverse=True):
+            text = text[:begin] + text[end:]
+        return name, text, []
+    if name is None:
+        return None, "", []
+    for binding in bindings(code, name, statement)[:1]:
+        base = root(binding.value) if binding.value is not None else None
+        if binding.value is None or base is None or dotted(base) is None or not any(map(_alias, ast.walk(binding.value))):  # fmt: skip
+            continue
+        if _alias(binding.value):  # nothing but the alias: a view of it would have to be written through
+            begin, end = (offset - start for offset in code.span(held))
+            tensor = code.text(base)
+            return tensor, text[:begin] + tensor + text[end:], [f"{name} = {code.text(binding.value)}"]
+    return None, "", []
+
+
+def _read_through(statement: ast.stmt) -> list[ast.expr]:
+    """The aliases that an assigned value is computed from: it would come from outside the graph again."""
+    value = statement.value if isinstance(statement, ast.Assign) else None
+    return [n for n in ast.walk(value) if isinstance(n, ast.expr) and _alias(n)] if value is not None else []
+
+
+def _root_name(node: ast.expr) -> str | None:
+    held = root(node)
+    return dotted(held) if held is not None else None
+
+
+def _alias(node: ast.AST) -> bool:
+    if isinstance(node, ast.Call):
+        return isinstance(node.func, ast.Attribute) and node.func.attr == "detach" and not node.args
+    return isinstance(node, ast.Attribute) and node.attr == "data"
+
+
+def _cut(code: Code, node: ast.AST, start: int) -> tuple[int, int]:
+    """The stretch ``.detach()`` or ``.data``, counted from the statement's beginning."""
+    inner = node.func.value if isinstance(node, ast.Call) else node.value  # type: ignore[attr-defined]
+    return code.span(inner)[1] - start, code.span(node)[1] - start
+
+
+def as_new_tensor(problem: Problem, text: str) -> str | None:
+    """One statement out of place, or None where it has no such form."""
+    try:
+        code = Code(CellSource(0, text))
+    except ValueError:
+        return None
+    statement = code.tree.body[0]
+    rewrite: Rewrite | None = None
+    torch = torch_name(problem) or "torch"
+    if isinstance(statement, ast.AugAssign) and not isinstance(statement.target, ast.Subscript):
+        rewrite = augmented(code, statement)
+    elif isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Subscript):
+        rewrite = masked(code, statement, statement.targets[0], torch)
+    elif isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
+        rewrite = called_out_of_place(code, statement.value, torch)
+    return code.apply(*rewrite.edits).rstrip() if rewrite is not None else None
+
+
+def _proposal(code: Code, edit: Edit, title: str, rank: int) -> Proposal:
+    return Proposal(" ".join(title.split()), _WHY, "silent_tracked", {code.cell.number: code.apply(edit)}, rank=rank)

@@ -1,0 +1,209 @@
+"""What was overwritten or used up is computed again ahead of the backward that needs it, by the statements that made it.
+
+u = net(x)                                def closure():
+def closure():                                u = net(x)
+    loss = criterion(u)                       loss = criterion(u)
+    loss.backward()                           loss.backward()
+    return loss                               return loss
+
+self.prior = Normal(self.loc, scale)      # again in the method that reads it
+
+A slice that nothing else reads is moved; else it is repeated.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from ...message import message
+from ...record.evidence import Edge
+from ...source.dataflow import binds, live_in, reads, simple, value_reads
+from ...source.editor import Code, Edit, Function, Overlap
+from ...source.lift import lift, source_lines
+from ...source.location import SourceRange
+from ..analysis.backward_calls import without_retain
+from ..analysis.meetings import loops, update_of, upwards, within
+from ..analysis.points import crossing, frames
+from ..problem import Problem
+from ..proposal import Proposal
+
+_MOST = 6  # statements that a person would repeat
+_ANEW = message("why_graphs_of_their_own")
+
+
+@dataclass(frozen=True)
+class _Slice:
+    """Statements of one block that created the stale values, in order, and the names that lead to them afterwards."""
+
+    code: Code
+    block: list[ast.stmt]
+    statements: list[ast.stmt]
+    function: str
+
+    @property
+    def names(self) -> set[str]:
+        return {name for s in self.statements for name in binds(s)}
+
+
+def recompute(problem: Problem) -> Iterator[Proposal]:
+    found = crossing(problem)
+    for made in _slices(problem, found.over, found.stale):
+        for target, block in _targets(problem, found.over, made):
+            yield from _candidates(problem, made, target, block)
+            return
+
+
+# ---- what to compute again -------------------------------------------------------------------------------------------
+
+
+def _slices(problem: Problem, edges: Sequence[Edge], stale: Sequence[tuple[SourceRange, ...]]) -> Iterator[_Slice]:
+    """The stale statements, in the innermost frame that all of them and the place that held them share."""
+    stacks = [frames(problem, stack) for stack in stale]
+    stacks = [stack for stack in stacks if stack]
+    if not stacks:
+        return
+    deepest = min(len(stack) for stack in stacks)
+    for depth in range(deepest - 1, -1, -1):
+        level = [stack[depth] for stack in stacks]
+        code, function = level[0].code, level[0].spot.function
+        if any(f.code is not code or f.spot.function != function for f in level):
+            continue
+        block = _common(code, [f.statement for f in level])
+        if block is None:
+            continue
+        chosen = _chain(code, block, [f.statement for f in level])
+        bound = {name for s in chosen for name in binds(s)}
+        anew = bound and not live_in(chosen) & bound  # what needs its own old value cannot be had a second time
+        if anew and len(chosen) <= _MOST and all(simple(s) for s in chosen):
+            yield _Slice(code, block, chosen, function)
+
+
+def _common(code: Code, statements: Sequence[ast.stmt]) -> list[ast.stmt] | None:
+    """The innermost block that holds, or whose statements hold, all of them."""
+    for above in upwards(code, statements[0]):
+        block = code.block(above)
+        if all(within(code, block, s) is not None for s in statements):
+            return block
+    return None
+
+
+def _chain(code: Code, block: list[ast.stmt], statements: Sequence[ast.stmt]) -> list[ast.stmt]:
+    """The statements of the block that created the stale values, and what leads from them to the names they have."""
+    first = {id(s) for s in (within(code, block, one) for one in statements) if s is not None}
+    tainted: set[str] = set()
+    last = max(i for i, s in enumerate(block) if id(s) in first)
+    found = []
+    for i, statement in enumerate(block):
+        aliases = simple(statement) and isinstance(statement, ast.Assign) and value_reads(statement) & tainted
+        if id(statement) in first or (aliases and i <= last + 1):
+            tainted |= binds(statement)
+            found.append(statement)
+    return found
+
+
+# ---- where to compute it ---------------------------------------------------------------------------------------------
+
+
+def _targets(problem: Problem, edges: Sequence[Edge], made: _Slice) -> Iterator[tuple[Code, ast.stmt]]:
+    """(text, statement to compute it before), from the frame in which the value is used after the event."""
+    names = made.names
+    need = problem.need_stack
+    for edge in edges:
+        for frame in frames(problem, need if edge.root or not edge.used else edge.used):
+            statement = frame.statement
+            if not reads(statement) & names and not edge.root:
+                continue
+            around = [loop for loop in loops(frame.code, statement) if not _inside(made, loop)]
+            if frame.code is made.code and frame.spot.function == made.function:
+                if around:
+                    body = around[-1].body
+                    yield frame.code, _front(frame.code, body, statement, names)
+                else:
+                    yield frame.code, _behind(made, statement, names)
+                return
+            function = frame.code.function(statement)
+            if isinstance(function, Function):
+                top = within(frame.code, function.body, statement)
+                if top is not None:
+                    yield frame.code, _front(frame.code, function.body, top, names)
+                    return
+            elif frame.code is not made.code:
+                yield frame.code, _front(frame.code, frame.code.block(statement), statement, names)
+                return
+
+
+def _behind(made: _Slice, statement: ast.stmt, names: set[str]) -> ast.stmt:
+    """The statement that reads the names, in the innermost block that has both, behind what makes them."""
+    code = made.code
+    for above in upwards(code, statement):
+        block = code.block(above)
+        top = within(code, block, made.statements[-1])
+        if top is not None and top is not above:
+            rest = block[block.index(top) + 1 :]
+            return _front(code, block, next((s for s in rest if reads(s) & names), above), names, top)
+    return statement
+
+
+def _inside(made: _Slice, loop: ast.stmt) -> bool:
+    return any(node is s for node in ast.walk(loop) for s in made.statements)
+
+
+def _front(
+    code: Code, block: list[ast.stmt], statement: ast.stmt, names: set[str], after: ast.stmt | None = None
+) -> ast.stmt:
+    """The first statement of the block, behind ``after``, that reads the names; the update it is part of."""
+    top = within(code, block, statement) or statement
+    if after is None:
+        top = next((s for s in block if reads(s) & names), top)
+    update = update_of(block, top)
+    return update[0] if top in update else top
+
+
+# ---- candidates ------------------------------------------------------------------------------------------------------
+
+
+def _candidates(problem: Problem, made: _Slice, code: Code, front: ast.stmt) -> Iterator[Proposal]:
+    lines = [line for s in made.statements for line in source_lines(made.code, s)]
+    title = lines[0] if len(made.statements) == 1 else f"{lines[0]} … {lines[-1]}"
+    moved = not _read_elsewhere(problem, made, code, front)
+    lifted = lift(made.code, made.statements) if moved else None
+    if lifted is not None:  # with the comments above them
+        indent = made.code.indent(made.statements[0])
+        lines = [line.removeprefix(indent) for line in lifted.text.splitlines() if line.strip()]
+    edits: list[tuple[Code, Edit]] = [(code, code.insert_before(front, *lines))]
+    if lifted is not None:
+        edits += [(made.code, edit) for edit in lifted.edits]
+    elif moved:
+        edits += [(made.code, made.code.delete(s)) for s in made.statements]
+    kept = [
+        (f.code, edit)
+        for f in frames(problem, problem.need_stack)[-1:]
+        for edit in without_retain(f.code, [f.statement])
+    ]
+    for extra in [kept, []] if kept else [[]]:
+        codes = {c.cell.number: c for c, _ in edits}
+        try:
+            texts = {n: c.apply(*(e for other, e in [*edits, *extra] if other is c)) for n, c in codes.items()}
+        except Overlap:
+            continue
+        yield Proposal(title, _ANEW, "recompute", texts, form="recompute: moved" if moved else "recompute: again")
+
+
+def _read_elsewhere(problem: Problem, made: _Slice, code: Code, front: ast.stmt) -> bool:
+    """Whether something but the statements from ``front`` on reads what the slice makes."""
+    if code is not made.code or not isinstance(front, ast.stmt):
+        return True
+    names = made.names
+    target = code.function(front) or next((loop for loop in loops(code, front) if not _inside(made, loop)), None)
+    block = code.block(front)
+    inside = {id(n) for s in ([target] if target is not None else block[block.index(front) :]) for n in ast.walk(s)}
+    own = {id(n) for s in made.statements for n in ast.walk(s)}
+    for number in problem.sources.cells:
+        other = problem.code(number)
+        for node in ast.walk(other.tree) if other is not None else ():
+            read = isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id in names
+            if read and id(node) not in inside and id(node) not in own:
+                return True
+    return any("." in name for name in names)

@@ -1,0 +1,64 @@
+"""Views that were made at once, or without gradients, are made again once their base has been written.
+
+mean, logvar = moments.chunk(2, 1)         moments[:, half:].clamp_(-30, 20)
+moments[:, half:].clamp_(-30, 20)          mean, logvar = moments.chunk(2, 1)
+
+Where they are used before the write, they are made twice.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from ...families import is_of_base
+from ...message import message
+from ...source.dataflow import assigned, binds
+from ...source.editor import Code
+from ..analysis.targets import is_functional, own_statements, reads, root, scope, seen_through, sites
+from ..problem import Problem
+from ..proposal import Proposal, register
+
+_WHY = message("why_views_again")
+
+
+@register("multi_output_view", "no_grad_view", rank=5)
+def views_again(problem: Problem) -> Iterator[Proposal]:
+    if not is_of_base(problem.clash.message):
+        return
+    for write in sites(problem, depth=2):
+        code, name = write.code, write.root_text
+        bases = {name, seen_through(code, name, write.statement)} - {None} if name is not None else set()
+        last = write.statement
+        makers = [
+            s
+            for s in own_statements(code, scope(code, last))
+            if isinstance(s, ast.Assign) and s.lineno < last.lineno and _base(code, s) in bases and not _is_write(s)
+        ]
+        for maker in makers:
+            block = code.block(maker)
+            top = next((s for s in block if last in ast.walk(s)), last)  # the write may stand in an inner block
+            text = " ".join(code.text(maker).split())
+            used = any(reads(code, one, [s]) for one in binds(maker) for s in _between(block, maker, top))
+            edits = [code.insert_after(top, text)]
+            if not used and top in block and code.alone(maker):
+                edits.append(code.delete(maker))
+            yield Proposal(f"{text} after the write", _WHY, "views_again", {code.cell.number: code.apply(*edits)})
+
+
+def _base(code: Code, maker: ast.Assign) -> str | None:
+    """What a view is made of: ``x`` for ``x.chunk(2)`` and ``torch.chunk(x, 2)``."""
+    value: ast.expr = maker.value
+    if isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute):
+        value = value.args[0] if value.args and is_functional(value.func.value) else value.func.value
+    held = root(value)
+    return code.text(held) if held is not None else None
+
+
+def _is_write(statement: ast.Assign) -> bool:
+    return any(isinstance(target, ast.Subscript) for target in assigned(statement))
+
+
+def _between(block: list[ast.stmt], first: ast.stmt, last: ast.stmt) -> list[ast.stmt]:
+    end = block.index(last) + 1 if last in block else len(block)
+    return block[block.index(first) + 1 : end]

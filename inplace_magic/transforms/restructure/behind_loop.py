@@ -1,0 +1,76 @@
+"""Where nothing smaller serves: the statements around a backward change their places.
+
+for x in batch:                           for x in batch:
+    loss += criterion(x)                      loss += criterion(x)
+    opt.zero_grad()                       opt.zero_grad()
+    loss.backward()                       loss.backward()
+    opt.step()                            opt.step()
+
+Where no step comes between the backwards they belong to one update, and the part that was summed first would count in
+each of them.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from ...message import message
+from ...source.dataflow import binds, calls_named
+from ...source.editor import Code, Edit, Loop
+from ...source.lift import lift
+from ..analysis.meetings import steps_between, update_of, within
+from ..analysis.points import Frame, crossing, frames
+from ..problem import Problem
+from ..proposal import Proposal
+
+_ONCE = message("why_sum_once")
+
+
+def restructure(problem: Problem) -> Iterator[Proposal]:
+    for frame in frames(problem, problem.need_stack):
+        loop = next((above for above in frame.code.parents(frame.statement) if isinstance(above, Loop)), None)
+        if loop is None or not _sums_up(problem, frame, loop):
+            continue
+        edits = _behind(frame.code, loop, frame.statement)
+        if edits:
+            title = f"{' '.join(frame.code.text(frame.statement).split())} once the loop is over"
+            texts = {frame.code.cell.number: frame.code.apply(*edits)}
+            one_update = not steps_between(problem)
+            form = "restructure: one update" if one_update else "restructure: behind the loop"
+            yield Proposal(title, _ONCE, "restructure", texts, whole=one_update, form=form)
+        return
+
+
+def _sums_up(problem: Problem, frame: Frame, loop: ast.stmt) -> bool:
+    """Whether what passes from one iteration into the next is a sum that is begun right before the loop."""
+    code = frame.code
+    sums = {
+        ast.unparse(f.statement.target)
+        for edge in crossing(problem).over
+        for f in frames(problem, edge.used)
+        if f.code is code and isinstance(f.statement, ast.AugAssign) and within(code, [loop], f.statement) is loop
+    }
+    roots = {
+        ast.unparse(call.func.value)
+        for call in calls_named(frame.statement, "backward")
+        if isinstance(call.func, ast.Attribute)
+    }
+    block = code.block(loop)
+    begun = {name for s in block[: block.index(loop)] if isinstance(s, ast.Assign) for name in binds(s)}
+    return bool(sums & roots & begun)
+
+
+def _behind(code: Code, loop: ast.For | ast.While | ast.AsyncFor, backward: ast.stmt) -> list[Edit]:
+    """The update, which must be the end of the loop's body, moved behind the loop."""
+    top = within(code, loop.body, backward)
+    if top is None or loop.orelse:
+        return []
+    moved = update_of(loop.body, top)
+    moved += [s for s in loop.body[loop.body.index(moved[-1]) + 1 :] if calls_named(s, "zero_grad", "step")]
+    lifted = lift(code, moved) if moved[-1] is loop.body[-1] and len(moved) < len(loop.body) else None
+    if lifted is None:
+        return []
+    indent = code.indent(moved[0])
+    lines = [line.removeprefix(indent) for line in lifted.text.splitlines() if line.strip()]
+    return [*lifted.edits, code.insert_after(loop, *lines)]

@@ -1,0 +1,124 @@
+"""Two losses on one graph: one backward of their sum gives the same gradients, in one walk.
+
+loss_a.backward()                         (loss_a + loss_b).backward()
+loss_b.backward()
+
+for loss in losses:                       sum(losses).backward()
+    loss.backward()
+
+for name, loss in losses.items():         sum(losses.values()).backward()
+    loss.backward()
+
+for w, loss in zip(weights, losses):      sum(w * loss for w, loss in zip(weights, losses)).backward()
+    (w * loss).backward()
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from ...message import message
+from ...source.dataflow import binds, calls_named, is_call, reads
+from ...source.editor import Code, atom
+from ..analysis.meetings import frames, meeting, steps_between
+from ..analysis.targets import is_functional
+from ..problem import Problem
+from ..proposal import Proposal, register
+
+_WHY = message("why_sum_losses")
+
+
+@register("second_backward", "modified", rank=12)
+def sum_losses(problem: Problem) -> Iterator[Proposal]:
+    if problem.family == "modified" and not _written_in_backward(problem):
+        return
+    if problem.family != "modified" and steps_between(problem):
+        return
+    found = meeting(problem)
+    if found is None:
+        yield from _whole_loop(problem)
+        return
+    code = found.code
+    first, second = _root(found.first), _root(found.need)
+    if first is None or second is None:
+        return
+    if any(
+        calls_named(s, "zero_grad", "clip_grad_norm_", "clip_grad_value_") or binds(s) & reads(first)
+        for s in found.between
+    ):
+        return
+    text = f"({_term(code, first)} + {_term(code, second)}).backward()"
+    yield Proposal(
+        text,
+        _WHY,
+        "sum_losses",
+        {code.cell.number: code.apply(code.delete(found.first), code.replace(found.need, text))},
+    )
+
+
+def _written_in_backward(problem: Problem) -> bool:
+    """Whether a hook wrote, an optimizer that steps within backward for one."""
+    return any(calls_named(statement, "backward") for _, statement in frames(problem, problem.write_stack))
+
+
+def _whole_loop(problem: Problem) -> Iterator[Proposal]:
+    """A loop that calls backward on one loss after the other."""
+    for code, statement in frames(problem, problem.need_stack):
+        loop = code.parent(statement)
+        root = _root(statement)
+        if not isinstance(loop, ast.For) or statement not in loop.body or loop.orelse or root is None:
+            continue
+        rest = [s for s in loop.body if s is not statement]
+        if any(calls_named(s, "zero_grad", "step") or binds(s) & reads(root) for s in rest):
+            continue
+        text = f"{_sum(code, root, loop)}.backward()"
+        if not rest:
+            edits = [code.replace(loop, text)]
+        elif code.alone(statement):
+            edits = [code.insert_before(loop, text), code.delete(statement)]
+        else:
+            continue
+        yield Proposal(text, _WHY, "sum_losses", {code.cell.number: code.apply(*edits)})
+
+
+def _sum(code: Code, loss: ast.expr, loop: ast.For) -> str:
+    """The sum of what the loop calls ``loss`` one after the other."""
+    through, target = loop.iter, loop.target
+    if (
+        isinstance(through, ast.Call)
+        and getattr(through.func, "id", "") == "enumerate"
+        and isinstance(target, ast.Tuple)
+    ):
+        counter, item = target.elts
+        if not {n.id for n in ast.walk(counter) if isinstance(n, ast.Name)} & reads(loss):
+            through, target = through.args[0], item
+    if isinstance(loss, ast.Name) and isinstance(target, ast.Name) and loss.id == target.id:
+        return f"sum({code.text(through)})"
+    of_dict = isinstance(through, ast.Call) and isinstance(through.func, ast.Attribute) and through.func.attr == "items"
+    if isinstance(loss, ast.Name) and isinstance(target, ast.Tuple) and len(target.elts) == 2 and of_dict:
+        value = target.elts[1]
+        if isinstance(value, ast.Name) and value.id == loss.id:
+            return f"sum({code.text(through.func.value)}.values())"  # type: ignore[attr-defined]
+    return f"sum({code.text(loss)} for {code.text(target)} in {code.text(through)})"
+
+
+def _root(statement: ast.stmt) -> ast.expr | None:
+    """The loss of a statement that is nothing but ``loss.backward()``; None for any other."""
+    if not is_call(statement, "backward"):
+        return None
+    call: ast.Call = statement.value  # type: ignore[attr-defined]
+    functional = isinstance(call.func, ast.Attribute) and is_functional(call.func.value)
+    if len(call.args) != int(functional) or any(k.arg not in ("retain_graph",) for k in call.keywords):
+        return None
+    return call.args[0] if functional else call.func.value  # type: ignore[attr-defined]
+
+
+def _term(code: Code, node: ast.expr) -> str:
+    if (
+        isinstance(node, ast.BinOp)
+        and isinstance(node.op, (ast.Add, ast.Mult, ast.Div, ast.MatMult))
+        and "\n" not in code.text(node)
+    ):
+        return code.text(node)
+    return atom(code, node)

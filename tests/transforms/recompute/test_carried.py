@@ -1,0 +1,60 @@
+"""A value that a round hands on is computed again, with the weights as they are by then."""
+
+from __future__ import annotations
+
+from ..trying import fix_by, rewritten, rules
+
+RULE = "recompute_carried"
+START = """
+    import torch
+    from torch import nn
+    torch.manual_seed(0)
+    encoder = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 4))
+    critic = nn.Linear(4, 1)
+    opt = torch.optim.SGD([*encoder.parameters(), *critic.parameters()], lr=0.1)
+    def encode(obs):
+        return torch.tanh(encoder(obs))
+    seen = torch.randn(4, 2, 3)
+    """
+ROUNDS = """
+    state = encode(seen[0])
+    for obs in seen[1:]:
+        next_state = encode(obs)
+        loss = (critic(state) - 0.9 * critic(next_state).detach()).pow(2).mean()
+        opt.zero_grad()
+        loss.backward()
+        opt.step()
+        state = next_state
+    """
+
+
+def test_is_not_offered_where_nothing_is_handed_on() -> None:
+    assert RULE not in rules(START, ROUNDS.replace("        state = next_state\n", ""))
+
+
+def test_is_proved_with_its_effect_measured() -> None:
+    fix = fix_by(RULE, START, ROUNDS)
+    assert fix.cells == {2: rewritten(ROUNDS, ("    state = next_state", "    state = encode(obs)"))}
+    assert fix.gradients == "different"
+
+
+def test_one_of_several_names_that_are_handed_on() -> None:
+    rounds = ROUNDS.replace("        state = next_state", "        last, state = loss, next_state")
+    fix = fix_by(RULE, START, rounds)
+    assert fix.cells == {2: rewritten(rounds, ("= loss, next_state", "= loss, encode(obs)"))}
+
+
+def test_what_the_next_round_takes_at_its_beginning_is_computed_again_at_the_end_of_this_one() -> None:
+    rounds = """
+        ahead = encode(seen[0])
+        for t in range(3):
+            state = ahead
+            ahead = encode(seen[t + 1])
+            loss = (critic(state) - 0.9 * critic(ahead)).pow(2).mean()
+            opt.zero_grad()
+            loss.backward()
+            opt.step()
+        """
+    fix = fix_by(RULE, START, rounds)
+    assert fix.cells == {2: rewritten(rounds, ("    opt.step()", "    opt.step()\n    ahead = encode(seen[t + 1])"))}
+    assert fix.gradients == "different"

@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+import pytest
+
+from ..trying import fix_by, rewritten, rules
+
+RULE = "recompute"
+START = """
+    import torch
+    from torch import nn
+    torch.manual_seed(0)
+    """
+TRAIN = """
+    net = Net()
+    opt = torch.optim.SGD(net.parameters(), lr=0.1)
+    for x in torch.randn(3, 4):
+        loss = net(x).sum()
+        opt.zero_grad()
+        loss.backward()
+        opt.step()
+    """
+IN_CONSTRUCTOR = """
+    class Net(nn.Module):
+        def __init__(self, size=4):
+            super().__init__()
+            self.log_scale = nn.Parameter(torch.zeros(4))
+            scale = self.log_scale.exp()
+            self.prior = torch.distributions.Normal(torch.zeros(4), scale)
+        def forward(self, x):
+            x = x * 2
+            return self.prior.log_prob(x)
+    """
+GUARDED = """
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.w = nn.Parameter(torch.ones(4))
+            self.gate = None
+        def forward(self, x):
+            if self.gate is None:
+                self.gate = torch.sigmoid(self.w)
+            return x * self.gate
+    """
+EARLY_RETURN = """
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.w = nn.Parameter(torch.ones(4))
+        def prepare(self):
+            if hasattr(self, "gate"):
+                return
+            self.gate = torch.sigmoid(self.w)
+        def forward(self, x):
+            self.prepare()
+            return x * self.gate
+    """
+FROM_ARGUMENT = """
+    class Net(nn.Module):
+        def __init__(self, start=torch.ones(4)):
+            super().__init__()
+            self.w = nn.Parameter(torch.ones(4))
+            self.gate = torch.sigmoid(self.w * start)
+        def forward(self, x):
+            return x * self.gate
+    """
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [
+        pytest.param((START, FROM_ARGUMENT, TRAIN), id="what was made from an argument cannot be made from self"),
+    ],
+)
+def test_is_not_offered(cells: tuple[str, ...]) -> None:
+    assert RULE not in rules(*cells)
+
+
+@pytest.mark.parametrize(
+    ("model", "old", "new"),
+    [
+        pytest.param(
+            IN_CONSTRUCTOR,
+            "        return self.prior",
+            "        scale = self.log_scale.exp()\n"
+            "        self.prior = torch.distributions.Normal(torch.zeros(4), scale)\n        return self.prior",
+            id="made by the constructor, by way of a local name",
+        ),
+        pytest.param(
+            GUARDED,
+            "        return x",
+            "        self.gate = torch.sigmoid(self.w)\n        return x",
+            id="made when it is missing: behind the guard",
+        ),
+        pytest.param(
+            EARLY_RETURN,
+            "        return x",
+            "        self.gate = torch.sigmoid(self.w)\n        return x",
+            id="made behind an early return",
+        ),
+    ],
+)
+def test_is_proved(model: str, old: str, new: str) -> None:
+    fix = fix_by(RULE, START, model, TRAIN)
+    assert fix.cells[2].rstrip() == rewritten(model, (old, new))
+    assert (fix.gradients, fix.run, fix.untrained) == ("different", (3,), ())

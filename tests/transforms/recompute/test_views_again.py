@@ -1,0 +1,100 @@
+"""Views whose base was written afterwards are made again: the line to blame, and the fix."""
+
+from __future__ import annotations
+
+import pytest
+
+from ...cells import run_cells
+from ..trying import clean, fix_by, rewritten
+
+RULE = "views_again"
+START = """
+    import torch
+    torch.manual_seed(0)
+    w = torch.ones(2, 4, requires_grad=True)
+    """
+UNUSED = """
+    x = w * 2
+    a, b = x.chunk(2, 1)
+    x[:, :2] *= 3
+    (a.exp() + b).sum().backward()
+    """
+USED = """
+    x = w * 2
+    a, b = torch.split(x, 2, 1)
+    scale = b.mean()
+    x.mul_(3)
+    (a.exp() + b * scale).sum().backward()
+    """
+IN_A_BLOCK = """
+    x = w * 2
+    rows = x.unbind(0)
+    for i in range(2):
+        half = x[:, i]
+        half.mul_(3)
+    torch.stack([row.exp() for row in rows]).sum().backward()
+    """
+NO_GRAD = """
+    x = w * 2
+    with torch.no_grad():
+        first = x[0]
+    x.mul_(3)
+    first.exp().sum().backward()
+    """
+
+
+@pytest.mark.parametrize(
+    ("cell", "line"),
+    [
+        pytest.param(UNUSED, 3, id="chunk"),
+        pytest.param(USED, 4, id="split"),
+        pytest.param(IN_A_BLOCK, 5, id="unbind, written through another view"),
+        pytest.param(NO_GRAD, 4, id="a view made without grad mode"),
+    ],
+)
+def test_the_write_is_to_blame_and_not_the_line_that_reads(cell: str, line: int) -> None:
+    found = run_cells(START, cell).diagnosis
+    assert found is not None and found.changed is not None and found.needed is not None
+    assert found.changed.line == line
+    assert found.needed.line == len(clean(cell).splitlines())
+    assert "changed the base of a view" in found.sentence
+
+
+@pytest.mark.parametrize(
+    ("cell", "changes"),
+    [
+        pytest.param(
+            UNUSED, [("a, b = x.chunk(2, 1)\n", ""), ("*= 3\n", "*= 3\na, b = x.chunk(2, 1)\n")], id="moved behind the write"
+        ),
+        pytest.param(USED, [("x.mul_(3)\n", "x.mul_(3)\na, b = torch.split(x, 2, 1)\n")], id="made twice where used before"),
+        pytest.param(
+            IN_A_BLOCK,
+            [("rows = x.unbind(0)\n", ""), ("half.mul_(3)\n", "half.mul_(3)\nrows = x.unbind(0)\n")],
+            id="behind the loop that writes",
+        ),
+    ],
+)  # fmt: skip
+def test_is_proved(cell: str, changes: list[tuple[str, str]]) -> None:
+    fix = fix_by(RULE, START, cell)
+    assert fix.cells == {2: rewritten(cell, *changes)}
+    assert fix.gradients == "same"
+
+
+def test_a_clone_that_loses_the_write_is_not_offered() -> None:
+    found = run_cells(START, UNUSED).diagnosis
+    assert found is not None
+    assert "clone_before_write" not in [fix.rule for fix in found.fixes]
+
+
+def test_a_stale_view_that_nobody_reads_is_no_obstacle() -> None:
+    """Embedding clears a row through a view that it makes without grad mode, once its weight has been written."""
+    cell = """
+        emb = torch.nn.Embedding(4, 3, padding_idx=0)
+        x = emb(torch.tensor([1, 2])).exp()
+        x += 1
+        x.sum().backward()
+        """
+    found = run_cells(START, cell).diagnosis
+    assert found is not None and found.family == "modified"
+    assert found.changed is not None and found.changed.line == 3
+    assert found.fixes

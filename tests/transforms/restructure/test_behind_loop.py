@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+import pytest
+
+from ...cells import run_cells
+from ..trying import fix_by, rewritten
+
+START = """
+    import torch
+    from torch import nn
+    torch.manual_seed(0)
+    cell, head = nn.GRUCell(2, 4), nn.Linear(4, 2)
+    opt = torch.optim.SGD([*cell.parameters(), *head.parameters()], lr=0.1)
+    words = torch.randn(3, 1, 2)
+    """
+ONE_UPDATE = """
+    opt.zero_grad()
+    h, loss = torch.zeros(1, 4), 0
+    for word in words:
+        h = cell(word, h)
+        loss += (head(h) - word).pow(2).mean()
+        loss.backward()
+    opt.step()
+    """
+MANY_UPDATES = """
+    loss = 0
+    for word in words:
+        loss += (head(word.repeat(1, 2)) - word).tanh().pow(2).mean()
+        opt.zero_grad()
+        loss.backward()
+        opt.step()
+    """
+
+
+def test_the_backward_of_one_update_goes_behind_the_loop_that_sums_its_loss_up() -> None:
+    run = run_cells(START, ONE_UPDATE)
+    assert run.diagnosis is not None
+    fix = run.diagnosis.fixes[0]
+    assert fix.cells == {
+        2: rewritten(ONE_UPDATE, ("    loss.backward()\n", ""), ("opt.step()", "loss.backward()\nopt.step()"))
+    }
+    assert fix.gradients == "different", "what was summed first would have counted three times"
+    assert fix.changes == ()
+
+
+def test_where_each_iteration_is_an_update_a_cut_comes_first() -> None:
+    run = run_cells(START, MANY_UPDATES)
+    assert run.diagnosis is not None
+    assert [fix.gradients for fix in run.diagnosis.fixes[:2]] == ["truncated", "different"]
+    behind = fix_by("restructure", START, MANY_UPDATES)
+    assert behind.cells[2].endswith("\nopt.zero_grad()\nloss.backward()\nopt.step()")
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        pytest.param(
+            """
+            h = torch.zeros(1, 4)
+            for word in words:
+                h = cell(word, h)
+                head(h).pow(2).mean().backward()
+            """,
+            id="nothing is summed up",
+        ),
+        pytest.param(
+            """
+            loss = 0
+            for word in words:
+                loss += head(cell(word)).pow(2).mean()
+                loss.backward()
+                print(loss.item())
+            """,
+            id="something is done after the backward",
+        ),
+    ],
+)
+def test_is_not_proposed(cell: str) -> None:
+    run = run_cells(START, cell)
+    assert run.diagnosis is not None
+    assert "restructure" not in [fix.rule for fix in run.diagnosis.fixes]

@@ -1,0 +1,115 @@
+from __future__ import annotations
+
+import pytest
+
+from ...cells import run_cells
+from ..trying import clean, fix_by, titles
+
+RULE = "fast_weights"
+
+
+@pytest.mark.parametrize(
+    ("cell", "write"),
+    [
+        pytest.param(
+            "for p in net.parameters():\n    p -= lr * p.grad", "p -= lr * p.grad", id="an ordinary update by .grad"
+        ),
+        pytest.param(
+            "gs = f()\nfor p, g in zip(net.parameters(), gs):\n    p.sub_(g)",
+            "p.sub_(g)",
+            id="nobody asks for gradients here",
+        ),
+        pytest.param(
+            "gs = grad(l, ws)\nfor p, g in zip(ws, gs):\n    p.sub_(g)",
+            "p.sub_(g)",
+            id="a list of weights and no model",
+        ),
+    ],
+)
+def test_proposes_nothing(cell: str, write: str) -> None:
+    assert titles(RULE, "import torch", cell, write=write) == []
+
+
+START = """
+    import torch
+    from torch import nn
+    torch.manual_seed(0)
+    model, x = nn.Sequential(nn.Linear(2, 3), nn.Tanh(), nn.Linear(3, 1)), torch.randn(4, 2)
+    """
+
+
+@pytest.mark.parametrize(
+    ("update", "step"),
+    [
+        pytest.param("p -= lr * g", "p - lr * g", id="augmented"),
+        pytest.param("p.sub_(g.clamp(-1, 1), alpha=lr)", "p.sub(g.clamp(-1, 1), alpha=lr)", id="with a factor"),
+    ],
+)
+def test_is_proved(update: str, step: str) -> None:
+    cell = f"""
+        def adapt(model, x, lr=0.1, k=2):
+            for _ in range(k):
+                loss = model(x).pow(2).mean()
+                grads = torch.autograd.grad(loss, list(model.parameters()), create_graph=True)
+                with torch.no_grad():
+                    for p, g in zip(model.parameters(), grads):
+                        {update}
+            return model(x).pow(2).mean() + 0.1 * loss
+        """
+    expected = f"""
+        def adapt(model, x, lr=0.1, k=2):
+            fast = dict(model.named_parameters())
+            for _ in range(k):
+                loss = torch.func.functional_call(model, fast, (x,)).pow(2).mean()
+                grads = torch.autograd.grad(loss, list(fast.values()), create_graph=True)
+                fast = {{name: {step} for (name, p), g in zip(fast.items(), grads)}}
+            return torch.func.functional_call(model, fast, (x,)).pow(2).mean() + 0.1 * loss
+        """
+    fix = fix_by(RULE, START, cell, "adapt(model, x).backward()")
+    assert fix.cells == {2: clean(expected).rstrip()}
+
+
+INNER = """
+    loss = model(x).pow(2).mean()
+    grads = torch.autograd.grad(loss, model.parameters(), create_graph=True)
+    for (key, p), g in zip(model.named_parameters(), grads):
+        p -= 0.1 * g
+    meta = model(x).exp().mean()
+    meta.backward()
+    """
+LISTED = """
+    params = list(model.parameters())
+    loss = model(x).pow(2).mean()
+    grads = torch.autograd.grad(loss, params, create_graph=True)
+    for p, g in zip(params, grads):
+        p -= 0.1 * g
+    meta = model(x).exp().mean()
+    meta.backward()
+    """
+
+
+@pytest.mark.parametrize(
+    ("cell", "step"),
+    [
+        pytest.param(INNER, "fast = {key: p - 0.1 * g for (key, p), g in zip(fast.items(), grads)}", id="with names"),
+        pytest.param(LISTED, "fast = {name: p - 0.1 * g for (name, p), g in zip(fast.items(), grads)}", id="listed"),
+    ],
+)
+def test_an_inner_step_comes_before_whatever_cuts_the_meta_gradient(cell: str, step: str) -> None:
+    run = run_cells(START, cell)
+    assert run.diagnosis is not None
+    first = run.diagnosis.fixes[0]
+    assert first.rule == RULE
+    text = first.cells[2]
+    assert step in text
+    assert "grad(loss, fast.values(), create_graph=True)" in text
+    assert "functional_call(model, fast, (x,)).exp()" in text
+    assert "params" not in text
+    assert "truncated" not in [fix.gradients for fix in run.diagnosis.fixes]
+
+
+def test_a_first_order_update_stays_an_update() -> None:
+    cell = INNER.replace(", create_graph=True", "")
+    run = run_cells(START, cell)
+    assert run.diagnosis is not None
+    assert run.diagnosis.fixes[0].rule == "no_grad"
