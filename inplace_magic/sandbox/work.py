@@ -9,7 +9,7 @@ from typing import Any, Literal, Protocol, TypeVar
 from ..session.run_cell import Touched
 from ..session.shell import Shell
 from . import fork
-from .side_effects import contained, make_private
+from .side_effects import contained, look_around, make_private
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -51,5 +51,8 @@ def contained_work(
 
 
 def preparation(allow_side_effects: bool) -> fork.Preparation | None:
-    """What a new process is to call first, so that the files it writes are its own."""
-    return None if allow_side_effects else make_private
+    """What a new process is to call first, so that the files it writes are its own. To be asked for right before it is made."""
+    if allow_side_effects:
+        return None
+    look_around()
+    return make_private

@@ -5,7 +5,8 @@ of the session and a fresh interpreter alike.
 """
 
 from .containment import contained, make_private
+from .namespace import look_around
 from .refused import Attempts, EndOfRun, Refused, ended_by
 from .run import refuse_wait
 
-__all__ = ["Attempts", "EndOfRun", "Refused", "contained", "ended_by", "make_private", "refuse_wait"]
+__all__ = ["Attempts", "EndOfRun", "Refused", "contained", "ended_by", "look_around", "make_private", "refuse_wait"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import os
 import sys
 
@@ -20,7 +21,9 @@ def _checked(result: int) -> int:
     return result
 
 
+@functools.cache
 def _libc() -> ctypes.CDLL:
+    """One for all calls: each would load its functions anew."""
     if sys.platform != "linux":
         raise OSError(38, "this needs Linux")
     return ctypes.CDLL(None, use_errno=True)

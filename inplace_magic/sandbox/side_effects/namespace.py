@@ -14,6 +14,8 @@ moved.py makes good for calls from Python.
 from __future__ import annotations
 
 import contextlib
+import functools
+import itertools
 import os
 import re
 import tempfile
@@ -21,7 +23,7 @@ from dataclasses import dataclass
 
 from . import kernel
 
-__all__ = ["View", "enter"]
+__all__ = ["View", "enter", "look_around"]
 
 _PSEUDO = frozenset(
     [
@@ -99,9 +101,8 @@ def enter(most_bytes: int) -> View:
 
 def _become_root() -> bool:
     """Enter the namespaces; whether as the root that the person was anyway."""
-    with open("/proc/self/status") as lines:
-        effective = next((int(line.split()[1], 16) for line in lines if line.startswith("CapEff")), 0)
-    if effective >> _CAP_SYS_ADMIN & 1:
+    _, _, effective = _text_of("/proc/self/status").partition("CapEff:")
+    if int(effective[: effective.index("\n")], 16) >> _CAP_SYS_ADMIN & 1:
         kernel.unshare(kernel.CLONE_NEWNS | kernel.CLONE_NEWNET)
         return True
     with contextlib.suppress(FileNotFoundError), open(_RESTRICTED) as setting:
@@ -115,15 +116,36 @@ def _become_root() -> bool:
     return False
 
 
+def look_around() -> None:
+    """To be called ahead in a process that is about to be copied: a copy would pay for each page that it writes."""
+    with contextlib.suppress(OSError):
+        _mounts()
+
+
 def _mounts() -> list[tuple[str, str]]:
     """(place, kind) of each mount, those above before those below; of several at one place the last is seen."""
+    return _parsed(_text_of("/proc/self/mountinfo"))
+
+
+def _text_of(path: str) -> str:
+    """A file of the kernel's. By its descriptor: the layers of Python's own files cost a copied process pages."""
+    parts, descriptor = [], os.open(path, os.O_RDONLY)
+    try:
+        while part := os.read(descriptor, 1 << 16):
+            parts.append(part)
+    finally:
+        os.close(descriptor)
+    return os.fsdecode(b"".join(parts))
+
+
+@functools.lru_cache(maxsize=1)
+def _parsed(mounts: str) -> list[tuple[str, str]]:
     found: dict[str, str] = {}
-    with open("/proc/self/mountinfo") as lines:
-        for line in lines:
-            fields, _, rest = line.partition(" - ")
-            place = re.sub(r"\\([0-7]{3})", lambda m: chr(int(m[1], 8)), fields.split()[4])  # a blank is written \040
-            found.pop(place, None)
-            found[place] = rest.split()[0]
+    for line in filter(None, mounts.split("\n")):
+        fields, _, rest = line.partition(" - ")
+        place = re.sub(r"\\([0-7]{3})", lambda m: chr(int(m[1], 8)), fields.split()[4])  # a blank is written \040
+        found.pop(place, None)
+        found[place] = rest.split()[0]
     return sorted(found.items())
 
 
@@ -133,10 +155,9 @@ def _is_below(place: str, folder: str) -> bool:
 
 def _workshop(mounts: list[str]) -> str:
     """A folder to build the view in: what it hides is not needed meanwhile, and is seen in the view again."""
-    first = ["/mnt", "/media", "/srv", "/opt", "/tmp"]
-    others = [e.path for e in os.scandir("/") if e.is_dir(follow_symlinks=False) and e.path not in _SYSTEM]
-    for folder in [*first, *sorted(others)]:
-        if os.path.isdir(folder) and not os.path.islink(folder) and not any(_is_below(m, folder) for m in mounts):
+    others = (f"/{name}" for name in sorted(os.listdir("/")) if f"/{name}" not in _SYSTEM)
+    for folder in itertools.chain(["/mnt", "/media", "/srv", "/opt", "/tmp"], others):
+        if not any(_is_below(m, folder) for m in mounts) and os.path.isdir(folder) and not os.path.islink(folder):
             return folder
     raise OSError(16, "there is no folder to build a view in")
 
