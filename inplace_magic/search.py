@@ -2,79 +2,128 @@
 
 A cost says what a person pays for a change: what is done differently afterwards, passes and memory that come on top,
 how much text changes, and, all that being equal, what experienced people write. The table below is the only place where
-one transformation is put before another.
+one transformation is put before another; of two forms with one cost the first in the table is the first to be tried.
 """
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
-from functools import cache
+from collections.abc import Iterator
 
-from . import transforms
 from .source.editor import Overlap
-from .transforms import proposal as registry
-from .transforms.detach import detach
+from .transforms import registry
 from .transforms.problem import Problem
-from .transforms.proposal import Proposal, rules
-from .transforms.recompute.stale_values import recompute
-from .transforms.restructure.behind_loop import restructure
+from .transforms.proposal import Proposal
 
-# Families in which a transformation can be of use.
-_GRAPH = frozenset({"modified", "second_backward", "silent"})
-TRANSFORMS: dict[Callable[[Problem], Iterable[Proposal]], frozenset[str]] = {
-    detach: _GRAPH,
-    restructure: frozenset({"second_backward", "modified"}),
-    recompute: frozenset({"modified", "second_backward"}),
-}
 COSTS = {
+    # The line says what it was meant to say; nothing else is touched.
+    "handed_gradient": 2,  # the hook as torch's documentation has it
+    "fast_weights": 3,  # the one form of an inner step that can be differentiated
+    "silent_tracked": 3,  # the change is what was written, and now the graph hears of it
+    "silent_tracked: on a copy": 4,  # a copy more
+    "module_flag": 4,  # a flag that saves memory goes
+    "no_grad: update": 5,  # how every optimizer writes its update
+    "silent_batch_norm": 5,  # two small copies
+    "views_again": 5,  # a line changes its place
+    "buffer_to_list": 6,  # as much memory as before, no copy at each step
+    "silent_gradients": 6,  # as many backwards, the gradients of both kept at once
+    "clone_before_write: of a Function": 6,  # a copy of an argument
+    "silent_order": 7,  # a line changes its place
+    "index_views: in the loop": 7,  # the loop counts
+    "clone_alias": 8,  # a copy of what was to be one
+    "drop_gradient": 8,  # what zero_grad does by default
+    "inference_mode: view outside": 8,  # a line leaves a block
+    "clone_before_write: name, refused": 8,  # a copy, where out of place changes several lines
     "restructure: one update": 9,  # as many updates; what was summed up counts once
-    "detach: once": 13,  # what is computed once stays computed once
-    "recompute: moved": 14,  # computed once per iteration, as before
-    "recompute: again": 28,  # a forward pass more
+    "inference_mode": 9,  # as fast but for views and versions
+    "inference_mode: maker": 9,  # a decorator goes
+    "out_of_place: returned": 9,  # the hook as torch's documentation has it
+    "out_of_place: outside no_grad": 9,  # the block has no purpose any more
     "detach: summed": 10,  # nothing but the history of a sum goes
+    "out_of_place: statement": 10,  # a tensor more for as long as the graph lives
     "detach: shared": 11,  # the earlier loss's own parameters keep their gradients
+    "out_of_place: statement, everywhere": 11,  # the same in several places
+    "out_of_place: both names": 11,  # a name more is bound
+    "reset_accumulator: sum": 11,  # what is summed up is another number afterwards
     "detach: untrained": 12,  # what it was made from gets no gradient that a step uses
+    "silent_order: before a copy": 12,  # a backward moved for the sake of an array that a copy serves as well
+    "out_of_place: container": 12,  # other references to the container see nothing
+    "out_of_place: own name": 12,  # a name more
+    "sum_losses": 12,  # one backward; each loss by itself is not seen any more
+    "detach: once": 13,  # what is computed once stays computed once
+    "reset_accumulator: list": 13,  # what was collected is gone
+    "retain: one by one": 13,  # the graph's memory, for as long as a forward for each would take
+    "recompute: moved": 14,  # computed once per iteration, as before
+    "index_views: unpacked": 14,  # more to read, as many views
+    "inference_mode: of views": 16,  # slower than inference mode, and it may not have been the block
+    "retain": 16,  # the graph's memory until the second backward
+    "clone_before_write: name": 18,  # a copy, and the graph goes on through it
     "detach: boundary": 20,  # history ends where an iteration does
+    "clone_before_write: write": 20,  # a copy of the whole for the sake of a part
     "detach: use": 21,
+    "clone_alias: kept": 21,  # a copy each time; the object keeps values alone
     "detach: boundary of objects": 22,
+    "clone_before_write: view": 22,  # the base no longer gets what is written
+    "reset_state: called": 22,  # the state is lost from one iteration to the next
     "detach: put": 23,
+    "clone_before_write: caller": 24,  # each caller copies
     "detach: shared, all of it": 25,
     "detach: again": 26,  # history ends within an iteration as well
+    "reset_state: initial": 26,  # as above, by a line that nobody wrote for the purpose
     "detach: set": 27,
+    "recompute: again": 28,  # a forward pass more
+    "recompute_carried": 28,  # a forward pass more
     "restructure: behind the loop": 29,  # another number of updates
+    "no_grad: value": 30,  # cuts a step out of a computation, unless it was none
+    "out_of_place: item": 30,  # right for an item of a container only
+    "clone_before_write: module": 30,  # a copy ahead of a module that was to save one
+    "swap_updates": 30,  # the order of two updates
+    "out_of_place: item, everywhere": 31,
+    "move_step": 32,  # a step is made later, and the later backward is limited to its own parameters
+    "move_step: gradients first": 33,  # several lines, a backward that is not called so
+    "split_loop": 34,  # a loop becomes several
     "detach: between": 35,  # the later of two losses trains less
+    "clone_at_save: view": 35,  # a copy kept for the gradient alone, one for several reads
+    "recompute: later loss again": 38,  # a forward pass more, written out between the two updates
+    "retain: past a step": 39,  # memory, and half a fix
+    "clone_at_save: operand": 40,  # a copy kept for the gradient alone
+    "recompute: later loss moved": 40,  # another order of the forward passes
+    "out_of_place: meant for more": 45,  # others who hold the tensor do not see what is written
+    "move_step: unguarded": 45,  # the step may find the other loss's gradients added
+    "out_of_place: meant for more, everywhere": 46,
+    "clone_before_write: view, meant for more": 46,
+    "clone_before_write: meant for more": 47,
+    "silent_tracked: after a save": 48,  # the value saved was meant, unless more is changed so
+    "silent_tracked: on a copy after a save": 49,
+    "clone_at_save: result": 60,  # a copy of what the formula keeps of itself
+    "training_statistics": 65,  # past the version counter, which nobody should get used to
+    "clone_at_save: any operand": 70,  # a guess
+    "clone_at_save: any result": 80,  # a guess that hardly ever helps
 }
+_ROWS = {form: row for row, form in enumerate(COSTS)}
 
 
-@cache
-def load() -> None:
-    """Imports every module of ``transforms``; those with rules register them."""
-    for module in pkgutil.walk_packages(transforms.__path__, f"{transforms.__name__}."):
-        importlib.import_module(module.name)
+def cost(proposal: Proposal) -> int:
+    return COSTS[proposal.form]
 
 
 def propose(problem: Problem) -> Iterator[Proposal]:
     """Candidates for the problem, the cheapest first, none twice. A transformation that crashes is passed over."""
-    load()
-    found: list[tuple[int, Proposal]] = []
-    for transform, families in TRANSFORMS.items():
+    registry.load()
+    found: list[Proposal] = []
+    for transform, families in registry.TRANSFORMS.items():
         if problem.family not in families:
             continue
         try:
-            found += [(COSTS[p.form], p) for p in transform(problem)]
+            found += sorted(transform(problem), key=cost)  # a form without a cost is a crash as well
         except Overlap:
             continue
         except Exception:
             registry.passed_over(transform.__name__)
-    found += rules(problem)
     seen: set[tuple[tuple[int, str], ...]] = set()
-    for cost, proposal in sorted(found, key=lambda pair: pair[0]):
+    for proposal in sorted(found, key=lambda one: (cost(one), _ROWS[one.form])):
         key = tuple(sorted(proposal.texts.items()))
         unchanged = all(problem.sources.cells[n].raw == text for n, text in proposal.texts.items())
         if key in seen or (unchanged and not proposal.live):
             continue
         seen.add(key)
-        yield replace(proposal, rank=cost)
+        yield proposal

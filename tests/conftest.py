@@ -12,7 +12,7 @@ import torch
 
 from inplace_magic import torch_private
 from inplace_magic.sandbox import process_memory
-from inplace_magic.transforms import proposal
+from inplace_magic.transforms import registry
 
 from . import cells
 
@@ -75,7 +75,7 @@ def no_transformation_crashes(monkeypatch: pytest.MonkeyPatch) -> None:
     def raised(name: str) -> None:
         raise AssertionError(f"{name} crashed") from sys.exc_info()[1]
 
-    monkeypatch.setattr(proposal, "passed_over", raised)
+    monkeypatch.setattr(registry, "passed_over", raised)
 
 
 @pytest.fixture(autouse=True)

@@ -30,6 +30,7 @@ from .analysis.placement import assignments_to_follow
 from .analysis.points import Frame, Use, crossing, detached, event_of, frames, uses
 from .problem import Problem
 from .proposal import Proposal
+from .registry import register
 
 _CARRIED = message("why_values_alone")
 _GIVEN = message("why_counts_as_given")
@@ -38,6 +39,7 @@ _UNTRAINED = message("why_not_stepped")
 _SUMMED = message("why_sum_of_values")
 
 
+@register("modified", "second_backward", "silent")
 def detach(problem: Problem) -> Iterator[Proposal]:
     if not _passes_on(problem):
         return
@@ -340,7 +342,7 @@ def _candidates(problem: Problem, changes: Sequence[tuple[Code, Edit]], form: st
         except Overlap:
             continue
         first_code, first = changes[0]
-        yield Proposal(_line_at(texts[first_code.cell.number], first), why, "detach", texts, form=f"detach: {form}")
+        yield Proposal(_line_at(texts[first_code.cell.number], first), why, f"detach: {form}", texts)
 
 
 def _texts(changes: Sequence[tuple[Code, Edit]]) -> dict[int, str]:

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 from ..diagnosis import LiveChange
 from ..record.evidence import Evidence, RecordedConflict
+from ..search import cost
 from ..source.location import SourceRange
 from ..source.sources import Sources
-from ..transforms.proposal import LOCAL, Proposal
+from ..transforms.proposal import Proposal
 
 _KINDS, _STEPS = 3, 6  # at most: different rules in one fix, conflicts that it mends one after the other
 _FURTHER, _OTHER = 1, 10  # what the same change at one more place costs, and each answer of a kind after the first
@@ -58,20 +59,20 @@ class Candidate:
         Different changes add up in cost; the same change at a further place is hardly more to read. The first answer
         that goes on with the same kind of change is the plain one, every other one branches off.
         """
-        last, kinds = self.steps[-1].rule, {step.rule for step in self.steps}
+        last, kinds = self.steps[-1], {step.rule for step in self.steps}
+        local = all(step.local for step in self.steps)
         alike = 0
         for step in proposals:
-            rank = step.rank or 0
-            if step.rule == last:
+            if step.rule == last.rule:
                 # a change of the flow that mends the next conflict may be all that is needed: by itself it is cheaper
-                so_far = self.cost if last in LOCAL else max(self.cost, rank)
-                cost, branched = so_far + _FURTHER + _OTHER * alike, alike > 0
+                so_far = self.cost if last.local else max(self.cost, cost(step))
+                total, branched = so_far + _FURTHER + _OTHER * alike, alike > 0
                 alike += 1
             else:
-                cost, branched = self.cost + _FURTHER + rank, not {step.rule, *kinds} <= LOCAL
+                total, branched = self.cost + _FURTHER + cost(step), not (local and step.local)
             if len(self.steps) < _STEPS and len({step.rule, *kinds}) <= _KINDS:
                 steps = (*self.steps, step)
-                yield Candidate(steps, (*self.mended, mended(clash, sources)), cost, self.branched or branched)
+                yield Candidate(steps, (*self.mended, mended(clash, sources)), total, self.branched or branched)
 
     def had(self, clash: RecordedConflict, sources: Sources) -> bool:
         """Whether a conflict that is left had its turn."""

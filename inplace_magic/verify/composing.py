@@ -12,9 +12,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from ..explain.conflicts import relevant
-from ..search import propose
+from ..search import cost, propose
 from ..transforms.problem import Problem
-from ..transforms.proposal import LOCAL
 from .attempt import Attempt, try_out
 from .bench import Bench
 from .candidate import Candidate, Unfinished, mended
@@ -28,7 +27,7 @@ def verified(bench: Bench, problem: Problem, enough: Callable[[], bool]) -> Iter
     waiting = _Waiting()
     had = (mended(problem.clash, problem.sources),)
     for proposal in propose(problem):
-        waiting.add(Candidate((proposal,), had, proposal.rank or 0))
+        waiting.add(Candidate((proposal,), had, cost(proposal)))
     for item in waiting:
         if bench.over or enough():
             return
@@ -68,7 +67,7 @@ class _Waiting:
     def found(self, candidate: Candidate, attempt: Attempt) -> None:
         self._found.append(candidate)
         self._limit = min(self._limit, candidate.cost * _WORTH.get(attempt.rank, _ANY))
-        if attempt.fix.rule in LOCAL and attempt.fix.gradients == "same" and not attempt.again:
+        if candidate.steps[0].local and attempt.fix.gradients == "same" and not attempt.again:
             self._served.add(attempt.fix.rule)
 
     def _is_new(self, candidate: Candidate) -> bool:

@@ -19,7 +19,7 @@ from ..outcome.changes import Difference, clauses, differences, without
 from ..outcome.kept import Outcome
 from ..record.evidence import Evidence
 from ..source.loop_names import passing_names
-from ..transforms.proposal import LOCAL, Proposal, Reading
+from ..transforms.proposal import Proposal, Reading
 from .bench import Bench, Live, Spared, Texts
 
 # These can be told although a run was ended early; everything else may still have been to come.
@@ -121,6 +121,6 @@ def _gradients(bench: Bench, steps: Sequence[Proposal], seen: Evidence) -> Gradi
         and not leaves_reached(bench.passes("tracked")) <= leaves_reached(passes)
     ):
         return "truncated"  # what was written came from a graph, which an update cuts off
-    if effect in ("same", "truncated") and any(s.rule in LOCAL for s in steps) and forward_changed(reference, passes):
+    if effect in ("same", "truncated") and any(s.local for s in steps) and forward_changed(reference, passes):
         return "different"  # nobody sees the write any more who was meant to
     return effect

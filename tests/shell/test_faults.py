@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from inplace_magic import search
-from inplace_magic.transforms import proposal
+from inplace_magic.transforms import registry
 from tests.cells import run_cells, run_in
 from tests.fingerprints import Fingerprint
 from tests.sandboxes import SANDBOXES, needs_fork, needs_replica
@@ -73,13 +72,11 @@ def test_a_fault_inside_the_copy_leaves_the_report_without_a_rerun(
 
 
 def test_a_transformation_that_crashes_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    from inplace_magic import search
-
     def crashes(problem: Any) -> Any:
         raise Fault
 
-    monkeypatch.setattr(proposal, "passed_over", lambda name: None)
-    monkeypatch.setattr(search, "TRANSFORMS", {crashes: frozenset({"modified"}), **search.TRANSFORMS})
+    monkeypatch.setattr(registry, "passed_over", lambda name: None)
+    monkeypatch.setitem(registry.TRANSFORMS, crashes, frozenset({"modified"}))
     done = run_cells(SETUP, BODY)
     assert done.diagnosis is not None and done.diagnosis.fixes[0].cells == {
         2: BODY.strip().replace("x += 1", "x = x + 1")
@@ -220,10 +217,10 @@ def test_a_fault_anywhere_leaves_the_session_as_it_was(
 
 @pytest.mark.parametrize("room", SANDBOXES)
 def test_every_rule_may_crash(room: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    search.load()
-    monkeypatch.setattr(proposal, "passed_over", lambda name: None)
-    broken = [type(registered)(registered.families, registered.rank, boom) for registered in proposal._RULES]
-    failed, differs = fail_with(room, lambda: monkeypatch.setattr(proposal, "_RULES", broken))
+    registry.load()
+    monkeypatch.setattr(registry, "passed_over", lambda name: None)
+    families = frozenset().union(*registry.TRANSFORMS.values())
+    failed, differs = fail_with(room, lambda: monkeypatch.setattr(registry, "TRANSFORMS", {boom: families}))
     assert differs == [] and failed.diagnosis is not None and failed.diagnosis.fixes == ()
     assert failed.diagnosis.changed is not None and "Fault" not in failed.output
 

@@ -21,14 +21,15 @@ from ...source.editor import Code, Function, atom
 from ..analysis.iterations import holdings
 from ..analysis.targets import Site, bindings, is_inplace_name, later, own_statements, root, site
 from ..problem import Problem
-from ..proposal import Proposal, register
+from ..proposal import Proposal
+from ..registry import register
 
 _WHY = message("why_memory_apart")
 _ALIASES = frozenset({"detach", "numpy", "from_numpy", "as_tensor", "from_dlpack", "asarray"})
 _SPREADS = frozenset({"expand", "expand_as", "broadcast_to", "broadcast_tensors", "as_strided", "unfold"})
 
 
-@register("modified", "silent", "overlap", rank=8)
+@register("modified", "silent", "overlap")
 def clone_alias(problem: Problem) -> Iterator[Proposal]:
     write = next((s for spot in problem.write_stack[:1] if (s := site(problem, spot)) is not None), None)
     if write is None or problem.clash.write is None or problem.clash.write.origin == "optim":
@@ -40,7 +41,7 @@ def clone_alias(problem: Problem) -> Iterator[Proposal]:
         yield from _at_alias(write)
 
 
-@register("second_backward", rank=21)
+@register("second_backward")
 def clone_kept(problem: Problem) -> Iterator[Proposal]:
     """A graph that an object keeps because it was written through another look at the object's tensor."""
     names = {n for scope, held in holdings(problem).items() if scope.startswith("class ") for n in held}
@@ -48,7 +49,7 @@ def clone_kept(problem: Problem) -> Iterator[Proposal]:
         for function in ast.walk(code.tree):
             for statement in own_statements(code, function) if isinstance(function, Function) else ():
                 if isinstance(statement, ast.Assign) and _kept_and_written(code, statement, names):
-                    yield _copied(code, statement.value)
+                    yield _copied(code, statement.value, form="clone_alias: kept")
 
 
 def _kept_and_written(code: Code, statement: ast.Assign, names: Container[str]) -> bool:
@@ -152,7 +153,7 @@ def _shares(value: ast.expr, methods: frozenset[str], *, data: bool = False) -> 
             return False
 
 
-def _copied(code: Code, value: ast.expr, path: str | None = None) -> Proposal:
+def _copied(code: Code, value: ast.expr, path: str | None = None, form: str = "clone_alias") -> Proposal:
     array = (
         isinstance(value, ast.Call)
         and isinstance(value.func, ast.Attribute)
@@ -162,10 +163,11 @@ def _copied(code: Code, value: ast.expr, path: str | None = None) -> Proposal:
     return Proposal(
         title=" ".join(text.split()),
         why=_WHY,
-        rule="clone_alias",
+        form=form,
         texts={code.cell.number: code.apply(code.replace(value, text))},
         live=(LiveChange("clone", path),) if path is not None else (),
         spared=(code.cell.number,) if path is not None else (),
+        local=True,
     )
 
 
@@ -181,7 +183,8 @@ def _shifted(write: Site) -> Iterator[Proposal]:
         yield Proposal(
             title=" ".join(code.edited(statement, edits).split()),
             why=message("why_copy_is_read"),
-            rule="clone_alias",
+            form="clone_alias",
+            local=True,
             texts={code.cell.number: code.apply(*edits)},
         )
 

@@ -30,7 +30,8 @@ from ..analysis.targets import (
     sites,
 )
 from ..problem import Problem
-from ..proposal import Proposal, register
+from ..proposal import Proposal
+from ..registry import register
 
 _WHY = message("why_copy_is_saved")
 _MOST = 4
@@ -44,7 +45,7 @@ _KEEPS_RESULT = (
 _NO_TENSOR = frozenset({"apply", "save_for_backward"})  # methods of something that is no tensor
 
 
-@register("modified", "silent", "inference", rank=40)
+@register("modified", "silent", "inference")
 def clone_at_save(problem: Problem) -> Iterator[Proposal]:
     write = problem.clash.write
     if write is not None and write.origin == "optim":
@@ -91,7 +92,7 @@ def _proposals(
 ) -> Iterator[Proposal]:
     path = problem.clash.write.name if problem.clash.write is not None else None
     matched = False
-    for i, spot in enumerate(stack[:_FRAMES]):
+    for spot in stack[:_FRAMES]:
         code = problem.code(spot.cell)
         node = code.at(spot) if code is not None else None
         if code is None or node is None:
@@ -99,7 +100,7 @@ def _proposals(
         names = {name for cell, function, name in named if (cell, function) == (spot.cell, spot.function)}
         if path is not None:
             names.add(path)
-        for proposal in _matched(code, node, names, rank=40 + i):
+        for proposal in _matched(code, node, names):
             matched = True
             yield proposal
     if stack:
@@ -108,12 +109,12 @@ def _proposals(
         yield from _each_operand(problem, spot)
 
 
-def _matched(code: Code, node: ast.AST, names: set[str], rank: int) -> Iterator[Proposal]:
+def _matched(code: Code, node: ast.AST, names: set[str]) -> Iterator[Proposal]:
     """The operands that the write names, all of them copied; or the view from which an operand was made."""
     found = [o for o in _operands(node) if (r := root(o)) is not None and code.text(r) in names]
     if found:
         edits = [_copy(code, o) for o in found]
-        yield _proposal(code, edits, found[0], rank)
+        yield _proposal(code, edits, found[0], "operand")
         return
     for operand in _operands(node):
         held = root(operand)
@@ -122,7 +123,7 @@ def _matched(code: Code, node: ast.AST, names: set[str], rank: int) -> Iterator[
         for binding in bindings(code, code.text(held), code.statement(node))[:3]:
             start = root(binding.value) if binding.value is not None else None
             if binding.value is not None and start is not None and code.text(start) in names:
-                yield _proposal(code, [_copy(code, binding.value)], binding.value, rank - 5)
+                yield _proposal(code, [_copy(code, binding.value)], binding.value, "view")
 
 
 def _result(problem: Problem, spot: SourceRange, *, last_resort: bool) -> Iterator[Proposal]:
@@ -139,9 +140,9 @@ def _result(problem: Problem, spot: SourceRange, *, last_resort: bool) -> Iterat
         yield Proposal(
             title=" ".join(text.split()),
             why=_WHY,
-            rule="clone_at_save",
+            form="clone_at_save: result" if keeps else "clone_at_save: any result",
             texts={code.cell.number: code.apply(code.replace(result, text))},
-            rank=60 if keeps else 80,
+            local=True,
         )
 
 
@@ -152,7 +153,7 @@ def _each_operand(problem: Problem, spot: SourceRange) -> Iterator[Proposal]:
         return
     for operand in _operands(node):
         if root(operand) is not None:
-            yield _proposal(code, [_copy(code, operand)], operand, 70)
+            yield _proposal(code, [_copy(code, operand)], operand, "any operand")
 
 
 def _operands(node: ast.AST) -> list[ast.expr]:
@@ -192,11 +193,11 @@ def _copy(code: Code, operand: ast.expr) -> Edit:
     return code.replace(node, f"{atom(code, node)}.clone()")
 
 
-def _proposal(code: Code, edits: list[Edit], shown: ast.expr, rank: int) -> Proposal:
+def _proposal(code: Code, edits: list[Edit], shown: ast.expr, form: str) -> Proposal:
     return Proposal(
         title=" ".join(code.edited(shown, edits).split()),
         why=_WHY,
-        rule="clone_at_save",
+        form=f"clone_at_save: {form}",
         texts={code.cell.number: code.apply(*edits)},
-        rank=rank,
+        local=True,
     )

@@ -34,13 +34,14 @@ from ..analysis.targets import (
     sites,
 )
 from ..problem import Problem
-from ..proposal import Proposal, register
+from ..proposal import Proposal
+from ..registry import register
 
 _WHY = message("why_copy_is_written")
 
 
 @register(
-    "modified", "leaf", "view_of_leaf", "multi_output_view", "no_grad_view", "inference", "overlap", "silent", rank=20
+    "modified", "leaf", "view_of_leaf", "multi_output_view", "no_grad_view", "inference", "overlap", "silent"
 )  # fmt: skip
 def clone_before_write(problem: Problem) -> Iterator[Proposal]:
     if problem.clash.write is None or problem.clash.write.origin == "optim" or is_of_base(problem.clash.message):
@@ -75,9 +76,9 @@ def _at_apply(write: Site) -> Iterator[Proposal]:
             yield Proposal(
                 title=f"{write.code.text(call.func)}({write.code.text(given)}.clone())",
                 why=_WHY,
-                rule="clone_before_write",
+                form="clone_before_write: of a Function",
                 texts={write.code.cell.number: write.code.apply(_appended(write.code, given))},
-                rank=6,
+                local=True,
             )
 
 
@@ -93,13 +94,15 @@ def _at_alias(problem: Problem, write: Site) -> Iterator[Proposal]:
         plain = dotted(value) is not None
         drops = not plain and meant_for_whole(write)
         whole = not isinstance(write.target, ast.Subscript) and write.target is write.root
+        form = "name, refused" if plain and problem.family != "modified" else "name" if plain or whole else "view"
+        form = "view, meant for more" if drops else form
         yield Proposal(
             title=f"{name} = {atom(code, value)}.clone()",
             why=message("why_name_copied", name=name),
-            rule="clone_before_write",
+            form=f"clone_before_write: {form}",
             texts={code.cell.number: code.apply(_appended(code, value))},
             lossless=drops,
-            rank=46 if drops else 8 if plain and problem.family != "modified" else 18 if plain or whole else 22,
+            local=True,
         )
 
 
@@ -136,10 +139,11 @@ def _at_write(problem: Problem, write: Site) -> Iterator[Proposal]:
         yield Proposal(
             title=line,
             why=_WHY,
-            rule="clone_before_write",
+            form="clone_before_write: "
+            + ("meant for more" if meant_for_whole(write) else "module" if call else "write"),
             texts={code.cell.number: code.apply(code.insert_before(place, line))},
+            local=True,
             lossless=meant_for_whole(write),
-            rank=47 if meant_for_whole(write) else 30 if call else None,
         )
 
 
@@ -189,6 +193,10 @@ def _at_call(frames: list[Site]) -> Iterator[Proposal]:
         else:
             edit, title = _appended(code, given), f"{code.text(call.func)}({atom(code, given)}.clone())"
         yield Proposal(
-            title=title, why=_WHY, rule="clone_before_write", texts={code.cell.number: code.apply(edit)}, rank=24
+            title=title,
+            why=_WHY,
+            form="clone_before_write: caller",
+            texts={code.cell.number: code.apply(edit)},
+            local=True,
         )
         name = held

@@ -18,13 +18,14 @@ from ...message import message
 from ...source.editor import Code, dotted
 from ..analysis.targets import Site, sites
 from ..problem import Problem
-from ..proposal import Proposal, register
+from ..proposal import Proposal
+from ..registry import register
 
 _STATISTICS = ("running_mean", "running_var")
 _WHY = message("why_statistics_copied")
 
 
-@register("silent", rank=5)
+@register("silent")
 def copied_statistics(problem: Problem) -> Iterator[Proposal]:
     write = problem.clash.write
     if write is None or write.operation not in ("batch_norm", "instance_norm"):

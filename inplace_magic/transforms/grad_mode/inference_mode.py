@@ -20,7 +20,8 @@ from ...source.editor import Code, Edit, Function, names_bound, names_loaded
 from ...source.location import SourceRange
 from ..analysis.targets import bindings, site
 from ..problem import Problem
-from ..proposal import Proposal, register
+from ..proposal import Proposal
+from ..registry import register
 from .no_grad import moved
 
 _WHY = message("why_no_grad_instead")
@@ -28,7 +29,7 @@ _VIEW_WHY = message("why_view_seen")
 _MOST = 4
 
 
-@register("inference", "no_grad_view", rank=9)
+@register("inference", "no_grad_view")
 def inference_mode(problem: Problem) -> Iterator[Proposal]:
     """The blocks and decorators that a stack leads to first, then those of the cells before, nearest first."""
     found: dict[tuple[int, int], tuple[Code, ast.expr]] = {}
@@ -46,7 +47,7 @@ def inference_mode(problem: Problem) -> Iterator[Proposal]:
         for inner in ast.walk(code.tree):
             for mode in _modes(inner):
                 found.setdefault((number, code.span(mode)[0]), (code, mode))
-    rank = 9 if problem.family == "inference" else 16
+    form = "inference_mode" if problem.family == "inference" else "inference_mode: of views"
     live = _live(problem)
     for code, mode in list(found.values())[:_MOST]:
         edit = _renamed(code, mode)
@@ -54,11 +55,10 @@ def inference_mode(problem: Problem) -> Iterator[Proposal]:
         yield Proposal(
             title=f"with {edit.text}:" if _is_block(code, mode) else f"@{edit.text}",
             why=_WHY,
-            rule="inference_mode",
+            form=form,
             texts={number: code.apply(edit)},
             live=live,
             spared=(number,) if live and number != problem.cell else (),
-            rank=rank,
         )
 
 
@@ -99,7 +99,7 @@ def _is_block(code: Code, mode: ast.expr) -> bool:
     return isinstance(code.parent(mode), ast.withitem)
 
 
-@register("no_grad_view", rank=8)
+@register("no_grad_view")
 def view_outside(problem: Problem) -> Iterator[Proposal]:
     """The view that is written is made in front of the block that switched gradients off."""
     write = next((s for spot in problem.write_stack[:1] if (s := site(problem, spot)) is not None), None)
@@ -116,12 +116,12 @@ def view_outside(problem: Problem) -> Iterator[Proposal]:
             yield Proposal(
                 title=f"{code.text(binding.statement).splitlines()[0]} outside of the block",
                 why=_VIEW_WHY,
-                rule="inference_mode",
+                form="inference_mode: view outside",
                 texts={code.cell.number: code.apply(*edits)},
             )
 
 
-@register("no_grad_view", rank=9)
+@register("no_grad_view")
 def maker_with_gradients(problem: Problem) -> Iterator[Proposal]:
     """The view comes from a function that is decorated with no_grad: it is made without the decorator."""
     write = next((s for spot in problem.write_stack[:1] if (s := site(problem, spot)) is not None), None)
@@ -145,7 +145,7 @@ def maker_with_gradients(problem: Problem) -> Iterator[Proposal]:
             yield Proposal(
                 title=f"def {node.name} without @{code.text(off[0])}",
                 why=_VIEW_WHY,
-                rule="inference_mode",
+                form="inference_mode: maker",
                 texts={number: code.apply(edit)},
             )
 

@@ -34,17 +34,17 @@ from ..analysis.targets import (
     torch_in,
 )
 from ..problem import Problem
-from ..proposal import Proposal, register
+from ..proposal import Proposal
+from ..registry import register
 
 _WHY = message("why_update_outside")
-_UPDATE_FIRST, _UPDATE_LAST = 5, 30
 _INITIALISERS = frozenset({
     "normal_", "uniform_", "fill_", "zero_", "copy_", "bernoulli_", "random_", "exponential_", "log_normal_",
     "trunc_normal_", "geometric_", "cauchy_", "set_", "resize_",
 })  # fmt: skip
 
 
-@register("leaf", "view_of_leaf", rank=_UPDATE_FIRST)
+@register("leaf", "view_of_leaf")
 def no_grad(problem: Problem) -> Iterator[Proposal]:
     write = next((s for spot in problem.write_stack[:1] if (s := site(problem, spot)) is not None), None)
     named = torch_in(problem, write.code) if write is not None else None
@@ -62,10 +62,10 @@ def no_grad(problem: Problem) -> Iterator[Proposal]:
     yield Proposal(
         title=f"with {torch}.no_grad(): {first}",
         why=_WHY,
-        rule="no_grad",
+        form="no_grad: update" if update else "no_grad: value",
         texts={write.code.cell.number: write.code.apply(edit, *imported)},
         reading="tracked" if inner else "update",
-        rank=_UPDATE_FIRST if update else _UPDATE_LAST,
+        local=True,
         # A step that was asked for as a part of the graph is not to be cut out of it. Without a backward there is
         # nothing to lose.
         lossless=(inner or not update) and bool(problem.evidence.passes),

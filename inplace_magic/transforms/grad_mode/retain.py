@@ -21,16 +21,15 @@ from ..analysis.backward_calls import with_create, with_retain
 from ..analysis.meetings import frames, loops, meeting, steps_between
 from ..analysis.targets import updates_leaf
 from ..problem import Problem
-from ..proposal import Proposal, register
+from ..proposal import Proposal
+from ..registry import register
 
-_BEFORE_ANEW = 13  # the rank where each of many gradients would need a forward of its own
-_PAST_A_STEP = 39  # the rank where a step has to wait as well
 _LEAVES = message("why_graph_kept")
 _DIFFERENTIABLE = message("why_gradient_in_graph")
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 
-@register("second_backward", rank=16)
+@register("second_backward")
 def retain(problem: Problem) -> Iterator[Proposal]:
     freed = problem.clash.freed
     stepped = steps_between(problem)
@@ -57,8 +56,7 @@ def retain(problem: Problem) -> Iterator[Proposal]:
             yield Proposal(
                 title=text.splitlines()[spot.line - 1].strip(),
                 why=why,
-                rule="retain",
-                rank=_PAST_A_STEP if stepped else _BEFORE_ANEW if again else None,
+                form="retain: past a step" if stepped else "retain: one by one" if again else "retain",
                 texts={code.cell.number: text},
                 partial=stepped,
             )

@@ -12,12 +12,13 @@ from collections.abc import Iterator
 from ...message import message
 from ..analysis.targets import site
 from ..problem import Problem
-from ..proposal import Proposal, register
+from ..proposal import Proposal
+from ..registry import register
 
 _WHY = message("why_running_statistics")
 
 
-@register("modified", rank=65)
+@register("modified")
 def training_statistics(problem: Problem) -> Iterator[Proposal]:
     save, spot = problem.clash.save, next(iter(problem.write_stack), None)
     write = site(problem, spot) if spot is not None else None
@@ -28,7 +29,7 @@ def training_statistics(problem: Problem) -> Iterator[Proposal]:
     yield Proposal(
         title=" ".join(text.splitlines()[write.statement.lineno - 1].split()),
         why=_WHY,
-        rule="training_statistics",
+        form="training_statistics",
         texts={code.cell.number: text},
         lossless=True,
     )

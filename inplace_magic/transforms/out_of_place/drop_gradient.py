@@ -14,12 +14,13 @@ from ...source.dataflow import calls_named
 from ...source.editor import Code, Edit, dotted
 from ..analysis.backward_calls import drop_argument
 from ..problem import Problem
-from ..proposal import Proposal, register
+from ..proposal import Proposal
+from ..registry import register
 
 _WHY = message("why_drop_gradient")
 
 
-@register("modified", rank=8)
+@register("modified")
 def drop_gradient(problem: Problem) -> Iterator[Proposal]:
     write = problem.clash.write
     if write is None or not write.stack or not write.operation.endswith("zero_"):

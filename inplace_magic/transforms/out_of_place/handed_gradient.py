@@ -21,13 +21,14 @@ from ...message import message
 from ...source.editor import Code, Function
 from ..analysis.targets import own_statements, parameters, sites
 from ..problem import Problem
-from ..proposal import Proposal, register
+from ..proposal import Proposal
+from ..registry import register
 from .tracked import as_new_tensor
 
 _WHY = message("why_handed_gradient")
 
 
-@register("silent", rank=2)
+@register("silent")
 def handed_gradient(problem: Problem) -> Iterator[Proposal]:
     if problem.clash.write is None or not problem.clash.write.handed:
         return

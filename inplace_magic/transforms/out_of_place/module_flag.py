@@ -24,7 +24,8 @@ from ...message import message
 from ...source.editor import Code, Edit, dotted
 from ..analysis.targets import is_functional
 from ..problem import Problem
-from ..proposal import Proposal, register
+from ..proposal import Proposal
+from ..registry import register
 
 _WHY = message("why_module_flag")
 # Where the flag stands among the positions of torch's constructors.
@@ -47,7 +48,7 @@ class Flag:
     fit: int
 
 
-@register("modified", "leaf", "view_of_leaf", "multi_output_view", "no_grad_view", "overlap", "inference", rank=4)
+@register("modified", "leaf", "view_of_leaf", "multi_output_view", "no_grad_view", "overlap", "inference")
 def module_flag(problem: Problem) -> Iterator[Proposal]:
     write = problem.clash.write
     if write is None or write.origin != "nn" or write.operation in ("batch_norm", "embedding"):
@@ -59,7 +60,8 @@ def module_flag(problem: Problem) -> Iterator[Proposal]:
         yield Proposal(
             title=flag.title,
             why=_WHY,
-            rule="module_flag",
+            form="module_flag",
+            local=True,
             texts={number: flag.code.apply(flag.edit)},
             live=live,
             spared=(number,) if live and number != problem.cell else (),
@@ -202,6 +204,7 @@ def _from_outside(problem: Problem, live: tuple[LiveChange, ...]) -> Iterator[Pr
     yield Proposal(
         title=f"module.inplace = False for every module of {name}",
         why=_WHY,
-        rule="module_flag",
+        form="module_flag",
+        local=True,
         texts={code.cell.number: code.apply(code.insert_before(statement, *lines))},
     )

@@ -35,7 +35,8 @@ from ..analysis.targets import (
     torch_name,
 )
 from ..problem import Problem
-from ..proposal import Proposal, register
+from ..proposal import Proposal
+from ..registry import register
 from .new_tensor import Rewrite, augmented, called_out_of_place, masked, writes_in_place
 
 _WHY = message("why_new_tensor")
@@ -46,38 +47,38 @@ _MAKE_CONTAINERS = frozenset({"dict", "list", "copy", "OrderedDict", "defaultdic
 
 @register(
     "modified", "leaf", "view_of_leaf", "multi_output_view", "no_grad_view", "overlap", "inference", "out_grad",
-    "silent", rank=10,
+    "silent",
 )  # fmt: skip
 def out_of_place(problem: Problem) -> Iterator[Proposal]:
     write = next((s for spot in problem.write_stack[:1] if (s := site(problem, spot)) is not None), None)
     if write is None or problem.clash.write is None or problem.clash.write.origin == "optim":
         return
-    for rank, rewrite in _rewrites(problem, write):
+    for form, rewrite in _rewrites(problem, write):
         yield Proposal(
             title=" ".join(rewrite.title.split()),
             why=_WHY,
-            rule="out_of_place",
+            form=f"out_of_place: {form}",
             texts={write.code.cell.number: write.code.apply(*rewrite.edits)},
-            rank=rank,
+            local=True,
             lossless=meant_for_whole(write),
         )
 
 
-def _rewrites(problem: Problem, write: Site) -> Iterator[tuple[int | None, Rewrite]]:
+def _rewrites(problem: Problem, write: Site) -> Iterator[tuple[str, Rewrite]]:
     code, statement = write.code, write.statement
     torch = torch_name(problem) or "torch"
     rewrite: Rewrite | None
     if isinstance(statement, ast.AugAssign):
         rewrite = augmented(code, statement)
         # A part of a tensor is still written in place; an item of a list or dict is not.
-        rank = 30 if isinstance(statement.target, ast.Subscript) else None
-        if rank is not None and not _of_container(problem, write):
+        form = "item" if isinstance(statement.target, ast.Subscript) else "statement"
+        if form == "item" and not _of_container(problem, write):
             return
     elif isinstance(statement, ast.Assign) and isinstance(write.target, ast.Subscript):
-        rewrite, rank = masked(code, statement, write.target, torch), None
+        rewrite, form = masked(code, statement, write.target, torch), "statement"
     else:
         call = _call(write)
-        rewrite, rank = (called_out_of_place(code, call, torch) if call is not None else None), None
+        rewrite, form = (called_out_of_place(code, call, torch) if call is not None else None), "statement"
     if rewrite is None:
         return
     name = write.root.id if isinstance(write.root, ast.Name) else None
@@ -85,22 +86,22 @@ def _rewrites(problem: Problem, write: Site) -> Iterator[tuple[int | None, Rewri
     if loop is not None and name is not None and not _outlives(code, write, name):
         inner = _comprehension(code, loop, name, statement, rewrite)
         if inner is not None:
-            yield 12, inner
+            yield "container", inner
         return  # bound anew, the name of the loop would leave what it goes through as it was
-    if rank is None and meant_for_whole(write):
-        rank = 45
+    if form == "statement" and meant_for_whole(write):
+        form = "meant for more"
     returned = _from_hook(problem, write, rewrite)
     if returned is not None:
-        yield 9, returned
+        yield "returned", returned
     outside = _outside_block(code, statement, rewrite)
     if outside is not None:
-        yield 9, outside
-    yield rank, rewrite
+        yield "outside no_grad", outside
+    yield form, rewrite
     if isinstance(statement, ast.AugAssign) and (everywhere := _everywhere(code, statement)) is not None:
-        yield (11 if rank is None else rank + 1), everywhere
+        yield f"{form}, everywhere", everywhere
     both = _bound_twice(code, write, rewrite)
     if both is not None:
-        yield 11, both
+        yield "both names", both
 
 
 def _call(write: Site) -> ast.Call | None:

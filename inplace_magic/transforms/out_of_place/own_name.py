@@ -20,13 +20,14 @@ from ...source.editor import Code, Edit, Function, Loop
 from ...source.lift import unused
 from ..analysis.targets import Site, later, reads, site, torch_name
 from ..problem import Problem
-from ..proposal import Proposal, register
+from ..proposal import Proposal
+from ..registry import register
 from .new_tensor import augmented, called_out_of_place, writes_in_place
 
 _WHY = message("why_own_value")
 
 
-@register("leaf", "view_of_leaf", rank=12)
+@register("leaf", "view_of_leaf")
 def own_name(problem: Problem) -> Iterator[Proposal]:
     write = next((s for spot in problem.write_stack[:1] if (s := site(problem, spot)) is not None), None)
     if write is None or not isinstance(write.root, ast.Attribute) or write.root_text is None:
@@ -42,7 +43,7 @@ def own_name(problem: Problem) -> Iterator[Proposal]:
     if made is not None:
         edits, title = made
         edits += [code.replace(read, name) for read in after]
-        yield Proposal(title, _WHY, "out_of_place", {code.cell.number: code.apply(*edits)})
+        yield Proposal(title, _WHY, "out_of_place: own name", {code.cell.number: code.apply(*edits)}, local=True)
 
 
 def _made(write: Site, name: str, torch: str) -> tuple[list[Edit], str] | None:

@@ -17,19 +17,20 @@ from ...source.document import CellSource
 from ...source.editor import Code, Edit, dotted
 from ..analysis.targets import Site, bindings, loop_of, root, sites, torch_name
 from ..problem import Problem
-from ..proposal import Proposal, register
+from ..proposal import Proposal
+from ..registry import register
 from .new_tensor import Rewrite, augmented, called_out_of_place, masked
 
 _WHY = message("why_change_tracked")
 
 
-@register("silent", rank=3)
+@register("silent")
 def tracked(problem: Problem) -> Iterator[Proposal]:
     # Where the change came after a value was saved, it is that value which was meant; unless more is changed so.
-    rank = 3 if problem.clash.save is None else 48
+    form = "silent_tracked" if problem.clash.save is None else "silent_tracked: after a save"
     for write in sites(problem, depth=1):
         code, statement = write.code, write.statement
-        if rank > 3 and _is_update(write):
+        if problem.clash.save is not None and _is_update(write):
             continue
         if write.target is None or write.root is None or not isinstance(statement, (ast.Expr, ast.AugAssign, ast.Assign)):  # fmt: skip
             continue
@@ -42,10 +43,15 @@ def tracked(problem: Problem) -> Iterator[Proposal]:
             new = f"{code.newline}{code.indent(statement)}".join(lines)
             if not code.alone(statement):
                 new = "; ".join(lines)
-            yield _proposal(code, Edit(start, end, new), lines[0], rank)
+            yield _proposal(code, Edit(start, end, new), lines[0], form)
         new = f"{code.newline}{code.indent(statement)}".join([f"{tensor} = {tensor}.clone()", text, *after])
         if code.alone(statement):
-            yield _proposal(code, Edit(start, end, new), f"{tensor} = {tensor}.clone() before {text}", rank + 1)
+            yield _proposal(
+                code,
+                Edit(start, end, new),
+                f"{tensor} = {tensor}.clone() before {text}",
+                "silent_tracked: on a copy" if problem.clash.save is None else "silent_tracked: on a copy after a save",
+            )
 
 
 def _is_update(write: Site) -> bool:
@@ -122,5 +128,5 @@ def as_new_tensor(problem: Problem, text: str) -> str | None:
     return code.apply(*rewrite.edits).rstrip() if rewrite is not None else None
 
 
-def _proposal(code: Code, edit: Edit, title: str, rank: int) -> Proposal:
-    return Proposal(" ".join(title.split()), _WHY, "silent_tracked", {code.cell.number: code.apply(edit)}, rank=rank)
+def _proposal(code: Code, edit: Edit, title: str, form: str) -> Proposal:
+    return Proposal(" ".join(title.split()), _WHY, form, {code.cell.number: code.apply(edit)})

@@ -21,12 +21,13 @@ from ...source.lift import source_lines
 from ..analysis.iterations import rounds
 from ..analysis.meetings import frames
 from ..problem import Problem
-from ..proposal import Proposal, register
+from ..proposal import Proposal
+from ..registry import register
 
 _WHY = message("why_next_round_anew")
 
 
-@register("modified", "second_backward", rank=28)
+@register("modified", "second_backward")
 def recompute_carried(problem: Problem) -> Iterator[Proposal]:
     saved = [statement for _, statement in frames(problem, problem.save_stack)]
     for turn in rounds(problem):

@@ -21,12 +21,13 @@ from ...message import message
 from ...source.editor import Code, Edit, atom, dotted
 from ..analysis.targets import Site, bindings, loop_of, root, scope, sites
 from ..problem import Problem
-from ..proposal import Proposal, register
+from ..proposal import Proposal
+from ..registry import register
 
 _WHY = message("why_index_views")
 
 
-@register("multi_output_view", "no_grad_view", rank=7)
+@register("multi_output_view", "no_grad_view")
 def index_views(problem: Problem) -> Iterator[Proposal]:
     for write in sites(problem, depth=2):
         name = write.root_text
@@ -36,12 +37,12 @@ def index_views(problem: Problem) -> Iterator[Proposal]:
         if loop is not None:
             edits = _loop(write.code, loop, name)
             if edits is not None:
-                yield _proposal(write.code, edits, f"{name} = {_source_text(write.code, loop, name)}")
+                yield _proposal(write.code, edits, f"{name} = {_source_text(write.code, loop, name)}", "in the loop")
         yield from _unpacked(write, name)
 
 
-def _proposal(code: Code, edits: list[Edit], title: str, rank: int | None = None) -> Proposal:
-    return Proposal(title, _WHY, "index_views", {code.cell.number: code.apply(*edits)}, rank=rank)
+def _proposal(code: Code, edits: list[Edit], title: str, form: str) -> Proposal:
+    return Proposal(title, _WHY, f"index_views: {form}", {code.cell.number: code.apply(*edits)}, local=True)
 
 
 # ---- loops ------------------------------------------------------------------------------------------------------
@@ -140,7 +141,7 @@ def _unpacked(write: Site, name: str) -> Iterator[Proposal]:
         form = _item_form(code, statement.value)
         if form is not None:
             text = ", ".join(form.format(i) for i in range(len(target.elts)))
-            yield _proposal(code, [code.replace(statement.value, text)], f"{code.text(target)} = {text}", 14)
+            yield _proposal(code, [code.replace(statement.value, text)], f"{code.text(target)} = {text}", "unpacked")
 
 
 def _item_form(code: Code, value: ast.expr) -> str | None:

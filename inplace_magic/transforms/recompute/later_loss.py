@@ -22,14 +22,15 @@ from ...source.lift import lift, source_lines, start_with_comments
 from ..analysis.iterations import holdings
 from ..analysis.meetings import Meeting, update_after_save, update_between, update_of
 from ..problem import Problem
-from ..proposal import Proposal, register
+from ..proposal import Proposal
+from ..registry import register
 
 _MOST = 5  # statements that a person would repeat
 _ANEW = message("why_later_loss_anew")
 _FROM_VALUES = message("why_later_loss_as_given")
 
 
-@register("modified", "second_backward", rank=40)
+@register("modified", "second_backward")
 def compute_later(problem: Problem) -> Iterator[Proposal]:
     """The statements that make the later loss, and nothing else, go behind the step."""
     found = update_between(problem)
@@ -49,12 +50,12 @@ def compute_later(problem: Problem) -> Iterator[Proposal]:
     yield Proposal(
         title=f"{code.text(moved[-1]).splitlines()[0]} right before its backward",
         why=message("why_loss_before_its_backward"),
-        rule="recompute",
+        form="recompute: later loss moved",
         texts={code.cell.number: code.apply(Edit(at, at, lifted.text), *lifted.edits)},
     )
 
 
-@register("modified", "second_backward", rank=38)
+@register("modified", "second_backward")
 def compute_again(problem: Problem) -> Iterator[Proposal]:
     """The shared part of the forward is repeated after the step."""
     found = update_after_save(problem)
@@ -87,7 +88,7 @@ def compute_again(problem: Problem) -> Iterator[Proposal]:
             yield Proposal(
                 title=f"{title} again after the step" if problem.family == "modified" else f"{title} again",
                 why=why,
-                rule="recompute",
+                form="recompute: later loss again",
                 texts={code.cell.number: code.apply(code.insert_before(front, *copies), *extra)},
             )
 

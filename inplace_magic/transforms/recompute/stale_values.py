@@ -28,6 +28,7 @@ from ..analysis.meetings import loops, update_of, upwards, within
 from ..analysis.points import crossing, frames
 from ..problem import Problem
 from ..proposal import Proposal
+from ..registry import register
 
 _MOST = 6  # statements that a person would repeat
 _ANEW = message("why_graphs_of_their_own")
@@ -47,6 +48,7 @@ class _Slice:
         return {name for s in self.statements for name in binds(s)}
 
 
+@register("modified", "second_backward")
 def recompute(problem: Problem) -> Iterator[Proposal]:
     found = crossing(problem)
     for made in _slices(problem, found.over, found.stale):
@@ -188,7 +190,7 @@ def _candidates(problem: Problem, made: _Slice, code: Code, front: ast.stmt) -> 
             texts = {n: c.apply(*(e for other, e in [*edits, *extra] if other is c)) for n, c in codes.items()}
         except Overlap:
             continue
-        yield Proposal(title, _ANEW, "recompute", texts, form="recompute: moved" if moved else "recompute: again")
+        yield Proposal(title, _ANEW, "recompute: moved" if moved else "recompute: again", texts)
 
 
 def _read_elsewhere(problem: Problem, made: _Slice, code: Code, front: ast.stmt) -> bool:

@@ -17,12 +17,13 @@ from ...source.dataflow import assigned, binds
 from ...source.editor import Code
 from ..analysis.targets import is_functional, own_statements, reads, root, scope, seen_through, sites
 from ..problem import Problem
-from ..proposal import Proposal, register
+from ..proposal import Proposal
+from ..registry import register
 
 _WHY = message("why_views_again")
 
 
-@register("multi_output_view", "no_grad_view", rank=5)
+@register("multi_output_view", "no_grad_view")
 def views_again(problem: Problem) -> Iterator[Proposal]:
     if not is_of_base(problem.clash.message):
         return

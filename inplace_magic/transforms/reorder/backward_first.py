@@ -19,17 +19,18 @@ from ...source.editor import Code, Edit, Loop
 from ...source.lift import lift
 from ..analysis.meetings import frames, meeting, upwards, within
 from ..problem import Problem
-from ..proposal import Proposal, register
+from ..proposal import Proposal
+from ..registry import register
 
 _WHY = message("why_backward_first")
 
 
-@register("silent", rank=7)
+@register("silent")
 def backward_first(problem: Problem) -> Iterator[Proposal]:
     for proposal in _proposals(problem):
         # An array that was made for a plot is better copied; a tensor that is written on purpose, later.
         on_purpose = problem.clash.write is not None and problem.clash.write.operation
-        yield proposal if on_purpose else replace(proposal, rank=12)
+        yield proposal if on_purpose else replace(proposal, form="silent_order: before a copy")
 
 
 def _proposals(problem: Problem) -> Iterator[Proposal]:

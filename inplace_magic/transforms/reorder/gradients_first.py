@@ -19,12 +19,13 @@ from ...source.lift import lift, unused
 from ..analysis.meetings import Meeting, meeting
 from ..analysis.targets import torch_name
 from ..problem import Problem
-from ..proposal import Proposal, register
+from ..proposal import Proposal
+from ..registry import register
 
 _WHY = message("why_gradients_first")
 
 
-@register("silent", rank=6)
+@register("silent")
 def both_gradients(problem: Problem) -> Iterator[Proposal]:
     found = meeting(problem)
     if found is None or not isinstance(found.first, ast.For) or not is_call(found.need, "backward"):

@@ -26,14 +26,14 @@ from ..analysis.backward_calls import add_argument
 from ..analysis.meetings import Meeting, update_between, update_of
 from ..analysis.targets import updates_leaf
 from ..problem import Problem
-from ..proposal import Proposal, register
+from ..proposal import Proposal
+from ..registry import register
 
 _WHY = message("why_updates_after")
 _ONCE = message("why_one_step")
-_UNGUARDED = 45  # the rank of a step that is moved and may find the other loss's gradients added
 
 
-@register("modified", "silent", rank=32)
+@register("modified", "silent")
 def move_step(problem: Problem) -> Iterator[Proposal]:
     found = update_between(problem)
     if found is None or calls_named(found.first, "backward", "zero_grad", "zero_"):
@@ -58,8 +58,8 @@ def move_step(problem: Problem) -> Iterator[Proposal]:
     if edits is None:
         return
     for extra in [[limit], []] if limit is not None else [[]]:
-        rank = _UNGUARDED if is_step(found.first) and not extra else None
-        yield Proposal(title, _WHY, "move_step", {code.cell.number: code.apply(*edits, *extra)}, rank=rank)
+        form = "move_step: unguarded" if is_step(found.first) and not extra else "move_step"
+        yield Proposal(title, _WHY, form, {code.cell.number: code.apply(*edits, *extra)})
 
 
 def _one_step(found: Meeting, step: ast.stmt, name: str) -> Iterator[Proposal]:
@@ -81,7 +81,7 @@ def _by_hand(statement: ast.stmt) -> bool:
     return any(isinstance(node, ast.Attribute) and node.attr == "grad" for node in ast.walk(statement))
 
 
-@register("modified", "silent", rank=33)
+@register("modified", "silent")
 def gradients_first(problem: Problem) -> Iterator[Proposal]:
     """Both gradients before either step, where the two optimizers share parameters."""
     found = update_between(problem)
@@ -121,7 +121,7 @@ def gradients_first(problem: Problem) -> Iterator[Proposal]:
     yield Proposal(
         f"{grads} = torch.autograd.grad({code.text(call.func.value)}, …) before {' '.join(code.text(first).split())}",
         message("why_gradients_taken"),
-        "move_step",
+        "move_step: gradients first",
         {code.cell.number: code.apply(insert, *edits, *(lifted.edits if lifted is not None else ()))},
     )
 

@@ -19,12 +19,13 @@ from ...source.editor import Code, names_loaded
 from ...source.lift import line_end, start_with_comments
 from ..analysis.meetings import frames, loops, within
 from ..problem import Problem
-from ..proposal import Proposal, register
+from ..proposal import Proposal
+from ..registry import register
 
 _AGAIN = ("zip", "enumerate", "range", "reversed", "sorted", "list")  # what may be gone through a second time
 
 
-@register("modified", "silent", rank=34)
+@register("modified", "silent")
 def split_loop(problem: Problem) -> Iterator[Proposal]:
     write = problem.clash.write
     if write is None or write.origin != "optim":
@@ -38,7 +39,7 @@ def split_loop(problem: Problem) -> Iterator[Proposal]:
                     yield Proposal(
                         title="every backward first, then every step",
                         why=message("why_all_backwards_first"),
-                        rule="split_loop",
+                        form="split_loop",
                         texts={code.cell.number: text},
                     )
                 return

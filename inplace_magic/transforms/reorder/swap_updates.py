@@ -21,10 +21,11 @@ from ...source.lift import lift, start_with_comments
 from ..analysis.backward_calls import retain_flags
 from ..analysis.meetings import Meeting, backward_before, update_between, update_of
 from ..problem import Problem
-from ..proposal import Proposal, register
+from ..proposal import Proposal
+from ..registry import register
 
 
-@register("modified", "silent", rank=30)
+@register("modified", "silent")
 def swap_updates(problem: Problem) -> Iterator[Proposal]:
     found = update_between(problem)
     write = problem.clash.write
@@ -51,7 +52,7 @@ def swap_updates(problem: Problem) -> Iterator[Proposal]:
     yield Proposal(
         title=f"{what} and its step before the other update",
         why=message("why_updates_swapped"),
-        rule="swap_updates",
+        form="swap_updates",
         texts={code.cell.number: text},
     )
 

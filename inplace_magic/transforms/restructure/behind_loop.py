@@ -23,10 +23,12 @@ from ..analysis.meetings import steps_between, update_of, within
 from ..analysis.points import Frame, crossing, frames
 from ..problem import Problem
 from ..proposal import Proposal
+from ..registry import register
 
 _ONCE = message("why_sum_once")
 
 
+@register("second_backward", "modified")
 def restructure(problem: Problem) -> Iterator[Proposal]:
     for frame in frames(problem, problem.need_stack):
         loop = next((above for above in frame.code.parents(frame.statement) if isinstance(above, Loop)), None)
@@ -38,7 +40,7 @@ def restructure(problem: Problem) -> Iterator[Proposal]:
             texts = {frame.code.cell.number: frame.code.apply(*edits)}
             one_update = not steps_between(problem)
             form = "restructure: one update" if one_update else "restructure: behind the loop"
-            yield Proposal(title, _ONCE, "restructure", texts, whole=one_update, form=form)
+            yield Proposal(title, _ONCE, form, texts, whole=one_update)
         return
 
 

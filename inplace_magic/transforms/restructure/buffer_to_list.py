@@ -21,7 +21,8 @@ from ...source.dataflow import binds
 from ...source.editor import Code, Edit, atom
 from ..analysis.targets import bindings, own_statements, scope, sites, torch_name
 from ..problem import Problem
-from ..proposal import Proposal, register
+from ..proposal import Proposal
+from ..registry import register
 
 _WHY = message("why_list_of_steps")
 _MAKERS = frozenset({
@@ -39,7 +40,7 @@ class _Place:
     wide: bool
 
 
-@register("modified", "silent", rank=6)
+@register("modified", "silent")
 def buffer_to_list(problem: Problem) -> Iterator[Proposal]:
     torch = torch_name(problem)
     for write in sites(problem, depth=1):
@@ -51,7 +52,8 @@ def buffer_to_list(problem: Problem) -> Iterator[Proposal]:
             yield Proposal(
                 title=f"{name} as a list, put together at the end",
                 why=_WHY,
-                rule="buffer_to_list",
+                form="buffer_to_list",
+                local=True,
                 texts={write.code.cell.number: write.code.apply(*edits)},
             )
 

@@ -19,12 +19,13 @@ from ...message import message
 from ...source.editor import Code, Edit, Function, atom, dotted
 from ..analysis.targets import Site, bindings, loop_of, own_statements, scope, sites, torch_name
 from ..problem import Problem
-from ..proposal import Proposal, register
+from ..proposal import Proposal
+from ..registry import register
 
 _WHY = message("why_fast_weights")
 
 
-@register("modified", "leaf", "silent", rank=3)
+@register("modified", "leaf", "silent")
 def fast_weights(problem: Problem) -> Iterator[Proposal]:
     torch = torch_name(problem)
     for write in sites(problem, depth=1):
@@ -39,7 +40,8 @@ def fast_weights(problem: Problem) -> Iterator[Proposal]:
             yield Proposal(
                 title=f"the inner steps on a copy, with {torch}.func.functional_call({weights.model}, ...)",
                 why=_WHY,
-                rule="fast_weights",
+                form="fast_weights",
+                local=True,
                 texts={write.code.cell.number: write.code.apply(*edits)},
             )
 

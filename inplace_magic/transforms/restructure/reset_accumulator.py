@@ -22,10 +22,11 @@ from ...source.editor import Code, dotted
 from ..analysis.iterations import holdings, rounds
 from ..analysis.meetings import frames, loops, meeting, within
 from ..problem import Problem
-from ..proposal import Proposal, register
+from ..proposal import Proposal
+from ..registry import register
 
 
-@register("second_backward", "modified", rank=11)
+@register("second_backward", "modified")
 def reset_sum(problem: Problem) -> Iterator[Proposal]:
     """A loss that is added up over passes, and never set back."""
     for code, block, start, need in _stretches(problem):
@@ -37,7 +38,7 @@ def reset_sum(problem: Problem) -> Iterator[Proposal]:
             yield Proposal(
                 title=line,
                 why=message("why_sum_anew", name=name),
-                rule="reset_accumulator",
+                form="reset_accumulator: sum",
                 texts={code.cell.number: code.apply(code.insert_before(first, line))},
                 begins=frozenset({name} if meeting(problem) is not None else ()),  # no total over all iterations
             )
@@ -93,7 +94,7 @@ def _initial(problem: Problem, name: str) -> str:
     return "0"
 
 
-@register("second_backward", "modified", rank=13)
+@register("second_backward", "modified")
 def clear_collected(problem: Problem) -> Iterator[Proposal]:
     """Lists that were filled for one backward, and are still full at the next."""
     held = holdings(problem)
@@ -121,7 +122,7 @@ def clear_collected(problem: Problem) -> Iterator[Proposal]:
         yield Proposal(
             title="; ".join(lines),
             why=message("why_collected_anew"),
-            rule="reset_accumulator",
+            form="reset_accumulator: list",
             texts={turn.code.cell.number: turn.code.apply(edit)},
         )
         return

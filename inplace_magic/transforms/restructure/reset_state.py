@@ -23,12 +23,13 @@ from ...source.editor import Code, Function, names_bound
 from ..analysis.iterations import holdings, rounds
 from ..analysis.meetings import frames, within
 from ..problem import Problem
-from ..proposal import Proposal, register
+from ..proposal import Proposal
+from ..registry import register
 
 _HELPER = re.compile(r"(re)?_?(reset|init_?(hidden|state|memory)|clear|detach|repackage)", re.IGNORECASE)
 
 
-@register("second_backward", "modified", rank=22)
+@register("second_backward", "modified")
 def reset_state(problem: Problem) -> Iterator[Proposal]:
     objects = _objects(problem)
     if not objects:
@@ -38,7 +39,7 @@ def reset_state(problem: Problem) -> Iterator[Proposal]:
             return
         names = _known_names(problem)
         lines = [*_functions(problem, turn.body, names), *_methods(problem, turn.body, objects)][:2]
-        rank = None if lines else 26  # behind the cuts
+        form = "reset_state: called" if lines else "reset_state: initial"
         lines = lines or list(_initials(problem, turn.body, objects))[:1]
         saved = [s for code, s in frames(problem, problem.save_stack) if code is turn.code]
         top = next((inner for s in saved if (inner := within(turn.code, turn.body, s)) is not None), turn.body[0])
@@ -46,9 +47,8 @@ def reset_state(problem: Problem) -> Iterator[Proposal]:
             yield Proposal(
                 title=line[0].strip() if len(line) == 1 else f"{line[0]} {line[-1].strip()}",
                 why=message("why_fresh_state"),
-                rule="reset_state",
+                form=form,
                 texts={turn.code.cell.number: turn.code.apply(turn.code.insert_before(top, *line))},
-                rank=rank,
             )
         if lines:
             return

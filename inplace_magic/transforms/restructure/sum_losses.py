@@ -24,12 +24,13 @@ from ...source.editor import Code, atom
 from ..analysis.meetings import frames, meeting, steps_between
 from ..analysis.targets import is_functional
 from ..problem import Problem
-from ..proposal import Proposal, register
+from ..proposal import Proposal
+from ..registry import register
 
 _WHY = message("why_sum_losses")
 
 
-@register("second_backward", "modified", rank=12)
+@register("second_backward", "modified")
 def sum_losses(problem: Problem) -> Iterator[Proposal]:
     if problem.family == "modified" and not _written_in_backward(problem):
         return

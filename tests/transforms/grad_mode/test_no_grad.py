@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+from inplace_magic.search import COSTS, cost
+
 from ...cells import run_cells
 from ..trying import clean, fix_by, proposals, rewritten
 
@@ -94,7 +96,7 @@ def test_wraps(cell: str, write: str, expected: str) -> None:
 )
 def test_comes_before_a_new_tensor(cell: str, write: str, first: bool) -> None:
     found = proposals(RULE, "import torch as th", cell, write=write, family="leaf")
-    assert (found[0].rank or 0) < 10 if first else (found[0].rank or 0) > 20
+    assert (cost(found[0]) < COSTS["out_of_place: statement"]) is first
     assert found[0].title.startswith("with th.no_grad():")
 
 
