@@ -50,47 +50,53 @@ def measure(
     bench: Bench, steps: Sequence[Proposal], seen: Evidence, texts: Texts, live: Live, spared: Spared
 ) -> Effect:
     """The effect of a rewrite whose plain run is ``seen``, against the reading of the code that its first step declares."""
-    proposal = steps[0]
-    reference = bench.reference(proposal.reading)
+    reading = steps[0].reading
+    reference = bench.reference(reading)
     if reference is None or not bench.faithful or trains_nothing(seen.passes):
         return Effect("unknown")
-    without_backward = not reference.passes and not seen.passes
-    gradients = "same" if without_backward else _gradients(bench, steps, seen)
+    gradients = _gradients(bench, steps, seen)
     if gradients == "unknown" or reference.outcome is None or seen.outcome is None:
         return Effect("unknown")
-    whole = reference.finished and seen.finished
     if gradients == "same":
-        found = _read_later(bench, _counting(differences(reference.outcome, seen.outcome), whole))
+        found = _different(bench, reference, seen)
         if not found:
             return Effect(gradients)
-        steady, noise = _noise(bench, proposal.reading)
+        steady, noise = _noise(bench, reading)
         found = without(found, noise)
         if not steady:
             return Effect("unknown")
         if found:
             gradients = "truncated" if all(one.kind == "no_gradient" for one in found) else "different"
         return _with_changes(gradients, gradients, found, reference.outcome, seen.outcome)
-    steady, noise = _noise(bench, proposal.reading)
-    if not steady:
-        return Effect("unknown")
-    written, tried = bench.inert_reference(proposal.reading), bench.listen(texts, live, spared, inert=True)
-    if written is None or tried is None or written.outcome is None or tried.outcome is None:
-        return Effect(gradients)
-    whole = whole and written.finished and tried.finished
-    found = _read_later(bench, _counting(differences(written.outcome, tried.outcome, gradients=False), whole))
-    found = without(found, noise)
+    written, tried = bench.inert_reference(reading), bench.listen(texts, live, spared, inert=True)
+    found = () if written is None or tried is None else _different(bench, written, tried, gradients=False)
+    if found or written is None or not _same_at_first(reference, written):
+        steady, noise = _noise(bench, reading)
+        if not steady:
+            return Effect("unknown")
+        found = without(found, noise)
     label: Gradients = gradients if all(one.kind in _OF_GRADIENTS for one in found) else "different"
     return _with_changes(label, gradients, found, reference.outcome, seen.outcome)
+
+
+def _different(bench: Bench, reference: Evidence, seen: Evidence, gradients: bool = True) -> tuple[Difference, ...]:
+    """What two runs have left behind that is not the same; nothing where that is not known."""
+    if reference.outcome is None or seen.outcome is None:
+        return ()
+    found = differences(reference.outcome, seen.outcome, gradients=gradients)
+    whole = reference.finished and seen.finished
+    return _read_later(bench, found if whole else tuple(one for one in found if one.kind in _EVER))
+
+
+def _same_at_first(reference: Evidence, inert: Evidence) -> bool:
+    """Whether the code gave the same gradients in its inert run, up to where no step has had an effect yet."""
+    return compare(reference.passes[:1], inert.passes[:1], cut_off=True) == "same"
 
 
 def _with_changes(
     label: Gradients, gradients: Gradients, found: tuple[Difference, ...], reference: Outcome, seen: Outcome
 ) -> Effect:
     return Effect(label, clauses(found, reference, seen), gradients, frozenset(one.path for one in found))
-
-
-def _counting(found: tuple[Difference, ...], whole: bool) -> tuple[Difference, ...]:
-    return found if whole else tuple(one for one in found if one.kind in _EVER)
 
 
 def _read_later(bench: Bench, found: tuple[Difference, ...]) -> tuple[Difference, ...]:
@@ -114,6 +120,8 @@ def _gradients(bench: Bench, steps: Sequence[Proposal], seen: Evidence) -> Gradi
     """The effect on the gradients alone."""
     proposal = steps[0]
     passes, reference = seen.passes, bench.passes(proposal.reading)
+    if not reference and not passes:
+        return "same"
     effect = compare(reference, passes, cut_off=not seen.finished)
     if (
         effect == "same"

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from inplace_magic.diagnosis import Fix
+from inplace_magic.verify.bench import Bench
 
 from ..cells import run_cells
 
@@ -139,3 +142,39 @@ def test_a_fix_under_which_no_step_has_a_gradient_is_not_called_the_same() -> No
     found = fixes(setup, cell)
     assert found[0].title == "old = old.detach()" and found[0].gradients == "truncated"
     assert all(fix.gradients != "same" for fix in found)
+
+
+CARRIED = """
+    import torch, time
+    from torch import nn
+    torch.manual_seed(0)
+    cell, h = nn.RNNCell(2, 2), torch.zeros(3, 2)
+    opt = torch.optim.SGD(cell.parameters(), 0.1)
+    """
+CARRYING = """
+    for step in range(2):
+        h = cell(torch.ones(3, 2), h)
+        opt.zero_grad()
+        h.sum().backward()
+        opt.step()
+        {last}
+    """
+
+
+@pytest.mark.all_fixes
+@pytest.mark.parametrize(
+    ("last", "runs"), [("pass", 1), ("print(time.perf_counter())", 2)], ids=["steady", "prints the time"]
+)
+def test_the_code_as_written_runs_twice_only_where_something_differs(
+    monkeypatch: pytest.MonkeyPatch, last: str, runs: int
+) -> None:
+    numbers: set[int] = set()
+    reference = Bench.inert_reference
+    monkeypatch.setattr(
+        Bench,
+        "inert_reference",
+        lambda bench, reading, number=0: (numbers.add(number), reference(bench, reading, number))[1],
+    )
+    first, *_ = fixes(CARRIED, CARRYING.format(last=last))
+    assert (first.rule, first.gradients, first.changes) == ("detach", "truncated", ())
+    assert len(numbers) == runs
