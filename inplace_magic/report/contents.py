@@ -176,7 +176,7 @@ def title(fix: Fix, other: Fix | None = None) -> str:
 
 
 def _placed(label: str, edit: str, more: int) -> str:
-    made = f"{label} {edit}" if label else edit
+    made = message("placed", place=label, edit=edit) if label else edit
     return message("and_more_changes", title=made, count=more) if more else made
 
 

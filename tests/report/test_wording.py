@@ -53,6 +53,26 @@ def test_every_sentence_that_code_names_is_there_with_its_arguments(language: La
                 assert places_of(CATALOGUES[language][kind.value]) <= given, f"{path.name}:{call.lineno}"
 
 
+def titles() -> Iterator[tuple[str, str]]:
+    """What a fix is called where that is no message, ``x`` for what is put into it."""
+    for path in (PACKAGE / "transforms").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Proposal":
+                named = [keyword.value for keyword in node.keywords if keyword.arg == "title"]
+                (title,) = [*node.args[:1], *named]
+                parts = title.values if isinstance(title, ast.JoinedStr) else [title]
+                if isinstance(title, (ast.JoinedStr, ast.Constant)):
+                    text = "".join(str(p.value) if isinstance(p, ast.Constant) else "x" for p in parts)
+                    yield f"{path.name}:{node.lineno}", text
+
+
+def test_a_title_is_a_message_unless_it_is_code() -> None:
+    found = dict(titles())
+    assert found
+    for place, title in found.items():
+        assert ast.parse(title), place
+
+
 @pytest.mark.parametrize("kind", ZH)
 def test_a_chinese_sentence_has_chinese_punctuation_between_chinese_words(kind: str) -> None:
     assert not re.search(r"[\u3400-\u9fff][,;:!?](?!//)", ZH[kind])

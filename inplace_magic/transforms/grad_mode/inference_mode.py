@@ -114,7 +114,7 @@ def view_outside(problem: Problem) -> Iterator[Proposal]:
         edits = _taken_out(code, block, binding.statement)
         if edits is not None:
             yield Proposal(
-                title=f"{code.text(binding.statement).splitlines()[0]} outside of the block",
+                title=message("title_outside", what=code.text(binding.statement).splitlines()[0]),
                 why=_VIEW_WHY,
                 form="inference_mode: view outside",
                 texts={code.cell.number: code.apply(*edits)},
@@ -143,7 +143,7 @@ def maker_with_gradients(problem: Problem) -> Iterator[Proposal]:
             raw = code.cell.raw
             edit = Edit(raw.rfind("\n", 0, start) + 1, raw.find("\n", end) + 1, "")
             yield Proposal(
-                title=f"def {node.name} without @{code.text(off[0])}",
+                title=message("title_undecorated", name=node.name, decorator=code.text(off[0])),
                 why=_VIEW_WHY,
                 form="inference_mode: maker",
                 texts={number: code.apply(edit)},

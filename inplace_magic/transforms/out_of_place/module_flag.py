@@ -202,7 +202,7 @@ def _from_outside(problem: Problem, live: tuple[LiveChange, ...]) -> Iterator[Pr
         f"{step * 2}module.inplace = False",
     ]
     yield Proposal(
-        title=f"module.inplace = False for every module of {name}",
+        title=message("title_every_module", name=name),
         why=_WHY,
         form="module_flag",
         local=True,

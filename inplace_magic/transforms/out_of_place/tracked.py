@@ -49,7 +49,7 @@ def tracked(problem: Problem) -> Iterator[Proposal]:
             yield _proposal(
                 code,
                 Edit(start, end, new),
-                f"{tensor} = {tensor}.clone() before {text}",
+                message("title_before", what=f"{tensor} = {tensor}.clone()", other=text),
                 "silent_tracked: on a copy" if problem.clash.save is None else "silent_tracked: on a copy after a save",
             )
 

@@ -48,7 +48,7 @@ def compute_later(problem: Problem) -> Iterator[Proposal]:
         return
     at = start_with_comments(code, front)
     yield Proposal(
-        title=f"{code.text(moved[-1]).splitlines()[0]} right before its backward",
+        title=message("title_before_its_backward", what=code.text(moved[-1]).splitlines()[0]),
         why=message("why_loss_before_its_backward"),
         form="recompute: later loss moved",
         texts={code.cell.number: code.apply(Edit(at, at, lifted.text), *lifted.edits)},
@@ -86,7 +86,7 @@ def compute_again(problem: Problem) -> Iterator[Proposal]:
             if extra is None:
                 continue
             yield Proposal(
-                title=f"{title} again after the step" if problem.family == "modified" else f"{title} again",
+                title=message("title_again_after_step" if problem.family == "modified" else "title_again", what=title),
                 why=why,
                 form="recompute: later loss again",
                 texts={code.cell.number: code.apply(code.insert_before(front, *copies), *extra)},

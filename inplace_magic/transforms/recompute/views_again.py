@@ -44,7 +44,12 @@ def views_again(problem: Problem) -> Iterator[Proposal]:
             edits = [code.insert_after(top, text)]
             if not used and top in block and code.alone(maker):
                 edits.append(code.delete(maker))
-            yield Proposal(f"{text} after the write", _WHY, "views_again", {code.cell.number: code.apply(*edits)})
+            yield Proposal(
+                message("title_after", what=text, other=message("the_write")),
+                _WHY,
+                "views_again",
+                {code.cell.number: code.apply(*edits)},
+            )
 
 
 def _base(code: Code, maker: ast.Assign) -> str | None:

@@ -79,7 +79,7 @@ def _from_a_later_cell(problem: Problem) -> Iterator[Proposal]:
     edits = [code.insert_before(top, text)]
     gone = other.replace(backward, "pass") if _only_one(other, backward) else other.delete(backward)
     yield Proposal(
-        f"{text} before {_short(code, top)}",
+        message("title_before", what=text, other=_short(code, top)),
         _WHY,
         "silent_order",
         {code.cell.number: code.apply(*edits), other.cell.number: other.apply(gone)},
@@ -99,10 +99,10 @@ def _only_one(code: Code, statement: ast.stmt) -> bool:
 
 
 def _proposal(code: Code, first: ast.stmt, need: ast.stmt, edits: list[Edit]) -> Proposal:
-    title = f"{' '.join(code.text(need).split())} before {_short(code, first)}"
+    title = message("title_before", what=" ".join(code.text(need).split()), other=_short(code, first))
     return Proposal(title, _WHY, "silent_order", {code.cell.number: code.apply(*edits)})
 
 
 def _short(code: Code, statement: ast.stmt) -> str:
     first = code.text(statement).splitlines()[0].strip()
-    return f"`{first}`" if simple(statement) else "what changes them"
+    return f"`{first}`" if simple(statement) else message("what_changes_them")

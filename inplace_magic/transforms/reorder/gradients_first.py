@@ -54,7 +54,12 @@ def both_gradients(problem: Problem) -> Iterator[Proposal]:
         *(code.delete(s) for s in resets),
         *(code.replace(node, g) for s in kept for node in _gradients(code, s, name)),
     ]
-    yield Proposal(f"{taken} before the update", _WHY, "silent_gradients", {code.cell.number: code.apply(*edits)})
+    yield Proposal(
+        message("title_before", what=taken, other=message("the_update")),
+        _WHY,
+        "silent_gradients",
+        {code.cell.number: code.apply(*edits)},
+    )
 
 
 def _before(found: Meeting, text: str) -> Edit:

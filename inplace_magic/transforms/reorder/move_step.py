@@ -44,11 +44,11 @@ def move_step(problem: Problem) -> Iterator[Proposal]:
     moved = _writers(problem, found)
     late = update_of(found.block, found.need)
     following = late[-1] if is_step(late[-1]) else None
-    names = [" ".join(code.text(s).split()) if simple(s) else "the update" for s in moved]
+    names = [" ".join(code.text(s).split()) if simple(s) else message("the_update") for s in moved]
     if following is not None and [code.text(s) for s in moved] == [code.text(following)]:
         yield from _one_step(found, moved[0], names[0])
         return
-    title = f"{' and '.join(names)} after {' '.join(code.text(found.need).split())}"
+    title = message("title_after", what=tuple(names), other=" ".join(code.text(found.need).split()))
     limit = (
         _limited(problem, found, following)
         if is_step(found.first) and not _shared(problem, sum(map(is_step, moved)))
@@ -68,7 +68,9 @@ def _one_step(found: Meeting, step: ast.stmt, name: str) -> Iterator[Proposal]:
     gone = [step, *(s for s in found.between if _clears(code, s, step))]
     if all(code.alone(s) for s in gone):
         edits = [code.delete(s) for s in gone]
-        yield Proposal(f"one {name} for both", _ONCE, "move_step", {code.cell.number: code.apply(*edits)})
+        yield Proposal(
+            message("title_one_for_both", what=name), _ONCE, "move_step", {code.cell.number: code.apply(*edits)}
+        )
 
 
 def _clears(code: Code, statement: ast.stmt, step: ast.stmt) -> bool:
@@ -119,7 +121,11 @@ def gradients_first(problem: Problem) -> Iterator[Proposal]:
     if not code.alone(found.need) or not all(code.alone(s) for s in zeroing):
         return
     yield Proposal(
-        f"{grads} = torch.autograd.grad({code.text(call.func.value)}, …) before {' '.join(code.text(first).split())}",
+        message(
+            "title_before",
+            what=f"{grads} = torch.autograd.grad({code.text(call.func.value)}, …)",
+            other=" ".join(code.text(first).split()),
+        ),
         message("why_gradients_taken"),
         "move_step: gradients first",
         {code.cell.number: code.apply(insert, *edits, *(lifted.edits if lifted is not None else ()))},

@@ -37,7 +37,7 @@ def split_loop(problem: Problem) -> Iterator[Proposal]:
                 text = _split(code, loop, backward)
                 if text is not None:
                     yield Proposal(
-                        title="every backward first, then every step",
+                        title=message("title_backwards_first"),
                         why=message("why_all_backwards_first"),
                         form="split_loop",
                         texts={code.cell.number: text},

@@ -50,7 +50,7 @@ def swap_updates(problem: Problem) -> Iterator[Proposal]:
         text = text.removesuffix(code.newline)
     what = " ".join(code.text(found.need).split())
     yield Proposal(
-        title=f"{what} and its step before the other update",
+        title=message("title_update_first", what=what),
         why=message("why_updates_swapped"),
         form="swap_updates",
         texts={code.cell.number: text},

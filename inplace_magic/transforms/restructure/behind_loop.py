@@ -36,7 +36,7 @@ def restructure(problem: Problem) -> Iterator[Proposal]:
             continue
         edits = _behind(frame.code, loop, frame.statement)
         if edits:
-            title = f"{' '.join(frame.code.text(frame.statement).split())} once the loop is over"
+            title = message("title_once_over", what=" ".join(frame.code.text(frame.statement).split()))
             texts = {frame.code.cell.number: frame.code.apply(*edits)}
             one_update = not steps_between(problem)
             form = "restructure: one update" if one_update else "restructure: behind the loop"

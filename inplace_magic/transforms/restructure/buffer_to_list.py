@@ -50,7 +50,7 @@ def buffer_to_list(problem: Problem) -> Iterator[Proposal]:
         edits = _rewrite(write.code, write.statement, name, torch)
         if edits is not None:
             yield Proposal(
-                title=f"{name} as a list, put together at the end",
+                title=message("title_as_list", name=name),
                 why=_WHY,
                 form="buffer_to_list",
                 local=True,

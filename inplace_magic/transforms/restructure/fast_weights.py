@@ -38,7 +38,7 @@ def fast_weights(problem: Problem) -> Iterator[Proposal]:
         edits = _rewrite(write, loop, weights, torch)
         if edits is not None:
             yield Proposal(
-                title=f"the inner steps on a copy, with {torch}.func.functional_call({weights.model}, ...)",
+                title=message("title_fast_weights", call=f"{torch}.func.functional_call({weights.model}, ...)"),
                 why=_WHY,
                 form="fast_weights",
                 local=True,
