@@ -16,6 +16,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # as many threads in the plain ru
 
 from . import measure
 from .measure import Figure
+from .overlay import overlay
 from .replicas import replicas
 
 _PARTS: dict[str, Callable[[bool], Iterator[Figure]]] = {
@@ -25,6 +26,7 @@ _PARTS: dict[str, Callable[[bool], Iterator[Figure]]] = {
     "watching": measure.watching,
     "diagnoses": measure.diagnoses,
     "replicas": replicas,
+    "overlay": overlay,
     "copying": measure.copying,
     "memory": measure.memory,
     "growth": measure.growth,
