@@ -84,10 +84,10 @@ class Calls:
 
     def _absent(self, path: str) -> Entry:
         """An entry to be made. Raises OSError where something is there, or where nothing can be made."""
-        entry = self.layers.walk(path, follow=False)
+        entry = self.layers.walk(path.rstrip("/") or "/", follow=False)  # what is there is in the way, folder or not
         if entry.seen is not None:
             raise error(errno.EEXIST, path)
-        if path.endswith("/"):
+        if path.endswith("/") or _last(path) == ".":
             raise error(errno.ENOENT, path)
         self.layers.prepare_parent(entry.path)
         self.layers.reserve()

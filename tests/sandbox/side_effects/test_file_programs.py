@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from ...seeds import examples
@@ -52,6 +52,11 @@ OPERATIONS = st.one_of(
     st.tuples(st.sampled_from(["chmod", "truncate", "readlink", "exists", "glob", "touch"]), PATHS),
 )
 PROGRAMS = st.lists(OPERATIONS, min_size=1, max_size=14)
+SLASHES: list[Operation] = [
+    (name, *args)
+    for path in ("a/", "m/", "k/", "o/", "l/", "n/", "n/.", "a/.", "d/.", "l/.")
+    for name, *args in (("symlink", "a", path), ("link", "a", path), ("mkdir", path), ("makedirs", path))
+]
 
 
 def plant(root: Path) -> None:
@@ -196,6 +201,7 @@ def quickly(examples: int) -> Any:
 @pytest.mark.parametrize("kind", means())
 @quickly(40)
 @given(program=PROGRAMS)
+@example(program=SLASHES)
 def test_a_few_programs(program: list[Operation], kind: str, tmp_path: Path) -> None:
     compare(program, kind, tmp_path / "root")
 
