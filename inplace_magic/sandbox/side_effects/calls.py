@@ -46,12 +46,13 @@ class Calls:
             return self.layers.copy_up(self._existing(path))
         if not flags & _WRITING:
             return self.looked(path, not flags & _NOFOLLOW)
+        if flags & os.O_CREAT and path.endswith("/") and _last(path) not in (".", ".."):
+            self._parent(path)
+            raise error(errno.EISDIR, path)
         exclusive = flags & os.O_CREAT and flags & os.O_EXCL
         entry = self.layers.walk(path.rstrip("/") or "/", follow=not (exclusive or flags & _NOFOLLOW))
         if entry.seen is None:
             return self._created(path, entry, flags)
-        if flags & os.O_CREAT and path.endswith("/"):
-            raise error(errno.EISDIR, path)
         if exclusive:
             raise error(errno.EEXIST, path)
         if entry.is_folder:
@@ -70,8 +71,6 @@ class Calls:
     def _created(self, path: str, entry: Entry, flags: int) -> str:
         if not flags & os.O_CREAT:
             raise error(errno.ENOENT, path)
-        if path.endswith("/"):
-            raise error(errno.EISDIR, path)
         self.layers.prepare_parent(entry.path)
         self.layers.reserve()
         return self.layers.files + entry.path
@@ -82,12 +81,16 @@ class Calls:
             raise error(errno.ENOENT, path)
         return entry
 
+    def _parent(self, path: str) -> Entry:
+        """The folder in which the last name of a path stands."""
+        return self._existing(path.rstrip("/").rpartition("/")[0] + "/" if "/" in path.rstrip("/") else ".")
+
     def _absent(self, path: str) -> Entry:
         """An entry to be made. Raises OSError where something is there, or where nothing can be made."""
         entry = self.layers.walk(path.rstrip("/") or "/", follow=False)  # what is there is in the way, folder or not
         if entry.seen is not None:
             raise error(errno.EEXIST, path)
-        if path.endswith("/") or _last(path) == ".":
+        if path.endswith("/"):
             raise error(errno.ENOENT, path)
         self.layers.prepare_parent(entry.path)
         self.layers.reserve()
@@ -98,8 +101,9 @@ class Calls:
         real.mkdir(self.layers.files + entry.path, mode)
 
     def rmdir(self, path: str) -> None:
-        if _last(path) == ".":
-            raise error(errno.EINVAL, path)
+        if _last(path) in (".", ".."):
+            self._parent(path)
+            raise error(errno.EINVAL if _last(path) == "." else errno.ENOTEMPTY, path)
         entry = self._existing(path.rstrip("/") or "/", follow=False)
         if not entry.is_folder:
             raise error(errno.ENOTDIR, path)
@@ -116,7 +120,7 @@ class Calls:
     def rename(self, source: str, target: str) -> None:
         if {_last(source), _last(target)} & {".", ".."}:
             for path in (source, target):
-                self._existing(path.rstrip("/").rpartition("/")[0] or ("/" if path.startswith("/") else "."))
+                self._parent(path)
             raise error(errno.EBUSY, source, target)
         old = self._existing(source.rstrip("/") or "/", follow=False)
         new = self.layers.walk(target.rstrip("/") or "/", follow=False)

@@ -168,6 +168,8 @@ class Layers:
                 if target.startswith("/"):
                     place, (above, below, below_seen) = "/", self._at("/")
         current = above or below
+        if current is None and path.endswith("/."):
+            raise error(errno.ENOENT, path)
         if must_be_folder and current is not None and not stat.S_ISDIR(current.st_mode):
             raise error(errno.ENOTDIR, path)
         return Entry(place, above, below)
