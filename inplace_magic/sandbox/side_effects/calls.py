@@ -118,9 +118,9 @@ class Calls:
         self.layers.remove(entry)
 
     def rename(self, source: str, target: str) -> None:
+        for path in (source, target):
+            self._parent(path)
         if {_last(source), _last(target)} & {".", ".."}:
-            for path in (source, target):
-                self._parent(path)
             raise error(errno.EBUSY, source, target)
         old = self._existing(source.rstrip("/") or "/", follow=False)
         new = self.layers.walk(target.rstrip("/") or "/", follow=False)
