@@ -98,14 +98,24 @@ def _initialises(write: Site) -> bool:
 
 
 def _goes_on(write: Site, statements: list[ast.stmt]) -> bool:
-    """Whether a function goes on with the argument that the statements write: that is data, and no update."""
+    """Whether a function goes on with the value that the statements write: that is data, and no update.
+
+    The value is an argument, or has a name of the function's own beside the one that leads to the leaf.
+    """
     function, name = scope(write.code, write.statement), write.root_text
-    if name is None or name not in parameters(function):
+    if name is None or not isinstance(function, Function):
+        return False
+    if name not in parameters(function) and not _renamed(write.code, name, write.statement):
         return False
     rest = [s for s in later(write.code, write.statement) if not _returns(s, name)]
     own = [node for statement in statements for node in ast.walk(statement)]
     read = [write.code.statement(n) for n in reads(write.code, name, rest) if n not in own]
     return getattr(function, "name", "") == "forward" or any(not _of_itself(write.code, s, name) for s in read)
+
+
+def _renamed(code: Code, name: str, statement: ast.stmt) -> bool:
+    """Whether the name was bound to what has a name already (``q = self.rotation``)."""
+    return any(isinstance(b.value, (ast.Name, ast.Attribute)) for b in bindings(code, name, statement)[:1])
 
 
 def _of_itself(code: Code, statement: ast.stmt, name: str) -> bool:

@@ -26,6 +26,9 @@ def edited(cell: str, write: str, **about: str) -> str:
         pytest.param(
             "def f(x):\n  x[0] = 0\n  return x.sum()\n", "x[0] = 0", "leaf", id="an argument that the function goes on with"
         ),
+        pytest.param(
+            "def f(m):\n  q = m.rot\n  q /= q.norm()\n  return q.sum()\n", "q /= q.norm()", "leaf", id="a value with a name of the function's own"
+        ),
         pytest.param("for a in b: w -= w.grad; print(w)", "w -= w.grad", "leaf", id="a line that the head of a loop begins"),
         pytest.param('w.set_text("""a\n  b""")', 'w.set_text("""a\n  b""")', "leaf", id="a text on several lines must not be moved"),
     ],
@@ -48,6 +51,12 @@ def test_leaves_alone(cell: str, write: str, family: str) -> None:
             "q[0].clamp_(0, 1)",
             "def limit(q):\n  with torch.no_grad():\n    q[0].clamp_(0, 1)\n    q[1].clamp_(0, 2)\n  return q\n",
             id="a helper that does nothing but limit its argument",
+        ),
+        pytest.param(
+            "def limit(m):\n  w = m.weight\n  w.clamp_(0, 1)\n",
+            "w.clamp_(0, 1)",
+            "def limit(m):\n  w = m.weight\n  with torch.no_grad():\n    w.clamp_(0, 1)\n",
+            id="a parameter with a name of the function's own that is only limited",
         ),
         pytest.param(
             "for n, p in net.named_parameters():\n  if n in masks:\n    p *= masks[n]\n",
