@@ -142,7 +142,10 @@ _TABLE: tuple[tuple[str, str, Callable[[Function], Function]], ...] = (
     (_EVENT_FILE, "EventFileWriter.add_event", _pausing),
     (_EVENT_FILE, "EventFileWriter.flush", _pausing),
     (_EVENT_FILE, "EventFileWriter.close", _pausing),
+    ("wandb", "_attach", _muting),  # by which a run in another process finds its service
+    ("wandb.sdk.interface.interface_sock", "InterfaceSock._publish", _muting),
     ("wandb.sdk.wandb_run", "Run._log", _muting),
+    ("wandb.sdk.wandb_run", "Run._finish", _muting),
 )
 
 

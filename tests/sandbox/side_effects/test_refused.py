@@ -20,6 +20,7 @@ import sys
 import tempfile
 import threading
 import time
+import types
 import urllib.error
 import urllib.request
 import webbrowser
@@ -282,6 +283,39 @@ def test_a_program_handles_it_as_an_error_of_the_operating_system():
         with pytest.raises(ProcessLookupError):
             os.kill(os.getppid(), signal.SIGTERM)
     assert attempts.first == "starts a process 'git'"
+
+
+def test_a_run_of_wandb_is_played_without_its_service(monkeypatch):
+    """In another process such a run attaches itself to the service before anything else (wandb 0.31)."""
+    said = []
+
+    class Run:
+        def log(self, values):
+            package._attach(run=self)
+            self._log(values)
+
+        def finish(self):
+            self._finish()
+
+        def _log(self, values):
+            said.append(values)
+
+        def _finish(self):
+            said.append("finish")
+
+    package, module = types.ModuleType("wandb"), types.ModuleType("wandb.sdk.wandb_run")
+    package._attach = lambda run: said.append("attach")
+    module.Run = Run
+    monkeypatch.setitem(sys.modules, "wandb", package)
+    monkeypatch.setitem(sys.modules, "wandb.sdk.wandb_run", module)
+    run = Run()
+    with contained() as attempts:
+        run.log({"loss": 1})
+        run.finish()
+    assert said == [] and attempts.first is None
+    run.log({"loss": 2})
+    run.finish()
+    assert said == ["attach", {"loss": 2}, "finish"]
 
 
 def test_what_ended_a_run_is_known_through_other_errors():
