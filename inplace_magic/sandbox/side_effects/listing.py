@@ -94,5 +94,5 @@ class ListedEntry(os.PathLike[Any]):
             return self._entry
         try:
             return self._layers.walk(self._entry.path)
-        except OSError:
+        except FileNotFoundError:
             return None
