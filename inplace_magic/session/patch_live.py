@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from ..diagnosis import LiveChange
+from ..source.apart import does, in_file
 from ..source.document import Document, FileSource
 from ..source.editor import Function, names_bound, names_loaded
 from ..source.files import modules_of
@@ -156,13 +157,13 @@ def patch_functions(
     before, after = _by_name(compile_cell(cell)), _by_name(compile_cell(new))
     undo: list[Undo] = []
     for function in _live_functions(sources, number, namespace):
-        old_code, name = function.__code__, function.__code__.co_qualname
+        old_code, name = function.__code__, in_file(function.__code__).co_qualname
         new_code = _counterpart(old_code, before.get(name, []), after.get(name, []))
         if new_code is None or new_code.co_freevars != old_code.co_freevars:
             continue
         if old_code == new_code:
             continue
-        if not isinstance(new, FileSource) and _does(old_code) == _does(new_code):
+        if not isinstance(new, FileSource) and does(old_code) == does(new_code):
             continue  # in a file what has only moved gets its new lines as well
         function.__code__ = new_code
         undo.append(lambda f=function, c=old_code: setattr(f, "__code__", c))  # type: ignore[misc]
@@ -185,14 +186,8 @@ def _counterpart(
         return after[0]
     if len(before) != len(after):
         return None
-    alike = [i for i, one in enumerate(before) if _does(one) == _does(code)]
+    alike = [i for i, one in enumerate(before) if does(one) == does(code)]
     return after[alike[0]] if len(alike) == 1 else None
-
-
-def _does(code: types.CodeType) -> tuple[object, ...]:
-    """What tells code apart that does something else, wherever it stands."""
-    constants = tuple(_does(c) if isinstance(c, types.CodeType) else (type(c), c) for c in code.co_consts)
-    return code.co_code, constants, code.co_names, code.co_varnames
 
 
 def _codes(code: types.CodeType) -> Iterator[types.CodeType]:

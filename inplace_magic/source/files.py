@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from . import apart
 from .document import FileSource
 from .location import kind_of
 from .modules import modules_in
@@ -196,9 +197,9 @@ def modules_of(path: str) -> list[types.ModuleType]:
 def _as_loaded(path: str, text: str, error: BaseException | None) -> bool:
     """Whether the functions that live were compiled from this very text, so that its lines are theirs."""
     codes = _codes_in(path, text)
-    running = [f.f_code for f in frames_of(error) if path_of(f.f_code.co_filename) == path]
-    defined = [code for module in modules_of(path) for code in _defined(module, path)]
-    return all(code in codes for code in (*running, *defined))
+    defined = [(f.__code__, f.__qualname__) for module in modules_of(path) for f in _defined(module, path)]
+    running = [(f.f_code, None) for f in frames_of(error) if path_of(f.f_code.co_filename) == path]
+    return all(code in codes or apart.find(code, codes, name) for code, name in (*defined, *running))
 
 
 @lru_cache(maxsize=128)
@@ -209,15 +210,15 @@ def _codes_in(path: str, text: str) -> frozenset[types.CodeType]:
         return frozenset()
 
 
-def _defined(module: types.ModuleType, path: str) -> Iterator[types.CodeType]:
-    """The code of a module's functions and methods, as it is now."""
+def _defined(module: types.ModuleType, path: str) -> Iterator[types.FunctionType]:
+    """A module's functions and methods, as they are now."""
     values = list(vars(module).values())
     for value in list(values):
         if is_a(value, type) and value.__module__ == module.__name__:
             values.extend(vars(value).values())
     for value in values:
         if is_a(value, types.FunctionType) and path_of(value.__code__.co_filename) == path:
-            yield value.__code__
+            yield value
 
 
 def _codes(code: types.CodeType) -> Iterator[types.CodeType]:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..diagnosis import Place
+from .apart import in_file
 from .document import Document, FileSource
 from .location import TIMED, SourceRange
 
@@ -64,6 +65,7 @@ class Sources:
         return known[1]
 
     def _spot(self, code: types.CodeType, lasti: int) -> SourceRange:
+        code = in_file(code)
         positions = list(code.co_positions())
         line, end_line, column, end_column = (
             positions[lasti // 2] if 0 <= lasti // 2 < len(positions) else (code.co_firstlineno,) + (None,) * 3
