@@ -209,10 +209,22 @@ def _at_boundary(problem: Problem, edges: Sequence[Edge], between: bool) -> Iter
         pairs = [(path, detached(path, shape)) for path, shape in held]
         if any(new is None for _, new in pairs):
             continue
+        asked = _asked_for_gradients(frame)
+        pairs = [(path, f"{new}.requires_grad_()" if path in asked else new) for path, new in pairs]
         changes = _lines_where_assigned(problem, frame, [(path, str(new)) for path, new in pairs])
         form = "between" if between else "boundary of objects" if any("." in p for p, _ in pairs) else "boundary"
         yield from _candidates(problem, changes, form, _CARRIED)
         return
+
+
+def _asked_for_gradients(frame: Frame) -> set[str]:
+    """What the frame's code asks a gradient of: it has to require one however it is made."""
+    top = frame.code.function(frame.statement) or frame.code.tree
+    given = [k.value for call in calls_named(top, "grad", "backward") for k in call.keywords if k.arg == "inputs"]
+    given += [call.args[1] for call in calls_named(top, "grad") if len(call.args) > 1]
+    read = [n.value for n in ast.walk(top) if isinstance(n, ast.Attribute) and n.attr == "grad"]
+    items = [e for one in given for e in (one.elts if isinstance(one, (ast.Tuple, ast.List)) else [one])]
+    return {ast.unparse(one) for one in (*items, *read)}
 
 
 def _lines_where_assigned(problem: Problem, frame: Frame, pairs: list[tuple[str, str]]) -> list[tuple[Code, Edit]]:

@@ -50,6 +50,7 @@ class Bench:
     refused: list[str] = field(default_factory=list)  # why runs were not made
     tried: list[str] = field(default_factory=list)  # the titles of what was run, or was to be
     runs: int = 0  # of rewrites
+    _keep_graphs: bool = False  # in the runs of the code as written, whatever it frees
     _endless: int = 0  # runs that were ended at the limit
     _references: dict[tuple[Reading, bool, int], Evidence | None] = field(default_factory=dict)
 
@@ -82,8 +83,17 @@ class Bench:
     # ---- the code as written ------------------------------------------------------------------------------------
 
     def reference(self, reading: Reading) -> Evidence | None:
-        """What the code as written means, for a reading of a refused write."""
-        return self.recorded() if self.own in (None, reading) else self._recorded_as(reading, inert=False)
+        """What the code as written means, for a reading of a refused write.
+
+        A backward past the failure may need a graph that is freed by then. Its gradients come from a run that keeps all.
+        """
+        if not self._keep_graphs:
+            seen = self.recorded() if self.own in (None, reading) else self._recorded_as(reading, inert=False)
+            if seen is None or self.look.keep_graphs or not any(one.failed for one in seen.passes):
+                return seen
+            self._keep_graphs = True
+            self._references.clear()
+        return self._recorded_as(reading, inert=False)
 
     def passes(self, reading: Reading) -> tuple[BackwardPass, ...]:
         seen = self.reference(reading)
@@ -97,7 +107,8 @@ class Bench:
         key = reading, inert, number
         if key not in self._references:
             update = reading == "update" if self.own is not None else self.look.update_leaves
-            look = replace(self.look, update_leaves=update, inert=inert)
+            keep = self.look.keep_graphs or self._keep_graphs
+            look = replace(self.look, update_leaves=update, inert=inert, keep_graphs=keep)
             self._references[key] = self._run(RecordRequest(self.sources, self.plan, self.reach, look))
         return self._references[key]
 

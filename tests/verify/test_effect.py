@@ -178,3 +178,33 @@ def test_the_code_as_written_runs_twice_only_where_something_differs(
     first, *_ = fixes(CARRIED, CARRYING.format(last=last))
     assert (first.rule, first.gradients, first.changes) == ("detach", "truncated", ())
     assert len(numbers) == runs
+
+
+LEARNED = """
+    import torch
+    from torch import nn
+    torch.manual_seed(0)
+    learned = nn.Linear(1, 1)
+    outer = torch.optim.Adam(learned.parameters(), lr=0.01)
+    W, goal = torch.randn(4, 4), torch.randn(4)
+    """
+UNROLLED = """
+    theta, total = torch.randn(4, requires_grad=True), 0
+    for step in range(1, 7):
+        loss = (W @ theta - goal).pow(2).sum()
+        total = total + loss
+        grad, = torch.autograd.grad(loss, {asked}, retain_graph=True)
+        theta = theta + 0.1 * learned(grad.detach()[:, None])[:, 0]
+        if step % 2 == 0:
+            outer.zero_grad()
+            total.backward()
+            outer.step()
+            total = 0
+    """
+
+
+@pytest.mark.parametrize("asked", ["theta", "[theta]"])
+def test_a_value_that_is_asked_for_its_gradient_requires_one_again_behind_the_cut(asked: str) -> None:
+    fix = fixes(LEARNED, UNROLLED.format(asked=asked))[0]
+    assert fix.title == "theta = theta.detach().requires_grad_()"
+    assert fix.gradients == "truncated", "the reference goes through the graph that is freed by then as well"
