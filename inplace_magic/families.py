@@ -14,7 +14,7 @@ _PATTERNS: tuple[tuple[str, str], ...] = (
     ("leaf", r"a leaf Variable that requires grad (is being|has been) used in an in-place operation"),
     (
         "no_grad_view",
-        r"A view was created in (no_grad|inference) mode and (is being|its base or another view of its base has been) modified inplace",
+        r"[Aa] view (which )?was created in (no_grad|inference) mode and (is being|its base or another view of its base has been) modified inplace",
     ),
     (
         "multi_output_view",

@@ -33,6 +33,7 @@ OURS = [
     ("multi_output_view", "Output 0 of Unbind is a view and its base or another view of its base has been modified inplace."),
     ("no_grad_view", "A view was created in no_grad mode and is being modified inplace with grad mode enabled."),
     ("no_grad_view", "A view was created in inference mode and is being modified inplace in normal mode."),
+    ("no_grad_view", "Output 0 of Select is a view of a view which was created in no_grad mode and is being modified inplace"),
     ("no_grad_view", "A view was created in no_grad mode and its base or another view of its base has been modified inplace"),
     ("second_backward", "Trying to backward through the graph a second time (or directly access saved tensors after they"),
     ("inference", "Inference tensors cannot be saved for backward. Please do not use Tensors created in inference mode"),
