@@ -74,7 +74,11 @@ def _rewrites(problem: Problem, write: Site) -> Iterator[tuple[str, Rewrite]]:
         form = "item" if isinstance(statement.target, ast.Subscript) else "statement"
         if form == "item" and not _of_container(problem, write):
             return
-    elif isinstance(statement, ast.Assign) and isinstance(write.target, ast.Subscript):
+    elif (
+        isinstance(statement, ast.Assign)
+        and isinstance(write.target, ast.Subscript)
+        and write.target in statement.targets
+    ):
         rewrite, form = masked(code, statement, write.target, torch), "statement"
     else:
         call = _call(write)

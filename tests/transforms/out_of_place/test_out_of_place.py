@@ -50,6 +50,7 @@ def test_proposes_nothing(cell: str, write: str) -> None:
         pytest.param("p[p < 0] = 0", "p[p < 0]", "p = p.masked_fill(p < 0, 0)", id="a comparison as a mask"),
         pytest.param("bad = x.isnan()\np[bad] = q[bad]", "p[bad]", "p = torch.where(bad, q, p)", id="a mask on both sides"),
         pytest.param("for w, g in zip(ws, gs):\n    w -= a * g", "w -= a * g", "ws = [w - a * g for w, g in zip(ws, gs)]", id="one list of two"),
+        pytest.param("hs = [h[i].squeeze_(0) for i in ns]", "h[i].squeeze_(0)", "h[i].squeeze(0)", id="an item, in a comprehension"),
         pytest.param("for t in ts:\n    t.mul_(2)", "t.mul_(2)", "ts = [t.mul(2) for t in ts]", id="a loop that does nothing else"),
     ],
 )  # fmt: skip
