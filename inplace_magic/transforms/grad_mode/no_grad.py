@@ -44,7 +44,7 @@ _INITIALISERS = frozenset({
 })  # fmt: skip
 
 
-@register("leaf", "view_of_leaf")
+@register("leaf", "view_of_leaf", "no_grad_view")
 def no_grad(problem: Problem) -> Iterator[Proposal]:
     write = next((s for spot in problem.write_stack[:1] if (s := site(problem, spot)) is not None), None)
     named = torch_in(problem, write.code) if write is not None else None
@@ -77,6 +77,8 @@ def is_update(problem: Problem, write: Site) -> bool:
     name, statement, code = write.root_text, write.statement, write.code
     if _reads_gradient(statement) or problem.clash.write is None or problem.clash.write.parameter or name is None:
         return True
+    if problem.family == "no_grad_view":  # a view of anything
+        return False
     path = problem.clash.write.name or ""
     if "." in path or "[" in path or "." in name or problem.clash.write.operation in _INITIALISERS:
         return True

@@ -24,6 +24,10 @@ def edited(cell: str, write: str, **about: str) -> str:
             "class N:\n  def forward(self, x):\n    x.sub_(1)\n    return x\n", "x.sub_(1)", "leaf", id="the input of a module"
         ),
         pytest.param(
+            "class N:\n  def f(self, d):\n    q = self.rot\n    q /= q.norm()\n    return q @ d\n", "q /= q.norm()", "leaf",
+            id="an attribute under a name of its own that the function goes on with",
+        ),
+        pytest.param(
             "def f(x):\n  x[0] = 0\n  return x.sum()\n", "x[0] = 0", "leaf", id="an argument that the function goes on with"
         ),
         pytest.param(
@@ -146,6 +150,19 @@ def test_a_parameter_that_a_constructor_sets_is_an_update() -> None:
     fix = fix_by(RULE, "import torch", cell)
     changes = ("            b[:, 1] += 0.5", "            with torch.no_grad():\n                b[:, 1] += 0.5")
     assert fix.cells == {2: rewritten(cell, changes)}
+
+
+def test_a_view_of_a_parameter_that_was_made_without_grad_mode_is_updated_without_it() -> None:
+    made = "import torch\nlin = torch.nn.Linear(4, 4)\nwith torch.no_grad():\n    rows = lin.weight.view(2, 2, 4)"
+    cell = "rows[0] *= 0.0\nlin(torch.ones(1, 4)).sum().backward()"
+    fix = fix_by(RULE, made, cell)
+    assert fix.cells == {2: rewritten(cell, ("rows[0]", "with torch.no_grad():\n    rows[0]"))}
+
+
+def test_a_view_of_a_value_is_no_update() -> None:
+    cell = "with torch.no_grad():\n    part = h.view(-1)\npart += g(x)\nprint(h)"
+    found = proposals(RULE, "import torch", cell, write="part += g(x)", family="no_grad_view")
+    assert [p.form for p in found] == ["no_grad: value"]
 
 
 def test_an_inner_step_that_is_part_of_the_graph_is_cut() -> None:
