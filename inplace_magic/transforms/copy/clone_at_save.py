@@ -135,7 +135,10 @@ def _result(problem: Problem, spot: SourceRange, *, last_resort: bool) -> Iterat
     if code is None or not (keeps or last_resort):
         return
     result = node.value if isinstance(node, (ast.Assign, ast.Return)) else node
-    if isinstance(result, (ast.Call, ast.BinOp)) and not isinstance(code.parent(result), ast.Expr):
+    above = code.parent(result) if result is not None else None
+    if isinstance(above, ast.Attribute) and above.attr == "clone":
+        return
+    if isinstance(result, (ast.Call, ast.BinOp)) and not isinstance(above, ast.Expr):
         text = f"{atom(code, result)}.clone()"
         yield Proposal(
             title=" ".join(text.split()),
