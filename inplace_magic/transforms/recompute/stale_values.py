@@ -115,7 +115,7 @@ def _targets(problem: Problem, edges: Sequence[Edge], made: _Slice) -> Iterator[
     for edge in edges:
         for frame in frames(problem, need if edge.root or not edge.used else edge.used):
             statement = frame.statement
-            if not reads(statement) & names and not edge.root:
+            if not _reads_through(frame.code, statement, names) and not edge.root:
                 continue
             around = [loop for loop in loops(frame.code, statement) if not _inside(made, loop)]
             if frame.code is made.code and frame.spot.function == made.function:
@@ -134,6 +134,17 @@ def _targets(problem: Problem, edges: Sequence[Edge], made: _Slice) -> Iterator[
             elif frame.code is not made.code:
                 yield frame.code, _front(frame.code, frame.code.block(statement), statement, names)
                 return
+
+
+def _reads_through(code: Code, statement: ast.stmt, names: set[str]) -> bool:
+    """Whether a statement reads one of the names, or what the lines above it took from one: ``x = batches[i]``."""
+    block, wanted = code.block(statement), reads(statement)
+    for above in reversed(block[: block.index(statement)]):
+        if wanted & names:
+            return True
+        if simple(above) and binds(above) & wanted:
+            wanted = (wanted - binds(above)) | reads(above)
+    return bool(wanted & names)
 
 
 def _behind(made: _Slice, statement: ast.stmt, names: set[str]) -> ast.stmt:

@@ -75,6 +75,15 @@ def test_is_not_offered(cells: tuple[str, ...]) -> None:
     assert RULE not in rules(*cells)
 
 
+def test_what_was_computed_in_an_earlier_cell_is_computed_where_a_part_of_it_is_taken() -> None:
+    made = "lift, opt = nn.Linear(2, 3), torch.optim.SGD(nn.Linear(3, 1).parameters(), lr=0.1)\nraw = torch.randn(4, 2)"
+    parts = "data = lift(raw).exp()\nbatches = [data[:2], data[2:]]"
+    loop = "for i in range(3):\n    x = batches[i % 2]\n    loss = x.sum()\n    loss.backward()"
+    fix = fix_by(RULE, START, made, parts, loop)
+    lines = "    data = lift(raw).exp()\n    batches = [data[:2], data[2:]]\n    x ="
+    assert fix.cells == {4: rewritten(loop, ("    x =", lines))}
+
+
 @pytest.mark.parametrize(
     ("model", "old", "new"),
     [
