@@ -340,6 +340,14 @@ def test_a_state_that_starts_as_none_is_set_back_to_it() -> None:
     assert fix.gradients == "different" and fix.changes
 
 
+def test_a_state_that_starts_as_none_beside_others_is_set_back_to_it_as_well() -> None:
+    beside = FADING.replace("self.mem = None", "self.rate, self.mem = 0.9, None").replace(
+        "0.9 * self", "self.rate * self"
+    )
+    steps = STEPS.replace("spiking", "fading")
+    assert fix_by("reset_state", START, beside, steps).title == "fading[1].mem = None"
+
+
 def test_a_state_that_nobody_makes_afresh_is_not() -> None:
     always = FADING.replace("self.mem = None", "self.mem = torch.zeros(4, 3)").replace(
         "x if self.mem is None else ", ""

@@ -121,15 +121,22 @@ def _initials(problem: Problem, body: list[ast.stmt], objects: dict[str, list[st
 
 def _starting_as_none(cls: ast.ClassDef) -> set[str]:
     start = next((m for m in cls.body if isinstance(m, Function) and m.name == "__init__"), None)
+    statements = [s for s in (ast.walk(start) if start is not None else ()) if isinstance(s, ast.Assign)]
     return {
         target.attr
-        for statement in (ast.walk(start) if start is not None else ())
-        if isinstance(statement, ast.Assign)
-        and isinstance(statement.value, ast.Constant)
-        and statement.value.value is None
-        for target in statement.targets
-        if isinstance(target, ast.Attribute)
+        for statement in statements
+        for whole in statement.targets
+        for target, value in _paired(whole, statement.value)
+        if isinstance(target, ast.Attribute) and isinstance(value, ast.Constant) and value.value is None
     }
+
+
+def _paired(target: ast.expr, value: ast.expr) -> Iterator[tuple[ast.expr, ast.expr]]:
+    """``self.a, self.b = 1, None`` one by one."""
+    if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
+        yield from zip(target.elts, value.elts)
+    else:
+        yield target, value
 
 
 def _asked_for_none(cls: ast.ClassDef) -> set[str]:
