@@ -81,6 +81,7 @@ def _at_uses(problem: Problem, edges: Sequence[Edge], form: str, why: str) -> It
     if any(_is_root(use) for use in found.values()):
         return
     changes = [(use.frame.code, edit) for use in found.values() if (edit := _cut(use)) is not None]
+    changes += [change for edge in edges if not uses(problem, edge) for change in _where_made(problem, edge)]
     for use in found.values():
         statement = use.frame.statement
         if isinstance(statement, ast.AugAssign) and ast.unparse(statement.target) == use.holder.path:
@@ -112,6 +113,15 @@ def _cut(use: Use) -> Edit | None:
     if isinstance(above, ast.Subscript) and above.value is use.node and use.holder.shape != "Tensor":
         return code.replace(above, f"{code.text(above)}.detach()")  # one item of what is held
     return None if new is None else code.replace(use.node, new)
+
+
+def _where_made(problem: Problem, edge: Edge) -> Iterator[tuple[Code, Edit]]:
+    """``f(g(x))``, where no name ever held what ``g`` made."""
+    for user, maker in zip(frames(problem, edge.used), frames(problem, edge.made)):
+        node, within_use = maker.node, user.code is maker.code and maker.node is not user.node
+        if within_use and isinstance(node, ast.expr) and any(inner is node for inner in ast.walk(user.node)):
+            yield maker.code, maker.code.replace(node, f"{atom(maker.code, node)}.detach()")
+            return
 
 
 def _into_itself(problem: Problem, edge: Edge) -> Iterator[tuple[Code, Edit]]:
@@ -200,6 +210,8 @@ def _at_boundary(problem: Problem, edges: Sequence[Edge], between: bool) -> Iter
     if event is None:
         return
     for frame in frames(problem, event.stack):
+        if frame.spot is not event.stack[0] and _around_both(problem, frame):
+            continue
         chosen = [h for edge in edges if (h := _visible(problem, frame, edge)) is not None]
         if not chosen or len({h.path for h in chosen}) > 6:
             continue
@@ -225,6 +237,12 @@ def _asked_for_gradients(frame: Frame) -> set[str]:
     read = [n.value for n in ast.walk(top) if isinstance(n, ast.Attribute) and n.attr == "grad"]
     items = [e for one in given for e in (one.elts if isinstance(one, (ast.Tuple, ast.List)) else [one])]
     return {ast.unparse(one) for one in (*items, *read)}
+
+
+def _around_both(problem: Problem, frame: Frame) -> bool:
+    """Whether the frame's call, made once, has both the event and the need in it: what stands behind it is too late."""
+    needed = any(other.statement is frame.statement for other in frames(problem, problem.need_stack))
+    return needed and not loops(frame.code, frame.statement)
 
 
 def _lines_where_assigned(problem: Problem, frame: Frame, pairs: list[tuple[str, str]]) -> list[tuple[Code, Edit]]:

@@ -8,6 +8,7 @@ import pytest
 from inplace_magic.source.dataflow import binds, live_in, rebinds, slice_of
 from inplace_magic.transforms.analysis.points import detached
 
+from ..cells import run_cells
 from .trying import fix_by, rewritten, rules
 
 START = """
@@ -292,6 +293,75 @@ GAN = """
         optD.step()
         optG.zero_grad(); (-score(made)).backward(); optG.step()
     """
+
+
+PEERS = """
+    nets = [nn.Linear(3, 2) for _ in range(3)]
+    opts = [torch.optim.SGD(net.parameters(), lr=0.1) for net in nets]
+    x = torch.randn(4, 3)
+    outs = [net(x) for net in nets]
+    for i in range(3):
+        loss = 0
+        for j in range(3):
+            if i != j:
+                loss += (outs[i].exp() - outs[j].exp()).pow(2).mean()
+        opts[i].zero_grad()
+        loss.backward()
+        opts[i].step()
+    """
+UNROLLED = """
+    def fit(steps):
+        theta, h = torch.randn(4, 3, requires_grad=True), torch.zeros(4, 4)
+        total = 0
+        for i in range(steps):
+            loss = theta.pow(2).sum()
+            g, = torch.autograd.grad(loss, theta, retain_graph=True)
+            h = cell(g.detach(), h)
+            theta = theta + h[:, :3]
+            total = total + loss
+            if i % 2 == 1:
+                opt.zero_grad()
+                total.backward()
+                opt.step()
+                total = 0
+    fit(6)
+    """
+NODES = """
+    class Nodes:
+        def __init__(self):
+            self.held = {}
+        def see(self, a, b):
+            one, other = (self.held.get(k, torch.zeros(1, 4)) for k in (a, b))
+            self.held[a] = cell(other[:, :3], one)
+            return head(self.held[a]).exp().sum()
+    nodes = Nodes()
+    def train(events):
+        for a, b in events:
+            loss = nodes.see(a, b)
+            opt.zero_grad()
+            loss.backward()
+            opt.step()
+    train([(0, 1), (1, 0), (0, 1)])
+    """
+
+
+def test_what_nobody_holds_is_cut_where_it_is_made() -> None:
+    fix = fix_by("detach", START, PEERS)
+    assert fix.cells == {2: rewritten(PEERS, ("outs[j].exp()", "outs[j].exp().detach()"))}
+
+
+def test_what_gradients_are_asked_for_goes_on_to_require_them() -> None:
+    fix = fix_by("detach", START, UNROLLED)
+    line = "theta, h = theta.detach().requires_grad_(), h.detach()"
+    assert fix.cells == {2: rewritten(UNROLLED, ("opt.step()\n", f"opt.step()\n            {line}\n"))}
+
+
+def test_what_a_call_carries_on_is_not_cut_behind_the_call() -> None:
+    run = run_cells(START, NODES)
+    assert run.diagnosis is not None
+    line = "nodes.held = {key: h.detach() for key, h in nodes.held.items()}"
+    cut = rewritten(NODES, ("opt.step()\n", f"opt.step()\n        {line}\n"))
+    assert {2: cut} in [fix.cells for fix in run.diagnosis.fixes]
 
 
 def test_a_sum_kept_for_show_keeps_its_values() -> None:
