@@ -240,13 +240,24 @@ def test_script_run_by_a_magic(write: Write) -> None:
     assert again.diagnosis is not None and again.diagnosis.id == before and "RuntimeError" not in again.output
 
 
-def test_file_edited_since_it_was_imported(write: Write) -> None:
+def test_a_function_edited_since_it_was_imported(write: Write) -> None:
     path = write("decoder_d.py", DECODER)
     run = run_cells(*(cell.format(module="decoder_d") for cell in USE[:2]))
-    path.write_text("# a line more\n" + path.read_text())
+    path.write_text(path.read_text().replace("x += feature16", "x += 2 * feature16"))
     found = run.cell(USE[2]).diagnosis
     assert found is not None and not any(fix.files for fix in found.fixes)
     assert any("decoder_d.py has changed since it was loaded" in note for note in found.notes)
+
+
+def test_a_file_whose_lines_have_moved_since_it_was_imported(write: Write) -> None:
+    path = write("decoder_g.py", DECODER)
+    run = run_cells(*(cell.format(module="decoder_g") for cell in USE[:2]))
+    path.write_text("# a line more\n" + path.read_text())
+    found = run.cell(USE[2]).diagnosis
+    assert found is not None and found.changed is not None and found.changed.text.startswith("x += feature16")
+    assert found.fixes and found.fixes[0].files and found.notes == ()
+    assert run.cell("%autograd_fix --run").error is None
+    assert path.read_text().startswith("# a line more\n") and "x = x + feature16" in path.read_text()
 
 
 def test_file_edited_since_it_was_diagnosed(write: Write) -> None:
