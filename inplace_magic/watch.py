@@ -96,17 +96,13 @@ def watching(
 ) -> Iterator[Check]:
     """Watches what runs inside. After ``backwards`` backwards, or ``seconds``, the rest runs unwatched."""
     watcher = Watcher(sources, memory=None if memory is None else int(memory * 2**20))
-    old: set[Any] = set()
-    with watcher.shield:
-        old.update(node for _, node in graph_holders(namespace))
     trace = GradientTrace(
-        sources, around=watcher.around_backward, digests=False, graphs=bool(old), shielded=watcher.shield.around
+        sources, around=watcher.around_backward, digests=False, graphs=False, shielded=watcher.shield.around
     )
     seen = Check()
     start = time.perf_counter()
 
     def done(count: int, event: Any) -> bool:
-        seen.blind = seen.blind or bool(old and trace.walked(old))
         late = seconds is not None and time.perf_counter() - start > seconds
         if late or (backwards is not None and count >= backwards):
             watcher.leave()
@@ -121,6 +117,8 @@ def watching(
             watcher.on_leave = on.close
             on.enter_context(OwnWarnings())
             on.enter_context(watcher)
+        with watcher.shield:
+            on.enter_context(_noticing_old_graphs(namespace, watcher, seen))
         yield seen
     except BaseException as error:
         _strip(error)
@@ -132,6 +130,19 @@ def watching(
         with watcher.shield:  # never in the way of what the block has raised
             _fill(seen, watcher, trace, Names(namespace))
         seen.problem = watcher.shield.failure
+
+
+@contextlib.contextmanager
+def _noticing_old_graphs(namespace: Mapping[str, Any], watcher: Watcher, seen: Check) -> Iterator[None]:
+    """Hooks on the graphs that the names hold already: whoever goes back through one goes where nothing was watched."""
+
+    def went_through(gradients: Any) -> None:
+        seen.blind = True
+
+    with contextlib.ExitStack() as hooks:
+        for _, node in graph_holders(namespace):
+            hooks.callback(node.register_prehook(watcher.hook(went_through)).remove)
+        yield
 
 
 def _strip(error: BaseException) -> None:

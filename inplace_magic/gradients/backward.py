@@ -196,7 +196,7 @@ class GradientTrace:
                 # Where a pass is first looked at because of a conflict in it, its leaves are known from earlier ones.
                 leaves = live.leaves if looked else self._leaves.values() if self.conflict() is None else ()
                 before = {id(leaf): _Before(leaf.grad, looked) for leaf in leaves if leaf.grad is not None}
-            if looked and self.around is not None and index < CLOSELY:
+            if self.digests and looked and self.around is not None and index < CLOSELY:
                 live.held = held(sys._getframe(2))
         self._passes.append(live)
         self._depth += 1
@@ -207,6 +207,9 @@ class GradientTrace:
             else:
                 result, live.failed = self.around(event, roots, call)
         except BaseException:
+            if not self.digests:
+                with unobserved():
+                    live.held = held(sys._getframe(2))
             if not looked:
                 self._walk(live, roots)  # nodes remain after a backward, so it is not too late
             raise

@@ -35,70 +35,62 @@ class Reserved:
 
 
 class Saved:
-    """A tensor that autograd keeps for a backward: what the pack hook hands to torch."""
+    """A tensor that autograd keeps for a backward: what the pack hook hands to torch.
 
-    __slots__ = (
-        "__weakref__",
-        "alias",
-        "clock",
-        "compared",
-        "foreign",
-        "freed",
-        "key",
-        "lost",
-        "more",
-        "origin",
-        "repacked",
-        "reserved",
-        "stack",
-        "value",
-        "version",
-    )
+    One is made for every tensor that is saved, and most of them are never looked at: what is not set yet belongs to the
+    class, what may be told later is.
+    """
+
+    value: torch.Tensor | None = None  # the clone, once a write has hit it
+    lost = False  # its value is not kept: there was no memory, or nobody reads it
+    foreign = False  # may be written without telling torch, or torch does not check it
+    compared = False  # after each line
+    repacked = False  # hooks of others decide what backward gets
+    freed: evidence.Backward | None = None
+    reserved: tuple[Reserved, ...] = ()  # goes with it
+    origin: weakref.ref[torch.Tensor] | None = None
+    _keys: tuple[int, ...] | None = None
 
     def __init__(self, tensor: torch.Tensor, stack: Stack, clock: int) -> None:
         # An alias, never the tensor itself: an output would hold its own graph alive in a cycle.
         self.alias = tensor.detach()
         self.version = version_of(tensor)
-        self.key = storage_key(tensor)
-        self.more: tuple[int, ...] = ()  # further storages, of what is not strided
-        if self.key is None and tensor.layout is not torch.strided:
-            keys = [key for part in parts_of(self.alias) if (key := storage_key(part)) is not None]
-            self.key, self.more = (keys[0], tuple(keys[1:])) if keys else (None, ())
         self.stack = stack
         self.clock = clock
-        self.value: torch.Tensor | None = None  # the clone, once a write has hit it
-        self.lost = False  # its value is not kept: there was no memory, or nobody reads it
-        self.foreign = False  # may be written without telling torch, or torch does not check it
-        self.compared = False  # after each line
-        self.repacked = False  # hooks of others decide what backward gets
-        self.freed: evidence.Backward | None = None
-        self.reserved: tuple[Reserved, ...] = ()  # goes with it
-        self.origin = weakref.ref(tensor) if tensor.is_leaf and tensor.requires_grad else None
+        if tensor.requires_grad and tensor.is_leaf:
+            self.origin = weakref.ref(tensor)
 
     @classmethod
     def bare(cls, tensor: torch.Tensor) -> Saved:
         """As much as it takes to answer as torch would: nobody looks at it any closer."""
-        saved = cls.__new__(cls)
-        saved.alias, saved.version, saved.key, saved.stack, saved.clock = (
-            tensor.detach(),
-            version_of(tensor),
-            None,
-            (),
-            0,
-        )
-        saved.value, saved.lost, saved.foreign, saved.repacked, saved.compared = None, True, False, False, False
-        saved.freed, saved.origin, saved.more, saved.reserved = None, None, (), ()
+        saved = cls(tensor, (), 0)
+        saved.lost, saved.origin = True, None
+        saved._keys = ()
         return saved
 
     @property
     def keys(self) -> tuple[int, ...]:
-        """Where the value lies: several storages for a sparse tensor."""
-        return (self.key, *self.more) if self.key is not None else ()
+        """Where the value lies: several storages for a sparse tensor, none for what has no memory."""
+        keys = self._keys
+        if keys is None:
+            with unobserved():
+                parts = parts_of(self.alias)
+                keys = self._keys = tuple(key for part in parts if (key := storage_key(part)) is not None)
+        return keys
+
+    @property
+    def key(self) -> int | None:
+        """The first of them."""
+        keys = self.keys
+        return keys[0] if keys else None
 
     @property
     def size(self) -> int:
         """Bytes."""
-        return sum(part.numel() * part.element_size() for part in parts_of(self.alias))
+        alias = self.alias
+        if alias.layout is torch.strided:
+            return alias.numel() * alias.element_size()
+        return sum(part.numel() * part.element_size() for part in parts_of(alias))
 
     def is_as(self, tensor: torch.Tensor) -> bool:
         """Whether this is all of that tensor's own memory, in the same shape."""
@@ -212,9 +204,9 @@ def differ(value: torch.Tensor | None, now: torch.Tensor) -> bool:
         ones, others = parts_of(value), parts_of(now)
         return len(ones) != len(others) or any(differ(one, other) for one, other in zip(ones, others))
     try:
+        if torch.equal(value, now):
+            return False
         with torch.no_grad():
-            if torch.equal(value, now):
-                return False
             return bool(((value != now) & ~(value.isnan() & now.isnan())).any())
     except (RuntimeError, NotImplementedError, TypeError):  # a layout that cannot be compared
         return False

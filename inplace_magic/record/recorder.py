@@ -92,7 +92,7 @@ class Recorder(TorchFunctionMode):
         self._call = 0  # counts the calls that the mode sees
         self._elements = 0  # of what was saved
         self._call_stack: tuple[int, Stack] = (-1, ())
-        self._carrying = type(self)._carry_out.__code__
+        self._carrying = frozenset({type(self)._carry_out.__code__, type(self).__torch_function__.__code__})
         self._roots: Sequence[torch.Tensor] = ()  # of the backward under way
         self._current: evidence.Backward | None = None
         self._used: list[Saved] = []
@@ -173,7 +173,7 @@ class Recorder(TorchFunctionMode):
             self.steps.end()  # it has raised, and somebody has caught that
         if frame is None:
             stack = self._backward_at
-        elif frame.f_code is self._carrying:  # all that one call saves is saved at one place
+        elif frame.f_code in self._carrying:  # all that one call saves is saved at one place
             call, stack = self._call_stack
             if call != self._call:
                 stack = user_stack(frame)
@@ -188,14 +188,13 @@ class Recorder(TorchFunctionMode):
                 self._saving_at = ()
         self._clock += 1
         saved = Saved(tensor, stack, self._clock)
-        if saved.key is not None:
-            self.saved.remember(saved)
-            if self._training_statistics and saved.key in self._training_statistics:
-                saved.lost = True  # backward checks their version, and does not read them
-            else:
-                self._look_at(saved, tensor)
-            if saved.key in self._own_operands and saved.value is None:
-                self.saved.keep(saved)  # `y *= y` saves y and overwrites it: nothing comes between the two
+        self.saved.remember(saved)
+        if self._training_statistics and saved.key in self._training_statistics:
+            saved.lost = True  # backward checks their version, and does not read them
+        else:
+            self._look_at(saved, tensor)
+        if self._own_operands and saved.key in self._own_operands and saved.value is None:
+            self.saved.keep(saved)  # `y *= y` saves y and overwrites it: nothing comes between the two
         return saved
 
     def _look_at(self, saved: Saved, tensor: torch.Tensor) -> None:
@@ -204,14 +203,19 @@ class Recorder(TorchFunctionMode):
     def _unpack(self, saved: Saved) -> torch.Tensor:
         current = self._current
         if current is not None:
-            with unobserved():  # a backward runs under the mode, and this is asked of every tensor
-                version = version_of(saved.alias)
-            unchanged = saved.key not in self.saved.writes and not saved.foreign and version == saved.version
-            if saved.freed is not None or not unchanged:
+            if saved.freed is not None or not self._unchanged(saved):
                 self.ask(saved, current)
             if self._notes_use and saved.freed is None:  # else torch lets it go, and nobody asks again
                 self._used.append(saved)
         return self._answer(saved)
+
+    def _unchanged(self, saved: Saved) -> bool:
+        """Whether nothing speaks for it that the value is another one by now."""
+        if saved.foreign:
+            return False
+        with unobserved():  # a backward runs under the mode, and this is asked of every tensor
+            version = version_of(saved.alias)
+        return version == saved.version and not (self.saved.writes and saved.key in self.saved.writes)
 
     def _answer(self, saved: Saved) -> torch.Tensor:
         return saved.alias if saved.value is None else saved.value
@@ -316,7 +320,7 @@ class Recorder(TorchFunctionMode):
         for tensor in written:
             if tensor.layout is not torch.strided or tensor.is_inference() or 0 in tensor.stride():
                 return False
-            if storage_key(tensor) in self.saved.by_storage:
+            if self.saved.holds(tensor):
                 return False
         return not own_operands(args, kwargs, written)
 
@@ -372,7 +376,7 @@ class Recorder(TorchFunctionMode):
         if key is not None:
             write = LiveWrite(author.stack, self._clock, "data", author.origin, version_of(target))
             write.swapped = target
-            self.saved.writes.setdefault(key, []).append(write)
+            self.saved.log(key, write)
         return result
 
     def note(self, name: str, author: Author, written: Sequence[torch.Tensor]) -> None:

@@ -1,7 +1,8 @@
 """What autograd has saved, by the storage it lies in, with the writes into it since.
 
 Before a storage is written, each tensor saved in it that is still wanted is cloned, once: only what is both saved and
-written is ever copied.
+written is ever copied. Most values are gone before anything is written: what has been saved is sorted by storage not
+before somebody asks.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from ..storage import Key, storage_key
 from .observed import LiveWrite, Reserved, Saved, differ
 
 _PRUNE_AT = 64
+_UNSORTED = 4096
 _WRITES_KEPT = 64  # for each storage: the first ones tell who broke a saved tensor
 
 
@@ -57,7 +59,9 @@ class SavedTensors:
     """Filled by the recorder. ``memory``: bytes of overwritten values that are kept at a time; None is no limit."""
 
     def __init__(self, memory: int | None = None) -> None:
-        self.by_storage: dict[Key, Waiting] = {}
+        self._unsorted: list[weakref.ref[Saved]] = []
+        self._sort_at = _UNSORTED
+        self._by_storage: dict[Key, Waiting] = {}
         self.writes: dict[Key, list[LiveWrite]] = {}
         self.unkept = 0  # values for which there was no memory
         self._memory = memory
@@ -65,21 +69,44 @@ class SavedTensors:
 
     def remember(self, saved: Saved) -> None:
         """From now on, writes into the value's memory are logged, and it is kept before the first one."""
-        for key in saved.keys if saved.more else (saved.key,):
-            if key is not None:
-                self._remember(saved, key)
+        self._unsorted.append(weakref.ref(saved))
+        if len(self._unsorted) >= self._sort_at:
+            self._sort()
+            self._sort_at = _UNSORTED + self.remembered
 
-    def _remember(self, saved: Saved, key: Key) -> None:
-        waiting = self.by_storage.get(key)
+    def _sort(self) -> None:
+        unsorted, self._unsorted = self._unsorted, []
+        for reference in unsorted:
+            saved = reference()
+            if saved is not None:
+                for key in saved.keys:
+                    self._remember(reference, key)
+
+    def _at(self, key: Key | None) -> Waiting | None:
+        if self._unsorted:
+            self._sort()
+        return self._by_storage.get(key) if key is not None else None
+
+    def _remember(self, reference: weakref.ref[Saved], key: Key) -> None:
+        waiting = self._by_storage.get(key)
         if waiting is None:
-            waiting = self.by_storage[key] = Waiting()
+            waiting = self._by_storage[key] = Waiting()
             self.writes.pop(key, None)
         elif not waiting.alive():
             waiting.clear()
             self.writes.pop(key, None)  # nobody held that storage, so its address may belong to another one now
         elif len(waiting) >= waiting.prune_at:
             waiting.prune()
-        waiting.fresh.append(weakref.ref(saved))
+        waiting.fresh.append(reference)
+
+    @property
+    def remembered(self) -> int:
+        """How many values are still known of, each counted once for every storage that it lies in."""
+        return len(self._unsorted) + sum(map(len, self._by_storage.values()))
+
+    def holds(self, tensor: torch.Tensor) -> bool:
+        """Whether something is, or was, saved in the tensor's storage."""
+        return self._at(storage_key(tensor)) is not None
 
     def waiting(self, tensor: torch.Tensor) -> list[Saved]:
         """What is saved in the tensor's storage and still wanted."""
@@ -87,13 +114,13 @@ class SavedTensors:
 
     def waiting_at(self, key: Key) -> list[Saved]:
         """The same of the storage that begins at an address."""
-        waiting = self.by_storage.get(key)
+        waiting = self._at(key)
         return waiting.all() if waiting is not None else []
 
     def keep_all(self, tensor: torch.Tensor) -> bool:
         """Clones what is saved in this storage and is still wanted, before it is overwritten; False if nothing is."""
         key = storage_key(tensor)
-        waiting = self.by_storage.get(key) if key is not None else None
+        waiting = self._at(key)
         if waiting is None or key is None:
             return False
         fresh, waiting.fresh = waiting.fresh, []
@@ -105,22 +132,21 @@ class SavedTensors:
                     self.keep(saved)
         if waiting.alive():
             return True
-        del self.by_storage[key]
+        del self._by_storage[key]
         self.writes.pop(key, None)
         return False
 
     def keep(self, saved: Saved) -> bool:
         """Clones a value that is about to be overwritten, as far as the memory set aside for that goes."""
         if self._memory is not None:
-            size = saved.alias.numel() * saved.alias.element_size()
+            size = saved.size
             if self._kept + size > self._memory:
                 saved.lost = True
                 self.unkept += 1
                 return False
             self._kept += size
             saved.reserved += (Reserved(self._release, size),)
-        with torch.no_grad():
-            saved.value = saved.alias.clone()
+        saved.value = saved.alias.clone()  # of an alias, so that no history comes with it
         return True
 
     def _release(self, size: int) -> None:
@@ -128,6 +154,8 @@ class SavedTensors:
 
     def log(self, key: Key, write: LiveWrite) -> None:
         """Notes a write into a storage; of very many the first ones count."""
+        if self._unsorted:
+            self._sort()  # what is saved at an address that was another one's forgets the writes into that
         log = self.writes.setdefault(key, [])
         if len(log) < _WRITES_KEPT:
             log.append(write)
@@ -136,12 +164,12 @@ class SavedTensors:
 
     def writes_since(self, saved: Saved) -> list[LiveWrite]:
         """The writes that have been logged for a value since it was saved."""
-        if saved.key is None:
+        logged = [w for key in saved.keys for w in self.writes.get(key, ())] if self.writes else []
+        if not logged:
             return []
+        if len(saved.keys) > 1:
+            logged.sort(key=lambda w: w.clock)
         origin = saved.origin() if saved.origin is not None else None
-        logged = self.writes.get(saved.key, ())
-        if saved.more:
-            logged = sorted((w for key in saved.keys for w in self.writes.get(key, ())), key=lambda w: w.clock)
         return [w for w in logged if w.clock > saved.clock and (w.swapped is None or w.swapped is origin)]
 
 

@@ -31,8 +31,10 @@ class Once:
         return self.result
 
     def outcome(self, *args: Any, **kwargs: Any) -> Any:
-        """Its result; the call is made now if our code did not come to it."""
+        """Its result, or its error; the call is made now if our code did not come to it."""
         __tracebackhide__ = True
+        if self.error is not None:
+            raise self.error
         return self.result if self.done else self._call(*args, **kwargs)
 
 

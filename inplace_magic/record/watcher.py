@@ -16,9 +16,12 @@ from .author import Author
 from .observed import Saved
 from .retained_graphs import KeptGraphs
 from .shield import Once, Shield
+from .silent.aliases import GRAD_SET
 from .silent.events import WATCHED
 from .silent.stream import EventStream
 from .wrapped import replace
+
+_inference_mode = torch.is_inference_mode_enabled
 
 
 class Watcher(EventStream):
@@ -79,6 +82,9 @@ class Watcher(EventStream):
         __tracebackhide__ = True
         if self.shield.failure is not None:
             return func(*args, **(kwargs or {}))
+        if self._is_of_no_concern(func, args, kwargs):
+            self._call += 1
+            return func(*args, **(kwargs or {}))
         outer, self._once = self._once, Once(func)
         try:
             return super().__torch_function__(func, types, args, kwargs)
@@ -89,6 +95,16 @@ class Watcher(EventStream):
             return self._once.outcome(*args, **(kwargs or {}))
         finally:
             self._once = outer
+
+    def _is_of_no_concern(self, func: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any] | None) -> bool:
+        """Whether a call is carried out as it is: it writes nothing, and no detector is curious. Most calls are so."""
+        if self._current is not None or self.curious or (kwargs and "out" in kwargs) or _inference_mode():
+            return False
+        try:
+            plain = func in self.writers.plain
+        except TypeError:  # an unhashable callable
+            return False
+        return plain or (len(args) == 2 and args[1] is None and bool(func == GRAD_SET))
 
     def _carry_out(self, func: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         __tracebackhide__ = True
@@ -121,6 +137,8 @@ class Watcher(EventStream):
         if self.shield.failure is None:
             self._refused = False
             try:
+                if not self._notes_use and not self.turned and saved.freed is None and self._unchanged(saved):
+                    return saved.alias
                 answer = super()._unpack(saved)
                 if not self._refused:
                     return answer

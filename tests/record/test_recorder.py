@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+import weakref
 from typing import Any
 
 import pytest
@@ -101,9 +102,7 @@ def test_modes_hooks_and_patches_are_taken_off() -> None:
 
 def test_nothing_is_kept_that_is_not_both_saved_and_written() -> None:
     recorder, namespace = run("w = torch.ones(3, requires_grad=True); y = w.exp(); z = y.sin(); loss = z.sum()")
-    references = [
-        reference for found in recorder.saved.by_storage.values() for reference in (*found.fresh, *found.kept)
-    ]
+    references = [weakref.ref(saved) for name in "wyz" for saved in recorder.saved.waiting(namespace[name])]
     assert references and all(saved.value is None for saved in map(lambda r: r(), references) if saved is not None)  # noqa: C417
     namespace.pop("loss").backward()
     namespace.clear()
@@ -211,7 +210,13 @@ def test_a_loop_is_one_conflict(times: int) -> None:
         f"w = torch.ones(3, requires_grad=True)\nfor _ in range({times}):\n    y = w.exp()\n    y += 1\n    y.sum().backward()"
     )
     assert len(recorder.conflicts.found) == 1
-    assert sum(len(v) for v in recorder.saved.by_storage.values()) < 200, "what is gone is forgotten"
+    assert recorder.saved.remembered < 200, "what is gone is forgotten"
+
+
+def test_what_is_gone_is_forgotten_where_nothing_is_ever_written() -> None:
+    recorder, _ = run("w = torch.ones(1, requires_grad=True)\nfor _ in range(9000):\n    w.exp()")
+    assert recorder.counts["saves"] == 9000
+    assert recorder.saved.remembered < 4200
 
 
 def test_values_that_were_kept_are_forgotten_as_well_where_something_always_waits() -> None:
@@ -220,7 +225,7 @@ def test_values_that_were_kept_are_forgotten_as_well_where_something_always_wait
         "w, y, out = torch.ones(3, requires_grad=True), torch.ones(3), None\n"
         "for _ in range(500):\n    out = w * y\n    with torch.no_grad():\n        y.add_(1)"
     )
-    assert sum(len(v) for v in recorder.saved.by_storage.values()) < 200
+    assert recorder.saved.remembered < 200
 
 
 STEPS = """

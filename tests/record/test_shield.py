@@ -12,6 +12,7 @@ from inplace_magic import storage
 from inplace_magic.gradients import backward
 from inplace_magic.record import operations, optimizer_steps, past_errors, recorder, retained_graphs, watcher
 from inplace_magic.record.saved_tensors import SavedTensors
+from inplace_magic.record.shield import Shield
 from inplace_magic.record.silent import DETECTORS, python_nodes, stream
 from inplace_magic.record.silent.events import EVENTS, Detector
 from inplace_magic.record.watcher import Watcher
@@ -185,3 +186,23 @@ def test_a_cell_runs_on_and_one_line_says_so(monkeypatch: pytest.MonkeyPatch) ->
         "the end",
         "autograd check: the watch itself failed and was turned off; the rest ran unwatched (Fault: of ours).",
     ]
+
+
+def test_what_raised_is_not_called_again_when_ours_fails_on_the_way_out() -> None:
+    calls = []
+
+    def theirs() -> None:
+        calls.append(1)
+        raise KeyError("theirs")
+
+    def ours(once: Callable[[], Any]) -> None:
+        try:
+            once()
+        finally:
+            raise ValueError("ours")
+
+    shield = Shield()
+    with pytest.raises(KeyError, match="theirs"):
+        shield.around(theirs, ours)
+    assert calls == [1]
+    assert shield.failure == "ValueError: ours"

@@ -2,7 +2,7 @@
 
 No call shows such a write, so values are compared. What is saved in memory that another library owns or was shown is
 cloned at once, and compared after every line of the user's that runs, until a line has changed it. Of all else, what
-is saved for some of the backwards (the first ones, then every second, fourth, eighth ...) is cloned and compared when
+is saved for some of the backwards (the first two, then the fifth, the 17th, the 65th ...) is cloned and compared when
 its backward begins; that finds the effect of such a write, and a rerun that compares after every line its place.
 
 Proof: second_run.py.
@@ -14,6 +14,7 @@ import weakref
 
 import torch
 
+from ...torch_private import unobserved
 from .. import evidence
 from ..current_line import LineWatch, telling
 from ..observed import LiveWrite, Saved, Stack, differ
@@ -43,6 +44,7 @@ class ForeignMemory(Detector):
         self._left = _COMPARISONS_OF_RERUN if run.policy.every_line else _COMPARISONS
         self._skipped = False  # a line has run since memory was last compared
         self._over = False
+        self._every_line = run.policy.every_line
 
     def begins(self) -> None:
         self._over = False
@@ -53,11 +55,11 @@ class ForeignMemory(Detector):
         self._lines.stop()
 
     def saved(self, saved: Saved, tensor: torch.Tensor) -> None:
-        if tensor.device.type != "cpu":
+        if not tensor.is_cpu:
             return
-        if self.run.policy.every_line or saved.more or not _resizable(tensor):
+        if self._every_line or not _resizable(tensor) or (tensor.layout is not torch.strided and len(saved.keys) > 1):
             self.compare_later(saved)
-        else:
+        elif self._sampling:
             self.sample(saved)
 
     def sample(self, saved: Saved) -> None:
@@ -95,18 +97,23 @@ class ForeignMemory(Detector):
         return {id(saved) for saved in found if differ(saved.value, saved.alias)}
 
     def backward_begins(self, passing: Passing) -> None:
-        for reference in self._sampled:
-            saved = reference()
-            if saved is None or self.run.writes_since(saved) or not saved.untouched():
-                continue
-            if differ(saved.value, saved.alias):
-                saved.foreign = saved.compared = True
-                self._foreign.append((reference, 0))
-                self.look(saved, known=False)
+        with unobserved():
+            changed = [
+                (reference, saved)
+                for reference in self._sampled
+                if (saved := reference()) is not None
+                and not self.run.writes_since(saved)
+                and saved.untouched()
+                and differ(saved.value, saved.alias)
+            ]
+        for reference, saved in changed:
+            saved.foreign = saved.compared = True
+            self._foreign.append((reference, 0))
+            self.look(saved, known=False)
         self._sampled = [reference for reference in self._sampled if reference() is not None]
         self._passes += 1
         self._sampled_bytes = 0
-        self._sampling = self._passes & (self._passes - 1) == 0
+        self._sampling = self._passes & (self._passes - 1) == 0 and self._passes.bit_length() % 2 == 1
 
     def line(self) -> None:
         """Has the line changed what is saved in foreign memory?"""

@@ -95,7 +95,7 @@ class EventStream(Recorder):
 
     def changed_values(self) -> set[int]:
         found: set[int] = self._memory.changed()
-        for key in self.saved.writes:
+        for key in tuple(self.saved.writes):
             for saved in self.saved.waiting_at(key):
                 writes = self.saved.writes_since(saved)
                 if writes and saved.untouched() and changed(saved, writes):
