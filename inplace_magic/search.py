@@ -76,7 +76,6 @@ COSTS = {
     "no_grad: value": 30,  # cuts a step out of a computation, unless it was none
     "out_of_place: item": 30,  # right for an item of a container only
     "clone_before_write: module": 30,  # a copy ahead of a module that was to save one
-    "swap_updates": 30,  # the order of two updates
     "out_of_place: item, everywhere": 31,
     "move_step": 32,  # a step is made later, and the later backward is limited to its own parameters
     "move_step: gradients first": 33,  # several lines, a backward that is not called so

@@ -57,6 +57,16 @@ def assigned(statement: ast.stmt) -> list[ast.expr]:
     return []
 
 
+def handed_on(statement: ast.stmt) -> list[tuple[ast.expr, ast.expr]]:
+    """What an assignment gives to what: ``a, b = c, d`` gives c to a and d to b."""
+    if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
+        return []
+    target, value = statement.targets[0], statement.value
+    if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
+        return list(zip(target.elts, value.elts))
+    return [(target, value)]
+
+
 def binds(node: ast.stmt) -> set[str]:
     """Names that the statement binds or fills, at its own level of function."""
     found: set[str] = set()
@@ -140,7 +150,7 @@ def live_in(statements: Sequence[ast.stmt]) -> set[str]:
 def roots(statement: ast.stmt) -> set[str]:
     """What a statement with a backward in it goes back from: the loss, or the arguments of a helper that does it."""
     for call in calls(statement):
-        name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+        name = called_name(call)
         if name == "backward" and isinstance(call.func, ast.Attribute):
             owner = dotted(call.func.value)
             return (
@@ -155,13 +165,16 @@ def calls(node: ast.AST) -> Iterator[ast.Call]:
     return (child for child in ast.walk(node) if isinstance(child, ast.Call))
 
 
+def called_name(node: ast.AST | None) -> str:
+    """The name of the function or method that an expression calls; nothing where it calls none by name."""
+    if not isinstance(node, ast.Call):
+        return ""
+    return node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+
+
 def calls_named(node: ast.AST, *names: str) -> list[ast.Call]:
     """Calls of methods or functions of these names, below the node."""
-    return [
-        call
-        for call in calls(node)
-        if (call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", None)) in names
-    ]
+    return [call for call in calls(node) if called_name(call) in names]
 
 
 def graph_reads(code: Code, nodes: Iterable[ast.AST], names: set[str]) -> list[ast.Name]:

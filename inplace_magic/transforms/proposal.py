@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
 from ..diagnosis import LiveChange
+from ..source.editor import Code, Edit
 
 Reading = Literal["tracked", "update"]
 
@@ -39,3 +41,21 @@ class Proposal:
     @property
     def rule(self) -> str:
         return self.form.partition(":")[0]
+
+
+def in_one_text(
+    code: Code,
+    edits: Iterable[Edit],
+    title: str,
+    why: str,
+    form: str,
+    *,
+    live: tuple[LiveChange, ...] = (),
+    spare: bool = False,
+    local: bool = False,
+    lossless: bool = False,
+) -> Proposal:
+    """The edits of one cell or file, as a proposal whose title has one line. ``spare``: that cell need not run again."""
+    number = code.cell.number
+    texts, spared = {number: code.apply(*edits)}, (number,) if spare else ()
+    return Proposal(" ".join(title.split()), why, form, texts, live, spared, local=local, lossless=lossless)

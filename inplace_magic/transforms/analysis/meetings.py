@@ -163,13 +163,6 @@ def update_of(block: list[ast.stmt], backward: ast.stmt) -> list[ast.stmt]:
 _CLIPS = ("clip_grad_norm_", "clip_grad_value_", "unscale_")
 
 
-def backward_before(block: list[ast.stmt], step: ast.stmt) -> ast.stmt | None:
-    """The statement whose gradients a step uses: the nearest backward above it; the step itself if it is a helper."""
-    if calls_named(step, "backward") or not is_step(step):
-        return step
-    return next((s for s in reversed(block[: block.index(step)]) if calls_named(s, "backward")), None)
-
-
 def steps_between(problem: Problem) -> bool:
     """Whether an optimizer stepped after the backward that freed the graph and before the one that needs it."""
     clash = problem.clash

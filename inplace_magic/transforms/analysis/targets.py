@@ -12,6 +12,7 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from ...record.evidence import Write
 from ...source.dataflow import assigned, calls_named, key_of, rebinds
 from ...source.editor import Code, Edit, Function, Loop, dotted
 from ...source.location import SourceRange
@@ -58,9 +59,25 @@ def site(problem: Problem, spot: SourceRange) -> Site | None:
     return Site(code, spot, node, statement, _target(node, statement))
 
 
+def written(problem: Problem) -> Site | None:
+    """The write itself, or None where it is not known, or its text."""
+    return next(iter(sites(problem, depth=1)), None)
+
+
 def sites(problem: Problem, depth: int = 4) -> list[Site]:
     """The frames of the write, innermost first; only the first one's target is what was written."""
     return [found for spot in problem.write_stack[:depth] if (found := site(problem, spot)) is not None]
+
+
+def by_this_line(write: Write, frame: Site) -> bool:
+    """Whether the line itself writes: no optimizer, no module somewhere inside of the one that it calls."""
+    if write.origin != "nn" or write.module is None:
+        return write.origin != "optim"
+    call = frame.node.value if isinstance(frame.node, (ast.Expr, ast.Assign, ast.Return)) else frame.node
+    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute):
+        return True
+    called = frame.code.text(call.func).rpartition(".")[2]
+    return write.module.rpartition(".")[2] in (called, f"{called}[0]")
 
 
 def _target(node: ast.AST, statement: ast.stmt) -> ast.expr | None:
@@ -239,6 +256,14 @@ def later(code: Code, statement: ast.stmt) -> list[ast.AST]:
             break
         inner = above
     return found
+
+
+def used_later(write: Site, name: str) -> bool:
+    """Whether what is written is used by its name later in its block, or at once as a value."""
+    if not isinstance(write.statement, (ast.AugAssign, ast.Expr)) and not isinstance(write.target, ast.Subscript):
+        return True
+    block = write.code.block(write.statement)
+    return bool(reads(write.code, name, list(block[block.index(write.statement) + 1 :])))
 
 
 def torch_name(problem: Problem) -> str | None:

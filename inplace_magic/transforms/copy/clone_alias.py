@@ -3,6 +3,7 @@
 residual = x.detach()             residual = x.detach().clone()
 shown = x.data.cpu().numpy()      shown = x.data.cpu().numpy().copy()
 rows = bias.expand(4, 3)          rows = bias.expand(4, 3).clone()
+out = x                           out = x.clone()
 x[1:] = x[:-1]                    x[1:] = x[:-1].clone()
 live[live] = fooled               live[live.clone()] = fooled
 
@@ -15,160 +16,94 @@ from __future__ import annotations
 import ast
 from collections.abc import Container, Iterator
 
-from ...diagnosis import LiveChange
+from ...families import is_of_base
 from ...message import message
-from ...source.editor import Code, Function, atom
+from ...source.dataflow import called_name
+from ...source.editor import Code, Function, atom, dotted
 from ..analysis.iterations import holdings
-from ..analysis.targets import Site, bindings, is_inplace_name, later, own_statements, root, site
+from ..analysis.targets import (
+    VIEW_METHODS,
+    Site,
+    bindings,
+    by_this_line,
+    is_inplace_name,
+    later,
+    meant_for_whole,
+    own_statements,
+    root,
+    written,
+)
 from ..problem import Problem
-from ..proposal import Proposal
+from ..proposal import Proposal, in_one_text
 from ..registry import register
 
 _WHY = message("why_memory_apart")
-_ALIASES = frozenset({"detach", "numpy", "from_numpy", "as_tensor", "from_dlpack", "asarray"})
+_ALIASES = frozenset({"detach", "numpy", "from_numpy", "as_tensor", "from_dlpack", "asarray", "data"})
 _SPREADS = frozenset({"expand", "expand_as", "broadcast_to", "broadcast_tensors", "as_strided", "unfold"})
+_OWN_MEMORY = frozenset({"clone", "copy", "contiguous", "tolist"})
 
 
-@register("modified", "silent", "overlap")
+@register(
+    "modified", "leaf", "view_of_leaf", "multi_output_view", "no_grad_view", "inference", "overlap", "silent"
+)  # fmt: skip
 def clone_alias(problem: Problem) -> Iterator[Proposal]:
-    write = next((s for spot in problem.write_stack[:1] if (s := site(problem, spot)) is not None), None)
-    if write is None or problem.clash.write is None or problem.clash.write.origin == "optim":
+    """The written name was bound to another look at the memory of something else."""
+    write, event = written(problem), problem.clash.write
+    if write is None or event is None or is_of_base(problem.clash.message) or not by_this_line(event, write):
         return
+    name = write.root_text
+    for binding in bindings(write.code, name, write.statement)[:1] if name is not None else ():
+        if binding.value is not None:
+            yield from _copied(problem, write, binding.value)
     if problem.family == "overlap":
-        yield from _at_spread(problem, write)
         yield from _shifted(write)
-    else:
-        yield from _at_alias(write)
 
 
-@register("second_backward")
-def clone_kept(problem: Problem) -> Iterator[Proposal]:
-    """A graph that an object keeps because it was written through another look at the object's tensor."""
-    names = {n for scope, held in holdings(problem).items() if scope.startswith("class ") for n in held}
-    for code in problem.codes() if names else ():
-        for function in ast.walk(code.tree):
-            for statement in own_statements(code, function) if isinstance(function, Function) else ():
-                if isinstance(statement, ast.Assign) and _kept_and_written(code, statement, names):
-                    yield _copied(code, statement.value, form="clone_alias: kept")
+def _copied(problem: Problem, write: Site, value: ast.expr) -> Iterator[Proposal]:
+    code, name = write.code, write.root_text
+    shares = _SPREADS if problem.family == "overlap" else _ALIASES
+    if problem.family in ("modified", "silent", "overlap") and _shares(value, shares):
+        yield in_one_text(
+            code, [code.replace(value, _copy(code, value))], _copy(code, value), _WHY, "clone_alias", local=True
+        )
+    elif _looks_at(value):
+        plain, whole = dotted(value) is not None, write.target is write.root
+        drops = not plain and meant_for_whole(write)
+        form = "name, refused" if plain and problem.family != "modified" else "name" if plain or whole else "view"
+        form = "clone_before_write: " + ("view, meant for more" if drops else form)
+        edits, title = [code.replace(value, _copy(code, value))], f"{name} = {_copy(code, value)}"
+        yield in_one_text(code, edits, title, message("why_name_copied", name=name), form, local=True, lossless=drops)
 
 
-def _kept_and_written(code: Code, statement: ast.Assign, names: Container[str]) -> bool:
-    """``x = self.kept[i]``, where ``x`` is written later on."""
-    held, target = root(statement.value), statement.targets[0]
-    if not isinstance(held, ast.Attribute) or held.attr not in names or not isinstance(target, ast.Name):
-        return False
-    return any(
-        isinstance(written, ast.Name) and written.id == target.id
-        for top in later(code, statement)
-        for node in ast.walk(top)
-        for written in _written(node)
-    )
+def _looks_at(value: ast.expr) -> bool:
+    """Whether a value is another tensor, or a view of one, under a new name."""
+    views = VIEW_METHODS - {"numpy", "unbind", "chunk", "split", "values"}
+    called = isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr in views
+    return called or dotted(value) is not None or isinstance(value, ast.Subscript)
 
 
-def _written(node: ast.AST) -> Iterator[ast.expr | None]:
-    """The names of the tensors that a statement or a call writes."""
-    if isinstance(node, ast.AugAssign):
-        yield root(node.target)
-    elif isinstance(node, ast.Assign):
-        yield from (root(target) for target in node.targets if isinstance(target, ast.Subscript))
-    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and is_inplace_name(node.func.attr):
-        yield root(node.func.value)
-
-
-def _at_alias(write: Site) -> Iterator[Proposal]:
-    """The written name was bound to another look at the saved tensor's memory."""
-    name = write.root_text
-    if name is None:
-        return
-    for binding in bindings(write.code, name, write.statement)[:1]:
-        if binding.value is not None and _shares(binding.value, _ALIASES, data=True):
-            yield _copied(write.code, binding.value)
-
-
-def _at_spread(problem: Problem, write: Site) -> Iterator[Proposal]:
-    """The written tensor was spread over more elements than it has memory for."""
-    name = write.root_text
-    if name is None:
-        return
-    bound = bindings(write.code, name, write.statement)[:2]
-    for binding in bound:
-        if binding.value is not None and _shares(binding.value, _SPREADS):
-            yield _copied(write.code, binding.value)
-    for binding in bound[:1]:
-        if isinstance(binding.value, ast.Subscript) and isinstance(binding.value.slice, ast.Constant):
-            yield from _at_key(problem, binding.value.slice.value)
-    attribute = name.rpartition(".")[2]
-    if "." in name:
-        for code in problem.codes():
-            for value in _made(code, attribute):
-                yield _copied(code, value, path=problem.clash.write.name if problem.clash.write else None)
-
-
-def _at_key(problem: Problem, key: object) -> Iterator[Proposal]:
-    """What was put into a dict under the key from which the written tensor came."""
-    for code in problem.codes():
-        for node in ast.walk(code.tree):
-            target = node.targets[0] if isinstance(node, ast.Assign) else None
-            if not isinstance(node, ast.Assign) or not isinstance(target, ast.Subscript):
-                continue
-            if not isinstance(target.slice, ast.Constant) or target.slice.value != key:
-                continue
-            named = bindings(code, code.text(node.value), node)[:1] if isinstance(node.value, ast.Name) else []
-            for value in (node.value, *(b.value for b in named)):
-                if value is not None and _shares(value, _SPREADS):
-                    yield _copied(code, value)
-
-
-def _made(code: Code, attribute: str) -> Iterator[ast.expr]:
-    """What an attribute is given where an object is made: ``self.x = ...`` and ``register_buffer("x", ...)``."""
-    for node in ast.walk(code.tree):
-        value: ast.expr | None = None
-        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Attribute):
-            value = node.value if node.targets[0].attr == attribute else None
-        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and len(node.args) > 1:
-            named = node.args[0].value if isinstance(node.args[0], ast.Constant) else None
-            value = node.args[1] if node.func.attr == "register_buffer" and named == attribute else None
-        if value is not None and _shares(value, _SPREADS):
-            yield value
-
-
-def _shares(value: ast.expr, methods: frozenset[str], *, data: bool = False) -> bool:
-    """Whether an expression's chain of calls holds one of the methods, and no copy behind it."""
+def _shares(value: ast.expr, ways: frozenset[str]) -> bool:
+    """Whether an expression's chain holds one of the ways to share memory, and no copy behind it."""
     node: ast.expr = value
-    while True:
-        if isinstance(node, ast.Attribute):
-            if data and node.attr == "data":
-                return True
-            node = node.value
-        elif isinstance(node, ast.Subscript):
-            node = node.value
-        elif isinstance(node, ast.Call):
-            name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-            if name in methods:
-                return True
-            if name in ("clone", "copy", "contiguous", "tolist") or not isinstance(node.func, ast.Attribute):
-                return False
+    while not isinstance(node, ast.Name):
+        name = node.attr if isinstance(node, ast.Attribute) else called_name(node)
+        if name in ways:
+            return True
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and name not in _OWN_MEMORY:
             node = node.func.value
+        elif isinstance(node, (ast.Attribute, ast.Subscript)):
+            node = node.value
         else:
             return False
+    return False
 
 
-def _copied(code: Code, value: ast.expr, path: str | None = None, form: str = "clone_alias") -> Proposal:
-    array = (
-        isinstance(value, ast.Call)
-        and isinstance(value.func, ast.Attribute)
-        and value.func.attr in ("numpy", "asarray")
-    )
-    text = f"{atom(code, value)}.{'copy' if array else 'clone'}()"
-    return Proposal(
-        title=" ".join(text.split()),
-        why=_WHY,
-        form=form,
-        texts={code.cell.number: code.apply(code.replace(value, text))},
-        live=(LiveChange("clone", path),) if path is not None else (),
-        spared=(code.cell.number,) if path is not None else (),
-        local=True,
-    )
+def _copy(code: Code, value: ast.expr) -> str:
+    array = isinstance(value, ast.Call) and called_name(value) in ("numpy", "asarray")
+    return f"{atom(code, value)}.{'copy' if array else 'clone'}()"
+
+
+# ---- one tensor on both sides of a write -----------------------------------------------------------------------------
 
 
 def _shifted(write: Site) -> Iterator[Proposal]:
@@ -180,13 +115,8 @@ def _shifted(write: Site) -> Iterator[Proposal]:
     parts = [p for p in _operands(write) if p is not write.target and _origin(code, p, statement) == origin]
     for chosen in [[part] for part in parts] + [parts] * (len(parts) > 1):
         edits = [code.replace(part, f"{atom(code, part)}.clone()") for part in chosen]
-        yield Proposal(
-            title=" ".join(code.edited(statement, edits).split()),
-            why=message("why_copy_is_read"),
-            form="clone_alias",
-            local=True,
-            texts={code.cell.number: code.apply(*edits)},
-        )
+        why = message("why_copy_is_read")
+        yield in_one_text(code, edits, code.edited(statement, edits), why, "clone_alias", local=True)
 
 
 def _operands(write: Site) -> list[ast.expr]:
@@ -215,3 +145,42 @@ def _origin(code: Code, node: ast.expr, statement: ast.stmt) -> str | None:
             break
         found = behind
     return code.text(found) if found is not None else None
+
+
+# ---- a graph that an object keeps ------------------------------------------------------------------------------------
+
+
+@register("second_backward")
+def clone_kept(problem: Problem) -> Iterator[Proposal]:
+    """A graph that an object keeps because it was written through another look at the object's tensor."""
+    names = {n for scope, held in holdings(problem).items() if scope.startswith("class ") for n in held}
+    for code in problem.codes() if names else ():
+        for function in ast.walk(code.tree):
+            for statement in own_statements(code, function) if isinstance(function, Function) else ():
+                if isinstance(statement, ast.Assign) and _kept_and_written(code, statement, names):
+                    text = _copy(code, statement.value)
+                    edit = code.replace(statement.value, text)
+                    yield in_one_text(code, [edit], text, _WHY, "clone_alias: kept", local=True)
+
+
+def _kept_and_written(code: Code, statement: ast.Assign, names: Container[str]) -> bool:
+    """``x = self.kept[i]``, where ``x`` is written later on."""
+    held, target = root(statement.value), statement.targets[0]
+    if not isinstance(held, ast.Attribute) or held.attr not in names or not isinstance(target, ast.Name):
+        return False
+    return any(
+        isinstance(into, ast.Name) and into.id == target.id
+        for top in later(code, statement)
+        for node in ast.walk(top)
+        for into in _written(node)
+    )
+
+
+def _written(node: ast.AST) -> Iterator[ast.expr | None]:
+    """The names of the tensors that a statement or a call writes."""
+    if isinstance(node, ast.AugAssign):
+        yield root(node.target)
+    elif isinstance(node, ast.Assign):
+        yield from (root(target) for target in node.targets if isinstance(target, ast.Subscript))
+    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and is_inplace_name(node.func.attr):
+        yield root(node.func.value)

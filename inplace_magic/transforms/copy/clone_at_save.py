@@ -30,7 +30,7 @@ from ..analysis.targets import (
     sites,
 )
 from ..problem import Problem
-from ..proposal import Proposal
+from ..proposal import Proposal, in_one_text
 from ..registry import register
 
 _WHY = message("why_copy_is_saved")
@@ -139,14 +139,8 @@ def _result(problem: Problem, spot: SourceRange, *, last_resort: bool) -> Iterat
     if isinstance(above, ast.Attribute) and above.attr == "clone":
         return
     if isinstance(result, (ast.Call, ast.BinOp)) and not isinstance(above, ast.Expr):
-        text = f"{atom(code, result)}.clone()"
-        yield Proposal(
-            title=" ".join(text.split()),
-            why=_WHY,
-            form="clone_at_save: result" if keeps else "clone_at_save: any result",
-            texts={code.cell.number: code.apply(code.replace(result, text))},
-            local=True,
-        )
+        edits = [code.replace(result, f"{atom(code, result)}.clone()")]
+        yield _proposal(code, edits, result, "result" if keeps else "any result")
 
 
 def _each_operand(problem: Problem, spot: SourceRange) -> Iterator[Proposal]:
@@ -197,10 +191,4 @@ def _copy(code: Code, operand: ast.expr) -> Edit:
 
 
 def _proposal(code: Code, edits: list[Edit], shown: ast.expr, form: str) -> Proposal:
-    return Proposal(
-        title=" ".join(code.edited(shown, edits).split()),
-        why=_WHY,
-        form=f"clone_at_save: {form}",
-        texts={code.cell.number: code.apply(*edits)},
-        local=True,
-    )
+    return in_one_text(code, edits, code.edited(shown, edits), _WHY, f"clone_at_save: {form}", local=True)

@@ -18,7 +18,7 @@ from ...diagnosis import LiveChange
 from ...message import message
 from ...source.editor import Code, Edit, Function, names_bound, names_loaded
 from ...source.location import SourceRange
-from ..analysis.targets import bindings, site
+from ..analysis.targets import bindings, written
 from ..problem import Problem
 from ..proposal import Proposal
 from ..registry import register
@@ -102,7 +102,7 @@ def _is_block(code: Code, mode: ast.expr) -> bool:
 @register("no_grad_view")
 def view_outside(problem: Problem) -> Iterator[Proposal]:
     """The view that is written is made in front of the block that switched gradients off."""
-    write = next((s for spot in problem.write_stack[:1] if (s := site(problem, spot)) is not None), None)
+    write = written(problem)
     name = write.root_text if write is not None else None
     if write is None or name is None:
         return
@@ -124,7 +124,7 @@ def view_outside(problem: Problem) -> Iterator[Proposal]:
 @register("no_grad_view")
 def maker_with_gradients(problem: Problem) -> Iterator[Proposal]:
     """The view comes from a function that is decorated with no_grad: it is made without the decorator."""
-    write = next((s for spot in problem.write_stack[:1] if (s := site(problem, spot)) is not None), None)
+    write = written(problem)
     name = write.root_text if write is not None else None
     if write is None or name is None:
         return

@@ -30,8 +30,8 @@ from ..analysis.targets import (
     reads,
     root,
     scope,
-    site,
     torch_in,
+    written,
 )
 from ..problem import Problem
 from ..proposal import Proposal
@@ -46,7 +46,7 @@ _INITIALISERS = frozenset({
 
 @register("leaf", "view_of_leaf", "no_grad_view")
 def no_grad(problem: Problem) -> Iterator[Proposal]:
-    write = next((s for spot in problem.write_stack[:1] if (s := site(problem, spot)) is not None), None)
+    write = written(problem)
     named = torch_in(problem, write.code) if write is not None else None
     if write is None or named is None:
         return

@@ -6,6 +6,7 @@ import ast
 import sys
 from dataclasses import dataclass
 
+from ...source.dataflow import called_name
 from ...source.editor import Code, Edit, atom, dotted
 from ...source.modules import module_of
 from ..analysis.targets import (
@@ -60,7 +61,7 @@ def _method(call: ast.Call) -> bool:
 
 def _flag(call: ast.Call) -> tuple[int, int] | None:
     """Where ``inplace=True`` of a functional call stands among keywords or positions: (kind, index)."""
-    name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+    name = called_name(call)
     if not name or name[0].isupper():
         return None
     for i, keyword in enumerate(call.keywords):
@@ -117,8 +118,19 @@ def _is_mask(code: Code, node: ast.expr, near: ast.stmt) -> bool:
     if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.BitAnd, ast.BitOr, ast.BitXor)):
         return True
     if isinstance(node, ast.Call):
-        name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-        return name in ("isnan", "isinf", "isfinite", "bool", "eq", "ne", "lt", "le", "gt", "ge", "logical_not")
+        return called_name(node) in (
+            "isnan",
+            "isinf",
+            "isfinite",
+            "bool",
+            "eq",
+            "ne",
+            "lt",
+            "le",
+            "gt",
+            "ge",
+            "logical_not",
+        )
     if isinstance(node, ast.Attribute) and node.attr == "data":
         return _is_mask(code, node.value, near)
     name = dotted(node)
@@ -181,8 +193,8 @@ def _renamed(code: Code, call: ast.Call, torch: str) -> str | None:
 
 
 def _inner(inner: ast.Call, outer: ast.AST) -> bool:
-    """Whether ``inner`` is what ``outer``'s method chain starts from."""
-    while isinstance(outer, ast.Call) and isinstance(outer.func, ast.Attribute):
+    """Whether ``outer`` goes on, in place all the way, from what ``inner`` gives: between them lies no new tensor."""
+    while isinstance(outer, ast.Call) and isinstance(outer.func, ast.Attribute) and writes_in_place(outer):
         outer = outer.func.value
         if outer is inner:
             return True

@@ -21,6 +21,7 @@ import ast
 from collections.abc import Iterator
 
 from ...message import message
+from ...source.dataflow import called_name
 from ...source.editor import Code, Edit, dotted
 from ..analysis.targets import (
     Site,
@@ -31,11 +32,12 @@ from ..analysis.targets import (
     parameters,
     reads,
     root,
-    site,
     torch_name,
+    used_later,
+    written,
 )
 from ..problem import Problem
-from ..proposal import Proposal
+from ..proposal import Proposal, in_one_text
 from ..registry import register
 from .new_tensor import Rewrite, augmented, called_out_of_place, masked, writes_in_place
 
@@ -50,18 +52,12 @@ _MAKE_CONTAINERS = frozenset({"dict", "list", "copy", "OrderedDict", "defaultdic
     "silent",
 )  # fmt: skip
 def out_of_place(problem: Problem) -> Iterator[Proposal]:
-    write = next((s for spot in problem.write_stack[:1] if (s := site(problem, spot)) is not None), None)
+    write = written(problem)
     if write is None or problem.clash.write is None or problem.clash.write.origin == "optim":
         return
     for form, rewrite in _rewrites(problem, write):
-        yield Proposal(
-            title=" ".join(rewrite.title.split()),
-            why=_WHY,
-            form=f"out_of_place: {form}",
-            texts={write.code.cell.number: write.code.apply(*rewrite.edits)},
-            local=True,
-            lossless=meant_for_whole(write),
-        )
+        form, more = f"out_of_place: {form}", meant_for_whole(write)
+        yield in_one_text(write.code, rewrite.edits, rewrite.title, _WHY, form, local=True, lossless=more)
 
 
 def _rewrites(problem: Problem, write: Site) -> Iterator[tuple[str, Rewrite]]:
@@ -87,7 +83,7 @@ def _rewrites(problem: Problem, write: Site) -> Iterator[tuple[str, Rewrite]]:
         return
     name = write.root.id if isinstance(write.root, ast.Name) else None
     loop = loop_of(code, statement, name) if name is not None else None
-    if loop is not None and name is not None and not _outlives(code, write, name):
+    if loop is not None and name is not None and not used_later(write, name):
         inner = _comprehension(code, loop, name, statement, rewrite)
         if inner is not None:
             yield "container", inner
@@ -118,15 +114,6 @@ def _call(write: Site) -> ast.Call | None:
 # ---- around the statement ---------------------------------------------------------------------------------------
 
 
-def _outlives(code: Code, write: Site, name: str) -> bool:
-    """Whether what is written is used by its name later, or at once as a value."""
-    statement = write.statement
-    if not isinstance(statement, (ast.AugAssign, ast.Expr)) and not isinstance(write.target, ast.Subscript):
-        return True
-    body = code.block(statement)
-    return bool(reads(code, name, list(body[body.index(statement) + 1 :])))
-
-
 def _of_container(problem: Problem, write: Site) -> bool:
     """Whether ``x[i] += y`` may write into a list or a dict; a tensor that was made here is none."""
     made = [b.value for b in bindings(write.code, write.root_text or "", write.statement)]
@@ -136,10 +123,7 @@ def _of_container(problem: Problem, write: Site) -> bool:
 
 def _makes_container(value: ast.expr | None) -> bool:
     """``dict(h)``, ``h.copy()``, ``copy.copy(h)``, ``defaultdict(list)``."""
-    if not isinstance(value, ast.Call):
-        return False
-    name = value.func.attr if isinstance(value.func, ast.Attribute) else getattr(value.func, "id", "")
-    return name in _MAKE_CONTAINERS
+    return called_name(value) in _MAKE_CONTAINERS
 
 
 def _comprehension(code: Code, loop: ast.For, name: str, statement: ast.stmt, rewrite: Rewrite) -> Rewrite | None:
@@ -172,7 +156,7 @@ def _gone_through(loop: ast.For, name: str) -> ast.expr | None:
     target, through = loop.target, loop.iter
     if isinstance(target, ast.Name):
         return through
-    called = getattr(through.func, "id", "") if isinstance(through, ast.Call) else ""
+    called = called_name(through)
     if not isinstance(target, ast.Tuple) or not isinstance(through, ast.Call):
         return None
     if called != "zip" and _key_of_item(loop, name) is not None and called != "enumerate":

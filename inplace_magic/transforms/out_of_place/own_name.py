@@ -18,9 +18,9 @@ from collections.abc import Iterator
 from ...message import message
 from ...source.editor import Code, Edit, Function, Loop
 from ...source.lift import unused
-from ..analysis.targets import Site, later, reads, site, torch_name
+from ..analysis.targets import Site, later, reads, torch_name, written
 from ..problem import Problem
-from ..proposal import Proposal
+from ..proposal import Proposal, in_one_text
 from ..registry import register
 from .new_tensor import augmented, called_out_of_place, writes_in_place
 
@@ -29,7 +29,7 @@ _WHY = message("why_own_value")
 
 @register("leaf", "view_of_leaf")
 def own_name(problem: Problem) -> Iterator[Proposal]:
-    write = next((s for spot in problem.write_stack[:1] if (s := site(problem, spot)) is not None), None)
+    write = written(problem)
     if write is None or not isinstance(write.root, ast.Attribute) or write.root_text is None:
         return
     code, statement, path = write.code, write.statement, write.root_text
@@ -43,7 +43,7 @@ def own_name(problem: Problem) -> Iterator[Proposal]:
     if made is not None:
         edits, title = made
         edits += [code.replace(read, name) for read in after]
-        yield Proposal(title, _WHY, "out_of_place: own name", {code.cell.number: code.apply(*edits)}, local=True)
+        yield in_one_text(code, edits, title, _WHY, "out_of_place: own name", local=True)
 
 
 def _made(write: Site, name: str, torch: str) -> tuple[list[Edit], str] | None:

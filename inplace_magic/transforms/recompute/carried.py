@@ -16,7 +16,7 @@ import ast
 from collections.abc import Iterator
 
 from ...message import message
-from ...source.dataflow import binds
+from ...source.dataflow import binds, handed_on
 from ...source.lift import source_lines
 from ..analysis.iterations import rounds
 from ..analysis.meetings import frames
@@ -41,7 +41,7 @@ def recompute_carried(problem: Problem) -> Iterator[Proposal]:
             for name in binds(s)
         }
         for statement in turn.body:
-            for target, value in _handed_on(statement):
+            for target, value in handed_on(statement):
                 if not isinstance(value, ast.Name) or value.id not in made:
                     continue
                 maker = made[value.id]
@@ -53,13 +53,3 @@ def recompute_carried(problem: Problem) -> Iterator[Proposal]:
                     line, edit = "\n".join(lines), code.insert_after(turn.body[-1], *lines)
                 texts = {code.cell.number: code.apply(edit)}
                 yield Proposal(" ".join(line.split()), _WHY, "recompute_carried", texts)
-
-
-def _handed_on(statement: ast.stmt) -> list[tuple[ast.expr, ast.expr]]:
-    """What an assignment gives to what: ``a, b = c, d`` gives c to a and d to b."""
-    if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
-        return []
-    target, value = statement.targets[0], statement.value
-    if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
-        return list(zip(target.elts, value.elts))
-    return [(target, value)]

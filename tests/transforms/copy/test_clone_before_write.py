@@ -51,12 +51,6 @@ def test_copies_once_in_front_of_a_loop_that_saves_nothing() -> None:
     assert edited(cell, "v[i]", save="torch.sin(v)").splitlines()[1] == "v = v.clone()"
 
 
-def test_the_caller_hands_over_a_copy() -> None:
-    cells = ("def clear_(t):\n    t[0] = 0\n", "s = p.sin()\nclear_(p)\n")
-    found = proposals(RULE, *cells, write="t[0]", callers=("clear_(p)",))
-    assert [p.texts for p in found if 2 in p.texts] == [{2: "s = p.sin()\np = p.clone()\nclear_(p)\n"}]
-
-
 @pytest.mark.parametrize(
     ("cell", "expected", "label"),
     [
