@@ -28,10 +28,9 @@ COSTS = {
     "silent_gradients": 6,  # as many backwards, the gradients of both kept at once
     "clone_before_write: of a Function": 6,  # a copy of an argument
     "silent_order": 7,  # a line changes its place
-    "index_views: in the loop": 7,  # the loop counts
+    "index_views": 7,  # the loop counts
     "clone_alias": 8,  # a copy of what was to be one
     "drop_gradient": 8,  # what zero_grad does by default
-    "inference_mode: view outside": 8,  # a line leaves a block
     "clone_before_write: name, refused": 8,  # a copy, where out of place changes several lines
     "restructure: one update": 9,  # as many updates; what was summed up counts once
     "inference_mode": 9,  # as fast but for views and versions
@@ -53,7 +52,6 @@ COSTS = {
     "reset_accumulator: list": 13,  # what was collected is gone
     "retain: one by one": 13,  # the graph's memory, for as long as a forward for each would take
     "recompute: moved": 14,  # computed once per iteration, as before
-    "index_views: unpacked": 14,  # more to read, as many views
     "inference_mode: of views": 16,  # slower than inference mode, and it may not have been the block
     "retain": 16,  # the graph's memory until the second backward
     "clone_before_write: name": 18,  # a copy, and the graph goes on through it

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ...record.evidence import Write
-from ...source.dataflow import assigned, calls_named, key_of, rebinds
+from ...source.dataflow import assigned, called_name, calls_named, key_of, rebinds
 from ...source.editor import Code, Edit, Function, Loop, dotted
 from ...source.location import SourceRange
 from ...source.modules import module_of
@@ -228,6 +228,31 @@ def loop_of(code: Code, node: ast.AST, name: str) -> ast.For | None:
         if isinstance(above, ast.For) and name in {n.id for n in ast.walk(above.target) if isinstance(n, ast.Name)}:
             return above
     return None
+
+
+def key_of_item(loop: ast.For, name: str) -> str | None:
+    """``k`` where the loop binds ``k, p`` or ``(k, p), g``, and ``p`` is the name."""
+    pairs = [loop.target, *(loop.target.elts if isinstance(loop.target, ast.Tuple) else [])]
+    for pair in pairs:
+        if isinstance(pair, ast.Tuple) and [getattr(e, "id", None) for e in pair.elts][1:] == [name]:
+            return getattr(pair.elts[0], "id", None)
+    return None
+
+
+def gone_through(loop: ast.For, name: str) -> ast.expr | None:
+    """The list whose items the loop calls ``name``: itself, or one of those in ``zip`` and ``enumerate``."""
+    target, through = loop.target, loop.iter
+    if isinstance(target, ast.Name):
+        return through
+    called = called_name(through)
+    if not isinstance(target, ast.Tuple) or not isinstance(through, ast.Call):
+        return None
+    if called != "zip" and key_of_item(loop, name) is not None and called != "enumerate":
+        return through
+    names = [getattr(e.elts[-1] if isinstance(e, ast.Tuple) else e, "id", None) for e in target.elts]
+    if called == "zip" and name in names and len(names) == len(through.args):
+        return through.args[names.index(name)]
+    return through.args[0] if called == "enumerate" and names[1:] == [name] and through.args else None
 
 
 def reads(code: Code, text: str, nodes: list[ast.AST]) -> list[ast.expr]:

@@ -3,9 +3,9 @@
 with torch.inference_mode():      with torch.no_grad():
     features = body(x)                features = body(x)
 
-with torch.no_grad():
-    tail = h.view(-1)             tail = h.view(-1)
-tail.add_(1)                      tail.add_(1)
+@torch.no_grad()
+def slot(self):                   def slot(self):
+    return self.memory[0]             return self.memory[0]
 """
 
 from __future__ import annotations
@@ -16,13 +16,12 @@ from collections.abc import Iterator
 
 from ...diagnosis import LiveChange
 from ...message import message
-from ...source.editor import Code, Edit, Function, names_bound, names_loaded
+from ...source.editor import Code, Edit, Function, names_bound
 from ...source.location import SourceRange
 from ..analysis.targets import bindings, written
 from ..problem import Problem
-from ..proposal import Proposal
+from ..proposal import Proposal, in_one_text
 from ..registry import register
-from .no_grad import moved
 
 _WHY = message("why_no_grad_instead")
 _VIEW_WHY = message("why_view_seen")
@@ -51,15 +50,9 @@ def inference_mode(problem: Problem) -> Iterator[Proposal]:
     live = _live(problem)
     for code, mode in list(found.values())[:_MOST]:
         edit = _renamed(code, mode)
-        number = code.cell.number
-        yield Proposal(
-            title=f"with {edit.text}:" if _is_block(code, mode) else f"@{edit.text}",
-            why=_WHY,
-            form=form,
-            texts={number: code.apply(edit)},
-            live=live,
-            spared=(number,) if live and number != problem.cell else (),
-        )
+        title = f"with {edit.text}:" if isinstance(code.parent(mode), ast.withitem) else f"@{edit.text}"
+        spare = bool(live) and code.cell.number != problem.cell
+        yield in_one_text(code, [edit], title, _WHY, form, live=live, spare=spare)
 
 
 def _live(problem: Problem) -> tuple[LiveChange, ...]:
@@ -95,32 +88,6 @@ def _renamed(code: Code, mode: ast.expr) -> Edit:
     return code.replace(mode, f"{owner}no_grad()")
 
 
-def _is_block(code: Code, mode: ast.expr) -> bool:
-    return isinstance(code.parent(mode), ast.withitem)
-
-
-@register("no_grad_view")
-def view_outside(problem: Problem) -> Iterator[Proposal]:
-    """The view that is written is made in front of the block that switched gradients off."""
-    write = written(problem)
-    name = write.root_text if write is not None else None
-    if write is None or name is None:
-        return
-    code = write.code
-    for binding in bindings(code, name, write.statement)[:2]:
-        block = code.parent(binding.statement)
-        if not isinstance(block, ast.With) or not any(_switches_off(code, i.context_expr) for i in block.items):
-            continue
-        edits = _taken_out(code, block, binding.statement)
-        if edits is not None:
-            yield Proposal(
-                title=message("title_outside", what=code.text(binding.statement).splitlines()[0]),
-                why=_VIEW_WHY,
-                form="inference_mode: view outside",
-                texts={code.cell.number: code.apply(*edits)},
-            )
-
-
 @register("no_grad_view")
 def maker_with_gradients(problem: Problem) -> Iterator[Proposal]:
     """The view comes from a function that is decorated with no_grad: it is made without the decorator."""
@@ -142,32 +109,10 @@ def maker_with_gradients(problem: Problem) -> Iterator[Proposal]:
             start, end = code.span(off[0])
             raw = code.cell.raw
             edit = Edit(raw.rfind("\n", 0, start) + 1, raw.find("\n", end) + 1, "")
-            yield Proposal(
-                title=message("title_undecorated", name=node.name, decorator=code.text(off[0])),
-                why=_VIEW_WHY,
-                form="inference_mode: maker",
-                texts={number: code.apply(edit)},
-            )
+            title = message("title_undecorated", name=node.name, decorator=code.text(off[0]))
+            yield in_one_text(code, [edit], title, _VIEW_WHY, "inference_mode: maker")
 
 
 def _switches_off(code: Code, node: ast.expr) -> bool:
     text = code.text(node)
     return "no_grad" in text or "inference_mode" in text
-
-
-def _taken_out(code: Code, block: ast.With, statement: ast.stmt) -> list[Edit] | None:
-    """The statement, with those of the block that it builds on, in front of the block; the block goes if it is empty."""
-    taken = [statement]
-    for earlier in reversed(block.body[: block.body.index(statement)]):
-        if names_bound([earlier]) & names_loaded(taken):
-            taken.insert(0, earlier)
-    if not code.alone(block) or block.body[0].lineno == block.lineno:
-        return None
-    texts = [moved(code, [one], code.indent(block)) for one in taken]
-    if None in texts:
-        return None
-    text = "".join(t for t in texts if t is not None)
-    start, end, _ = code.whole_lines([block])
-    if len(taken) == len(block.body):
-        return [Edit(start, end, text)]
-    return [Edit(start, start, text), *(code.delete(one) for one in taken)]

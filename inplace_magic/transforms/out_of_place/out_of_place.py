@@ -26,6 +26,8 @@ from ...source.editor import Code, Edit, dotted
 from ..analysis.targets import (
     Site,
     bindings,
+    gone_through,
+    key_of_item,
     later,
     loop_of,
     meant_for_whole,
@@ -128,43 +130,18 @@ def _makes_container(value: ast.expr | None) -> bool:
 
 def _comprehension(code: Code, loop: ast.For, name: str, statement: ast.stmt, rewrite: Rewrite) -> Rewrite | None:
     """A loop that does nothing but write into each tensor of a list or dict: the container is made anew."""
-    through = _gone_through(loop, name)
+    through = gone_through(loop, name)
     alone = loop.body == [statement] and not loop.orelse and code.alone(loop)
     if through is None or not alone or " = " not in rewrite.title:
         return None
     value = rewrite.title.split(" = ", 1)[1]
-    key, held = _key_of_item(loop, name), dotted(through)
+    key, held = key_of_item(loop, name), dotted(through)
     if isinstance(through, ast.Call) and isinstance(through.func, ast.Attribute) and through.func.attr == "items":
         held = dotted(through.func.value) if key is not None and not through.args else None
         made = f"{{{key}: {value} for {code.text(loop.target)} in {code.text(loop.iter)}}}"
     else:
         made = f"[{value} for {code.text(loop.target)} in {code.text(loop.iter)}]"
     return Rewrite((code.replace(loop, f"{held} = {made}"),), f"{held} = {made}") if held is not None else None
-
-
-def _key_of_item(loop: ast.For, name: str) -> str | None:
-    """``k`` where the loop binds ``k, p`` or ``(k, p), g``, and ``p`` is the name."""
-    pairs = [loop.target, *(loop.target.elts if isinstance(loop.target, ast.Tuple) else [])]
-    for pair in pairs:
-        if isinstance(pair, ast.Tuple) and [getattr(e, "id", None) for e in pair.elts][1:] == [name]:
-            return getattr(pair.elts[0], "id", None)
-    return None
-
-
-def _gone_through(loop: ast.For, name: str) -> ast.expr | None:
-    """The list whose items the loop calls ``name``: itself, or one of those in ``zip`` and ``enumerate``."""
-    target, through = loop.target, loop.iter
-    if isinstance(target, ast.Name):
-        return through
-    called = called_name(through)
-    if not isinstance(target, ast.Tuple) or not isinstance(through, ast.Call):
-        return None
-    if called != "zip" and _key_of_item(loop, name) is not None and called != "enumerate":
-        return through
-    names = [getattr(e.elts[-1] if isinstance(e, ast.Tuple) else e, "id", None) for e in target.elts]
-    if called == "zip" and name in names and len(names) == len(through.args):
-        return through.args[names.index(name)]
-    return through.args[0] if called == "enumerate" and names[1:] == [name] and through.args else None
 
 
 def _from_hook(problem: Problem, write: Site, rewrite: Rewrite) -> Rewrite | None:

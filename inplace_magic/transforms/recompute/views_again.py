@@ -4,6 +4,10 @@ mean, logvar = moments.chunk(2, 1)         moments[:, half:].clamp_(-30, 20)
 moments[:, half:].clamp_(-30, 20)          mean, logvar = moments.chunk(2, 1)
 
 Where they are used before the write, they are made twice.
+
+with torch.no_grad():
+    tail = h.view(-1)                      tail = h.view(-1)
+tail.add_(1)                               tail.add_(1)
 """
 
 from __future__ import annotations
@@ -15,17 +19,28 @@ from ...families import is_of_base
 from ...message import message
 from ...source.dataflow import assigned, binds
 from ...source.editor import Code
-from ..analysis.targets import is_functional, own_statements, reads, root, scope, seen_through, sites
+from ..analysis.targets import (
+    bindings,
+    is_functional,
+    own_statements,
+    reads,
+    root,
+    scope,
+    seen_through,
+    sites,
+    written,
+)
 from ..problem import Problem
-from ..proposal import Proposal
+from ..proposal import Proposal, in_one_text
 from ..registry import register
 
-_WHY = message("why_views_again")
+_WHY, _OUTSIDE = message("why_views_again"), message("why_view_seen")
 
 
 @register("multi_output_view", "no_grad_view")
 def views_again(problem: Problem) -> Iterator[Proposal]:
     if not is_of_base(problem.clash.message):
+        yield from _outside(problem)
         return
     for write in sites(problem, depth=2):
         code, name = write.code, write.root_text
@@ -44,12 +59,23 @@ def views_again(problem: Problem) -> Iterator[Proposal]:
             edits = [code.insert_after(top, text)]
             if not used and top in block and code.alone(maker):
                 edits.append(code.delete(maker))
-            yield Proposal(
-                message("title_after", what=text, other=message("the_write")),
-                _WHY,
-                "views_again",
-                {code.cell.number: code.apply(*edits)},
-            )
+            title = message("title_after", what=text, other=message("the_write"))
+            yield in_one_text(code, edits, title, _WHY, "views_again")
+
+
+def _outside(problem: Problem) -> Iterator[Proposal]:
+    """The view that is written is made behind the block that switched gradients off."""
+    write = written(problem)
+    if write is None or write.root_text is None:
+        return
+    code = write.code
+    for maker in [binding.statement for binding in bindings(code, write.root_text, write.statement)[:2]]:
+        block = code.parent(maker)
+        if isinstance(block, ast.With) and code.alone(maker) and write.statement not in ast.walk(block):
+            text = " ".join(code.text(maker).split())
+            alone = block.body == [maker]
+            edits = [code.replace(block, text)] if alone else [code.delete(maker), code.insert_after(block, text)]
+            yield in_one_text(code, edits, message("title_outside", what=text), _OUTSIDE, "views_again")
 
 
 def _base(code: Code, maker: ast.Assign) -> str | None:

@@ -6,9 +6,6 @@ loss_b.backward()
 for loss in losses:                       sum(losses).backward()
     loss.backward()
 
-for name, loss in losses.items():         sum(losses.values()).backward()
-    loss.backward()
-
 for w, loss in zip(weights, losses):      sum(w * loss for w, loss in zip(weights, losses)).backward()
     (w * loss).backward()
 """
@@ -24,7 +21,7 @@ from ...source.editor import Code, atom
 from ..analysis.meetings import frames, meeting, steps_between
 from ..analysis.targets import is_functional
 from ..problem import Problem
-from ..proposal import Proposal
+from ..proposal import Proposal, in_one_text
 from ..registry import register
 
 _WHY = message("why_sum_losses")
@@ -50,12 +47,7 @@ def sum_losses(problem: Problem) -> Iterator[Proposal]:
     ):
         return
     text = f"({_term(code, first)} + {_term(code, second)}).backward()"
-    yield Proposal(
-        text,
-        _WHY,
-        "sum_losses",
-        {code.cell.number: code.apply(code.delete(found.first), code.replace(found.need, text))},
-    )
+    yield in_one_text(code, [code.delete(found.first), code.replace(found.need, text)], text, _WHY, "sum_losses")
 
 
 def _written_in_backward(problem: Problem) -> bool:
@@ -80,28 +72,14 @@ def _whole_loop(problem: Problem) -> Iterator[Proposal]:
             edits = [code.insert_before(loop, text), code.delete(statement)]
         else:
             continue
-        yield Proposal(text, _WHY, "sum_losses", {code.cell.number: code.apply(*edits)})
+        yield in_one_text(code, edits, text, _WHY, "sum_losses")
 
 
 def _sum(code: Code, loss: ast.expr, loop: ast.For) -> str:
     """The sum of what the loop calls ``loss`` one after the other."""
-    through, target = loop.iter, loop.target
-    if (
-        isinstance(through, ast.Call)
-        and getattr(through.func, "id", "") == "enumerate"
-        and isinstance(target, ast.Tuple)
-    ):
-        counter, item = target.elts
-        if not {n.id for n in ast.walk(counter) if isinstance(n, ast.Name)} & reads(loss):
-            through, target = through.args[0], item
-    if isinstance(loss, ast.Name) and isinstance(target, ast.Name) and loss.id == target.id:
-        return f"sum({code.text(through)})"
-    of_dict = isinstance(through, ast.Call) and isinstance(through.func, ast.Attribute) and through.func.attr == "items"
-    if isinstance(loss, ast.Name) and isinstance(target, ast.Tuple) and len(target.elts) == 2 and of_dict:
-        value = target.elts[1]
-        if isinstance(value, ast.Name) and value.id == loss.id:
-            return f"sum({code.text(through.func.value)}.values())"  # type: ignore[attr-defined]
-    return f"sum({code.text(loss)} for {code.text(target)} in {code.text(through)})"
+    if isinstance(loss, ast.Name) and isinstance(loop.target, ast.Name) and loss.id == loop.target.id:
+        return f"sum({code.text(loop.iter)})"
+    return f"sum({code.text(loss)} for {code.text(loop.target)} in {code.text(loop.iter)})"
 
 
 def _root(statement: ast.stmt) -> ast.expr | None:
@@ -116,10 +94,5 @@ def _root(statement: ast.stmt) -> ast.expr | None:
 
 
 def _term(code: Code, node: ast.expr) -> str:
-    if (
-        isinstance(node, ast.BinOp)
-        and isinstance(node.op, (ast.Add, ast.Mult, ast.Div, ast.MatMult))
-        and "\n" not in code.text(node)
-    ):
-        return code.text(node)
-    return atom(code, node)
+    tight = isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Mult, ast.Div, ast.MatMult))
+    return code.text(node) if tight and "\n" not in code.text(node) else atom(code, node)

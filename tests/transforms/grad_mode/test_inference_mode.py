@@ -33,18 +33,6 @@ def test_takes_no_grad(cell: str, expected: str) -> None:
     assert [p.texts for p in proposals(RULE, cell, "l = h(f)", write="h(f)", family="inference")] == [{1: expected}]
 
 
-def test_the_view_is_made_in_front_of_the_block() -> None:
-    cell = "with torch.no_grad():\n    top = h[:2]  # first\n    n = h.norm()\ntop.mul_(3)\n"
-    found = proposals(RULE, cell, write="top.mul_(3)", family="no_grad_view")
-    assert found[0].texts[1] == "top = h[:2]  # first\nwith torch.no_grad():\n    n = h.norm()\ntop.mul_(3)\n"
-
-
-def test_the_view_takes_along_what_it_is_made_from() -> None:
-    cell = "with torch.no_grad():\n    n = len(h) // 2\n    top = h[:n]\ntop.mul_(3)\n"
-    found = proposals(RULE, cell, write="top.mul_(3)", family="no_grad_view")
-    assert found[0].texts[1] == "n = len(h) // 2\ntop = h[:n]\ntop.mul_(3)\n"
-
-
 def test_is_proved_and_the_tensors_at_hand_become_normal() -> None:
     start = "import torch\nbody, head, x = torch.nn.Linear(2, 2), torch.nn.Linear(2, 1), torch.ones(3, 2)"
     made = "with torch.inference_mode():\n    feats = [body(x)]"

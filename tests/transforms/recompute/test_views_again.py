@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ...cells import run_cells
-from ..trying import clean, fix_by, rewritten
+from ..trying import clean, fix_by, proposals, rewritten
 
 RULE = "views_again"
 START = """
@@ -98,3 +98,20 @@ def test_a_stale_view_that_nobody_reads_is_no_obstacle() -> None:
     assert found is not None and found.family == "modified"
     assert found.changed is not None and found.changed.line == 3
     assert found.fixes
+
+
+@pytest.mark.parametrize(
+    ("block", "expected"),
+    [
+        pytest.param(
+            "    top = h[:2]  # first\n    n = h.norm()\n",
+            "with torch.no_grad():\n    n = h.norm()\ntop = h[:2]\n",
+            id="behind the block that goes on without it",
+        ),
+        pytest.param("    top = h[:2]\n", "top = h[:2]\n", id="in place of the block that was there for it"),
+    ],
+)
+def test_a_view_made_without_gradients_is_made_outside(block: str, expected: str) -> None:
+    cell = f"with torch.no_grad():\n{block}top.mul_(3)\n"
+    found = proposals(RULE, cell, write="top.mul_(3)", family="no_grad_view")
+    assert found[0].texts[1] == f"{expected}top.mul_(3)\n"
