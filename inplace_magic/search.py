@@ -24,8 +24,6 @@ COSTS = {
     "no_grad: update": 5,  # how every optimizer writes its update
     "silent_batch_norm": 5,  # two small copies
     "views_again": 5,  # a line changes its place
-    "buffer_to_list": 6,  # as much memory as before, no copy at each step
-    "silent_gradients": 6,  # as many backwards, the gradients of both kept at once
     "clone_before_write: of a Function": 6,  # a copy of an argument
     "silent_order": 7,  # a line changes its place
     "index_views": 7,  # the loop counts
@@ -40,8 +38,6 @@ COSTS = {
     "detach: summed": 10,  # nothing but the history of a sum goes
     "out_of_place: statement": 10,  # a tensor more for as long as the graph lives
     "detach: shared": 11,  # the earlier loss's own parameters keep their gradients
-    "out_of_place: statement, everywhere": 11,  # the same in several places
-    "out_of_place: both names": 11,  # a name more is bound
     "reset_accumulator: sum": 11,  # what is summed up is another number afterwards
     "detach: untrained": 12,  # what it was made from gets no gradient that a step uses
     "silent_order: before a copy": 12,  # a backward moved for the sake of an array that a copy serves as well
@@ -74,7 +70,6 @@ COSTS = {
     "no_grad: value": 30,  # cuts a step out of a computation, unless it was none
     "out_of_place: item": 30,  # right for an item of a container only
     "clone_before_write: module": 30,  # a copy ahead of a module that was to save one
-    "out_of_place: item, everywhere": 31,
     "move_step": 32,  # a step is made later, and the later backward is limited to its own parameters
     "move_step: gradients first": 33,  # several lines, a backward that is not called so
     "split_loop": 34,  # a loop becomes several
@@ -86,7 +81,6 @@ COSTS = {
     "recompute: later loss moved": 40,  # another order of the forward passes
     "out_of_place: meant for more": 45,  # others who hold the tensor do not see what is written
     "move_step: unguarded": 45,  # the step may find the other loss's gradients added
-    "out_of_place: meant for more, everywhere": 46,
     "clone_before_write: view, meant for more": 46,
     "clone_before_write: meant for more": 47,
     "silent_tracked: after a save": 48,  # the value saved was meant, unless more is changed so

@@ -280,7 +280,6 @@ SENTENCES = {
     "the_update": "the update",
     "the_write": "the write",
     # ---- why a fix helps
-    "why_list_of_steps": "Each step is a tensor of its own; nothing is written into what backward has kept.",
     "why_drop_gradient": "The old gradient stays as it is for those who still need it; the next backward makes a new one.",
     "why_fast_weights": "The inner steps are made on weights of their own; the model keeps its parameters.",
     "why_handed_gradient": "autograd may hand one tensor to several; what a hook gives back is used for its own tensor alone.",
@@ -293,7 +292,6 @@ SENTENCES = {
     "why_collected_anew": "What was collected for one backward is used up by it; the next one starts from an empty list.",
     "why_fresh_state": "Every round starts from a fresh state, as the notebook's own code makes it.",
     "why_statistics_copied": "The forward in train mode updates copies; the statistics that the eval forward saved stay as they were.",
-    "why_gradients_first": "Both gradients are those of the weights that the losses were computed with; the update comes after.",
     "why_backward_first": "Backward runs on the values that its loss was computed from; they change afterwards.",
     "why_change_tracked": "The change becomes part of the graph, so that its gradient is that of the values it computes with.",
     "why_sum_losses": "One backward goes through the shared graph once; each leaf gets the sum of the gradients.",

@@ -265,7 +265,6 @@ SENTENCES = {
     "the_update": "更新",
     "the_write": "写入",
     # ---- why a fix helps
-    "why_list_of_steps": "每一步都是独立的张量；不会写入反向传播所保存的内容。",
     "why_drop_gradient": "旧的梯度保持不变，供仍需要它的计算使用；下一次 backward 会生成新的梯度。",
     "why_fast_weights": "内层更新作用于单独的权重；模型的参数保持不变。",
     "why_handed_gradient": "autograd 可能把同一个张量交给多个操作；hook 返回的值只用于它自己的张量。",
@@ -278,7 +277,6 @@ SENTENCES = {
     "why_collected_anew": "为一次 backward 收集的内容已被它用掉；下一次从空列表开始。",
     "why_fresh_state": "每一轮都从新的状态开始，由 notebook 自己的代码生成。",
     "why_statistics_copied": "训练模式的前向更新副本；评估模式前向所保存的统计量保持不变。",
-    "why_gradients_first": "两个梯度都属于计算损失时的权重；更新在其后进行。",
     "why_backward_first": "backward 使用计算损失时的值；这些值之后才改变。",
     "why_change_tracked": "这一改变成为计算图的一部分，梯度与所计算的值一致。",
     "why_sum_losses": "一次 backward 只经过共享的计算图一次；每个叶子得到梯度之和。",

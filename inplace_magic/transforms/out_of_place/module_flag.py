@@ -2,7 +2,6 @@
 
     self.act = nn.ReLU(inplace=True)          self.act = nn.ReLU()
     nn.LeakyReLU(0.2, True)                   nn.LeakyReLU(0.2)
-    m.inplace = True                          m.inplace = False
 
 A model whose source is in no cell is changed from the cell that uses it:
 
@@ -99,19 +98,6 @@ def _flags(problem: Problem) -> Iterator[Flag]:
                 edit = _call_edit(code, node)
                 if edit is not None:
                     yield Flag(code, edit, code.edited(node, [edit]), _fit(problem, code, node))
-            elif isinstance(node, ast.Assign) and _sets_flag(node):
-                text = f"{code.text(node.targets[0])} = False"
-                yield Flag(code, code.replace(node.value, "False"), text, 1)
-
-
-def _sets_flag(node: ast.Assign) -> bool:
-    target = node.targets[0]
-    return (
-        isinstance(target, ast.Attribute)
-        and target.attr == "inplace"
-        and isinstance(node.value, ast.Constant)
-        and node.value.value is True
-    )
 
 
 def _call_edit(code: Code, call: ast.Call) -> Edit | None:

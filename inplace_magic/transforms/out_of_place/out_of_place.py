@@ -22,18 +22,15 @@ from collections.abc import Iterator
 
 from ...message import message
 from ...source.dataflow import called_name
-from ...source.editor import Code, Edit, dotted
+from ...source.editor import Code, dotted
 from ..analysis.targets import (
     Site,
     bindings,
     gone_through,
     key_of_item,
-    later,
     loop_of,
     meant_for_whole,
     parameters,
-    reads,
-    root,
     torch_name,
     used_later,
     written,
@@ -99,11 +96,6 @@ def _rewrites(problem: Problem, write: Site) -> Iterator[tuple[str, Rewrite]]:
     if outside is not None:
         yield "outside no_grad", outside
     yield form, rewrite
-    if isinstance(statement, ast.AugAssign) and (everywhere := _everywhere(code, statement)) is not None:
-        yield f"{form}, everywhere", everywhere
-    both = _bound_twice(code, write, rewrite)
-    if both is not None:
-        yield "both names", both
 
 
 def _call(write: Site) -> ast.Call | None:
@@ -172,16 +164,6 @@ def _is_hook(problem: Problem, name: str) -> bool:
     return False
 
 
-def _everywhere(code: Code, statement: ast.AugAssign) -> Rewrite | None:
-    """The same line elsewhere in the cell, as in two layers with one habit: all of them rewritten."""
-    text = code.text(statement)
-    alike = [n for n in ast.walk(code.tree) if isinstance(n, ast.AugAssign) and code.text(n) == text]
-    if len(alike) < 2:
-        return None
-    edits = tuple(edit for one in alike for edit in augmented(code, one).edits)
-    return Rewrite(edits, f"{augmented(code, statement).title}, in {len(alike)} places")
-
-
 def _outside_block(code: Code, statement: ast.stmt, rewrite: Rewrite) -> Rewrite | None:
     """A write under no_grad that was hidden from the graph, made out of place, has to be seen by it."""
     block = code.parent(statement)
@@ -193,17 +175,3 @@ def _outside_block(code: Code, statement: ast.stmt, rewrite: Rewrite) -> Rewrite
         return None
     text = code.edited(statement, rewrite.edits)
     return Rewrite((code.replace(block, text),), rewrite.title)
-
-
-def _bound_twice(code: Code, write: Site, rewrite: Rewrite) -> Rewrite | None:
-    """``y = x.add_(1)`` where ``x`` is read later too: both names are bound to the new tensor."""
-    statement, held = write.statement, write.target
-    if not isinstance(statement, ast.Assign) or held is None or isinstance(held, ast.Subscript):
-        return None
-    name = dotted(root(held) or held)
-    if name is None or any(code.text(t) == name for t in statement.targets) or code.text(held) != name:
-        return None
-    if not reads(code, name, later(code, statement)) or not isinstance(statement.value, ast.Call):
-        return None
-    start, _ = code.span(statement.value)
-    return Rewrite((*rewrite.edits, Edit(start, start, f"{name} = ")), f"{name} = {rewrite.title}")

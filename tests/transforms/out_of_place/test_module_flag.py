@@ -39,7 +39,7 @@ def test_proposes_nothing(about: dict[str, str]) -> None:
             "net[3][1]", "LeakyReLU", "nn.LeakyReLU(0.2)", id="made in a function",
         ),
         pytest.param(
-            "for m in net.modules():\n    m.inplace = True\nnet(x)", "net[0]", "ReLU", "m.inplace = False", id="a sweep over modules()",
+            "for m in net.modules():\n    m.inplace = True\nnet(x)", "net[0]", "ReLU", "module.inplace = False for every module of net", id="a sweep over modules()",
         ),
         pytest.param("act = partial(nn.ReLU, inplace=True)\nnet(x)", "net[1]", "ReLU", "partial(nn.ReLU)", id="a partial"),
         pytest.param("net.act = nn.ELU(inplace=flag)\nnet(x)", "net.act", "ELU", "nn.ELU(inplace=False)", id="a flag from a name"),
