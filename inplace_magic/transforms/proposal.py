@@ -59,4 +59,13 @@ def in_one_text(
     """The edits of one cell or file, as a proposal whose title has one line. ``spare``: that cell need not run again."""
     number = code.cell.number
     texts, spared = {number: code.apply(*edits)}, (number,) if spare else ()
-    return Proposal(title if kind_of(title) else " ".join(title.split()), why, form, texts, live, spared, local=local, lossless=lossless)
+    return Proposal(
+        title if kind_of(title) else " ".join(title.split()),
+        why,
+        form,
+        texts,
+        live,
+        spared,
+        local=local,
+        lossless=lossless,
+    )

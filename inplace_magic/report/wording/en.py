@@ -264,12 +264,10 @@ SENTENCES = {
     # ---- what a fix is called
     "title_before": "{what} before {other}",
     "title_after": "{what} after {other}",
-    "title_update_first": "{what} and its step before the other update",
     "title_backwards_first": "every backward first, then every step",
     "title_one_for_both": "one {what} for both",
     "title_outside": "{what} outside of the block",
     "title_undecorated": "def {name} without @{decorator}",
-    "title_as_list": "{name} as a list, put together at the end",
     "title_before_its_backward": "{what} right before its backward",
     "title_again": "{what} again",
     "title_again_after_step": "{what} again after the step",

@@ -249,12 +249,10 @@ SENTENCES = {
     # ---- 修改的名称
     "title_before": "{what} 移到 {other} 之前",
     "title_after": "{what} 移到 {other} 之后",
-    "title_update_first": "{what} 及其 step 移到另一次更新之前",
     "title_backwards_first": "先执行每次 backward，再执行每次 step",
     "title_one_for_both": "两次更新共用一次 {what}",
     "title_outside": "{what} 移到代码块之外",
     "title_undecorated": "def {name} 去掉 @{decorator}",
-    "title_as_list": "{name} 改为列表，最后再拼接",
     "title_before_its_backward": "{what} 紧接在它的 backward 之前",
     "title_again": "再次计算 {what}",
     "title_again_after_step": "在 step 之后再次计算 {what}",
