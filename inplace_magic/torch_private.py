@@ -1,6 +1,6 @@
 """Every private call to torch: what it is asked for, the release it was seen in, what happens where it is gone.
 
-All were seen in torch 2.6 to 2.14. Where one is gone the package works on with less, as each docstring says, and
+All were seen in torch 2.6 to 2.14 but where one says otherwise. Where one is gone the package works on with less, as each docstring says, and
 ``tests/test_torch_private.py`` takes each of them away in turn. Frames of torch's Python code are private as well: they
 are looked up here by their code objects.
 """
@@ -81,12 +81,19 @@ def pop_saved_tensors_hooks() -> None:
         pop()
 
 
+# What a SavedTensor says of itself: torch 2.6 has none of it, 2.13 has it all. Without it, unpacking may call a hook of
+# the person's.
+SAVED_TENSORS_TELL = all(
+    hasattr(getattr(torch._C._autograd, "SavedTensor", None), name) for name in ("data", "unpack", "unpack_hook")
+)
+
+
 def saved_values(node: Any) -> Iterator[tuple[Any, Callable[[], Any]]]:
-    """Each SavedTensor of a node, and the call that unpacks it, which checks its version. Gone: none.
+    """Each SavedTensor of a node, and the call that unpacks it, which checks its version. Gone, as in torch 2.6: none.
 
     A value that the node itself has made cannot be unpacked without it, so the call goes by way of the node where it can.
     """
-    for name in raw_names(type(node)):
+    for name in raw_names(type(node)) if SAVED_TENSORS_TELL else ():
         try:
             raw = getattr(node, name)
         except RuntimeError:

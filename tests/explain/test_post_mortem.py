@@ -12,7 +12,10 @@ import pytest
 from inplace_magic.diagnosis import Diagnosis
 from inplace_magic.explain.post_mortem import look
 from inplace_magic.source.sources import Sources
+from inplace_magic.torch_private import SAVED_TENSORS_TELL
 from tests.cells import new_shell, run_in
+
+needs_saved_tensors = pytest.mark.skipif(not SAVED_TENSORS_TELL, reason="this torch's saved tensors do not tell")
 
 SETUP = """
 import torch
@@ -73,6 +76,7 @@ STALE = [
 ]  # fmt: skip
 
 
+@needs_saved_tensors
 @pytest.mark.parametrize(("cell", "name", "node", "line", "went"), STALE)
 def test_what_has_changed(cell: str, name: str | None, node: str, line: int | None, went: str) -> None:
     found = told(cell)
@@ -84,6 +88,7 @@ def test_what_has_changed(cell: str, name: str | None, node: str, line: int | No
     assert "was not run again" in found.notes[0] and "the graph it left" in found.notes[0]
 
 
+@needs_saved_tensors
 def test_every_value_that_has_changed_is_told_the_first_one_first() -> None:
     found = told("x = w.exp()\nz = x ** 2\nx += 1\nz.sum().backward()")
     assert [c.node for c in found.conflicts] == ["pow", "exp"]
@@ -114,6 +119,7 @@ def test_the_inference_tensor_of_the_line() -> None:
     assert found.conflicts[0].tensor == "made"
 
 
+@needs_saved_tensors
 def test_no_hook_of_the_persons_is_called() -> None:
     shell = new_shell()
     run_in(shell, ["%config InplaceMagic.rerun = False", SETUP])
@@ -130,6 +136,7 @@ def test_no_hook_of_the_persons_is_called() -> None:
     assert shell.user_ns["unpacked"] == []
 
 
+@needs_saved_tensors
 def test_nothing_is_kept_alive() -> None:
     namespace: dict[str, Any] = {}
     error: RuntimeError | None = None
@@ -157,6 +164,7 @@ def test_a_fault_in_looking_leaves_the_report_from_the_error_alone(monkeypatch: 
     assert "the error message alone" in found.notes[0] and found.needed is not None
 
 
+@needs_saved_tensors
 def test_a_deep_graph_is_quick_enough() -> None:
     found = told("x = w\nfor _ in range(3000): x = x * 1.0001\nx = x.exp()\nx += 1\nx.sum().backward()")
     assert found.seconds < 5 and found.conflicts[0].tensor == "x"
