@@ -10,7 +10,8 @@ from typing import Any
 from ..diagnosis import Conflict
 from ..message import message
 from ..record.evidence import BackwardPass, Event, Evidence, RecordedConflict
-from ..source.editor import names_bound, names_loaded
+from ..source.dataflow import live_in
+from ..source.editor import names_bound
 from ..source.location import SourceRange
 from ..source.sources import Sources
 
@@ -38,7 +39,7 @@ def with_iterations(conflict: Conflict, seen: RecordedConflict, evidence: Eviden
         return conflict
     first = seen.freed if seen.kind == "second_backward" else seen.write
     events = {"saved_note": seen.save, "changed_note": first, "needed_note": seen.need}
-    clocks = sorted(p.backward.clock for p in evidence.passes if _is_counted(_frame_in(p.backward, turn), turn))
+    clocks = sorted(p.backward.clock for p in evidence.passes if _is_counted(p.backward, seen.need, turn))
     numbers = {note: _number(event, turn, clocks) for note, event in events.items()}
     known = {number for number in numbers.values() if number is not None}
     if len(known) < 2 or numbers["needed_note"] != max(known):
@@ -111,9 +112,14 @@ def _frame_in(event: Event, turn: _Turn) -> SourceRange | None:
     return None
 
 
-def _is_counted(frame: SourceRange | None, turn: _Turn) -> bool:
-    """Whether it is the backward that failed, and none of the others in the loop."""
-    return frame is not None and (frame.line, frame.column) == (turn.frame.line, turn.frame.column)
+def _is_counted(event: Event, need: Event, turn: _Turn) -> bool:
+    """Whether it is the backward that failed, and none of the others in the loop, or in what the loop calls."""
+    depth = need.stack.index(turn.frame) + 1
+    return [_position(spot) for spot in event.stack[:depth]] == [_position(spot) for spot in need.stack[:depth]]
+
+
+def _position(spot: SourceRange) -> tuple[int | None, str, int, int | None]:
+    return spot.cell, spot.function, spot.line, spot.column
 
 
 def _number(event: Event | None, turn: _Turn, clocks: list[int]) -> int | None:
@@ -127,16 +133,7 @@ def _number(event: Event | None, turn: _Turn, clocks: list[int]) -> int | None:
 
 def _carried(turn: _Turn, passes: Sequence[BackwardPass]) -> list[str]:
     """The names that the loop reads before it binds them anew, of those that held a graph at the last backward."""
-    bound: set[str] = set()
-    carried: list[str] = []
-    for statement in turn.loop.body:
-        loaded = names_loaded([statement]) | {
-            node.target.id
-            for node in ast.walk(statement)
-            if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name)
-        }
-        carried += [name for name in sorted(loaded - bound) if name not in carried]
-        bound |= names_bound([statement])
+    carried = sorted(live_in(turn.loop.body) & names_bound(turn.loop.body))
     held = next((p.held for p in reversed(passes) if p.held), {})
     holding = held.get(turn.frame.function, {})
-    return [name for name in carried if name in bound and name in holding]
+    return [name for name in carried if name in holding]

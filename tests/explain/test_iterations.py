@@ -38,6 +38,12 @@ def labels_of(found: Conflict) -> list[str]:
             id="several backwards in one iteration",
         ),
         pytest.param(
+            "def first():\n    x.sum().backward()\ndef second():\n    (x * 2).sum().backward()\n"
+            "def both():\n    first()\n    second()\n"
+            "for i in range(2):\n    x = w.exp()\n    both()",
+            id="several backwards in what one line of the loop calls",
+        ),
+        pytest.param(
             "for i in range(4):\n    h = torch.tanh(h * w)\n    if i % 2:\n        h.sum().backward()\n        opt.step()",
             id="a backward under a condition counts nothing",
         ),
@@ -61,6 +67,15 @@ def test_the_graph_of_an_earlier_iteration_and_the_name_that_carries_it() -> Non
 def test_a_sum_that_goes_on_carries_its_graph() -> None:
     found = first_of("total = 0\nfor i in range(3):\n    total += (w * i).exp().sum()\n    total.backward()")
     assert found.carries.startswith("`total` still carries the graph of iteration ")
+
+
+def test_a_name_that_an_inner_loop_binds_before_it_reads_it_carries_nothing() -> None:
+    found = first_of(
+        "state = {}\nfor i in range(3):\n    total = 0\n    for j in range(2):\n"
+        "        out = state['s'] = torch.tanh(state.get('s', h) * w)\n        total = total + out.sum()\n"
+        "    total.backward()"
+    )
+    assert "`out`" not in found.carries
 
 
 def test_a_step_below_the_backward_belongs_to_its_iteration() -> None:
