@@ -55,6 +55,11 @@ def is_of_base(text: str) -> bool:
     return "its base or another view of its base has been modified" in text
 
 
+def updates_inference(text: str) -> bool:
+    """Whether an inference tensor was to be written, where others were to be saved."""
+    return "Inplace update to inference tensor" in text
+
+
 def overlaps_input(text: str) -> bool:
     """Whether a write was refused since it reads from the memory that it writes, which itself is as it should be."""
     return "some elements of the input tensor and the written-to tensor" in text

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ..diagnosis import Conflict, Place
-from ..families import RAISED_AT_WRITE, is_of_base, overlaps_input
+from ..families import RAISED_AT_WRITE, is_of_base, overlaps_input, updates_inference
 from ..message import message
 from ..record.evidence import Evidence, RecordedConflict, Write
 from ..source.editor import Code, names_loaded
@@ -116,7 +116,7 @@ def _refused(clash: RecordedConflict, family: str, sources: Sources, raised: tup
     if family == "inference":
         return Conflict(made, place, place, clash.save.name if clash.save else None, what, None,
                         message("refused_inference"), changed_note=message("creates_inference"),
-                        needed_note=message("refuses_inference"))  # fmt: skip
+                        needed_note=message("refuses_inference_write" if updates_inference(clash.message) else "refuses_inference"))  # fmt: skip
     needed = _place(sources, raised) or place
     tensor = _tensor(clash, sources)
     kind, note = f"refused_{family}", message(f"refuses_{family}")

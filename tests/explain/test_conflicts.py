@@ -86,3 +86,18 @@ def test_what_only_shares_memory_is_not_called_one_tensor(made: str) -> None:
 def test_nothing_is_said_of_a_leaf_under_its_own_name_alone(line: str) -> None:
     found = run_cells(START, f"other = torch.ones(1)\nfor p in D.parameters():\n    {line}").diagnosis
     assert found is not None and "itself" not in found.sentence
+
+
+@pytest.mark.parametrize(
+    ("cell", "said"),
+    [
+        pytest.param("loss = loss / 2\nloss += 1\nloss.sum().backward()", None, id="a normal tensor made from it"),
+        pytest.param("loss /= 2", "cannot be modified in place outside of inference mode", id="written"),
+        pytest.param("(D.weight * loss).sum().backward()", "cannot be saved for backward", id="saved"),
+    ],
+)
+def test_what_an_inference_tensor_is_refused_for_is_told(cell: str, said: str | None) -> None:
+    made = "import torch\nD = torch.nn.Linear(2, 2)\nwith torch.inference_mode():\n    loss = torch.ones(2)"
+    found = run_cells(made, cell).diagnosis
+    assert (found is None) is (said is None)
+    assert found is None or said is None or said in found.conflicts[0].needed_note

@@ -92,6 +92,7 @@ SENTENCES = {
     "refuses_overlap": "several elements share this memory, as expand() leaves it",
     "refuses_out_grad": "out= overwrites a tensor, which autograd cannot record",
     "refuses_inference": "an inference tensor cannot be saved for backward",
+    "refuses_inference_write": "an inference tensor cannot be modified in place outside of inference mode",
     "refuses_overlaps_input": "reads from the very memory that it writes",
     "refuses_base": "refused: the base of this view was changed",
     "needs": "needs the kept value",

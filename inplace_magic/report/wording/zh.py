@@ -85,6 +85,7 @@ SENTENCES = {
     "refuses_overlap": "多个元素共用这块内存 (expand() 的结果就是这样)",
     "refuses_out_grad": "out= 会覆盖一个张量，autograd 无法记录",
     "refuses_inference": "inference 张量不能为 backward 保存",
+    "refuses_inference_write": "inference 张量不能在 inference 模式之外被原地修改",
     "refuses_overlaps_input": "读取的正是它要写入的内存",
     "refuses_base": "被拒绝：该 view 的 base 被修改过",
     "needs": "需要保存的值",
