@@ -164,7 +164,7 @@ def _operands(node: ast.AST) -> list[ast.expr]:
     if isinstance(node, ast.UnaryOp):
         return [node.operand]
     if isinstance(node, ast.Subscript):
-        return [node.value, node.slice]
+        return [node.value, node.slice] if isinstance(node.ctx, ast.Load) else []  # a copy would be written, and lost
     if not isinstance(node, ast.Call):
         return []
     found: list[ast.expr] = []

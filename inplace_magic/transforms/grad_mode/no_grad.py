@@ -30,6 +30,7 @@ from ..analysis.targets import (
     reads,
     root,
     scope,
+    site,
     torch_in,
     written,
 )
@@ -51,7 +52,7 @@ def no_grad(problem: Problem) -> Iterator[Proposal]:
     if write is None or named is None:
         return
     torch, imported = named
-    statements, update = _block(write), is_update(problem, write)
+    statements, update = _block(write, _refused(problem, write.code)), is_update(problem, write)
     if _goes_on(write, statements) and not _reads_gradient(write.statement) and not _initialises(write):
         return
     edit = wrapped(write.code, statements, f"with {torch}.no_grad():")
@@ -159,31 +160,37 @@ def _reads_gradient(statement: ast.stmt) -> bool:
     return any(isinstance(n, ast.Attribute) and n.attr == "grad" for n in ast.walk(statement))
 
 
-def _block(write: Site) -> list[ast.stmt]:
+def _refused(problem: Problem, code: Code) -> list[ast.stmt]:
+    """The writes of a text that torch has refused, this one's among them."""
+    stacks = [c.write.stack[:1] for c in problem.evidence.clashes if c.family == problem.family and c.write is not None]
+    return [one.statement for stack in stacks for spot in stack if (one := site(problem, spot)) and one.code is code]
+
+
+def _block(write: Site, refused: list[ast.stmt]) -> list[ast.stmt]:
     """The statements that belong together: neighbours that update too, and the loops that do nothing else."""
     code = write.code
     statement: ast.stmt = write.statement
     while True:
         block = code.block(statement)
         above = code.parent(statement)
-        wholly = all(_updates(code, s, write) for s in block)
+        wholly = all(_updates(code, s, write, refused) for s in block)
         if wholly and isinstance(above, (ast.For, ast.If)) and not above.orelse and not isinstance(above, Function):
             statement = above
             continue
         index = block.index(statement)
         first = last = index
-        while first > 0 and _updates(code, block[first - 1], write):
+        while first > 0 and _updates(code, block[first - 1], write, refused):
             first -= 1
-        while last + 1 < len(block) and _updates(code, block[last + 1], write):
+        while last + 1 < len(block) and _updates(code, block[last + 1], write, refused):
             last += 1
         return block[first : last + 1]
 
 
-def _updates(code: Code, statement: ast.stmt, write: Site) -> bool:
+def _updates(code: Code, statement: ast.stmt, write: Site, refused: list[ast.stmt]) -> bool:
     """Whether a statement updates something in place, or clears a gradient, and does nothing else."""
     if isinstance(statement, (ast.For, ast.If)):
-        return not statement.orelse and all(_updates(code, s, write) for s in statement.body)
-    if statement is write.statement or isinstance(statement, (ast.Pass, ast.Continue)):
+        return not statement.orelse and all(_updates(code, s, write, refused) for s in statement.body)
+    if statement in refused or statement is write.statement or isinstance(statement, (ast.Pass, ast.Continue)):
         return True
     target: ast.expr | None = None
     if isinstance(statement, ast.AugAssign):

@@ -23,6 +23,7 @@ from collections.abc import Iterator
 from ...message import message
 from ...source.dataflow import called_name
 from ...source.editor import Code, dotted
+from ..analysis.iterations import holdings
 from ..analysis.targets import (
     Site,
     bindings,
@@ -43,6 +44,7 @@ from .new_tensor import Rewrite, augmented, called_out_of_place, masked, writes_
 _WHY = message("why_new_tensor")
 
 _CONTAINERS = (ast.List, ast.Dict, ast.ListComp, ast.DictComp)
+_HELD_CONTAINERS = ("list[", "dict[")
 _MAKE_CONTAINERS = frozenset({"dict", "list", "copy", "OrderedDict", "defaultdict", "fromkeys"})
 
 
@@ -110,6 +112,9 @@ def _call(write: Site) -> ast.Call | None:
 
 def _of_container(problem: Problem, write: Site) -> bool:
     """Whether ``x[i] += y`` may write into a list or a dict; a tensor that was made here is none."""
+    shape = holdings(problem).get(write.spot.function, {}).get(write.root_text or "")
+    if shape is not None:
+        return shape.startswith(_HELD_CONTAINERS)
     made = [b.value for b in bindings(write.code, write.root_text or "", write.statement)]
     known = [isinstance(v, _CONTAINERS) or _makes_container(v) for v in made]
     return any(known) or not made if problem.family == "modified" else all(known) and bool(made)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ...message import message
 from ...record.evidence import Edge
@@ -52,8 +52,8 @@ class _Slice:
 def recompute(problem: Problem) -> Iterator[Proposal]:
     found = crossing(problem)
     for made in _slices(problem, found.over, found.stale):
-        for target, block in _targets(problem, found.over, made):
-            yield from _candidates(problem, made, target, block)
+        for code, front in _targets(problem, found.over, made):
+            yield from _candidates(problem, _as_far_as_read(made, code, front), code, front)
             return
 
 
@@ -103,6 +103,17 @@ def _chain(code: Code, block: list[ast.stmt], statements: Sequence[ast.stmt]) ->
             tainted |= binds(statement)
             found.append(statement)
     return found
+
+
+def _as_far_as_read(made: _Slice, code: Code, front: ast.stmt) -> _Slice:
+    """The slice without what nothing reads where it is computed again: ``samples`` beside the distribution they are of."""
+    wanted = {name for s in code.block(front) for name in reads(s)}
+    kept: list[ast.stmt] = []
+    for statement in reversed(made.statements):
+        if binds(statement) & wanted:
+            wanted |= reads(statement)
+            kept.insert(0, statement)
+    return replace(made, statements=kept or made.statements)
 
 
 # ---- where to compute it ---------------------------------------------------------------------------------------------

@@ -12,6 +12,9 @@ RULE = "clone_at_save"
     [
         pytest.param("a = lin(x)\nopt.step()", {"write": "opt.step()", "save": "lin(x)", "origin": "optim"}, id="an optimizer wrote"),
         pytest.param(
+            "self.buf[ids] = 0.0", {"write": "self.buf[ids]", "save": "self.buf[ids]"}, id="a copy that would be written",
+        ),
+        pytest.param(
             "y = f(g(x)).clone()\nh.mul_(2)", {"write": "h.mul_(2)", "save": "f(g(x))"}, id="a result that is copied already",
         ),
         pytest.param(

@@ -159,6 +159,14 @@ def test_a_view_of_a_parameter_that_was_made_without_grad_mode_is_updated_withou
     assert fix.cells == {2: rewritten(cell, ("rows[0]", "with torch.no_grad():\n    rows[0]"))}
 
 
+def test_several_refused_updates_go_under_one_block() -> None:
+    start = "import torch\nlin = torch.nn.Linear(2, 2)"
+    cell = "x = torch.ones(3, 2)\nlin.weight.copy_(torch.eye(2))\nlin.bias.copy_(x.mean(0))\nlin(x).sum().backward()"
+    fix = fix_by(RULE, start, cell)
+    both = "with torch.no_grad():\n    lin.weight.copy_(torch.eye(2))\n    lin.bias.copy_(x.mean(0))"
+    assert fix.cells == {2: cell.replace("lin.weight.copy_(torch.eye(2))\nlin.bias.copy_(x.mean(0))", both)}
+
+
 def test_a_view_of_a_value_is_no_update() -> None:
     cell = "with torch.no_grad():\n    part = h.view(-1)\npart += g(x)\nprint(h)"
     found = proposals(RULE, "import torch", cell, write="part += g(x)", family="no_grad_view")

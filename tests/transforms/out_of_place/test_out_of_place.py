@@ -67,6 +67,13 @@ def test_a_view_whose_whole_is_bound_anew_was_not_meant_for_it() -> None:
     assert [p.lossless for p in anew] == [False]
 
 
+def test_an_item_of_a_list_that_a_call_gave_gets_a_new_tensor() -> None:
+    start = "import torch\nlin = torch.nn.Linear(3, 3)\ndef parts():\n    return [lin(torch.ones(2, 3)).exp() for _ in range(2)]"
+    cell = "outs = parts()\nfor i in range(2):\n    outs[i] /= outs[i].norm()\nsum(o.sum() for o in outs).backward()"
+    fix = fix_by("out_of_place", start, cell)
+    assert fix.cells == {2: cell.replace("outs[i] /= outs[i].norm()", "outs[i] = outs[i] / outs[i].norm()")}
+
+
 def test_a_hook_returns_the_new_tensor() -> None:
     cell = "def steer(module, inputs, output):\n    output += vec\nlayer.register_forward_hook(steer)"
     assert titles("out_of_place", cell, write="output += vec")[0] == "return output + vec"

@@ -84,6 +84,16 @@ def test_what_was_computed_in_an_earlier_cell_is_computed_where_a_part_of_it_is_
     assert fix.cells == {4: rewritten(loop, ("    x =", lines))}
 
 
+def test_what_is_not_read_there_is_not_computed_again() -> None:
+    made = "policy = nn.Linear(2, 3)\nobs = torch.randn(4, 2)"
+    drawn = "pi = torch.distributions.Normal(policy(obs), policy.bias.exp())\ndraws = [pi.sample() for _ in range(2)]"
+    loop = "for a in draws:\n    loss = -pi.log_prob(a).mean()\n    loss.backward()"
+    fix = fix_by(RULE, START, made, drawn, loop)
+    line = "    pi = torch.distributions.Normal(policy(obs), policy.bias.exp())\n    loss ="
+    assert fix.cells == {4: rewritten(loop, ("    loss =", line))}
+    assert fix.gradients == "same"
+
+
 @pytest.mark.parametrize(
     ("model", "old", "new"),
     [
