@@ -69,16 +69,14 @@ def next_sequence_number() -> int:
 
 
 def saved_tensors_hooks() -> tuple[Any, Any] | None:
-    """The innermost pair of hooks on saved tensors, or None where there is none. Gone: None."""
+    """The innermost pair of hooks on saved tensors, or None where there is none. Gone, as in torch 2.6: None."""
     read = getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", None)
     return read(True) if read is not None else None
 
 
-def pop_saved_tensors_hooks() -> None:
-    """Takes the innermost pair off. Only where ``saved_tensors_hooks`` has told one. Gone: nothing is taken off."""
-    pop = getattr(torch._C._autograd, "_pop_saved_tensors_default_hooks", None)
-    if pop is not None:
-        pop()
+def saved_tensors_hooks_tell() -> bool:
+    """Whether ``saved_tensors_hooks`` knows."""
+    return hasattr(torch._C._autograd, "_top_saved_tensors_default_hooks")
 
 
 # What a SavedTensor says of itself: torch 2.6 has none of it, 2.13 has it all. Without it, unpacking may call a hook of

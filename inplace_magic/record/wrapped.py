@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -14,7 +15,7 @@ import torch
 
 from ..families import family_of
 from ..source.location import user_stack
-from ..torch_private import saved_tensors_hooks
+from ..torch_private import saved_tensors_hooks, saved_tensors_hooks_tell
 from .observed import Stack
 
 Ours = contextlib.AbstractContextManager[Any]
@@ -40,22 +41,35 @@ def noting_line(plain: Callable[..., None], ours: Ours, note: Callable[[Stack], 
 def stepping_aside(
     plain: Callable[[str], Any], ours: Ours, hooks: Any, pack: Callable[..., Any]
 ) -> Callable[[str], Any]:
-    """``torch.func`` refuses to run under hooks; while it runs, ours are off. Those of others it still meets."""
+    """``torch.func`` refuses to run under hooks; while it runs, ours are off. Those of others it still meets.
+
+    Where torch does not tell which are the innermost, ours are taken to be.
+    """
+    here = threading.get_ident()
+    aside = False
+
+    def innermost() -> bool:
+        if not saved_tensors_hooks_tell():
+            return not aside and threading.get_ident() == here
+        top = saved_tensors_hooks()
+        return top is not None and top[0] == pack
 
     @contextlib.contextmanager
     def disable_saved_tensors_hooks(message: str) -> Iterator[None]:
+        nonlocal aside
         off = False
         with ours:
-            top = saved_tensors_hooks()
-            off = top is not None and top[0] == pack
+            off = innermost()
             if off:
                 hooks.__exit__()
+                aside = True
         try:
             with plain(message):
                 yield
         finally:
             if off:
                 hooks.__enter__()
+                aside = False
 
     return disable_saved_tensors_hooks
 
