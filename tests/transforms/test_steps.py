@@ -282,7 +282,7 @@ def test_is_proved(rule: str, cells: tuple[str, ...], changes: list[tuple[str, s
 
 def test_a_function_with_an_update_of_its_own_hands_on_the_values() -> None:
     fix = fix_by("detach", START, OWN_UPDATE, CODED)
-    assert fix.cells == {2: rewritten(OWN_UPDATE, ("optG.step()\n", "optG.step()\n        g = g.detach()\n"))}
+    assert fix.cells == {3: rewritten(CODED, ("D(code(z))", "D(code(z).detach())"))}
     assert fix.gradients == "truncated"
     assert fix.changes == ("G[0].weight.grad is None afterwards, and 3 more",)
 

@@ -9,10 +9,10 @@ from ...source.dataflow import calls
 from ...source.editor import Code, Edit, dotted
 
 
-def retain_flags(node: ast.AST) -> list[tuple[ast.Call, ast.keyword]]:
+def retain_flags(node: ast.AST) -> list[ast.keyword]:
     """The ``retain_graph=True`` arguments of calls below the node."""
     return [
-        (call, keyword)
+        keyword
         for call in calls(node)
         for keyword in call.keywords
         if keyword.arg == "retain_graph" and isinstance(keyword.value, ast.Constant) and keyword.value.value is True
@@ -21,19 +21,7 @@ def retain_flags(node: ast.AST) -> list[tuple[ast.Call, ast.keyword]]:
 
 def without_retain(code: Code, nodes: Iterable[ast.AST]) -> list[Edit]:
     """Takes ``retain_graph=True`` out of the calls below the nodes."""
-    return [drop_argument(code, call, keyword) for node in nodes for call, keyword in retain_flags(node)]
-
-
-def drop_argument(code: Code, call: ast.Call, keyword: ast.keyword) -> Edit:
-    """Takes one keyword argument out of a call, with the comma that belongs to it."""
-    start, end = code.span(keyword)
-    raw = code.cell.raw
-    before = raw[:start].rstrip()
-    if before.endswith(","):
-        return Edit(len(before) - 1, end, "")
-    rest = raw[end:]
-    after = rest.lstrip()
-    return Edit(start, end + len(rest) - len(after[1:].lstrip()) if after.startswith(",") else end, "")
+    return [code.without_argument(keyword) for node in nodes for keyword in retain_flags(node)]
 
 
 def with_retain(code: Code, call: ast.Call) -> Edit | None:

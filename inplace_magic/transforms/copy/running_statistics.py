@@ -18,7 +18,7 @@ from ...message import message
 from ...source.editor import Code, dotted
 from ..analysis.targets import Site, sites
 from ..problem import Problem
-from ..proposal import Proposal
+from ..proposal import Proposal, in_one_text
 from ..registry import register
 
 _STATISTICS = ("running_mean", "running_var")
@@ -63,6 +63,4 @@ def _proposal(code: Code, statement: ast.stmt, names: list[str]) -> Proposal:
             *(f"{code.indent_step}norm.{statistic} = norm.{statistic}.clone()" for statistic in _STATISTICS),
         ]
         title = f"copies of the running statistics of {len(names)} layers"
-    return Proposal(
-        title, _WHY, "silent_batch_norm", {code.cell.number: code.apply(code.insert_before(statement, *lines))}
-    )
+    return in_one_text(code, [code.insert_before(statement, *lines)], title, _WHY, "silent_batch_norm")

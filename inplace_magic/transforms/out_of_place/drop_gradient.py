@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from ...message import message
 from ...source.dataflow import calls_named
 from ...source.editor import Code, Edit, dotted
-from ..analysis.backward_calls import drop_argument
 from ..problem import Problem
 from ..proposal import Proposal
 from ..registry import register
@@ -41,7 +40,7 @@ def _edit(code: Code, statement: ast.stmt) -> Edit | None:
     for call in calls_named(statement, "zero_grad"):
         for keyword in call.keywords:
             if keyword.arg == "set_to_none":
-                return drop_argument(code, call, keyword)
+                return code.without_argument(keyword)
     if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
         path = dotted(statement.value.func)
         if path is not None and path.endswith((".grad.zero_", ".grad.data.zero_")):

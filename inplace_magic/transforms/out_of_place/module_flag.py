@@ -20,10 +20,11 @@ from dataclasses import dataclass
 
 from ...diagnosis import LiveChange
 from ...message import message
+from ...source.dataflow import called_name
 from ...source.editor import Code, Edit, dotted
 from ..analysis.targets import is_functional
 from ..problem import Problem
-from ..proposal import Proposal
+from ..proposal import Proposal, in_one_text
 from ..registry import register
 
 _WHY = message("why_module_flag")
@@ -55,16 +56,8 @@ def module_flag(problem: Problem) -> Iterator[Proposal]:
     live = _live(problem)
     flags = sorted(_flags(problem), key=lambda f: -f.fit)
     for flag in flags[:_MOST]:
-        number = flag.code.cell.number
-        yield Proposal(
-            title=flag.title,
-            why=_WHY,
-            form="module_flag",
-            local=True,
-            texts={number: flag.code.apply(flag.edit)},
-            live=live,
-            spared=(number,) if live and number != problem.cell else (),
-        )
+        spare = bool(live) and flag.code.cell.number != problem.cell
+        yield in_one_text(flag.code, [flag.edit], flag.title, _WHY, "module_flag", live=live, spare=spare, local=True)
     if not flags:
         yield from _from_outside(problem, live)
 
@@ -109,16 +102,12 @@ def _call_edit(code: Code, call: ast.Call) -> Edit | None:
             if isinstance(keyword.value, ast.Constant):
                 return code.without_argument(keyword) if keyword.value.value else None
             return code.replace(keyword.value, "False")
-    index = _POSITION.get(_class_name(call), -1)
+    index = _POSITION.get(called_name(call), -1)
     if 0 <= index < len(call.args):
         value = call.args[index]
         if isinstance(value, ast.Constant) and value.value is True:
             return code.without_argument(value) if index == len(call.args) - 1 else code.replace(value, "False")
     return None
-
-
-def _class_name(call: ast.Call) -> str:
-    return call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
 
 
 def _fit(problem: Problem, code: Code, call: ast.Call) -> int:
@@ -127,7 +116,7 @@ def _fit(problem: Problem, code: Code, call: ast.Call) -> int:
     assert write is not None
     fit = 0
     operation = write.operation.strip("_").replace("_", "")
-    name = _class_name(call).lower()
+    name = called_name(call).lower()
     kind = dict(problem.evidence.inplace_modules).get(write.module or "", "").lower()
     if kind and name in _POSITION_LOWER:
         if name != kind:
@@ -154,7 +143,7 @@ _POSITION_LOWER = frozenset(name.lower() for name in _POSITION)
 def _attribute_of(code: Code, call: ast.Call) -> tuple[str | None, int | None]:
     """The name under which a module ends up, and its index in the nn.Sequential that it is an argument of."""
     above, index = code.parent(call), None
-    if isinstance(above, ast.Call) and _class_name(above) == "Sequential" and call in above.args:
+    if isinstance(above, ast.Call) and called_name(above) == "Sequential" and call in above.args:
         index = above.args.index(call)
     statement = code.statement(call)
     if isinstance(statement, ast.Assign):
@@ -187,10 +176,5 @@ def _from_outside(problem: Problem, live: tuple[LiveChange, ...]) -> Iterator[Pr
         f'{step}if hasattr(module, "inplace"):',
         f"{step * 2}module.inplace = False",
     ]
-    yield Proposal(
-        title=message("title_every_module", name=name),
-        why=_WHY,
-        form="module_flag",
-        local=True,
-        texts={code.cell.number: code.apply(code.insert_before(statement, *lines))},
-    )
+    title = message("title_every_module", name=name)
+    yield in_one_text(code, [code.insert_before(statement, *lines)], title, _WHY, "module_flag", local=True)

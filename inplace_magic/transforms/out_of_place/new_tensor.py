@@ -150,6 +150,8 @@ def called_out_of_place(code: Code, call: ast.Call, torch: str) -> Rewrite | Non
     statement = code.statement(call)
     chain = [n for n in ast.walk(statement) if isinstance(n, ast.Call) and writes_in_place(n)]
     chain = [n for n in chain if n is call or _inner(n, call) or _inner(call, n)]
+    if not chain:
+        return None
     whole = max(chain, key=lambda n: code.span(n)[1] - code.span(n)[0])
     first = min(chain, key=lambda n: code.span(n.func)[1])
     receiver = called_target(first)

@@ -22,7 +22,7 @@ from ...source.lift import lift, source_lines, start_with_comments
 from ..analysis.iterations import holdings
 from ..analysis.meetings import Meeting, update_after_save, update_between, update_of
 from ..problem import Problem
-from ..proposal import Proposal
+from ..proposal import Proposal, in_one_text
 from ..registry import register
 
 _MOST = 5  # statements that a person would repeat
@@ -47,12 +47,9 @@ def compute_later(problem: Problem) -> Iterator[Proposal]:
     if lifted is None or not code.alone(front):
         return
     at = start_with_comments(code, front)
-    yield Proposal(
-        title=message("title_before_its_backward", what=code.text(moved[-1]).splitlines()[0]),
-        why=message("why_loss_before_its_backward"),
-        form="recompute: later loss moved",
-        texts={code.cell.number: code.apply(Edit(at, at, lifted.text), *lifted.edits)},
-    )
+    title = message("title_before_its_backward", what=code.text(moved[-1]).splitlines()[0])
+    why = message("why_loss_before_its_backward")
+    yield in_one_text(code, [Edit(at, at, lifted.text), *lifted.edits], title, why, "recompute: later loss moved")
 
 
 @register("modified", "second_backward")
@@ -68,15 +65,8 @@ def compute_again(problem: Problem) -> Iterator[Proposal]:
     if not chain or len(chain) > _MOST or not all(simple(s) for s in chain):
         return
     made = {name for s in chain for name in binds(s)}
-    users = (
-        [found.need]
-        if not made
-        else [
-            s
-            for s in (*found.between, *update_of(found.block, found.need))
-            if (s in found.loss or s is found.need) and reads(s) & made
-        ]
-    )
+    after = (*found.between, *update_of(found.block, found.need))
+    users = [s for s in after if (s in found.loss or s is found.need) and reads(s) & made] if made else [found.need]
     if not users:
         return
     front = users[0] if users[0] is not found.need else update_of(found.block, found.need)[0]
@@ -85,12 +75,9 @@ def compute_again(problem: Problem) -> Iterator[Proposal]:
         for extra in [_detached_inputs(problem, found, chain), []]:
             if extra is None:
                 continue
-            yield Proposal(
-                title=message("title_again_after_step" if problem.family == "modified" else "title_again", what=title),
-                why=why,
-                form="recompute: later loss again",
-                texts={code.cell.number: code.apply(code.insert_before(front, *copies), *extra)},
-            )
+            said = message("title_again_after_step" if problem.family == "modified" else "title_again", what=title)
+            edits = [code.insert_before(front, *copies), *extra]
+            yield in_one_text(code, edits, said, why, "recompute: later loss again")
 
 
 def _copies(problem: Problem, found: Meeting, chain: list[ast.stmt]) -> Iterator[tuple[list[str], str]]:

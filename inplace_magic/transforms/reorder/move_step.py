@@ -26,7 +26,7 @@ from ..analysis.backward_calls import add_argument
 from ..analysis.meetings import Meeting, update_between, update_of
 from ..analysis.targets import updates_leaf
 from ..problem import Problem
-from ..proposal import Proposal
+from ..proposal import Proposal, in_one_text
 from ..registry import register
 
 _WHY = message("why_updates_after")
@@ -59,7 +59,7 @@ def move_step(problem: Problem) -> Iterator[Proposal]:
         return
     for extra in [[limit], []] if limit is not None else [[]]:
         form = "move_step: unguarded" if is_step(found.first) and not extra else "move_step"
-        yield Proposal(title, _WHY, form, {code.cell.number: code.apply(*edits, *extra)})
+        yield in_one_text(code, [*edits, *extra], title, _WHY, form)
 
 
 def _one_step(found: Meeting, step: ast.stmt, name: str) -> Iterator[Proposal]:
@@ -68,9 +68,7 @@ def _one_step(found: Meeting, step: ast.stmt, name: str) -> Iterator[Proposal]:
     gone = [step, *(s for s in found.between if _clears(code, s, step))]
     if all(code.alone(s) for s in gone):
         edits = [code.delete(s) for s in gone]
-        yield Proposal(
-            message("title_one_for_both", what=name), _ONCE, "move_step", {code.cell.number: code.apply(*edits)}
-        )
+        yield in_one_text(code, edits, message("title_one_for_both", what=name), _ONCE, "move_step")
 
 
 def _clears(code: Code, statement: ast.stmt, step: ast.stmt) -> bool:
@@ -120,16 +118,10 @@ def gradients_first(problem: Problem) -> Iterator[Proposal]:
     edits += [code.delete(found.need), code.insert_before(_after(found.block, found.need), *loop)]
     if not code.alone(found.need) or not all(code.alone(s) for s in zeroing):
         return
-    yield Proposal(
-        message(
-            "title_before",
-            what=f"{grads} = torch.autograd.grad({code.text(call.func.value)}, …)",
-            other=" ".join(code.text(first).split()),
-        ),
-        message("why_gradients_taken"),
-        "move_step: gradients first",
-        {code.cell.number: code.apply(insert, *edits, *(lifted.edits if lifted is not None else ()))},
-    )
+    edits += [insert, *(lifted.edits if lifted is not None else ())]
+    what = f"{grads} = torch.autograd.grad({code.text(call.func.value)}, …)"
+    title = message("title_before", what=what, other=" ".join(code.text(first).split()))
+    yield in_one_text(code, edits, title, message("why_gradients_taken"), "move_step: gradients first")
 
 
 def _shared(problem: Problem, moved: int) -> bool:

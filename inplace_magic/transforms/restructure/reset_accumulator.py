@@ -22,7 +22,7 @@ from ...source.editor import Code, dotted
 from ..analysis.iterations import holdings, rounds
 from ..analysis.meetings import frames, loops, meeting, within
 from ..problem import Problem
-from ..proposal import Proposal
+from ..proposal import Proposal, in_one_text
 from ..registry import register
 
 
@@ -119,12 +119,8 @@ def clear_collected(problem: Problem) -> Iterator[Proposal]:
             edit = turn.code.insert_before(after, *lines)
         else:
             edit = turn.code.insert_after(after, *lines)
-        yield Proposal(
-            title="; ".join(lines),
-            why=message("why_collected_anew"),
-            form="reset_accumulator: list",
-            texts={turn.code.cell.number: turn.code.apply(edit)},
-        )
+        why = message("why_collected_anew")
+        yield in_one_text(turn.code, [edit], "; ".join(lines), why, "reset_accumulator: list")
         return
 
 
