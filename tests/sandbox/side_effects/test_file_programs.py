@@ -155,6 +155,12 @@ def _list(path: str) -> object:
     return sorted(os.listdir(path)), scanned
 
 
+def _rmtree(path: str) -> object:
+    """Not by a path that leads through what is removed: descriptors get there, names do not. And not the root itself."""
+    place = os.path.realpath(path)
+    return True if os.path.islink(path.rstrip("/")) or place == os.getcwd() else shutil.rmtree(place)
+
+
 def _copytree(source: str, target: str) -> object:
     below = os.path.relpath(os.path.realpath(target), os.path.realpath(source))
     return below if not below.startswith("..") else str(shutil.copytree(source, target, symlinks=True))  # else for ever
@@ -168,7 +174,7 @@ DOES: dict[str, Any] = {
     "makedirs": lambda path: os.makedirs(path, exist_ok=True),
     "rmdir": lambda path: os.rmdir(path),
     "remove": lambda path: os.remove(path),
-    "rmtree": lambda path: os.path.islink(path.rstrip("/")) or shutil.rmtree(path),
+    "rmtree": _rmtree,
     "list": _list,
     "walk": _walk,
     "stat": lambda path: _seen(os.stat(path)),
