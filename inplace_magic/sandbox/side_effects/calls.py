@@ -112,9 +112,11 @@ class Calls:
         self.layers.remove(entry)
 
     def unlink(self, path: str) -> None:
-        entry = self._existing(path, follow=False)
+        entry = self._existing(path.rstrip("/") or "/", follow=False)
         if entry.is_folder:
             raise error(errno.EISDIR, path)
+        if path.endswith("/"):
+            raise error(errno.ENOTDIR, path)
         self.layers.remove(entry)
 
     def rename(self, source: str, target: str) -> None:
