@@ -13,12 +13,12 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from ...source.bindings import own_statements, scope
 from ...source.dataflow import binds, reads, rebinds
 from ...source.editor import Function
 from ..problem import Problem
 from .meetings import loops, upwards
 from .points import Frame
-from .targets import own_statements, scope
 
 
 def assignments_to_follow(problem: Problem, frame: Frame, name: str) -> list[ast.stmt] | None:

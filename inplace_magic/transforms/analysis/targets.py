@@ -9,12 +9,12 @@ torch.add(a, b, out=c)  writes into `c`
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ...record.evidence import Write
-from ...source.dataflow import assigned, called_name, calls_named, key_of, rebinds
-from ...source.editor import Code, Edit, Function, Loop, dotted
+from ...source.bindings import bindings, later, parameters, reads
+from ...source.dataflow import assigned, calls_named, key_of, rebinds
+from ...source.editor import Code, Edit, dotted
 from ...source.location import SourceRange
 from ...source.modules import module_of
 from ..problem import Problem
@@ -142,145 +142,6 @@ def root(node: ast.expr) -> ast.expr | None:
             node = node.func.value
         else:
             return None
-
-
-def scope(code: Code, node: ast.AST) -> ast.AST:
-    """The function around a node, or the cell."""
-    return code.function(node) or code.tree
-
-
-def own_statements(code: Code, top: ast.AST) -> Iterator[ast.stmt]:
-    """The statements of a function or a cell, without those of functions and classes inside it."""
-    for node in ast.iter_child_nodes(top):
-        if isinstance(node, ast.stmt):
-            yield node
-            if isinstance(node, (*Function, ast.ClassDef)):
-                continue
-        if not isinstance(node, ast.expr):
-            yield from own_statements(code, node)
-
-
-@dataclass(frozen=True)
-class Binding:
-    """A name or attribute gets its value. ``value`` is None where the value is a part of something unpacked."""
-
-    statement: ast.stmt
-    value: ast.expr | None
-
-
-def bindings(code: Code, text: str, near: ast.stmt) -> list[Binding]:
-    """Where ``text`` is assigned in the same function (an attribute: in the same class), the latest before first."""
-    top = scope(code, near)
-    if "." in text and isinstance(top, Function):
-        above = code.parent(top)
-        top = above if isinstance(above, ast.ClassDef) else top
-        nodes: list[ast.stmt] = [n for n in ast.walk(top) if isinstance(n, ast.stmt)]
-    else:
-        nodes = list(own_statements(code, top))
-    found = [Binding(s, value) for s in nodes for name, value in _bound(code, s) if name == text and s is not near]
-    before = sorted((b for b in found if b.statement.lineno <= near.lineno), key=lambda b: -b.statement.lineno)
-    return before + [b for b in found if b.statement.lineno > near.lineno]
-
-
-def _bound(code: Code, statement: ast.stmt) -> Iterator[tuple[str, ast.expr | None]]:
-    if isinstance(statement, ast.Assign):
-        for target in statement.targets:
-            if isinstance(target, (ast.Tuple, ast.List)):
-                values = statement.value.elts if isinstance(statement.value, (ast.Tuple, ast.List)) else None
-                paired = values is not None and len(values) == len(target.elts)
-                for i, one in enumerate(target.elts):
-                    yield code.text(one), values[i] if paired and values is not None else None
-            else:
-                yield code.text(target), statement.value
-    elif isinstance(statement, ast.AnnAssign) and statement.value is not None:
-        yield code.text(statement.target), statement.value
-
-
-def parameters(function: ast.AST | None) -> list[str]:
-    """The names of a function's arguments, those without a position last."""
-    if not isinstance(function, Function):
-        return []
-    a = function.args
-    return [one.arg for one in (*a.posonlyargs, *a.args, *a.kwonlyargs)]
-
-
-def argument(function: ast.AST | None, name: str, call: ast.AST) -> ast.expr | None:
-    """What a call hands to a function's parameter; ``self`` is not counted where the call is one of a method."""
-    if not isinstance(function, Function) or not isinstance(call, ast.Call):
-        return None
-    by_keyword = next((k.value for k in call.keywords if k.arg == name), None)
-    if by_keyword is not None:
-        return by_keyword
-    names = [one.arg for one in (*function.args.posonlyargs, *function.args.args)]
-    if names[:1] in (["self"], ["cls"], ["ctx"]):
-        names = names[1:]
-    if name not in names or any(isinstance(a, ast.Starred) for a in call.args):
-        return None
-    index = names.index(name)
-    return call.args[index] if index < len(call.args) else None
-
-
-def loop_of(code: Code, node: ast.AST, name: str) -> ast.For | None:
-    """The ``for`` loop, in the same function, that binds the name."""
-    for above in code.parents(node):
-        if isinstance(above, Function):
-            return None
-        if isinstance(above, ast.For) and name in {n.id for n in ast.walk(above.target) if isinstance(n, ast.Name)}:
-            return above
-    return None
-
-
-def key_of_item(loop: ast.For, name: str) -> str | None:
-    """``k`` where the loop binds ``k, p`` or ``(k, p), g``, and ``p`` is the name."""
-    pairs = [loop.target, *(loop.target.elts if isinstance(loop.target, ast.Tuple) else [])]
-    for pair in pairs:
-        if isinstance(pair, ast.Tuple) and [getattr(e, "id", None) for e in pair.elts][1:] == [name]:
-            return getattr(pair.elts[0], "id", None)
-    return None
-
-
-def gone_through(loop: ast.For, name: str) -> ast.expr | None:
-    """The list whose items the loop calls ``name``: itself, or one of those in ``zip`` and ``enumerate``."""
-    target, through = loop.target, loop.iter
-    if isinstance(target, ast.Name):
-        return through
-    called = called_name(through)
-    if not isinstance(target, ast.Tuple) or not isinstance(through, ast.Call):
-        return None
-    if called != "zip" and key_of_item(loop, name) is not None and called != "enumerate":
-        return through
-    names = [getattr(e.elts[-1] if isinstance(e, ast.Tuple) else e, "id", None) for e in target.elts]
-    if called == "zip" and name in names and len(names) == len(through.args):
-        return through.args[names.index(name)]
-    return through.args[0] if called == "enumerate" and names[1:] == [name] and through.args else None
-
-
-def reads(code: Code, text: str, nodes: list[ast.AST]) -> list[ast.expr]:
-    """Where a name or attribute is read below the nodes."""
-    return [
-        n
-        for top in nodes
-        for n in ast.walk(top)
-        if isinstance(n, (ast.Name, ast.Attribute)) and isinstance(n.ctx, ast.Load) and code.text(n) == text
-    ]
-
-
-def later(code: Code, statement: ast.stmt) -> list[ast.AST]:
-    """What runs after a statement in its function or cell; all of a loop that it stands in."""
-    found: list[ast.AST] = []
-    inner: ast.AST = statement
-    for above in code.parents(statement):
-        if isinstance(above, Loop):
-            found = [above]
-        else:
-            for field in ("body", "orelse", "finalbody"):
-                block = getattr(above, field, None)
-                if isinstance(block, list) and inner in block:
-                    found += block[block.index(inner) + 1 :]
-        if isinstance(above, Function):
-            break
-        inner = above
-    return found
 
 
 def used_later(write: Site, name: str) -> bool:

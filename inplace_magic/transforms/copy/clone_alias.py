@@ -18,21 +18,11 @@ from collections.abc import Container, Iterator
 
 from ...families import is_of_base
 from ...message import message
+from ...source.bindings import bindings, later, own_statements
 from ...source.dataflow import called_name
 from ...source.editor import Code, Function, atom, dotted
 from ..analysis.iterations import holdings
-from ..analysis.targets import (
-    VIEW_METHODS,
-    Site,
-    bindings,
-    by_this_line,
-    is_inplace_name,
-    later,
-    meant_for_whole,
-    own_statements,
-    root,
-    written,
-)
+from ..analysis.targets import VIEW_METHODS, Site, by_this_line, is_inplace_name, meant_for_whole, root, written
 from ..problem import Problem
 from ..proposal import Proposal, in_one_text
 from ..registry import register

@@ -16,19 +16,10 @@ import itertools
 from collections.abc import Iterator
 
 from ...message import message
+from ...source.bindings import argument, bindings, parameters
 from ...source.editor import Code, Edit, atom, dotted
 from ...source.location import SourceRange
-from ..analysis.targets import (
-    Site,
-    argument,
-    bindings,
-    is_functional,
-    is_inplace_name,
-    parameters,
-    root,
-    seen_through,
-    sites,
-)
+from ..analysis.targets import Site, is_functional, is_inplace_name, root, seen_through, sites
 from ..problem import Problem
 from ..proposal import Proposal, in_one_text
 from ..registry import register

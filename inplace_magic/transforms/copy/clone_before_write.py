@@ -14,8 +14,9 @@ from collections.abc import Iterator
 
 from ...families import is_of_base
 from ...message import message
+from ...source.bindings import bindings, loop_of, scope
 from ...source.editor import Loop, atom, dotted
-from ..analysis.targets import Site, bindings, by_this_line, loop_of, meant_for_whole, scope, used_later, written
+from ..analysis.targets import Site, by_this_line, meant_for_whole, used_later, written
 from ..problem import Problem
 from ..proposal import Proposal, in_one_text
 from ..registry import register

@@ -16,9 +16,10 @@ from collections.abc import Iterator
 
 from ...diagnosis import LiveChange
 from ...message import message
+from ...source.bindings import bindings
 from ...source.editor import Code, Edit, Function, names_bound
 from ...source.location import SourceRange
-from ..analysis.targets import bindings, written
+from ..analysis.targets import written
 from ..problem import Problem
 from ..proposal import Proposal, in_one_text
 from ..registry import register

@@ -17,23 +17,10 @@ import ast
 from collections.abc import Iterator
 
 from ...message import message
+from ...source.bindings import bindings, later, loop_of, parameters, reads, scope
 from ...source.dataflow import assigned, calls_named
 from ...source.editor import Code, Edit, Function
-from ..analysis.targets import (
-    Site,
-    bindings,
-    called_target,
-    is_inplace_name,
-    later,
-    loop_of,
-    parameters,
-    reads,
-    root,
-    scope,
-    site,
-    torch_in,
-    written,
-)
+from ..analysis.targets import Site, called_target, is_inplace_name, root, site, torch_in, written
 from ..problem import Problem
 from ..proposal import Proposal
 from ..registry import register
@@ -237,16 +224,6 @@ def wrapped(code: Code, statements: list[ast.stmt], header: str) -> Edit | None:
         text = text[:last] + code.newline
     body = _indented(text, indent, indent + code.indent_step)
     return Edit(start, end, f"{ahead}{indent}{header}{code.newline}{body}{behind}")
-
-
-def moved(code: Code, statements: list[ast.stmt], indent: str) -> str | None:
-    """The lines of neighbouring statements at another depth; None where that would change a string."""
-    if not all(code.alone(s) for s in statements):
-        return None
-    if any(_spans_lines(n) for s in statements for n in ast.walk(s)):
-        return None
-    _, _, text = code.whole_lines(statements)
-    return _indented(text, code.indent(statements[0]), indent)
 
 
 def _indented(text: str, old: str, new: str) -> str:

@@ -18,8 +18,9 @@ import ast
 from collections.abc import Iterator
 
 from ...message import message
+from ...source.bindings import own_statements, parameters
 from ...source.editor import Code, Function
-from ..analysis.targets import own_statements, parameters, sites
+from ..analysis.targets import sites
 from ..problem import Problem
 from ..proposal import Proposal
 from ..registry import register

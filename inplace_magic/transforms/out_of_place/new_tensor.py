@@ -6,15 +6,11 @@ import ast
 import sys
 from dataclasses import dataclass
 
+from ...source.bindings import bindings
 from ...source.dataflow import called_name
 from ...source.editor import Code, Edit, atom, dotted
 from ...source.modules import module_of
-from ..analysis.targets import (
-    bindings,
-    called_target,
-    is_functional,
-    is_inplace_name,
-)
+from ..analysis.targets import called_target, is_functional, is_inplace_name
 
 _OPERATORS = {
     ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.FloorDiv: "//", ast.Mod: "%", ast.Pow: "**",

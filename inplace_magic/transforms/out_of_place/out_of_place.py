@@ -21,21 +21,11 @@ import ast
 from collections.abc import Iterator
 
 from ...message import message
+from ...source.bindings import bindings, gone_through, key_of_item, loop_of, parameters
 from ...source.dataflow import called_name
 from ...source.editor import Code, dotted
 from ..analysis.iterations import holdings
-from ..analysis.targets import (
-    Site,
-    bindings,
-    gone_through,
-    key_of_item,
-    loop_of,
-    meant_for_whole,
-    parameters,
-    torch_name,
-    used_later,
-    written,
-)
+from ..analysis.targets import Site, meant_for_whole, torch_name, used_later, written
 from ..problem import Problem
 from ..proposal import Proposal, in_one_text
 from ..registry import register

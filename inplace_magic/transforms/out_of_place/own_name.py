@@ -16,9 +16,10 @@ import ast
 from collections.abc import Iterator
 
 from ...message import message
+from ...source.bindings import later, reads
 from ...source.editor import Code, Edit, Function, Loop
 from ...source.lift import unused
-from ..analysis.targets import Site, later, reads, torch_name, written
+from ..analysis.targets import Site, torch_name, written
 from ..problem import Problem
 from ..proposal import Proposal, in_one_text
 from ..registry import register

@@ -13,9 +13,10 @@ import ast
 from collections.abc import Iterator
 
 from ...message import message
+from ...source.bindings import bindings, loop_of
 from ...source.document import CellSource
 from ...source.editor import Code, Edit, dotted
-from ..analysis.targets import Site, bindings, loop_of, root, sites, torch_name
+from ..analysis.targets import Site, root, sites, torch_name
 from ..problem import Problem
 from ..proposal import Proposal
 from ..registry import register

@@ -15,10 +15,11 @@ import ast
 from collections.abc import Iterator
 
 from ...message import message
+from ...source.bindings import gone_through, loop_of
 from ...source.dataflow import called_name
 from ...source.editor import Code, Edit, atom, dotted
 from ...source.lift import unused
-from ..analysis.targets import gone_through, loop_of, root, sites
+from ..analysis.targets import root, sites
 from ..problem import Problem
 from ..proposal import Proposal, in_one_text
 from ..registry import register

@@ -17,19 +17,10 @@ from collections.abc import Iterator
 
 from ...families import is_of_base
 from ...message import message
+from ...source.bindings import bindings, own_statements, reads, scope
 from ...source.dataflow import assigned, binds
 from ...source.editor import Code
-from ..analysis.targets import (
-    bindings,
-    is_functional,
-    own_statements,
-    reads,
-    root,
-    scope,
-    seen_through,
-    sites,
-    written,
-)
+from ..analysis.targets import is_functional, root, seen_through, sites, written
 from ..problem import Problem
 from ..proposal import Proposal, in_one_text
 from ..registry import register

@@ -15,20 +15,11 @@ import ast
 from collections.abc import Iterator
 
 from ...message import message
+from ...source.bindings import bindings, gone_through, key_of_item, loop_of, own_statements, scope
 from ...source.dataflow import called_name
 from ...source.editor import Code, Edit, Function, Loop, dotted
 from ...source.lift import unused
-from ..analysis.targets import (
-    Site,
-    bindings,
-    gone_through,
-    key_of_item,
-    loop_of,
-    own_statements,
-    scope,
-    torch_name,
-    written,
-)
+from ..analysis.targets import Site, torch_name, written
 from ..out_of_place.tracked import as_new_tensor
 from ..problem import Problem
 from ..proposal import Proposal, in_one_text
