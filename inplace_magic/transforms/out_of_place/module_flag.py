@@ -26,14 +26,9 @@ from ..analysis.targets import is_functional
 from ..problem import Problem
 from ..proposal import Proposal, in_one_text
 from ..registry import register
+from .inplace_flag import flag, position, without_flag
 
 _WHY = message("why_module_flag")
-# Where the flag stands among the positions of torch's constructors.
-_POSITION = {
-    "ReLU": 0, "ReLU6": 0, "SiLU": 0, "Mish": 0, "SELU": 0, "Hardswish": 0, "Hardsigmoid": 0, "ELU": 1, "CELU": 1,
-    "LeakyReLU": 1, "Dropout": 1, "Dropout1d": 1, "Dropout2d": 1, "Dropout3d": 1, "AlphaDropout": 1,
-    "FeatureAlphaDropout": 1, "Threshold": 2, "Hardtanh": 2, "RReLU": 2,
-}  # fmt: skip
 _FUNCTION_OF = {"relu6": "hardtanh", "selu": "selu"}
 _MOST = 3
 
@@ -55,9 +50,11 @@ def module_flag(problem: Problem) -> Iterator[Proposal]:
         return
     live = _live(problem)
     flags = sorted(_flags(problem), key=lambda f: -f.fit)
-    for flag in flags[:_MOST]:
-        spare = bool(live) and flag.code.cell.number != problem.cell
-        yield in_one_text(flag.code, [flag.edit], flag.title, _WHY, "module_flag", live=live, spare=spare, local=True)
+    for found in flags[:_MOST]:
+        spare = bool(live) and found.code.cell.number != problem.cell
+        yield in_one_text(
+            found.code, [found.edit], found.title, _WHY, "module_flag", live=live, spare=spare, local=True
+        )
     if not flags:
         yield from _from_outside(problem, live)
 
@@ -97,17 +94,8 @@ def _call_edit(code: Code, call: ast.Call) -> Edit | None:
     """The edit that takes the flag out of a constructor's arguments."""
     if isinstance(call.func, ast.Attribute) and is_functional(call.func.value) and call.func.attr.islower():
         return None
-    for keyword in call.keywords:
-        if keyword.arg == "inplace":
-            if isinstance(keyword.value, ast.Constant):
-                return code.without_argument(keyword) if keyword.value.value else None
-            return code.replace(keyword.value, "False")
-    index = _POSITION.get(called_name(call), -1)
-    if 0 <= index < len(call.args):
-        value = call.args[index]
-        if isinstance(value, ast.Constant) and value.value is True:
-            return code.without_argument(value) if index == len(call.args) - 1 else code.replace(value, "False")
-    return None
+    given = flag(call)
+    return without_flag(code, call, given) if given is not None else None
 
 
 def _fit(problem: Problem, code: Code, call: ast.Call) -> int:
@@ -118,7 +106,7 @@ def _fit(problem: Problem, code: Code, call: ast.Call) -> int:
     operation = write.operation.strip("_").replace("_", "")
     name = called_name(call).lower()
     kind = dict(problem.evidence.inplace_modules).get(write.module or "", "").lower()
-    if kind and name in _POSITION_LOWER:
+    if kind and position(called_name(call)) is not None:
         if name != kind:
             return -10
         fit += 4
@@ -135,9 +123,6 @@ def _fit(problem: Problem, code: Code, call: ast.Call) -> int:
     if owner is not None and any(s.function.startswith(f"{owner}.") for s in problem.write_stack):
         fit += 2
     return fit
-
-
-_POSITION_LOWER = frozenset(name.lower() for name in _POSITION)
 
 
 def _attribute_of(code: Code, call: ast.Call) -> tuple[str | None, int | None]:

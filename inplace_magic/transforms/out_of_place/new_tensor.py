@@ -11,6 +11,7 @@ from ...source.dataflow import called_name
 from ...source.editor import Code, Edit, atom, dotted
 from ...source.modules import module_of
 from ..analysis.targets import called_target, is_functional, is_inplace_name
+from .inplace_flag import flag, without_flag
 
 _OPERATORS = {
     ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.FloorDiv: "//", ast.Mod: "%", ast.Pow: "**",
@@ -26,11 +27,6 @@ _NO_TWIN = frozenset({
     "set_", "resize_", "resize_as_", "as_strided_", "requires_grad_", "random_", "bernoulli_", "exponential_",
     "geometric_", "log_normal_", "cauchy_", "apply_", "map_", "map2_", "share_memory_", "retain_grad_", "trunc_normal_",
 })  # fmt: skip
-_FLAG_POSITION = {
-    "relu": 1, "relu6": 1, "silu": 1, "mish": 1, "selu": 1, "hardswish": 1, "hardsigmoid": 1, "leaky_relu": 2,
-    "elu": 2, "celu": 2, "threshold": 3, "hardtanh": 3, "dropout": 3, "dropout1d": 3, "dropout2d": 3, "dropout3d": 3,
-    "alpha_dropout": 3, "feature_alpha_dropout": 3, "rrelu": 4,
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -55,20 +51,9 @@ def _method(call: ast.Call) -> bool:
     return dotted(call.func.value) not in ("self", "cls")
 
 
-def _flag(call: ast.Call) -> tuple[int, int] | None:
-    """Where ``inplace=True`` of a functional call stands among keywords or positions: (kind, index)."""
-    name = called_name(call)
-    if not name or name[0].isupper():
-        return None
-    for i, keyword in enumerate(call.keywords):
-        if keyword.arg == "inplace" and not (isinstance(keyword.value, ast.Constant) and not keyword.value.value):
-            return 1, i
-    index = _FLAG_POSITION.get(name)
-    if index is not None and index < len(call.args):
-        value = call.args[index]
-        if isinstance(value, ast.Constant) and value.value is True:
-            return 0, index
-    return None
+def _flag(call: ast.Call) -> ast.keyword | ast.expr | None:
+    """``inplace=True`` of a functional call, not of a module's constructor."""
+    return flag(call) if called_name(call)[:1].islower() else None
 
 
 def _out(call: ast.Call) -> ast.keyword | None:
@@ -202,19 +187,11 @@ def _inner(inner: ast.Call, outer: ast.AST) -> bool:
 def _strip(code: Code, call: ast.Call) -> list[Edit]:
     """Takes the underscore off a method's name, or the flag or ``out=`` out of the arguments."""
     edits = []
-    flag, out = _flag(call), _out(call)
-    gone: list[ast.AST] = []
-    if flag is not None and flag[0] == 1:
-        gone.append(call.keywords[flag[1]])
-    elif flag is not None:
-        value = call.args[flag[1]]
-        if flag[1] == len(call.args) - 1:
-            gone.append(value)
-        else:
-            edits.append(code.replace(value, "False"))
+    given, out = _flag(call), _out(call)
+    if given is not None:
+        edits.append(without_flag(code, call, given))
     if out is not None:
-        gone.append(out)
-    edits += [code.without_argument(node) for node in gone]
+        edits.append(code.without_argument(out))
     if _method(call):
         _, end = code.span(call.func)
         edits.append(Edit(end - 1, end, ""))
