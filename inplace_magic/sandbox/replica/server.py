@@ -20,7 +20,7 @@ import shutil
 import sys
 import tempfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
@@ -28,7 +28,8 @@ from ...message import message
 from ...session.shell import Shell
 from .. import fork, may_fork
 from ..lifetime import die_with, scratch_folder
-from ..work import contained_work, preparation
+from ..side_effects import contained
+from ..work import preparation
 from . import messages as m
 from .carrier import Carrier
 from .make_session import do
@@ -85,18 +86,10 @@ class _Server:
         tempfile.tempdir = setting.surroundings.temporary  # else Python looks for one by writing there
         sys.path[:] = setting.surroundings.path
         sys.argv[:] = setting.surroundings.arguments
-
-        def libraries(shell: Shell, tell: Any) -> None:
-            state = random.getstate()
-            for name in setting.modules:
-                with contextlib.suppress(Exception):
-                    importlib.import_module(name)
-            random.setstate(state)
-
         failure = None
         try:
             self._shell = setting.shell()
-            contained_work(libraries, self._shell, None, allow_side_effects=False)
+            import_contained(setting.modules)
         except BaseException as error:
             failure = fork.clause_of(error)
         self._forks = setting.may_fork and may_fork.backward_runs_in_a_copy(setting.devices)
@@ -154,3 +147,20 @@ class _Server:
         self._session.send_bytes(pickle.dumps((number, data)))
         if pickle.loads(data)[0] != "more":
             self._jobs.pop(number).end()
+
+
+def import_contained(names: Iterable[str]) -> None:
+    """Imports modules, contained. Some make a folder for temporary files as they are imported: they get one meanwhile."""
+    state, place, scratch = random.getstate(), tempfile.tempdir, scratch_folder()
+    with contextlib.suppress(OSError):
+        os.mkdir(scratch, 0o700)
+        tempfile.tempdir = scratch
+    try:
+        with contained(scratch):
+            for name in names:
+                with contextlib.suppress(Exception):
+                    importlib.import_module(name)
+    finally:
+        tempfile.tempdir = place
+        shutil.rmtree(scratch, ignore_errors=True)
+        random.setstate(state)

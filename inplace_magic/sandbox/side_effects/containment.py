@@ -28,14 +28,15 @@ _hooked = False
 
 
 @contextmanager
-def contained() -> Iterator[Attempts]:
+def contained(folder: str | None = None) -> Iterator[Attempts]:
     """While active, an effect outside of the process raises an error of the operating system's, noted in what is given.
 
-    Files are written where `make_private` has said; where it was not called, writing one is such an effect.
+    Files are written where `make_private` has said; where it was not called, writing one is such an effect, but in
+    ``folder``.
     Every thread is concerned but those that were there before.
     """
     _install_hook()
-    outer, run = runs.current, Run(_files or _NoFiles(), _children())
+    outer, run = runs.current, Run(_files or _NoFiles(folder), _children())
     with ExitStack() as undo:
         undo.callback(run.attempts.close)
         for owner, name, replacement in _replacements(run.files):
@@ -94,16 +95,20 @@ _files: Files | None = None
 
 
 class _NoFiles:
-    """Nothing may be written but what multiprocessing needs to hand a batch to its parent."""
+    """Nothing may be written but in one folder, and what multiprocessing needs to hand a batch to its parent."""
+
+    def __init__(self, folder: str | None) -> None:
+        self._folder = None if folder is None else os.path.join(folder, "")
 
     def is_private(self, path: str) -> bool:
-        if path.startswith(("/dev/shm/torch_", "/dev/shm/sem.")):
-            return True
+        if path.startswith(("/dev/shm/torch_", "/dev/shm/sem.", *([self._folder] if self._folder else []))):
+            return ".." not in path.split(os.sep)
         below = os.path.relpath(path, tempfile.gettempdir())
         return below.startswith("pymp-") and ".." not in below
 
     def place(self, path: str, flags: int) -> str:
-        if flags & (os.O_WRONLY | os.O_RDWR) and (run := runs.current) is not None:
+        writes = flags & (os.O_WRONLY | os.O_RDWR) and not self.is_private(path)
+        if writes and (run := runs.current) is not None:
             run.refuse(RefusedFile, f"writes the file {shown(path)!r}", path)
         return path
 

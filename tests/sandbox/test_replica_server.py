@@ -1,0 +1,40 @@
+"""What a replica imports for a session is contained, as the session's cells are."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from inplace_magic.sandbox.replica.server import import_contained
+
+WRITES = "import pathlib\npathlib.Path({path!r}).write_text('x')\n"
+MAKES_A_FOLDER = "import tempfile\nFOLDER = tempfile.mkdtemp()\nopen(FOLDER + '/made', 'w').close()\n"
+
+
+@pytest.fixture
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The session's folder for temporary files; modules are found beside it."""
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    monkeypatch.syspath_prepend(tmp_path)
+    return folder
+
+
+def test_a_module_that_writes_a_file_when_it_is_imported_writes_none(temporary: Path) -> None:
+    elsewhere = temporary.parent / "elsewhere.txt"
+    (temporary.parent / "writes_elsewhere.py").write_text(WRITES.format(path=str(elsewhere)))
+    import_contained(["writes_elsewhere"])
+    assert "writes_elsewhere" not in sys.modules and not elsewhere.exists()
+
+
+def test_a_module_that_makes_a_temporary_folder_when_it_is_imported_is_there(
+    temporary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (temporary.parent / "keeps_a_temporary_folder.py").write_text(MAKES_A_FOLDER)
+    import_contained(["no_such_module", "keeps_a_temporary_folder"])
+    monkeypatch.delitem(sys.modules, "keeps_a_temporary_folder")  # raises where it is not there
+    assert list(temporary.iterdir()) == [] and tempfile.tempdir == str(temporary)
