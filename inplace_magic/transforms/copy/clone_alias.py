@@ -47,6 +47,7 @@ def clone_alias(problem: Problem) -> Iterator[Proposal]:
             yield from _copied(problem, write, binding.value)
     if problem.family == "overlap":
         yield from _shifted(write)
+        yield from _where_kept(problem, write)
 
 
 def _copied(problem: Problem, write: Site, value: ast.expr) -> Iterator[Proposal]:
@@ -91,6 +92,29 @@ def _shares(value: ast.expr, ways: frozenset[str]) -> bool:
 def _copy(code: Code, value: ast.expr) -> str:
     array = isinstance(value, ast.Call) and called_name(value) in ("numpy", "asarray")
     return f"{atom(code, value)}.{'copy' if array else 'clone'}()"
+
+
+def _where_kept(problem: Problem, write: Site) -> Iterator[Proposal]:
+    """``self.state[p] = {"m": one.expand_as(p)}``: what is written is an item of what an object keeps."""
+    bound = bindings(write.code, write.root_text or "", write.statement)[:1]
+    found = [root(b.value) for b in bound if b.value is not None] or [write.root]
+    for code in problem.codes() if isinstance(found[0], ast.Attribute) else ():
+        kept = [s for s in ast.walk(code.tree) if isinstance(s, ast.Assign) and _fills(s, found[0])]
+        below = [n for s in kept for n in ast.walk(s.value) if isinstance(n, ast.Call)]
+        spread = [n for n in below if called_name(n) in _SPREADS and not _has_own_memory(code, n)]
+        edits = [code.replace(n, _copy(code, n)) for n in spread]
+        if edits:
+            yield in_one_text(code, edits, _copy(code, spread[0]), _WHY, "clone_alias", local=True)
+
+
+def _has_own_memory(code: Code, node: ast.expr) -> bool:
+    above = code.parent(node)
+    return isinstance(above, ast.Attribute) and above.attr in _OWN_MEMORY
+
+
+def _fills(statement: ast.Assign, kept: ast.expr | None) -> bool:
+    held = [root(target) for target in statement.targets]
+    return kept is not None and any(h is not None and ast.unparse(h) == ast.unparse(kept) for h in held)
 
 
 # ---- one tensor on both sides of a write -----------------------------------------------------------------------------

@@ -15,6 +15,12 @@ RULE = "clone_alias"
         pytest.param("r = x.expand(3, 4).contiguous()\nr += 1", "r += 1", "overlap", id="memory of its own"),
         pytest.param("x[1:] += x[:-1] * 2", "x[1:]", "overlap", id="what is computed has memory of its own"),
         pytest.param("a = x[1:]\nb = y[:-1]\na += b", "a += b", "overlap", id="views of two"),
+        pytest.param(
+            "self.s[0] = b.expand(3).clone()\nm = self.s[0]\nm += 1",
+            "m += 1",
+            "overlap",
+            id="a copy that an object keeps",
+        ),
     ],
 )
 def test_proposes_nothing(cell: str, write: str, family: str) -> None:
@@ -105,3 +111,21 @@ def test_a_view_that_is_only_read_is_left_alone() -> None:
         "pose *= self.scale", "pose = pose * self.scale; self.poses = torch.cat([self.poses[:1], pose[None]])"
     )
     assert RULE not in rules("import torch", read, ROUNDS)
+
+
+def test_memory_that_is_shared_where_an_object_keeps_it_is_copied_there() -> None:
+    kept = """
+        import torch
+        class Scale:
+            def __init__(self, sizes):
+                self.state = {}
+                for n in sizes:
+                    self.state[n] = {"m": torch.ones(1).expand(n), "n": n}
+            def step(self, g):
+                m = self.state[len(g)]["m"]
+                m.mul_(0.9).add_(g)
+                return m
+        """
+    fix = fix_by("clone_alias", kept, "scale = Scale([3])", "print(scale.step(torch.arange(3.0)))")
+    assert fix.cells == {1: rewritten(kept, (".expand(n)", ".expand(n).clone()"))}
+    assert fix.gradients == "same"
