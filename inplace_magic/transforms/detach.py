@@ -56,6 +56,8 @@ def detach(problem: Problem) -> Iterator[Proposal]:
         again = any(edge.again for edge in found.over)
         yield from _at_uses(problem, found.over, "again" if again else "between" if between else "use", _CARRIED)
         yield from _at_stores(problem, found.over)
+        if not any(uses(problem, edge) for edge in found.over):
+            yield from _candidates(problem, _behind_uses(problem, found.over), "gathered", _CARRIED)
 
 
 def _passes_on(problem: Problem) -> bool:
@@ -122,6 +124,13 @@ def _where_made(problem: Problem, edge: Edge) -> Iterator[tuple[Code, Edit]]:
         if within_use and isinstance(node, ast.expr) and any(inner is node for inner in ast.walk(user.node)):
             yield maker.code, maker.code.replace(node, f"{atom(maker.code, node)}.detach()")
             return
+
+
+def _behind_uses(problem: Problem, edges: Sequence[Edge]) -> list[tuple[Code, Edit]]:
+    """``torch.stack(states)``, where no name is known to have held the items: what is made of them is cut off."""
+    made = [frame for edge in edges if edge.used for frame in frames(problem, edge.used[:1])]
+    calls = {(id(f.code), f.code.span(f.node)): f for f in made if isinstance(f.node, ast.Call)}
+    return [(f.code, f.code.replace(f.node, f"{f.code.text(f.node)}.detach()")) for f in calls.values()]
 
 
 def _into_itself(problem: Problem, edge: Edge) -> Iterator[tuple[Code, Edit]]:
