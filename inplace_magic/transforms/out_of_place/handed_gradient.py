@@ -24,7 +24,7 @@ from ..analysis.targets import sites
 from ..problem import Problem
 from ..proposal import Proposal
 from ..registry import register
-from .tracked import as_new_tensor
+from .new_tensor import as_new_tensor
 
 _WHY = message("why_handed_gradient")
 

@@ -8,9 +8,11 @@ from dataclasses import dataclass
 
 from ...source.bindings import bindings
 from ...source.dataflow import called_name
+from ...source.document import CellSource
 from ...source.editor import Code, Edit, atom, dotted
 from ...source.modules import module_of
-from ..analysis.targets import called_target, is_functional, is_inplace_name
+from ..analysis.targets import called_target, is_functional, is_inplace_name, torch_name
+from ..problem import Problem
 from .inplace_flag import flag, without_flag
 
 _OPERATORS = {
@@ -73,6 +75,24 @@ def _operand(code: Code, value: ast.expr, operator: ast.operator) -> str:
     if tight and "\n" not in text:
         return text
     return atom(code, value) if "\n" not in text or text[:1] in "([{" else f"({text})"
+
+
+def as_new_tensor(problem: Problem, text: str) -> str | None:
+    """One statement out of place, or None where it has no such form."""
+    try:
+        code = Code(CellSource(0, text))
+    except ValueError:
+        return None
+    statement = code.tree.body[0]
+    rewrite: Rewrite | None = None
+    torch = torch_name(problem) or "torch"
+    if isinstance(statement, ast.AugAssign) and not isinstance(statement.target, ast.Subscript):
+        rewrite = augmented(code, statement)
+    elif isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Subscript):
+        rewrite = masked(code, statement, statement.targets[0], torch)
+    elif isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
+        rewrite = called_out_of_place(code, statement.value, torch)
+    return code.apply(*rewrite.edits).rstrip() if rewrite is not None else None
 
 
 # ---- masks ------------------------------------------------------------------------------------------------------

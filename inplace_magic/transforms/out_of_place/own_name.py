@@ -19,11 +19,11 @@ from ...message import message
 from ...source.bindings import later, reads
 from ...source.editor import Code, Edit, Function, Loop
 from ...source.lift import unused
-from ..analysis.targets import Site, torch_name, written
+from ..analysis.targets import Site, written
 from ..problem import Problem
 from ..proposal import Proposal, in_one_text
 from ..registry import register
-from .new_tensor import augmented, called_out_of_place, writes_in_place
+from .new_tensor import as_new_tensor
 
 _WHY = message("why_own_value")
 
@@ -40,14 +40,14 @@ def own_name(problem: Problem) -> Iterator[Proposal]:
     if not isinstance(function, Function) or inside[0] is not function or not after or not code.alone(statement):
         return
     name = unused(path.rpartition(".")[2], code)
-    made = _made(write, name, torch_name(problem) or "torch")
+    made = _made(problem, write, name)
     if made is not None:
         edits, title = made
         edits += [code.replace(read, name) for read in after]
         yield in_one_text(code, edits, title, _WHY, "out_of_place: own name", local=True)
 
 
-def _made(write: Site, name: str, torch: str) -> tuple[list[Edit], str] | None:
+def _made(problem: Problem, write: Site, name: str) -> tuple[list[Edit], str] | None:
     """The edits that give the new name what was written, and the new line."""
     code, statement, root = write.code, write.statement, write.root
     assert root is not None
@@ -55,14 +55,10 @@ def _made(write: Site, name: str, torch: str) -> tuple[list[Edit], str] | None:
         line = f"{name} = {write.root_text}.clone()"
         written = [n for n in ast.walk(statement) if _is_same(code, n, root)]
         return [code.insert_before(statement, line), *(code.replace(n, name) for n in written)], line
-    rewrite = None
-    if isinstance(statement, ast.AugAssign):
-        rewrite = augmented(code, statement)
-    elif isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call) and writes_in_place(statement.value):
-        rewrite = called_out_of_place(code, statement.value, torch)
-    if rewrite is None or " = " not in rewrite.title:
+    new = as_new_tensor(problem, code.text(statement))
+    if new is None or " = " not in new:
         return None
-    line = f"{name} = {rewrite.title.split(' = ', 1)[1]}"
+    line = f"{name} = {new.split(' = ', 1)[1]}"
     return [code.replace(statement, line)], line
 
 

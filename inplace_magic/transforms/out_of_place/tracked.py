@@ -14,13 +14,12 @@ from collections.abc import Iterator
 
 from ...message import message
 from ...source.bindings import bindings, loop_of
-from ...source.document import CellSource
 from ...source.editor import Code, Edit, dotted
-from ..analysis.targets import Site, root, sites, torch_name
+from ..analysis.targets import Site, root, sites
 from ..problem import Problem
-from ..proposal import Proposal
+from ..proposal import Proposal, in_one_text
 from ..registry import register
-from .new_tensor import Rewrite, augmented, called_out_of_place, masked
+from .new_tensor import as_new_tensor
 
 _WHY = message("why_change_tracked")
 
@@ -44,15 +43,12 @@ def tracked(problem: Problem) -> Iterator[Proposal]:
             new = f"{code.newline}{code.indent(statement)}".join(lines)
             if not code.alone(statement):
                 new = "; ".join(lines)
-            yield _proposal(code, Edit(start, end, new), lines[0], form)
+            yield in_one_text(code, [Edit(start, end, new)], lines[0], _WHY, form)
         new = f"{code.newline}{code.indent(statement)}".join([f"{tensor} = {tensor}.clone()", text, *after])
         if code.alone(statement):
-            yield _proposal(
-                code,
-                Edit(start, end, new),
-                message("title_before", what=f"{tensor} = {tensor}.clone()", other=text),
-                "silent_tracked: on a copy" if problem.clash.save is None else "silent_tracked: on a copy after a save",
-            )
+            title = message("title_before", what=f"{tensor} = {tensor}.clone()", other=text)
+            copied = "silent_tracked: on a copy" + ("" if problem.clash.save is None else " after a save")
+            yield in_one_text(code, [Edit(start, end, new)], title, _WHY, copied)
 
 
 def _is_update(write: Site) -> bool:
@@ -109,25 +105,3 @@ def _cut(code: Code, node: ast.AST, start: int) -> tuple[int, int]:
     """The stretch ``.detach()`` or ``.data``, counted from the statement's beginning."""
     inner = node.func.value if isinstance(node, ast.Call) else node.value  # type: ignore[attr-defined]
     return code.span(inner)[1] - start, code.span(node)[1] - start
-
-
-def as_new_tensor(problem: Problem, text: str) -> str | None:
-    """One statement out of place, or None where it has no such form."""
-    try:
-        code = Code(CellSource(0, text))
-    except ValueError:
-        return None
-    statement = code.tree.body[0]
-    rewrite: Rewrite | None = None
-    torch = torch_name(problem) or "torch"
-    if isinstance(statement, ast.AugAssign) and not isinstance(statement.target, ast.Subscript):
-        rewrite = augmented(code, statement)
-    elif isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Subscript):
-        rewrite = masked(code, statement, statement.targets[0], torch)
-    elif isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
-        rewrite = called_out_of_place(code, statement.value, torch)
-    return code.apply(*rewrite.edits).rstrip() if rewrite is not None else None
-
-
-def _proposal(code: Code, edit: Edit, title: str, form: str) -> Proposal:
-    return Proposal(" ".join(title.split()), _WHY, form, {code.cell.number: code.apply(edit)})

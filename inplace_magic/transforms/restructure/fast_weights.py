@@ -20,7 +20,7 @@ from ...source.dataflow import called_name
 from ...source.editor import Code, Edit, Function, Loop, dotted
 from ...source.lift import unused
 from ..analysis.targets import Site, torch_name, written
-from ..out_of_place.tracked import as_new_tensor
+from ..out_of_place.new_tensor import as_new_tensor
 from ..problem import Problem
 from ..proposal import Proposal, in_one_text
 from ..registry import register
