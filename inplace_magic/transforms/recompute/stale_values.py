@@ -220,7 +220,10 @@ def _read_elsewhere(problem: Problem, made: _Slice, code: Code, front: ast.stmt)
     if code is not made.code or not isinstance(front, ast.stmt):
         return True
     names = made.names
-    target = code.function(front) or next((loop for loop in loops(code, front) if not _inside(made, loop)), None)
+    function = code.function(front)
+    target = function if function is not code.function(made.statements[0]) else None
+    if target is None:
+        target = next((loop for loop in reversed(loops(code, front)) if not _inside(made, loop)), None)
     block = code.block(front)
     inside = {id(n) for s in ([target] if target is not None else block[block.index(front) :]) for n in ast.walk(s)}
     own = {id(n) for s in made.statements for n in ast.walk(s)}

@@ -84,6 +84,25 @@ def test_what_was_computed_in_an_earlier_cell_is_computed_where_a_part_of_it_is_
     assert fix.cells == {4: rewritten(loop, ("    x =", lines))}
 
 
+def test_what_another_loop_of_the_function_reads_stays_there() -> None:
+    made = "gen, critic = nn.Linear(2, 3), nn.Linear(3, 1)\nopt = torch.optim.SGD(gen.parameters(), lr=0.1)"
+    train = """
+        def train():
+            for _ in range(2):
+                fake = gen(torch.ones(4, 2)).tanh()
+                print(fake.shape)
+            for _ in range(3):
+                score = critic(fake)
+                opt.zero_grad()
+                score.mean().backward()
+                opt.step()
+        train()
+        """
+    fix = fix_by(RULE, START, made, train)
+    line = "        fake = gen(torch.ones(4, 2)).tanh()\n        score ="
+    assert fix.cells == {3: rewritten(train, ("        score =", line))}
+
+
 def test_what_is_not_read_there_is_not_computed_again() -> None:
     made = "policy = nn.Linear(2, 3)\nobs = torch.randn(4, 2)"
     drawn = "pi = torch.distributions.Normal(policy(obs), policy.bias.exp())\ndraws = [pi.sample() for _ in range(2)]"
