@@ -22,6 +22,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from inplace_magic import torch_private
+
 ATOMS = (int, float, complex, bool, str, bytes, type(None), torch.dtype, torch.device, torch.Size)
 _SKIPPED = ("IPython", "ipykernel", "traitlets", "prompt_toolkit", "inplace_magic", "_pytest", "hypothesis")
 
@@ -194,7 +196,7 @@ def surroundings() -> dict[str, Any]:
         "modes": (
             torch._C._len_torch_function_stack(),
             torch._C._len_torch_dispatch_stack(),
-            torch._C._autograd._top_saved_tensors_default_hooks(True) is None,
+            torch_private.saved_tensors_hooks() is None,
         ),
         "patches": [
             Ref(id(f))

@@ -568,7 +568,7 @@ def test_everything_is_put_back() -> None:
         return (
             torch.Tensor.backward, torch.autograd.backward, torch.autograd.grad, function, context.save_for_backward,
             context.mark_dirty, torch.autograd.graph.disable_saved_tensors_hooks, torch._C._len_torch_function_stack(),
-            torch._C._autograd._top_saved_tensors_default_hooks(True),
+            torch_private.saved_tensors_hooks(),
         )  # fmt: skip
 
     before = state()
