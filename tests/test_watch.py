@@ -343,8 +343,18 @@ QUIET = {
 }
 
 
-@pytest.mark.parametrize("code", QUIET.values(), ids=QUIET)
-def test_nothing_is_found(code: str, capsys: pytest.CaptureFixture[str]) -> None:
+# A backward that reads less than it kept: only running it a second time tells.
+READS_LESS = {
+    "relu reads the sign of what it saved", "pooling reads the shape of what it saved",
+    "a weight that is saved by a layer which nothing asks for a gradient through",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", QUIET)
+def test_nothing_is_found(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    if name in READS_LESS and not torch_private.SAVED_TENSORS_TELL:
+        pytest.skip("this torch's saved tensors do not tell")
+    code = QUIET[name]
     seen = watch(code)
     assert (seen.problem, [finding.sentence for finding in seen.findings]) == (None, [])
 
