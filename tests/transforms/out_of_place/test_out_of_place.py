@@ -43,6 +43,7 @@ def test_proposes_nothing(cell: str, write: str) -> None:
         pytest.param("x.copy_(y)", "x.copy_(y)", "x = y.clone()", id="copy_"),
         pytest.param("x.fill_(0.5)", "x.fill_(0.5)", "x = torch.full_like(x, 0.5)", id="fill_"),
         pytest.param("x.mul_(2).add_(1)", "x.mul_(2)", "x = x.mul(2).add(1)", id="a chain from its first link"),
+        pytest.param("z = x.add_(y).sigmoid().mul_(2)", "x.add_(y).sigmoid().mul_(2)", "x.add_(y).sigmoid().mul(2)", id="a chain as far as the tensor goes"),
         pytest.param("y = f(x.exp_())", "x.exp_()", "x.exp()", id="a value inside of an expression"),
         pytest.param("F.dropout(h, p, True, True)", "F.dropout(h, p, True, True)", "h = F.dropout(h, p, True)", id="a flag by position"),
         pytest.param("h = F.elu(h, inplace=True, alpha=2)", "F.elu(h, inplace=True, alpha=2)", "F.elu(h, alpha=2)", id="a flag before other arguments"),
