@@ -16,7 +16,7 @@ from .transforms.proposal import Proposal
 
 COSTS = {
     # The line says what it was meant to say; nothing else is touched.
-    "handed_gradient": 2,  # the hook as torch's documentation has it
+    "hook": 2,  # the hook as torch's documentation has it
     "fast_weights": 3,  # the one form of an inner step that can be differentiated
     "silent_tracked": 3,  # the change is what was written, and now the graph hears of it
     "silent_tracked: on a copy": 4,  # a copy more
@@ -33,7 +33,6 @@ COSTS = {
     "restructure: one update": 9,  # as many updates; what was summed up counts once
     "inference_mode": 9,  # as fast but for views and versions
     "inference_mode: maker": 9,  # a decorator goes
-    "out_of_place: returned": 9,  # the hook as torch's documentation has it
     "out_of_place: outside no_grad": 9,  # the block has no purpose any more
     "detach: summed": 10,  # nothing but the history of a sum goes
     "out_of_place: statement": 10,  # a tensor more for as long as the graph lives

@@ -21,7 +21,7 @@ import ast
 from collections.abc import Iterator
 
 from ...message import message
-from ...source.bindings import bindings, gone_through, key_of_item, loop_of, parameters
+from ...source.bindings import bindings, gone_through, key_of_item, loop_of
 from ...source.dataflow import called_name
 from ...source.editor import Code, dotted
 from ..analysis.iterations import holdings
@@ -81,9 +81,6 @@ def _rewrites(problem: Problem, write: Site) -> Iterator[tuple[str, Rewrite]]:
         return  # bound anew, the name of the loop would leave what it goes through as it was
     if form == "statement" and meant_for_whole(write):
         form = "meant for more"
-    returned = _from_hook(problem, write, rewrite)
-    if returned is not None:
-        yield "returned", returned
     outside = _outside_block(code, statement, rewrite)
     if outside is not None:
         yield "outside no_grad", outside
@@ -129,34 +126,6 @@ def _comprehension(code: Code, loop: ast.For, name: str, statement: ast.stmt, re
     else:
         made = f"[{value} for {code.text(loop.target)} in {code.text(loop.iter)}]"
     return Rewrite((code.replace(loop, f"{held} = {made}"),), f"{held} = {made}") if held is not None else None
-
-
-def _from_hook(problem: Problem, write: Site, rewrite: Rewrite) -> Rewrite | None:
-    """A hook that changes what it is given and returns nothing: the new tensor is what it returns."""
-    code, statement = write.code, write.statement
-    function, name = code.function(statement), write.root_text
-    if not isinstance(function, ast.FunctionDef) or name not in parameters(function) or " = " not in rewrite.title:
-        return None
-    if any(isinstance(n, (ast.Return, ast.Yield)) for n in ast.walk(function)) or not _is_hook(problem, function.name):
-        return None
-    last = function.body[-1]
-    if last is statement:
-        value = rewrite.title.split(" = ", 1)[1]
-        return Rewrite((code.replace(statement, f"return {value}"),), f"return {value}")
-    return Rewrite((*rewrite.edits, code.insert_after(last, f"return {name}")), f"{rewrite.title}, and return {name}")
-
-
-def _is_hook(problem: Problem, name: str) -> bool:
-    """Whether a function's name is handed to one of torch's ``register_..._hook``."""
-    for number in problem.sources.cells:
-        code = problem.code(number)
-        for node in ast.walk(code.tree) if code is not None else ():
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args:
-                method = node.func.attr
-                given = (dotted(node.args[0]) or "").rpartition(".")[2]
-                if method.startswith("register_") and method.endswith("hook") and given == name:
-                    return True
-    return False
 
 
 def _outside_block(code: Code, statement: ast.stmt, rewrite: Rewrite) -> Rewrite | None:

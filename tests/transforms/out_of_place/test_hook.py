@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from ..trying import clean, proposals
+from ..trying import clean, proposals, titles
 
-RULE = "handed_gradient"
+RULE = "hook"
 
 
 @pytest.mark.parametrize(
@@ -48,3 +48,12 @@ def test_proposes_nothing_for_other_writes() -> None:
 def test_gives_back_a_gradient_of_its_own(cell: str, write: str, expected: list[str]) -> None:
     found = proposals(RULE, cell, write=write, family="silent", handed=True)  # type: ignore[arg-type]
     assert [p.texts[1] for p in found] == list(map(clean, expected))
+
+
+def test_a_forward_hook_returns_the_new_tensor() -> None:
+    cell = "def steer(module, inputs, output):\n    output += vec\nlayer.register_forward_hook(steer)"
+    assert titles(RULE, cell, write="output += vec")[0] == "return output + vec"
+
+
+def test_a_function_that_nobody_registers_is_no_hook() -> None:
+    assert titles(RULE, "def steer(module, inputs, output):\n    output += vec", write="output += vec") == []
