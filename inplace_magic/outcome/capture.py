@@ -22,7 +22,7 @@ import torch
 from ..gradients.digest import digest
 from ..session.names import history_of
 from ..session.user_objects import join
-from ..source.own import is_a, is_own, own_names
+from ..source.own import attributes, is_a, is_own, own_names
 from ..torch_private import unobserved
 from .kept import Leaf, Outcome, Value
 
@@ -150,8 +150,8 @@ class _Capture:
         elif is_a(value, torch.optim.lr_scheduler.LRScheduler):
             yield f"{path}.last_epoch", value.last_epoch
         elif is_a(value, types.SimpleNamespace) or (is_own(value) and not is_a(value, types.FunctionType)):
-            attributes = {**getattr(value, "__dict__", {}), **_slots(value)}
-            yield from ((f"{path}.{k}", v) for k, v in attributes.items() if not k.startswith("__"))
+            held = {**attributes(value), **_slots(value)}
+            yield from ((f"{path}.{k}", v) for k, v in held.items() if not k.startswith("__"))
 
     def _tensor(self, tensor: torch.Tensor) -> Value:
         if tensor.layout == torch.strided and tensor.device.type != "meta":

@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 
-from ..source.own import defining_module, is_a, is_own, is_own_module, own_names
+from ..source.own import attributes, defining_module, is_a, is_own, is_own_module, own_names
 
 _LEVELS = 7  # from a name: `a.b.c[0].d`; a module's parts, however deep, are one level
 _OBJECTS = 50_000
@@ -154,7 +154,7 @@ def attributes_of(value: Any) -> Iterator[tuple[str, Any]]:
             with contextlib.suppress(AttributeError):
                 yield name, object.__getattribute__(value, name)
     inside = _inside_modules() if is_a(value, torch.nn.Module) else frozenset()
-    for name, child in list(getattr(value, "__dict__", {}).items()):
+    for name, child in list(attributes(value).items()):
         if isinstance(name, str) and name.isidentifier() and name not in inside:
             yield name, child
     yield from _in(value, "_buffers") if inside else ()

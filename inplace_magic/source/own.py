@@ -41,6 +41,16 @@ def is_a(value: Any, kind: type[_T] | tuple[type[_T], ...]) -> TypeGuard[_T]:
     return issubclass(type(value), kind)
 
 
+def attributes(value: object) -> Mapping[str, Any]:
+    """``__dict__`` as Python keeps it, without asking the object, whose ``__getattribute__`` may count or raise."""
+    for kind in type(value).__mro__:
+        descriptor = vars(kind).get("__dict__")
+        if is_a(descriptor, (types.GetSetDescriptorType, types.MemberDescriptorType)):
+            found = descriptor.__get__(value)
+            return found if is_a(found, (dict, types.MappingProxyType)) else {}
+    return {}
+
+
 def is_own(value: object) -> bool:
     """Whether a class, a function, a module or an instance was defined by the user's own code."""
     if is_a(value, types.ModuleType):

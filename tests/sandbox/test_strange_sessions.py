@@ -27,7 +27,14 @@ PROXIES = """
     class Touchy:
         @property
         def __class__(self): raise RuntimeError("do not touch")
-    lazy, touchy = Lazy(), Touchy()
+    class Closed:
+        def __getattribute__(self, name): raise RuntimeError("do not touch " + name)
+        def __eq__(self, other): raise RuntimeError("eq")
+        def __hash__(self): raise RuntimeError("hash")
+        def __bool__(self): raise RuntimeError("bool")
+        def __len__(self): raise RuntimeError("len")
+        def __repr__(self): raise RuntimeError("repr")
+    lazy, touchy, closed = Lazy(), Touchy(), Closed()
     asked.clear()
     w = torch.ones(3, requires_grad=True)
 """
@@ -46,7 +53,7 @@ def session(room: str, *cells: str) -> Any:
 @pytest.mark.parametrize("room", SANDBOXES)
 def test_a_proxy_is_not_asked_what_it_is(room: str) -> None:
     shell = session(room, PROXIES)
-    done = run_in(shell, [f"held = lazy, touchy\n{FAILS}"])
+    done = run_in(shell, [f"held = lazy, touchy, closed\n{FAILS}"])
     assert done.diagnosis is not None and done.diagnosis.fixes and done.diagnosis.notes == (), done.output
     assert shell.user_ns["asked"] == []
 
