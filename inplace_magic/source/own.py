@@ -44,8 +44,8 @@ def is_a(value: Any, kind: type[_T] | tuple[type[_T], ...]) -> TypeGuard[_T]:
 def attributes(value: object) -> Mapping[str, Any]:
     """``__dict__`` as Python keeps it, without asking the object, whose ``__getattribute__`` may count or raise."""
     for kind in type(value).__mro__:
-        descriptor = vars(kind).get("__dict__")
-        if is_a(descriptor, (types.GetSetDescriptorType, types.MemberDescriptorType)):
+        descriptor: Any = vars(kind).get("__dict__")
+        if isinstance(descriptor, (types.GetSetDescriptorType, types.MemberDescriptorType)):
             found = descriptor.__get__(value)
             return found if is_a(found, (dict, types.MappingProxyType)) else {}
     return {}
