@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from ..diagnosis import Conflict, Place
@@ -35,6 +35,11 @@ _MODULES = {
     "cudnn_batch_norm": "`nn.BatchNorm`", "native_layer_norm": "`nn.LayerNorm`", "native_group_norm": "`nn.GroupNorm`",
     "embedding": "`nn.Embedding`",
 }  # fmt: skip
+# Modules whose nodes are those of the layers that they are made of.
+_COMPOSED = frozenset({
+    "RNNCell", "GRUCell", "LSTMCell", "RNN", "GRU", "LSTM", "MultiheadAttention", "TransformerEncoderLayer",
+    "TransformerDecoderLayer", "TransformerEncoder", "TransformerDecoder", "Transformer",
+})  # fmt: skip
 
 
 def conflicts(
@@ -329,8 +334,29 @@ def _called(clash: RecordedConflict, sources: Sources) -> str | None:
     written = _node_at(sources, clash.save.spot)
     if isinstance(written, ast.BinOp) and type(written.op) in _OPERATORS:
         return _OPERATORS[type(written.op)]
+    if isinstance(written, ast.Call) and (composed := _composed(written, sources)) is not None:
+        return composed
     plain = isinstance(written, ast.Call) and ast.unparse(written.func).rpartition(".")[2] in (name, "matmul")
     return _MODULES.get(name, name) if name is not None and not plain else name
+
+
+def _composed(call: ast.Call, sources: Sources) -> str | None:
+    """``nn.GRUCell`` where the called name is only ever bound to one: its linear parts are not what the person wrote."""
+    called = ast.unparse(call.func).rpartition(".")[2]
+    made = {
+        ast.unparse(value.func).rpartition(".")[2] if isinstance(value, ast.Call) else ""
+        for cell in sources.cells.values()
+        for node in (ast.walk(cell.tree) if cell.tree is not None else ())
+        for target, value in (_bindings(node) if isinstance(node, ast.Assign) else ())
+        if ast.unparse(target).rpartition(".")[2] == called
+    }
+    return f"`nn.{next(iter(made))}`" if len(made) == 1 and made <= _COMPOSED else None
+
+
+def _bindings(statement: ast.Assign) -> Iterator[tuple[ast.expr, ast.expr]]:
+    for target in statement.targets:
+        one, other = getattr(target, "elts", [target]), getattr(statement.value, "elts", [statement.value])
+        yield from zip(one, other) if len(one) == len(other) else [(target, statement.value)]
 
 
 def _freed_sentence(clash: RecordedConflict, sources: Sources) -> str:

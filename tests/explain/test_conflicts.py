@@ -101,3 +101,25 @@ def test_what_an_inference_tensor_is_refused_for_is_told(cell: str, said: str | 
     found = run_cells(made, cell).diagnosis
     assert (found is None) is (said is None)
     assert found is None or said is None or said in found.conflicts[0].needed_note
+
+
+@pytest.mark.parametrize(
+    ("made", "said"),
+    [
+        pytest.param("step = nn.Linear(3, 3)", "nn.Linear", id="what a linear layer keeps"),
+        pytest.param("step = nn.GRUCell(3, 3)", "nn.GRUCell", id="a cell that is made of linear layers"),
+        pytest.param("n, step = 3, nn.LSTM(3, 3)", "nn.LSTM", id="bound beside others"),
+        pytest.param("step = nn.GRUCell(3, 3)\nstep = nn.Linear(3, 3)", "nn.Linear", id="a name that was bound twice"),
+    ],
+)
+def test_the_module_that_keeps_a_weight_is_the_one_that_was_called(made: str, said: str) -> None:
+    cell = """
+        opt = torch.optim.SGD(step.parameters(), lr=0.1)
+        loss = step(torch.ones(1, 3, requires_grad=True))
+        loss = (loss[0] if isinstance(loss, tuple) else loss).exp().sum()
+        loss.backward(retain_graph=True)
+        opt.step()
+        loss.backward()
+        """
+    found = run_cells("import torch\nfrom torch import nn", made, cell).diagnosis
+    assert found is not None and f"`{said}`" in found.sentence
