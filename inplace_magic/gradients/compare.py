@@ -80,6 +80,24 @@ def starved(reference: Sequence[BackwardPass], tried: Sequence[BackwardPass]) ->
     return any(_fed(ours[optimizer]) and not _fed(theirs[optimizer]) for optimizer in ours.keys() & theirs.keys())
 
 
+def without_purpose(reference: Sequence[BackwardPass], tried: Sequence[BackwardPass]) -> tuple[int, ...]:
+    """The passes that gave gradients to leaves which the next steps used, and give them none any more."""
+    if len(reference) != len(tried):
+        return ()
+    return tuple(
+        index
+        for index, (one, other) in enumerate(zip(reference, tried))
+        if leaves_reached([one]) & (stepped := _stepped_next(reference[index:]))
+        and not leaves_reached([other]) & stepped
+    )
+
+
+def _stepped_next(passes: Sequence[BackwardPass]) -> set[str]:
+    """The leaves of the first steps that follow."""
+    steps = next((one.steps for one in passes if one.steps), ())
+    return {g.leaf for step in steps for g in step}
+
+
 def trains_nothing(passes: Sequence[BackwardPass]) -> bool:
     """Whether there are optimizers, and each step of theirs is known to have had nothing but zeros."""
     digests = [g.digest for steps in _optimizers(passes).values() for step in steps for g in step]

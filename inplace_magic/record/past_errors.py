@@ -78,7 +78,7 @@ class PastErrors:
             conflict.write.parameter = isinstance(written[0] if base is None else base, torch.nn.Parameter)
             if conflict.write.leaf and conflict in self._conflicts.found:  # not again for each iteration
                 conflict.write.aliases = names_of(written[0], sys._getframe(1))
-        if family in ("leaf", "view_of_leaf") and self._update_leaves:
+        if self._update_leaves and _hits_leaf(family, written):
             with torch.no_grad():
                 result = func(*args, **kwargs)
             self._note(plain_name(func), author_at(sys._getframe(1)), written)
@@ -147,3 +147,11 @@ def with_history(written: Sequence[Any]) -> list[torch.Tensor]:
     """Of what is written the tensors, or their bases, that have a grad_fn. A view itself may refuse to be asked."""
     bases = [t if (base := base_of(t)) is None else base for t in written]
     return [base for base in bases if base is not None and base.requires_grad and not base.is_leaf]
+
+
+def _hits_leaf(family: str, written: Sequence[torch.Tensor]) -> bool:
+    """Whether a refused write would have hit a leaf; one through a view that was made without grad mode is told as such."""
+    if family != "no_grad_view":
+        return family in ("leaf", "view_of_leaf")
+    bases = [base for tensor in written if (base := base_of(tensor)) is not None]
+    return any(base.is_leaf and base.requires_grad for base in bases)

@@ -28,7 +28,8 @@ class TrackedCopies:
     """The tracked copies of one replay, by storage."""
 
     def __init__(self) -> None:
-        self.table: dict[Key, tuple[torch.Tensor, tuple[int, ...] | None]] = {}
+        # of the whole storage under None, or of single stretches by their geometry
+        self.table: dict[Key, dict[tuple[int, ...] | None, torch.Tensor]] = {}
         self._kept: list[torch.Tensor] = []  # a key must not be reused while it is in the table
 
     def __bool__(self) -> bool:
@@ -37,7 +38,10 @@ class TrackedCopies:
     def create(self, tensor: torch.Tensor, *, whole: bool) -> None:
         """Gives ``tensor`` a copy: of its whole base, or of itself alone where its elements share memory."""
         key = storage_key(tensor)
-        if key is None or key in self.table:
+        if key is None:
+            return
+        copies = self.table.get(key, {})
+        if None in copies or _geometry(tensor) in copies:
             return
         with torch.inference_mode(False), torch.enable_grad():
             if whole and not tensor.is_inference():
@@ -49,8 +53,8 @@ class TrackedCopies:
                 geometry = None
             else:
                 copy = tensor.clone(memory_format=torch.contiguous_format)
-                geometry = (*tensor.shape, -1, *tensor.stride(), tensor.storage_offset())
-        self.table[key] = (copy, geometry)
+                geometry = _geometry(tensor)
+        self.table.setdefault(key, {})[geometry] = copy
         self._kept.append(tensor)
 
     def of(self, tensor: torch.Tensor) -> torch.Tensor:
@@ -58,10 +62,9 @@ class TrackedCopies:
         found = self.table.get(storage_key(tensor) or 0)
         if found is None:
             return tensor
-        copy, geometry = found
-        if geometry is not None:
-            mine = (*tensor.shape, -1, *tensor.stride(), tensor.storage_offset())
-            return copy if mine == geometry else tensor
+        copy = found.get(None)
+        if copy is None:
+            return found.get(_geometry(tensor), tensor)
         if tensor.dtype != copy.dtype or tensor.is_inference():
             return tensor
         if tensor.shape == copy.shape and tensor.stride() == copy.stride() and not tensor.storage_offset():
@@ -70,8 +73,8 @@ class TrackedCopies:
 
     def stretch(self, tensor: torch.Tensor, alias: torch.Tensor) -> torch.Tensor:
         """The stretch of ``tensor``'s copy that ``alias`` looks at, be it in the tensor's own memory or the copy's."""
-        copy, geometry = self.table[storage_key(tensor) or 0]
-        if geometry is not None:
+        copy = self.table[storage_key(tensor) or 0].get(None)
+        if copy is None:
             return self.of(alias)
         return copy.as_strided(alias.shape, alias.stride(), alias.storage_offset())
 
@@ -94,6 +97,11 @@ class TrackedCopies:
         if type(value) in (list, tuple) and any(isinstance(v, torch.Tensor) for v in value):
             return type(value)(self._swap(v) for v in value)
         return value
+
+
+def _geometry(tensor: torch.Tensor) -> tuple[int, ...]:
+    """What of its storage a tensor looks at."""
+    return (*tensor.shape, -1, *tensor.stride(), tensor.storage_offset())
 
 
 def _strided_clone(base: torch.Tensor) -> torch.Tensor:

@@ -13,11 +13,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..diagnosis import Gradients
-from ..gradients.compare import compare, forward_changed, leaves_reached, trains_nothing
+from ..gradients.compare import compare, forward_changed, leaves_reached, trains_nothing, without_purpose
 from ..message import message
 from ..outcome.changes import Difference, clauses, differences, without
 from ..outcome.kept import Outcome
-from ..record.evidence import Evidence
+from ..record.evidence import Backward, Evidence
 from ..source.loop_names import passing_names
 from ..transforms.proposal import Proposal, Reading
 from .bench import Bench, Live, Spared, Texts
@@ -76,7 +76,18 @@ def measure(
             return Effect("unknown")
         found = without(found, noise)
     label: Gradients = gradients if all(one.kind in _OF_GRADIENTS for one in found) else "different"
-    return _with_changes(label, gradients, found, reference.outcome, seen.outcome)
+    effect = _with_changes(label, gradients, found, reference.outcome, seen.outcome)
+    idle = without_purpose(reference.passes, seen.passes)
+    if idle and gradients == "truncated":
+        called = dict.fromkeys(_called(bench, reference.passes[index].backward) for index in idle)
+        said = tuple(message("change_trains_nothing", call=text) for text in called)
+        return Effect("different", effect.changes + said, "different", effect.paths | {""})
+    return effect
+
+
+def _called(bench: Bench, backward: Backward) -> str:
+    """The line of a backward."""
+    return bench.sources.place(backward.stack[0]).text if backward.stack else "backward()"
 
 
 def _different(bench: Bench, reference: Evidence, seen: Evidence, gradients: bool = True) -> tuple[Difference, ...]:
@@ -122,7 +133,10 @@ def _gradients(bench: Bench, steps: Sequence[Proposal], seen: Evidence) -> Gradi
     passes, reference = seen.passes, bench.passes(proposal.reading)
     if not reference and not passes:
         return "same"
-    effect = compare(reference, passes, cut_off=not seen.finished)
+    meant = bench.reference(proposal.reading)
+    stuck = meant is not None and meant.error is not None  # what comes after that is known to nobody
+    passes = passes[: len(reference)] if stuck else passes
+    effect = compare(reference, passes, cut_off=stuck or not seen.finished)
     if (
         effect == "same"
         and proposal.reading == "update"

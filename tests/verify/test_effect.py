@@ -208,3 +208,72 @@ def test_a_value_that_is_asked_for_its_gradient_requires_one_again_behind_the_cu
     fix = fixes(LEARNED, UNROLLED.format(asked=asked))[0]
     assert fix.title == "theta = theta.detach().requires_grad_()"
     assert fix.gradients == "truncated", "the reference goes through the graph that is freed by then as well"
+
+
+def test_items_of_one_inference_tensor_are_compared_in_every_iteration() -> None:
+    setup = """
+        import torch
+        from torch import nn
+        torch.manual_seed(0)
+        policy = nn.Linear(2, 1); opt = torch.optim.Adam(policy.parameters())
+        batches = [torch.randn(5, 2) for _ in range(3)]
+
+        @torch.inference_mode()
+        def baseline():
+            return torch.stack([policy(batch).squeeze(1) for batch in batches])
+        values = baseline()
+        """
+    cell = """
+        for batch, value in zip(batches, values):
+            loss = (value * policy(batch).squeeze(1)).mean()
+            opt.zero_grad()
+            loss.backward()
+            opt.step()
+        """
+    fix = fixes(setup, cell)[0]
+    assert (fix.rule, fix.gradients, fix.changes) == ("inference_mode", "same", ())
+
+
+def test_a_parameter_that_is_written_through_a_view_made_without_grad_mode_is_updated() -> None:
+    setup = """
+        import torch
+        from torch import nn
+        torch.manual_seed(0)
+        layer = nn.Linear(4, 6)
+        with torch.no_grad():
+            blocks = layer.weight.view(3, 2, 4)
+        """
+    fix = fixes(setup, "blocks[:2] *= 0.0")[0]
+    assert (fix.rule, fix.gradients, fix.changes) == ("no_grad", "same", ())
+
+
+ADVERSARIAL = """
+    import torch
+    from torch import nn
+    torch.manual_seed(0)
+    G, D, noise, real = nn.Linear(3, 3), nn.Linear(3, 1), torch.randn(4, 3), torch.randn(4, 3)
+    optG, optD = torch.optim.SGD(G.parameters(), 0.1), torch.optim.SGD(D.parameters(), 0.1)
+    """
+TWO_LOSSES = """
+    for step in range(2):
+        fake = G(noise)
+        optD.zero_grad()
+        (D(real).mean() - D(fake.detach()).mean()).backward()
+        optD.step()
+        for inner in range(2):
+            optG.zero_grad()
+            fooled = -D(fake).mean()
+            fooled.backward()
+            rebuilt = (G(real) - real).pow(2).mean()
+            rebuilt.backward()
+            optG.step()
+    """
+
+
+@pytest.mark.all_fixes
+def test_a_cut_after_which_a_backward_trains_nothing_says_so_and_comes_last() -> None:
+    found = fixes(ADVERSARIAL, TWO_LOSSES)
+    assert "fake = G(noise)" in found[0].title, "computed again in every inner iteration"
+    for fix in found:
+        if "detach" in fix.title:
+            assert fix.gradients == "different" and "`fooled.backward()` trains nothing any more" in fix.changes

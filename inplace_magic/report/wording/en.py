@@ -167,6 +167,7 @@ SENTENCES = {
     "change_grad": "{name}.grad has other values afterwards",
     "change_optimizer": "{optimizer} no longer updates {name}",
     "change_random": "random numbers drawn later differ",
+    "change_trains_nothing": "`{call}` trains nothing any more",
     "change_fails_again": "the cell fails when it is run a second time",
     "change_more": "{count} more",
     # ---- notes: what was not done, and why

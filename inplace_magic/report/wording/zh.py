@@ -160,6 +160,7 @@ SENTENCES = {
     "change_grad": "{name}.grad 之后的值不同",
     "change_optimizer": "{optimizer} 不再更新 {name}",
     "change_random": "之后抽取的随机数不同",
+    "change_trains_nothing": "`{call}` 不再训练任何参数",
     "change_fails_again": "第二次运行该单元格会失败",
     "change_more": "另有 {count} 处",
     # ---- notes: what was not done, and why
