@@ -17,16 +17,20 @@ from .transforms.proposal import Proposal
 COSTS = {
     # The line says what it was meant to say; nothing else is touched.
     "hook": 2,  # the hook as torch's documentation has it
+    "connected": 3,  # the path as it was meant
     "fast_weights": 3,  # the one form of an inner step that can be differentiated
     "silent_tracked": 3,  # the change is what was written, and now the graph hears of it
     "silent_tracked: on a copy": 4,  # a copy more
+    "connected: block": 4,  # the block did nothing but cut
     "module_flag": 4,  # a flag that saves memory goes
     "no_grad: update": 5,  # how every optimizer writes its update
     "silent_batch_norm": 5,  # two small copies
     "views_again": 5,  # a line changes its place
     "clone_before_write: of a Function": 6,  # a copy of an argument
+    "connected: made later": 7,  # a line changes its place
     "silent_order": 7,  # a line changes its place
     "index_views": 7,  # the loop counts
+    "clone_returned": 8,  # a copy for each caller
     "clone_alias": 8,  # a copy of what was to be one
     "drop_gradient": 8,  # what zero_grad does by default
     "clone_before_write: name, refused": 8,  # a copy, where out of place changes several lines

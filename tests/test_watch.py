@@ -188,6 +188,11 @@ QUIET = {
         x.data = kept
         loss.backward()
     """,
+    "a result swapped of which its node has kept the old memory": """
+        y = x.exp()
+        y.data = torch.zeros(6)
+        y.sum().backward()
+    """,
     "weights swapped for their own copy": """
         loss = (x ** 2).sum()
         x.data = x.data.clone()

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from ..storage import storage_key
-from ..torch_private import next_sequence_number, unobserved, version_of
+from ..torch_private import next_sequence_number, raw_names, unobserved, version_of
 from . import evidence
 from .parts import parts_of
 
@@ -48,7 +48,7 @@ class Saved:
     repacked = False  # hooks of others decide what backward gets
     freed: evidence.Backward | None = None
     reserved: tuple[Reserved, ...] = ()  # goes with it
-    origin: weakref.ref[torch.Tensor] | None = None
+    origin: weakref.ref[torch.Tensor] | None = None  # what was saved, unless a node has saved what it gave itself
     _keys: tuple[int, ...] | None = None
 
     def __init__(self, tensor: torch.Tensor, stack: Stack, clock: int) -> None:
@@ -57,8 +57,7 @@ class Saved:
         self.version = version_of(tensor)
         self.stack = stack
         self.clock = clock
-        if tensor.requires_grad and tensor.is_leaf:
-            self.origin = weakref.ref(tensor)
+        self.origin = weakref.ref(tensor)
 
     @classmethod
     def bare(cls, tensor: torch.Tensor) -> Saved:
@@ -114,6 +113,20 @@ class Saved:
     def untouched(self) -> bool:
         """Whether the version counter says that it is what it was."""
         return version_of(self.alias) == self.version
+
+
+def saved_by(node: Any) -> Iterator[Saved]:
+    """What this node has saved through our hooks."""
+    for name in raw_names(type(node)):
+        try:
+            raw = getattr(node, name)
+            values = [one.data for one in (raw if isinstance(raw, (tuple, list)) else (raw,))]
+        except (RuntimeError, AttributeError):  # freed
+            continue
+        for value in values:
+            saved = getattr(value, "saved", value)
+            if isinstance(saved, Saved):
+                yield saved
 
 
 class LiveWrite:

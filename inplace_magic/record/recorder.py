@@ -31,6 +31,7 @@ from torch.overrides import TorchFunctionMode
 from .. import torch_private
 from ..families import family_of
 from ..gradients.backward import CLOSELY
+from ..session.names import history_of
 from ..source.location import caller, user_stack
 from ..source.sources import Sources
 from ..storage import Key, storage_key
@@ -39,7 +40,7 @@ from . import evidence
 from .author import Author, author_at
 from .light_steps import LightSteps
 from .noted_conflicts import NotedConflicts
-from .observed import LiveConflict, LiveWrite, Saved, Stack
+from .observed import LiveConflict, LiveWrite, Saved, Stack, saved_by
 from .operations import Writers, own_operands, plain_name
 from .optimizer_steps import OptimizerSteps
 from .past_errors import PastErrors, overlaps, with_history
@@ -374,6 +375,8 @@ class Recorder(TorchFunctionMode):
         author = author_at(sys._getframe(2))
         result = self._carry_out(func, args, {})
         if key is not None:
+            for saved in saved_by(history_of(target)):  # of its own result a node keeps the memory, not the tensor
+                saved.origin = None
             write = LiveWrite(author.stack, self._clock, "data", author.origin, version_of(target))
             write.swapped = target
             self.saved.log(key, write)

@@ -212,11 +212,12 @@ def _callback(frame: types.FrameType | None) -> list[types.FrameType]:
 
 
 def _when(callback: Sequence[types.FrameType]) -> str:
-    """When the callback runs: ``before`` its node, as its ``own`` backward or another hook's, or ``after`` it."""
+    """When the callback runs: ``before`` its node, as its ``own`` backward, or ``after`` it, as all hooks of modules do
+    (those of their outputs hang on a node that hands on what it gets)."""
     top = callback[-1].f_code
     if top.co_filename != _MODULE_HOOKS:
         return "own" if top is FUNCTION_BACKWARD_CODE else "before"
-    return "own" if "setup_output_hook" in top.co_qualname else "after"
+    return "after"
 
 
 def _handed(callback: Sequence[types.FrameType], written: Sequence[torch.Tensor]) -> torch.Tensor | None:

@@ -23,11 +23,10 @@ import torch
 from ...source.own import is_own
 from ...storage import storage_key
 from ...torch_private import current_node, unobserved, version_of
-from ..observed import LiveWrite, Saved, Stack, write_into
+from ..observed import LiveWrite, Saved, Stack, saved_by, write_into
 from ..operations import arguments, tensors_in
 from .events import Applied, Call, Detector, Run
 from .regions import Region, overwritten
-from .second_run import saved_by
 
 _TORCH = os.path.join(os.path.dirname(torch.__file__), "")
 _DEPTH, _WIDTH = 3, 50  # how far into what ctx holds, and how many items of one container

@@ -8,14 +8,14 @@ makes a difference, it is a finding. A Function of the user's own is not run twi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
-from ...torch_private import current_node, raw_names
+from ...torch_private import current_node
 from .. import evidence
-from ..observed import LiveWrite, Saved, differ
+from ..observed import LiveWrite, Saved, differ, saved_by
 from .events import Detector, Passing, Run
 
 _CLOSE = 1e-5  # two runs of one node may add up in another order
@@ -103,17 +103,3 @@ def near(one: torch.Tensor, other: torch.Tensor) -> bool:
     with torch.no_grad():
         scale = float(torch.maximum(one.abs(), other.abs()).nan_to_num(0.0, 0.0, 0.0).max())
         return bool(torch.allclose(one, other, rtol=0.0, atol=_CLOSE * scale, equal_nan=True))
-
-
-def saved_by(node: Any) -> Iterable[Saved]:
-    """What this node has saved through our hooks."""
-    for name in raw_names(type(node)):
-        try:
-            raw = getattr(node, name)
-            values = [one.data for one in (raw if isinstance(raw, (tuple, list)) else (raw,))]
-        except (RuntimeError, AttributeError):  # freed
-            continue
-        for value in values:
-            saved = getattr(value, "saved", value)
-            if isinstance(saved, Saved):
-                yield saved

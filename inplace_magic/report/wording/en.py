@@ -282,6 +282,10 @@ SENTENCES = {
     # ---- why a fix helps
     "why_drop_gradient": "The old gradient stays as it is for those who still need it; the next backward makes a new one.",
     "why_fast_weights": "The inner steps are made on weights of their own; the model keeps its parameters.",
+    "why_copy_is_given_out": "Whoever got the value keeps it, whatever the next call writes into the buffer.",
+    "why_connected": "The path from the optimizer's parameters to the loss is whole again, so that they get gradients.",
+    "title_block_gone": "without `{block}`",
+    "title_made_behind": "{what} behind {other}",
     "why_handed_gradient": "autograd may hand one tensor to several; what a hook gives back is used for its own tensor alone.",
     "why_index_views": "Each view is made on its own, which autograd can follow when it is written.",
     "why_module_flag": "The module makes a new tensor instead of overwriting its input.",

@@ -226,6 +226,14 @@ def wrapped(code: Code, statements: list[ast.stmt], header: str) -> Edit | None:
     return Edit(start, end, f"{ahead}{indent}{header}{code.newline}{body}{behind}")
 
 
+def moved(code: Code, statements: list[ast.stmt], indent: str) -> str | None:
+    """The lines of neighbouring statements at another depth; None where that would change a string."""
+    if not all(code.alone(s) for s in statements) or any(_spans_lines(n) for s in statements for n in ast.walk(s)):
+        return None
+    _, _, text = code.whole_lines(statements)
+    return _indented(text, code.indent(statements[0]), indent)
+
+
 def _indented(text: str, old: str, new: str) -> str:
     lines = text.splitlines(keepends=True)
     return "".join(new + line.removeprefix(old) if line.strip() else line for line in lines)

@@ -12,6 +12,13 @@ def hook(grad):                def hook(grad):
 def steer(module, x, out):     def steer(module, x, out):
     out += vector                  return out + vector
 
+def clip(module, grads, _):    def clip(module, grads, _):
+                                   grads = (grads[0].clone(), *grads[1:])
+    grads[0].clamp_(-1, 1)         grads[0].clamp_(-1, 1)
+                                   return grads
+
+register_hook(lambda g: g.mul_(2))   register_hook(lambda g: g.mul(2))
+
 Where the function gives something back already, as a Function's backward does, a clone before the write is enough.
 """
 
@@ -23,7 +30,7 @@ from collections.abc import Iterator
 from ...message import message
 from ...source.bindings import own_statements, parameters
 from ...source.editor import Code, Edit, Function, dotted
-from ..analysis.targets import sites
+from ..analysis.targets import Site, called_target, sites
 from ..problem import Problem
 from ..proposal import Proposal, in_one_text
 from ..registry import register
@@ -33,22 +40,90 @@ from .new_tensor import as_new_tensor
 @register("modified", "leaf", "view_of_leaf", "multi_output_view", "no_grad_view", "overlap", "inference", "silent")
 def hook(problem: Problem) -> Iterator[Proposal]:
     for depth, write in enumerate(sites(problem, depth=3)):  # a helper may write, and its caller be the hook
-        code, name = write.code, write.root_text
-        function = code.function(write.statement)
-        if not isinstance(function, Function) or name is None or name not in parameters(function):
-            continue
-        body, given_back = function.body, [s for s in own_statements(code, function) if isinstance(s, ast.Return)]
-        if any(s.value is not None for s in given_back) or not _is_hook(problem, function.name):
-            continue
-        if depth == 0 and write.statement is body[-1] and code.alone(write.statement):
-            new = as_new_tensor(problem, code.text(write.statement)) or ""
-            if new.startswith(f"{name} = ") and "\n" not in new:
-                line = f"return {new.removeprefix(f'{name} = ')}"
+        function = write.code.function(write.statement)
+        if depth == 0 and problem.family == "silent" and _is_hook(problem, ""):
+            yield from _in_lambda(problem, write)
+        if isinstance(function, Function) and _is_hook(problem, function.name):
+            yield from _in_function(problem, write, function, innermost=depth == 0)
+
+
+def _in_lambda(problem: Problem, write: Site) -> Iterator[Proposal]:
+    code, call = write.code, write.node
+    function = next((n for n in code.parents(call) if isinstance(n, ast.Lambda)), None)
+    target = called_target(call) if isinstance(call, ast.Call) else None
+    if function is None or target is None:
+        return
+    new = _out_of_place(problem, code.text(call), code.text(target))
+    for root in _handed(code, target, [a.arg for a in function.args.args]):
+        own = f"{code.text(root)}.clone()"
+        if new is not None:
+            yield _proposal(problem, code, new, [code.replace(call, new)])
+        yield _proposal(problem, code, own, [code.replace(root, own)])
+
+
+def _in_function(
+    problem: Problem, write: Site, function: ast.FunctionDef | ast.AsyncFunctionDef, innermost: bool
+) -> Iterator[Proposal]:
+    code, body = write.code, function.body
+    top = next((s for s in body if write.statement in ast.walk(s)), None)
+    if write.target is None or top is None:
+        return
+    returns = any(isinstance(s, ast.Return) and s.value is not None for s in own_statements(code, function))
+    for root in _handed(code, write.target, parameters(function)):
+        name = code.text(root)
+        whole = code.text(root.value) if isinstance(root, ast.Subscript) else name
+        own = f"{whole} = {_with(code, root, f'{name}.clone()')}"
+        if not returns and innermost and write.statement is body[-1] and code.alone(write.statement):
+            new = _out_of_place(problem, code.text(write.statement), name)
+            if new is not None:
+                line = f"return {_with(code, root, new)}"
                 yield _proposal(problem, code, line, [code.replace(write.statement, line)])
-        top = next((s for s in body if write.statement in ast.walk(s)), None)
-        if top is not None:
-            edits = [code.insert_before(top, f"{name} = {name}.clone()"), code.insert_after(body[-1], f"return {name}")]
-            yield _proposal(problem, code, f"{name} = {name}.clone() … return {name}", edits)
+        if not returns:
+            edits = [code.insert_before(top, own), code.insert_after(body[-1], f"return {whole}")]
+            yield _proposal(problem, code, f"{own} … return {whole}", edits)
+        if isinstance(root, ast.Subscript):  # handed over to be looked at, as the gradients of a module's outputs are
+            yield _proposal(problem, code, own, [code.insert_before(top, own)])
+
+
+def _handed(code: Code, target: ast.expr, given: list[str]) -> list[ast.expr]:
+    """What the function may have been handed that lies under a write: an item of a parameter, or the parameter."""
+    inner: ast.AST = target
+    while not isinstance(inner, ast.Name):
+        if isinstance(inner, ast.Call):
+            inner = inner.func
+        elif isinstance(inner, (ast.Attribute, ast.Subscript)):
+            inner = inner.value
+        else:
+            return []
+    if inner.id not in given:
+        return []
+    item = code.parent(inner)
+    if isinstance(item, ast.Subscript) and isinstance(item.ctx, ast.Load) and _index(item) is not None:
+        return [item, inner]
+    return [inner]
+
+
+def _index(item: ast.Subscript) -> int | None:
+    """The item's number, where it is written out."""
+    value = item.slice.value if isinstance(item.slice, ast.Constant) else None
+    return value if type(value) is int else None
+
+
+def _with(code: Code, root: ast.expr, new: str) -> str:
+    """What was handed over with ``new`` in the place of ``root``: the tuple, where that is an item of one."""
+    index = _index(root) if isinstance(root, ast.Subscript) else None
+    if not isinstance(root, ast.Subscript) or index is None:
+        return new
+    name = code.text(root.value)
+    before = f"*{name}[:{index}], " if index else ""
+    return f"({before}{new}, *{name}[{index + 1}:])"
+
+
+def _out_of_place(problem: Problem, text: str, name: str) -> str | None:
+    """What a write into ``name`` would give out of place, as an expression."""
+    new = as_new_tensor(problem, text) or ""
+    value = new.removeprefix(f"{name} = ")
+    return value if value != new and "\n" not in value else None
 
 
 def _proposal(problem: Problem, code: Code, title: str, edits: list[Edit]) -> Proposal:

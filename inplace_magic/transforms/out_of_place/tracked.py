@@ -65,9 +65,9 @@ def _without_alias(write: Site) -> tuple[str | None, str, list[str]]:
     name = dotted(held)
     text = code.text(statement)
     start, _ = code.span(statement)
-    edits = [_cut(code, node, start) for node in ast.walk(write.target) if _alias(node)]
+    edits = [cut(code, node, start) for node in ast.walk(write.target) if is_alias(node)]
     if edits:
-        edits += [_cut(code, node, start) for node in _read_through(statement) if _root_name(node) == name]
+        edits += [cut(code, node, start) for node in _read_through(statement) if _root_name(node) == name]
         for begin, end in sorted(edits, reverse=True):
             text = text[:begin] + text[end:]
         return name, text, []
@@ -75,9 +75,9 @@ def _without_alias(write: Site) -> tuple[str | None, str, list[str]]:
         return None, "", []
     for binding in bindings(code, name, statement)[:1]:
         base = root(binding.value) if binding.value is not None else None
-        if binding.value is None or base is None or dotted(base) is None or not any(map(_alias, ast.walk(binding.value))):  # fmt: skip
+        if binding.value is None or base is None or dotted(base) is None or not any(map(is_alias, ast.walk(binding.value))):  # fmt: skip
             continue
-        if _alias(binding.value):  # nothing but the alias: a view of it would have to be written through
+        if is_alias(binding.value):  # nothing but the alias: a view of it would have to be written through
             begin, end = (offset - start for offset in code.span(held))
             tensor = code.text(base)
             return tensor, text[:begin] + tensor + text[end:], [f"{name} = {code.text(binding.value)}"]
@@ -87,7 +87,7 @@ def _without_alias(write: Site) -> tuple[str | None, str, list[str]]:
 def _read_through(statement: ast.stmt) -> list[ast.expr]:
     """The aliases that an assigned value is computed from: it would come from outside the graph again."""
     value = statement.value if isinstance(statement, ast.Assign) else None
-    return [n for n in ast.walk(value) if isinstance(n, ast.expr) and _alias(n)] if value is not None else []
+    return [n for n in ast.walk(value) if isinstance(n, ast.expr) and is_alias(n)] if value is not None else []
 
 
 def _root_name(node: ast.expr) -> str | None:
@@ -95,13 +95,13 @@ def _root_name(node: ast.expr) -> str | None:
     return dotted(held) if held is not None else None
 
 
-def _alias(node: ast.AST) -> bool:
+def is_alias(node: ast.AST) -> bool:
     if isinstance(node, ast.Call):
         return isinstance(node.func, ast.Attribute) and node.func.attr == "detach" and not node.args
     return isinstance(node, ast.Attribute) and node.attr == "data"
 
 
-def _cut(code: Code, node: ast.AST, start: int) -> tuple[int, int]:
+def cut(code: Code, node: ast.AST, start: int) -> tuple[int, int]:
     """The stretch ``.detach()`` or ``.data``, counted from the statement's beginning."""
     inner = node.func.value if isinstance(node, ast.Call) else node.value  # type: ignore[attr-defined]
     return code.span(inner)[1] - start, code.span(node)[1] - start

@@ -133,7 +133,7 @@ CHECKPOINTED = [
             return torch.tanh(t @ w - (step if step.sum() > 0 else now))
         loss = checkpoint(block, v * 1, use_reentrant=False).square().sum()
         loss.backward()
-    """),
+    """, fixable=False),
     Program("dropout recomputed with another random state", """
         def block(t):
             return F.dropout(torch.tanh(t.repeat(8) * 2), 0.5).square()
@@ -310,7 +310,7 @@ FUNCTIONS = [
         h = h * 3  #+
         loss = Double.apply(h).sum()
         loss.backward()
-    """),
+    """, fixable=False),
     Program("a ctx attribute written through .data", """
         class Scale(torch.autograd.Function):
             @staticmethod
@@ -399,7 +399,7 @@ FUNCTIONS = [
                 return g * slope
         loss = (Scale.apply(x) + Scale.apply(x * 2).square()).sum()
         loss.backward()
-    """),
+    """, fixable=False),
     Program(".data written in a Function's backward, which another node has saved", """
         class Same(torch.autograd.Function):
             @staticmethod
@@ -416,7 +416,7 @@ FUNCTIONS = [
         y = Same.apply(h)
         loss = z.sum() + y.sum()
         loss.backward()
-    """),
+    """, fixable=False),
     Program("an input rounded in a Function without mark_dirty, and read afterwards", """
         class Soft(torch.autograd.Function):
             @staticmethod
@@ -475,7 +475,7 @@ FUNCTIONS = [
                 return g * torch.from_numpy(ctx.slope)
         loss = (Scale.apply(x) * Scale.apply(x + 1)).sum()
         loss.backward()
-    """),
+    """, fixable=False),
 ]  # fmt: skip
 
 MEMORY = [
@@ -527,7 +527,7 @@ MEMORY = [
         loss = (s * s).abs().square().sum()
         torch.view_as_real(s.detach().data)[:, 1] = 0  #!
         loss.backward()
-    """),
+    """, fixable=False),
     Program("memory set from C", """
         h = x * 1.0
         loss = (h * h).sum()
@@ -645,7 +645,7 @@ MEMORY = [
         rows[:1, torch.tensor([0, 2])] = 0.0  #!
         rows = rows.clone()  #+
         loss.backward()
-    """),
+    """, fixable=False),
 ]  # fmt: skip
 
 HOOKED = [
@@ -969,6 +969,12 @@ KNOWN = [
     Program("a swapped weight", """
         loss = (x.square()).sum()
         x.data = torch.ones(6)  #!
+        loss.backward()
+    """),
+    Program("an intermediate value swapped after it was squared", """
+        h = x * 2
+        loss = h.square().sum()
+        h.data = h.data * 3  #!
         loss.backward()
     """),
     Program("a storage filled", """

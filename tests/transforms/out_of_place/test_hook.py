@@ -15,6 +15,9 @@ RULE = "hook"
         pytest.param("def hook(g):\n    g.mul_(2)\n    return g", "g.mul_(2)", id="something is given back already"),
         pytest.param("g = 1\ng.mul_(2)", "g.mul_(2)", id="no function"),
         pytest.param("def hook(g):\n    h = g\n    h.mul_(2)", "h.mul_(2)", id="another name"),
+        pytest.param(
+            "h.register_hook(lambda g: scale.mul_(2))", "scale.mul_(2)", id="a lambda that writes something else"
+        ),
     ],
 )
 def test_proposes_nothing(cell: str, write: str) -> None:
@@ -42,6 +45,17 @@ def test_proposes_nothing_for_other_writes() -> None:
             "class Hook:\n    def __call__(self, g):\n        if self.on:\n            g[0] = 0\n", "g[0]",
             ["class Hook:\n    def __call__(self, g):\n        g = g.clone()\n        if self.on:\n            g[0] = 0\n        return g\n"],
             id="a condition",
+        ),
+        pytest.param(
+            "h.register_hook(lambda g: g.mul_(2))\n", "g.mul_(2)",
+            ["h.register_hook(lambda g: g.mul(2))\n", "h.register_hook(lambda g: g.clone().mul_(2))\n"], id="a lambda",
+        ),
+        pytest.param(
+            "def hook(module, gi, go):\n    gi[1].mul_(2)\n", "gi[1].mul_(2)",
+            ["def hook(module, gi, go):\n    gi = (*gi[:1], gi[1].clone(), *gi[2:])\n    gi[1].mul_(2)\n    return gi\n",
+             "def hook(module, gi, go):\n    gi = (*gi[:1], gi[1].clone(), *gi[2:])\n    gi[1].mul_(2)\n",
+             "def hook(module, gi, go):\n    gi = gi.clone()\n    gi[1].mul_(2)\n    return gi\n"],
+            id="an item of what was handed over",
         ),
     ],
 )  # fmt: skip

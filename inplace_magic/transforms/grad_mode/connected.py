@@ -1,0 +1,108 @@
+"""An optimizer trains nothing, since the path from its parameters to the loss is cut: the path is made whole again.
+
+code = net(x).detach()                     code = net(x)
+fast = {n: p.data.clone() for n, p in …}   fast = {n: p.clone() for n, p in …}
+checkpoint(net, x, use_reentrant=True)     checkpoint(net, x, use_reentrant=False)
+net.load_state_dict(state, assign=True)    net.load_state_dict(state)
+
+with torch.no_grad():                      code = net(x)
+    code = net(x)
+
+optimizer = SGD(net.parameters(), 0.1)     net.weight = nn.Parameter(...)
+net.weight = nn.Parameter(...)             optimizer = SGD(net.parameters(), 0.1)
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from ...message import message
+from ...source.bindings import bindings, own_statements, scope
+from ...source.dataflow import calls_named, is_step
+from ...source.editor import Code, Edit, dotted
+from ..analysis.backward_calls import add_argument, drop_argument
+from ..analysis.meetings import within
+from ..analysis.targets import site
+from ..out_of_place.tracked import cut, is_alias
+from ..problem import Problem
+from ..proposal import Proposal
+from ..registry import register
+from .no_grad import moved
+
+_WHY = message("why_connected")
+_OFF = ("no_grad", "inference_mode")
+
+
+@register("silent")
+def connected(problem: Problem) -> Iterator[Proposal]:
+    write = problem.clash.write
+    if write is None or write.how != "untrained":
+        return
+    for spot in write.stack[:3]:
+        found = site(problem, spot)
+        if found is not None:
+            yield from _without_aliases(found.code, found.statement)
+            yield from _without_block(found.code, found.statement)
+            yield from _other_arguments(found.code, found.statement)
+            yield from _made_later(found.code, found.statement)
+
+
+def _without_aliases(code: Code, statement: ast.stmt) -> Iterator[Proposal]:
+    """Each by itself, then all: one of them may be meant."""
+    aliases = [] if isinstance(statement, ast.With) else [n for n in ast.walk(statement) if is_alias(n)]
+    edits = [Edit(*cut(code, node, 0), "") for node in aliases]
+    for some in [*([edit] for edit in edits), *([edits] if len(edits) > 1 else [])]:
+        yield _proposal(code, code.edited(statement, some).splitlines()[0], "connected", *some)
+
+
+def _without_block(code: Code, block: ast.stmt) -> Iterator[Proposal]:
+    if not isinstance(block, ast.With) or len(block.items) != 1 or not code.alone(block):
+        return
+    mode = block.items[0].context_expr
+    called = mode.func if isinstance(mode, ast.Call) else mode
+    text = moved(code, block.body, code.indent(block)) if block.body[0].lineno != block.lineno else None
+    if (dotted(called) or "").rpartition(".")[2] in _OFF and text is not None:
+        start, end, _ = code.whole_lines([block])
+        title = message("title_block_gone", block=f"with {code.text(mode)}")
+        yield _proposal(code, title, "connected: block", Edit(start, end, text))
+
+
+def _other_arguments(code: Code, statement: ast.stmt) -> Iterator[Proposal]:
+    for call in calls_named(statement, "checkpoint", "checkpoint_sequential"):
+        given = next((k for k in call.keywords if k.arg == "use_reentrant"), None)
+        edit = add_argument(code, call, "use_reentrant=False") if given is None else code.replace(given.value, "False")
+        yield _proposal(code, code.edited(call, [edit]), "connected", edit)
+    for call in calls_named(statement, "load_state_dict"):
+        for keyword in call.keywords:
+            if keyword.arg == "assign":
+                edit = drop_argument(code, call, keyword)
+                yield _proposal(code, code.edited(call, [edit]), "connected", edit)
+
+
+def _made_later(code: Code, statement: ast.stmt) -> Iterator[Proposal]:
+    """An optimizer that was made ahead of its parameters goes right in front of the statement that uses it first."""
+    stepped = {
+        name
+        for one in own_statements(code, scope(code, statement))
+        if is_step(one) and (name := dotted(calls_named(one, "step")[0].func.value)) is not None  # type: ignore[attr-defined]
+    }
+    for name in sorted(stepped):
+        for made in (b.statement for b in bindings(code, name, statement)[:1]):
+            block = code.block(made)
+            here = within(code, block, statement)
+            if here is None or made.lineno >= statement.lineno or not code.alone(made) or "." in name:
+                continue
+            rest = block[block.index(made) + 1 :]
+            first = next((s for s in rest if any(isinstance(n, ast.Name) and n.id == name for n in ast.walk(s))), None)
+            if first is None or first.lineno <= here.lineno:
+                continue
+            text = moved(code, [made], code.indent(made))
+            if text is not None:
+                start, _, _ = code.whole_lines([first])
+                title = message("title_made_behind", what=f"{name} = …", other=code.text(here).splitlines()[0])
+                yield _proposal(code, title, "connected: made later", code.delete(made), Edit(start, start, text))
+
+
+def _proposal(code: Code, title: str, form: str, *edits: Edit) -> Proposal:
+    return Proposal(title, _WHY, form, {code.cell.number: code.apply(*edits)})

@@ -1,0 +1,73 @@
+"""The path from an optimizer's parameters to the loss is made whole again."""
+
+from __future__ import annotations
+
+import pytest
+
+from ..trying import clean, proposals
+
+RULE = "connected"
+
+
+def found(cell: str, cut: str) -> list[str]:
+    return [p.texts[1] for p in proposals(RULE, cell, write=cut, family="silent", how="untrained")]
+
+
+def test_proposes_nothing_for_writes() -> None:
+    assert proposals(RULE, "h = net(x).detach()", write="h = net(x).detach()", family="silent") == []
+
+
+@pytest.mark.parametrize(
+    ("cell", "cut"),
+    [
+        pytest.param("h = net(x)", "h = net(x)", id="nothing is cut"),
+        pytest.param("with torch.enable_grad():\n    h = net(x)", "with torch.enable_grad():\n    h = net(x)", id="a block that cuts nothing"),
+        pytest.param(
+            "opt = SGD(net.parameters())\nopt.step()\nnet.w = Parameter(w)\nopt.step()", "net.w = Parameter(w)",
+            id="an optimizer that is used before",
+        ),
+        pytest.param(
+            "net.w = Parameter(w)\nopt = SGD(net.parameters())\nopt.step()", "net.w = Parameter(w)",
+            id="an optimizer that is made behind",
+        ),
+    ],
+)  # fmt: skip
+def test_proposes_nothing(cell: str, cut: str) -> None:
+    assert found(cell, cut) == []
+
+
+@pytest.mark.parametrize(
+    ("cell", "cut", "expected"),
+    [
+        pytest.param("h = net(x).detach()\n", "h = net(x).detach()", ["h = net(x)\n"], id="a detach"),
+        pytest.param(
+            "h = net(x).detach() + p.data\n", "h = net(x).detach() + p.data",
+            ["h = net(x) + p.data\n", "h = net(x).detach() + p\n", "h = net(x) + p\n"], id="each of several, then all",
+        ),
+        pytest.param(
+            "if on:\n    with torch.no_grad():\n        h = net(x)  # features\n        h = h + 1\n",
+            "with torch.no_grad():\n        h = net(x)  # features\n        h = h + 1",
+            ["if on:\n    h = net(x)  # features\n    h = h + 1\n"], id="a block",
+        ),
+        pytest.param(
+            "h = checkpoint(net, x, use_reentrant=True)\n", "h = checkpoint(net, x, use_reentrant=True)",
+            ["h = checkpoint(net, x, use_reentrant=False)\n"], id="a checkpoint with reentry",
+        ),
+        pytest.param(
+            "h = checkpoint(net, x)\n", "h = checkpoint(net, x)", ["h = checkpoint(net, x, use_reentrant=False)\n"],
+            id="a checkpoint that does not say",
+        ),
+        pytest.param(
+            "net.load_state_dict(state, assign=True)\n", "net.load_state_dict(state, assign=True)",
+            ["net.load_state_dict(state)\n"], id="parameters that are exchanged",
+        ),
+        pytest.param(
+            "opt = SGD(net.parameters())\nnet.w = Parameter(w)\nnet.b = Parameter(b)\nfor x in data:\n    net(x).backward()\n    opt.step()\n",
+            "net.w = Parameter(w)",
+            ["net.w = Parameter(w)\nnet.b = Parameter(b)\nopt = SGD(net.parameters())\nfor x in data:\n    net(x).backward()\n    opt.step()\n"],
+            id="an optimizer made too early",
+        ),
+    ],
+)  # fmt: skip
+def test_makes_the_path_whole(cell: str, cut: str, expected: list[str]) -> None:
+    assert found(cell, cut) == list(map(clean, expected))
