@@ -21,7 +21,7 @@ from ...message import message
 from ...source.bindings import bindings, own_statements, scope
 from ...source.dataflow import calls_named, is_step
 from ...source.editor import Code, Edit, dotted
-from ..analysis.backward_calls import add_argument, drop_argument
+from ..analysis.backward_calls import add_argument
 from ..analysis.meetings import within
 from ..analysis.targets import site
 from ..out_of_place.tracked import cut, is_alias
@@ -76,7 +76,7 @@ def _other_arguments(code: Code, statement: ast.stmt) -> Iterator[Proposal]:
     for call in calls_named(statement, "load_state_dict"):
         for keyword in call.keywords:
             if keyword.arg == "assign":
-                edit = drop_argument(code, call, keyword)
+                edit = code.without_argument(keyword)
                 yield _proposal(code, code.edited(call, [edit]), "connected", edit)
 
 
