@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 import types
 from collections.abc import Callable, Sequence
@@ -141,6 +142,15 @@ class PastErrors:
 def overlaps(tensor: torch.Tensor) -> bool:
     """Whether several elements share one place in memory, as expand() leaves them."""
     return 0 in tensor.stride() and any(step == 0 and size > 1 for size, step in zip(tensor.shape, tensor.stride()))
+
+
+def indexed(func: Callable[..., Any], args: Args, tensor: torch.Tensor) -> torch.Tensor:
+    """The part of a tensor that a call writes, as far as plain indices tell: ``rows[:1, chosen] = 0`` writes one row."""
+    if func is not torch.Tensor.__setitem__ or args[0] is not tensor:
+        return tensor
+    index = args[1] if isinstance(args[1], tuple) else (args[1],)
+    written: torch.Tensor = tensor[tuple(itertools.takewhile(lambda one: type(one) in (int, slice), index))]
+    return written
 
 
 def with_history(written: Sequence[Any]) -> list[torch.Tensor]:

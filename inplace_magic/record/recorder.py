@@ -43,7 +43,7 @@ from .noted_conflicts import NotedConflicts
 from .observed import LiveConflict, LiveWrite, Saved, Stack, saved_by
 from .operations import Writers, own_operands, plain_name
 from .optimizer_steps import OptimizerSteps
-from .past_errors import PastErrors, overlaps, with_history
+from .past_errors import PastErrors, indexed, overlaps, with_history
 from .saved_tensors import SavedTensors, changed
 from .trace import Trace
 from .tracked_copies import TrackedCopies, about_itself
@@ -332,7 +332,7 @@ class Recorder(TorchFunctionMode):
         undone = []
         if self.continues:
             for tensor in written:
-                if overlaps(tensor):
+                if overlaps(indexed(func, args, tensor)):
                     return self.past.write_overlapping(func, args, kwargs, tensor)
             if not _inference_mode():  # into an inference tensor torch writes first and refuses then
                 undone = [(t, t.clone()) for t in written if t.is_inference()]

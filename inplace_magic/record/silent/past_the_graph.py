@@ -116,6 +116,8 @@ class PastTheGraph(Detector):
     def track(self, call: Call, hits: Sequence[_Hit]) -> tuple[list[Any], dict[str, Any]] | None:
         """The arguments with which the write becomes part of the graph; None where that cannot be."""
         bases = [hit.base for hit in hits]
+        if any(hit.alias.dtype != hit.base.dtype for hit in hits):  # the real numbers that a complex tensor is made of
+            return None
         if not self.run.policy.reference or any(hit.undeclared and not hit.alias.requires_grad for hit in hits):
             return None
         if any(self.run.waiting(base) or self.run.waiting(self.run.copies.of(base)) for base in bases):
@@ -134,7 +136,7 @@ class PastTheGraph(Detector):
         stack = user_stack(sys._getframe(1))
         for hit in hits:
             now = self.run.copies.of(hit.base)
-            node = node_of(now)
+            node, own = node_of(now), node_of(hit.base)
             if node is None or hit.before.shape != now.shape:
                 continue
             changed = (hit.before != now.detach()) & ~(hit.before.isnan() & now.detach().isnan())
@@ -148,6 +150,8 @@ class PastTheGraph(Detector):
             self._unheard[storage_key(hit.base) or 0] = unheard
             self.run.curious.add(self)
             _note_on(node, _MADE, unheard)
+            if own is not None and own is not node:  # a Function is given the tensor itself, and not its copy
+                _note_on(own, _MADE, unheard)
 
     def _base_at(self, key: int) -> torch.Tensor | None:
         """The tensor whose memory, or whose copy's, this is. An address may belong to another by now."""
