@@ -384,7 +384,7 @@ FUNCTIONS = [
         loss = Square.apply(x * 1).sum() * 0.5
         torch.autograd.grad(loss, x, retain_graph=True)
         loss.backward()
-    """),
+    """, fixable=False),
     Program("another node's backward changes what is on ctx", """
         shared = torch.full((6,), 2.0)
         class Scale(torch.autograd.Function):
@@ -475,7 +475,7 @@ FUNCTIONS = [
                 return g * torch.from_numpy(ctx.slope)
         loss = (Scale.apply(x) * Scale.apply(x + 1)).sum()
         loss.backward()
-    """, fixable=False),
+    """),
 ]  # fmt: skip
 
 MEMORY = [
@@ -527,7 +527,7 @@ MEMORY = [
         loss = (s * s).abs().square().sum()
         torch.view_as_real(s.detach().data)[:, 1] = 0  #!
         loss.backward()
-    """, fixable=False),
+    """),
     Program("memory set from C", """
         h = x * 1.0
         loss = (h * h).sum()
@@ -645,7 +645,7 @@ MEMORY = [
         rows[:1, torch.tensor([0, 2])] = 0.0  #!
         rows = rows.clone()  #+
         loss.backward()
-    """, fixable=False),
+    """),
 ]  # fmt: skip
 
 HOOKED = [
@@ -831,7 +831,7 @@ ELSEWHERE = [
                 jobs.task_done()
         worker = threading.Thread(target=work, daemon=True)
         worker.start()
-    """, line=False),
+    """, line=False, fixable=False),
     Program("one tensor given twice to autograd.grad", """
         loss = w.square().sum()
         grads = torch.autograd.grad(loss, [w, w])
@@ -951,7 +951,7 @@ KNOWN = [
         percent = percent * 100  #+
         loss = h.sum()
         loss.backward()
-    """),
+    """, fixable=False),
     Program("a clamp past the graph", """
         h = x * 3
         h.detach().clamp_(max=1)  #!
