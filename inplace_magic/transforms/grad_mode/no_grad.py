@@ -161,7 +161,12 @@ def _block(write: Site, refused: list[ast.stmt]) -> list[ast.stmt]:
         block = code.block(statement)
         above = code.parent(statement)
         wholly = all(_updates(code, s, write, refused) for s in block)
-        if wholly and isinstance(above, (ast.For, ast.If)) and not above.orelse and not isinstance(above, Function):
+        if (
+            wholly
+            and isinstance(above, (ast.For, ast.If))
+            and not above.orelse
+            and not code.text(above).startswith("elif")
+        ):
             statement = above
             continue
         index = block.index(statement)

@@ -63,6 +63,12 @@ def test_leaves_alone(cell: str, write: str, family: str) -> None:
             id="a parameter with a name of the function's own that is only limited",
         ),
         pytest.param(
+            "if a:\n    pass\nelif b:\n    w.fill_(0)\n",
+            "w.fill_(0)",
+            "if a:\n    pass\nelif b:\n    with torch.no_grad():\n        w.fill_(0)\n",
+            id="all that an elif does",
+        ),
+        pytest.param(
             "for n, p in net.named_parameters():\n  if n in masks:\n    p *= masks[n]\n",
             "p *= masks[n]",
             "with torch.no_grad():\n  for n, p in net.named_parameters():\n    if n in masks:\n      p *= masks[n]\n",
