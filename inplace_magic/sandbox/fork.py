@@ -34,7 +34,7 @@ T = TypeVar("T")
 Reopen = Callable[[str, int], int]
 Preparation = Callable[[str], Reopen | None]
 kept_open: set[int] = set()  # descriptors that a child continues to share with its parent
-_deaths = Deaths()
+deaths = Deaths()
 ENOUGH = getattr(signal, "SIGRTMAX", signal.SIGTERM)  # tells a child that its time is over; hardly anybody's own
 GRACE_S = 3.0  # for a child to answer what it knows, once its time is over
 
@@ -155,7 +155,7 @@ class Child(Generic[T]):
         self._until, self._asked = self._start + limit_s, False
         self._scratch = scratch_folder()
         self._pid, self.pipe = _fork(work, None if prepare is None else partial(prepare, self._scratch))
-        _deaths.expect(self._pid)
+        deaths.expect(self._pid)
 
     def outcome(self, on_wait: Callable[[float], None] | None, pressed: threading.Event) -> Outcome[T]:
         """The next answer, waited for until the time is over or Ctrl-C is pressed; then what is known is asked for."""
@@ -192,7 +192,7 @@ class Child(Generic[T]):
         self.pipe.close()
         with contextlib.suppress(ProcessLookupError):
             os.kill(self._pid, signal.SIGKILL)
-        _deaths.forget(self._pid)
+        deaths.forget(self._pid)
         with contextlib.suppress(ChildProcessError):
             os.waitpid(self._pid, 0)
         shutil.rmtree(self._scratch, ignore_errors=True)

@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 
 from inplace_magic.sandbox import fork
+from tests.cells import new_shell, run_in
+from tests.sandboxes import needs_replica
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 SEEN: list[str] = []
@@ -44,6 +46,16 @@ def test_a_handler_hears_of_the_sessions_children_only(deaths: list[int]) -> Non
     assert deaths == [] and signal.getsignal(signal.SIGCHLD) is handler
     subprocess.run([sys.executable, "-c", ""], check=True)
     assert deaths == [signal.SIGCHLD]
+
+
+@needs_replica
+def test_a_handler_does_not_hear_of_a_replica(deaths: list[int]) -> None:
+    handler = signal.getsignal(signal.SIGCHLD)
+    shell = new_shell()
+    failing = "import torch\ny = torch.ones(3, requires_grad=True).exp()\ny += 1\ny.sum().backward()"
+    done = run_in(shell, ["%config InplaceMagic.sandbox = 'replica'", "%config InplaceMagic.fixes = 1", failing])
+    assert done.diagnosis is not None and done.diagnosis.fixes
+    assert deaths == [] and signal.getsignal(signal.SIGCHLD) is handler
 
 
 def test_a_child_of_the_session_that_ends_meanwhile_is_heard_of(deaths: list[int]) -> None:

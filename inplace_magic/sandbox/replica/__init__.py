@@ -19,7 +19,7 @@ from multiprocessing.connection import Connection, Pipe
 from typing import Any, Generic, TypeVar
 
 from ...message import message
-from ..fork import GRACE_S, Answers, Outcome, answered, late
+from ..fork import GRACE_S, Answers, Outcome, answered, deaths, late
 from . import messages as m
 from .carrier import Carrier
 from .surroundings import current_folder
@@ -46,6 +46,7 @@ class Replica:
             raise
         finally:
             theirs.close()
+        deaths.expect(self._process.pid)
         self._say(setting)
 
     @property
@@ -122,6 +123,7 @@ class Replica:
         process = getattr(self, "_process", None)
         if process is not None:
             process.kill()
+            deaths.forget(process.pid)
             process.wait()
 
 
