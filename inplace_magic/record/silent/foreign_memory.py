@@ -2,7 +2,7 @@
 
 No call shows such a write, so values are compared. What is saved in memory that another library owns or was shown is
 cloned at once, and compared after every line of the user's that runs, until a line has changed it. Of all else, what
-is saved for some of the backwards (the first two, then the fifth, the 17th, the 65th ...) is cloned and compared when
+is saved for some of the backwards (the first three, then the fifth, the 17th, the 65th ...) is cloned and compared when
 its backward begins; that finds the effect of such a write, and a rerun that compares after every line its place.
 
 Proof: second_run.py.
@@ -113,7 +113,8 @@ class ForeignMemory(Detector):
         self._sampled = [reference for reference in self._sampled if reference() is not None]
         self._passes += 1
         self._sampled_bytes = 0
-        self._sampling = self._passes & (self._passes - 1) == 0 and self._passes.bit_length() % 2 == 1
+        power = self._passes & (self._passes - 1) == 0
+        self._sampling = power and (self._passes <= 4 or self._passes.bit_length() % 2 == 1)
 
     def line(self) -> None:
         """Has the line changed what is saved in foreign memory?"""

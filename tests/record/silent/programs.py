@@ -534,6 +534,15 @@ MEMORY = [
         ctypes.memset(h.data_ptr(), 0, 24)  #!
         loss.backward()
     """),
+    Program("memory set from C ahead of a third backward", """
+        for _ in range(2):
+            (x * 1.0).square().sum().backward()
+        x.grad = None
+        h = x * 1.0
+        loss = (h * h).sum()
+        ctypes.memset(h.data_ptr(), 0, 24)  #!
+        loss.backward()
+    """),
     Program("memory that grows, then is scaled", """
         h = x.sin()
         loss = (h * h).sum()
