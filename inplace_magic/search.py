@@ -66,6 +66,7 @@ COSTS = {
     "detach: shared, all of it": 25,
     "detach: again": 26,  # history ends within an iteration as well
     "reset_state: initial": 26,  # as above, by a line that nobody wrote for the purpose
+    "detach: set": 27,
     "detach: gathered": 27,  # what is kept keeps its history, and each use pays for it
     "recompute: again": 28,  # a forward pass more
     "recompute_carried": 28,  # a forward pass more

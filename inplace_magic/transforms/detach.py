@@ -301,16 +301,22 @@ def _end_of_update(frame: Frame) -> ast.stmt:
 
 
 def _at_stores(problem: Problem, edges: Sequence[Edge]) -> Iterator[Proposal]:
-    """What is put into a container goes there without its history."""
+    """What is put into a container, or an attribute, goes there without its history."""
     holders = {h for edge in edges for h in edge.holders}
     containers = {(h.scope, h.path.partition("[")[0]) for h in holders if h.shape != "Tensor" or "[" in h.path}
-    puts = [
-        (code, _without_history(code, node, value))
-        for code in problem.codes()
-        for node in ast.walk(code.tree)
-        if (value := _put(code, node, containers)) is not None
-    ]
+    attributes = {h.path for h in holders if h.scope.startswith("class ") and h.shape == "Tensor" and "[" not in h.path}
+    puts: list[tuple[Code, Edit]] = []
+    sets: list[tuple[Code, Edit]] = []
+    for code in problem.codes():
+        for node in ast.walk(code.tree):
+            value = _put(code, node, containers)
+            if value is not None:
+                puts.append((code, _without_history(code, node, value)))
+            value = _set(code, node, attributes)
+            if value is not None:
+                sets.append((code, code.replace(value, f"{atom(code, value)}.detach()")))
     yield from _candidates(problem, puts, "put", _CARRIED)
+    yield from _candidates(problem, sets, "set", _CARRIED)
 
 
 def _put(code: Code, node: ast.AST, containers: set[tuple[str, str]]) -> ast.expr | None:
@@ -342,6 +348,16 @@ def _without_history(code: Code, node: ast.AST, value: ast.expr) -> Edit:
     if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr.startswith("extend"):
         return code.replace(value, f"[m.detach() for m in {code.text(value)}]")
     return code.replace(value, f"{atom(code, value)}.detach()")
+
+
+def _set(code: Code, node: ast.AST, attributes: set[str]) -> ast.expr | None:
+    """What a method sets an attribute to; a constructor too, where the value is made from something."""
+    if not isinstance(node, ast.Assign) or len(node.targets) != 1 or isinstance(node.value, ast.Constant):
+        return None
+    target = node.targets[0]
+    if not isinstance(target, ast.Attribute) or not isinstance(target.value, ast.Name) or target.attr not in attributes:
+        return None
+    return node.value if isinstance(code.function(node), Function) else None
 
 
 # ---- candidates ------------------------------------------------------------------------------------------------------
