@@ -11,6 +11,7 @@ from ..diagnosis import Conflict, Place
 from ..families import RAISED_AT_WRITE, is_of_base, overlaps_input, updates_inference
 from ..message import message
 from ..record.evidence import Evidence, RecordedConflict, Write
+from ..record.operations import RESHAPES
 from ..source.editor import Code, names_loaded
 from ..source.location import SourceRange
 from ..source.sources import Sources
@@ -20,7 +21,6 @@ from .post_mortem import SYMBOLS, LiveGraph, Stale, written_by
 
 _NODE = re.compile(r"(Backward|Backward0|Backward1|<.*>|Impl)+$")
 _MOST_STALE = 5  # conflicts shown where there was no rerun
-_RESHAPES = frozenset({"unsqueeze_", "squeeze_", "t_", "transpose_", "resize_", "as_strided_", "swapaxes_"})
 
 # Nodes that keep what they give rather than what they are given.
 _KEEP_OUTPUT = frozenset({
@@ -293,7 +293,7 @@ def _overwrote(clash: RecordedConflict, what: str, tensor: str | None, node: str
         return message("handed_gradient", what=what)
     if clash.kind == "silent" and clash.save is None:
         return message("past_autograd", what=what)
-    if write.operation in _RESHAPES:
+    if write.operation in RESHAPES:
         return message("reshaped", what=what)
     if write.origin == "optim" and tensor:
         of = {"what": what, "tensor": tensor}
@@ -310,7 +310,7 @@ def _changed_note(clash: RecordedConflict, tensor: str | None) -> str:
         return message(f"changes_{write.how}")
     if write.handed:
         return message("changes_handed")
-    if write.operation in _RESHAPES:
+    if write.operation in RESHAPES:
         return message("changes_shape")
     if write.origin == "optim" and tensor:
         return message("changes_tensor", tensor=tensor)

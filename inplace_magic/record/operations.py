@@ -35,6 +35,8 @@ _INPLACE_DUNDERS = frozenset(
         "matmul",
     ]
 ) | {"__setitem__", "__idiv__"}
+# Another shape for the same memory: no element is written.
+RESHAPES = frozenset({"unsqueeze_", "squeeze_", "t_", "transpose_", "resize_", "as_strided_", "swapaxes_", "swapdims_"})
 # A trailing underscore that changes neither data nor version.
 HARMLESS = frozenset({"requires_grad_", "retain_grad_", "rename_", "share_memory_", "record_stream_"})
 

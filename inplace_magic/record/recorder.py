@@ -41,7 +41,7 @@ from .author import Author, author_at
 from .light_steps import LightSteps
 from .noted_conflicts import NotedConflicts
 from .observed import LiveConflict, LiveWrite, Saved, Stack, saved_by
-from .operations import Writers, own_operands, plain_name
+from .operations import RESHAPES, Writers, own_operands, plain_name
 from .optimizer_steps import OptimizerSteps
 from .past_errors import PastErrors, indexed, overlaps, with_history
 from .saved_tensors import SavedTensors, changed
@@ -331,7 +331,7 @@ class Recorder(TorchFunctionMode):
         self.counts["writes"] += 1
         undone = []
         if self.continues:
-            for tensor in written:
+            for tensor in written if plain_name(func) not in RESHAPES else ():
                 if overlaps(indexed(func, args, tensor)):
                     return self.past.write_overlapping(func, args, kwargs, tensor)
             if not _inference_mode():  # into an inference tensor torch writes first and refuses then
