@@ -49,9 +49,13 @@ class Showing:
         """What is being done, in a terminal's one line."""
         if self._notebook or time.monotonic() - self._begun < 1.0 or not _on_terminal():
             return
+        from .report.load_rich import load_rich
+
+        cells: Any = load_rich().cells
         line = said(text, self._language)
-        print(f"\r{line.ljust(self._status)}", end="", flush=True)
-        self._status = max(self._status, len(line))
+        # in columns of the terminal: a Chinese character takes two, and what wraps would stay
+        self._status = min(max(self._status, cells.cell_len(line)), _terminal(self._shell)[0] - 1)
+        print(f"\r{cells.set_cell_size(line, self._status)}", end="", flush=True)
 
     def publish(self, found: Diagnosis) -> None:
         """What is known so far."""

@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from rich.cells import cell_len
 
+from inplace_magic import show
 from inplace_magic.diagnosis import Diagnosis
-from inplace_magic.message import kind_of
+from inplace_magic.message import LANGUAGES, Language, kind_of, message
 from inplace_magic.show import Showing
-from tests.cells import run_cells
+from tests.cells import new_shell, run_cells
 from tests.shell.test_kernel import BODY, LOAD, MIME, SETUP, nbclient, nbformat
 
 
@@ -52,6 +54,22 @@ def test_ctrl_c_during_the_verification_keeps_what_is_known(fixes: int, monkeypa
     assert len(done.diagnosis.fixes) == fixes
     assert [kind_of(note) for note in done.diagnosis.notes] == ["stopped"]
     assert "Stopped by Ctrl-C: further fixes were not tried." in done.output
+
+
+@pytest.mark.parametrize("width", [40, 100])
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_the_line_that_tells_what_is_being_done_goes_away_whole(
+    language: Language, width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(show, "_on_terminal", lambda: True)
+    monkeypatch.setenv("COLUMNS", str(width))
+    with Showing(new_shell(), language) as showing:
+        showing._begun -= 10
+        showing.tell(message("rerunning", seconds=12.0))
+        showing.tell(message("looking"))
+    first, second, blank, rest = capsys.readouterr().out.split("\r")[1:]
+    assert 0 < cell_len(first) < width and cell_len(first) == cell_len(second) == cell_len(blank)
+    assert not blank.strip() and not rest
 
 
 def test_in_a_kernel_one_output_is_updated_and_there_is_a_sign_of_life_at_once() -> None:
