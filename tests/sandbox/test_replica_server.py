@@ -38,3 +38,15 @@ def test_a_module_that_makes_a_temporary_folder_when_it_is_imported_is_there(
     import_contained(["no_such_module", "keeps_a_temporary_folder"])
     monkeypatch.delitem(sys.modules, "keeps_a_temporary_folder")  # raises where it is not there
     assert list(temporary.iterdir()) == [] and tempfile.tempdir == str(temporary)
+
+
+def test_a_module_finds_what_it_keeps_in_the_folder_for_temporary_files(
+    temporary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (temporary / "cache").write_text("built before")
+    (temporary.parent / "reads_its_cache.py").write_text(
+        "import os, tempfile\nTEXT = open(os.path.join(tempfile.gettempdir(), 'cache')).read()\n"
+    )
+    import_contained(["reads_its_cache"])
+    assert sys.modules["reads_its_cache"].TEXT == "built before"
+    monkeypatch.delitem(sys.modules, "reads_its_cache")

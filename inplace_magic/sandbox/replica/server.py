@@ -20,7 +20,7 @@ import shutil
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
@@ -151,16 +151,35 @@ class _Server:
 
 def import_contained(names: Iterable[str]) -> None:
     """Imports modules, contained. Some make a folder for temporary files as they are imported: they get one meanwhile."""
-    state, place, scratch = random.getstate(), tempfile.tempdir, scratch_folder()
+    state, scratch = random.getstate(), scratch_folder()
     with contextlib.suppress(OSError):
         os.mkdir(scratch, 0o700)
-        tempfile.tempdir = scratch
     try:
-        with contained(scratch):
+        with contained(scratch), _new_temporary_files_below(scratch):
             for name in names:
                 with contextlib.suppress(Exception):
                     importlib.import_module(name)
     finally:
-        tempfile.tempdir = place
         shutil.rmtree(scratch, ignore_errors=True)
         random.setstate(state)
+
+
+@contextlib.contextmanager
+def _new_temporary_files_below(folder: str) -> Iterator[None]:
+    """While active, new ones are made there; what a library keeps in the usual folder is still looked for in that one."""
+
+    def below(make: Callable[..., Any]) -> Callable[..., Any]:
+        def made(*args: Any, **kwargs: Any) -> Any:
+            if len(args) < 3 and kwargs.get("dir") is None and os.path.isdir(folder):  # a module may keep this function
+                kwargs["dir"] = folder
+            return make(*args, **kwargs)
+
+        return made
+
+    names: Any = tempfile
+    makers = names.mkdtemp, names.mkstemp
+    names.mkdtemp, names.mkstemp = (below(make) for make in makers)
+    try:
+        yield
+    finally:
+        names.mkdtemp, names.mkstemp = makers
