@@ -81,21 +81,31 @@ def starved(reference: Sequence[BackwardPass], tried: Sequence[BackwardPass]) ->
 
 
 def without_purpose(reference: Sequence[BackwardPass], tried: Sequence[BackwardPass]) -> tuple[int, ...]:
-    """The passes that gave gradients to leaves which the next steps used, and give them none any more."""
-    if len(reference) != len(tried):
+    """The passes of which a step used what they gave, and uses nothing any more."""
+    if len(reference) != len(tried) or not all(one.looked for one in (*reference, *tried)):
         return ()
-    return tuple(
-        index
-        for index, (one, other) in enumerate(zip(reference, tried))
-        if leaves_reached([one]) & (stepped := _stepped_next(reference[index:]))
-        and not leaves_reached([other]) & stepped
-    )
+    return tuple(i for i in range(len(reference)) if _is_used(reference, i) and not _is_used(tried, i))
 
 
-def _stepped_next(passes: Sequence[BackwardPass]) -> set[str]:
-    """The leaves of the first steps that follow."""
-    steps = next((one.steps for one in passes if one.steps), ())
-    return {g.leaf for step in steps for g in step}
+def _is_used(passes: Sequence[BackwardPass], index: int) -> bool:
+    """Whether a step used a gradient of this pass: whether what it used is the sum of all since some earlier one."""
+    for gradient in passes[index].gradients:
+        if gradient.digest is None or not any(gradient.digest):
+            continue
+        given = [next((g.digest for g in one.gradients if g.leaf == gradient.leaf), None) for one in passes]
+        for last, one in enumerate(passes[index:], index):
+            used = next((g.digest for step in one.steps for g in step if g.leaf == gradient.leaf), None)
+            if used is not None:
+                sums = (_sum(given[first : last + 1]) for first in range(index, -1, -1))
+                if any(close(used, total) for total in sums):
+                    return True
+                break
+    return False
+
+
+def _sum(digests: Sequence[tuple[float, ...] | None]) -> tuple[float, ...] | None:
+    known = [digest for digest in digests if digest is not None]
+    return tuple(map(sum, zip(*known))) if known else None
 
 
 def trains_nothing(passes: Sequence[BackwardPass]) -> bool:

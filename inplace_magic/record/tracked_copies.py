@@ -52,8 +52,10 @@ class TrackedCopies:
                 copy = _strided_clone(base)
                 geometry = None
             else:
-                copy = tensor.clone(memory_format=torch.contiguous_format)
                 geometry = _geometry(tensor)
+                if any(other is not None and _meet(geometry, other) for other in copies):
+                    return  # neither copy would hear of what is written into the other one
+                copy = tensor.clone(memory_format=torch.contiguous_format)
         self.table.setdefault(key, {})[geometry] = copy
         self._kept.append(tensor)
 
@@ -102,6 +104,18 @@ class TrackedCopies:
 def _geometry(tensor: torch.Tensor) -> tuple[int, ...]:
     """What of its storage a tensor looks at."""
     return (*tensor.shape, -1, *tensor.stride(), tensor.storage_offset())
+
+
+def _meet(one: tuple[int, ...], other: tuple[int, ...]) -> bool:
+    """Whether two stretches may have an element in common: whether one begins before the other ends."""
+
+    def bounds(geometry: tuple[int, ...]) -> tuple[int, int]:
+        dimensions = geometry.index(-1)
+        sizes, strides = geometry[:dimensions], geometry[dimensions + 1 : -1]
+        return geometry[-1], geometry[-1] + sum((size - 1) * step for size, step in zip(sizes, strides) if size)
+
+    (first, last), (begin, end) = bounds(one), bounds(other)
+    return first <= end and begin <= last
 
 
 def _strided_clone(base: torch.Tensor) -> torch.Tensor:

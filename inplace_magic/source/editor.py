@@ -156,7 +156,7 @@ class Code:
     def insert_after(self, statement: ast.stmt, *lines: str) -> Edit:
         """New statements behind one, as deep as it is."""
         _, end = self.span(statement)
-        if not self._shares_line_after(statement):
+        if not self._shares_line_after(statement) and not self.begins_on_head(statement):
             at = self._starts[statement.end_lineno or statement.lineno]
             indent = self.indent(statement)
             text = "".join(f"{indent}{line}{self.newline}" for line in lines)
@@ -179,6 +179,11 @@ class Code:
         else:
             start = raw.rindex(";", 0, start)
         return Edit(start, end, "")
+
+    def begins_on_head(self, statement: ast.stmt) -> bool:
+        """Whether a statement stands on the line of the loop, branch or function that it belongs to."""
+        first = self.block(statement)[0]
+        return first.lineno == statement.lineno and self._shares_line_before(first)
 
     def _shares_line_before(self, statement: ast.stmt) -> bool:
         start, _ = self.span(statement)

@@ -231,7 +231,8 @@ def _at_boundary(problem: Problem, edges: Sequence[Edge], between: bool) -> Iter
         if any(new is None for _, new in pairs):
             continue
         asked = _asked_for_gradients(frame)
-        pairs = [(path, f"{new}.requires_grad_()" if path in asked else new) for path, new in pairs]
+        tensors = asked & {path for path, shape in held if shape == "Tensor"}
+        pairs = [(path, f"{new}.requires_grad_()" if path in tensors else new) for path, new in pairs]
         changes = _lines_where_assigned(problem, frame, [(path, str(new)) for path, new in pairs])
         form = "between" if between else "boundary of objects" if any("." in p for p, _ in pairs) else "boundary"
         yield from _candidates(problem, changes, form, _CARRIED)

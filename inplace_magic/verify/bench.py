@@ -50,9 +50,8 @@ class Bench:
     refused: list[str] = field(default_factory=list)  # why runs were not made
     tried: list[str] = field(default_factory=list)  # the titles of what was run, or was to be
     runs: int = 0  # of rewrites
-    _keep_graphs: bool = False  # in the runs of the code as written, whatever it frees
     _endless: int = 0  # runs that were ended at the limit
-    _references: dict[tuple[Reading, bool, int], Evidence | None] = field(default_factory=dict)
+    _references: dict[tuple[Reading, bool, int, bool], Evidence | None] = field(default_factory=dict)
 
     @property
     def over(self) -> bool:
@@ -87,13 +86,11 @@ class Bench:
 
         A backward past the failure may need a graph that is freed by then. Its gradients come from a run that keeps all.
         """
-        if not self._keep_graphs:
-            seen = self.recorded() if self.own in (None, reading) else self._recorded_as(reading, inert=False)
-            if seen is None or self.look.keep_graphs or not any(one.failed for one in seen.passes):
-                return seen
-            self._keep_graphs = True
-            self._references.clear()
-        return self._recorded_as(reading, inert=False)
+        freeing = self.recorded() if self.own in (None, reading) else self._recorded_as(reading, inert=False)
+        if freeing is None or self.look.keep_graphs or not any(one.failed for one in freeing.passes):
+            return freeing
+        keeping = self._recorded_as(reading, inert=False, keep_graphs=True)
+        return freeing if keeping is None else keeping
 
     def passes(self, reading: Reading) -> tuple[BackwardPass, ...]:
         seen = self.reference(reading)
@@ -101,13 +98,17 @@ class Bench:
 
     def inert_reference(self, reading: Reading, number: int = 0) -> Evidence | None:
         """The same in a run in which no gradient has any effect; the ``number``-th such run."""
-        return self._recorded_as(reading, inert=True, number=number)
+        reference = self.reference(reading)
+        keep = reference is not None and reference is self._references.get((reading, False, 0, True))
+        return self._recorded_as(reading, inert=True, number=number, keep_graphs=keep)
 
-    def _recorded_as(self, reading: Reading, inert: bool, number: int = 0) -> Evidence | None:
-        key = reading, inert, number
+    def _recorded_as(
+        self, reading: Reading, inert: bool, number: int = 0, keep_graphs: bool = False
+    ) -> Evidence | None:
+        key = reading, inert, number, keep_graphs
         if key not in self._references:
             update = reading == "update" if self.own is not None else self.look.update_leaves
-            keep = self.look.keep_graphs or self._keep_graphs
+            keep = self.look.keep_graphs or keep_graphs
             look = replace(self.look, update_leaves=update, inert=inert, keep_graphs=keep)
             self._references[key] = self._run(RecordRequest(self.sources, self.plan, self.reach, look))
         return self._references[key]

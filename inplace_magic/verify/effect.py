@@ -70,7 +70,7 @@ def measure(
         return _with_changes(gradients, gradients, found, reference.outcome, seen.outcome)
     written, tried = bench.inert_reference(reading), bench.listen(texts, live, spared, inert=True)
     found = () if written is None or tried is None else _different(bench, written, tried, gradients=False)
-    if found or written is None or not _same_at_first(reference, written):
+    if found or written is None or gradients != "truncated" or not _same_at_first(reference, written):
         steady, noise = _noise(bench, reading)
         if not steady:
             return Effect("unknown")
@@ -101,7 +101,8 @@ def _different(bench: Bench, reference: Evidence, seen: Evidence, gradients: boo
 
 def _same_at_first(reference: Evidence, inert: Evidence) -> bool:
     """Whether the code gave the same gradients in its inert run, up to where no step has had an effect yet."""
-    return compare(reference.passes[:1], inert.passes[:1], cut_off=True) == "same"
+    until = next((number for number, one in enumerate(reference.passes, 1) if one.steps), len(reference.passes))
+    return compare(reference.passes[:until], inert.passes[:until], cut_off=True) == "same"
 
 
 def _with_changes(

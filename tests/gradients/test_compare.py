@@ -1,10 +1,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
-from inplace_magic.gradients.compare import same_for_training, untrained
+from inplace_magic.gradients.compare import same_for_training, untrained, without_purpose
 from inplace_magic.record.evidence import Backward, BackwardPass, LeafGradient
 
 
@@ -42,3 +43,45 @@ def test_whether_a_step_feels_it(
 )
 def test_a_leaf_that_loses_its_gradient(tried: list[dict[str, float]], lost: tuple[str, ...]) -> None:
     assert untrained(passes({"w": 1.0}, {"fast": 2.0}), passes(*tried)) == lost
+
+
+def stepping(*found: tuple[dict[str, float], dict[str, float]]) -> list[BackwardPass]:
+    """Passes, each with what the optimizers that step behind it use."""
+    return [
+        BackwardPass(
+            Backward(i, (), index=i),
+            tuple(LeafGradient(leaf, (1,), (value,)) for leaf, value in given.items()),
+            1,
+            steps=tuple((LeafGradient(leaf, (1,), (value,)),) for leaf, value in used.items()),
+        )
+        for i, (given, used) in enumerate(found)
+    ]
+
+
+BOTH = stepping(({"g": 2, "d": 3}, {}), ({"d": 5}, {"d": 8}), ({"g": 7}, {"g": 9}))
+
+
+@pytest.mark.parametrize(
+    ("tried", "idle"),
+    [
+        pytest.param(BOTH, (), id="nothing changed"),
+        pytest.param(
+            stepping(({"g": 2}, {}), ({"d": 5}, {"d": 5}), ({"g": 7}, {"g": 9})), (), id="one of its two uses is left"
+        ),
+        pytest.param(
+            stepping(({"d": 3}, {}), ({"d": 5}, {"d": 5}), ({"g": 7}, {"g": 7})),
+            (0,),
+            id="what it still gives is cleared",
+        ),
+        pytest.param(stepping(({}, {}), ({"d": 5}, {"d": 5}), ({"g": 7}, {"g": 7})), (0,), id="it gives nothing"),
+    ],
+)
+def test_a_pass_without_purpose_is_one_that_no_step_uses_any_more(
+    tried: list[BackwardPass], idle: tuple[int, ...]
+) -> None:
+    assert without_purpose(BOTH, tried) == idle
+
+
+def test_nothing_is_said_of_passes_that_were_not_looked_at() -> None:
+    unseen = [replace(one, gradients=(), looked=False) for one in BOTH]
+    assert without_purpose(BOTH, unseen) == ()

@@ -277,3 +277,20 @@ def test_a_cut_after_which_a_backward_trains_nothing_says_so_and_comes_last() ->
     for fix in found:
         if "detach" in fix.title:
             assert fix.gradients == "different" and "`fooled.backward()` trains nothing any more" in fix.changes
+
+
+def test_parts_of_an_inference_tensor_that_share_memory_are_not_compared_apart() -> None:
+    setup = """
+        import torch
+        w = torch.ones(2, 3, requires_grad=True)
+        with torch.inference_mode():
+            feats = torch.ones(2, 3)
+        """
+    cell = """
+        feats[0].mul_(2)
+        loss = (w * feats).sum()
+        loss.backward()
+        print(loss.item())
+        """
+    for fix in fixes(setup, cell):
+        assert not any("prints" in clause for clause in fix.changes), "9.0 is what the code means"

@@ -28,7 +28,7 @@ from ..out_of_place.tracked import cut, is_alias
 from ..problem import Problem
 from ..proposal import Proposal
 from ..registry import register
-from .no_grad import moved
+from .no_grad import moved, unwrapped
 
 _WHY = message("why_connected")
 _OFF = ("no_grad", "inference_mode")
@@ -61,11 +61,10 @@ def _without_block(code: Code, block: ast.stmt) -> Iterator[Proposal]:
         return
     mode = block.items[0].context_expr
     called = mode.func if isinstance(mode, ast.Call) else mode
-    text = moved(code, block.body, code.indent(block)) if block.body[0].lineno != block.lineno else None
-    if (dotted(called) or "").rpartition(".")[2] in _OFF and text is not None:
-        start, end, _ = code.whole_lines([block])
+    edit = unwrapped(code, block)
+    if (dotted(called) or "").rpartition(".")[2] in _OFF and edit is not None:
         title = message("title_block_gone", block=f"with {code.text(mode)}")
-        yield _proposal(code, title, "connected: block", Edit(start, end, text))
+        yield _proposal(code, title, "connected: block", edit)
 
 
 def _other_arguments(code: Code, statement: ast.stmt) -> Iterator[Proposal]:

@@ -217,7 +217,7 @@ def wrapped(code: Code, statements: list[ast.stmt], header: str) -> Edit | None:
     first, last = code.span(statements[0])[0] - start, code.span(statements[-1])[1] - start
     before, after, ahead, behind = text[:first].strip(), text[last:].lstrip(), "", ""
     if before:
-        if not before.endswith(";"):  # the head of a loop or a branch
+        if code.begins_on_head(statements[0]):  # of a loop or a branch
             return None
         ahead, text, last = (
             f"{indent}{before[:-1].rstrip()}{code.newline}",
@@ -229,6 +229,20 @@ def wrapped(code: Code, statements: list[ast.stmt], header: str) -> Edit | None:
         text = text[:last] + code.newline
     body = _indented(text, indent, indent + code.indent_step)
     return Edit(start, end, f"{ahead}{indent}{header}{code.newline}{body}{behind}")
+
+
+def unwrapped(code: Code, block: ast.With) -> Edit | None:
+    """The lines of a block one level out, without its header but with its comments; None where they cannot be moved."""
+    first = block.body[0]
+    if not code.alone(block) or first.lineno == block.lineno or any(_spans_lines(n) for n in ast.walk(block)):
+        return None
+    indent = code.indent(block)
+    start, end, text = code.whole_lines([block])
+    lines = text.splitlines(keepends=True)
+    ends = max(block.items[-1].context_expr.end_lineno or 0, block.lineno) - block.lineno
+    _, sign, comment = lines[ends].partition("#")
+    kept = f"{indent}{sign}{comment}" if sign else ""
+    return Edit(start, end, kept + _indented("".join(lines[ends + 1 :]), code.indent(first), indent))
 
 
 def moved(code: Code, statements: list[ast.stmt], indent: str) -> str | None:

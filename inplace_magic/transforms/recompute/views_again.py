@@ -21,6 +21,7 @@ from ...source.bindings import bindings, own_statements, reads, scope
 from ...source.dataflow import assigned, binds
 from ...source.editor import Code
 from ..analysis.targets import is_functional, root, seen_through, sites, written
+from ..grad_mode.no_grad import moved, unwrapped
 from ..problem import Problem
 from ..proposal import Proposal, in_one_text
 from ..registry import register
@@ -45,9 +46,11 @@ def views_again(problem: Problem) -> Iterator[Proposal]:
         for maker in makers:
             block = code.block(maker)
             top = next((s for s in block if last in ast.walk(s)), last)  # the write may stand in an inner block
-            text = " ".join(code.text(maker).split())
+            text, lines = " ".join(code.text(maker).split()), _lines(code, maker)
+            if not lines:
+                continue
             used = any(reads(code, one, [s]) for one in binds(maker) for s in _between(block, maker, top))
-            edits = [code.insert_after(top, text)]
+            edits = [code.insert_after(top, *lines)]
             if not used and top in block and code.alone(maker):
                 edits.append(code.delete(maker))
             title = message("title_after", what=text, other=message("the_write"))
@@ -63,10 +66,22 @@ def _outside(problem: Problem) -> Iterator[Proposal]:
     for maker in [binding.statement for binding in bindings(code, write.root_text, write.statement)[:2]]:
         block = code.parent(maker)
         if isinstance(block, ast.With) and code.alone(maker) and write.statement not in ast.walk(block):
-            text = " ".join(code.text(maker).split())
-            alone = block.body == [maker]
-            edits = [code.replace(block, text)] if alone else [code.delete(maker), code.insert_after(block, text)]
-            yield in_one_text(code, edits, message("title_outside", what=text), _OUTSIDE, "views_again")
+            text, lines = " ".join(code.text(maker).split()), _lines(code, maker)
+            edits = [code.delete(maker), code.insert_after(block, *lines)]
+            if block.body == [maker]:
+                edit = unwrapped(code, block)
+                edits = [edit] if edit is not None else []
+            if edits and lines:
+                yield in_one_text(code, edits, message("title_outside", what=text), _OUTSIDE, "views_again")
+
+
+def _lines(code: Code, maker: ast.stmt) -> list[str]:
+    """The statement's lines with their comments; none where they cannot be written again."""
+    indent = code.indent(maker)
+    text = moved(code, [maker], indent)
+    if text is None:
+        return [code.text(maker)] if maker.lineno == maker.end_lineno else []
+    return [line.removeprefix(indent) for line in text.splitlines()]
 
 
 def _base(code: Code, maker: ast.Assign) -> str | None:

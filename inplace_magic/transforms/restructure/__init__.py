@@ -1,1 +1,1 @@
-"""Where nothing smaller serves: other data structures, one step for two losses, a fresh start."""
+"""Where nothing smaller serves: one step for two losses, weights of their own for inner steps, a fresh start."""

@@ -33,6 +33,7 @@ def edited(cell: str, write: str, **about: str) -> str:
         pytest.param(
             "def f(m):\n  q = m.rot\n  q /= q.norm()\n  return q.sum()\n", "q /= q.norm()", "leaf", id="a value with a name of the function's own"
         ),
+        pytest.param("if a: n += 1; w -= w.grad", "w -= w.grad", "leaf", id="a line that the head of a branch begins"),
         pytest.param("for a in b: w -= w.grad; print(w)", "w -= w.grad", "leaf", id="a line that the head of a loop begins"),
         pytest.param('w.set_text("""a\n  b""")', 'w.set_text("""a\n  b""")', "leaf", id="a text on several lines must not be moved"),
     ],

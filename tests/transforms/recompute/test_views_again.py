@@ -105,7 +105,7 @@ def test_a_stale_view_that_nobody_reads_is_no_obstacle() -> None:
     [
         pytest.param(
             "    top = h[:2]  # first\n    n = h.norm()\n",
-            "with torch.no_grad():\n    n = h.norm()\ntop = h[:2]\n",
+            "with torch.no_grad():\n    n = h.norm()\ntop = h[:2]  # first\n",
             id="behind the block that goes on without it",
         ),
         pytest.param("    top = h[:2]\n", "top = h[:2]\n", id="in place of the block that was there for it"),
