@@ -88,17 +88,18 @@ def without_purpose(reference: Sequence[BackwardPass], tried: Sequence[BackwardP
 
 
 def _is_used(passes: Sequence[BackwardPass], index: int) -> bool:
-    """Whether a step used a gradient of this pass: whether what it used is the sum of all since some earlier one."""
+    """Whether a step used a gradient of this pass: whether what it used is a sum of successive ones, this one among them."""
     for gradient in passes[index].gradients:
         if gradient.digest is None or not any(gradient.digest):
             continue
         given = [next((g.digest for g in one.gradients if g.leaf == gradient.leaf), None) for one in passes]
         for last, one in enumerate(passes[index:], index):
-            used = next((g.digest for step in one.steps for g in step if g.leaf == gradient.leaf), None)
-            if used is not None:
-                sums = (_sum(given[first : last + 1]) for first in range(index, -1, -1))
-                if any(close(used, total) for total in sums):
-                    return True
+            used = [g.digest for step in one.steps for g in step if g.leaf == gradient.leaf]
+            ends = range(index, last + 1)
+            sums = [_sum(given[first : end + 1]) for first in range(index, -1, -1) for end in ends]
+            if any(close(digest, total) for digest in used for total in sums):
+                return True
+            if used:
                 break
     return False
 

@@ -85,3 +85,11 @@ def test_a_pass_without_purpose_is_one_that_no_step_uses_any_more(
 def test_nothing_is_said_of_passes_that_were_not_looked_at() -> None:
     unseen = [replace(one, gradients=(), looked=False) for one in BOTH]
     assert without_purpose(BOTH, unseen) == ()
+
+
+def test_of_two_steps_behind_a_pass_the_later_one_may_be_the_one_that_uses_it() -> None:
+    both = (LeafGradient("g", (1,), (2,)),), (LeafGradient("g", (1,), (5,)),)
+    first, second = stepping(({"g": 2}, {}), ({"g": 5}, {}))
+    shared = [first, replace(second, steps=both)]
+    assert without_purpose(BOTH[:2], shared) == ()
+    assert without_purpose(shared, [first, replace(second, steps=both[:1])]) == (1,)

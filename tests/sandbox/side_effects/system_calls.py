@@ -69,7 +69,7 @@ class Traced:
                     yield f"{thread}: {name}({arguments})"
 
     def _reaches_past(self, name: str, arguments: str, paths: list[str], private: bool) -> bool:
-        if name in _KILLS.split():
+        if name in _KILLS.split() and not arguments.endswith(", 0"):  # signal 0 only asks whether somebody is there
             return not set(map(int, re.findall(r"^\d+", arguments))) <= set(self.reruns)
         if name in _REACHES_OUT.split():
             return True
