@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import signal
 import sys
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -66,6 +67,17 @@ def torch_sees() -> Iterator[None]:
     left = torch._C._len_torch_function_stack(), torch._C._is_torch_function_enabled(), torch.is_grad_enabled()
     assert left == (0, True, True)
     assert [name for owner, name, value in _ORIGINALS if vars(owner)[name] is not value] == []
+
+
+@pytest.fixture(autouse=True)
+def nobody_traces() -> Iterator[None]:
+    """A watch yields to a debugger: a tracer that a test has left would keep later ones from finding lines."""
+    here, elsewhere = sys.gettrace(), threading.gettrace()
+    yield
+    if sys.gettrace() is not here:
+        sys.settrace(here)
+    if threading.gettrace() is not elsewhere:
+        threading.settrace(elsewhere)
 
 
 @pytest.fixture(autouse=True)
