@@ -37,8 +37,7 @@ def with_iterations(conflict: Conflict, seen: RecordedConflict, evidence: Eviden
     turn = _turn(seen, sources)
     if turn is None or seen.need is None:
         return conflict
-    first = seen.freed if seen.kind == "second_backward" else seen.write
-    events = {"saved_note": seen.save, "changed_note": first, "needed_note": seen.need}
+    events = {"saved_note": seen.save, "changed_note": seen.cause, "needed_note": seen.need}
     clocks = sorted(p.backward.clock for p in evidence.passes if _is_counted(p.backward, seen.need, turn))
     numbers = {note: _number(event, turn, clocks) for note, event in events.items()}
     known = {number for number in numbers.values() if number is not None}

@@ -140,6 +140,11 @@ class RecordedConflict:
     crossing: Crossing | None = None
     effective: bool = True
 
+    @property
+    def cause(self) -> Write | Backward | None:
+        """By what the tensor was lost: the write, or the backward that freed the graph."""
+        return self.freed if self.kind == "second_backward" else self.write
+
 
 @dataclass(frozen=True)
 class LeafGradient:

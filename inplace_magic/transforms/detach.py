@@ -27,7 +27,7 @@ from ..source.editor import Code, Edit, Function, Overlap, atom
 from .analysis.backward_calls import without_retain
 from .analysis.meetings import loops, meeting, within
 from .analysis.placement import assignments_to_follow
-from .analysis.points import Frame, Use, crossing, detached, event_of, frames, uses
+from .analysis.points import Frame, Use, crossing, detached, frames, uses
 from .problem import Problem
 from .proposal import Proposal
 from .registry import register
@@ -215,7 +215,7 @@ def _before_loop(problem: Problem, edges: Sequence[Edge]) -> Iterator[Proposal]:
 
 def _at_boundary(problem: Problem, edges: Sequence[Edge], between: bool) -> Iterator[Proposal]:
     """What the names hold is cut off behind the update, in the frame that has the names."""
-    event = event_of(problem)
+    event = problem.clash.cause
     if event is None:
         return
     for frame in frames(problem, event.stack):
@@ -368,7 +368,7 @@ def _candidates(problem: Problem, changes: Sequence[tuple[Code, Edit]], form: st
     """The edits as texts: with ``retain_graph=True`` taken out of the two backwards, and as they stand."""
     if not changes:
         return
-    event, need = event_of(problem), problem.need_stack
+    event, need = problem.clash.cause, problem.need_stack
     kept = [f for stack in ((event.stack if event is not None else ()), need) for f in frames(problem, stack)]
     free = {
         (id(f.code), edit.start): (f.code, edit)

@@ -6,7 +6,6 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from ...record.evidence import RecordedConflict
 from ...source.dataflow import calls_named, is_call, is_step, roots, simple, slice_of
 from ...source.editor import Code, Function, Loop
 from ...source.location import SourceRange
@@ -40,12 +39,6 @@ class Meeting:
         return slice_of(self.block[: self.block.index(self.need)], roots(self.need))[0]
 
 
-def first_stack(clash: RecordedConflict) -> tuple[SourceRange, ...]:
-    """Where the tensor was lost: the write, or the backward that freed the graph."""
-    event = clash.freed if clash.kind == "second_backward" else clash.write
-    return event.stack if event is not None else ()
-
-
 def frames(problem: Problem, stack: tuple[SourceRange, ...]) -> list[tuple[Code, ast.stmt]]:
     """The statements of a stack, outermost first, as far as their cells are known."""
     found = []
@@ -76,7 +69,8 @@ def update_between(problem: Problem) -> Meeting | None:
 
 def meeting(problem: Problem) -> Meeting | None:
     """Where the two events of a conflict stand one after the other; None if they are a round apart, or cells."""
-    first, need = frames(problem, first_stack(problem.clash)), frames(problem, problem.need_stack)
+    cause = problem.clash.cause
+    first, need = frames(problem, cause.stack if cause is not None else ()), frames(problem, problem.need_stack)
     saved = frames(problem, problem.save_stack)
     for depth, ((code, a), (other, b)) in enumerate(zip(first, need)):
         if code is not other:

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ...record.evidence import Crossing, Edge, Event, Holder
+from ...record.evidence import Crossing, Edge, Holder
 from ...source.dataflow import binds
 from ...source.editor import Code, Function
 from ...source.location import SourceRange
@@ -39,21 +39,15 @@ def frames(problem: Problem, stack: tuple[SourceRange, ...]) -> list[Frame]:
     return found
 
 
-def event_of(problem: Problem) -> Event | None:
-    """The write, or the backward that freed the graph."""
-    clash = problem.clash
-    return clash.freed if clash.kind == "second_backward" else clash.write
-
-
 def crossing(problem: Problem) -> Crossing:
     """The edges of every conflict between the same two events: one cut has to meet all of them."""
-    event, need = event_of(problem), problem.clash.need
+    event, need = problem.clash.cause, problem.clash.need
     over: dict[Edge, None] = {}
     shared: dict[Edge, None] = {}
     stale: dict[tuple[SourceRange, ...], None] = {}
     untrained: dict[Edge, None] = {}
     for clash in problem.evidence.clashes:
-        other = clash.freed if clash.kind == "second_backward" else clash.write
+        other = clash.cause
         if clash.crossing is None or event is None or other is None or need is None or clash.need is None:
             continue
         if (other.stack, clash.need.stack) == (event.stack, need.stack):
