@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from ..diagnosis import Conflict, Place
@@ -12,6 +12,7 @@ from ..families import RAISED_AT_WRITE, is_of_base, overlaps_input, updates_infe
 from ..message import message
 from ..record.evidence import Evidence, RecordedConflict, Write
 from ..record.operations import RESHAPES
+from ..source.bindings import bound
 from ..source.editor import Code, names_loaded
 from ..source.location import SourceRange
 from ..source.sources import Sources
@@ -345,18 +346,12 @@ def _composed(call: ast.Call, sources: Sources) -> str | None:
     called = ast.unparse(call.func).rpartition(".")[2]
     made = {
         ast.unparse(value.func).rpartition(".")[2] if isinstance(value, ast.Call) else ""
-        for cell in sources.cells.values()
-        for node in (ast.walk(cell.tree) if cell.tree is not None else ())
-        for target, value in (_bindings(node) if isinstance(node, ast.Assign) else ())
-        if ast.unparse(target).rpartition(".")[2] == called
+        for code in (Code(cell) for cell in sources.cells.values() if cell.tree is not None)
+        for node in ast.walk(code.tree)
+        for name, value in (bound(code, node) if isinstance(node, ast.stmt) else ())
+        if name.rpartition(".")[2] == called
     }
     return f"`nn.{next(iter(made))}`" if len(made) == 1 and made <= _COMPOSED else None
-
-
-def _bindings(statement: ast.Assign) -> Iterator[tuple[ast.expr, ast.expr]]:
-    for target in statement.targets:
-        one, other = getattr(target, "elts", [target]), getattr(statement.value, "elts", [statement.value])
-        yield from zip(one, other) if len(one) == len(other) else [(target, statement.value)]
 
 
 def _freed_sentence(clash: RecordedConflict, sources: Sources) -> str:

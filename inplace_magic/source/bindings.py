@@ -44,12 +44,13 @@ def bindings(code: Code, text: str, near: ast.stmt) -> list[Binding]:
         nodes: list[ast.stmt] = [n for n in ast.walk(top) if isinstance(n, ast.stmt)]
     else:
         nodes = list(own_statements(code, top))
-    found = [Binding(s, value) for s in nodes for name, value in _bound(code, s) if name == text and s is not near]
+    found = [Binding(s, value) for s in nodes for name, value in bound(code, s) if name == text and s is not near]
     before = sorted((b for b in found if b.statement.lineno <= near.lineno), key=lambda b: -b.statement.lineno)
     return before + [b for b in found if b.statement.lineno > near.lineno]
 
 
-def _bound(code: Code, statement: ast.stmt) -> Iterator[tuple[str, ast.expr | None]]:
+def bound(code: Code, statement: ast.stmt) -> Iterator[tuple[str, ast.expr | None]]:
+    """What one assignment binds, each with its value; None for a part of something unpacked."""
     if isinstance(statement, ast.Assign):
         for target in statement.targets:
             if isinstance(target, (ast.Tuple, ast.List)):

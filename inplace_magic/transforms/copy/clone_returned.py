@@ -15,10 +15,10 @@ from collections.abc import Iterator
 
 from ...message import message
 from ...source.bindings import own_statements
-from ...source.editor import Function, atom
+from ...source.editor import Code, Edit, Function, atom
 from ..analysis.targets import root, sites
 from ..problem import Problem
-from ..proposal import Proposal
+from ..proposal import Proposal, in_one_text
 from ..registry import register
 
 _WHY = message("why_copy_is_given_out")
@@ -41,8 +41,7 @@ def clone_returned(problem: Problem) -> Iterator[Proposal]:
                 continue
             for copy in ("clone", "copy"):  # of a tensor, of an array
                 edit = code.replace(value, f"{atom(code, value)}.{copy}()")
-                title = code.edited(statement, [edit])
-                yield Proposal(title, _WHY, "clone_returned", {code.cell.number: code.apply(edit)})
+                yield _proposal(code, statement, edit)
 
 
 def _set(problem: Problem) -> Iterator[Proposal]:
@@ -51,8 +50,11 @@ def _set(problem: Problem) -> Iterator[Proposal]:
         value = _given_out(write.statement)
         if value is not None:
             edit = write.code.replace(value, f"{atom(write.code, value)}.clone()")
-            title = write.code.edited(write.statement, [edit])
-            yield Proposal(title, _WHY, "clone_returned", {write.code.cell.number: write.code.apply(edit)})
+            yield _proposal(write.code, write.statement, edit)
+
+
+def _proposal(code: Code, statement: ast.stmt, edit: Edit) -> Proposal:
+    return in_one_text(code, [edit], code.edited(statement, [edit]), _WHY, "clone_returned")
 
 
 def _given_out(statement: ast.stmt) -> ast.expr | None:

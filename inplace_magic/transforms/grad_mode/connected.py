@@ -26,7 +26,7 @@ from ..analysis.meetings import within
 from ..analysis.targets import site
 from ..out_of_place.tracked import cut, is_alias
 from ..problem import Problem
-from ..proposal import Proposal
+from ..proposal import Proposal, in_one_text
 from ..registry import register
 from .no_grad import moved, unwrapped
 
@@ -104,4 +104,4 @@ def _made_later(code: Code, statement: ast.stmt) -> Iterator[Proposal]:
 
 
 def _proposal(code: Code, title: str, form: str, *edits: Edit) -> Proposal:
-    return Proposal(title, _WHY, form, {code.cell.number: code.apply(*edits)})
+    return in_one_text(code, edits, title, _WHY, form)

@@ -19,7 +19,7 @@ from ...source.editor import Code, Edit, Loop
 from ...source.lift import lift
 from ..analysis.meetings import frames, meeting, upwards, within
 from ..problem import Problem
-from ..proposal import Proposal
+from ..proposal import Proposal, in_one_text
 from ..registry import register
 
 _WHY = message("why_backward_first")
@@ -100,7 +100,7 @@ def _only_one(code: Code, statement: ast.stmt) -> bool:
 
 def _proposal(code: Code, first: ast.stmt, need: ast.stmt, edits: list[Edit]) -> Proposal:
     title = message("title_before", what=" ".join(code.text(need).split()), other=_short(code, first))
-    return Proposal(title, _WHY, "silent_order", {code.cell.number: code.apply(*edits)})
+    return in_one_text(code, edits, title, _WHY, "silent_order")
 
 
 def _short(code: Code, statement: ast.stmt) -> str:
