@@ -1,8 +1,8 @@
 """Every private call to torch: what it is asked for, the release it was seen in, what happens where it is gone.
 
-All were seen in torch 2.6 to 2.14 but where one says otherwise. Where one is gone the package works on with less, as each docstring says, and
-``tests/test_torch_private.py`` takes each of them away in turn. Frames of torch's Python code are private as well: they
-are looked up here by their code objects.
+All were seen in torch 2.6 to 2.14 but where one says otherwise. Where one is gone the package works on with less, as each
+docstring says, and ``tests/test_torch_private.py`` takes each of them away in turn. Frames of torch's Python code are
+private as well: they are looked up here by their code objects.
 """
 
 from __future__ import annotations

@@ -250,10 +250,6 @@ class GradientTrace:
             if self.digests:
                 self._leaves.update((id(leaf), leaf) for leaf in live.leaves)
 
-    def walked(self, nodes: set[Any]) -> bool:
-        """Whether the last pass went through one of the nodes."""
-        return bool(self._passes[-1].graph & nodes)
-
     @property
     def last_graph(self) -> set[Any]:
         """The nodes of the last pass."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator, Sequence
 
 from ..diagnosis import Gradients
@@ -93,20 +94,24 @@ def _is_used(passes: Sequence[BackwardPass], index: int) -> bool:
         if gradient.digest is None or not any(gradient.digest):
             continue
         given = [next((g.digest for g in one.gradients if g.leaf == gradient.leaf), None) for one in passes]
-        for last, one in enumerate(passes[index:], index):
-            used = [g.digest for step in one.steps for g in step if g.leaf == gradient.leaf]
-            ends = range(index, last + 1)
-            sums = [_sum(given[first : end + 1]) for first in range(index, -1, -1) for end in ends]
-            if any(close(digest, total) for digest in used for total in sums):
-                return True
-            if used:
-                break
+        following = (
+            [g.digest for step in one.steps for g in step if g.leaf == gradient.leaf] for one in passes[index:]
+        )
+        last, used = next(((at, found) for at, found in enumerate(following, index) if found), (index, []))
+        if any(close(digest, total) for digest in used for total in _sums(given[: last + 1], index)):
+            return True
     return False
 
 
-def _sum(digests: Sequence[tuple[float, ...] | None]) -> tuple[float, ...] | None:
-    known = [digest for digest in digests if digest is not None]
-    return tuple(map(sum, zip(*known))) if known else None
+def _sums(digests: Sequence[tuple[float, ...] | None], index: int) -> Iterator[tuple[float, ...]]:
+    """The sum of each run of successive digests in which the one at ``index`` is."""
+    for first in range(index, -1, -1):
+        total: tuple[float, ...] | None = None
+        for at, digest in enumerate(digests[first:], first):
+            if digest is not None:
+                total = digest if total is None else tuple(map(operator.add, total, digest))
+            if at >= index and total is not None:
+                yield total
 
 
 def trains_nothing(passes: Sequence[BackwardPass]) -> bool:

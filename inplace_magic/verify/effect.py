@@ -54,7 +54,7 @@ def measure(
     reference = bench.reference(reading)
     if reference is None or not bench.faithful or trains_nothing(seen.passes):
         return Effect("unknown")
-    gradients = _gradients(bench, steps, seen)
+    gradients = _gradients(bench, steps, reference, seen)
     if gradients == "unknown" or reference.outcome is None or seen.outcome is None:
         return Effect("unknown")
     if gradients == "same":
@@ -77,8 +77,8 @@ def measure(
         found = without(found, noise)
     label: Gradients = gradients if all(one.kind in _OF_GRADIENTS for one in found) else "different"
     effect = _with_changes(label, gradients, found, reference.outcome, seen.outcome)
-    idle = without_purpose(reference.passes, seen.passes)
-    if idle and gradients == "truncated":
+    idle = without_purpose(reference.passes, seen.passes) if gradients == "truncated" else ()
+    if idle:
         called = dict.fromkeys(_called(bench, reference.passes[index].backward) for index in idle)
         said = tuple(message("change_trains_nothing", call=text) for text in called)
         return Effect("different", effect.changes + said, "different", effect.paths | {""})
@@ -128,19 +128,17 @@ def _noise(bench: Bench, reading: Reading) -> tuple[bool, tuple[Difference, ...]
     return steady, differences(one.outcome, other.outcome, to_the_letter=True)
 
 
-def _gradients(bench: Bench, steps: Sequence[Proposal], seen: Evidence) -> Gradients:
+def _gradients(bench: Bench, steps: Sequence[Proposal], meant: Evidence, seen: Evidence) -> Gradients:
     """The effect on the gradients alone."""
-    proposal = steps[0]
-    passes, reference = seen.passes, bench.passes(proposal.reading)
+    reference, passes = meant.passes, seen.passes
     if not reference and not passes:
         return "same"
-    meant = bench.reference(proposal.reading)
-    stuck = meant is not None and meant.error is not None  # what comes after that is known to nobody
+    stuck = meant.error is not None  # what comes after that is known to nobody
     passes = passes[: len(reference)] if stuck else passes
     effect = compare(reference, passes, cut_off=stuck or not seen.finished)
     if (
         effect == "same"
-        and proposal.reading == "update"
+        and steps[0].reading == "update"
         and not leaves_reached(bench.passes("tracked")) <= leaves_reached(passes)
     ):
         return "truncated"  # what was written came from a graph, which an update cuts off
