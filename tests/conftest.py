@@ -13,6 +13,7 @@ import torch
 
 from inplace_magic import torch_private
 from inplace_magic.sandbox import process_memory
+from inplace_magic.source.location import user_stack
 from inplace_magic.transforms import registry
 
 from . import cells
@@ -71,13 +72,27 @@ def torch_sees() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def nobody_traces() -> Iterator[None]:
-    """A watch yields to a debugger: a tracer that a test has left would keep later ones from finding lines."""
-    here, elsewhere = sys.gettrace(), threading.gettrace()
+    """A watch yields to a debugger: beside a tracer that a test has left, it names no line."""
+    before = sys.gettrace(), threading.gettrace()
     yield
-    if sys.gettrace() is not here:
-        sys.settrace(here)
-    if threading.gettrace() is not elsewhere:
-        threading.settrace(elsewhere)
+    assert (sys.gettrace(), threading.gettrace()) == before
+
+
+@pytest.fixture(autouse=True)
+def no_thread_stays_in_the_users_code() -> Iterator[None]:
+    """Beside a thread in the user's own code a watch names no line for memory that no call of torch's writes."""
+    before = set(threading.enumerate())
+    yield
+    stay = []
+    for thread in set(threading.enumerate()) - before:
+        thread.join(5 if _runs_user_code(thread) else 0)
+        if thread.is_alive() and _runs_user_code(thread):
+            stay.append(thread.name)
+    assert stay == []
+
+
+def _runs_user_code(thread: threading.Thread) -> bool:
+    return bool(user_stack(sys._current_frames().get(thread.ident or 0)))
 
 
 @pytest.fixture(autouse=True)

@@ -104,7 +104,7 @@ MADE_AGAIN = """
             self.waiting, self.file = queue.Queue(), open("w.log", "w")
             threading.Thread(target=self.write, daemon=True).start()
         def write(self):
-            while True: self.file.write(self.waiting.get())
+            while (text := self.waiting.get()) is not None: self.file.write(text)
     writer, file = Writer(), open("w.log")
     stop = threading.Event()
     thread = threading.Thread(target=stop.wait, daemon=True)
@@ -159,6 +159,7 @@ def test_what_is_taken_along(session: Any) -> None:
 
 def test_what_is_made_again_by_the_cells_that_made_it(session: Any) -> None:
     done = session(MADE_AGAIN, USES_MADE_AGAIN)
+    run_in(done.shell, ["stop.set(); writer.waiting.put(None)", "pool.shutdown(); here.close(); there.close()"])
     for kept in (done.shell.user_ns["file"], done.shell.user_ns["writer"].file):
         kept.close()
     assert done.diagnosis is not None and done.diagnosis.changed.text == "y += 1", done.output
