@@ -311,6 +311,10 @@ CHECKPOINT_HOOKS = tuple(kind for kind in (_checkpoint("_checkpoint_hook"),) if 
 RECOMPUTATION_HOOKS = tuple(kind for kind in (_checkpoint("_recomputation_hook"),) if kind is not None)
 CHECKPOINT_FUNCTION = _checkpoint("CheckpointFunction")
 
+# Seen in 2.13: the identity on whose nodes a module's full backward hooks hang. Gone: what such a hook writes is not
+# followed into a sum that is formed after it.
+MODULE_HOOK_FUNCTION = getattr(getattr(torch.nn.modules, "_functions", None), "BackwardHookFunction", None)
+
 
 def sparse_parts(tensor: torch.Tensor) -> tuple[torch.Tensor, ...]:
     """The indices and values of a COO tensor, coalesced or not. Gone: none, and writes into them are not seen."""

@@ -84,7 +84,10 @@ class Watcher(EventStream):
             return func(*args, **(kwargs or {}))
         if self._is_of_no_concern(func, args, kwargs):
             self._call += 1
-            return func(*args, **(kwargs or {}))
+            result = func(*args, **(kwargs or {}))
+            if self._due:
+                self.operation_over()
+            return result
         outer, self._once = self._once, Once(func)
         try:
             return super().__torch_function__(func, types, args, kwargs)

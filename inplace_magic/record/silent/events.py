@@ -139,6 +139,13 @@ class Run(Protocol):
     def keep_all(self, tensor: torch.Tensor) -> None:
         """Clones what is saved in the tensor's storage."""
 
+    @property
+    def samples(self) -> bool:
+        """Whether what is saved for this backward is compared when it begins."""
+
+    def after_operation(self, call: Callable[[], None]) -> None:
+        """Calls something when the operation under way is over: some write what they have saved (rrelu its noise)."""
+
     def sample(self, saved: Saved) -> None:
         """Clones the value if those of this backward are compared when it begins."""
 

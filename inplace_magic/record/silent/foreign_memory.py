@@ -10,6 +10,7 @@ Proof: second_run.py.
 
 from __future__ import annotations
 
+import functools
 import weakref
 
 import torch
@@ -39,7 +40,7 @@ class ForeignMemory(Detector):
         self._sampled: list[weakref.ref[Saved]] = []
         self._sampled_bytes = 0
         self._passes = 0
-        self._sampling = True
+        self.sampling = True  # what is saved for this backward is compared when it begins
         self._lines = LineWatch(run.line)
         self._left = _COMPARISONS_OF_RERUN if run.policy.every_line else _COMPARISONS
         self._skipped = False  # a line has run since memory was last compared
@@ -58,13 +59,13 @@ class ForeignMemory(Detector):
         if not tensor.is_cpu:
             return
         if self._every_line or not _resizable(tensor) or (tensor.layout is not torch.strided and len(saved.keys) > 1):
-            self.compare_later(saved)
-        elif self._sampling:
-            self.sample(saved)
+            self.run.after_operation(functools.partial(self.compare_later, saved))
+        elif self.sampling:
+            self.run.after_operation(functools.partial(self.sample, saved))
 
     def sample(self, saved: Saved) -> None:
         """Clones the value if those of this backward are compared when it begins."""
-        if not self._sampling or saved.lost:
+        if not self.sampling or saved.lost:
             return
         size = saved.size
         if size > (_SAMPLED - self._sampled_bytes if self._passes < 2 else _SMALL) or saved.value is not None:
@@ -114,7 +115,7 @@ class ForeignMemory(Detector):
         self._passes += 1
         self._sampled_bytes = 0
         power = self._passes & (self._passes - 1) == 0
-        self._sampling = power and (self._passes <= 4 or self._passes.bit_length() % 2 == 1)
+        self.sampling = power and (self._passes <= 4 or self._passes.bit_length() % 2 == 1)
 
     def line(self) -> None:
         """Has the line changed what is saved in foreign memory?"""

@@ -26,10 +26,18 @@ import torch
 
 from ...source.location import kind_of, user_stack
 from ...storage import storage_key
-from ...torch_private import ENGINE_CODE, FUNCTION_BACKWARD_CODE, current_node, unobserved, version_of
+from ...torch_private import (
+    ENGINE_CODE,
+    FUNCTION_BACKWARD_CODE,
+    MODULE_HOOK_FUNCTION,
+    current_node,
+    unobserved,
+    version_of,
+)
 from ..observed import LiveWrite, Saved, differ
 from ..operations import tensors_in
-from .events import Call, Detector, Passing, Run
+from .events import Applied, Call, Detector, Passing, Run
+from .sums import Sums, WrittenGradient
 
 _MODULE_HOOKS = torch.utils.hooks.__file__
 
@@ -44,6 +52,10 @@ class _Written:
     before: torch.Tensor
     after: bool  # its node had run
 
+    def as_was(self, gradient: torch.Tensor) -> torch.Tensor:
+        """A gradient in that memory, as it was before the write."""
+        return self.before.as_strided(gradient.shape, gradient.stride(), gradient.storage_offset())
+
 
 class HandedGradients(Detector):
     """See NOTE [Written gradients]."""
@@ -56,15 +68,23 @@ class HandedGradients(Detector):
         self._written: dict[int, list[_Written]] = {}
         self._below: dict[Any, set[Any]] = {}
         self._looking = False
+        self._sums = Sums(run)
+        self._listened: type | None = None  # the nodes on which modules' hooks hang
         self.any = False  # a gradient that was handed over has been written
+
+    def applied(self, applied: Applied) -> None:
+        if applied.cls is MODULE_HOOK_FUNCTION and applied.node is not None:
+            self._listened = type(applied.node)
 
     def backward_begins(self, passing: Passing) -> None:
         self._passing = passing
+        self._sums.begins(passing, self._listened)
 
     def backward_ends(self, passing: Passing, result: Any) -> None:
         self._passing = None
         for everything in (self._lent, self._given, self._written, self._below):
             everything.clear()
+        self._sums.ends()
         self._looking = False
 
     def calls_in_backward(self, call: Call) -> None:
@@ -85,10 +105,16 @@ class HandedGradients(Detector):
             key = storage_key(tensor)
             if key is None or any(_same(leaf.grad, key) for leaf in self._passing.leaves):
                 continue
-            self._follow(call, tensor, key, node, callback, gradient is not None or key in self._given)
+            self._follow(call, tensor, key, node, callback, gradient)
 
     def _follow(
-        self, call: Call, tensor: torch.Tensor, key: int, node: Any, callback: list[types.FrameType], gradient: bool
+        self,
+        call: Call,
+        tensor: torch.Tensor,
+        key: int,
+        node: Any,
+        callback: list[types.FrameType],
+        handed: torch.Tensor | None,
     ) -> None:
         write = LiveWrite(user_stack(sys._getframe(2)), self.run.tick(), call.name, "user", version_of(tensor))
         write.handed = True
@@ -98,9 +124,13 @@ class HandedGradients(Detector):
         )
         if when == "before":  # a hook that hands out this memory
             self._note_given(node, key)
-        if self.run.policy.reference and gradient and when != "after":
+        if self.run.policy.reference and (handed is not None or key in self._given) and when != "after":
             self._lend(tensor, write, node, key, when)
-        elif not self._looking:
+            return
+        if handed is not None and storage_key(handed) == key:
+            first = next(one for one in self._written[key] if one.node is node)
+            self._sums.follow(WrittenGradient(node, first.write, handed.detach(), first.as_was(handed)))
+        if not self._looking:
             self._looking = True
             assert self._passing is not None
             for other in self._passing.nodes:
@@ -143,7 +173,7 @@ class HandedGradients(Detector):
             if node is last.node or node in self._reached_from(last.node):
                 return None
             first = next(w for w in writes if w.node is last.node)
-            right = first.before.as_strided(gradient.shape, gradient.stride(), gradient.storage_offset())
+            right = first.as_was(gradient)
             return (last, right.clone()) if differ(right, gradient) else None
 
     def _reached_from(self, node: Any) -> set[Any]:

@@ -12,6 +12,7 @@ Proof: second_run.py. A packed object without any tensor in it is not looked at,
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
@@ -21,8 +22,8 @@ import torch
 from torch.autograd.graph import saved_tensors_hooks
 
 from ...source.location import user_stack
-from ...torch_private import CHECKPOINT_HOOKS, RECOMPUTATION_HOOKS, current_node, unobserved
-from ..observed import LiveWrite, Reserved, Saved, Stack
+from ...torch_private import CHECKPOINT_HOOKS, RECOMPUTATION_HOOKS, current_node, unobserved, version_of
+from ..observed import LiveWrite, Reserved, Saved, Stack, differ
 from .events import Detector, Passing, Run
 from .regions import Region
 from .second_run import near
@@ -34,13 +35,14 @@ _ITEMS = 20
 class Packed:
     """What torch keeps in place of the saved tensor. ``held`` are the tensors in what the hooks of others made."""
 
-    __slots__ = ("given", "held", "inner", "region", "saved")
+    __slots__ = ("given", "held", "inner", "late", "region", "saved")
 
     def __init__(self, saved: Saved | None, inner: Any, held: tuple[Saved, ...], region: Region | None) -> None:
         self.saved = saved
         self.inner = inner
         self.held = held
         self.region = region
+        self.late: torch.Tensor | None = None  # the value that the operation gave it after it was packed
         self.given: tuple[torch.Tensor, torch.Tensor] | None = None  # in this backward: as torch reads it, as it was
 
 
@@ -123,7 +125,23 @@ class Repacked(Detector):
         if not held:
             self.run.uncovered("repacked")
         same = next((saved for saved in held if saved.is_as(tensor)), None)
-        return Packed(same or (held[0] if held else None), inner, held, None)
+        packed = Packed(same or (held[0] if held else None), inner, held, None)
+        if same is None and held and self.run.samples:
+            self._await_operation(packed, tensor)
+        return packed
+
+    def _await_operation(self, packed: Packed, tensor: torch.Tensor) -> None:
+        """Hooks have taken a copy; what the operation itself still writes there (rrelu its noise) is not in it."""
+        with torch.no_grad(), unobserved():
+            alias = tensor.detach()
+            before, version = alias.clone(), version_of(alias)
+
+        def over() -> None:
+            with torch.no_grad(), unobserved():
+                if version_of(alias) == version and differ(before, alias):  # a write that is meant counts there
+                    packed.late = alias.clone()
+
+        self.run.after_operation(over)
 
     def _let_go(self, size: int) -> None:
         self._kept -= size
@@ -132,7 +150,7 @@ class Repacked(Detector):
         saved = Saved(tensor, stack, self.run.tick())
         saved.foreign = saved.repacked = True
         self.run.remember(saved)
-        self.run.sample(saved)
+        self.run.after_operation(functools.partial(self.run.sample, saved))
         return saved
 
     # ---- unpacking
@@ -157,8 +175,12 @@ class Repacked(Detector):
         self, packed: Packed, saved: Saved, now: torch.Tensor, theirs: Callable[[Any], torch.Tensor]
     ) -> torch.Tensor:
         with unobserved(), torch.no_grad():
+            right: torch.Tensor | None
+            write: LiveWrite | None
             if packed.region is not None:
                 right, write = self._recomputed(packed.region, saved, now)
+            elif packed.late is not None:
+                right, write = packed.late, LiveWrite(saved.stack, self.run.tick(), "", "user", saved.version)
             else:
                 right, write = self._as_packed(packed, theirs)
         self._remember_given(packed, now, now if right is None else right)

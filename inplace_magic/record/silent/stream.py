@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import sys
 import threading
 from collections import Counter
@@ -46,6 +47,8 @@ class EventStream(Recorder):
         self.turned = False  # a node runs for the second time, and gets the other values
         self.packed_elsewhere = False  # hooks of others have packed something
         self.curious: set[Detector] = set()  # detectors that hear of every call
+        self._due: list[Callable[[], None]] = []  # when the operation under way is over
+        self._within_operation = 0  # code of the person's that an operation calls
         self._putting = contextlib.ExitStack()
         self._thread = threading.get_ident()
         self._dirty: list[set[int]] = []  # of the Functions under way
@@ -109,6 +112,8 @@ class EventStream(Recorder):
         self._memory.look(saved)
 
     def line(self) -> None:
+        if self._due:
+            self.operation_over()
         for heard in self._hearing["line"]:
             heard()
 
@@ -140,14 +145,16 @@ class EventStream(Recorder):
 
     @contextlib.contextmanager
     def seeing(self) -> Iterator[None]:
-        if on_top(self):
-            yield
-            return
-        push_function_mode(self)
+        self._within_operation += 1
+        pushed = not on_top(self)
+        if pushed:
+            push_function_mode(self)
         try:
             yield
         finally:
-            pop_function_mode()
+            self._within_operation -= 1
+            if pushed:
+                pop_function_mode()
 
     def here(self) -> Stack:
         return user_stack(sys._getframe(2))
@@ -164,8 +171,26 @@ class EventStream(Recorder):
     def keep_all(self, tensor: torch.Tensor) -> None:
         self.saved.keep_all(tensor)
 
+    @property
+    def samples(self) -> bool:
+        return bool(self._memory.sampling)
+
+    def after_operation(self, call: Callable[[], None]) -> None:
+        self._due.append(call)
+
+    def operation_over(self) -> None:
+        """Does what is due now. To be asked where ``_due`` is not empty."""
+        if not self._within_operation:
+            due, self._due = self._due, []
+            with self.ours:
+                for call in due:
+                    call()
+
     def sample(self, saved: Saved) -> None:
-        self._memory.sample(saved)
+        if self._within_operation:
+            self.after_operation(functools.partial(self._memory.sample, saved))
+        else:
+            self._memory.sample(saved)
 
     def checkpoint_begins(self, stack: Stack) -> Any:
         return self._recomputed.open(stack)
@@ -217,18 +242,26 @@ class EventStream(Recorder):
     ) -> Any:
         __tracebackhide__ = True
         if self._current is not None:
-            return self._within_backward(func, args, kwargs or {})
+            result = self._within_backward(func, args, kwargs or {})
+            if self._due:
+                self.operation_over()
+            return result
         if not self.curious:
             try:
                 plain = func in self.writers.plain
             except TypeError:
                 plain = False
             if plain:
-                return super().__torch_function__(func, types, args, kwargs)
+                result = super().__torch_function__(func, types, args, kwargs)
+                if self._due:
+                    self.operation_over()
+                return result
         call = Call(func, plain_name(func), args, kwargs or {})
         for heard in self._hearing["calls"]:
             heard(call)
         result = super().__torch_function__(func, types, args, kwargs)
+        if self._due:
+            self.operation_over()
         if self.curious:
             for heard in self._hearing["called"]:
                 heard(call, result)
@@ -336,12 +369,16 @@ class EventStream(Recorder):
         outer, self.passing = self.passing, Passing(event, roots)
         passing = self.passing
         result = None
+        if self._due:
+            self.operation_over()
         for heard in self._hearing["backward_begins"]:
             heard(passing)
         try:
             result, given_up = self._run_backward(event, roots, call)
             return result, given_up
         finally:
+            if self._due:
+                self.operation_over()
             for heard in self._hearing["backward_ends"]:
                 heard(passing, result)
             for handle in passing.handles:
@@ -383,6 +420,8 @@ class EventStream(Recorder):
             result = plain(*args, **kwargs)
             node = _node_of(result, cls)
         finally:
+            if self._due:
+                self.operation_over()
             dirty = frozenset(self._dirty.pop())
             applied = Applied(cls, node, inputs, result, dirty, user_stack(sys._getframe(2)))
             for heard in self._hearing["applied"]:

@@ -774,6 +774,71 @@ HOOKED = [
         loss = (net(batch) + other(batch)).square().sum()
         loss.backward()
     """, by="twin"),
+    Program("a randomised relu under hooks that take copies", """
+        with saved_tensors_hooks(lambda t: t.clone(), lambda t: t):  #-
+            y = F.rrelu(x, 0.1, 0.9, training=True)  #!
+        y = F.rrelu(x, 0.1, 0.9, training=True)  #+
+        loss = y.square().sum()
+        loss.backward()
+    """, fixable=False),
+    Program("a randomised relu in a checkpoint", """
+        def block(t):
+            return F.rrelu(t * 1, 0.1, 0.9, training=True)
+        y = checkpoint(block, x, use_reentrant=False)  #!
+        y = block(x)  #+
+        loss = y.square().sum()
+        loss.backward()
+    """, fixable=False),
+    Program("a pre-hook on one branch of a residual block", """
+        block = nn.Linear(3, 3)
+        base = v * 1
+        def flip(module, g):
+            g[0].neg_()  #!
+            return (-g[0],)  #+
+        block.register_full_backward_pre_hook(flip)
+        loss = (base + block(base)).square().sum()
+        loss.backward()
+    """, by="twin"),
+    Program("a full backward hook on one branch of a residual block", """
+        block = nn.Linear(3, 3)
+        base = v * 1
+        def damp(module, gi, go):
+            go[0].mul_(0.1)  #!
+            go[0].mul(0.1)  #+
+        block.register_full_backward_hook(damp)
+        loss = (base + block(base)).square().sum()
+        loss.backward()
+    """, by="twin"),
+    Program("a tensor hook on one branch of a residual block", """
+        base = v * 1
+        high = torch.tanh(base)
+        high.register_hook(lambda g: g.mul_(0.3))  #!
+        high.register_hook(lambda g: g.mul(0.3))  #+
+        loss = (base + high).square().sum()
+        loss.backward()
+    """, by="twin"),
+    Program("a hook that zeroes the gradient of one branch of a residual block", """
+        base = v * 1
+        high = torch.tanh(base)
+        high.register_hook(lambda g: g.zero_())  #!
+        high.register_hook(lambda g: torch.zeros_like(g))  #+
+        loss = (base + high).square().sum()
+        loss.backward()
+    """, by="twin"),
+    Program("a Function on one branch of a residual block that writes its gradient", """
+        class Gate(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, t):
+                return t * 2
+            @staticmethod
+            def backward(ctx, g):
+                g *= 2  #!
+                g = g * 2  #+
+                return g * 1
+        base = v * 1
+        loss = (base + Gate.apply(base)).square().sum()
+        loss.backward()
+    """, by="twin"),
     Program("a Function's backward that writes its gradient", """
         class Gate(torch.autograd.Function):
             @staticmethod

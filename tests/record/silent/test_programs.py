@@ -19,6 +19,8 @@ SHOWN_BY_RERUN = {
     "torch.jit.script with .data",
     "shared memory written by way of its buffer",
 }
+# Their gradient is what happened to lie in memory.
+UNWRITTEN = {"a randomised relu under hooks that take copies", "a randomised relu in a checkpoint"}
 EACH = pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
 BY_DIFFERENCES = [program for program in PROGRAMS if program.by == "differences"]
 
@@ -58,7 +60,7 @@ def test_it_is_found_with_its_line(program: Program) -> None:
         assert changed is None
 
 
-@EACH
+@pytest.mark.parametrize("program", [p for p in PROGRAMS if p.name not in UNWRITTEN], ids=lambda program: program.name)
 def test_its_result_is_what_it_is_without_a_watch(program: Program) -> None:
     plain = gradients(run(program, program.wrong))
     names: dict[str, object] = {}
