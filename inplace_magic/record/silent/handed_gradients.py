@@ -37,7 +37,7 @@ from ...torch_private import (
 from ..observed import LiveWrite, Saved, differ
 from ..operations import tensors_in
 from .events import Applied, Call, Detector, Passing, Run
-from .sums import Sums, WrittenGradient
+from .sums import Sums, WrittenGradient, before_node
 
 _MODULE_HOOKS = torch.utils.hooks.__file__
 
@@ -134,7 +134,7 @@ class HandedGradients(Detector):
             self._looking = True
             assert self._passing is not None
             for other in self._passing.nodes:
-                self._passing.handles.append(other.register_prehook(self.run.hook(self._arriving(other))))
+                self._passing.handles.append(before_node(other, self.run.hook(self._arriving(other))))
 
     def _note_given(self, node: Any, key: int) -> None:
         def look(gradients: Sequence[torch.Tensor | None]) -> None:

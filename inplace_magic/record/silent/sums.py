@@ -74,7 +74,7 @@ class Sums:
             for producer in self._above.get(place[0], ()):
                 self._hear(producer)
             hook = self._run.hook(self._arriving(place, written, handed))
-            self._passing.handles.append(place[0].register_prehook(hook))
+            self._passing.handles.append(before_node(place[0], hook))
 
     def _siblings(self, node: Any) -> Iterator[tuple[Place, bool]]:
         """The places that got a gradient from a node which also leads to this one, but for those on the way to it; and
@@ -147,3 +147,18 @@ class Sums:
         if near(gradient, rest + written.before) or not near(gradient, rest + written.now):
             return None
         return rest + written.before
+
+
+def before_node(node: Any, look: Callable[[Sequence[torch.Tensor | None]], Any]) -> Any:
+    """Has a node's gradients looked at before it runs, also those that ``autograd.grad`` takes from a leaf, whose node
+    then does not run. The handle takes the hook off."""
+    leaf = getattr(node, "variable", None)
+    if leaf is None:
+        return node.register_prehook(look)
+
+    def arrived(gradient: torch.Tensor) -> torch.Tensor | None:
+        settled = look((gradient,))
+        return None if settled is None else settled[0]
+
+    with unobserved():
+        return leaf.register_hook(arrived)

@@ -799,6 +799,13 @@ HOOKED = [
         loss = (base + block(base)).square().sum()
         loss.backward()
     """, by="twin"),
+    Program("a hook on one branch of a residual block, and its leaf's gradient by autograd.grad", """
+        high = torch.tanh(v)
+        high.register_hook(lambda g: g.mul_(0.3))  #!
+        high.register_hook(lambda g: g.mul(0.3))  #+
+        loss = (v + high).square().sum()
+        (v.grad,) = torch.autograd.grad(loss, [v])
+    """, by="twin"),
     Program("a full backward hook on one branch of a residual block", """
         block = nn.Linear(3, 3)
         base = v * 1
