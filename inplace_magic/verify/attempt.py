@@ -187,7 +187,7 @@ def _fix(
         changes=effect.changes,
         proof=proof(effect.label, effect.changes),
         run=run,
-        live=live,
+        live=tuple(dict.fromkeys(live)),
         untrained=untrained,
     )
 

@@ -78,3 +78,28 @@ def test_what_is_stored_without_a_history_is_left_alone() -> None:
     assert run_cells(START, cut, ROUNDS).diagnosis is None
     other = ROUNDS.replace("loss.backward()", "loss.backward(); loss.backward()")
     assert RULE not in rules(START, cut, other)
+
+
+def test_an_object_that_kept_the_failed_graph_is_changed_once() -> None:
+    keeps = """
+        class Leak(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.register_buffer("v", torch.zeros(3))
+                self.tau = nn.Parameter(torch.tensor(0.5))
+            def reset(self):
+                for buffer in self.buffers():
+                    buffer.zero_()
+            def forward(self, x):
+                self.v = self.tau * self.v + x
+                return self.v
+        model = nn.Sequential(net, Leak())
+        """
+    loop = """
+        for step in range(3):
+            model[1].reset()
+            loss = model(torch.ones(3)).square().sum()
+            loss.backward()
+        """
+    fix = fix_by(RULE, START, keeps, loop)
+    assert [change.text for change in fix.live] == ["model[1].v = model[1].v.detach()"]

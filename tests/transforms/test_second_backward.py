@@ -129,11 +129,30 @@ COLLECTED = """
         loss.backward()
         opt.step()
     """
+MADE_IN_LOOP = """
+    opt = torch.optim.SGD(net.parameters(), lr=0.1)
+    opt.zero_grad()
+    values = net(x).exp().mean(0)
+    seen = 0.0
+    for k in range(len(values)):
+        loss = (values[k] - 0.5).pow(2)
+        loss.backward()
+        seen += loss.item()
+    opt.step()
+    """
 
 
 @pytest.mark.parametrize(
     ("rule", "cell"),
     [
+        pytest.param(
+            "sum_losses",
+            MADE_IN_LOOP.replace("seen += loss.item()", "seen += net[0].weight.grad.norm()"),
+            id="a loop that reads the gradients",
+        ),
+        pytest.param(
+            "sum_losses", MADE_IN_LOOP.replace("seen += loss.item()", "opt.step()"), id="a loop with a step in it"
+        ),
         pytest.param("sum_losses", REUSED, id="a loss whose name is bound anew in between cannot be added later"),
         pytest.param("retain", BEFORE_LOOP, id="a loop with a step in it keeps no graph"),
         pytest.param("retain", EACH, id="one call that runs again and again would keep the graph for ever"),
@@ -171,6 +190,20 @@ def test_is_not_offered(rule: str, cell: str) -> None:
             [("for loss in losses:\n    loss.backward()", "sum(losses).backward()")],
             "same",  # the name of the loop, which is gone, is read by nobody
             id="a loop that does nothing else",
+        ),
+        pytest.param(
+            "sum_losses",
+            (MADE_IN_LOOP,),
+            2,
+            [
+                ("seen = 0.0\n", "seen = 0.0\nlosses = []\n"),
+                (
+                    "    loss.backward()\n    seen += loss.item()\n",
+                    "    losses.append(loss)\n    seen += loss.item()\nsum(losses).backward()\n",
+                ),
+            ],
+            "same",
+            id="a loop that makes its losses",
         ),
         pytest.param(
             "retain", (TWO,), 2, [("a.backward()", "a.backward(retain_graph=True)")], "same", id="no step in between"

@@ -161,14 +161,11 @@ def _block(write: Site, refused: list[ast.stmt]) -> list[ast.stmt]:
         block = code.block(statement)
         above = code.parent(statement)
         wholly = all(_updates(code, s, write, refused) for s in block)
-        if (
-            wholly
-            and isinstance(above, (ast.For, ast.If))
-            and not above.orelse
-            and not code.text(above).startswith("elif")
-        ):
-            statement = above
-            continue
+        if wholly and (isinstance(above, ast.For) or _is_branch_of_update(code, above, write, refused)):
+            assert isinstance(above, ast.stmt)
+            if not above.orelse:  # type: ignore[attr-defined]
+                statement = above
+                continue
         index = block.index(statement)
         first = last = index
         while first > 0 and _updates(code, block[first - 1], write, refused):
@@ -176,6 +173,14 @@ def _block(write: Site, refused: list[ast.stmt]) -> list[ast.stmt]:
         while last + 1 < len(block) and _updates(code, block[last + 1], write, refused):
             last += 1
         return block[first : last + 1]
+
+
+def _is_branch_of_update(code: Code, above: ast.AST | None, write: Site, refused: list[ast.stmt]) -> bool:
+    """Whether a branch is one of several updates, or all that a loop does; one by itself stays around the block."""
+    if not isinstance(above, ast.If) or code.text(above).startswith("elif"):
+        return False
+    beside = [_updates(code, s, write, refused) for s in code.block(above)]
+    return beside.count(True) > 1 or (all(beside) and isinstance(code.parent(above), ast.For))
 
 
 def _updates(code: Code, statement: ast.stmt, write: Site, refused: list[ast.stmt]) -> bool:

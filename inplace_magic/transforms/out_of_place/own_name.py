@@ -37,6 +37,8 @@ def own_name(problem: Problem) -> Iterator[Proposal]:
     function = code.function(statement)
     inside = [above for above in code.parents(statement) if isinstance(above, (Loop, *Function))]
     after = reads(code, path, later(code, statement))
+    if any(_is_set(code, read) for read in after):
+        return  # what is said of the parameter would be said of a value that nobody else has
     if not isinstance(function, Function) or inside[0] is not function or not after or not code.alone(statement):
         return
     name = unused(path.rpartition(".")[2], code)
@@ -60,6 +62,12 @@ def _made(problem: Problem, write: Site, name: str) -> tuple[list[Edit], str] | 
         return None
     line = f"{name} = {new.split(' = ', 1)[1]}"
     return [code.replace(statement, line)], line
+
+
+def _is_set(code: Code, read: ast.expr) -> bool:
+    """``self.weight.requires_grad = False``"""
+    above = code.parent(read)
+    return isinstance(above, ast.Attribute) and isinstance(above.ctx, ast.Store)
 
 
 def _is_same(code: Code, node: ast.AST, root: ast.expr) -> bool:

@@ -1,6 +1,6 @@
 """Views that were made all at once may not be written; views made one by one may.
 
-for box in boxes:                         for i, box in enumerate(boxes):
+for box in boxes:                         for i in range(len(boxes)):
                                               box = boxes[i]
     box[:, 0].clamp_(0, w)                    box[:, 0].clamp_(0, w)
 
@@ -48,6 +48,9 @@ def _counted(code: Code, loop: ast.For) -> tuple[str, list[Edit]]:
     if called_name(loop.iter) == "enumerate" and isinstance(target, ast.Tuple) and isinstance(target.elts[0], ast.Name):
         return target.elts[0].id, []
     index, items = unused("i", code), code.text(target)
+    tensor = _whole(loop.iter)
+    if tensor is not None and isinstance(target, ast.Name):
+        return index, [code.replace(target, index), code.replace(loop.iter, f"range(len({code.text(tensor)}))")]
     items = f"({items})" if isinstance(target, ast.Tuple) and not items.startswith("(") else items
     return index, [
         code.replace(target, f"{index}, {items}"),

@@ -8,6 +8,12 @@ for loss in losses:                       sum(losses).backward()
 
 for w, loss in zip(weights, losses):      sum(w * loss for w, loss in zip(weights, losses)).backward()
     (w * loss).backward()
+
+for t in range(n):                        losses = []
+    loss = criterion(h, y[t])             for t in range(n):
+    loss.backward()                           loss = criterion(h, y[t])
+                                              losses.append(loss)
+                                          sum(losses).backward()
 """
 
 from __future__ import annotations
@@ -18,6 +24,7 @@ from collections.abc import Iterator
 from ...message import message
 from ...source.dataflow import binds, calls_named, is_call, reads
 from ...source.editor import Code, atom
+from ...source.lift import unused
 from ..analysis.meetings import frames, meeting, steps_between
 from ..analysis.targets import is_functional
 from ..problem import Problem
@@ -25,6 +32,7 @@ from ..proposal import Proposal, in_one_text
 from ..registry import register
 
 _WHY = message("why_sum_losses")
+_UPDATES = ("zero_grad", "step", "clip_grad_norm_", "clip_grad_value_")
 
 
 @register("second_backward", "modified")
@@ -63,7 +71,10 @@ def _whole_loop(problem: Problem) -> Iterator[Proposal]:
         if not isinstance(loop, ast.For) or statement not in loop.body or loop.orelse or root is None:
             continue
         rest = [s for s in loop.body if s is not statement]
-        if any(calls_named(s, "zero_grad", "step") or binds(s) & reads(root) for s in rest):
+        if any(calls_named(s, *_UPDATES) for s in rest):
+            continue
+        if any(binds(s) & reads(root) for s in rest):
+            yield from _collected(code, loop, statement, root)
             continue
         text = f"{_sum(code, root, loop)}.backward()"
         if not rest:
@@ -73,6 +84,23 @@ def _whole_loop(problem: Problem) -> Iterator[Proposal]:
         else:
             continue
         yield in_one_text(code, edits, text, _WHY, "sum_losses")
+
+
+def _collected(code: Code, loop: ast.For, statement: ast.stmt, root: ast.expr) -> Iterator[Proposal]:
+    """The losses that a loop makes, kept until it has ended. Nothing in it may have waited for the gradients."""
+    behind = loop.body[loop.body.index(statement) + 1 :]
+    left = any(isinstance(node, ast.Return) for s in loop.body for node in ast.walk(s))
+    waited = any(isinstance(node, ast.Attribute) and node.attr == "grad" for s in behind for node in ast.walk(s))
+    if left or waited or not code.alone(statement):
+        return
+    name = unused("losses", code)
+    text = f"sum({name}).backward()"
+    edits = [
+        code.insert_before(loop, f"{name} = []"),
+        code.replace(statement, f"{name}.append({code.text(root)})"),
+        code.insert_after(loop, text),
+    ]
+    yield in_one_text(code, edits, text, _WHY, "sum_losses")
 
 
 def _sum(code: Code, loss: ast.expr, loop: ast.For) -> str:

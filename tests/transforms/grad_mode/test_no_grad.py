@@ -52,6 +52,18 @@ def test_leaves_alone(cell: str, write: str, family: str) -> None:
             id="neighbours that update go along, a print does not",
         ),
         pytest.param(
+            "n = 1\nif n:\n  w.copy_(v)\nprint(w)\n",
+            "w.copy_(v)",
+            "n = 1\nif n:\n  with torch.no_grad():\n    w.copy_(v)\nprint(w)\n",
+            id="a branch of its own stays around the block",
+        ),
+        pytest.param(
+            "if n:\n  w.copy_(v)\nif m:\n  w.zero_()\nprint(w)\n",
+            "w.copy_(v)",
+            "with torch.no_grad():\n  if n:\n    w.copy_(v)\n  if m:\n    w.zero_()\nprint(w)\n",
+            id="branches that update one after the other go into one block",
+        ),
+        pytest.param(
             "def limit(q):\n  q[0].clamp_(0, 1)\n  q[1].clamp_(0, 2)\n  return q\n",
             "q[0].clamp_(0, 1)",
             "def limit(q):\n  with torch.no_grad():\n    q[0].clamp_(0, 1)\n    q[1].clamp_(0, 2)\n  return q\n",

@@ -31,6 +31,11 @@ HEAD = """
             "self.rows *= 2",
             id="a write in a loop, which goes on from what it wrote",
         ),
+        pytest.param(
+            "self.rows *= 2\n        self.rows.requires_grad = False",
+            "self.rows *= 2",
+            id="what is said of the parameter itself afterwards",
+        ),
         pytest.param("rows = self.rows\n        rows *= 2\n        return rows", "rows *= 2", id="a name of its own"),
     ],
 )

@@ -27,11 +27,11 @@ def test_proposes_nothing(cell: str, write: str) -> None:
     ("cell", "write", "expected"),
     [
         pytest.param("for b in boxes:\n    b[0] += 1\n", "b[0] += 1",
-                     "for i, b in enumerate(boxes):\n    b = boxes[i]\n    b[0] += 1\n", id="a loop over a tensor"),
+                     "for i in range(len(boxes)):\n    b = boxes[i]\n    b[0] += 1\n", id="a loop over a tensor"),
         pytest.param("i = 3\nfor b in self.boxes:  # each\n  b += i\n", "b += i",
-                     "i = 3\nfor i_2, b in enumerate(self.boxes):  # each\n  b = self.boxes[i_2]\n  b += i\n", id="a free name, comments stay"),
+                     "i = 3\nfor i_2 in range(len(self.boxes)):  # each\n  b = self.boxes[i_2]\n  b += i\n", id="a free name, comments stay"),
         pytest.param("for b in x.unbind(0):\n    b += 1\n", "b += 1",
-                     "for i, b in enumerate(x.unbind(0)):\n    b = x[i]\n    b += 1\n", id="unbind along the first dimension"),
+                     "for i in range(len(x)):\n    b = x[i]\n    b += 1\n", id="unbind along the first dimension"),
         pytest.param("for n, b in enumerate(x):\n    b += n\n", "b += n",
                      "for n, b in enumerate(x):\n    b = x[n]\n    b += n\n", id="enumerate"),
         pytest.param("for t, m in zip(x, mean):\n    t.sub_(m)\n", "t.sub_(m)",
@@ -49,7 +49,7 @@ def test_makes_each_view_on_its_own(cell: str, write: str, expected: str) -> Non
     [
         pytest.param(
             "h = w * 2\nfor row in h:\n    row.mul_(3)\nh.sum().backward()",
-            "h = w * 2\nfor i, row in enumerate(h):\n    row = h[i]\n    row.mul_(3)\nh.sum().backward()",
+            "h = w * 2\nfor i in range(len(h)):\n    row = h[i]\n    row.mul_(3)\nh.sum().backward()",
             id="the rows of a tensor",
         ),
     ],
