@@ -90,6 +90,7 @@ class Edge:
     """A value that passes an event: the call that ``used`` it, the one that ``made`` it, and who held it in between.
 
     ``again``: the same call took part in that graph with other values, too. ``root``: it is what backward was called on.
+    ``term``: it is only added to what backward was called on, so that nobody else's gradient depends on it.
     """
 
     used: tuple[SourceRange, ...]
@@ -97,6 +98,7 @@ class Edge:
     holders: tuple[Holder, ...]
     again: bool = False
     root: bool = False
+    term: bool = False
 
 
 @dataclass(frozen=True)

@@ -28,19 +28,25 @@ _NODES = 20_000  # of one graph
 _WALKS = 60_000  # edges of all graphs that are remembered
 _LEAF = 2**64 - 1  # AccumulateGrad has no number of its own
 _SITES = 12  # of one conflict's edges
+_SUMS = frozenset(
+    ["Add", "Sub", "Neg", "Sum", "Mean", "Stack", "Cat", "View", "Squeeze", "Unsqueeze", "Expand", "ToCopy"]
+)  # nodes, whatever they are of
+_SCALES = frozenset({"Mul", "Div"})  # the same where only one factor has a history
 
 
 @dataclass(frozen=True)
 class Walk:
     """The graph of one backward: parents and leaves by node, the roots, the places that held a history when it began.
 
-    ``stepped`` are the ids of the leaves that optimizers stepped after it, ahead of the next one.
+    ``bent``: the nodes that do more than add up. ``stepped`` are the ids of the leaves that optimizers stepped after it,
+    ahead of the next one.
     """
 
     moment: int
     roots: tuple[int, ...]
     parents: dict[int, tuple[int, ...]]
     leaves: dict[int, frozenset[int]]
+    bent: frozenset[int]
     held: tuple[Held, ...]
     stepped: set[int] = field(default_factory=set)
 
@@ -81,9 +87,9 @@ class Trace:
         if index in self.walks:
             return
         nodes = [root.grad_fn for root in roots if root.grad_fn is not None]
-        parents, leaves = _edges(nodes)
+        parents, leaves, bent = _edges(nodes)
         roots_of = tuple(map(sequence_number, nodes))
-        self.walks[index] = Walk(self.moments[index], roots_of, parents, leaves, tuple(holders(frame)))
+        self.walks[index] = Walk(self.moments[index], roots_of, parents, leaves, bent, tuple(holders(frame)))
         while len(self.walks) > 2 and sum(len(w.parents) for w in self.walks.values()) > _WALKS:
             del self.walks[min(self.walks)]
 
@@ -126,8 +132,10 @@ class Trace:
         past = self._latest_before(moment, need)
         holding = past.held if past is not None else ()
         repeated = self._repeated(leading, moment)
+        inner = _reached(walk.parents, walk.bent)
         return Crossing(
             over=over,
+            terms={edge for edge in over if edge.user not in inner},
             shared=shared,
             stale=sorted(leading & below),
             untrained=_untrained(walk, leading),
@@ -159,6 +167,7 @@ class Crossing:
     """
 
     over: Sequence[LiveEdge]
+    terms: set[LiveEdge]
     shared: Sequence[LiveEdge]
     stale: Sequence[int]
     untrained: Sequence[LiveEdge]
@@ -180,7 +189,8 @@ def record_of(crossing: Crossing, trace: Trace, place: evidence.Placing) -> evid
             used, made = trace.stack_of(edge.user), trace.stack_of(edge.made)
             names = tuple(sorted({one.record for one in held if edge.made in one.nodes}))
             again = crossing.repeated.get(used, 0) > len(times[used])
-            record = evidence.Edge(place(used), place(made), names, again, root=edge.user < 0)
+            term = edge in crossing.terms
+            record = evidence.Edge(place(used), place(made), names, again, root=edge.user < 0, term=term)
             found.setdefault((used, made, names), record)
             if len(found) == _SITES:
                 break
@@ -197,10 +207,11 @@ def record_of(crossing: Crossing, trace: Trace, place: evidence.Placing) -> evid
 
 def _edges(
     nodes: Sequence[torch.autograd.graph.Node],
-) -> tuple[dict[int, tuple[int, ...]], dict[int, frozenset[int]]]:
-    """The parents of each node, and the ids of the leaves that it accumulates into."""
+) -> tuple[dict[int, tuple[int, ...]], dict[int, frozenset[int]], frozenset[int]]:
+    """The parents of each node, the ids of the leaves that it accumulates into, and the nodes that do more than add up."""
     found: dict[int, tuple[int, ...]] = {}
     leaves: dict[int, frozenset[int]] = {}
+    bent: set[int] = set()
     todo = list(nodes)
     while todo and len(found) < _NODES:
         node = todo.pop()
@@ -212,8 +223,16 @@ def _edges(
         below = frozenset(id(parent.variable) for parent in parents if hasattr(parent, "variable"))
         if below:
             leaves[number] = below
+        if not _adds_up(node.name(), len(parents)):
+            bent.add(number)
         todo.extend(parents)
-    return found, leaves
+    return found, leaves, frozenset(bent)
+
+
+def _adds_up(name: str, inputs: int) -> bool:
+    """Whether a node of this name hands on what it is given, with a constant factor at most: ``AddBackward0``."""
+    kind = name.rstrip("0123456789").removesuffix("Backward")
+    return kind in _SUMS or (kind in _SCALES and inputs == 1)
 
 
 def _untrained(walk: Walk, leading: set[int]) -> list[LiveEdge]:

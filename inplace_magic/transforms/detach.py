@@ -19,6 +19,7 @@ from __future__ import annotations
 import ast
 import itertools
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from ..message import message
 from ..record.evidence import Edge, Holder
@@ -50,12 +51,14 @@ def detach(problem: Problem) -> Iterator[Proposal]:
     yield from _at_uses(problem, [e for e in found.untrained if e.used not in later], "untrained", _UNTRAINED)
     if not any(edge.root for edge in found.over):
         yield from _summed(problem, found.over)
-        yield from _before_loop(problem, found.over)
         between = meeting(problem) is not None
-        yield from _at_boundary(problem, found.over, between)
         again = any(edge.again for edge in found.over)
-        yield from _at_uses(problem, found.over, "again" if again else "between" if between else "use", _CARRIED)
-        yield from _at_stores(problem, found.over)
+        form = "again" if again else "between" if between else "use"
+        idle = _term_of_every_loss(problem, found.over)
+        boundary = _at_boundary(problem, found.over, between) if not idle else ()
+        cuts = _before_loop(problem, found.over), boundary, _at_uses(problem, found.over, form, _CARRIED)
+        for proposal in itertools.chain(*cuts, _at_stores(problem, found.over)):
+            yield replace(proposal, idle=idle)
         if not any(uses(problem, edge) for edge in found.over):
             yield from _candidates(problem, _behind_uses(problem, found.over), "gathered", _CARRIED)
 
@@ -72,6 +75,24 @@ def _passes_on(problem: Problem) -> bool:
         return True
     saved, needed = clash.save.clock, clash.need.clock
     return any(saved < one.backward.clock < needed for one in problem.evidence.passes)
+
+
+def _term_of_every_loss(problem: Problem, edges: Sequence[Edge]) -> str:
+    """A penalty that was computed before the loop and is added to every loss in it: cut off, it is there for nothing."""
+    event = problem.clash.cause
+    if event is None or event.stack != problem.need_stack:
+        return ""
+    once = (edge for edge in edges if edge.term and _before_turns(problem, edge))
+    return next((ast.unparse(use.node) for edge in once for use in uses(problem, edge)), "")
+
+
+def _before_turns(problem: Problem, edge: Edge) -> bool:
+    """Whether a value is older than the loop that runs the backward again and again."""
+    for maker, need in zip(frames(problem, edge.made), frames(problem, problem.need_stack)):
+        if maker.statement is not need.statement:
+            around = loops(need.code, need.statement)
+            return not around or within(need.code, around[0].body, maker.statement) is None
+    return False
 
 
 # ---- where it is used ----------------------------------------------------------------------------------------------

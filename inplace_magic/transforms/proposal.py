@@ -24,6 +24,7 @@ class Proposal:
     where the write may have been meant for more than what the rewrite gives it to. ``whole``: gradients differ only in
     how often a part is counted, and no edge is cut, which is worth no less than a cut. ``begins``: names that are to have
     another value afterwards, which is what the rewrite is for. ``partial``: no fix by itself, even if it runs.
+    ``idle``: what gives no gradient to anything any more, although it is still computed.
     """
 
     title: str
@@ -38,6 +39,7 @@ class Proposal:
     whole: bool = False
     begins: frozenset[str] = frozenset()
     partial: bool = False
+    idle: str = ""
 
     @property
     def rule(self) -> str:

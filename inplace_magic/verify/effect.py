@@ -77,9 +77,11 @@ def measure(
         found = without(found, noise)
     label: Gradients = gradients if all(one.kind in _OF_GRADIENTS for one in found) else "different"
     effect = _with_changes(label, gradients, found, reference.outcome, seen.outcome)
-    idle = without_purpose(reference.passes, seen.passes) if gradients == "truncated" else ()
+    passes = without_purpose(reference.passes, seen.passes) if gradients == "truncated" else ()
+    idle = [_called(bench, reference.passes[index].backward) for index in passes]
+    idle += [step.idle for step in steps if step.idle and gradients == "truncated"]
     if idle:
-        called = dict.fromkeys(_called(bench, reference.passes[index].backward) for index in idle)
+        called = dict.fromkeys(idle)
         said = tuple(message("change_trains_nothing", call=text) for text in called)
         return Effect("different", effect.changes + said, "different", effect.paths | {""})
     return effect

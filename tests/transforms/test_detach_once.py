@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from ..cells import run_cells
 from .trying import fix_by, rewritten, rules
 
 RULE = "detach"
@@ -63,3 +64,42 @@ def test_what_an_object_keeps_is_cut_where_the_loop_reads_it() -> None:
     fix = fix_by(RULE, START, KEPT, TRAINED)
     assert fix.gradients == "truncated"
     assert "data.x = data.x.detach()" in fix.cells[3]
+
+
+PENALISED = """
+    penalty = 0.1 * sum(p.square().sum() for p in critic.parameters())
+    for epoch in range(3):
+        loss = critic(x).pow(2).mean() + penalty
+        opt.zero_grad()
+        loss.backward()
+        opt.step()
+    """
+
+
+def test_a_penalty_that_is_cut_off_trains_nothing_which_is_said_and_comes_last() -> None:
+    fixes = run_cells(START, PENALISED).diagnosis.fixes  # type: ignore[union-attr]
+    assert [(fix.rule, fix.changes) for fix in fixes] == [
+        ("recompute", ()),
+        ("detach", ("`penalty` trains nothing any more",)),
+    ]
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        pytest.param(PENALISED.replace("+ penalty", "* penalty"), id="a factor, which other gradients depend on"),
+        pytest.param(
+            PENALISED.replace("+ penalty", "+ penalty").replace("loss.backward()", "loss.sqrt().backward()"),
+            id="a term of what a root is taken of",
+        ),
+        pytest.param(
+            "total = 0.0\nfor epoch in range(3):\n    loss = critic(x).pow(2).mean()\n    opt.zero_grad()\n"
+            "    total = total + loss\n    total.backward()\n    opt.step()\n",
+            id="a sum of what had its own backward before",
+        ),
+    ],
+)
+def test_a_cut_that_leaves_something_to_what_was_cut_off_is_one(cell: str) -> None:
+    fix = fix_by(RULE, START, cell)
+    assert not any("trains nothing" in change for change in fix.changes)
+    assert fix.gradients == "truncated"

@@ -8,6 +8,9 @@ def closure():                                u = net(x)
 
 self.prior = Normal(self.loc, scale)      # again in the method that reads it
 
+self.penalty = self.weigh()               model.penalty = model.weigh()
+loss = fit + model.penalty                loss = fit + model.penalty
+
 A slice that nothing else reads is moved; else it is repeated.
 """
 
@@ -25,7 +28,7 @@ from ...source.lift import lift, source_lines
 from ...source.location import SourceRange
 from ..analysis.backward_calls import without_retain
 from ..analysis.meetings import loops, update_of, upwards, within
-from ..analysis.points import crossing, frames
+from ..analysis.points import Frame, crossing, frames, uses
 from ..problem import Problem
 from ..proposal import Proposal
 from ..registry import register
@@ -36,25 +39,40 @@ _ANEW = message("why_graphs_of_their_own")
 
 @dataclass(frozen=True)
 class _Slice:
-    """Statements of one block that created the stale values, in order, and the names that lead to them afterwards."""
+    """Statements of one block that created the stale values, in order, and the names that lead to them afterwards.
+
+    ``own``: what the statements call their object, and what it is called where their values are read.
+    """
 
     code: Code
     block: list[ast.stmt]
     statements: list[ast.stmt]
     function: str
+    own: tuple[str, str] | None = None
 
     @property
     def names(self) -> set[str]:
-        return {name for s in self.statements for name in binds(s)}
+        bound = {name for s in self.statements for name in binds(s)}
+        if self.own is None:
+            return bound
+        inside, outside = self.own
+        return {outside + name.removeprefix(inside) for name in bound}
+
+    def lines(self) -> list[str]:
+        inside, outside = self.own or ("", "")
+        own = [n for s in self.statements for n in ast.walk(s) if isinstance(n, ast.Name) and n.id == inside]
+        edits = [self.code.replace(n, outside) for n in own]
+        return [line for s in self.statements for line in source_lines(self.code, s, edits)]
 
 
 @register("modified", "second_backward")
 def recompute(problem: Problem) -> Iterator[Proposal]:
     found = crossing(problem)
-    for made in _slices(problem, found.over, found.stale):
-        for code, front in _targets(problem, found.over, made):
-            yield from _candidates(problem, _as_far_as_read(made, code, front), code, front)
-            return
+    for one in _slices(problem, found.over, found.stale):
+        for made in (one, *_from_outside(problem, found.over, one)):
+            for code, front in _targets(problem, found.over, made):
+                yield from _candidates(problem, _as_far_as_read(made, code, front), code, front)
+                return
 
 
 # ---- what to compute again -------------------------------------------------------------------------------------------
@@ -80,6 +98,26 @@ def _slices(problem: Problem, edges: Sequence[Edge], stale: Sequence[tuple[Sourc
         anew = bound and not live_in(chosen) & bound  # what needs its own old value cannot be had a second time
         if anew and len(chosen) <= _MOST and all(simple(s) for s in chosen):
             yield _Slice(code, block, chosen, function)
+
+
+def _from_outside(problem: Problem, edges: Sequence[Edge], made: _Slice) -> Iterator[_Slice]:
+    """The slice as it reads where somebody else has the object: what a method computes from its object alone."""
+    method = made.code.function(made.statements[0])
+    if not isinstance(method, Function) or not method.args.args:
+        return
+    inside, kept = method.args.args[0].arg, {name for s in made.statements for name in binds(s)}
+    local = {name for s in method.body for name in binds(s)} | {
+        a.arg for a in ast.walk(method.args) if isinstance(a, ast.arg)
+    }
+    given = {name for s in made.statements for name in reads(s)} & (local - {inside} - kept)
+    if any(not name.startswith(f"{inside}.") for name in kept | given):
+        return
+    for edge in edges:
+        for use in uses(problem, edge):
+            outside, dot, attribute = ast.unparse(use.node).rpartition(".")
+            if dot and f"{inside}.{attribute}" in kept and outside.isidentifier() and outside != inside:
+                yield replace(made, own=(inside, outside))
+                return
 
 
 def _common(code: Code, statements: Sequence[ast.stmt]) -> list[ast.stmt] | None:
@@ -110,7 +148,7 @@ def _as_far_as_read(made: _Slice, code: Code, front: ast.stmt) -> _Slice:
     wanted = {name for s in code.block(front) for name in reads(s)}
     kept: list[ast.stmt] = []
     for statement in reversed(made.statements):
-        if binds(statement) & wanted:
+        if binds(statement) & wanted or made.own:
             wanted |= reads(statement)
             kept.insert(0, statement)
     return replace(made, statements=kept or made.statements)
@@ -128,19 +166,19 @@ def _targets(problem: Problem, edges: Sequence[Edge], made: _Slice) -> Iterator[
             statement = frame.statement
             if not _reads_through(frame.code, statement, names) and not edge.root:
                 continue
-            around = [loop for loop in loops(frame.code, statement) if not _inside(made, loop)]
+            turn = _turn(problem, frame, made)
             if frame.code is made.code and frame.spot.function == made.function:
-                if around:
-                    body = around[-1].body
-                    yield frame.code, _front(frame.code, body, statement, names)
+                if turn is not None:
+                    yield frame.code, _front(frame.code, turn.body, statement, names)
                 else:
                     yield frame.code, _behind(made, statement, names)
                 return
             function = frame.code.function(statement)
             if isinstance(function, Function):
-                top = within(frame.code, function.body, statement)
-                if top is not None:
-                    yield frame.code, _front(frame.code, function.body, top, names)
+                needed = any(within(frame.code, function.body, f.statement) for f in frames(problem, need))
+                block = turn.body if turn is not None and needed else function.body
+                if within(frame.code, block, statement) is not None:
+                    yield frame.code, _front(frame.code, block, statement, names)
                     return
             elif frame.code is not made.code:
                 yield frame.code, _front(frame.code, frame.code.block(statement), statement, names)
@@ -170,6 +208,14 @@ def _behind(made: _Slice, statement: ast.stmt, names: set[str]) -> ast.stmt:
     return statement
 
 
+def _turn(problem: Problem, frame: Frame, made: _Slice) -> ast.For | ast.While | ast.AsyncFor | None:
+    """The loop in each iteration of which the value is used anew: the innermost one that has the backward in it, too."""
+    around = [loop for loop in loops(frame.code, frame.statement) if not _inside(made, loop)]
+    needed = [f.statement for f in frames(problem, problem.need_stack) if f.code is frame.code]
+    both = (loop for loop in around if any(within(frame.code, loop.body, s) is not None for s in needed))
+    return next(both, around[-1] if around else None)
+
+
 def _inside(made: _Slice, loop: ast.stmt) -> bool:
     return any(node is s for node in ast.walk(loop) for s in made.statements)
 
@@ -189,7 +235,7 @@ def _front(
 
 
 def _candidates(problem: Problem, made: _Slice, code: Code, front: ast.stmt) -> Iterator[Proposal]:
-    lines = [line for s in made.statements for line in source_lines(made.code, s)]
+    lines = made.lines()
     title = lines[0] if len(made.statements) == 1 else f"{lines[0]} … {lines[-1]}"
     moved = not _read_elsewhere(problem, made, code, front)
     lifted = lift(made.code, made.statements) if moved else None

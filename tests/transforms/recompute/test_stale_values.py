@@ -64,6 +64,30 @@ FROM_ARGUMENT = """
             return x * self.gate
     """
 
+PENALTY = """
+    class Net(nn.Module):
+        def __init__(self, size=4):
+            super().__init__()
+            self.lin = nn.Linear(size, 1)
+            self.penalty = self.weigh()
+        def weigh(self):
+            return 0.1 * sum(p.square().sum() for p in self.parameters())
+        def forward(self, x):
+            return self.lin(x)
+    """
+FIT = """
+    def fit(net, opt):
+        for epoch in range(2):
+            for x in torch.randn(2, 3, 4):
+                loss = net(x).square().mean()
+                loss = loss + net.penalty
+                opt.zero_grad()
+                loss.backward()
+                opt.step()
+    net = Net()
+    fit(net, torch.optim.SGD(net.parameters(), lr=0.1))
+    """
+
 
 @pytest.mark.parametrize(
     "cells",
@@ -141,3 +165,14 @@ def test_is_proved(model: str, old: str, new: str) -> None:
     fix = fix_by(RULE, START, model, TRAIN)
     assert fix.cells[2].rstrip() == rewritten(model, (old, new))
     assert (fix.gradients, fix.run, fix.untrained) == ("different", (3,), ())
+
+
+def test_what_an_object_computed_of_itself_is_computed_anew_by_whoever_reads_it() -> None:
+    fix = fix_by(RULE, START, PENALTY, FIT)
+    line = "            loss = loss + net.penalty\n"
+    assert fix.cells == {3: rewritten(FIT, (line, f"            net.penalty = net.weigh()\n{line}"))}
+
+
+def test_what_a_method_computed_from_its_arguments_is_computed_by_nobody_else() -> None:
+    from_argument = PENALTY.replace("self.weigh()", "size * self.weigh()")
+    assert RULE not in rules(START, from_argument, FIT)
