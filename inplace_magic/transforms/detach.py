@@ -28,7 +28,7 @@ from ..source.editor import Code, Edit, Function, Overlap, atom
 from .analysis.backward_calls import without_retain
 from .analysis.meetings import loops, meeting, within
 from .analysis.placement import assignments_to_follow
-from .analysis.points import Frame, Use, crossing, detached, frames, uses
+from .analysis.points import Frame, Use, alike, crossing, detached, frames, uses
 from .problem import Problem
 from .proposal import Proposal
 from .registry import register
@@ -100,7 +100,10 @@ def _before_turns(problem: Problem, edge: Edge) -> bool:
 
 def _at_uses(problem: Problem, edges: Sequence[Edge], form: str, why: str) -> Iterator[Proposal]:
     """Each edge cut at the expression that reads the value."""
-    found = {(id(use.frame.code), use.frame.code.span(use.node)): use for edge in edges for use in uses(problem, edge)}
+    read = [use for edge in edges for use in uses(problem, edge)]
+    if why == _CARRIED:
+        read = [same for use in read for same in alike(use)]
+    found = {(id(use.frame.code), use.frame.code.span(use.node)): use for use in read}
     if any(_is_root(use) for use in found.values()):
         return
     changes = [(use.frame.code, edit) for use in found.values() if (edit := _cut(use)) is not None]

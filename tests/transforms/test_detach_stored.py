@@ -103,3 +103,25 @@ def test_an_object_that_kept_the_failed_graph_is_changed_once() -> None:
         """
     fix = fix_by(RULE, START, keeps, loop)
     assert [change.text for change in fix.live] == ["model[1].v = model[1].v.detach()"]
+
+
+def test_every_read_of_a_kept_value_in_a_line_is_cut() -> None:
+    means = """
+        class Means:
+            def __init__(self):
+                self.mean = torch.zeros(3)
+            def update(self, x, known):
+                self.mean = 0.9 * self.mean + 0.1 * (x.mean(0) if known else self.mean)
+                return self.mean
+        means = Means()
+        """
+    loop = """
+        for step in range(3):
+            loss = means.update(net(torch.ones(2, 3)), step < 9).square().sum()
+            opt.zero_grad()
+            loss.backward()
+            opt.step()
+        """
+    fix = fix_by(RULE, START, means, loop)
+    new = "0.9 * self.mean.detach() + 0.1 * (x.mean(0) if known else self.mean.detach())"
+    assert new in fix.cells[2]

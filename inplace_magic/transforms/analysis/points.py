@@ -78,6 +78,14 @@ def uses(problem: Problem, edge: Edge) -> list[Use]:
     return []
 
 
+def alike(use: Use) -> Iterator[Use]:
+    """All reads of the value in the statement: one that no gradient came through this time has the same history."""
+    text = ast.unparse(use.node)
+    for node in _expressions(use.frame.statement):
+        if ast.unparse(node) == text and _reads_value(use.frame.code, node):
+            yield Use(use.frame, node, use.holder)
+
+
 def _bound_by(problem: Problem, edge: Edge, frame: Frame) -> tuple[Holder, ...]:
     """What the call that made a value bound in the same function, where nobody was seen to hold it (a generator does)."""
     made = [f for f in frames(problem, edge.made) if f.code is frame.code and f.spot.function == frame.spot.function]
