@@ -26,6 +26,7 @@ COSTS = {
     "no_grad: update": 5,  # how every optimizer writes its update
     "silent_batch_norm": 5,  # two small copies
     "views_again": 5,  # a line changes its place
+    "kept_by_forward: random numbers": 6,  # what a checkpoint does by default
     "clone_before_write: of a Function": 6,  # a copy of an argument
     "connected: made later": 7,  # a line changes its place
     "silent_order": 7,  # a line changes its place
@@ -81,6 +82,7 @@ COSTS = {
     "clone_at_save: view": 35,  # a copy kept for the gradient alone, one for several reads
     "recompute: later loss again": 38,  # a forward pass more, written out between the two updates
     "retain: past a step": 39,  # memory, and half a fix
+    "kept_by_forward": 39,  # the memory that a checkpoint saves
     "clone_at_save: operand": 40,  # a copy kept for the gradient alone
     "recompute: later loss moved": 40,  # another order of the forward passes
     "out_of_place: meant for more": 45,  # others who hold the tensor do not see what is written

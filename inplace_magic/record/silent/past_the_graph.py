@@ -20,10 +20,10 @@ import torch
 
 from ...source.location import user_stack
 from ...storage import storage_key
-from ...torch_private import version_of
+from ...torch_private import unobserved, version_of
 from ..observed import LiveWrite, Saved
 from ..operations import arguments
-from .aliases import DATA_GET
+from .aliases import DATA_GET, EXPORTS, called_by_user
 from .events import Applied, Call, Detector, Passing, Run
 from .nodes import computed, node_of
 
@@ -62,6 +62,7 @@ class PastTheGraph(Detector):
         self.aliased: dict[int, weakref.ref[torch.Tensor]] = {}  # storages of graph tensors with a detached alias
         self._given: list[dict[int, torch.Tensor]] = []  # the inputs of the Functions under way, by storage
         self._unheard: dict[int, Unheard] = {}  # by storage, as long as its tensor can be read
+        self._exported: dict[int, Saved] = {}  # what arrays share with such tensors, by storage
         self._seen = False  # there has been such a write
 
     def calls(self, call: Call) -> None:
@@ -71,6 +72,23 @@ class PastTheGraph(Detector):
                 key = storage_key(self.run.copies.of(tensor))
                 if key is not None and self._base_at(key) is None:
                     self.aliased[key] = weakref.ref(tensor)
+        elif self.run.policy.reference and call.name in EXPORTS and call.args and called_by_user():
+            self._export(storage_key(call.args[0]) or 0)
+
+    def _export(self, key: int) -> None:
+        """An array, or another library, may write there. (A watch lets it: noise or rounding may be meant so. A rewrite
+        is no fix where it leaves such a write to what the graph reads.)"""
+        base = self._base_at(key)
+        if base is not None and key not in self._exported:
+            saved = self._exported[key] = Saved(base, (), self.run.tick())
+            self.run.compare_later(saved)
+
+    def logs(self, key: int, write: LiveWrite) -> None:
+        saved = self._exported.pop(key, None) if not write.operation else None
+        base = self._base_at(key) if saved is not None else None
+        if base is not None and saved is not None and saved.value is not None:
+            with unobserved():
+                self._note(_Hit(base, base, saved.value, False), write)
 
     def called(self, call: Call, result: Any) -> None:
         if self._unheard:
@@ -135,23 +153,24 @@ class PastTheGraph(Detector):
         """The write has been made."""
         stack = user_stack(sys._getframe(1))
         for hit in hits:
-            now = self.run.copies.of(hit.base)
-            node, own = node_of(now), node_of(hit.base)
-            if node is None or hit.before.shape != now.shape:
-                continue
-            changed = (hit.before != now.detach()) & ~(hit.before.isnan() & now.detach().isnan())
-            if hit.undeclared and not bool(changed.any()):
-                continue
-            write = LiveWrite(stack, self.run.tick(), call.name, "user", version_of(hit.base))
-            alias = hit.base.detach()
-            unheard = Unheard(write, weakref.ref(hit.base), alias, changed, now.output_nr, hit.undeclared)
-            self._seen = True
-            self._unheard = {key: one for key, one in self._unheard.items() if one.base() is not None}
-            self._unheard[storage_key(hit.base) or 0] = unheard
-            self.run.curious.add(self)
-            _note_on(node, _MADE, unheard)
-            if own is not None and own is not node:  # a Function is given the tensor itself, and not its copy
-                _note_on(own, _MADE, unheard)
+            self._note(hit, LiveWrite(stack, self.run.tick(), call.name, "user", version_of(hit.base)))
+
+    def _note(self, hit: _Hit, write: LiveWrite) -> None:
+        now = self.run.copies.of(hit.base)
+        node, own = node_of(now), node_of(hit.base)
+        if node is None or hit.before.shape != now.shape:
+            return
+        changed = (hit.before != now.detach()) & ~(hit.before.isnan() & now.detach().isnan())
+        if hit.undeclared and not bool(changed.any()):
+            return
+        unheard = Unheard(write, weakref.ref(hit.base), hit.base.detach(), changed, now.output_nr, hit.undeclared)
+        self._seen = True
+        self._unheard = {key: one for key, one in self._unheard.items() if one.base() is not None}
+        self._unheard[storage_key(hit.base) or 0] = unheard
+        self.run.curious.add(self)
+        _note_on(node, _MADE, unheard)
+        if own is not None and own is not node:  # a Function is given the tensor itself, and not its copy
+            _note_on(own, _MADE, unheard)
 
     def _base_at(self, key: int) -> torch.Tensor | None:
         """The tensor whose memory, or whose copy's, this is. An address may belong to another by now."""

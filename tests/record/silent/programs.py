@@ -133,7 +133,7 @@ CHECKPOINTED = [
             return torch.tanh(t @ w - (step if step.sum() > 0 else now))
         loss = checkpoint(block, v * 1, use_reentrant=False).square().sum()
         loss.backward()
-    """, fixable=False),
+    """),
     Program("dropout recomputed with another random state", """
         def block(t):
             return F.dropout(torch.tanh(t.repeat(8) * 2), 0.5).square()
@@ -141,7 +141,7 @@ CHECKPOINTED = [
         loss = checkpoint(block, x * 1, use_reentrant=False).sum()  #+
         torch.rand(7)
         loss.backward()
-    """, fixable=False),
+    """),
     Program("dropout of a reentrant checkpoint recomputed with another random state", """
         def block(t):
             return F.dropout(torch.tanh(t.repeat(8) * 2), 0.5).square()
@@ -149,14 +149,14 @@ CHECKPOINTED = [
         loss = checkpoint(block, x * 1, use_reentrant=True).sum()  #+
         torch.rand(7)
         loss.backward()
-    """, fixable=False),
+    """),
     Program("a module that is in eval mode when it is recomputed", """
         net = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3), nn.Tanh())
         batch = torch.randn(4, 3) * v
         loss = checkpoint(net, batch, use_reentrant=True).square().sum()  #<
         net.eval()  #-
         loss.backward()
-    """, fixable=False),
+    """),
     Program("one of several segments stepped before its recomputation", """
         net = nn.Sequential(nn.Linear(3, 3), nn.Tanh(), nn.Linear(3, 3), nn.Tanh())
         loss = checkpoint_sequential(net, 2, v * 1, use_reentrant=False).square().sum()
@@ -186,7 +186,7 @@ CHECKPOINTED = [
         loss = checkpoint(lambda t: (t @ w).mul(scale[-1]).tanh(), v * 1, use_reentrant=False).sum()  #<
         scale.append(torch.tensor(5.0))  #-
         loss.backward()
-    """, fixable=False),
+    """),
 ]  # fmt: skip
 
 FUNCTIONS = [
@@ -788,7 +788,7 @@ HOOKED = [
         y = block(x)  #+
         loss = y.square().sum()
         loss.backward()
-    """, fixable=False),
+    """),
     Program("a pre-hook on one branch of a residual block", """
         block = nn.Linear(3, 3)
         base = v * 1
@@ -1032,7 +1032,7 @@ KNOWN = [
         percent = percent * 100  #+
         loss = h.sum()
         loss.backward()
-    """, fixable=False),
+    """),
     Program("a clamp past the graph", """
         h = x * 3
         h.detach().clamp_(max=1)  #!

@@ -1,0 +1,58 @@
+"""What a checkpoint would compute again for its backward is kept by its forward instead, for what it reads has changed.
+
+loss = checkpoint(block, x, preserve_rng_state=False)    loss = checkpoint(block, x)
+loss = checkpoint(block, x, use_reentrant=False)         loss = block(x)
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from ...message import message
+from ...source.dataflow import calls_named
+from ...source.editor import Code
+from ..analysis.targets import site
+from ..problem import Problem
+from ..proposal import Proposal, in_one_text
+from ..registry import register
+
+_WHY = message("why_kept_by_forward")
+_OF_TORCH = frozenset({"use_reentrant", "preserve_rng_state", "context_fn", "determinism_check", "debug", "early_stop"})
+
+
+@register("silent")
+def kept_by_forward(problem: Problem) -> Iterator[Proposal]:
+    seen: set[tuple[int, int]] = set()
+    for spot in (*problem.write_stack[:3], *problem.save_stack[:3]):
+        found = site(problem, spot)
+        if found is None or (key := (id(found.code), found.statement.lineno)) in seen:
+            continue
+        seen.add(key)
+        for call in calls_named(found.statement, "checkpoint", "checkpoint_sequential"):
+            yield from _kept(found.code, call)
+
+
+def _kept(code: Code, call: ast.Call) -> Iterator[Proposal]:
+    for keyword in call.keywords:
+        if keyword.arg == "preserve_rng_state" and not (
+            isinstance(keyword.value, ast.Constant) and keyword.value.value is True
+        ):
+            edit = code.without_argument(keyword)
+            yield in_one_text(code, (edit,), code.edited(call, [edit]), _WHY, "kept_by_forward: random numbers")
+    text = _called_itself(code, call)
+    if text is not None:
+        yield in_one_text(code, (code.replace(call, text),), text, _WHY, "kept_by_forward")
+
+
+def _called_itself(code: Code, call: ast.Call) -> str | None:
+    """The call of what the checkpoint would call."""
+    sequential = calls_named(call, "checkpoint_sequential")[:1] == [call]
+    given = call.args[2 if sequential else 1 :]
+    if not call.args or any(isinstance(argument, ast.Starred) for argument in call.args[:2]):
+        return None
+    function = code.text(call.args[0])
+    if not isinstance(call.args[0], (ast.Name, ast.Attribute, ast.Call, ast.Subscript)):
+        function = f"({function})"
+    others = [code.text(keyword) for keyword in call.keywords if keyword.arg not in _OF_TORCH]
+    return f"{function}({', '.join([*map(code.text, given), *others])})"
