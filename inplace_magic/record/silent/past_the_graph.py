@@ -112,7 +112,8 @@ class PastTheGraph(Detector):
                 del self._unheard[key]
                 self._quiet()
         if self._unheard:
-            self._mark_read(applied.inputs, applied.result)
+            with unobserved():
+                self._mark_read(applied.inputs, applied.result)
 
     # ---- the write
 

@@ -26,6 +26,7 @@ from ...torch_private import current_node, unobserved, version_of
 from ..observed import LiveWrite, Saved, Stack, saved_by, write_into
 from ..operations import arguments, tensors_in
 from .events import Applied, Call, Detector, Run
+from .rebound import attributes, binding, rebound
 from .regions import Region, overwritten
 
 _TORCH = os.path.join(os.path.dirname(torch.__file__), "")
@@ -117,7 +118,7 @@ class PythonNodes(Detector):
         if overwritten:
             applied.node.register_prehook(self.run.hook(self._overwritten(overwritten)))
         if kept:
-            before = _Kept(self, kept)
+            before = _Kept(self, kept, applied)
             applied.node.register_prehook(self.run.hook(before.enter))
             applied.node.register_hook(self.run.hook(before.leave))
 
@@ -150,10 +151,9 @@ class PythonNodes(Detector):
 
     # ---- the proof
 
-    def follow(self, node: Any, changed: Sequence[Saved]) -> None:
+    def follow(self, node: Any, changed: Sequence[torch.Tensor]) -> None:
         """From now on, until the node has run, what is computed from these values is followed."""
-        # Memory that was resized lies elsewhere now.
-        keys = (storage_key(saved.alias) or saved.key for saved in changed)
+        keys = map(storage_key, changed)
         self._trail = _Trail(node, {key for key in keys if key is not None})
         self.run.curious.add(self)
 
@@ -198,8 +198,9 @@ def _is_whole(tensor: torch.Tensor) -> bool:
 class _Kept:
     """What one node keeps."""
 
-    def __init__(self, nodes: PythonNodes, kept: Sequence[Saved]) -> None:
-        self._nodes, self._kept = nodes, kept
+    def __init__(self, nodes: PythonNodes, kept: Sequence[Saved], applied: Applied) -> None:
+        self._nodes, self._kept, self._cls = nodes, kept, applied.cls
+        self._bound = attributes(applied.node, kept)
         self._changed: list[tuple[Saved, LiveWrite]] = []
         self._now: list[tuple[Saved, torch.Tensor]] = []
 
@@ -215,12 +216,24 @@ class _Kept:
                 writes = run.writes_since(saved)
             if writes and run.changed(saved, writes):
                 self._changed.append((saved, writes[0]))
+        others = self._rebound()
         if not self._changed:
             return
         if run.policy.reference:
             self._put_back()
         else:
-            self._nodes.follow(current_node(), [saved for saved, _ in self._changed])
+            self._nodes.follow(current_node(), [*(saved.alias for saved, _ in self._changed), *others])
+
+    def _rebound(self) -> list[torch.Tensor]:
+        """What stands under attributes that have been bound anew. In a reference run they get back what they were."""
+        run, node = self._nodes.run, current_node()
+        with unobserved():
+            found = list(rebound(node, self._bound))
+        for one in found:
+            self._changed.append((one.saved, binding(run, functions_within(self._cls.backward), one.name)))
+            if run.policy.reference:
+                setattr(node, one.name, one.right.clone())
+        return [one.now for one in found]
 
     def _put_back(self) -> None:
         with torch.no_grad(), unobserved():

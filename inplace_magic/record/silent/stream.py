@@ -15,10 +15,10 @@ from torch.autograd.function import FunctionCtx
 
 from ...source.location import user_stack
 from ...storage import storage_key
-from ...torch_private import on_top, pop_function_mode, push_function_mode
+from ...torch_private import on_top, pop_function_mode, push_function_mode, unobserved
 from .. import evidence
 from ..author import Author
-from ..observed import LiveWrite, Saved, Stack
+from ..observed import LiveWrite, Saved, Stack, differ
 from ..operations import plain_name
 from ..recorder import Recorder
 from ..saved_tensors import changed, read_now
@@ -402,7 +402,10 @@ class EventStream(Recorder):
         return self._other_answer(saved) if self.turned else super()._unpack(saved)
 
     def _answer(self, saved: Saved) -> torch.Tensor:
-        return super()._answer(saved) if self.policy.reference else read_now(saved, self.saved.writes_since(saved))
+        if not self.policy.reference:
+            return read_now(saved, self.saved.writes_since(saved))
+        # What was cloned to be compared is read where it lies, for a backward may write there.
+        return saved.alias if saved.compared and not differ(saved.value, saved.alias) else super()._answer(saved)
 
     def _other_answer(self, saved: Saved) -> torch.Tensor:
         return read_now(saved, self.saved.writes_since(saved)) if self.policy.reference else super()._answer(saved)
@@ -416,9 +419,15 @@ class EventStream(Recorder):
             heard(cls, inputs)
         self._dirty.append(set())
         node, result = None, None
+        if self._copied:
+            with unobserved():
+                args, kwargs = self.copies.replace(args, kwargs)
         try:
             result = plain(*args, **kwargs)
             node = _node_of(result, cls)
+            if self._copied:
+                with unobserved():
+                    result = self.copies.own(result, inputs)
         finally:
             if self._due:
                 self.operation_over()

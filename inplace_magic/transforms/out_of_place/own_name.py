@@ -1,4 +1,4 @@
-"""A forward that writes into a parameter works on a value of its own instead, under a name of its own.
+"""A forward that writes into a parameter, or a backward into what ctx keeps, works on a value under a name of its own.
 
 self.weight.div_(self.weight.norm())      weight = self.weight.div(self.weight.norm())
 return x @ self.weight.t()                return x @ weight.t()
@@ -28,12 +28,13 @@ from .new_tensor import as_new_tensor
 _WHY = message("why_own_value")
 
 
-@register("leaf", "view_of_leaf")
+@register("leaf", "view_of_leaf", "silent")
 def own_name(problem: Problem) -> Iterator[Proposal]:
     write = written(problem)
-    if write is None or not isinstance(write.root, ast.Attribute) or write.root_text is None:
+    root = write and (write.root or (_bound_anew(write.statement) if problem.family == "silent" else None))
+    if write is None or not isinstance(root, ast.Attribute):
         return
-    code, statement, path = write.code, write.statement, write.root_text
+    code, statement, path = write.code, write.statement, write.code.text(root)
     function = code.function(statement)
     inside = [above for above in code.parents(statement) if isinstance(above, (Loop, *Function))]
     after = reads(code, path, later(code, statement))
@@ -49,10 +50,19 @@ def own_name(problem: Problem) -> Iterator[Proposal]:
         yield in_one_text(code, edits, title, _WHY, "out_of_place: own name", local=True)
 
 
+def _bound_anew(statement: ast.stmt) -> ast.expr | None:
+    """What an assignment binds."""
+    return statement.targets[0] if isinstance(statement, ast.Assign) and len(statement.targets) == 1 else None
+
+
 def _made(problem: Problem, write: Site, name: str) -> tuple[list[Edit], str] | None:
     """The edits that give the new name what was written, and the new line."""
     code, statement, root = write.code, write.statement, write.root
-    assert root is not None
+    if root is None:
+        bound = _bound_anew(statement)
+        assert bound is not None
+        edit = code.replace(bound, name)
+        return [edit], code.edited(statement, [edit])
     if write.target is not root:
         line = f"{name} = {write.root_text}.clone()"
         written = [n for n in ast.walk(statement) if _is_same(code, n, root)]

@@ -310,7 +310,7 @@ FUNCTIONS = [
         h = h * 3  #+
         loss = Double.apply(h).sum()
         loss.backward()
-    """, fixable=False),
+    """),
     Program("a ctx attribute written through .data", """
         class Scale(torch.autograd.Function):
             @staticmethod
@@ -384,7 +384,22 @@ FUNCTIONS = [
         loss = Square.apply(x * 1).sum() * 0.5
         torch.autograd.grad(loss, x, retain_graph=True)
         loss.backward()
-    """, fixable=False),
+    """),
+    Program("an attribute of ctx bound anew in backward, the graph being used twice", """
+        class Square(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, t):
+                ctx.slope = 2 * t.detach()
+                return t * t
+            @staticmethod
+            def backward(ctx, g):
+                ctx.slope = ctx.slope * g  #!
+                return ctx.slope  #-
+                return ctx.slope * g  #+
+        loss = Square.apply(x * 1).sum() * 0.5
+        torch.autograd.grad(loss, x, retain_graph=True)
+        loss.backward()
+    """),
     Program("another node's backward changes what is on ctx", """
         shared = torch.full((6,), 2.0)
         class Scale(torch.autograd.Function):
@@ -416,7 +431,7 @@ FUNCTIONS = [
         y = Same.apply(h)
         loss = z.sum() + y.sum()
         loss.backward()
-    """, fixable=False),
+    """),
     Program("an input rounded in a Function without mark_dirty, and read afterwards", """
         class Soft(torch.autograd.Function):
             @staticmethod
