@@ -84,8 +84,11 @@ class ForeignMemory(Detector):
         size = saved.size
         if saved.compared or saved.lost or self._over or self._bytes + size > _LIMIT:
             return
-        if saved.value is None and not self.run.keep(saved):
-            return
+        if saved.value is None:
+            if not self.run.keep(saved):
+                return
+        elif not self.run.writes_since(saved):
+            self.look(saved, known=False)  # a change so far is no line's from now on
         saved.foreign = saved.compared = True
         self._bytes += size
         self._left += _COMPARISONS_EACH

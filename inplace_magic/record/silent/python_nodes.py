@@ -330,7 +330,8 @@ def _items(value: Any) -> list[Any]:
 def _torchs(tensor: torch.Tensor) -> bool:
     """Whether torch owns the memory, so that its calls show who writes there."""
     try:
-        return bool(tensor.untyped_storage().resizable())
+        with unobserved():  # else it is taken for a call of the user's that hands the memory out
+            return bool(tensor.untyped_storage().resizable())
     except (RuntimeError, NotImplementedError, ValueError):
         return True
 
