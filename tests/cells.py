@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import io
+import sys
 import textwrap
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +17,7 @@ from traitlets.config import Config
 import inplace_magic
 from inplace_magic.diagnosis import Diagnosis
 
+_MAIN = sys.modules["__main__"]
 fixes: int | None = None  # how many a report of a new shell has at most; None: as many as people get
 
 
@@ -35,6 +37,7 @@ class Run:
 
 def new_shell() -> Any:
     InteractiveShell.clear_instance()
+    sys.modules["__main__"] = _MAIN  # a shell keeps the module it replaces: the one before, with all that it holds
     config = Config()
     config.HistoryManager.enabled = False
     config.InteractiveShell.colors = "nocolor" if IPython.version_info[0] >= 9 else "NoColor"
