@@ -131,7 +131,8 @@ def _started(pipe: Connection, carrier: int) -> subprocess.Popen[bytes]:
     """An interpreter with this one's options. Its own package is found where ours is."""
     inherited = [pipe.fileno(), carrier]
     code = (
-        f"import sys; sys.path[:] = {[p for p in sys.path if isinstance(p, str)]!r}; "
+        # Of the seconds that torch's import takes a fifth goes to collections, which find nothing.
+        f"import gc, sys; gc.disable(); sys.path[:] = {[p for p in sys.path if isinstance(p, str)]!r}; "
         f"from {__name__}.server import main; main({inherited[0]}, {inherited[1]}, {os.getpid()})"
     )
     options: dict[str, Any] = {"start_new_session": True, "pass_fds": inherited}

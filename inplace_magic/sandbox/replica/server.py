@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import _thread
 import contextlib
+import gc
 import importlib
 import mmap
 import os
@@ -112,6 +113,7 @@ class _Server:
         if prepare is not None:
             prepare(scratch)
         fork.heed_enough()
+        gc.enable()
         threading.Thread(target=self._end_with_session, daemon=True).start()
         self._answer(job.number, ("begun", None))
         try:
