@@ -20,6 +20,9 @@ SOURCES = """() => [...window.jupyterapp.shell.widgets('main')]
   .flatMap(panel => panel.content?.widgets ?? [])
   .filter(cell => cell.model?.type === 'code')
   .map(cell => cell.model.sharedModel.getSource())"""
+EMPTY = "() => { for (const one of [...window.jupyterapp.shell.widgets('main')]) one.dispose(); }"
+# In braces: what a command returns, a whole widget, is not to be brought over.
+COMMAND = "async ([name, args]) => { await window.jupyterapp.commands.execute(name, args); }"
 ROOT = Path(__file__).parents[2]
 CHROMIUM = "/usr/bin/chromium"
 NEEDED = ("playwright", "jupyterlab", "notebook", "ipykernel", "nbformat")
@@ -47,7 +50,7 @@ def everything_is_here() -> None:
         (pytest.fail if os.environ.get("CI") else pytest.skip)(f"needs {missing()}")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("notebooks")
 
@@ -76,7 +79,7 @@ def silence_news(config: Path) -> None:
     (settings / "notification.jupyterlab-settings").write_text('{"fetchNews": "false", "checkForUpdates": false}')
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def server(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a server that serves JupyterLab and Notebook with the front end of this very checkout."""
     home = tmp_path_factory.mktemp("home")
@@ -116,7 +119,7 @@ def server(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[s
             process.wait(20)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def browser() -> Iterator:
     from playwright.sync_api import sync_playwright
 
@@ -135,8 +138,9 @@ def front_end(request: pytest.FixtureRequest) -> str:
 class Page:
     """One notebook in one front end, as a person handles it."""
 
-    def __init__(self, page, server: str, folder: Path, front_end: str) -> None:
+    def __init__(self, page, server: str, folder: Path, front_end: str, loaded: bool) -> None:
         self.page = page
+        self.loaded = loaded
         self.server = server
         self.folder = folder
         self.front_end = front_end
@@ -157,8 +161,13 @@ class Page:
         nbformat.write(book, self.folder / name)
 
     def open(self, name: str) -> None:
-        where = f"lab/tree/{name}?reset" if self.front_end == "lab" else f"notebooks/{name}"
-        self.page.goto(f"{self.server}/{where}")
+        """The first time in a test in what is loaded, if it is; then the page is loaded anew."""
+        if self.loaded:
+            self.command("docmanager:open", {"path": name, "kernel": {"name": "python3"}})
+        else:
+            where = f"lab/tree/{name}?reset" if self.front_end == "lab" else f"notebooks/{name}"
+            self.page.goto(f"{self.server}/{where}")
+        self.loaded = False
         self.page.wait_for_selector(".jp-Notebook .jp-Cell", timeout=240_000)
         self.wait_idle()
 
@@ -167,7 +176,7 @@ class Page:
         self.page.wait_for_function(f"() => {current}?.status === 'idle'", timeout=240_000)
 
     def command(self, name: str, arguments: dict | None = None) -> None:
-        self.page.evaluate("([name, args]) => window.jupyterapp.commands.execute(name, args)", [name, arguments or {}])
+        self.page.evaluate(COMMAND, [name, arguments or {}])
 
     def cell(self, at: int):
         return self.page.locator(".jp-Notebook .jp-CodeCell").nth(at)
@@ -268,25 +277,45 @@ class Page:
             self.page.screenshot(path=str(Path(where) / f"{name}-{self.front_end}.png"))
 
 
+@pytest.fixture(scope="package")
+def loaded() -> list:
+    """Pages that hold JupyterLab, empty, left by other tests: to load it takes longer than most tests."""
+    return []
+
+
 @pytest.fixture
-def pages(browser, server: str, folder: Path) -> Iterator[Callable[[str], Page]]:
+def pages(
+    browser, loaded: list, server: str, folder: Path, request: pytest.FixtureRequest
+) -> Iterator[Callable[[str], Page]]:
     """Opens pages; what a page logs as an error fails the test, and its kernels are shut down afterwards."""
     opened = []
     trouble: list[str] = []
+    failed = request.session.testsfailed
+    heard = {
+        "dialog": lambda dialog: dialog.accept(),
+        "console": lambda message: trouble.append(message.text) if "inplace-magic" in message.text else None,
+        "pageerror": lambda error: trouble.append(str(error)) if "inplace-magic" in str(error.stack) else None,
+    }
 
     def make(front_end: str, narrow: bool = False) -> Page:
-        page = browser.new_page()
-        opened.append(page)
+        again = front_end == "lab" and bool(loaded)
+        page = loaded.pop() if again else browser.new_page()
+        opened.append((page, front_end == "lab"))
         page.set_viewport_size({"width": 380 if narrow else 1100, "height": 900})
         page.set_default_timeout(120_000)
-        page.on("dialog", lambda dialog: dialog.accept())
-        page.on("console", lambda message: trouble.append(message.text) if "inplace-magic" in message.text else None)
-        page.on("pageerror", lambda error: trouble.append(str(error)) if "inplace-magic" in str(error.stack) else None)
-        return Page(page, server, folder, front_end)
+        for event, hear in heard.items():
+            page.on(event, hear)
+        return Page(page, server, folder, front_end, again)
 
     yield make
-    for page in opened:
-        page.close()
+    for page, lab in opened:
+        if lab and request.session.testsfailed == failed:
+            page.evaluate(EMPTY)
+            for event, hear in heard.items():
+                page.remove_listener(event, hear)
+            loaded.append(page)
+        else:
+            page.close()
     shut_kernels_down(server)
     assert not trouble
 
