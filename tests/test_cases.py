@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch._dynamo
 from IPython.core.interactiveshell import InteractiveShell
 from traitlets.config import Config
 
