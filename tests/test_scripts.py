@@ -245,10 +245,9 @@ def test_prints_a_lot(tmp_path: Path) -> None:
 
 
 def test_alarm_does_not_end_the_explanation(tmp_path: Path) -> None:
-    ring = (
-        "import signal\nsignal.signal(signal.SIGALRM, lambda *a: 1 / 0)\nsignal.setitimer(signal.ITIMER_REAL, 0.05)\n"
-    )
-    script(tmp_path, ring.join(["", BROKEN.replace("y.sum()", "signal.setitimer(signal.ITIMER_REAL, 0.01)\ny.sum()")]))
+    ring = "import signal\nsignal.signal(signal.SIGALRM, lambda *a: 1 / 0)\n"
+    last = "try:\n    y.sum().backward()\nfinally:\n    signal.setitimer(signal.ITIMER_REAL, 0.02)"
+    script(tmp_path, ring + BROKEN.replace("y.sum().backward()", last))
     ended = command("train.py", folder=tmp_path)
     assert ended.status == 1 and "verified" in ended.out
 
