@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import signal
 import sys
 import threading
@@ -12,11 +13,11 @@ import pytest
 import torch
 
 from inplace_magic import torch_private
-from inplace_magic.sandbox import process_memory
+from inplace_magic.sandbox import process_memory, replica, unseen
 from inplace_magic.source.location import user_stack
 from inplace_magic.transforms import registry
 
-from . import cells
+from . import cells, replicas
 
 torch.set_num_threads(1)  # as many workers as cores run side by side
 _OF_FIXES = {"transforms", "verify"}  # folders
@@ -24,13 +25,20 @@ _ORIGINALS = [(owner, name, vars(owner)[name]) for owner, name in torch_private.
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The browser comes last, in one worker: its server, its browser and its event loop live until the end of the run."""
-    items.sort(key=lambda item: "browser" in item.path.parts)
+    """The browser comes first, in one worker with one server, so that the others have enough to do beside it."""
+    items.sort(key=lambda item: "browser" not in item.path.parts)
     for item in items:
         if _OF_FIXES & set(item.path.parts):
             item.add_marker("all_fixes")
         if "browser" in item.path.parts:
             item.add_marker(pytest.mark.xdist_group("browser"))
+
+
+def pytest_collection_finish() -> None:
+    """What is loaded by now stays: a collection of garbage that went through it would copy it into each copy of the process."""
+    unseen._hook_lists()  # looked for among what may be garbage
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)
@@ -103,6 +111,13 @@ def no_transformation_crashes(monkeypatch: pytest.MonkeyPatch) -> None:
         raise AssertionError(f"{name} crashed") from sys.exc_info()[1]
 
     monkeypatch.setattr(registry, "passed_over", raised)
+
+
+@pytest.fixture(autouse=True)
+def replicas_are_there_at_once(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else each report by a replica waits for an interpreter to import torch."""
+    if hasattr(os, "pidfd_open") and request.node.get_closest_marker("own_interpreter") is None:
+        monkeypatch.setattr(replica, "_started", replicas.copied)
 
 
 @pytest.fixture(autouse=True)

@@ -49,6 +49,7 @@ def test_a_handler_hears_of_the_sessions_children_only(deaths: list[int]) -> Non
 
 
 @needs_replica
+@pytest.mark.own_interpreter
 def test_a_handler_does_not_hear_of_a_replica(deaths: list[int]) -> None:
     handler = signal.getsignal(signal.SIGCHLD)
     shell = new_shell()

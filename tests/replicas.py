@@ -1,0 +1,131 @@
+"""Replicas for tests: copies of one interpreter that was started as a replica is, where people wait for one to start.
+
+To start an interpreter and import what a session has imported takes seconds; a worker of pytest does it once. The copy
+holds nothing of the tests': its parent never ran one.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+from multiprocessing.connection import Connection
+from typing import Any
+
+from inplace_magic.sandbox import replica
+
+started = replica._started  # without a detour
+# It is no child of the session, which has none that it does not know of.
+_SERVER = "import os; os.fork() and os._exit(0); import sys; sys.path[:] = {path!r}; from tests.replicas import serve; serve({descriptor})"
+_server: socket.socket | None = None
+
+
+class Copy:
+    """A process that is nobody's child here, with what is asked of a `subprocess.Popen`."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid, self._handle = pid, os.pidfd_open(pid)
+
+    def kill(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self._handle, signal.SIGKILL)
+
+    def wait(self) -> None:
+        select.select([self._handle], [], [])
+        os.close(self._handle)
+
+
+def copied(pipe: Connection, carrier: int) -> Any:
+    """Stands in for ``replica._started``."""
+    request = {
+        "path": [entry for entry in sys.path if isinstance(entry, str)],
+        "folder": replica.current_folder() or os.path.abspath(os.sep),
+        "environment": dict(os.environ),
+        "modules": [name for name in list(sys.modules) if name.startswith("torch.")],
+    }
+    data = json.dumps(request).encode()
+    server = _started_server()
+    socket.send_fds(server, [len(data).to_bytes(8, "little")], [pipe.fileno(), carrier])
+    server.sendall(data)
+    return Copy(int.from_bytes(_received(server, 8), "little"))
+
+
+def _started_server() -> socket.socket:
+    global _server
+    if _server is None:
+        _server, theirs = socket.socketpair()
+        path = [entry for entry in sys.path if isinstance(entry, str)]
+        code = _SERVER.format(path=path, descriptor=theirs.fileno())
+        nothing = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        with theirs:
+            subprocess.run([sys.executable, "-c", code], pass_fds=[theirs.fileno()], check=True, **nothing)
+        atexit.register(_server.close)
+    return _server
+
+
+def _received(connection: socket.socket, size: int) -> bytes:
+    data = b""
+    while len(data) < size:
+        part = connection.recv(size - len(data))
+        if not part:
+            raise EOFError
+        data += part
+    return data
+
+
+# ---- in the process that is copied -----------------------------------------------------------------------------------
+
+
+def serve(descriptor: int) -> None:
+    """Its whole life, until the other end is closed."""
+    from inplace_magic.sandbox.replica.server import import_contained
+    from inplace_magic.sandbox.replica.shells import interactive_shell
+
+    assert interactive_shell
+    import_contained(["IPython.core.interactiveshell", "inplace_magic.record.requests"])
+    signal.signal(signal.SIGCHLD, _reap)
+    with socket.socket(fileno=descriptor) as session:
+        while True:
+            head, given, _, _ = socket.recv_fds(session, 8, 2)
+            if not head:
+                return
+            request = json.loads(_received(session, int.from_bytes(head, "little")))
+            sys.path[:] = request["path"]
+            import_contained(name for name in request["modules"] if name not in sys.modules)
+            pid = os.fork()
+            if pid == 0:
+                session.detach()
+                os.close(descriptor)
+                _become_a_replica(request, *given)
+            for one in given:
+                os.close(one)
+            session.sendall(pid.to_bytes(8, "little"))
+
+
+def _reap(number: int, frame: Any) -> None:
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+
+
+def _become_a_replica(request: dict[str, Any], pipe: int, carrier: int) -> None:
+    """Never returns."""
+    from inplace_magic.sandbox import threads
+    from inplace_magic.sandbox.replica.server import main
+
+    try:
+        threads._SESSION = os.getpid()
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        os.setsid()
+        os.environ.clear()
+        os.environ.update(request["environment"])
+        os.chdir(request["folder"])
+        main(pipe, carrier, os.getppid())
+    finally:
+        os._exit(1)
