@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 import torch
-import torch._dynamo
+import torch._dynamo  # by the first optimizer: each case would do so anew
 from IPython.core.interactiveshell import InteractiveShell
 from traitlets.config import Config
 
