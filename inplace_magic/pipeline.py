@@ -191,6 +191,7 @@ class _Inquiry:
             own=own,
             recorded=lambda: rerun.whole,
             faithful=rerun.faithful,
+            long=rerun.rest is not None,
         )
 
     def _diagnosis(self, found: tuple[Conflict, ...]) -> Diagnosis:

@@ -16,7 +16,7 @@ from .record import compiled
 from .record.conflict_records import spots
 from .record.evidence import Evidence
 from .record.last_iteration import ITERATIONS, same_failure
-from .record.plan import RecordOptions, ReplayPlan, StopRule, far_enough
+from .record.plan import RecordOptions, ReplayPlan, StopRule
 from .record.requests import RecordRequest
 from .record.run_cells import resumable
 from .sandbox import Sandbox, process_group
@@ -56,7 +56,7 @@ class Rerun:
         """How far a run goes that is to be compared with this one."""
         first = self.seen.first
         if self.rest is not None and first is not None:
-            return StopRule(far_enough(first), exactly=True, conflict=first)
+            return StopRule(self.seen.far, exactly=True, conflict=first)
         passes = len(self.seen.passes)
         if first is not None:  # a rewrite has to come past the conflict, where the recorder itself did not
             passes = max(passes, first + 1)

@@ -61,10 +61,12 @@ class RecordOptions:
         )
 
 
-def far_enough(conflict: int) -> int:
+def far_enough(conflict: int, came_before: bool) -> int:
     """How many passes a long replay goes, given the pass of the first conflict.
 
-    Past a second iteration, where the conflict was met in the first one. Each of them is paid for again in every run
-    of a rewrite.
+    Past one more iteration of as many passes as there have been: ``came_before`` tells whether the backward that met
+    the conflict had run already, so that the conflict's own pass belongs to the next iteration. Each pass is paid for
+    again in every run of a rewrite, and where graphs are kept, each is longer than the one before.
     """
-    return conflict + 1 + min(_FURTHER, conflict + 1)
+    iteration = conflict if came_before else conflict + 1
+    return conflict + 1 + min(_FURTHER, iteration)

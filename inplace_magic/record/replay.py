@@ -14,7 +14,7 @@ from ..gradients.backward import GradientTrace, graph_of
 from ..outcome.capture import Printed, outcome
 from ..session.names import Names, graph_holders
 from ..session.shell import Shell
-from ..source.location import error_stack
+from ..source.location import SourceRange, error_stack
 from ..source.sources import Sources
 from ..torch_private import sequence_number
 from . import evidence as ev
@@ -50,21 +50,27 @@ def record(
     brought: dict[str, None] = {}
 
     def around(event: ev.Backward, roots: Sequence[torch.Tensor], call: Callable[[bool], Any]) -> tuple[Any, bool]:
+        begun.setdefault(event.stack, event.index)
         result, given_up = recorder.around_backward(event, roots, call)
         if given_up:
             _, _, nodes = graph_of(roots)
             brought.update((path, None) for path, node in holders if node in nodes)
         return result, given_up
 
-    met: list[int] = []  # the pass of the first conflict
+    begun: dict[tuple[SourceRange, ...], int] = {}  # the first pass from each place
+    first: int | None = None  # the pass of the first conflict
+    far = 0  # the passes after which a long run has gone far enough, once that is known
     told = False
 
     def conflict() -> int | None:
-        if not met:
+        nonlocal first, far
+        if first is None:
             known = next((c for c in recorder.conflicts.found if c.known), None)
             if known is not None:
-                met.append(known.need.index if known.need is not None else trace.done)
-        return met[0] if met else None
+                need = known.need
+                first = need.index if need is not None else trace.done
+                far = far_enough(first, need is not None and begun.get(need.stack, first) < first)
+        return first
 
     def long() -> bool:
         return recorder.work > _SHORT and not reach.whole
@@ -72,13 +78,12 @@ def record(
     def enough(done: int, event: ev.Backward) -> bool:
         if reach.exactly and reach.passes is not None:  # to be compared with a run that ended there
             return done >= reach.passes
-        first = conflict()
-        return first is not None and done >= far_enough(first) and (told or long())
+        return conflict() is not None and done >= far and (told or long())
 
     def gone_on(done: int) -> None:
         nonlocal told
-        first = conflict()
-        if tell is not None and not told and first is not None and first < done < far_enough(first) and long():
+        met = conflict()
+        if tell is not None and not told and met is not None and met < done < far and long():
             told = True
             tell(evidence(finished=False))
 
@@ -95,6 +100,7 @@ def record(
             seconds=time.monotonic() - start,
             finished=finished,
             first=conflict(),
+            far=far,
             outcome=outcome(names_of(shell, plan), printed.text, recorder.value_of) if over else None,
             work=recorder.work,
             **error_fields(error, sources),

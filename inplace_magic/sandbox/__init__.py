@@ -76,10 +76,13 @@ class Sandbox:
         return self._in_replica(work, limit_s, on_wait) if self._is_refused(outcome) else outcome
 
     @contextlib.contextmanager
-    def ahead(self, work: Work[T], limit_s: float) -> Iterator[Callable[[], Outcome[T]] | None]:
-        """Begins ``work`` on another core; gives what to call for the outcome, or None where there is no room for that."""
+    def ahead(self, work: Work[T], limit_s: float, gives_way: bool = True) -> Iterator[Callable[[], Outcome[T]] | None]:
+        """Begins ``work`` on another core; gives what to call for the outcome, or None where there is no room for that.
+
+        ``gives_way``: it may turn out not to be wanted, so what is waited for goes first where cores are few.
+        """
         with contextlib.ExitStack() as stack:
-            yield self._begun(stack, work, limit_s, None, waited_for=False)
+            yield self._begun(stack, work, limit_s, None, waited_for=False, gives_way=gives_way)
 
     @contextlib.contextmanager
     def telling(
@@ -107,6 +110,7 @@ class Sandbox:
         limit_s: float,
         on_wait: Callable[[float], None] | None,
         waited_for: bool,
+        gives_way: bool = False,
     ) -> Callable[[], Outcome[T]] | None:
         room = _cores() >= 2 and beside()
         if not room and not waited_for:
@@ -119,7 +123,8 @@ class Sandbox:
                 return self._contained(work)
             if waited_for:
                 return self._contained(work, lambda value: tell((value, None)))
-            fork.give_way()
+            if gives_way:
+                fork.give_way()
             return self._contained(work)
 
         try:

@@ -12,7 +12,7 @@ from ..message import message
 from ..record.evidence import BackwardPass, Evidence
 from ..record.plan import RecordOptions, ReplayPlan, StopRule
 from ..record.requests import ListenRequest, RecordRequest, SessionChanges
-from ..sandbox import Sandbox, Work
+from ..sandbox import Outcome, Sandbox, Work
 from ..session.patch_live import cells_to_run
 from ..source.document import is_cell
 from ..source.sources import Sources
@@ -25,6 +25,7 @@ _ENDLESS = 2
 Texts = dict[int, str]
 Live = tuple[LiveChange, ...]
 Spared = tuple[int, ...]
+_Key = tuple[Reading, bool, int, bool]  # of a run of the code as written: reading, inert, the how-many-eth, graphs kept
 
 
 @dataclass
@@ -47,11 +48,13 @@ class Bench:
     own: Reading | None
     recorded: Callable[[], Evidence | None]
     faithful: bool = True
+    long: bool = False  # it was ended where it had gone far enough
     refused: list[str] = field(default_factory=list)  # why runs were not made
     tried: list[str] = field(default_factory=list)  # the titles of what was run, or was to be
     runs: int = 0  # of rewrites
     _endless: int = 0  # runs that were ended at the limit
-    _references: dict[tuple[Reading, bool, int, bool], Evidence | None] = field(default_factory=dict)
+    _references: dict[_Key, Evidence | None] = field(default_factory=dict)
+    _begun: dict[_Key, Callable[[], Outcome[Evidence]]] = field(default_factory=dict)
 
     @property
     def over(self) -> bool:
@@ -66,14 +69,10 @@ class Bench:
     @property
     def runs_twice(self) -> bool:
         """Whether the cell is to be run a second time: where it is short, and meets its conflict only once by itself."""
+        if self.long or not is_cell(self.failing) or self.plan.resumed is not None:
+            return False
         seen = self.recorded()
-        if (
-            not is_cell(self.failing)
-            or self.plan.resumed is not None
-            or seen is None
-            or not seen.finished
-            or seen.work > _SHORT
-        ):
+        if seen is None or not seen.finished or seen.work > _SHORT:
             return False
         stacks = [one.backward.stack for one in seen.passes]
         met = next((c.need.stack for c in seen.clashes if c.need is not None), None)
@@ -86,10 +85,10 @@ class Bench:
 
         A backward past the failure may need a graph that is freed by then. Its gradients come from a run that keeps all.
         """
-        freeing = self.recorded() if self.own in (None, reading) else self._recorded_as(reading, inert=False)
+        freeing = self.recorded() if self.own in (None, reading) else self._recorded_as((reading, False, 0, False))
         if freeing is None or self.look.keep_graphs or not any(one.failed for one in freeing.passes):
             return freeing
-        keeping = self._recorded_as(reading, inert=False, keep_graphs=True)
+        keeping = self._recorded_as((reading, False, 0, True))
         return freeing if keeping is None else keeping
 
     def passes(self, reading: Reading) -> tuple[BackwardPass, ...]:
@@ -98,20 +97,43 @@ class Bench:
 
     def inert_reference(self, reading: Reading, number: int = 0) -> Evidence | None:
         """The same in a run in which no gradient has any effect; the ``number``-th such run."""
+        return self._recorded_as(self._inert_key(reading, number))
+
+    def _inert_key(self, reading: Reading, number: int) -> _Key:
         reference = self.reference(reading)
         keep = reference is not None and reference is self._references.get((reading, False, 0, True))
-        return self._recorded_as(reading, inert=True, number=number, keep_graphs=keep)
+        return reading, True, number, keep
 
-    def _recorded_as(
-        self, reading: Reading, inert: bool, number: int = 0, keep_graphs: bool = False
-    ) -> Evidence | None:
-        key = reading, inert, number, keep_graphs
+    def _recorded_as(self, key: _Key) -> Evidence | None:
         if key not in self._references:
-            update = reading == "update" if self.own is not None else self.look.update_leaves
-            keep = self.look.keep_graphs or keep_graphs
-            look = replace(self.look, update_leaves=update, inert=inert, keep_graphs=keep)
-            self._references[key] = self._run(RecordRequest(self.sources, self.plan, self.reach, look))
+            begun = self._begun.pop(key, None)
+            self._references[key] = self._run(self._recording(key)) if begun is None else self._answer(begun())
         return self._references[key]
+
+    def _recording(self, key: _Key) -> RecordRequest:
+        reading, inert, _, keep_graphs = key
+        update = reading == "update" if self.own is not None else self.look.update_leaves
+        keep = self.look.keep_graphs or keep_graphs
+        look = replace(self.look, update_leaves=update, inert=inert, keep_graphs=keep)
+        return RecordRequest(self.sources, self.plan, self.reach, look)
+
+    @contextlib.contextmanager
+    def inert_references_ahead(self, reading: Reading, count: int) -> Iterator[None]:
+        """The first inert references begun on other cores, where there is room; ``inert_reference`` waits for them.
+
+        Only copies of the process share their memory: of replicas, each would hold the session once more.
+        """
+        with contextlib.ExitStack() as running:
+            for number in range(count if self.sandbox.is_copy and not self.over else 0):
+                key = self._inert_key(reading, number)
+                if key not in self._references:
+                    outcome = running.enter_context(
+                        self.sandbox.ahead(self._recording(key), self.limit_s, gives_way=False)
+                    )
+                    if outcome is not None:
+                        self._begun[key] = outcome
+            yield
+            self._begun.clear()
 
     # ---- a rewrite ----------------------------------------------------------------------------------------------
 
@@ -122,7 +144,11 @@ class Bench:
     def _run(self, work: Work[Evidence]) -> Evidence | None:
         if self.over:
             return None
-        outcome = self.sandbox.run(work, self.limit_s, lambda seconds: self.tell(message("trying", seconds=seconds)))
+        return self._answer(
+            self.sandbox.run(work, self.limit_s, lambda seconds: self.tell(message("trying", seconds=seconds)))
+        )
+
+    def _answer(self, outcome: Outcome[Evidence]) -> Evidence | None:
         if outcome.timed_out:
             self._endless += 1
             self.refused.append(outcome.failure or message("timed_out", seconds=self.limit_s))

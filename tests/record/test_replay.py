@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from inplace_magic.record import replay
 from inplace_magic.record.evidence import Evidence
 from inplace_magic.record.plan import RecordOptions, ReplayPlan, StopRule
 from inplace_magic.record.replay import record
@@ -25,10 +26,20 @@ for step in range(10):
 """
 
 
-def recorded(reach: StopRule, inert: bool = False) -> Evidence:
+CARRIED = """
+import torch
+w, h = torch.ones(3, requires_grad=True), torch.ones(3)
+for step in range(10):
+    h = (h * w).tanh()
+    h.sum().backward()
+"""
+
+
+def recorded(reach: StopRule, inert: bool = False, text: str = STEPS, keep_graphs: bool = False) -> Evidence:
     shell = new_shell()
-    sources = Sources({1: CellSource(1, STEPS.lstrip(), shell.transform_cell)}, {}, 1)
-    return record(shell, sources, ReplayPlan((1,), fresh=True), reach, RecordOptions(inert=inert))
+    sources = Sources({1: CellSource(1, text.lstrip(), shell.transform_cell)}, {}, 1)
+    look = RecordOptions(inert=inert, keep_graphs=keep_graphs)
+    return record(shell, sources, ReplayPlan((1,), fresh=True), reach, look)
 
 
 def test_a_short_cell_is_recorded_to_its_end() -> None:
@@ -40,3 +51,16 @@ def test_a_short_cell_is_recorded_to_its_end() -> None:
 def test_a_run_to_be_compared_ends_where_the_other_one_did(inert: bool) -> None:
     seen = recorded(StopRule(4, exactly=True, conflict=1), inert)
     assert len(seen.passes) == 4 and not seen.finished
+
+
+@pytest.mark.parametrize(
+    ("text", "first", "passes"),
+    [(STEPS, 1, 4), (CARRIED, 1, 3), (CARRIED.replace("range(10)", "range(2)"), 1, 2)],
+    ids=["met in the first of two backwards' iterations", "met in the second iteration", "met in the last one"],
+)
+def test_a_long_cell_is_recorded_past_one_more_iteration(
+    monkeypatch: pytest.MonkeyPatch, text: str, first: int, passes: int
+) -> None:
+    monkeypatch.setattr(replay, "_SHORT", 0)
+    seen = recorded(StopRule(), text=text, keep_graphs=text is not STEPS)
+    assert (seen.first, len(seen.passes)) == (first, passes)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
 
+from inplace_magic import sandbox
 from inplace_magic.diagnosis import Fix
+from inplace_magic.transforms.proposal import Reading
 from inplace_magic.verify.bench import Bench
 
 from ..cells import run_cells
@@ -178,6 +182,52 @@ def test_the_code_as_written_runs_twice_only_where_something_differs(
     first, *_ = fixes(CARRIED, CARRYING.format(last=last))
     assert (first.rule, first.gradients, first.changes) == ("detach", "truncated", ())
     assert len(numbers) == runs
+
+
+TWO_UPDATES = """
+    import torch, os
+    from torch import nn
+    torch.manual_seed(0)
+    G, D = nn.Linear(2, 2), nn.Linear(2, 1)
+    of_g, of_d = torch.optim.SGD(G.parameters(), 0.1), torch.optim.SGD(D.parameters(), 0.1)
+    """
+UPDATING = """
+    for step in range(2):
+        fake = G(torch.ones(3, 2))
+        out = D(fake).square().mean()
+        loss = D(fake.detach()).mean()
+        of_d.zero_grad()
+        loss.backward()
+        of_d.step()
+        of_g.zero_grad()
+        out.backward()
+        of_g.step()
+    print(os.urandom(8).hex())
+    """
+
+
+@pytest.mark.all_fixes
+@pytest.mark.parametrize("cores", [1, 2])
+def test_what_a_fix_changes_is_said_alike_where_runs_are_made_ahead_and_where_there_is_no_room(
+    monkeypatch: pytest.MonkeyPatch, cores: int
+) -> None:
+    begun: list[int] = []
+    ahead = Bench.inert_references_ahead
+
+    @contextlib.contextmanager
+    def counted(bench: Bench, reading: Reading, count: int) -> Iterator[None]:
+        with ahead(bench, reading, count):
+            begun.append(len(bench._begun))
+            yield
+
+    monkeypatch.setattr(Bench, "inert_references_ahead", counted)
+    monkeypatch.setattr(sandbox, "_cores", lambda: cores)
+    found = fixes(TWO_UPDATES, UPDATING)
+    assert [(fix.rule, fix.gradients, fix.changes) for fix in found[:2]] == [
+        ("move_step", "same", ()),
+        ("recompute", "different", ()),
+    ]
+    assert begun[0] == (2 if cores > 1 else 0)
 
 
 LEARNED = """
