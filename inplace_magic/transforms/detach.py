@@ -329,23 +329,24 @@ def _at_stores(problem: Problem, edges: Sequence[Edge]) -> Iterator[Proposal]:
     """What is put into a container, or an attribute, goes there without its history."""
     holders = {h for edge in edges for h in edge.holders}
     containers = {(h.scope, h.path.partition("[")[0]) for h in holders if h.shape != "Tensor" or "[" in h.path}
+    filled = {
+        (h.scope, h.path)
+        for edge in edges
+        for h in edge.holders
+        if any(_put(f.code, f.statement, {(h.scope, h.path)}) is not None for f in frames(problem, edge.used))
+    }
     attributes = {h.path for h in holders if h.scope.startswith("class ") and h.shape == "Tensor" and "[" not in h.path}
-    puts: list[tuple[Code, Edit]] = []
-    sets: list[tuple[Code, Edit]] = []
-    for code in problem.codes():
-        for node in ast.walk(code.tree):
-            value = _put(code, node, containers)
-            if value is not None:
-                puts.append((code, _without_history(code, node, value)))
-            value = _set(code, node, attributes)
-            if value is not None:
-                sets.append((code, code.replace(value, f"{atom(code, value)}.detach()")))
-    yield from _candidates(problem, puts, "put", _CARRIED)
+    nodes = [(code, node) for code in problem.codes() for node in ast.walk(code.tree)]
+    for form, kept in ("put", containers), ("put into a tensor", filled - containers):
+        values = [(code, node, value) for code, node in nodes if (value := _put(code, node, kept)) is not None]
+        yield from _candidates(problem, [(c, _without_history(c, n, v)) for c, n, v in values], form, _CARRIED)
+    given = [(code, value) for code, node in nodes if (value := _set(code, node, attributes)) is not None]
+    sets = [(code, code.replace(value, f"{atom(code, value)}.detach()")) for code, value in given]
     yield from _candidates(problem, sets, "set", _CARRIED)
 
 
 def _put(code: Code, node: ast.AST, containers: set[tuple[str, str]]) -> ast.expr | None:
-    """What ``bank.append(z)`` or ``bank[k] = z`` puts into one of the containers."""
+    """What ``bank.append(z)`` or ``bank[k] = z`` puts into one of the containers, or tensors."""
     into: ast.expr | None = None
     value: ast.expr | None = None
     if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and isinstance(node.value.func, ast.Attribute):

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ..diagnosis import Fix, Gradients, LiveChange
-from ..gradients.compare import same_for_training, starved, untrained
+from ..gradients.compare import same_for_training, starved, untrained, without_purpose
 from ..message import message
 from ..record.evidence import Evidence
 from ..source.document import FileSource, is_cell
@@ -29,13 +29,15 @@ class Attempt:
     """A fix that ran. ``again`` is the family of the error with which its cell failed when it was run a second time.
 
     ``rank`` is the label by which it is ordered: a cut that no step feels is worth as much as none, and a sum that goes
-    back once, whole, as much as a cut. ``aside``: how much changes that the fix is not for.
+    back once, whole, as much as a cut. ``aside``: how much changes that the fix is not for. ``serves``: a backward whose
+    gradients no step used, as the code is written, has a use.
     """
 
     fix: Fix
     again: str | None = None
     rank: Gradients = "unknown"
     aside: int = 0
+    serves: bool = False
 
 
 def try_out(bench: Bench, problem: Problem, candidate: Candidate) -> Attempt | Unfinished | None:
@@ -86,7 +88,8 @@ def _measured(
         idle = untrained(reference, seen.passes)
     aside = 0 if effect.paths <= proposal.begins else len(effect.changes)
     fix = _fix(bench, candidate, live, run, effect, idle)
-    return Attempt(fix, seen.again, _rank(bench, proposal, seen, effect), aside)
+    serves = effect.label == "different" and bool(without_purpose(seen.passes, reference))
+    return Attempt(fix, seen.again, _rank(bench, proposal, seen, effect), aside, serves)
 
 
 def _as_accepted(

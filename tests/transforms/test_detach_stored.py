@@ -125,3 +125,42 @@ def test_every_read_of_a_kept_value_in_a_line_is_cut() -> None:
     fix = fix_by(RULE, START, means, loop)
     new = "0.9 * self.mean.detach() + 0.1 * (x.mean(0) if known else self.mean.detach())"
     assert new in fix.cells[2]
+
+
+ROWS = """
+    class Rows:
+        def __init__(self):
+            self.rows, self.at = torch.zeros(4, 3), 0
+        def push(self, row):
+            if self.at == 4:
+                self.at = 0
+                self.rows[0] = row
+            else:
+                self.rows[self.at] = row
+            self.at += 1
+    bank = Rows()
+    """
+COMPARED = """
+    for step in range(3):
+        z = net(torch.ones(3))
+        bank.push(z)
+        loss = (z @ bank.rows.T).square().sum()
+        opt.zero_grad()
+        loss.backward()
+        opt.step()
+    """
+
+
+def test_rows_of_a_tensor_that_is_kept_are_put_there_without_their_history_in_every_branch() -> None:
+    fix = fix_by(RULE, START, ROWS, COMPARED)
+    assert fix.cells == {
+        2: rewritten(
+            ROWS, ("rows[0] = row", "rows[0] = row.detach()"), ("rows[self.at] = row", "rows[self.at] = row.detach()")
+        )
+    }
+
+
+def test_rows_that_a_network_is_trained_by_are_cut_after_the_step() -> None:
+    updated = COMPARED.replace("z = net(torch.ones(3))", "z = torch.ones(3)").replace("push(z)", "push(net(z))")
+    fix = fix_by(RULE, START, ROWS, updated)
+    assert "bank.rows = bank.rows.detach()" in fix.cells[3]

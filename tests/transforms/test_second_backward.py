@@ -129,6 +129,16 @@ COLLECTED = """
         loss.backward()
         opt.step()
     """
+CARRIED = """
+    opt = torch.optim.SGD(net.parameters(), lr=0.1)
+    opt.zero_grad()
+    h = torch.zeros(4, 2)
+    for _ in range(3):
+        h = torch.tanh(net(x + h))
+        loss = h.pow(2).mean()
+        loss.backward()
+    opt.step()
+    """
 MADE_IN_LOOP = """
     opt = torch.optim.SGD(net.parameters(), lr=0.1)
     opt.zero_grad()
@@ -153,6 +163,7 @@ MADE_IN_LOOP = """
         pytest.param(
             "sum_losses", MADE_IN_LOOP.replace("seen += loss.item()", "opt.step()"), id="a loop with a step in it"
         ),
+        pytest.param("sum_losses", CARRIED, id="a state that goes from one iteration into the next"),
         pytest.param("sum_losses", REUSED, id="a loss whose name is bound anew in between cannot be added later"),
         pytest.param("retain", BEFORE_LOOP, id="a loop with a step in it keeps no graph"),
         pytest.param("retain", EACH, id="one call that runs again and again would keep the graph for ever"),

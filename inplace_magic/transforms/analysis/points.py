@@ -114,6 +114,10 @@ def _expressions(top: ast.AST) -> Iterator[ast.expr]:
 
 def _reads_value(code: Code, node: ast.expr) -> bool:
     above = code.parent(node)
+    while isinstance(above, ast.Subscript) and above.value is node:
+        if isinstance(above.ctx, ast.Store):
+            return False  # ``rows[i] = x`` writes into it
+        node, above = above, code.parent(above)
     return not (isinstance(above, ast.Attribute) and above.attr in _DESCRIBES)
 
 

@@ -25,7 +25,8 @@ from ...message import message
 from ...source.dataflow import binds, calls_named, is_call, reads
 from ...source.editor import Code, atom
 from ...source.lift import unused
-from ..analysis.meetings import frames, meeting, steps_between
+from ..analysis.meetings import frames, meeting, steps_between, within
+from ..analysis.points import crossing
 from ..analysis.targets import is_functional
 from ..problem import Problem
 from ..proposal import Proposal, in_one_text
@@ -74,7 +75,8 @@ def _whole_loop(problem: Problem) -> Iterator[Proposal]:
         if any(calls_named(s, *_UPDATES) for s in rest):
             continue
         if any(binds(s) & reads(root) for s in rest):
-            yield from _collected(code, loop, statement, root)
+            if not _hands_on(problem, code, loop):
+                yield from _collected(code, loop, statement, root)
             continue
         text = f"{_sum(code, root, loop)}.backward()"
         if not rest:
@@ -84,6 +86,12 @@ def _whole_loop(problem: Problem) -> Iterator[Proposal]:
         else:
             continue
         yield in_one_text(code, edits, text, _WHY, "sum_losses")
+
+
+def _hands_on(problem: Problem, code: Code, loop: ast.For) -> bool:
+    """Whether a backward goes on into what an earlier iteration made: history is to end there, not to be kept."""
+    made = [spot for edge in crossing(problem).over for spot in frames(problem, edge.made)]
+    return any(other is code and within(code, loop.body, statement) is not None for other, statement in made)
 
 
 def _collected(code: Code, loop: ast.For, statement: ast.stmt, root: ast.expr) -> Iterator[Proposal]:
