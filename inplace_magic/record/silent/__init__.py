@@ -6,6 +6,7 @@ from .complex_parts import ComplexParts
 from .events import Detector
 from .foreign_memory import ForeignMemory
 from .handed_gradients import HandedGradients
+from .kept_gradients import KeptGradients
 from .past_the_graph import PastTheGraph
 from .python_nodes import PythonNodes
 from .recomputed import Recomputed
@@ -25,6 +26,7 @@ DETECTORS: tuple[type[Detector], ...] = (
     Recomputed,
     HandedGradients,
     SharedGradients,
+    KeptGradients,
     Threads,
     ComplexParts,
     Untrained,

@@ -6,6 +6,8 @@ def pack(t):                      def pack(t):
 
     rows[:] = t.numpy()               rows[:] = t.numpy()
     ctx.rows = rows                   ctx.rows = rows.copy()
+
+kept.append(w.grad)               kept.append(w.grad.clone())
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from collections.abc import Iterator
 
 from ...message import message
 from ...source.bindings import own_statements
+from ...source.dataflow import called_name, calls_named
 from ...source.editor import Code, Edit, Function, atom
 from ..analysis.targets import root, sites
 from ..problem import Problem
@@ -28,6 +31,7 @@ _WHY = message("why_copy_is_given_out")
 def clone_returned(problem: Problem) -> Iterator[Proposal]:
     if problem.clash.write is not None and problem.clash.write.how == "shared":
         yield from _set(problem)
+        yield from _appended(problem)
         return
     for write in sites(problem, depth=2):
         code, name = write.code, write.root_text
@@ -51,6 +55,23 @@ def _set(problem: Problem) -> Iterator[Proposal]:
         if value is not None:
             edit = write.code.replace(value, f"{atom(write.code, value)}.clone()")
             yield _proposal(write.code, write.statement, edit)
+
+
+def _appended(problem: Problem) -> Iterator[Proposal]:
+    """A gradient that is kept in a list, and is what the next backward adds to, or its seed."""
+    for write in sites(problem, depth=1):
+        code = write.code
+        for call in calls_named(code.tree, "append"):
+            value = call.args[0] if len(call.args) == 1 else None
+            if value is None or not ((isinstance(value, ast.Attribute) and value.attr == "grad") or _of_grad(value)):
+                continue
+            edit = code.replace(value, f"{atom(code, value)}.clone()")
+            yield _proposal(code, code.statement(call), edit)
+
+
+def _of_grad(value: ast.expr) -> bool:
+    """Whether it is one of the gradients that ``grad`` gives."""
+    return isinstance(value, ast.Subscript) and isinstance(value.value, ast.Call) and called_name(value.value) == "grad"
 
 
 def _proposal(code: Code, statement: ast.stmt, edit: Edit) -> Proposal:

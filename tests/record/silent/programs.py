@@ -945,6 +945,29 @@ ELSEWHERE = [
         loss = (x.square() + 3 * y).sum()
         loss.backward()
     """, by="twin"),
+    Program("the gradients of two tasks kept without a copy", """
+        optimizer = torch.optim.SGD([w], 0.1)
+        kept = []
+        for scale in (1.0, 3.0):
+            optimizer.zero_grad(set_to_none=False)  #-
+            optimizer.zero_grad()  #+
+            loss = torch.tanh(v @ w).sum() * scale
+            loss.backward()  #<
+            kept.append(w.grad)
+        w.grad = kept[0] * 0.5 + kept[1] * 0.5
+        optimizer.step()
+    """, by="twin"),
+    Program("rows of a Jacobian whose seed the graph hands on", """
+        y = x + 0.5
+        seed = torch.zeros(6)
+        rows = []
+        for i in range(6):
+            seed.zero_()  #<
+            seed[i] = 1
+            rows.append(torch.autograd.grad(y, x, seed, retain_graph=True)[0])  #-
+            rows.append(torch.autograd.grad(y, x, seed.clone(), retain_graph=True)[0])  #+
+        x.grad = torch.stack(rows).sum(1) + torch.stack(rows)[0]
+    """, by="twin"),
     Program("an optimizer whose net is detached", """
         net, head = nn.Linear(3, 3), nn.Linear(3, 1)
         of_net, of_head = torch.optim.SGD(net.parameters(), 0.1), torch.optim.SGD(head.parameters(), 0.1)
