@@ -20,6 +20,8 @@ from inplace_magic.transforms import registry
 from . import cells, replicas
 
 torch.set_num_threads(1)  # as many workers as cores run side by side
+if hasattr(os, "pidfd_open"):
+    replica._started = replicas.copied  # also for fixtures of a module
 _OF_FIXES = {"transforms", "verify"}  # folders
 _ORIGINALS = [(owner, name, vars(owner)[name]) for owner, name in torch_private.patched()]
 
@@ -114,10 +116,10 @@ def no_transformation_crashes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(autouse=True)
-def replicas_are_there_at_once(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else each report by a replica waits for an interpreter to import torch."""
-    if hasattr(os, "pidfd_open") and request.node.get_closest_marker("own_interpreter") is None:
-        monkeypatch.setattr(replica, "_started", replicas.copied)
+def own_interpreter(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests with this mark wait for an interpreter that imports torch, as people do."""
+    if request.node.get_closest_marker("own_interpreter") is not None:
+        monkeypatch.setattr(replica, "_started", replicas.started)
 
 
 @pytest.fixture(autouse=True)

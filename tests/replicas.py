@@ -50,10 +50,14 @@ def copied(pipe: Connection, carrier: int) -> Any:
         "modules": [name for name in list(sys.modules) if name.startswith("torch.")],
     }
     data = json.dumps(request).encode()
-    server = _started_server()
-    socket.send_fds(server, [len(data).to_bytes(8, "little")], [pipe.fileno(), carrier])
-    server.sendall(data)
-    return Copy(int.from_bytes(_received(server, 8), "little"))
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT, signal.SIGALRM])  # a question has its answer
+    try:
+        server = _started_server()
+        socket.send_fds(server, [len(data).to_bytes(8, "little")], [pipe.fileno(), carrier])
+        server.sendall(data)
+        return Copy(int.from_bytes(_received(server, 8), "little"))
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _started_server() -> socket.socket:
@@ -90,6 +94,7 @@ def serve(descriptor: int) -> None:
     assert interactive_shell
     import_contained(["IPython.core.interactiveshell", "inplace_magic.record.requests"])
     signal.signal(signal.SIGCHLD, _reap)
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
     with socket.socket(fileno=descriptor) as session:
         while True:
             head, given, _, _ = socket.recv_fds(session, 8, 2)
