@@ -109,7 +109,8 @@ def ahead(
         yield outcome
     finally:
         if child is not None:
-            child.end()
+            with interrupts_wait():
+                child.end()
 
 
 class Answers(Generic[T]):

@@ -170,6 +170,16 @@ def test_ctrl_c_at_any_moment_leaves_no_child_and_no_pipe() -> None:
         assert len(os.listdir("/proc/self/fd")) == descriptors
 
 
+def test_ctrl_c_while_work_begun_ahead_is_ended_leaves_no_child(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        fork.deaths, "forget", lambda pid: signal.raise_signal(signal.SIGINT)
+    )  # killed, not yet waited for
+    with pytest.raises(KeyboardInterrupt), fork.ahead(lambda tell: time.sleep(60), 90):
+        pass
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)
+
+
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="children are listed in /proc")
 def test_work_that_is_begun_ahead_runs_beside_its_parent_and_ends_with_it_if_nobody_asks() -> None:
     with fork.ahead(lambda tell: 6 * 7, 10) as outcome:

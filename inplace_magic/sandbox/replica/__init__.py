@@ -19,7 +19,7 @@ from multiprocessing.connection import Connection, Pipe
 from typing import Any, Generic, TypeVar
 
 from ...message import message
-from ..fork import GRACE_S, Answers, Outcome, answered, deaths, late
+from ..fork import GRACE_S, Answers, Outcome, answered, deaths, interrupts_wait, late
 from . import messages as m
 from .carrier import Carrier
 from .surroundings import current_folder
@@ -122,9 +122,10 @@ class Replica:
         self.carrier.close()
         process = getattr(self, "_process", None)
         if process is not None:
-            process.kill()
-            deaths.forget(process.pid)
-            process.wait()
+            with interrupts_wait():
+                process.kill()
+                deaths.forget(process.pid)
+                process.wait()
 
 
 def _started(pipe: Connection, carrier: int) -> subprocess.Popen[bytes]:
