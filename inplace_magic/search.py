@@ -61,11 +61,9 @@ COSTS = {
     "detach: put into a tensor": 21,  # what is kept from iteration to iteration keeps values alone
     "clone_alias: kept": 21,  # a copy each time; the object keeps values alone
     "detach: boundary of objects": 22,
-    "clone_before_write: view": 22,  # the base no longer gets what is written
     "reset_state: called": 22,  # the state is lost from one iteration to the next
     "detach: put": 23,
     "clone_before_write: caller": 24,  # each caller copies
-    "detach: shared, all of it": 25,
     "detach: again": 26,  # history ends within an iteration as well
     "reset_state: initial": 26,  # as above, by a line that nobody wrote for the purpose
     "detach: set": 27,
@@ -81,21 +79,18 @@ COSTS = {
     "split_loop": 34,  # a loop becomes several
     "detach: between": 35,  # the later of two losses trains less
     "clone_at_save: view": 35,  # a copy kept for the gradient alone, one for several reads
-    "recompute: later loss again": 38,  # a forward pass more, written out between the two updates
+    "recompute: between": 38,  # a forward pass more, written out between the two updates
     "retain: past a step": 39,  # memory, and half a fix
     "kept_by_forward": 39,  # the memory that a checkpoint saves
     "clone_at_save: operand": 40,  # a copy kept for the gradient alone
-    "recompute: later loss moved": 40,  # another order of the forward passes
     "out_of_place: meant for more": 45,  # others who hold the tensor do not see what is written
     "move_step: unguarded": 45,  # the step may find the other loss's gradients added
-    "clone_before_write: view, meant for more": 46,
     "clone_before_write: meant for more": 47,
     "silent_tracked: after a save": 48,  # the value saved was meant, unless more is changed so
     "silent_tracked: on a copy after a save": 49,
     "clone_at_save: result": 60,  # a copy of what the formula keeps of itself
     "training_statistics": 65,  # past the version counter, which nobody should get used to
     "clone_at_save: any operand": 70,  # a guess
-    "clone_at_save: any result": 80,  # a guess that hardly ever helps
 }
 _ROWS = {form: row for row, form in enumerate(COSTS)}
 

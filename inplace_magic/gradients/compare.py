@@ -123,7 +123,7 @@ def trains_nothing(passes: Sequence[BackwardPass]) -> bool:
 def untrained(reference: Sequence[BackwardPass], tried: Sequence[BackwardPass]) -> tuple[str, ...]:
     """The leaves that optimizers step without a gradient where the reference has one; without a step, any such leaf.
 
-    A value that was made once, and is cut off after the first round, still has its gradient in the first step: that
+    A value that was made once, and is cut off after the first iteration, still has its gradient in the first step: that
     one counts only if it is alone.
     """
     ours, theirs = _optimizers(reference), _optimizers(tried)
@@ -241,7 +241,7 @@ def _permuted(reference: Sequence[BackwardPass], tried: Sequence[BackwardPass]) 
 
 
 def _permuted_so_far(reference: Sequence[BackwardPass], tried: Sequence[BackwardPass]) -> bool:
-    """The same where runs were ended in the middle of a round: what is last in one is still to come in the other."""
+    """The same where runs were ended in the middle of an iteration: what is last in one is still to come in the other."""
     one, other = reference[-1], tried[-1]
     alike = one.nodes == other.nodes and {g.leaf for g in one.gradients} == {g.leaf for g in other.gradients}
     return not alike and _permuted(reference[:-1], tried[:-1])

@@ -67,6 +67,17 @@ def handed_on(statement: ast.stmt) -> list[tuple[ast.expr, ast.expr]]:
     return [(target, value)]
 
 
+def added(statement: ast.AST) -> tuple[ast.expr, ast.expr] | None:
+    """The sum and what is added to it, for ``total += x`` and ``total = total + x``."""
+    if isinstance(statement, ast.AugAssign) and isinstance(statement.op, ast.Add):
+        return statement.target, statement.value
+    if not isinstance(statement, ast.Assign) or not isinstance(statement.value, ast.BinOp):
+        return None
+    total, value = statement.targets[0], statement.value
+    sides = ((value.left, value.right), (value.right, value.left)) if isinstance(value.op, ast.Add) else ()
+    return next(((total, other) for one, other in sides if ast.unparse(one) == ast.unparse(total)), None)
+
+
 def binds(node: ast.stmt) -> set[str]:
     """Names that the statement binds or fills, at its own level of function."""
     found: set[str] = set()

@@ -143,6 +143,10 @@ class Code:
         start, end = self.span(node)
         return Edit(start, end, text)
 
+    def behind(self, node: ast.AST, text: str) -> Edit:
+        """A call or an attribute behind an expression, which goes into parentheses where it needs them."""
+        return self.replace(node, atom(self, node) + text)
+
     def insert_before(self, statement: ast.stmt, *lines: str) -> Edit:
         """New statements in front of one, as deep as it is."""
         if self.alone(statement) or not self._shares_line_before(statement):
@@ -298,7 +302,7 @@ _ATOMS = (
 )  # fmt: skip
 
 
-def atom(code: Code, node: ast.expr) -> str:
+def atom(code: Code, node: ast.AST) -> str:
     """The node's source, in parentheses unless it binds as tightly as a name."""
     text = code.text(node)
     if isinstance(node, _ATOMS) or (isinstance(node, ast.Tuple) and text.startswith("(")):

@@ -1,4 +1,4 @@
-"""Statements taken out of their place, as text with their comments."""
+"""Statements taken out of their place, or put at another depth, as text with their comments."""
 
 from __future__ import annotations
 
@@ -21,6 +21,12 @@ class Lifted:
 
     text: str
     edits: tuple[Edit, ...]
+    indent: str
+
+    @property
+    def lines(self) -> list[str]:
+        """The lines to insert elsewhere."""
+        return [line.removeprefix(self.indent) for line in self.text.splitlines() if line.strip()]
 
 
 def lift(code: Code, statements: Sequence[ast.stmt]) -> Lifted | None:
@@ -44,7 +50,7 @@ def lift(code: Code, statements: Sequence[ast.stmt]) -> Lifted | None:
     if above and not above[-1].strip() and statements[0] is not code.block(statements[0])[0]:
         edits[0] = Edit(edits[0].start - len(above[-1]), edits[0].end, "")
         text += code.newline
-    return Lifted(text, tuple(edits))
+    return Lifted(text, tuple(edits), code.indent(statements[0]))
 
 
 def _together(code: Code, statement: ast.stmt, statements: Sequence[ast.stmt]) -> bool:
@@ -75,3 +81,62 @@ def source_lines(code: Code, statement: ast.stmt, edits: Iterable[Edit] = ()) ->
     lines = code.edited(statement, edits).splitlines()
     indent = code.indent(statement)
     return [lines[0], *(line.removeprefix(indent) for line in lines[1:])]
+
+
+def wrapped(code: Code, statements: list[ast.stmt], header: str) -> Edit | None:
+    """The statements, moved one level in under a new header; None where their text cannot be moved.
+
+    What shares a line with the first or the last of them gets a line of its own.
+    """
+    if any(_spans_lines(n) for s in statements for n in ast.walk(s)):
+        return None
+    indent = code.indent(statements[0])
+    start, end, text = code.whole_lines(statements)
+    first, last = code.span(statements[0])[0] - start, code.span(statements[-1])[1] - start
+    before, after, ahead, behind = text[:first].strip(), text[last:].lstrip(), "", ""
+    if before:
+        if code.begins_on_head(statements[0]):  # of a loop or a branch
+            return None
+        ahead, text, last = (
+            f"{indent}{before[:-1].rstrip()}{code.newline}",
+            indent + text[first:],
+            last - first + len(indent),
+        )
+    if after.startswith(";") and (rest := after.lstrip("; ")).strip() and not rest.startswith("#"):
+        behind = f"{indent}{rest}"
+        text = text[:last] + code.newline
+    body = _indented(text, indent, indent + code.indent_step)
+    return Edit(start, end, f"{ahead}{indent}{header}{code.newline}{body}{behind}")
+
+
+def unwrapped(code: Code, block: ast.With) -> Edit | None:
+    """The lines of a block one level out, without its header but with its comments; None where they cannot be moved."""
+    first = block.body[0]
+    if not code.alone(block) or first.lineno == block.lineno or any(_spans_lines(n) for n in ast.walk(block)):
+        return None
+    indent = code.indent(block)
+    start, end, text = code.whole_lines([block])
+    lines = text.splitlines(keepends=True)
+    ends = max(block.items[-1].context_expr.end_lineno or 0, block.lineno) - block.lineno
+    _, sign, comment = lines[ends].partition("#")
+    kept = f"{indent}{sign}{comment}" if sign else ""
+    return Edit(start, end, kept + _indented("".join(lines[ends + 1 :]), code.indent(first), indent))
+
+
+def at_depth(code: Code, statements: list[ast.stmt], indent: str) -> str | None:
+    """The lines of neighbouring statements at another depth; None where that would change a string."""
+    if not all(code.alone(s) for s in statements) or any(_spans_lines(n) for s in statements for n in ast.walk(s)):
+        return None
+    _, _, text = code.whole_lines(statements)
+    return _indented(text, code.indent(statements[0]), indent)
+
+
+def _indented(text: str, old: str, new: str) -> str:
+    lines = text.splitlines(keepends=True)
+    return "".join(new + line.removeprefix(old) if line.strip() else line for line in lines)
+
+
+def _spans_lines(node: ast.AST) -> bool:
+    """A string on several lines: to move its lines would change its text."""
+    text = isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Constant) and isinstance(node.value, (str, bytes)))
+    return text and node.lineno != node.end_lineno  # type: ignore[attr-defined]

@@ -23,14 +23,14 @@ from dataclasses import replace
 
 from ..message import message
 from ..record.evidence import Edge, Holder
-from ..source.dataflow import calls_named, is_step
-from ..source.editor import Code, Edit, Function, Overlap, atom
-from .analysis.backward_calls import without_retain
+from ..source.dataflow import added, called_name, calls_named, is_step
+from ..source.editor import Code, Edit, Function, atom
+from .analysis.backward_calls import freeing
 from .analysis.meetings import loops, meeting, within
 from .analysis.placement import assignments_to_follow
-from .analysis.points import Frame, Use, alike, crossing, detached, frames, uses
-from .problem import Problem
-from .proposal import Proposal
+from .analysis.points import Use, alike, crossing, detached, uses
+from .problem import Frame, Problem
+from .proposal import Change, Proposal
 from .registry import register
 
 _CARRIED = message("why_values_alone")
@@ -46,8 +46,8 @@ def detach(problem: Problem) -> Iterator[Proposal]:
         return
     found = crossing(problem)
     later = {edge.used for edge in found.over}
-    earlier = [e for e in found.shared if e.used not in later]
-    yield from _at_uses(problem, earlier, "shared" if _steps_on_less(problem) else "shared, all of it", _SHARED)
+    earlier = [e for e in found.shared if e.used not in later and _steps_on_less(problem)]
+    yield from _at_uses(problem, earlier, "shared", _SHARED)
     yield from _at_uses(problem, [e for e in found.untrained if e.used not in later], "untrained", _UNTRAINED)
     if not any(edge.root for edge in found.over):
         yield from _summed(problem, found.over)
@@ -88,10 +88,12 @@ def _term_of_every_loss(problem: Problem, edges: Sequence[Edge]) -> str:
 
 def _before_turns(problem: Problem, edge: Edge) -> bool:
     """Whether a value is older than the loop that runs the backward again and again."""
-    for maker, need in zip(frames(problem, edge.made), frames(problem, problem.need_stack)):
+    turns = False  # whether the call that both were made in runs in a loop itself
+    for maker, need in zip(problem.frames(edge.made), problem.frames(problem.need_stack)):
+        around = loops(need.code, need.statement)
         if maker.statement is not need.statement:
-            around = loops(need.code, need.statement)
-            return not around or within(need.code, around[0].body, maker.statement) is None
+            return within(need.code, around[0].body, maker.statement) is None if around else not turns
+        turns = turns or bool(around)
     return False
 
 
@@ -137,29 +139,29 @@ def _cut(use: Use) -> Edit | None:
     new = detached(text, use.holder.shape)
     above = code.parent(use.node)
     if isinstance(above, ast.Subscript) and above.value is use.node and use.holder.shape != "Tensor":
-        return code.replace(above, f"{code.text(above)}.detach()")  # one item of what is held
+        return code.behind(above, ".detach()")  # one item of what is held
     return None if new is None else code.replace(use.node, new)
 
 
-def _where_made(problem: Problem, edge: Edge) -> Iterator[tuple[Code, Edit]]:
+def _where_made(problem: Problem, edge: Edge) -> Iterator[Change]:
     """``f(g(x))``, where no name ever held what ``g`` made."""
-    for user, maker in zip(frames(problem, edge.used), frames(problem, edge.made)):
+    for user, maker in zip(problem.frames(edge.used), problem.frames(edge.made)):
         node, within_use = maker.node, user.code is maker.code and maker.node is not user.node
         if within_use and isinstance(node, ast.expr) and any(inner is node for inner in ast.walk(user.node)):
-            yield maker.code, maker.code.replace(node, f"{atom(maker.code, node)}.detach()")
+            yield maker.code, maker.code.behind(node, ".detach()")
             return
 
 
-def _behind_uses(problem: Problem, edges: Sequence[Edge]) -> list[tuple[Code, Edit]]:
+def _behind_uses(problem: Problem, edges: Sequence[Edge]) -> list[Change]:
     """``torch.stack(states)``, where no name is known to have held the items: what is made of them is cut off."""
-    made = [frame for edge in edges if edge.used for frame in frames(problem, edge.used[:1])]
+    made = [frame for edge in edges if edge.used for frame in problem.frames(edge.used[:1])]
     calls = {(id(f.code), f.code.span(f.node)): f for f in made if isinstance(f.node, ast.Call)}
-    return [(f.code, f.code.replace(f.node, f"{f.code.text(f.node)}.detach()")) for f in calls.values()]
+    return [(f.code, f.code.behind(f.node, ".detach()")) for f in calls.values()]
 
 
-def _into_itself(problem: Problem, edge: Edge) -> Iterator[tuple[Code, Edit]]:
+def _into_itself(problem: Problem, edge: Edge) -> Iterator[Change]:
     """``total += x``, whose target is read without being written as an expression."""
-    for frame in frames(problem, edge.used):
+    for frame in problem.frames(edge.used):
         statement = frame.statement
         if isinstance(statement, ast.AugAssign) and ast.unparse(statement.target) in {h.path for h in edge.holders}:
             target = frame.code.text(statement.target)
@@ -173,37 +175,21 @@ def _into_itself(problem: Problem, edge: Edge) -> Iterator[tuple[Code, Edit]]:
 def _summed(problem: Problem, edges: Sequence[Edge]) -> Iterator[Proposal]:
     """``total += loss; total.backward()``: the loss goes back, the sum keeps its values."""
     for edge in edges:
-        for frame in frames(problem, edge.used):
-            added = _added(frame, edge.holders)
-            if added is None:
+        for frame in problem.frames(edge.used):
+            paths = {h.path for h in edge.holders} | {f"self.{h.path}" for h in edge.holders}
+            sum_and_term = added(frame.statement)
+            if sum_and_term is None or (total := ast.unparse(sum_and_term[0])) not in paths:
                 continue
-            total, value = added
-            code = frame.code
-            need = next((f for f in frames(problem, problem.need_stack) if f.code is code), None)
+            code, value = frame.code, sum_and_term[1]
+            need = next((f for f in problem.frames(problem.need_stack) if f.code is code), None)
             one_loop = need is not None and loops(code, frame.statement) == loops(code, need.statement)
             roots = _roots_named(need, total) if need is not None and one_loop else []
             if roots and isinstance(value, (ast.Name, ast.Attribute)):
                 assert need is not None
-                changes = [(code, code.replace(value, f"{code.text(value)}.detach()"))]
+                changes = [(code, code.behind(value, ".detach()"))]
                 changes += [(code, code.replace(root, code.text(value))) for root in roots]
                 yield from _candidates(problem, changes, "summed", _SUMMED)
                 return
-
-
-def _added(frame: Frame, holders: Sequence[Holder]) -> tuple[str, ast.expr] | None:
-    """The sum and what the statement adds to it."""
-    statement, paths = frame.statement, {h.path for h in holders} | {f"self.{h.path}" for h in holders}
-    if isinstance(statement, ast.AugAssign) and isinstance(statement.op, ast.Add):
-        total = ast.unparse(statement.target)
-        return (total, statement.value) if total in paths else None
-    if not isinstance(statement, ast.Assign) or not isinstance(statement.value, ast.BinOp):
-        return None
-    total, value = ast.unparse(statement.targets[0]), statement.value
-    if total not in paths or not isinstance(value.op, ast.Add):
-        return None
-    if ast.unparse(value.left) == total:
-        return total, value.right
-    return (total, value.left) if ast.unparse(value.right) == total else None
 
 
 def _roots_named(need: Frame, total: str) -> list[ast.expr]:
@@ -226,15 +212,15 @@ def _before_loop(problem: Problem, edges: Sequence[Edge]) -> Iterator[Proposal]:
         return
     frame = found[0].frame
     around = loops(frame.code, frame.statement)
-    made = [f.statement for edge in edges for f in frames(problem, edge.made) if f.code is frame.code]
+    made = [f.statement for edge in edges for f in problem.frames(edge.made) if f.code is frame.code]
     outer = [loop for loop in around if not any(within(frame.code, loop.body, s) for s in made)]
     one_place = all(use.frame.code is frame.code and use.frame.spot.function == frame.spot.function for use in found)
     if outer and one_place and (len(found) > 1 or len(held) == 1) and all("[" not in path for path, _ in held):
-        line = f"{', '.join(path for path, _ in held)} = {', '.join(str(new) for _, new in held)}"
+        line = _in_one_line([(path, str(new)) for path, new in held])
         yield from _candidates(problem, [(frame.code, frame.code.insert_before(outer[-1], line))], "once", _GIVEN)
 
 
-# ---- once the round is over ------------------------------------------------------------------------------------------
+# ---- once the iteration is over ------------------------------------------------------------------------------------------
 
 
 def _at_boundary(problem: Problem, edges: Sequence[Edge], between: bool) -> Iterator[Proposal]:
@@ -242,7 +228,7 @@ def _at_boundary(problem: Problem, edges: Sequence[Edge], between: bool) -> Iter
     event = problem.clash.cause
     if event is None:
         return
-    for frame in frames(problem, event.stack):
+    for frame in problem.frames(event.stack):
         if frame.spot is not event.stack[0] and _around_both(problem, frame):
             continue
         chosen = [h for edge in edges if (h := _visible(problem, frame, edge)) is not None]
@@ -275,11 +261,11 @@ def _asked_for_gradients(frame: Frame) -> set[str]:
 
 def _around_both(problem: Problem, frame: Frame) -> bool:
     """Whether the frame's call, made once, has both the event and the need in it: what stands behind it is too late."""
-    needed = any(other.statement is frame.statement for other in frames(problem, problem.need_stack))
+    needed = any(other.statement is frame.statement for other in problem.frames(problem.need_stack))
     return needed and not loops(frame.code, frame.statement)
 
 
-def _lines_where_assigned(problem: Problem, frame: Frame, pairs: list[tuple[str, str]]) -> list[tuple[Code, Edit]]:
+def _lines_where_assigned(problem: Problem, frame: Frame, pairs: list[tuple[str, str]]) -> list[Change]:
     """``h, c = h.detach(), c.detach()`` behind the update; a name that only a branch assigns is cut there."""
     code, together, changes = frame.code, [], []
     for path, new in pairs:
@@ -289,10 +275,15 @@ def _lines_where_assigned(problem: Problem, frame: Frame, pairs: list[tuple[str,
         changes += [(code, code.insert_after(one, f"{path} = {new}")) for one in follow]
         together += [] if follow else [(path, new)]
     if together:
-        line = f"{', '.join(path for path, _ in together)} = {', '.join(new for _, new in together)}"
-        lines = [line] if len(line) <= 90 else [f"{path} = {new}" for path, new in together]
+        line = _in_one_line(together)
+        lines = [line] if len(line) <= 90 else [_in_one_line([pair]) for pair in together]
         changes.append((code, code.insert_after(_end_of_update(frame), *lines)))
     return changes
+
+
+def _in_one_line(pairs: Sequence[tuple[str, str]]) -> str:
+    """``h, c = h.detach(), c.detach()``"""
+    return f"{', '.join(path for path, _ in pairs)} = {', '.join(new for _, new in pairs)}"
 
 
 def _visible(problem: Problem, frame: Frame, edge: Edge) -> Holder | None:
@@ -333,19 +324,19 @@ def _at_stores(problem: Problem, edges: Sequence[Edge]) -> Iterator[Proposal]:
         (h.scope, h.path)
         for edge in edges
         for h in edge.holders
-        if any(_put(f.code, f.statement, {(h.scope, h.path)}) is not None for f in frames(problem, edge.used))
+        if any(_put(f.statement, {(h.scope, h.path)}) is not None for f in problem.frames(edge.used))
     }
     attributes = {h.path for h in holders if h.scope.startswith("class ") and h.shape == "Tensor" and "[" not in h.path}
     nodes = [(code, node) for code in problem.codes() for node in ast.walk(code.tree)]
     for form, kept in ("put", containers), ("put into a tensor", filled - containers):
-        values = [(code, node, value) for code, node in nodes if (value := _put(code, node, kept)) is not None]
+        values = [(code, node, value) for code, node in nodes if (value := _put(node, kept)) is not None]
         yield from _candidates(problem, [(c, _without_history(c, n, v)) for c, n, v in values], form, _CARRIED)
     given = [(code, value) for code, node in nodes if (value := _set(code, node, attributes)) is not None]
-    sets = [(code, code.replace(value, f"{atom(code, value)}.detach()")) for code, value in given]
+    sets = [(code, code.behind(value, ".detach()")) for code, value in given]
     yield from _candidates(problem, sets, "set", _CARRIED)
 
 
-def _put(code: Code, node: ast.AST, containers: set[tuple[str, str]]) -> ast.expr | None:
+def _put(node: ast.AST, containers: set[tuple[str, str]]) -> ast.expr | None:
     """What ``bank.append(z)`` or ``bank[k] = z`` puts into one of the containers, or tensors."""
     into: ast.expr | None = None
     value: ast.expr | None = None
@@ -356,24 +347,18 @@ def _put(code: Code, node: ast.AST, containers: set[tuple[str, str]]) -> ast.exp
         into, value = node.targets[0], node.value
     while isinstance(into, ast.Subscript):
         into = into.value
-    if into is None or value is None or isinstance(value, ast.Constant):
-        return None
-    text = ast.unparse(into)
+    text = ast.unparse(into) if into is not None and not isinstance(value, ast.Constant) else ""
     own = text.partition(".")[2]
-    named = any((own if scope.startswith("class ") else text) == path for scope, path in containers)
-    return value if named else None
+    return value if any((own if scope.startswith("class ") else text) == path for scope, path in containers) else None
 
 
 def _without_history(code: Code, node: ast.AST, value: ast.expr) -> Edit:
     if isinstance(value, (ast.Tuple, ast.List)):
-        items = [e for e in value.elts if not isinstance(e, ast.Constant)]
-        edits = [code.replace(e, f"{atom(code, e)}.detach()") for e in items]
-        start, end = code.span(value)
-        return Edit(start, end, code.edited(value, edits))
-    call = node.value if isinstance(node, ast.Expr) else None
-    if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr.startswith("extend"):
+        edits = [code.behind(e, ".detach()") for e in value.elts if not isinstance(e, ast.Constant)]
+        return code.replace(value, code.edited(value, edits))
+    if isinstance(node, ast.Expr) and called_name(node.value).startswith("extend"):
         return code.replace(value, f"[m.detach() for m in {code.text(value)}]")
-    return code.replace(value, f"{atom(code, value)}.detach()")
+    return code.behind(value, ".detach()")
 
 
 def _set(code: Code, node: ast.AST, attributes: set[str]) -> ast.expr | None:
@@ -389,33 +374,14 @@ def _set(code: Code, node: ast.AST, attributes: set[str]) -> ast.expr | None:
 # ---- candidates ------------------------------------------------------------------------------------------------------
 
 
-def _candidates(problem: Problem, changes: Sequence[tuple[Code, Edit]], form: str, why: str) -> Iterator[Proposal]:
-    """The edits as texts: with ``retain_graph=True`` taken out of the two backwards, and as they stand."""
+def _candidates(problem: Problem, changes: Sequence[Change], form: str, why: str) -> Iterator[Proposal]:
     if not changes:
         return
-    event, need = problem.clash.cause, problem.need_stack
-    kept = [f for stack in ((event.stack if event is not None else ()), need) for f in frames(problem, stack)]
-    free = {
-        (id(f.code), edit.start): (f.code, edit)
-        for f in kept
-        for edit in without_retain(f.code, [f.statement])
-        if not isinstance(f.statement, (ast.For, ast.While, ast.With, ast.If, Function))
-    }
-    for extra in [list(free.values()), []] if free else [[]]:
-        try:
-            texts = _texts([*changes, *extra])
-        except Overlap:
-            continue
-        first_code, first = changes[0]
-        yield Proposal(_line_at(texts[first_code.cell.number], first), why, f"detach: {form}", texts)
-
-
-def _texts(changes: Sequence[tuple[Code, Edit]]) -> dict[int, str]:
-    codes = {code.cell.number: code for code, _ in changes}
-    return {
-        number: code.apply(*dict.fromkeys(edit for other, edit in changes if other is code))
-        for number, code in codes.items()
-    }
+    code, first = changes[0]
+    event = problem.clash.cause
+    backwards = problem.frames((*(event.stack if event is not None else ()), *problem.need_stack))
+    for texts in freeing(changes, backwards):
+        yield Proposal(_line_at(texts[code.cell.number], first), why, f"detach: {form}", texts)
 
 
 def _line_at(text: str, edit: Edit) -> str:

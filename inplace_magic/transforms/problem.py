@@ -2,13 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import ast
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from ..record.evidence import Evidence, RecordedConflict
 from ..source.editor import Code
 from ..source.location import SourceRange
 from ..source.sources import Sources
+
+
+@dataclass(frozen=True)
+class Frame:
+    """One of the user's frames at an event: the node that ran, in its text."""
+
+    code: Code
+    node: ast.AST
+    spot: SourceRange
+
+    @property
+    def statement(self) -> ast.stmt:
+        return self.code.statement(self.node)
+
+    @property
+    def expression(self) -> ast.AST:
+        """What ran, without the statement that only keeps, or returns, what it gives."""
+        kept = isinstance(self.node, (ast.Expr, ast.Assign, ast.Return))
+        return getattr(self.node, "value", None) or self.node if kept else self.node
 
 
 @dataclass(frozen=True)
@@ -37,6 +57,16 @@ class Problem:
         for number in sorted(self.sources.cells, reverse=True):
             if number <= self.cell and (code := self.code(number)) is not None:
                 yield code
+
+    def frame(self, spot: SourceRange) -> Frame | None:
+        """What stands at a spot, or None where the text is not known."""
+        code = self.code(spot.cell)
+        node = code.at(spot) if code is not None else None
+        return None if code is None or node is None else Frame(code, node, spot)
+
+    def frames(self, stack: Iterable[SourceRange]) -> list[Frame]:
+        """The frames of a stack whose texts are known, outermost first."""
+        return [frame for spot in stack if (frame := self.frame(spot)) is not None][::-1]
 
     @property
     def write_stack(self) -> tuple[SourceRange, ...]:

@@ -46,6 +46,17 @@ class Proposal:
         return self.form.partition(":")[0]
 
 
+Change = tuple[Code, Edit]
+
+
+def texts_of(changes: Iterable[Change]) -> dict[int, str]:
+    """The new texts that edits of several cells and files give. Raises Overlap where two edits meet."""
+    codes: dict[int, tuple[Code, dict[Edit, None]]] = {}
+    for code, edit in changes:
+        codes.setdefault(code.cell.number, (code, {}))[1][edit] = None
+    return {number: code.apply(*edits) for number, (code, edits) in codes.items()}
+
+
 def in_one_text(
     code: Code,
     edits: Iterable[Edit],

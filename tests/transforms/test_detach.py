@@ -138,7 +138,7 @@ STEP_IN_FUNCTION = """
         pytest.param(
             USED_LATER,
             [("opt.step()\n", "opt.step()\n    h = h.detach()\n")],
-            id="a state that its own round still needs, once the round is over",
+            id="a state that its own iteration still needs, once the iteration is over",
         ),
         pytest.param(
             LAYERS,

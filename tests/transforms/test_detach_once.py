@@ -103,3 +103,21 @@ def test_a_cut_that_leaves_something_to_what_was_cut_off_is_one(cell: str) -> No
     fix = fix_by(RULE, START, cell)
     assert not any("trains nothing" in change for change in fix.changes)
     assert fix.gradients == "truncated"
+
+
+def test_a_total_that_a_method_adds_to_is_no_penalty_of_before() -> None:
+    trainer = """
+        import torch
+        class Trainer:
+            def __init__(self):
+                self.net, self.total = torch.nn.Linear(2, 1), 0
+                self.opt = torch.optim.SGD(self.net.parameters(), 0.1)
+            def step(self, x):
+                self.total = self.total + self.net(x).pow(2).mean()
+                self.opt.zero_grad(); self.total.backward(); self.opt.step()
+        trainer = Trainer()
+        """
+    cell = "for x in torch.ones(3, 4, 2):\n    trainer.step(x)"
+    fix = fix_by("detach", trainer, cell)
+    assert fix.cells == {2: f"{cell}\n    trainer.total = trainer.total.detach()"}
+    assert fix.gradients == "truncated"

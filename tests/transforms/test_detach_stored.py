@@ -1,4 +1,4 @@
-"""What is stored round after round is stored without its history, in whatever container."""
+"""What is stored iteration after iteration is stored without its history, in whatever container."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ ASSIGNED = """
             self.rows[len(self.rows)] = row + 1
     bank = Bank()
     """
-ROUNDS = """
+ITERATIONS = """
     for x in torch.randn(3, 3):
         row = net(x).tanh()
         rows = bank.rows
@@ -61,22 +61,22 @@ ROUNDS = """
     ],
 )
 def test_is_put_there_without_its_history(bank: str, changes: tuple[str, str]) -> None:
-    fix = fix_by(RULE, START, bank, ROUNDS)
+    fix = fix_by(RULE, START, bank, ITERATIONS)
     assert fix.cells == {2: rewritten(bank, changes)}
     assert fix.gradients == "truncated"
 
 
 def test_a_dict_of_states_is_made_anew_once_an_iteration_is_over() -> None:
-    fix = fix_by(RULE, START, ASSIGNED, ROUNDS)
+    fix = fix_by(RULE, START, ASSIGNED, ITERATIONS)
     new = "opt.step()\n    bank.rows = {key: h.detach() for key, h in bank.rows.items()}"
-    assert fix.cells == {3: rewritten(ROUNDS, ("opt.step()", new))}
+    assert fix.cells == {3: rewritten(ITERATIONS, ("opt.step()", new))}
     assert fix.gradients == "truncated"
 
 
 def test_what_is_stored_without_a_history_is_left_alone() -> None:
     cut = APPENDED.replace("append(row)", "append(row.detach())")
-    assert run_cells(START, cut, ROUNDS).diagnosis is None
-    other = ROUNDS.replace("loss.backward()", "loss.backward(); loss.backward()")
+    assert run_cells(START, cut, ITERATIONS).diagnosis is None
+    other = ITERATIONS.replace("loss.backward()", "loss.backward(); loss.backward()")
     assert RULE not in rules(START, cut, other)
 
 

@@ -1,4 +1,4 @@
-"""Rules for a graph that is used twice: summed losses, a kept graph, a forward in every round, accumulators."""
+"""Rules for a graph that is used twice: summed losses, a kept graph, a forward in every iteration, accumulators."""
 
 from __future__ import annotations
 
@@ -433,3 +433,15 @@ def test_a_backward_after_the_weights_were_moved_gets_a_forward_of_its_own() -> 
     assert first.rule == "recompute"
     assert first.cells[2].count("loss = net(x).pow(2).mean()\n    loss.backward()") == 1
     assert "retain" not in [fix.rule for fix in run.diagnosis.fixes]
+
+
+def test_two_losses_that_a_helper_sends_back_keep_the_graph_in_the_helper() -> None:
+    helper = """
+        import torch
+        net = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Tanh())
+        def back(loss):
+            loss.backward()
+        """
+    fix = fix_by("retain", helper, "y = net(torch.ones(3, 2))\nback(y[:, 0].pow(2).mean())\nback(y.exp().mean())")
+    assert fix.cells == {1: rewritten(helper, ("backward()", "backward(retain_graph=True)"))}
+    assert fix.gradients == "same"

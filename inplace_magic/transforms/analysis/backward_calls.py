@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
+import contextlib
+from collections.abc import Iterable, Iterator, Sequence
 
 from ...source.dataflow import calls
-from ...source.editor import Code, Edit, dotted
+from ...source.editor import Code, Edit, Overlap, dotted
+from ..problem import Frame
+from ..proposal import Change, texts_of
 
 
-def retain_flags(node: ast.AST) -> list[ast.keyword]:
-    """The ``retain_graph=True`` arguments of calls below the node."""
-    return [
-        keyword
-        for call in calls(node)
+def freeing(changes: Sequence[Change], backwards: Iterable[Frame]) -> Iterator[dict[int, str]]:
+    """The texts that the changes give: with ``retain_graph=True`` taken out of the backwards, and as they stand."""
+    free = [
+        (frame.code, frame.code.without_argument(keyword))
+        for frame in backwards
+        if not hasattr(frame.statement, "body")
+        for call in calls(frame.statement)
         for keyword in call.keywords
         if keyword.arg == "retain_graph" and isinstance(keyword.value, ast.Constant) and keyword.value.value is True
     ]
-
-
-def without_retain(code: Code, nodes: Iterable[ast.AST]) -> list[Edit]:
-    """Takes ``retain_graph=True`` out of the calls below the nodes."""
-    return [code.without_argument(keyword) for node in nodes for keyword in retain_flags(node)]
+    for extra in [free, []] if free else [[]]:
+        with contextlib.suppress(Overlap):
+            yield texts_of([*changes, *extra])
 
 
 def with_retain(code: Code, call: ast.Call) -> Edit | None:

@@ -8,20 +8,18 @@ from dataclasses import dataclass
 
 from ...source.editor import Code, Function
 from ..problem import Problem
-from .meetings import frames, loops, meeting, within
+from .meetings import loops, meeting, within
 
 
 @dataclass(frozen=True)
-class Round:
-    """A block that runs again and again, the function that it is in, and where in it the failing backward stands."""
+class Iteration:
+    """A block that runs again and again, the function that it is in, and its statement with the failing backward."""
 
     code: Code
     body: list[ast.stmt]
     need: ast.stmt
     function: str
-    fixed: frozenset[str]
-    inner: ast.stmt
-    loop: bool = True
+    loop: bool
 
 
 def holdings(problem: Problem) -> dict[str, dict[str, str]]:
@@ -33,27 +31,14 @@ def holdings(problem: Problem) -> dict[str, dict[str, str]]:
     return found
 
 
-def rounds(problem: Problem) -> Iterator[Round]:
+def iterations(problem: Problem) -> Iterator[Iteration]:
     """The loops around the failing backward, the innermost first; then the functions that may be called in turn."""
-    stack = list(reversed(frames(problem, problem.need_stack)))
-    spots = problem.need_stack
-    for (code, statement), spot in zip(stack, spots[len(spots) - len(stack) :]):
-        for loop in loops(code, statement):
-            need = within(code, loop.body, statement)
-            if need is not None:
-                fixed = binds_of_target(loop)
-                yield Round(code, loop.body, need, spot.function, frozenset(fixed), statement)
-    if meeting(problem) is not None:
-        return
-    for (code, statement), spot in zip(stack, spots[len(spots) - len(stack) :]):
-        function = code.function(statement)
-        body = function.body if isinstance(function, Function) else code.tree.body
-        need = within(code, body, statement)
+    stack = problem.frames(problem.need_stack)[::-1]
+    blocks = [(frame, loop.body, True) for frame in stack for loop in loops(frame.code, frame.statement)]
+    if meeting(problem) is None:
+        functions = [(frame, frame.code.function(frame.statement)) for frame in stack]
+        blocks += [(f, top.body if isinstance(top, Function) else f.code.tree.body, False) for f, top in functions]
+    for frame, body, loop in blocks:
+        need = within(frame.code, body, frame.statement)
         if need is not None:
-            yield Round(code, body, need, spot.function, frozenset(), statement, loop=False)
-
-
-def binds_of_target(loop: ast.stmt) -> set[str]:
-    if not isinstance(loop, (ast.For, ast.AsyncFor)):
-        return set()
-    return {n.id for n in ast.walk(loop.target) if isinstance(n, ast.Name)}
+            yield Iteration(frame.code, body, need, frame.spot.function, loop)

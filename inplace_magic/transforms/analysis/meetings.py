@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from ...source.dataflow import calls_named, is_call, is_step, roots, simple, slice_of
 from ...source.editor import Code, Function, Loop
-from ...source.location import SourceRange
 from ..problem import Problem
 
 
 @dataclass(frozen=True)
 class Meeting:
-    """Two events of one round in one block: ``first`` (a step, a backward that frees) stands before ``need``.
+    """Two events of one iteration in one block: ``first`` (a step, a backward that frees) stands before ``need``.
 
     ``first`` and ``need`` are statements of ``block``; ``save`` is too, or None if the saving lies elsewhere.
     """
@@ -30,25 +29,9 @@ class Meeting:
         return self.block[self.block.index(self.first) + 1 : self.block.index(self.need)]
 
     @property
-    def before(self) -> list[ast.stmt]:
-        return self.block[: self.block.index(self.first)]
-
-    @property
     def loss(self) -> list[ast.stmt]:
         """The statements of the block that the needed loss was made from."""
         return slice_of(self.block[: self.block.index(self.need)], roots(self.need))[0]
-
-
-def frames(problem: Problem, stack: tuple[SourceRange, ...]) -> list[tuple[Code, ast.stmt]]:
-    """The statements of a stack, outermost first, as far as their cells are known."""
-    found = []
-    for spot in reversed(stack):
-        code = problem.code(spot.cell)
-        statement = code.statement_at(spot.line, spot.column) if code is not None else None
-        if code is None or statement is None:
-            break
-        found.append((code, statement))
-    return found
 
 
 def updates_weights(problem: Problem) -> bool:
@@ -68,39 +51,24 @@ def update_between(problem: Problem) -> Meeting | None:
 
 
 def meeting(problem: Problem) -> Meeting | None:
-    """Where the two events of a conflict stand one after the other; None if they are a round apart, or cells."""
+    """Where the two events of a conflict stand one after the other; None if they are an iteration apart, or cells."""
     cause = problem.clash.cause
-    first, need = frames(problem, cause.stack if cause is not None else ()), frames(problem, problem.need_stack)
-    saved = frames(problem, problem.save_stack)
-    for depth, ((code, a), (other, b)) in enumerate(zip(first, need)):
-        if code is not other:
+    first, need = problem.frames(cause.stack if cause is not None else ()), problem.frames(problem.need_stack)
+    saved = problem.frames(problem.save_stack)
+    for depth, (one, other) in enumerate(zip(first, need)):
+        code, a, b = one.code, one.statement, other.statement
+        if code is not other.code:
             return None
         if a is b:
             continue
         common = _common_block(code, a, b)
         if common is None:
             return None
-        block, one, two = common
-        if block.index(one) >= block.index(two):
+        block, before, after = common
+        if block.index(before) >= block.index(after):
             return None
-        save = saved[depth][1] if depth < len(saved) and saved[depth][0] is code else None
-        return Meeting(code, block, one, two, within(code, block, save) if save is not None else None)
-    return None
-
-
-def update_after_save(problem: Problem) -> Meeting | None:
-    """``update_between`` with what stands before it in the blocks around, as far as the saving; None if that is not found."""
-    found = update_between(problem)
-    if found is None or found.save is not None:
-        return found
-    block = found.block
-    for above in list(upwards(found.code, found.first))[1:]:
-        around = found.code.block(above)
-        block = [*around[: around.index(above)], *block]
-        for code, statement in frames(problem, problem.save_stack):
-            save = within(code, around, statement) if code is found.code else None
-            if save is not None and save in block:
-                return replace(found, block=block, save=save)
+        save = saved[depth].statement if depth < len(saved) and saved[depth].code is code else None
+        return Meeting(code, block, before, after, within(code, block, save) if save is not None else None)
     return None
 
 

@@ -16,9 +16,8 @@ from collections.abc import Iterator
 from ...source.bindings import own_statements, scope
 from ...source.dataflow import binds, reads, rebinds
 from ...source.editor import Function
-from ..problem import Problem
+from ..problem import Frame, Problem
 from .meetings import loops, upwards
-from .points import Frame
 
 
 def assignments_to_follow(problem: Problem, frame: Frame, name: str) -> list[ast.stmt] | None:

@@ -7,36 +7,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ...record.evidence import Crossing, Edge, Holder
+from ...source.bindings import parameters
 from ...source.dataflow import binds
-from ...source.editor import Code, Function
+from ...source.editor import Code
 from ...source.location import SourceRange
-from ..problem import Problem
+from ..problem import Frame, Problem
 
 _DESCRIBES = frozenset({"shape", "size", "device", "dtype", "ndim", "dim", "grad", "requires_grad", "detach", "item"})
-
-
-@dataclass(frozen=True)
-class Frame:
-    """One of the user's frames at an event: the node that ran, in its text."""
-
-    code: Code
-    node: ast.AST
-    spot: SourceRange
-
-    @property
-    def statement(self) -> ast.stmt:
-        return self.code.statement(self.node)
-
-
-def frames(problem: Problem, stack: tuple[SourceRange, ...]) -> list[Frame]:
-    """The frames of a stack whose texts are known, outermost first."""
-    found = []
-    for spot in reversed(stack):
-        code = problem.code(spot.cell)
-        node = code.at(spot) if code is not None else None
-        if code is not None and node is not None and not isinstance(node, ast.Module):
-            found.append(Frame(code, node, spot))
-    return found
 
 
 def crossing(problem: Problem) -> Crossing:
@@ -69,7 +46,7 @@ class Use:
 
 def uses(problem: Problem, edge: Edge) -> list[Use]:
     """Where the value is read under a name that held it, in the outermost frame that reads it so."""
-    for frame in frames(problem, edge.used):
+    for frame in problem.frames(edge.used):
         held = edge.holders or _bound_by(problem, edge, frame)
         for holder in sorted(held, key=lambda h: (h.shape != "Tensor", h.scope.startswith("class "))):
             found = [Use(frame, node, holder) for node in _loads(frame) if _is(frame, node, holder)]
@@ -88,7 +65,7 @@ def alike(use: Use) -> Iterator[Use]:
 
 def _bound_by(problem: Problem, edge: Edge, frame: Frame) -> tuple[Holder, ...]:
     """What the call that made a value bound in the same function, where nobody was seen to hold it (a generator does)."""
-    made = [f for f in frames(problem, edge.made) if f.code is frame.code and f.spot.function == frame.spot.function]
+    made = [f for f in problem.frames(edge.made) if f.code is frame.code and f.spot.function == frame.spot.function]
     names = {name for f in made for name in binds(f.statement)}
     return tuple(Holder(frame.spot.function, name, "Tensor") for name in sorted(names))
 
@@ -126,7 +103,7 @@ def _is(frame: Frame, node: ast.expr, holder: Holder) -> bool:
     text = ast.unparse(node)
     if holder.scope.startswith("class "):
         base, _, rest = text.partition(".")
-        return rest == holder.path and base in _own_name(frame) and _has(frame, holder.scope.removeprefix("class "))
+        return rest == holder.path and base in parameters(frame.code.function(frame.node))[:1]
     if text == holder.path or _is_item(node, holder):
         name = holder.path.partition(".")[0].partition("[")[0]
         return holder.scope == frame.spot.function or name not in _local(frame)
@@ -144,33 +121,14 @@ def _is_item(node: ast.expr, holder: Holder) -> bool:
     )
 
 
-def _own_name(frame: Frame) -> set[str]:
-    """The name by which a method knows its object."""
-    function = frame.code.function(frame.node)
-    return {a.arg for a in function.args.args[:1]} if isinstance(function, Function) else set()
-
-
-def _has(frame: Frame, kind: str) -> bool:
-    """Whether the frame's function is a method of the class, or of one that it is made from."""
-    own = frame.spot.function.rpartition(".")[0]
-    bases = [
-        ast.unparse(base)
-        for node in ast.walk(frame.code.tree)
-        if isinstance(node, ast.ClassDef) and node.name == kind.rpartition(".")[2]
-        for base in node.bases
-    ]
-    return own == kind or own.rpartition(".")[2] in bases
-
-
 def _local(frame: Frame) -> set[str]:
     """Names that belong to the frame's function alone."""
     function = frame.code.function(frame.node)
-    if not isinstance(function, Function):
+    if function is None:
         return set()
     shared = {n for s in ast.walk(function) if isinstance(s, (ast.Global, ast.Nonlocal)) for n in s.names}
     stored = {n.id for n in ast.walk(function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
-    a = function.args
-    return (stored | {one.arg for one in (*a.posonlyargs, *a.args, *a.kwonlyargs)}) - shared
+    return (stored | {*parameters(function)}) - shared
 
 
 def detached(path: str, shape: str, item: str = "h") -> str | None:

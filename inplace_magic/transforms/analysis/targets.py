@@ -10,14 +10,15 @@ from __future__ import annotations
 
 import ast
 from dataclasses import dataclass
+from functools import cached_property
 
+from ...families import is_of_base
 from ...record.evidence import Write
 from ...source.bindings import bindings, later, parameters, reads
 from ...source.dataflow import assigned, calls_named, key_of, rebinds
 from ...source.editor import Code, Edit, dotted
-from ...source.location import SourceRange
 from ...source.modules import module_of
-from ..problem import Problem
+from ..problem import Frame, Problem
 
 # Methods and attributes that give another look at the same memory.
 VIEW_METHODS = frozenset({
@@ -30,14 +31,13 @@ VIEW_ATTRIBUTES = frozenset({"T", "mT", "H", "mH", "data", "real", "imag"})
 
 
 @dataclass(frozen=True)
-class Site:
-    """One place where something is written: ``node`` stands at the spot, ``target`` is what is written."""
+class Site(Frame):
+    """One place where something is written."""
 
-    code: Code
-    spot: SourceRange
-    node: ast.AST
-    statement: ast.stmt
-    target: ast.expr | None
+    @cached_property
+    def target(self) -> ast.expr | None:
+        """What is written, as far as the innermost frame tells."""
+        return _target(self.node, self.statement)
 
     @property
     def root(self) -> ast.expr | None:
@@ -49,14 +49,9 @@ class Site:
         return self.code.text(self.root) if self.root is not None else None
 
 
-def site(problem: Problem, spot: SourceRange) -> Site | None:
-    """The write at a spot, or None where the text is not known."""
-    code = problem.code(spot.cell)
-    node = code.at(spot) if code is not None else None
-    if code is None or node is None:
-        return None
-    statement = code.statement(node)
-    return Site(code, spot, node, statement, _target(node, statement))
+def sites(problem: Problem, depth: int = 4) -> list[Site]:
+    """The frames of the write, innermost first; only the first one's target is what was written."""
+    return [Site(f.code, f.node, f.spot) for f in problem.frames(problem.write_stack[:depth])[::-1]]
 
 
 def written(problem: Problem) -> Site | None:
@@ -64,16 +59,18 @@ def written(problem: Problem) -> Site | None:
     return next(iter(sites(problem, depth=1)), None)
 
 
-def sites(problem: Problem, depth: int = 4) -> list[Site]:
-    """The frames of the write, innermost first; only the first one's target is what was written."""
-    return [found for spot in problem.write_stack[:depth] if (found := site(problem, spot)) is not None]
+def written_here(problem: Problem) -> Site | None:
+    """The write, where the line itself is what writes, or is refused: not for an earlier write into the base of its view."""
+    write, event = written(problem), problem.clash.write
+    here = write is not None and event is not None and _by_this_line(event, write)
+    return write if here and not is_of_base(problem.clash.message) else None
 
 
-def by_this_line(write: Write, frame: Site) -> bool:
+def _by_this_line(write: Write, frame: Site) -> bool:
     """Whether the line itself writes: no optimizer, no module somewhere inside of the one that it calls."""
     if write.origin != "nn" or write.module is None:
         return write.origin != "optim"
-    call = frame.node.value if isinstance(frame.node, (ast.Expr, ast.Assign, ast.Return)) else frame.node
+    call = frame.expression
     if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute):
         return True
     called = frame.code.text(call.func).rpartition(".")[2]
@@ -82,10 +79,9 @@ def by_this_line(write: Write, frame: Site) -> bool:
 
 def _target(node: ast.AST, statement: ast.stmt) -> ast.expr | None:
     if isinstance(node, ast.stmt):
-        if isinstance(statement, ast.Assign):
-            subscripts = [t for t in statement.targets if isinstance(t, ast.Subscript)]
-            if subscripts:
-                return subscripts[0]
+        subscripts = [t for t in getattr(statement, "targets", ()) if isinstance(t, ast.Subscript)]
+        if subscripts:
+            return subscripts[0]
         if isinstance(statement, (ast.Expr, ast.Assign, ast.Return)) and isinstance(statement.value, ast.Call):
             node = statement.value
     if isinstance(statement, ast.AugAssign) and (node is statement or node is statement.target):
@@ -111,6 +107,20 @@ def called_target(call: ast.Call) -> ast.expr | None:
                 inner = inner.func.value
             return inner
     return call.args[0] if call.args else None
+
+
+def written_by(node: ast.AST) -> list[ast.expr]:
+    """What a statement, or a call, writes in place."""
+    if isinstance(node, (ast.Assign, ast.AugAssign)):
+        return [t for t in assigned(node) if not isinstance(t, ast.Name) or isinstance(node, ast.AugAssign)]
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and is_inplace_name(node.func.attr):
+        target = called_target(node)
+        return [target] if target is not None else []
+    return []
+
+
+def reads_gradient(node: ast.AST) -> bool:
+    return any(isinstance(n, ast.Attribute) and n.attr == "grad" for n in ast.walk(node))
 
 
 def is_functional(node: ast.expr) -> bool:
@@ -154,21 +164,9 @@ def used_later(write: Site, name: str) -> bool:
 
 def torch_name(problem: Problem) -> str | None:
     """The name that stands for torch where the write is made, or where the cell fails; None if there is none."""
-    places = [spot.cell for spot in problem.write_stack[:1]] + [problem.cell]
-    for code in [code for place in places if (code := problem.code(place)) is not None]:
-        for name, module in sorted(code.cell.modules.items(), key=lambda pair: pair[0] != "torch"):
-            if module == "torch":
-                return name
-    for number in sorted(problem.sources.cells):
-        code = problem.code(number)
-        for node in ast.walk(code.tree) if code is not None else ():
-            if isinstance(node, ast.Import):
-                for alias in node.names:
-                    if alias.name == "torch":
-                        return alias.asname or "torch"
-                    if alias.name.startswith("torch.") and alias.asname is None:
-                        return "torch"
-    return None
+    codes = [*(f.code for f in problem.frames(problem.write_stack[:1])), *problem.codes()]
+    found = [[name for name, module in code.cell.modules.items() if module == "torch"] for code in codes]
+    return next(("torch" if "torch" in names else names[0] for names in found if names), None)
 
 
 def torch_in(problem: Problem, code: Code) -> tuple[str, list[Edit]] | None:
@@ -226,15 +224,6 @@ def updates_leaf(problem: Problem, body: ast.AST) -> bool:
     for node in ast.walk(body):
         if isinstance(node, ast.For) and calls_named(node.iter, "parameters", "named_parameters"):
             leaves |= {n.id for n in ast.walk(node.target) if isinstance(n, ast.Name)}
-    for node in ast.walk(body):
-        written: list[ast.expr] = []
-        if isinstance(node, (ast.Assign, ast.AugAssign)):
-            written = assigned(node)
-        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and is_inplace_name(node.func.attr):
-            target = called_target(node)
-            written = [target] if target is not None else []
-        for target in written:
-            path = key_of(target) or ""
-            if not path.endswith(".grad") and path.removesuffix(".data") in leaves:
-                return True
-    return False
+    changed = [t for n in ast.walk(body) for t in (assigned(n) if isinstance(n, ast.stmt) else written_by(n))]
+    paths = [key_of(target) or "" for target in changed]
+    return any(path.removesuffix(".data") in leaves for path in paths if not path.endswith(".grad"))

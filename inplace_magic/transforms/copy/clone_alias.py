@@ -9,28 +9,33 @@ live[live] = fooled               live[live.clone()] = fooled
 
 pose = self.poses[i]              pose = self.poses[i].clone()
 pose += self.shift                pose += self.shift      # and self.poses keeps no graph
+
+stage.copy_(t)                    stage.copy_(t)
+return stage                      return stage.clone()    # and the next call leaves it alone
+
+kept.append(w.grad)               kept.append(w.grad.clone())
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterator, Sequence
 
-from ...families import is_of_base
 from ...message import message
 from ...source.bindings import bindings, later, own_statements
-from ...source.dataflow import called_name
-from ...source.editor import Code, Function, atom, dotted
+from ...source.dataflow import called_name, calls_named
+from ...source.editor import Code, Function, dotted
 from ..analysis.iterations import holdings
-from ..analysis.targets import VIEW_METHODS, Site, by_this_line, is_inplace_name, meant_for_whole, root, written
+from ..analysis.targets import VIEW_METHODS, Site, meant_for_whole, root, sites, written_by, written_here
 from ..problem import Problem
 from ..proposal import Proposal, in_one_text
 from ..registry import register
 
-_WHY = message("why_memory_apart")
+_WHY, _GIVEN_OUT = message("why_memory_apart"), message("why_copy_is_given_out")
 _ALIASES = frozenset({"detach", "numpy", "from_numpy", "as_tensor", "from_dlpack", "asarray", "data"})
 _SPREADS = frozenset({"expand", "expand_as", "broadcast_to", "broadcast_tensors", "as_strided", "unfold"})
 _OWN_MEMORY = frozenset({"clone", "copy", "contiguous", "tolist"})
+_VIEWS = VIEW_METHODS - {"numpy", "unbind", "chunk", "split", "values"}
 
 
 @register(
@@ -38,8 +43,8 @@ _OWN_MEMORY = frozenset({"clone", "copy", "contiguous", "tolist"})
 )  # fmt: skip
 def clone_alias(problem: Problem) -> Iterator[Proposal]:
     """The written name was bound to another look at the memory of something else."""
-    write, event = written(problem), problem.clash.write
-    if write is None or event is None or is_of_base(problem.clash.message) or not by_this_line(event, write):
+    write = written_here(problem)
+    if write is None:
         return
     name = write.root_text
     for binding in bindings(write.code, name, write.statement)[:1] if name is not None else ():
@@ -54,23 +59,24 @@ def _copied(problem: Problem, write: Site, value: ast.expr) -> Iterator[Proposal
     code, name = write.code, write.root_text
     shares = _SPREADS if problem.family == "overlap" else _ALIASES
     if problem.family in ("modified", "silent", "overlap") and _shares(value, shares):
-        yield in_one_text(
-            code, [code.replace(value, _copy(code, value))], _copy(code, value), _WHY, "clone_alias", local=True
-        )
-    elif _looks_at(value):
-        plain, whole = dotted(value) is not None, write.target is write.root
+        yield _parted(code, [value])
+    elif dotted(value) is not None or isinstance(value, ast.Subscript) or called_name(value) in _VIEWS:
+        plain = dotted(value) is not None
         drops = not plain and meant_for_whole(write)
-        form = "name, refused" if plain and problem.family != "modified" else "name" if plain or whole else "view"
-        form = "clone_before_write: " + ("view, meant for more" if drops else form)
-        edits, title = [code.replace(value, _copy(code, value))], f"{name} = {_copy(code, value)}"
-        yield in_one_text(code, edits, title, message("why_name_copied", name=name), form, local=True, lossless=drops)
+        form = "meant for more" if drops else "name, refused" if plain and problem.family != "modified" else "name"
+        form = f"clone_before_write: {form}"
+        edit, why = code.behind(value, ".clone()"), message("why_name_copied", name=name)
+        yield in_one_text(code, [edit], f"{name} = {edit.text}", why, form, local=True, lossless=drops)
 
 
-def _looks_at(value: ast.expr) -> bool:
-    """Whether a value is another tensor, or a view of one, under a new name."""
-    views = VIEW_METHODS - {"numpy", "unbind", "chunk", "split", "values"}
-    called = isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr in views
-    return called or dotted(value) is not None or isinstance(value, ast.Subscript)
+def _parted(
+    code: Code, values: Sequence[ast.expr], shown: ast.AST | None = None, why: str = _WHY, form: str = "clone_alias"
+) -> Proposal:
+    """Each of the values replaced by a copy; ``shown``: what is to be read as the title, if not the first copy alone."""
+    arrays = [called_name(value) in ("numpy", "asarray") for value in values]
+    edits = [code.behind(value, ".copy()" if array else ".clone()") for value, array in zip(values, arrays)]
+    title = edits[0].text if shown is None else code.edited(shown, edits)
+    return in_one_text(code, edits, title, why, form, local=True)
 
 
 def _shares(value: ast.expr, ways: frozenset[str]) -> bool:
@@ -89,32 +95,23 @@ def _shares(value: ast.expr, ways: frozenset[str]) -> bool:
     return False
 
 
-def _copy(code: Code, value: ast.expr) -> str:
-    array = isinstance(value, ast.Call) and called_name(value) in ("numpy", "asarray")
-    return f"{atom(code, value)}.{'copy' if array else 'clone'}()"
-
-
 def _where_kept(problem: Problem, write: Site) -> Iterator[Proposal]:
     """``self.state[p] = {"m": one.expand_as(p)}``: what is written is an item of what an object keeps."""
     bound = bindings(write.code, write.root_text or "", write.statement)[:1]
-    found = [root(b.value) for b in bound if b.value is not None] or [write.root]
-    for code in problem.codes() if isinstance(found[0], ast.Attribute) else ():
-        kept = [s for s in ast.walk(code.tree) if isinstance(s, ast.Assign) and _fills(s, found[0])]
-        below = [n for s in kept for n in ast.walk(s.value) if isinstance(n, ast.Call)]
-        spread = [n for n in below if called_name(n) in _SPREADS and not _has_own_memory(code, n)]
-        edits = [code.replace(n, _copy(code, n)) for n in spread]
-        if edits:
-            yield in_one_text(code, edits, _copy(code, spread[0]), _WHY, "clone_alias", local=True)
-
-
-def _has_own_memory(code: Code, node: ast.expr) -> bool:
-    above = code.parent(node)
-    return isinstance(above, ast.Attribute) and above.attr in _OWN_MEMORY
-
-
-def _fills(statement: ast.Assign, kept: ast.expr | None) -> bool:
-    held = [root(target) for target in statement.targets]
-    return kept is not None and any(h is not None and ast.unparse(h) == ast.unparse(kept) for h in held)
+    kept = next((root(b.value) for b in bound if b.value is not None), write.root)
+    for code in problem.codes():
+        if not isinstance(kept, ast.Attribute):
+            return
+        fills = [
+            s
+            for s in ast.walk(code.tree)
+            if isinstance(s, ast.Assign)
+            if any((held := root(t)) is not None and ast.unparse(held) == ast.unparse(kept) for t in s.targets)
+        ]
+        below = [n for s in fills for n in ast.walk(s.value) if isinstance(n, ast.Call) and called_name(n) in _SPREADS]
+        spread = [n for n in below if getattr(code.parent(n), "attr", "") not in _OWN_MEMORY]
+        if spread:
+            yield _parted(code, spread)
 
 
 # ---- one tensor on both sides of a write -----------------------------------------------------------------------------
@@ -128,9 +125,7 @@ def _shifted(write: Site) -> Iterator[Proposal]:
     origin = _origin(code, write.root, statement)
     parts = [p for p in _operands(write) if p is not write.target and _origin(code, p, statement) == origin]
     for chosen in [[part] for part in parts] + [parts] * (len(parts) > 1):
-        edits = [code.replace(part, f"{atom(code, part)}.clone()") for part in chosen]
-        why = message("why_copy_is_read")
-        yield in_one_text(code, edits, code.edited(statement, edits), why, "clone_alias", local=True)
+        yield _parted(code, chosen, statement, message("why_copy_is_read"))
 
 
 def _operands(write: Site) -> list[ast.expr]:
@@ -172,9 +167,7 @@ def clone_kept(problem: Problem) -> Iterator[Proposal]:
         for function in ast.walk(code.tree):
             for statement in own_statements(code, function) if isinstance(function, Function) else ():
                 if isinstance(statement, ast.Assign) and _kept_and_written(code, statement, names):
-                    text = _copy(code, statement.value)
-                    edit = code.replace(statement.value, text)
-                    yield in_one_text(code, [edit], text, _WHY, "clone_alias: kept", local=True)
+                    yield _parted(code, [statement.value], form="clone_alias: kept")
 
 
 def _kept_and_written(code: Code, statement: ast.Assign, names: Container[str]) -> bool:
@@ -182,19 +175,48 @@ def _kept_and_written(code: Code, statement: ast.Assign, names: Container[str]) 
     held, target = root(statement.value), statement.targets[0]
     if not isinstance(held, ast.Attribute) or held.attr not in names or not isinstance(target, ast.Name):
         return False
-    return any(
-        isinstance(into, ast.Name) and into.id == target.id
-        for top in later(code, statement)
-        for node in ast.walk(top)
-        for into in _written(node)
-    )
+    below = [node for top in later(code, statement) for node in ast.walk(top)]
+    return any(getattr(root(into), "id", None) == target.id for node in below for into in written_by(node))
 
 
-def _written(node: ast.AST) -> Iterator[ast.expr | None]:
-    """The names of the tensors that a statement or a call writes."""
-    if isinstance(node, ast.AugAssign):
-        yield root(node.target)
-    elif isinstance(node, ast.Assign):
-        yield from (root(target) for target in node.targets if isinstance(target, ast.Subscript))
-    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and is_inplace_name(node.func.attr):
-        yield root(node.func.value)
+# ---- a buffer that is given out --------------------------------------------------------------------------------------
+
+
+@register("silent")
+def clone_returned(problem: Problem) -> Iterator[Proposal]:
+    """A buffer that a function fills and gives out is given out as a copy, so that the next call leaves it alone."""
+    shared = problem.clash.write is not None and problem.clash.write.how == "shared"
+    for write in sites(problem, depth=1 if shared else 2):
+        code, name = write.code, write.root_text
+        function = code.function(write.statement)
+        if shared:  # `b.grad = buffer`, which is the gradient of another leaf already
+            given = [_given_out(write.statement), *_kept_gradients(code)]
+        elif name is not None and isinstance(function, Function):
+            given = [
+                v for s in own_statements(code, function) if (v := _given_out(s)) is not None and _is(code, v, name)
+            ]
+        else:
+            continue
+        for value in (one for one in given if one is not None):
+            for how in ("clone",) if shared else ("clone", "copy"):  # of a tensor, of an array
+                edit = code.behind(value, f".{how}()")
+                title = code.edited(code.statement(value), [edit])
+                yield in_one_text(code, [edit], title, _GIVEN_OUT, "clone_returned")
+
+
+def _given_out(statement: ast.stmt) -> ast.expr | None:
+    """What is returned, or kept by an object."""
+    kept = isinstance(statement, ast.Assign) and all(isinstance(t, ast.Attribute) for t in statement.targets)
+    return statement.value if isinstance(statement, ast.Return) or kept else None  # type: ignore[attr-defined]
+
+
+def _kept_gradients(code: Code) -> Iterator[ast.expr]:
+    """``kept.append(w.grad)``: what the next backward adds to, or its seed."""
+    for value in (call.args[0] for call in calls_named(code.tree, "append") if len(call.args) == 1):
+        if called_name(getattr(value, "value", None)) == "grad" or getattr(value, "attr", "") == "grad":
+            yield value
+
+
+def _is(code: Code, value: ast.expr, name: str) -> bool:
+    held = root(value)
+    return held is not None and code.text(held) == name

@@ -16,11 +16,11 @@ import itertools
 from collections.abc import Iterator
 
 from ...message import message
-from ...source.bindings import argument, bindings, parameters
-from ...source.editor import Code, Edit, atom, dotted
+from ...source.bindings import argument, bindings
+from ...source.editor import Code, Edit, dotted
 from ...source.location import SourceRange
 from ..analysis.targets import Site, is_functional, is_inplace_name, root, seen_through, sites
-from ..problem import Problem
+from ..problem import Frame, Problem
 from ..proposal import Proposal, in_one_text
 from ..registry import register
 
@@ -44,104 +44,74 @@ def clone_at_save(problem: Problem) -> Iterator[Proposal]:
     if write is not None and write.origin == "nn" and problem.save_stack[:1] == problem.write_stack[:1]:
         return  # saved and written by modules inside one call
     stack = problem.write_stack if problem.family == "inference" else problem.save_stack
-    named = _named(problem)
-    yield from itertools.islice(_proposals(problem, stack, named), _MOST)
+    yield from itertools.islice(_proposals(problem, stack), _MOST)
 
 
-def _named(problem: Problem) -> set[tuple[int | None, str, str]]:
+def _named(problem: Problem) -> set[tuple[int | None, str, str | None]]:
     """(cell, function, name) of the written tensor, for each frame of the write where a name can be told."""
-    found: set[tuple[int | None, str, str]] = set()
+    found: set[tuple[int | None, str, str | None]] = set()
     frames = sites(problem)
     name = frames[0].root_text if frames else None
-    for i, frame in enumerate(frames):
-        if name is not None:
-            found.add((frame.spot.cell, frame.spot.function, name))
-            whole = seen_through(frame.code, name, frame.statement)
-            if whole is not None:
-                found.add((frame.spot.cell, frame.spot.function, whole))
-        function = frame.code.function(frame.statement)
-        if i + 1 < len(frames) and name is not None:
-            name = _outside(frame, frames[i + 1], name, parameters(function))
+    for frame, caller in itertools.zip_longest(frames, frames[1:]):
+        if name is None:
+            break
+        whole = seen_through(frame.code, name, frame.statement)
+        found |= {(frame.spot.cell, frame.spot.function, one) for one in (name, whole)}
+        name = _outside(frame, caller, name) if caller is not None else None
     return found
 
 
-def _outside(inner: Site, outer: Site, name: str, known: list[str]) -> str | None:
+def _outside(inner: Site, outer: Site, name: str) -> str | None:
     """The caller's name for what the callee calls ``name``."""
     call = outer.node.value if isinstance(outer.node, ast.Expr) else outer.node
     if name.startswith("self.") and isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute):
         owner = dotted(call.func.value)
         return None if owner is None else owner + name[len("self") :]
-    if name not in known:
-        return None
     given = argument(inner.code.function(inner.statement), name, call)
     found = root(given) if given is not None else None
     return outer.code.text(found) if found is not None else None
 
 
-def _proposals(
-    problem: Problem, stack: tuple[SourceRange, ...], named: set[tuple[int | None, str, str]]
-) -> Iterator[Proposal]:
-    path = problem.clash.write.name if problem.clash.write is not None else None
+def _proposals(problem: Problem, stack: tuple[SourceRange, ...]) -> Iterator[Proposal]:
+    named, path = _named(problem), problem.clash.write.name if problem.clash.write is not None else None
     matched = False
-    for spot in stack[:_FRAMES]:
-        code = problem.code(spot.cell)
-        node = code.at(spot) if code is not None else None
-        if code is None or node is None:
-            continue
-        names = {name for cell, function, name in named if (cell, function) == (spot.cell, spot.function)}
-        if path is not None:
-            names.add(path)
-        for proposal in _matched(code, node, names):
+    for frame in reversed(problem.frames(stack[:_FRAMES])):
+        here = (frame.spot.cell, frame.spot.function)
+        for proposal in _matched(frame, {name for *place, name in named if tuple(place) == here} | {path}):
             matched = True
             yield proposal
-    if stack:
-        yield from _result(problem, stack[0], last_resort=not matched)
-    for spot in stack[: 0 if matched else 2]:
-        yield from _each_operand(problem, spot)
+    for frame in problem.frames(stack[:1]):
+        yield from _result(problem, frame)
+    for frame in reversed(problem.frames(stack[: 0 if matched else 2])):
+        for operand in _operands(frame.node):
+            if root(operand) is not None:
+                yield _proposal(frame.code, [_copy(frame.code, operand)], operand, "any operand")
 
 
-def _matched(code: Code, node: ast.AST, names: set[str]) -> Iterator[Proposal]:
+def _matched(frame: Frame, names: set[str | None]) -> Iterator[Proposal]:
     """The operands that the write names, all of them copied; or the view from which an operand was made."""
-    found = [o for o in _operands(node) if (r := root(o)) is not None and code.text(r) in names]
+    code = frame.code
+    held = [(operand, of) for operand in _operands(frame.node) if (of := root(operand)) is not None]
+    found = [operand for operand, of in held if code.text(of) in names]
     if found:
-        edits = [_copy(code, o) for o in found]
-        yield _proposal(code, edits, found[0], "operand")
+        yield _proposal(code, [_copy(code, o) for o in found], found[0], "operand")
         return
-    for operand in _operands(node):
-        held = root(operand)
-        if held is None or dotted(held) is None:
-            continue
-        for binding in bindings(code, code.text(held), code.statement(node))[:3]:
+    for _, of in held:
+        for binding in bindings(code, code.text(of), frame.statement)[:3] if dotted(of) is not None else ():
             start = root(binding.value) if binding.value is not None else None
             if binding.value is not None and start is not None and code.text(start) in names:
                 yield _proposal(code, [_copy(code, binding.value)], binding.value, "view")
 
 
-def _result(problem: Problem, spot: SourceRange, *, last_resort: bool) -> Iterator[Proposal]:
+def _result(problem: Problem, frame: Frame) -> Iterator[Proposal]:
     """A copy of what the saving expression gives, for formulas that keep their own result."""
-    code = problem.code(spot.cell)
-    node = code.at(spot) if code is not None else None
+    code, result = frame.code, frame.expression
     kind = (problem.clash.save.node if problem.clash.save is not None else None) or ""
-    keeps = kind.startswith(_KEEPS_RESULT)
-    if code is None or not (keeps or last_resort):
-        return
-    result = node.value if isinstance(node, (ast.Assign, ast.Return)) else node
-    above = code.parent(result) if result is not None else None
-    if isinstance(above, ast.Attribute) and above.attr == "clone":
+    above = code.parent(result)
+    if not kind.startswith(_KEEPS_RESULT) or getattr(above, "attr", "") == "clone":
         return
     if isinstance(result, (ast.Call, ast.BinOp)) and not isinstance(above, ast.Expr):
-        edits = [code.replace(result, f"{atom(code, result)}.clone()")]
-        yield _proposal(code, edits, result, "result" if keeps else "any result")
-
-
-def _each_operand(problem: Problem, spot: SourceRange) -> Iterator[Proposal]:
-    code = problem.code(spot.cell)
-    node = code.at(spot) if code is not None else None
-    if code is None or node is None:
-        return
-    for operand in _operands(node):
-        if root(operand) is not None:
-            yield _proposal(code, [_copy(code, operand)], operand, "any operand")
+        yield _proposal(code, [code.behind(result, ".clone()")], result, "result")
 
 
 def _operands(node: ast.AST) -> list[ast.expr]:
@@ -178,7 +148,7 @@ def _copy(code: Code, operand: ast.expr) -> Edit:
         if isinstance(node, ast.Subscript):
             break
         node = node.func.value if isinstance(node, ast.Call) else node.value  # type: ignore[attr-defined]
-    return code.replace(node, f"{atom(code, node)}.clone()")
+    return code.behind(node, ".clone()")
 
 
 def _proposal(code: Code, edits: list[Edit], shown: ast.expr, form: str) -> Proposal:

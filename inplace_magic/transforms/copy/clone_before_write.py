@@ -1,10 +1,17 @@
-"""A part of a tensor is written: the tensor is copied first, so that what was saved keeps its value.
+"""What is written is copied first, so that what was saved keeps its value.
 
 scores = score(q, v)              scores = score(q, v)
                                   v = v.clone()
 v[:, 0, 1] = 0                    v[:, 0, 1] = 0
 
 y = Halve.apply(x)                y = Halve.apply(x.clone())
+
+bn.train()                        bn.train()
+                                  bn.running_mean = bn.running_mean.clone()
+                                  bn.running_var = bn.running_var.clone()
+unused = bn(other)                unused = bn(other)
+
+Batch norm in eval mode saves its running statistics, and a forward in train mode updates them.
 """
 
 from __future__ import annotations
@@ -12,38 +19,36 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ...families import is_of_base
 from ...message import message
 from ...source.bindings import bindings, loop_of, scope
-from ...source.editor import Loop, atom, dotted
-from ..analysis.targets import Site, by_this_line, meant_for_whole, used_later, written
-from ..problem import Problem
+from ...source.editor import Loop, dotted
+from ..analysis.targets import Site, meant_for_whole, sites, used_later, written_here
+from ..problem import Frame, Problem
 from ..proposal import Proposal, in_one_text
 from ..registry import register
 
-_WHY = message("why_copy_is_written")
+_WHY, _STATISTICS_WHY = message("why_copy_is_written"), message("why_statistics_copied")
+_STATISTICS = ("running_mean", "running_var")
 
 
 @register("modified", "leaf", "view_of_leaf", "multi_output_view", "no_grad_view", "inference", "overlap", "silent")
 def clone_before_write(problem: Problem) -> Iterator[Proposal]:
-    write, event = written(problem), problem.clash.write
-    if write is None or event is None or is_of_base(problem.clash.message) or not by_this_line(event, write):
-        return
-    yield from _at_apply(write)
-    yield from _at_write(problem, write)
+    write = written_here(problem)
+    if write is not None:
+        yield from _at_apply(write)
+        yield from _at_write(problem, write)
 
 
 def _at_apply(write: Site) -> Iterator[Proposal]:
     """``Halve.apply(x)``, where the Function writes into its argument."""
-    code = write.code
-    call = write.node.value if isinstance(write.node, (ast.Expr, ast.Assign, ast.Return)) else write.node
+    code, call = write.code, write.expression
     if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute) or call.func.attr != "apply":
         return
     for given in call.args[:2]:
         if dotted(given) is not None or isinstance(given, ast.Subscript):
-            copy = f"{atom(code, given)}.clone()"
-            edits, title = [code.replace(given, copy)], f"{code.text(call.func)}({copy})"
-            yield in_one_text(code, edits, title, _WHY, "clone_before_write: of a Function", local=True)
+            edit = code.behind(given, ".clone()")
+            title = f"{code.text(call.func)}({edit.text})"
+            yield in_one_text(code, [edit], title, _WHY, "clone_before_write: of a Function", local=True)
 
 
 def _at_write(problem: Problem, write: Site) -> Iterator[Proposal]:
@@ -58,17 +63,17 @@ def _at_write(problem: Problem, write: Site) -> Iterator[Proposal]:
     more = meant_for_whole(write)
     module = isinstance(write.node, ast.Call) and problem.clash.write is not None and problem.clash.write.origin == "nn"
     form = "clone_before_write: " + ("meant for more" if more else "module" if module else "write")
-    outer = _loop_after_save(problem, write, name)
     line = f"{name} = {name}.clone()"
-    for place in [outer, write.statement] if outer is not None else [write.statement]:
-        yield in_one_text(code, [code.insert_before(place, line)], line, _WHY, form, local=True, lossless=more)
+    for place in dict.fromkeys([_loop_after_save(problem, write, name), write.statement]):
+        edit = code.insert_before(place, line)
+        yield in_one_text(code, [edit], line, _WHY, form, local=True, lossless=more)
 
 
-def _loop_after_save(problem: Problem, write: Site, name: str) -> ast.stmt | None:
-    """The outermost loop around the write that begins after the tensor was saved and does not bind it anew."""
+def _loop_after_save(problem: Problem, write: Site, name: str) -> ast.stmt:
+    """The outermost loop around the write that begins after the tensor was saved and does not bind it anew; else the write."""
     here = (write.spot.cell, write.spot.function)
     save = next((s for s in problem.save_stack if (s.cell, s.function) == here), None)
-    found: ast.stmt | None = None
+    found = write.statement
     for above in write.code.parents(write.statement) if save is not None else ():
         if above is scope(write.code, write.statement):
             break
@@ -80,3 +85,40 @@ def _loop_after_save(problem: Problem, write: Site, name: str) -> ast.stmt | Non
                 break
             found = above
     return found
+
+
+# ---- running statistics ----------------------------------------------------------------------------------------------
+
+
+@register("silent")
+def copied_statistics(problem: Problem) -> Iterator[Proposal]:
+    """The statistics are replaced by copies, so that an update reaches only the copies."""
+    write = problem.clash.write
+    if write is None or write.operation not in ("batch_norm", "instance_norm"):
+        return
+    frames = sites(problem, depth=8)
+    names = _of_the_session(problem)
+    for frame in reversed(frames) if names else ():
+        if not any(isinstance(above, ast.ClassDef) for above in frame.code.parents(frame.statement)):
+            yield _copied(frame, names)
+    for frame in frames:
+        name = dotted(frame.expression.func) if isinstance(frame.expression, ast.Call) else None
+        if name is not None:
+            yield _copied(frame, [name])
+
+
+def _of_the_session(problem: Problem) -> list[str]:
+    """The layers whose statistics this very line updates, as the session calls them."""
+    stack = problem.write_stack
+    writes = [c.write for c in problem.evidence.clashes if c.kind == "silent" and c.write is not None]
+    return sorted({w.module for w in writes if w.module is not None and w.stack[-1:] == stack[-1:]})
+
+
+def _copied(frame: Frame, names: list[str]) -> Proposal:
+    owners = names if len(names) <= 2 else ["norm"]
+    lines = [f"{owner}.{statistic} = {owner}.{statistic}.clone()" for owner in owners for statistic in _STATISTICS]
+    title = message("title_statistics", names=tuple(names) if len(names) <= 2 else message("layers", count=len(names)))
+    if len(names) > 2:
+        lines = [f"for norm in ({', '.join(names)}):", *(frame.code.indent_step + line for line in lines)]
+    edit = frame.code.insert_before(frame.statement, *lines)
+    return in_one_text(frame.code, [edit], title, _STATISTICS_WHY, "silent_batch_norm")

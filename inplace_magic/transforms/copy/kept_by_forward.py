@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from ...message import message
 from ...source.dataflow import calls_named
 from ...source.editor import Code
-from ..analysis.targets import site
 from ..problem import Problem
 from ..proposal import Proposal, in_one_text
 from ..registry import register
@@ -23,21 +22,15 @@ _OF_TORCH = frozenset({"use_reentrant", "preserve_rng_state", "context_fn", "det
 
 @register("silent")
 def kept_by_forward(problem: Problem) -> Iterator[Proposal]:
-    seen: set[tuple[int, int]] = set()
-    for spot in (*problem.write_stack[:3], *problem.save_stack[:3]):
-        found = site(problem, spot)
-        if found is None or (key := (id(found.code), found.statement.lineno)) in seen:
-            continue
-        seen.add(key)
-        for call in calls_named(found.statement, "checkpoint", "checkpoint_sequential"):
-            yield from _kept(found.code, call)
+    frames = problem.frames((*problem.write_stack[:3], *problem.save_stack[:3]))[::-1]
+    calls = [(f.code, c) for f in frames for c in calls_named(f.statement, "checkpoint", "checkpoint_sequential")]
+    for code, call in dict.fromkeys(calls):
+        yield from _kept(code, call)
 
 
 def _kept(code: Code, call: ast.Call) -> Iterator[Proposal]:
     for keyword in call.keywords:
-        if keyword.arg == "preserve_rng_state" and not (
-            isinstance(keyword.value, ast.Constant) and keyword.value.value is True
-        ):
+        if keyword.arg == "preserve_rng_state" and ast.unparse(keyword.value) != "True":
             edit = code.without_argument(keyword)
             yield in_one_text(code, (edit,), code.edited(call, [edit]), _WHY, "kept_by_forward: random numbers")
     text = _called_itself(code, call)

@@ -19,16 +19,16 @@ from collections.abc import Iterator
 
 from ...message import message
 from ...source.bindings import bindings, own_statements, scope
-from ...source.dataflow import calls_named, is_step
+from ...source.dataflow import called_name, calls_named, is_step
 from ...source.editor import Code, Edit, dotted
+from ...source.lift import at_depth, unwrapped
 from ..analysis.backward_calls import add_argument
 from ..analysis.meetings import within
-from ..analysis.targets import site
-from ..out_of_place.tracked import cut, is_alias
+from ..analysis.targets import sites
+from ..out_of_place.tracked import is_alias, unaliased
 from ..problem import Problem
 from ..proposal import Proposal, in_one_text
 from ..registry import register
-from .no_grad import moved, unwrapped
 
 _WHY = message("why_connected")
 _OFF = ("no_grad", "inference_mode")
@@ -39,19 +39,17 @@ def connected(problem: Problem) -> Iterator[Proposal]:
     write = problem.clash.write
     if write is None or write.how != "untrained":
         return
-    for spot in write.stack[:3]:
-        found = site(problem, spot)
-        if found is not None:
-            yield from _without_aliases(found.code, found.statement)
-            yield from _without_block(found.code, found.statement)
-            yield from _other_arguments(found.code, found.statement)
-            yield from _made_later(found.code, found.statement)
+    for found in sites(problem, depth=3):
+        yield from _without_aliases(found.code, found.statement)
+        yield from _without_block(found.code, found.statement)
+        yield from _other_arguments(found.code, found.statement)
+        yield from _made_later(found.code, found.statement)
 
 
 def _without_aliases(code: Code, statement: ast.stmt) -> Iterator[Proposal]:
     """Each by itself, then all: one of them may be meant."""
     aliases = [] if isinstance(statement, ast.With) else [n for n in ast.walk(statement) if is_alias(n)]
-    edits = [Edit(*cut(code, node, 0), "") for node in aliases]
+    edits = [unaliased(code, node) for node in aliases]
     for some in [*([edit] for edit in edits), *([edits] if len(edits) > 1 else [])]:
         yield _proposal(code, code.edited(statement, some).splitlines()[0], "connected", *some)
 
@@ -68,39 +66,33 @@ def _without_block(code: Code, block: ast.stmt) -> Iterator[Proposal]:
 
 
 def _other_arguments(code: Code, statement: ast.stmt) -> Iterator[Proposal]:
-    for call in calls_named(statement, "checkpoint", "checkpoint_sequential"):
-        given = next((k for k in call.keywords if k.arg == "use_reentrant"), None)
-        edit = add_argument(code, call, "use_reentrant=False") if given is None else code.replace(given.value, "False")
-        yield _proposal(code, code.edited(call, [edit]), "connected", edit)
-    for call in calls_named(statement, "load_state_dict"):
-        for keyword in call.keywords:
-            if keyword.arg == "assign":
-                edit = code.without_argument(keyword)
-                yield _proposal(code, code.edited(call, [edit]), "connected", edit)
+    for call in calls_named(statement, "checkpoint", "checkpoint_sequential", "load_state_dict"):
+        given = {keyword.arg: keyword for keyword in call.keywords}
+        if called_name(call) != "load_state_dict":
+            reentrant = given.get("use_reentrant")
+            added = add_argument(code, call, "use_reentrant=False")
+            edit = added if reentrant is None else code.replace(reentrant.value, "False")
+            yield _proposal(code, code.edited(call, [edit]), "connected", edit)
+        elif "assign" in given:
+            edit = code.without_argument(given["assign"])
+            yield _proposal(code, code.edited(call, [edit]), "connected", edit)
 
 
 def _made_later(code: Code, statement: ast.stmt) -> Iterator[Proposal]:
     """An optimizer that was made ahead of its parameters goes right in front of the statement that uses it first."""
-    stepped = {
-        name
-        for one in own_statements(code, scope(code, statement))
-        if is_step(one) and (name := dotted(calls_named(one, "step")[0].func.value)) is not None  # type: ignore[attr-defined]
-    }
-    for name in sorted(stepped):
+    steps = [one.value for one in own_statements(code, scope(code, statement)) if is_step(one)]  # type: ignore[attr-defined]
+    for name in sorted({code.text(step.func.value) for step in steps if dotted(step.func.value) is not None}):
         for made in (b.statement for b in bindings(code, name, statement)[:1]):
             block = code.block(made)
             here = within(code, block, statement)
-            if here is None or made.lineno >= statement.lineno or not code.alone(made) or "." in name:
-                continue
             rest = block[block.index(made) + 1 :]
             first = next((s for s in rest if any(isinstance(n, ast.Name) and n.id == name for n in ast.walk(s))), None)
-            if first is None or first.lineno <= here.lineno:
+            text = at_depth(code, [made], code.indent(made)) if code.alone(made) else None
+            if here is None or first is None or text is None or not made.lineno < here.lineno < first.lineno:
                 continue
-            text = moved(code, [made], code.indent(made))
-            if text is not None:
-                start, _, _ = code.whole_lines([first])
-                title = message("title_made_behind", what=f"{name} = …", other=code.text(here).splitlines()[0])
-                yield _proposal(code, title, "connected: made later", code.delete(made), Edit(start, start, text))
+            start, _, _ = code.whole_lines([first])
+            title = message("title_made_behind", what=f"{name} = …", other=code.text(here).splitlines()[0])
+            yield _proposal(code, title, "connected: made later", code.delete(made), Edit(start, start, text))
 
 
 def _proposal(code: Code, title: str, form: str, *edits: Edit) -> Proposal:

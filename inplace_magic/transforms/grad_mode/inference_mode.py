@@ -17,8 +17,8 @@ from collections.abc import Iterator
 from ...diagnosis import LiveChange
 from ...message import message
 from ...source.bindings import bindings
+from ...source.dataflow import called_name
 from ...source.editor import Code, Edit, Function, names_bound
-from ...source.location import SourceRange
 from ..analysis.targets import written
 from ..problem import Problem
 from ..proposal import Proposal, in_one_text
@@ -33,20 +33,12 @@ _MOST = 4
 def inference_mode(problem: Problem) -> Iterator[Proposal]:
     """The blocks and decorators that a stack leads to first, then those of the cells before, nearest first."""
     found: dict[tuple[int, int], tuple[Code, ast.expr]] = {}
-    for spot in _spots(problem):
-        code = problem.code(spot.cell)
-        node = code.at(spot) if code is not None else None
-        if code is not None and node is not None:
-            for above in (node, *code.parents(node)):
-                for mode in _modes(above):
-                    found.setdefault((code.cell.number, code.span(mode)[0]), (code, mode))
-    for number in sorted((n for n in problem.sources.cells if n <= problem.cell), reverse=True):
-        code = problem.code(number)
-        if code is None:
-            continue
-        for inner in ast.walk(code.tree):
-            for mode in _modes(inner):
-                found.setdefault((number, code.span(mode)[0]), (code, mode))
+    frames = problem.frames((*problem.save_stack, *problem.write_stack, *problem.raised))[::-1]
+    nodes = [(frame.code, above) for frame in frames for above in (frame.node, *frame.code.parents(frame.node))]
+    nodes += [(code, node) for code in problem.codes() for node in ast.walk(code.tree)]
+    for code, node in nodes:
+        for mode in _modes(node):
+            found.setdefault((code.cell.number, code.span(mode)[0]), (code, mode))
     form = "inference_mode" if problem.family == "inference" else "inference_mode: of views"
     live = _live(problem)
     for code, mode in list(found.values())[:_MOST]:
@@ -65,21 +57,12 @@ def _live(problem: Problem) -> tuple[LiveChange, ...]:
     return tuple(LiveChange("clone", path) for path, head in heads if head and head.group() not in made_here)
 
 
-def _spots(problem: Problem) -> tuple[SourceRange, ...]:
-    return (*problem.save_stack, *problem.write_stack, *problem.raised)
-
-
 def _modes(node: ast.AST) -> Iterator[ast.expr]:
     """The expressions ``torch.inference_mode`` with or without a call, of a block or of a definition."""
-    candidates: list[ast.expr] = []
-    if isinstance(node, (ast.With, ast.AsyncWith)):
-        candidates = [item.context_expr for item in node.items]
-    elif isinstance(node, (*Function, ast.ClassDef)):
-        candidates = list(node.decorator_list)
-    for one in candidates:
+    candidates = [item.context_expr for item in node.items] if isinstance(node, (ast.With, ast.AsyncWith)) else []
+    for one in [*candidates, *getattr(node, "decorator_list", ())]:
         func = one.func if isinstance(one, ast.Call) else one
-        name = func.attr if isinstance(func, ast.Attribute) else getattr(func, "id", "")
-        if name == "inference_mode":
+        if isinstance(func, (ast.Attribute, ast.Name)) and ast.unparse(func).rpartition(".")[2] == "inference_mode":
             yield one
 
 
@@ -93,27 +76,17 @@ def _renamed(code: Code, mode: ast.expr) -> Edit:
 def maker_with_gradients(problem: Problem) -> Iterator[Proposal]:
     """The view comes from a function that is decorated with no_grad: it is made without the decorator."""
     write = written(problem)
-    name = write.root_text if write is not None else None
-    if write is None or name is None:
-        return
-    made = [b.value for b in bindings(write.code, name, write.statement)[:1]]
-    called = made[0].func if made and isinstance(made[0], ast.Call) else None
-    wanted = called.attr if isinstance(called, ast.Attribute) else getattr(called, "id", None)
-    for number in sorted(problem.sources.cells, reverse=True) if wanted is not None else ():
-        code = problem.code(number)
-        for node in ast.walk(code.tree) if code is not None else ():
-            if code is None or not isinstance(node, Function) or node.name != wanted:
+    bound = bindings(write.code, write.root_text or "", write.statement)[:1] if write is not None else []
+    wanted = {called_name(binding.value) for binding in bound} - {""}
+    for code in problem.codes():
+        for node in ast.walk(code.tree):
+            if not isinstance(node, Function) or node.name not in wanted:
                 continue
-            off = [d for d in node.decorator_list if _switches_off(code, d)]
-            if len(off) != 1:
-                continue
-            start, end = code.span(off[0])
-            raw = code.cell.raw
-            edit = Edit(raw.rfind("\n", 0, start) + 1, raw.find("\n", end) + 1, "")
-            title = message("title_undecorated", name=node.name, decorator=code.text(off[0]))
-            yield in_one_text(code, [edit], title, _VIEW_WHY, "inference_mode: maker")
-
-
-def _switches_off(code: Code, node: ast.expr) -> bool:
-    text = code.text(node)
-    return "no_grad" in text or "inference_mode" in text
+            off = [
+                d for d in node.decorator_list if any(mode in code.text(d) for mode in ("no_grad", "inference_mode"))
+            ]
+            if len(off) == 1:
+                raw, (start, end) = code.cell.raw, code.span(off[0])
+                edit = Edit(raw.rfind("\n", 0, start) + 1, raw.find("\n", end) + 1, "")
+                title = message("title_undecorated", name=node.name, decorator=code.text(off[0]))
+                yield in_one_text(code, [edit], title, _VIEW_WHY, "inference_mode: maker")

@@ -14,13 +14,15 @@ The whole loop goes into the block if updating is all that it does.
 from __future__ import annotations
 
 import ast
+import itertools
 from collections.abc import Iterator
 
 from ...message import message
-from ...source.bindings import bindings, later, loop_of, parameters, reads, scope
-from ...source.dataflow import assigned, calls_named
-from ...source.editor import Code, Edit, Function
-from ..analysis.targets import Site, called_target, is_inplace_name, root, site, torch_in, written
+from ...source.bindings import bindings, later, parameters, reads, scope
+from ...source.dataflow import calls_named
+from ...source.editor import Code, Function
+from ...source.lift import wrapped
+from ..analysis.targets import Site, reads_gradient, root, torch_in, written, written_by
 from ..problem import Problem
 from ..proposal import Proposal
 from ..registry import register
@@ -39,8 +41,8 @@ def no_grad(problem: Problem) -> Iterator[Proposal]:
     if write is None or named is None:
         return
     torch, imported = named
-    statements, update = _block(write, _refused(problem, write.code)), is_update(problem, write)
-    if _goes_on(write, statements) and not _reads_gradient(write.statement) and not _initialises(write):
+    statements, update = _block(write, _refused(problem, write.code)), _is_update(problem, write)
+    if _goes_on(write, statements) and not reads_gradient(write.statement):
         return
     edit = wrapped(write.code, statements, f"with {torch}.no_grad():")
     if edit is None:
@@ -60,31 +62,20 @@ def no_grad(problem: Problem) -> Iterator[Proposal]:
     )
 
 
-def is_update(problem: Problem, write: Site) -> bool:
+def _is_update(problem: Problem, write: Site) -> bool:
     """Whether the write looks like the update of a parameter rather than like a step of a computation."""
-    name, statement, code = write.root_text, write.statement, write.code
-    if _reads_gradient(statement) or problem.clash.write is None or problem.clash.write.parameter or name is None:
+    name, statement, code, event = write.root_text, write.statement, write.code, problem.clash.write
+    if reads_gradient(statement) or event is None or event.parameter or name is None:
         return True
     if problem.family == "no_grad_view":  # a view of anything
         return False
-    path = problem.clash.write.name or ""
-    if "." in path or "[" in path or "." in name or problem.clash.write.operation in _INITIALISERS:
-        return True
-    if _initialises(write):
-        return True
-    loop = loop_of(code, statement, name)
-    if loop is not None and "parameters" in code.text(loop.iter):
-        return True
-    if any(b.value is not None and "Parameter" in code.text(b.value) for b in bindings(code, name, statement)):
+    if any(mark in f"{event.name}{name}" for mark in ".[") or event.operation in _INITIALISERS:
         return True
     # Bound anew, the name would no longer lead to the leaf whose gradient is asked for.
-    asked = [*later(code, statement), *_before(code, statement)]
-    return bool(reads(code, f"{name}.grad", asked)) and not _bound_here(code, name, statement)
-
-
-def _initialises(write: Site) -> bool:
-    above = scope(write.code, write.statement)
-    return getattr(above, "name", "").endswith(("__init__", "init_weights", "reset_parameters"))
+    block, bound = code.block(statement), [b.value for b in bindings(code, name, statement)]
+    asked = [*later(code, statement), *block[: block.index(statement)]]
+    at_hand = any(isinstance(value, (ast.Name, ast.Subscript)) for value in bound)  # ``augmented = images``
+    return bool(reads(code, f"{name}.grad", asked)) and not at_hand
 
 
 def _goes_on(write: Site, statements: list[ast.stmt]) -> bool:
@@ -97,10 +88,10 @@ def _goes_on(write: Site, statements: list[ast.stmt]) -> bool:
         return False
     if name not in parameters(function) and not _renamed(write.code, name, write.statement):
         return False
-    rest = [s for s in later(write.code, write.statement) if not _returns(s, name)]
     own = [node for statement in statements for node in ast.walk(statement)]
-    read = [write.code.statement(n) for n in reads(write.code, name, rest) if n not in own]
-    return getattr(function, "name", "") == "forward" or any(not _of_itself(write.code, s, name) for s in read)
+    read = [n for n in reads(write.code, name, later(write.code, write.statement)) if n not in own]
+    goes_on = [s for s in map(write.code.statement, read) if not isinstance(s, ast.Return) or s.value not in read]
+    return getattr(function, "name", "") == "forward" or any(not _of_itself(write.code, s, name) for s in goes_on)
 
 
 def _renamed(code: Code, name: str, statement: ast.stmt) -> bool:
@@ -110,32 +101,14 @@ def _renamed(code: Code, name: str, statement: ast.stmt) -> bool:
 
 def _of_itself(code: Code, statement: ast.stmt, name: str) -> bool:
     """Whether a statement does no more than change the named tensor: ``w.detach_()``, ``w[0] = w[1]``."""
-    if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
-        changed = [called_target(statement.value)]
-    else:
-        parts = [target for target in assigned(statement) if not isinstance(target, ast.Name)]
-        changed = [part.value if isinstance(part, ast.Attribute) else part for part in parts]
-    held = [root(target) for target in changed if target is not None]
+    parts = written_by(statement.value if isinstance(statement, ast.Expr) else statement)
+    held = [root(part.value if isinstance(part, ast.Attribute) else part) for part in parts]
     return bool(held) and all(node is not None and code.text(node) == name for node in held)
-
-
-def _returns(statement: ast.AST, name: str) -> bool:
-    return isinstance(statement, ast.Return) and isinstance(statement.value, ast.Name) and statement.value.id == name
-
-
-def _before(code: Code, statement: ast.stmt) -> list[ast.AST]:
-    block = code.block(statement)
-    return list(block[: block.index(statement)])
-
-
-def _bound_here(code: Code, name: str, statement: ast.stmt) -> bool:
-    """Whether the name is another one for something that is at hand anyway (``augmented = images``)."""
-    return any(isinstance(b.value, (ast.Name, ast.Subscript)) for b in bindings(code, name, statement))
 
 
 def _carries_graph(write: Site) -> bool:
     """Whether the step itself belongs to a graph, as the inner step of a meta-learner does."""
-    asked = "backward" if _reads_gradient(write.statement) else "grad"
+    asked = "backward" if reads_gradient(write.statement) else "grad"
     return any(
         keyword.arg == "create_graph" and not (isinstance(keyword.value, ast.Constant) and not keyword.value.value)
         for call in calls_named(scope(write.code, write.statement), asked)
@@ -143,14 +116,10 @@ def _carries_graph(write: Site) -> bool:
     )
 
 
-def _reads_gradient(statement: ast.stmt) -> bool:
-    return any(isinstance(n, ast.Attribute) and n.attr == "grad" for n in ast.walk(statement))
-
-
 def _refused(problem: Problem, code: Code) -> list[ast.stmt]:
     """The writes of a text that torch has refused, this one's among them."""
-    stacks = [c.write.stack[:1] for c in problem.evidence.clashes if c.family == problem.family and c.write is not None]
-    return [one.statement for stack in stacks for spot in stack if (one := site(problem, spot)) and one.code is code]
+    writes = [c.write for c in problem.evidence.clashes if c.family == problem.family and c.write is not None]
+    return [one.statement for write in writes for one in problem.frames(write.stack[:1]) if one.code is code]
 
 
 def _block(write: Site, refused: list[ast.stmt]) -> list[ast.stmt]:
@@ -160,19 +129,14 @@ def _block(write: Site, refused: list[ast.stmt]) -> list[ast.stmt]:
     while True:
         block = code.block(statement)
         above = code.parent(statement)
-        wholly = all(_updates(code, s, write, refused) for s in block)
-        if wholly and (isinstance(above, ast.For) or _is_branch_of_update(code, above, write, refused)):
-            assert isinstance(above, ast.stmt)
-            if not above.orelse:  # type: ignore[attr-defined]
-                statement = above
-                continue
-        index = block.index(statement)
-        first = last = index
-        while first > 0 and _updates(code, block[first - 1], write, refused):
-            first -= 1
-        while last + 1 < len(block) and _updates(code, block[last + 1], write, refused):
-            last += 1
-        return block[first : last + 1]
+        updates = [_updates(code, s, write, refused) for s in block]
+        whole = isinstance(above, ast.For) or _is_branch_of_update(code, above, write, refused)
+        if all(updates) and whole and not above.orelse:  # type: ignore[union-attr]
+            statement = above  # type: ignore[assignment]
+            continue
+        at = block.index(statement)
+        first = at - len(list(itertools.takewhile(bool, reversed(updates[:at]))))
+        return block[first : at + len(list(itertools.takewhile(bool, updates[at:])))]
 
 
 def _is_branch_of_update(code: Code, above: ast.AST | None, write: Site, refused: list[ast.stmt]) -> bool:
@@ -189,81 +153,11 @@ def _updates(code: Code, statement: ast.stmt, write: Site, refused: list[ast.stm
         return not statement.orelse and all(_updates(code, s, write, refused) for s in statement.body)
     if statement in refused or statement is write.statement or isinstance(statement, (ast.Pass, ast.Continue)):
         return True
-    target: ast.expr | None = None
-    if isinstance(statement, ast.AugAssign):
-        target = statement.target
-    elif isinstance(statement, ast.Assign) and len(statement.targets) == 1:
-        target = statement.targets[0]
-        if isinstance(target, ast.Attribute) and target.attr == "grad":
-            return True
-        if not isinstance(target, ast.Subscript):
-            return False
-    elif isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
-        call = statement.value
-        if not isinstance(call.func, ast.Attribute) or not is_inplace_name(call.func.attr):
-            return False
-        target = called_target(call)
-    if target is None:
+    if isinstance(statement, ast.Assign) and getattr(statement.targets[0], "attr", "") == "grad":
+        return True
+    changed = written_by(statement.value if isinstance(statement, ast.Expr) else statement)
+    if len(changed) != 1 or (isinstance(changed[0], ast.Attribute) and isinstance(statement, ast.Assign)):
         return False
-    held = root(target)
+    held = root(changed[0])
     same = held is not None and code.text(held) == write.root_text
-    return same or _reads_gradient(statement)
-
-
-def wrapped(code: Code, statements: list[ast.stmt], header: str) -> Edit | None:
-    """The statements, moved one level in under a new header; None where their text cannot be moved.
-
-    What shares a line with the first or the last of them gets a line of its own.
-    """
-    if any(_spans_lines(n) for s in statements for n in ast.walk(s)):
-        return None
-    indent = code.indent(statements[0])
-    start, end, text = code.whole_lines(statements)
-    first, last = code.span(statements[0])[0] - start, code.span(statements[-1])[1] - start
-    before, after, ahead, behind = text[:first].strip(), text[last:].lstrip(), "", ""
-    if before:
-        if code.begins_on_head(statements[0]):  # of a loop or a branch
-            return None
-        ahead, text, last = (
-            f"{indent}{before[:-1].rstrip()}{code.newline}",
-            indent + text[first:],
-            last - first + len(indent),
-        )
-    if after.startswith(";") and (rest := after.lstrip("; ")).strip() and not rest.startswith("#"):
-        behind = f"{indent}{rest}"
-        text = text[:last] + code.newline
-    body = _indented(text, indent, indent + code.indent_step)
-    return Edit(start, end, f"{ahead}{indent}{header}{code.newline}{body}{behind}")
-
-
-def unwrapped(code: Code, block: ast.With) -> Edit | None:
-    """The lines of a block one level out, without its header but with its comments; None where they cannot be moved."""
-    first = block.body[0]
-    if not code.alone(block) or first.lineno == block.lineno or any(_spans_lines(n) for n in ast.walk(block)):
-        return None
-    indent = code.indent(block)
-    start, end, text = code.whole_lines([block])
-    lines = text.splitlines(keepends=True)
-    ends = max(block.items[-1].context_expr.end_lineno or 0, block.lineno) - block.lineno
-    _, sign, comment = lines[ends].partition("#")
-    kept = f"{indent}{sign}{comment}" if sign else ""
-    return Edit(start, end, kept + _indented("".join(lines[ends + 1 :]), code.indent(first), indent))
-
-
-def moved(code: Code, statements: list[ast.stmt], indent: str) -> str | None:
-    """The lines of neighbouring statements at another depth; None where that would change a string."""
-    if not all(code.alone(s) for s in statements) or any(_spans_lines(n) for s in statements for n in ast.walk(s)):
-        return None
-    _, _, text = code.whole_lines(statements)
-    return _indented(text, code.indent(statements[0]), indent)
-
-
-def _indented(text: str, old: str, new: str) -> str:
-    lines = text.splitlines(keepends=True)
-    return "".join(new + line.removeprefix(old) if line.strip() else line for line in lines)
-
-
-def _spans_lines(node: ast.AST) -> bool:
-    """A string on several lines: to move its lines would change its text."""
-    text = isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Constant) and isinstance(node.value, (str, bytes)))
-    return text and node.lineno != node.end_lineno  # type: ignore[attr-defined]
+    return same or reads_gradient(statement)

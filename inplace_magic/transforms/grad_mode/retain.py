@@ -18,8 +18,8 @@ from collections.abc import Iterator
 from ...message import message
 from ...source.dataflow import calls_named
 from ..analysis.backward_calls import with_create, with_retain
-from ..analysis.meetings import frames, loops, meeting, steps_between
-from ..analysis.targets import updates_leaf
+from ..analysis.meetings import loops, meeting, steps_between
+from ..analysis.targets import reads_gradient, updates_leaf
 from ..problem import Problem
 from ..proposal import Proposal
 from ..registry import register
@@ -35,44 +35,39 @@ def retain(problem: Problem) -> Iterator[Proposal]:
     stepped = steps_between(problem)
     if freed is None or not freed.stack or (meeting(problem) is None if stepped else _updated_between(problem)):
         return
-    spot = freed.stack[0]
-    need = problem.need_stack[:1]
-    again = bool(need) and (need[0].cell, need[0].line, need[0].column) == (spot.cell, spot.line, spot.column)
-    code = problem.code(spot.cell)
-    node = code.at(spot) if code is not None else None
-    if code is None or node is None:
+    spot, frame = freed.stack[0], problem.frame(freed.stack[0])
+    again = freed.stack == problem.need_stack
+    if frame is None:
         return
+    code, node = frame.code, frame.node
     calls = [node] if isinstance(node, ast.Call) else calls_named(node, "backward", "grad")
     if again and not _one_by_one(problem, node):
         return  # the same call again and again: the graph would be kept for ever
     if len(calls) != 1:
         return
-    changes = [(with_retain(code, calls[0]), _LEAVES)]
-    if not again:
-        changes.append((with_create(code, calls[0]), _DIFFERENTIABLE))
+    changes = [
+        (with_retain(code, calls[0]), _LEAVES),
+        (None if again else with_create(code, calls[0]), _DIFFERENTIABLE),
+    ]
+    form = "retain: past a step" if stepped else "retain: one by one" if again else "retain"
     for edit, why in changes:
         if edit is not None:
             text = code.apply(edit)
-            yield Proposal(
-                title=text.splitlines()[spot.line - 1].strip(),
-                why=why,
-                form="retain: past a step" if stepped else "retain: one by one" if again else "retain",
-                texts={code.cell.number: text},
-                partial=stepped,
-            )
+            title = text.splitlines()[spot.line - 1].strip()
+            yield Proposal(title, why, form, {code.cell.number: text}, partial=stepped)
 
 
 def _one_by_one(problem: Problem, call: ast.AST) -> bool:
     """Whether a loop asks one graph, made ahead of it, for one gradient after the other, and uses each by itself."""
-    for (code, need), (source, save) in zip(frames(problem, problem.need_stack), frames(problem, problem.save_stack)):
-        if need is save and source is code:
+    for need, save in zip(problem.frames(problem.need_stack), problem.frames(problem.save_stack)):
+        if need.statement is save.statement:
             continue
-        around = [loop for loop in loops(code, need) if source is not code or save not in ast.walk(loop)]
-        within = [node for node in ast.walk(need) if isinstance(node, _COMPREHENSIONS)]
+        around = [loop for loop in loops(need.code, need.statement) if save.statement not in ast.walk(loop)]
+        within = [node for node in ast.walk(need.statement) if isinstance(node, _COMPREHENSIONS)]
         if not around and not within:
             return False
-        body = around[-1] if around else need
-        return (bool(calls_named(call, "grad")) or _reads_grad(body)) and not updates_leaf(problem, body)
+        body = around[-1] if around else need.statement
+        return (bool(calls_named(call, "grad")) or reads_gradient(body)) and not updates_leaf(problem, body)
     return False
 
 
@@ -82,16 +77,9 @@ def _updated_between(problem: Problem) -> bool:
     met = meeting(problem)
     if met is not None:
         return any(updates_leaf(problem, s) for s in met.between)
-    first, need = frames(problem, problem.clash.freed.stack)[:1], frames(problem, problem.need_stack)[:1]
-    if not first or not need or first[0][0] is need[0][0]:
+    first, need = problem.frames(problem.clash.freed.stack)[:1], problem.frames(problem.need_stack)[:1]
+    if not first or not need or first[0].code is need[0].code:
         return False
-    (code, freed), (other, statement) = first[0], need[0]
-    between = [s for s in code.tree.body if s.lineno > freed.lineno]
-    between += [s for s in other.tree.body if s.lineno < statement.lineno]
+    between = [s for s in first[0].code.tree.body if s.lineno > first[0].statement.lineno]
+    between += [s for s in need[0].code.tree.body if s.lineno < need[0].statement.lineno]
     return any(updates_leaf(problem, s) for s in between)
-
-
-def _reads_grad(body: ast.AST) -> bool:
-    return any(
-        isinstance(n, ast.Attribute) and n.attr == "grad" and isinstance(n.ctx, ast.Load) for n in ast.walk(body)
-    )

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ...message import message
-from ..analysis.targets import site
+from ..analysis.targets import written
 from ..problem import Problem
-from ..proposal import Proposal
+from ..proposal import Proposal, in_one_text
 from ..registry import register
 
 _WHY = message("why_running_statistics")
@@ -20,16 +20,9 @@ _WHY = message("why_running_statistics")
 
 @register("modified")
 def training_statistics(problem: Problem) -> Iterator[Proposal]:
-    save, spot = problem.clash.save, next(iter(problem.write_stack), None)
-    write = site(problem, spot) if spot is not None else None
+    save, write = problem.clash.save, written(problem)
     if save is None or "BatchNorm" not in (save.node or "") or write is None or write.root is None:
         return
-    code, name = write.code, f"{write.root_text}.data"
-    text = code.apply(code.replace(write.root, name))
-    yield Proposal(
-        title=" ".join(text.splitlines()[write.statement.lineno - 1].split()),
-        why=_WHY,
-        form="training_statistics",
-        texts={code.cell.number: text},
-        lossless=True,
-    )
+    edit = write.code.replace(write.root, f"{write.root_text}.data")
+    title = write.code.edited(write.statement, [edit])
+    yield in_one_text(write.code, [edit], title, _WHY, "training_statistics", lossless=True)

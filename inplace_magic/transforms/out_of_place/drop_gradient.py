@@ -11,9 +11,10 @@ from collections.abc import Iterator
 
 from ...message import message
 from ...source.dataflow import calls_named
-from ...source.editor import Code, Edit, dotted
-from ..problem import Problem
-from ..proposal import Proposal
+from ...source.editor import Edit, dotted
+from ..analysis.targets import written
+from ..problem import Frame, Problem
+from ..proposal import Proposal, in_one_text
 from ..registry import register
 
 _WHY = message("why_drop_gradient")
@@ -21,28 +22,24 @@ _WHY = message("why_drop_gradient")
 
 @register("modified")
 def drop_gradient(problem: Problem) -> Iterator[Proposal]:
-    write = problem.clash.write
-    if write is None or not write.stack or not write.operation.endswith("zero_"):
-        return
-    code = problem.code(write.stack[0].cell)
-    node = code.at(write.stack[0]) if code is not None else None
-    if code is None or node is None:
-        return
-    edit = _edit(code, code.statement(node))
-    if edit is not None:
-        text = code.apply(edit)
-        yield Proposal(
-            text.splitlines()[write.stack[0].line - 1].strip(), _WHY, "drop_gradient", {code.cell.number: text}
-        )
+    event, write = problem.clash.write, written(problem)
+    edit = _edit(write) if event is not None and write is not None and event.operation.endswith("zero_") else None
+    if write is not None and edit is not None:
+        title = write.code.edited(write.statement, [edit])
+        yield in_one_text(write.code, [edit], title, _WHY, "drop_gradient")
 
 
-def _edit(code: Code, statement: ast.stmt) -> Edit | None:
+def _edit(write: Frame) -> Edit | None:
+    code, statement = write.code, write.statement
     for call in calls_named(statement, "zero_grad"):
         for keyword in call.keywords:
             if keyword.arg == "set_to_none":
                 return code.without_argument(keyword)
-    if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
-        path = dotted(statement.value.func)
-        if path is not None and path.endswith((".grad.zero_", ".grad.data.zero_")):
-            return code.replace(statement, f"{path[: path.rindex('.grad')]}.grad = None")
+    path = (
+        dotted(statement.value.func)
+        if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call)
+        else None
+    )
+    if path is not None and path.endswith((".grad.zero_", ".grad.data.zero_")):
+        return code.replace(statement, f"{path[: path.rindex('.grad')]}.grad = None")
     return None

@@ -29,6 +29,7 @@ from collections.abc import Iterator
 
 from ...message import message
 from ...source.bindings import own_statements, parameters
+from ...source.dataflow import called_name, calls
 from ...source.editor import Code, Edit, Function, dotted
 from ..analysis.targets import Site, called_target, sites
 from ..problem import Problem
@@ -36,18 +37,24 @@ from ..proposal import Proposal, in_one_text
 from ..registry import register
 from .new_tensor import as_new_tensor
 
+Way = tuple[str, list[Edit]]  # the title, and the edits
+
 
 @register("modified", "leaf", "view_of_leaf", "multi_output_view", "no_grad_view", "overlap", "inference", "silent")
 def hook(problem: Problem) -> Iterator[Proposal]:
+    why = message("why_handed_gradient") if problem.family == "silent" else message("why_new_tensor")
     for depth, write in enumerate(sites(problem, depth=3)):  # a helper may write, and its caller be the hook
         function = write.code.function(write.statement)
+        found: list[Way] = []
         if depth == 0 and problem.family == "silent" and _is_hook(problem, ""):
-            yield from _in_lambda(problem, write)
+            found += _in_lambda(problem, write)
         if isinstance(function, Function) and _is_hook(problem, function.name):
-            yield from _in_function(problem, write, function, innermost=depth == 0)
+            found += _in_function(problem, write, function, innermost=depth == 0)
+        for title, edits in found:
+            yield in_one_text(write.code, edits, title, why, "hook", local=True, lossless=True)
 
 
-def _in_lambda(problem: Problem, write: Site) -> Iterator[Proposal]:
+def _in_lambda(problem: Problem, write: Site) -> Iterator[Way]:
     code, call = write.code, write.node
     function = next((n for n in code.parents(call) if isinstance(n, ast.Lambda)), None)
     target = called_target(call) if isinstance(call, ast.Call) else None
@@ -55,52 +62,46 @@ def _in_lambda(problem: Problem, write: Site) -> Iterator[Proposal]:
         return
     new = _out_of_place(problem, code.text(call), code.text(target))
     for root in _handed(code, target, [a.arg for a in function.args.args]):
-        own = f"{code.text(root)}.clone()"
         if new is not None:
-            yield _proposal(problem, code, new, [code.replace(call, new)])
-        yield _proposal(problem, code, own, [code.replace(root, own)])
+            yield new, [code.replace(call, new)]
+        copy = code.behind(root, ".clone()")
+        yield copy.text, [copy]
 
 
 def _in_function(
     problem: Problem, write: Site, function: ast.FunctionDef | ast.AsyncFunctionDef, innermost: bool
-) -> Iterator[Proposal]:
+) -> Iterator[Way]:
     code, body = write.code, function.body
     top = next((s for s in body if write.statement in ast.walk(s)), None)
     if write.target is None or top is None:
         return
     returns = any(isinstance(s, ast.Return) and s.value is not None for s in own_statements(code, function))
     for root in _handed(code, write.target, parameters(function)):
-        name = code.text(root)
-        whole = code.text(root.value) if isinstance(root, ast.Subscript) else name
+        name, whole = code.text(root), code.text(root.value if isinstance(root, ast.Subscript) else root)
         own = f"{whole} = {_with(code, root, f'{name}.clone()')}"
-        if not returns and innermost and write.statement is body[-1] and code.alone(write.statement):
-            new = _out_of_place(problem, code.text(write.statement), name)
-            if new is not None:
-                line = f"return {_with(code, root, new)}"
-                yield _proposal(problem, code, line, [code.replace(write.statement, line)])
+        alone = innermost and write.statement is body[-1] and code.alone(write.statement)
+        new = _out_of_place(problem, code.text(write.statement), name) if alone and not returns else None
+        if new is not None:
+            line = f"return {_with(code, root, new)}"
+            yield line, [code.replace(write.statement, line)]
         if not returns:
             edits = [code.insert_before(top, own), code.insert_after(body[-1], f"return {whole}")]
-            yield _proposal(problem, code, f"{own} … return {whole}", edits)
+            yield f"{own} … return {whole}", edits
         if isinstance(root, ast.Subscript):  # handed over to be looked at, as the gradients of a module's outputs are
-            yield _proposal(problem, code, own, [code.insert_before(top, own)])
+            yield own, [code.insert_before(top, own)]
 
 
 def _handed(code: Code, target: ast.expr, given: list[str]) -> list[ast.expr]:
     """What the function may have been handed that lies under a write: an item of a parameter, or the parameter."""
-    inner: ast.AST = target
-    while not isinstance(inner, ast.Name):
-        if isinstance(inner, ast.Call):
-            inner = inner.func
-        elif isinstance(inner, (ast.Attribute, ast.Subscript)):
-            inner = inner.value
-        else:
-            return []
-    if inner.id not in given:
-        return []
-    item = code.parent(inner)
-    if isinstance(item, ast.Subscript) and isinstance(item.ctx, ast.Load) and _index(item) is not None:
-        return [item, inner]
-    return [inner]
+    names = [n for n in ast.walk(target) if isinstance(n, ast.Name)][:1]
+    inner = next((name for name in names if name.id in given), None)
+    item = code.parent(inner) if inner is not None else None
+    found = (
+        [item]
+        if isinstance(item, ast.Subscript) and isinstance(item.ctx, ast.Load) and _index(item) is not None
+        else []
+    )
+    return [*found, *([inner] if inner is not None else [])]
 
 
 def _index(item: ast.Subscript) -> int | None:
@@ -121,26 +122,18 @@ def _with(code: Code, root: ast.expr, new: str) -> str:
 
 def _out_of_place(problem: Problem, text: str, name: str) -> str | None:
     """What a write into ``name`` would give out of place, as an expression."""
-    new = as_new_tensor(problem, text) or ""
-    value = new.removeprefix(f"{name} = ")
-    return value if value != new and "\n" not in value else None
-
-
-def _proposal(problem: Problem, code: Code, title: str, edits: list[Edit]) -> Proposal:
-    why = message("why_handed_gradient") if problem.family == "silent" else message("why_new_tensor")
-    return in_one_text(code, edits, title, why, "hook", local=True, lossless=True)
+    new = as_new_tensor(problem, text)
+    return new.value if new is not None and new.target == name and "\n" not in new.value else None
 
 
 def _is_hook(problem: Problem, name: str) -> bool:
     """Whether autograd was seen to call the function, or its name is handed to one of torch's ``register_..._hook``."""
     if problem.family == "silent":
         return problem.clash.write is not None and problem.clash.write.handed
-    for number in problem.sources.cells:
-        code = problem.code(number)
-        for node in ast.walk(code.tree) if code is not None else ():
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args:
-                method = node.func.attr
-                given = (dotted(node.args[0]) or "").rpartition(".")[2]
-                if method.startswith("register_") and method.endswith("hook") and given == name:
-                    return True
-    return False
+    given = [
+        dotted(call.args[0]) or ""
+        for code in problem.codes()
+        for call in calls(code.tree)
+        if call.args and called_name(call).startswith("register_") and called_name(call).endswith("hook")
+    ]
+    return name in {path.rpartition(".")[2] for path in given}

@@ -16,11 +16,11 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from ...diagnosis import LiveChange
 from ...message import message
-from ...source.dataflow import called_name
+from ...record.evidence import Write
+from ...source.dataflow import called_name, calls
 from ...source.editor import Code, Edit, dotted
 from ..analysis.targets import is_functional
 from ..problem import Problem
@@ -33,30 +33,18 @@ _FUNCTION_OF = {"relu6": "hardtanh", "selu": "selu"}
 _MOST = 3
 
 
-@dataclass(frozen=True)
-class Flag:
-    """One place in the source where modules are made to work in place, and how well it fits what wrote."""
-
-    code: Code
-    edit: Edit
-    title: str
-    fit: int
-
-
 @register("modified", "leaf", "view_of_leaf", "multi_output_view", "no_grad_view", "overlap", "inference")
 def module_flag(problem: Problem) -> Iterator[Proposal]:
     write = problem.clash.write
     if write is None or write.origin != "nn" or write.operation in ("batch_norm", "embedding"):
         return
-    live = _live(problem)
-    flags = sorted(_flags(problem), key=lambda f: -f.fit)
-    for found in flags[:_MOST]:
-        spare = bool(live) and found.code.cell.number != problem.cell
-        yield in_one_text(
-            found.code, [found.edit], found.title, _WHY, "module_flag", live=live, spare=spare, local=True
-        )
+    live, flags = _live(problem), list(_flags(problem))
+    for code, call, edit in sorted(flags, key=lambda flag: _fit(problem, write, *flag[:2]), reverse=True)[:_MOST]:
+        spare = bool(live) and code.cell.number != problem.cell
+        title = code.edited(call, [edit])
+        yield in_one_text(code, [edit], title, _WHY, "module_flag", live=live, spare=spare, local=True)
     if not flags:
-        yield from _from_outside(problem, live)
+        yield from _from_outside(problem)
 
 
 def _live(problem: Problem) -> tuple[LiveChange, ...]:
@@ -64,65 +52,44 @@ def _live(problem: Problem) -> tuple[LiveChange, ...]:
     path = problem.clash.write.module if problem.clash.write is not None else None
     if path is None:
         return ()
-    kind = dict(problem.evidence.inplace_modules).get(path)
-    alike = [
-        other
-        for other, its_kind in problem.evidence.inplace_modules
-        if its_kind == kind and _tail(other) == _tail(path)
-    ]
+    kinds = dict(problem.evidence.inplace_modules)
+    last = path.rpartition(".")[2]  # ``act``, ``main[1]``
+    alike = [one for one, kind in kinds.items() if kind == kinds.get(path) and one.rpartition(".")[2] == last]
     return tuple(LiveChange("set", one, "inplace", False) for one in dict.fromkeys([path, *alike]))
-
-
-def _tail(path: str) -> str:
-    """The last attribute of a path with its index: ``act``, ``main[1]``."""
-    return path.rpartition(".")[2]
 
 
 # ---- in the source ----------------------------------------------------------------------------------------------
 
 
-def _flags(problem: Problem) -> Iterator[Flag]:
+def _flags(problem: Problem) -> Iterator[tuple[Code, ast.Call, Edit]]:
+    """The constructors that are asked to work in place, with the edit that takes the flag out of their arguments."""
     for code in problem.codes():
-        for node in ast.walk(code.tree):
-            if isinstance(node, ast.Call):
-                edit = _call_edit(code, node)
-                if edit is not None:
-                    yield Flag(code, edit, code.edited(node, [edit]), _fit(problem, code, node))
+        for call in calls(code.tree):
+            function = (
+                isinstance(call.func, ast.Attribute) and is_functional(call.func.value) and call.func.attr.islower()
+            )
+            given = None if function else flag(call)
+            if given is not None:
+                yield code, call, without_flag(code, call, given)
 
 
-def _call_edit(code: Code, call: ast.Call) -> Edit | None:
-    """The edit that takes the flag out of a constructor's arguments."""
-    if isinstance(call.func, ast.Attribute) and is_functional(call.func.value) and call.func.attr.islower():
-        return None
-    given = flag(call)
-    return without_flag(code, call, given) if given is not None else None
-
-
-def _fit(problem: Problem, code: Code, call: ast.Call) -> int:
-    """How surely a constructor's call made the module that wrote."""
-    write = problem.clash.write
-    assert write is not None
-    fit = 0
+def _fit(problem: Problem, write: Write, code: Code, call: ast.Call) -> tuple[bool, ...]:
+    """How surely a constructor's call made the module that wrote: what says most first."""
+    name, path = called_name(call).lower(), write.module or ""
+    kind = dict(problem.evidence.inplace_modules).get(path, "").lower()
+    known = bool(kind) and position(called_name(call)) is not None
     operation = write.operation.strip("_").replace("_", "")
-    name = called_name(call).lower()
-    kind = dict(problem.evidence.inplace_modules).get(write.module or "", "").lower()
-    if kind and position(called_name(call)) is not None:
-        if name != kind:
-            return -10
-        fit += 4
-    elif operation in (name, _FUNCTION_OF.get(name)):
-        fit += 3
     attribute, index = _attribute_of(code, call)
-    path = write.module or ""
-    if attribute is not None and re.search(rf"(^|\.){re.escape(attribute)}(\[|\.|$)", path):
-        fit += 2
-        place = re.search(rf"(?:^|\.){re.escape(attribute)}\[(\d+)\]", path)
-        if place is not None and index is not None:
-            fit += 3 if int(place.group(1)) == index else -3
+    place = re.search(rf"(?:^|\.){re.escape(attribute)}(?:\[(\d+)\]|\.|$)", path) if attribute is not None else None
+    counted = place is not None and place[1] is not None and index is not None
     owner = next((n.name for n in code.parents(call) if isinstance(n, ast.ClassDef)), None)
-    if owner is not None and any(s.function.startswith(f"{owner}.") for s in problem.write_stack):
-        fit += 2
-    return fit
+    return (
+        not known or name == kind,
+        not counted or int(place[1]) == index,  # type: ignore[index]
+        known or operation in (name, _FUNCTION_OF.get(name)),
+        place is not None,
+        owner is not None and any(s.function.startswith(f"{owner}.") for s in problem.write_stack),
+    )
 
 
 def _attribute_of(code: Code, call: ast.Call) -> tuple[str | None, int | None]:
@@ -140,26 +107,19 @@ def _attribute_of(code: Code, call: ast.Call) -> tuple[str | None, int | None]:
 # ---- from the user's cell ---------------------------------------------------------------------------------------
 
 
-def _from_outside(problem: Problem, live: tuple[LiveChange, ...]) -> Iterator[Proposal]:
+def _from_outside(problem: Problem) -> Iterator[Proposal]:
     """A library's model: the failing cell switches the flags off before it uses the model."""
     path = problem.clash.write.module if problem.clash.write is not None else None
     model = re.match(r"\w+", path or "")
-    spots = [s for s in (*problem.write_stack, *problem.need_stack) if s.cell == problem.cell]
-    code = problem.code(problem.cell)
-    if model is None or code is None or not spots:
+    frames = problem.frames([s for s in (*problem.write_stack, *problem.need_stack) if s.cell == problem.cell])
+    if model is None or not frames:
         return
-    inside = code.at(spots[-1])
-    if inside is None:
-        return
-    statement = code.statement(inside)
-    for above in code.parents(statement):
-        if isinstance(above, ast.stmt):
-            statement = above
-    name, step = model.group(), code.indent_step
+    code, name = frames[0].code, model.group()
+    top = [node for node in (frames[0].statement, *code.parents(frames[0].statement)) if isinstance(node, ast.stmt)][-1]
     lines = [
         f"for module in {name}.modules():",
-        f'{step}if hasattr(module, "inplace"):',
-        f"{step * 2}module.inplace = False",
+        f'{code.indent_step}if hasattr(module, "inplace"):',
+        f"{code.indent_step * 2}module.inplace = False",
     ]
     title = message("title_every_module", name=name)
-    yield in_one_text(code, [code.insert_before(statement, *lines)], title, _WHY, "module_flag", local=True)
+    yield in_one_text(code, [code.insert_before(top, *lines)], title, _WHY, "module_flag", local=True)

@@ -30,13 +30,20 @@ _NO_TWIN = frozenset({
     "geometric_", "log_normal_", "cauchy_", "apply_", "map_", "map2_", "share_memory_", "retain_grad_", "trunc_normal_",
 })  # fmt: skip
 
+_GIVE_MASKS = frozenset({"isnan", "isinf", "isfinite", "bool", "eq", "ne", "lt", "le", "gt", "ge", "logical_not"})
+
 
 @dataclass(frozen=True)
 class Rewrite:
-    """Edits of one cell and how the new line would read."""
+    """Edits of one cell, and what they write: a new value, and the name that it is given; None where it needs none."""
 
     edits: tuple[Edit, ...]
-    title: str
+    target: str | None
+    value: str
+
+    @property
+    def line(self) -> str:
+        return self.value if self.target is None else f"{self.target} = {self.value}"
 
 
 def writes_in_place(call: ast.Call) -> bool:
@@ -62,10 +69,14 @@ def _out(call: ast.Call) -> ast.keyword | None:
     return next((k for k in call.keywords if k.arg == "out"), None)
 
 
+def _assigned(code: Code, statement: ast.stmt, target: str, value: str) -> Rewrite:
+    return Rewrite((code.replace(statement, f"{target} = {value}"),), target, value)
+
+
 def augmented(code: Code, statement: ast.AugAssign) -> Rewrite:
     target = code.text(statement.target)
-    text = f"{target} = {target} {_OPERATORS[type(statement.op)]} {_operand(code, statement.value, statement.op)}"
-    return Rewrite((code.replace(statement, text),), text)
+    value = f"{target} {_OPERATORS[type(statement.op)]} {_operand(code, statement.value, statement.op)}"
+    return _assigned(code, statement, target, value)
 
 
 def _operand(code: Code, value: ast.expr, operator: ast.operator) -> str:
@@ -77,22 +88,21 @@ def _operand(code: Code, value: ast.expr, operator: ast.operator) -> str:
     return atom(code, value) if "\n" not in text or text[:1] in "([{" else f"({text})"
 
 
-def as_new_tensor(problem: Problem, text: str) -> str | None:
-    """One statement out of place, or None where it has no such form."""
+def as_new_tensor(problem: Problem, text: str) -> Rewrite | None:
+    """One statement out of place, as an assignment; None where it has no such form."""
     try:
         code = Code(CellSource(0, text))
     except ValueError:
         return None
     statement = code.tree.body[0]
-    rewrite: Rewrite | None = None
     torch = torch_name(problem) or "torch"
     if isinstance(statement, ast.AugAssign) and not isinstance(statement.target, ast.Subscript):
-        rewrite = augmented(code, statement)
-    elif isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Subscript):
-        rewrite = masked(code, statement, statement.targets[0], torch)
-    elif isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
-        rewrite = called_out_of_place(code, statement.value, torch)
-    return code.apply(*rewrite.edits).rstrip() if rewrite is not None else None
+        return augmented(code, statement)
+    if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Subscript):
+        return masked(code, statement, statement.targets[0], torch)
+    if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
+        return called_out_of_place(code, statement.value, torch)
+    return None
 
 
 # ---- masks ------------------------------------------------------------------------------------------------------
@@ -105,42 +115,24 @@ def masked(code: Code, statement: ast.Assign, target: ast.Subscript, torch: str)
         return None
     where = code.text(mask)
     if isinstance(value, ast.Subscript) and code.text(value.slice) == where:
-        text = f"{name} = {torch}.where({where}, {code.text(value.value)}, {name})"
-    else:
-        text = f"{name} = {name}.masked_fill({where}, {code.text(value)})"
-    return Rewrite((code.replace(statement, text),), text)
+        return _assigned(code, statement, name, f"{torch}.where({where}, {code.text(value.value)}, {name})")
+    return _assigned(code, statement, name, f"{name}.masked_fill({where}, {code.text(value)})")
 
 
 def _is_mask(code: Code, node: ast.expr, near: ast.stmt) -> bool:
     if isinstance(node, ast.Compare):
         return not any(isinstance(o, (ast.In, ast.NotIn, ast.Is, ast.IsNot)) for o in node.ops)
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Invert):
-        return True
-    if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.BitAnd, ast.BitOr, ast.BitXor)):
-        return True
+    if isinstance(node, (ast.UnaryOp, ast.BinOp)):
+        return isinstance(getattr(node, "op", None), (ast.Invert, ast.BitAnd, ast.BitOr, ast.BitXor))
     if isinstance(node, ast.Call):
-        return called_name(node) in (
-            "isnan",
-            "isinf",
-            "isfinite",
-            "bool",
-            "eq",
-            "ne",
-            "lt",
-            "le",
-            "gt",
-            "ge",
-            "logical_not",
-        )
+        return called_name(node) in _GIVE_MASKS
     if isinstance(node, ast.Attribute) and node.attr == "data":
         return _is_mask(code, node.value, near)
     name = dotted(node)
-    if name is None:
-        return False
-    bound = [b.value for b in bindings(code, name, near)[:1] if b.value is not None]
+    bound = [b.value for b in bindings(code, name, near)[:1] if b.value is not None] if name is not None else []
     if bound and not isinstance(bound[0], ast.Name):
-        return _is_mask(code, bound[0], near) or ("mask" in name and not isinstance(bound[0], ast.Constant))
-    return "mask" in name.lower()
+        return _is_mask(code, bound[0], near) or ("mask" in (name or "") and not isinstance(bound[0], ast.Constant))
+    return "mask" in (name or "").lower()
 
 
 # ---- calls ------------------------------------------------------------------------------------------------------
@@ -172,8 +164,8 @@ def called_out_of_place(code: Code, call: ast.Call, torch: str) -> Rewrite | Non
         if statement.value is not whole or target is None:
             return None
         start, _ = code.span(statement)
-        return Rewrite((*edits, Edit(start, start, f"{target} = ")), f"{target} = {text}")
-    return Rewrite(tuple(edits), text)
+        return Rewrite((*edits, Edit(start, start, f"{target} = ")), target, text)
+    return Rewrite(tuple(edits), None, text)
 
 
 def _assignable(code: Code, node: ast.expr | None) -> str | None:

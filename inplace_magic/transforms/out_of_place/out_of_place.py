@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from dataclasses import replace
 
 from ...message import message
 from ...source.bindings import bindings, gone_through, key_of_item, loop_of
@@ -48,29 +49,16 @@ def out_of_place(problem: Problem) -> Iterator[Proposal]:
         return
     for form, rewrite in _rewrites(problem, write):
         form, more = f"out_of_place: {form}", meant_for_whole(write)
-        yield in_one_text(write.code, rewrite.edits, rewrite.title, _WHY, form, local=True, lossless=more)
+        yield in_one_text(write.code, rewrite.edits, rewrite.line, _WHY, form, local=True, lossless=more)
 
 
 def _rewrites(problem: Problem, write: Site) -> Iterator[tuple[str, Rewrite]]:
-    code, statement = write.code, write.statement
-    torch = torch_name(problem) or "torch"
-    rewrite: Rewrite | None
-    if isinstance(statement, ast.AugAssign):
-        rewrite = augmented(code, statement)
-        # A part of a tensor is still written in place; an item of a list or dict is not.
-        form = "item" if isinstance(statement.target, ast.Subscript) else "statement"
-        if form == "item" and not _of_container(problem, write):
-            return
-    elif (
-        isinstance(statement, ast.Assign)
-        and isinstance(write.target, ast.Subscript)
-        and write.target in statement.targets
-    ):
-        rewrite, form = masked(code, statement, write.target, torch), "statement"
-    else:
-        call = _call(write)
-        rewrite, form = (called_out_of_place(code, call, torch) if call is not None else None), "statement"
-    if rewrite is None:
+    code, statement, form = write.code, write.statement, "statement"
+    rewrite = _rewrite(problem, write)
+    # A part of a tensor is still written in place; an item of a list or dict is not.
+    if isinstance(statement, ast.AugAssign) and isinstance(statement.target, ast.Subscript):
+        form = "item"
+    if rewrite is None or (form == "item" and not _of_container(problem, write)):
         return
     name = write.root.id if isinstance(write.root, ast.Name) else None
     loop = loop_of(code, statement, name) if name is not None else None
@@ -87,11 +75,20 @@ def _rewrites(problem: Problem, write: Site) -> Iterator[tuple[str, Rewrite]]:
     yield form, rewrite
 
 
+def _rewrite(problem: Problem, write: Site) -> Rewrite | None:
+    code, statement, torch = write.code, write.statement, torch_name(problem) or "torch"
+    if isinstance(statement, ast.AugAssign):
+        return augmented(code, statement)
+    target = write.target
+    if isinstance(statement, ast.Assign) and isinstance(target, ast.Subscript) and target in statement.targets:
+        return masked(code, statement, target, torch)
+    call = _call(write)
+    return called_out_of_place(code, call, torch) if call is not None else None
+
+
 def _call(write: Site) -> ast.Call | None:
-    node = write.node.value if isinstance(write.node, (ast.Expr, ast.Assign, ast.Return)) else write.node
-    if isinstance(node, ast.Call) and writes_in_place(node):
-        return node
-    return next((n for n in ast.walk(write.statement) if isinstance(n, ast.Call) and writes_in_place(n)), None)
+    nodes = [write.expression, *ast.walk(write.statement)]
+    return next((n for n in nodes if isinstance(n, ast.Call) and writes_in_place(n)), None)
 
 
 # ---- around the statement ---------------------------------------------------------------------------------------
@@ -103,39 +100,30 @@ def _of_container(problem: Problem, write: Site) -> bool:
     if shape is not None:
         return shape.startswith(_HELD_CONTAINERS)
     made = [b.value for b in bindings(write.code, write.root_text or "", write.statement)]
-    known = [isinstance(v, _CONTAINERS) or _makes_container(v) for v in made]
+    # ``dict(h)``, ``h.copy()``, ``copy.copy(h)``, ``defaultdict(list)``
+    known = [isinstance(v, _CONTAINERS) or called_name(v) in _MAKE_CONTAINERS for v in made]
     return any(known) or not made if problem.family == "modified" else all(known) and bool(made)
-
-
-def _makes_container(value: ast.expr | None) -> bool:
-    """``dict(h)``, ``h.copy()``, ``copy.copy(h)``, ``defaultdict(list)``."""
-    return called_name(value) in _MAKE_CONTAINERS
 
 
 def _comprehension(code: Code, loop: ast.For, name: str, statement: ast.stmt, rewrite: Rewrite) -> Rewrite | None:
     """A loop that does nothing but write into each tensor of a list or dict: the container is made anew."""
     through = gone_through(loop, name)
     alone = loop.body == [statement] and not loop.orelse and code.alone(loop)
-    if through is None or not alone or " = " not in rewrite.title:
+    if through is None or not alone or rewrite.target is None:
         return None
-    value = rewrite.title.split(" = ", 1)[1]
     key, held = key_of_item(loop, name), dotted(through)
     if isinstance(through, ast.Call) and isinstance(through.func, ast.Attribute) and through.func.attr == "items":
         held = dotted(through.func.value) if key is not None and not through.args else None
-        made = f"{{{key}: {value} for {code.text(loop.target)} in {code.text(loop.iter)}}}"
+        made = f"{{{key}: {rewrite.value} for {code.text(loop.target)} in {code.text(loop.iter)}}}"
     else:
-        made = f"[{value} for {code.text(loop.target)} in {code.text(loop.iter)}]"
-    return Rewrite((code.replace(loop, f"{held} = {made}"),), f"{held} = {made}") if held is not None else None
+        made = f"[{rewrite.value} for {code.text(loop.target)} in {code.text(loop.iter)}]"
+    return Rewrite((code.replace(loop, f"{held} = {made}"),), held, made) if held is not None else None
 
 
 def _outside_block(code: Code, statement: ast.stmt, rewrite: Rewrite) -> Rewrite | None:
     """A write under no_grad that was hidden from the graph, made out of place, has to be seen by it."""
     block = code.parent(statement)
-    if not isinstance(block, ast.With) or len(block.body) != 1 or len(block.items) != 1 or not code.alone(block):
+    if not isinstance(block, ast.With) or [len(block.body), len(block.items)] != [1, 1] or not code.alone(block):
         return None
-    if "no_grad" not in code.text(block.items[0].context_expr) or " = " not in rewrite.title:
-        return None
-    if statement.lineno != statement.end_lineno:
-        return None
-    text = code.edited(statement, rewrite.edits)
-    return Rewrite((code.replace(block, text),), rewrite.title)
+    hidden = "no_grad" in code.text(block.items[0].context_expr) and statement.lineno == statement.end_lineno
+    return replace(rewrite, edits=(code.replace(block, rewrite.line),)) if hidden and rewrite.target else None

@@ -17,9 +17,9 @@ from collections.abc import Iterator
 
 from ...message import message
 from ...source.bindings import later, reads
-from ...source.editor import Code, Edit, Function, Loop
+from ...source.editor import Code, Function, Loop
 from ...source.lift import unused
-from ..analysis.targets import Site, written
+from ..analysis.targets import written
 from ..problem import Problem
 from ..proposal import Proposal, in_one_text
 from ..registry import register
@@ -43,11 +43,21 @@ def own_name(problem: Problem) -> Iterator[Proposal]:
     if not isinstance(function, Function) or inside[0] is not function or not after or not code.alone(statement):
         return
     name = unused(path.rpartition(".")[2], code)
-    made = _made(problem, write, name)
-    if made is not None:
-        edits, title = made
-        edits += [code.replace(read, name) for read in after]
-        yield in_one_text(code, edits, title, _WHY, "out_of_place: own name", local=True)
+    new = as_new_tensor(problem, code.text(statement)) if write.target is write.root else None
+    if write.root is None:
+        edits = [code.replace(root, name)]
+        line = code.edited(statement, edits)
+    elif write.target is not root:
+        line = f"{name} = {path}.clone()"
+        same = [n for n in ast.walk(statement) if isinstance(n, ast.Attribute) and code.text(n) == path]
+        edits = [code.insert_before(statement, line), *(code.replace(n, name) for n in same)]
+    elif new is not None and new.target is not None:
+        line = f"{name} = {new.value}"
+        edits = [code.replace(statement, line)]
+    else:
+        return
+    edits += [code.replace(read, name) for read in after]
+    yield in_one_text(code, edits, line, _WHY, "out_of_place: own name", local=True)
 
 
 def _bound_anew(statement: ast.stmt) -> ast.expr | None:
@@ -55,30 +65,7 @@ def _bound_anew(statement: ast.stmt) -> ast.expr | None:
     return statement.targets[0] if isinstance(statement, ast.Assign) and len(statement.targets) == 1 else None
 
 
-def _made(problem: Problem, write: Site, name: str) -> tuple[list[Edit], str] | None:
-    """The edits that give the new name what was written, and the new line."""
-    code, statement, root = write.code, write.statement, write.root
-    if root is None:
-        bound = _bound_anew(statement)
-        assert bound is not None
-        edit = code.replace(bound, name)
-        return [edit], code.edited(statement, [edit])
-    if write.target is not root:
-        line = f"{name} = {write.root_text}.clone()"
-        written = [n for n in ast.walk(statement) if _is_same(code, n, root)]
-        return [code.insert_before(statement, line), *(code.replace(n, name) for n in written)], line
-    new = as_new_tensor(problem, code.text(statement))
-    if new is None or " = " not in new:
-        return None
-    line = f"{name} = {new.split(' = ', 1)[1]}"
-    return [code.replace(statement, line)], line
-
-
 def _is_set(code: Code, read: ast.expr) -> bool:
     """``self.weight.requires_grad = False``"""
     above = code.parent(read)
     return isinstance(above, ast.Attribute) and isinstance(above.ctx, ast.Store)
-
-
-def _is_same(code: Code, node: ast.AST, root: ast.expr) -> bool:
-    return isinstance(node, ast.Attribute) and code.text(node) == code.text(root)

@@ -14,8 +14,9 @@ from collections.abc import Iterator
 
 from ...message import message
 from ...source.bindings import bindings, loop_of
+from ...source.dataflow import simple
 from ...source.editor import Code, Edit, dotted
-from ..analysis.targets import Site, root, sites
+from ..analysis.targets import Site, reads_gradient, root, written
 from ..problem import Problem
 from ..proposal import Proposal, in_one_text
 from ..registry import register
@@ -27,72 +28,55 @@ _WHY = message("why_change_tracked")
 @register("silent")
 def tracked(problem: Problem) -> Iterator[Proposal]:
     # Where the change came after a value was saved, it is that value which was meant; unless more is changed so.
-    form = "silent_tracked" if problem.clash.save is None else "silent_tracked: after a save"
-    for write in sites(problem, depth=1):
-        code, statement = write.code, write.statement
-        if problem.clash.save is not None and _is_update(write):
-            continue
-        if write.target is None or write.root is None or not isinstance(statement, (ast.Expr, ast.AugAssign, ast.Assign)):  # fmt: skip
-            continue
-        start, end = code.span(statement)
-        tensor, text, after = _without_alias(write)
-        if tensor is None:
-            continue
-        lines = [line for line in (as_new_tensor(problem, text), *after) if line]
-        if lines:
-            new = f"{code.newline}{code.indent(statement)}".join(lines)
-            if not code.alone(statement):
-                new = "; ".join(lines)
-            yield in_one_text(code, [Edit(start, end, new)], lines[0], _WHY, form)
-        new = f"{code.newline}{code.indent(statement)}".join([f"{tensor} = {tensor}.clone()", text, *after])
-        if code.alone(statement):
-            title = message("title_before", what=f"{tensor} = {tensor}.clone()", other=text)
-            copied = "silent_tracked: on a copy" + ("" if problem.clash.save is None else " after a save")
-            yield in_one_text(code, [Edit(start, end, new)], title, _WHY, copied)
+    write, saved = written(problem), problem.clash.save is not None
+    if write is None or write.target is None or write.root is None:
+        return
+    code, statement = write.code, write.statement
+    if (saved and _is_update(write)) or not simple(statement):
+        return
+    tensor, text, after = _without_alias(write)
+    if tensor is None:
+        return
+    new = as_new_tensor(problem, text)
+    lines = [*([new.line] if new is not None else []), *after]
+    between = f"{code.newline}{code.indent(statement)}" if code.alone(statement) else "; "
+    if lines:
+        form = "silent_tracked: after a save" if saved else "silent_tracked"
+        yield in_one_text(code, [code.replace(statement, between.join(lines))], lines[0], _WHY, form)
+    if code.alone(statement):
+        copy = f"{tensor} = {tensor}.clone()"
+        edit, title = (
+            code.replace(statement, between.join([copy, text, *after])),
+            message("title_before", what=copy, other=text),
+        )
+        form = "silent_tracked: on a copy after a save" if saved else "silent_tracked: on a copy"
+        yield in_one_text(code, [edit], title, _WHY, form)
 
 
 def _is_update(write: Site) -> bool:
     """``p.data -= lr * p.grad``, and what is done to each of some tensors: their values are meant, and no history."""
     name = write.root_text or ""
-    gradient = any(isinstance(n, ast.Attribute) and n.attr == "grad" for n in ast.walk(write.statement))
-    return gradient or loop_of(write.code, write.statement, name) is not None
+    return reads_gradient(write.statement) or loop_of(write.code, write.statement, name) is not None
 
 
 def _without_alias(write: Site) -> tuple[str | None, str, list[str]]:
     """The tensor itself, the statement with the tensor in place of its alias, and how the alias is made again."""
     code, statement, held = write.code, write.statement, write.root
-    assert held is not None and write.target is not None
-    name = dotted(held)
-    text = code.text(statement)
-    start, _ = code.span(statement)
-    edits = [cut(code, node, start) for node in ast.walk(write.target) if is_alias(node)]
-    if edits:
-        edits += [cut(code, node, start) for node in _read_through(statement) if _root_name(node) == name]
-        for begin, end in sorted(edits, reverse=True):
-            text = text[:begin] + text[end:]
-        return name, text, []
-    if name is None:
+    name = dotted(held) if held is not None else None
+    if held is None or write.target is None or name is None:
         return None, "", []
-    for binding in bindings(code, name, statement)[:1]:
-        base = root(binding.value) if binding.value is not None else None
-        if binding.value is None or base is None or dotted(base) is None or not any(map(is_alias, ast.walk(binding.value))):  # fmt: skip
-            continue
-        if is_alias(binding.value):  # nothing but the alias: a view of it would have to be written through
-            begin, end = (offset - start for offset in code.span(held))
+    aliases = [node for node in ast.walk(write.target) if is_alias(node)]
+    if aliases:  # what the value is computed from would come from outside the graph again
+        value = statement.value if isinstance(statement, ast.Assign) else None
+        read = [n for n in ast.walk(value) if isinstance(n, ast.expr) and is_alias(n)] if value is not None else []
+        aliases += [n for n in read if (of := root(n)) is not None and dotted(of) == name]
+        return name, code.edited(statement, [unaliased(code, node) for node in aliases]), []
+    for value in [b.value for b in bindings(code, name, statement)[:1] if b.value is not None]:
+        base = root(value)
+        if is_alias(value) and base is not None and dotted(base) is not None:  # a view of it has to be written through
             tensor = code.text(base)
-            return tensor, text[:begin] + tensor + text[end:], [f"{name} = {code.text(binding.value)}"]
+            return tensor, code.edited(statement, [code.replace(held, tensor)]), [f"{name} = {code.text(value)}"]
     return None, "", []
-
-
-def _read_through(statement: ast.stmt) -> list[ast.expr]:
-    """The aliases that an assigned value is computed from: it would come from outside the graph again."""
-    value = statement.value if isinstance(statement, ast.Assign) else None
-    return [n for n in ast.walk(value) if isinstance(n, ast.expr) and is_alias(n)] if value is not None else []
-
-
-def _root_name(node: ast.expr) -> str | None:
-    held = root(node)
-    return dotted(held) if held is not None else None
 
 
 def is_alias(node: ast.AST) -> bool:
@@ -101,7 +85,7 @@ def is_alias(node: ast.AST) -> bool:
     return isinstance(node, ast.Attribute) and node.attr == "data"
 
 
-def cut(code: Code, node: ast.AST, start: int) -> tuple[int, int]:
-    """The stretch ``.detach()`` or ``.data``, counted from the statement's beginning."""
+def unaliased(code: Code, node: ast.AST) -> Edit:
+    """Takes ``.detach()`` or ``.data`` off."""
     inner = node.func.value if isinstance(node, ast.Call) else node.value  # type: ignore[attr-defined]
-    return code.span(inner)[1] - start, code.span(node)[1] - start
+    return Edit(code.span(inner)[1], code.span(node)[1], "")

@@ -11,6 +11,11 @@ self.prior = Normal(self.loc, scale)      # again in the method that reads it
 self.penalty = self.weigh()               model.penalty = model.weigh()
 loss = fit + model.penalty                loss = fit + model.penalty
 
+d = D(g)                                  d = D(g)
+lossD(d).backward(); optimD.step()        lossD(d).backward(); optimD.step()
+                                          d = D(g)
+lossG(g, d).backward()                    lossG(g, d).backward()
+
 A slice that nothing else reads is moved; else it is repeated.
 """
 
@@ -22,65 +27,64 @@ from dataclasses import dataclass, replace
 
 from ...message import message
 from ...record.evidence import Edge
-from ...source.dataflow import binds, live_in, reads, simple, value_reads
-from ...source.editor import Code, Edit, Function, Overlap
+from ...source.bindings import parameters
+from ...source.dataflow import binds, graph_reads, live_in, reads, simple, value_reads
+from ...source.editor import Code, Edit, Function
 from ...source.lift import lift, source_lines
 from ...source.location import SourceRange
-from ..analysis.backward_calls import without_retain
-from ..analysis.meetings import loops, update_of, upwards, within
-from ..analysis.points import Frame, crossing, frames, uses
-from ..problem import Problem
-from ..proposal import Proposal
+from ..analysis.backward_calls import freeing
+from ..analysis.meetings import loops, update_of, updates_weights, upwards, within
+from ..analysis.points import crossing, uses
+from ..problem import Frame, Problem
+from ..proposal import Change, Proposal
 from ..registry import register
 
 _MOST = 6  # statements that a person would repeat
-_ANEW = message("why_graphs_of_their_own")
+_ANEW, _FROM_VALUES = message("why_graphs_of_their_own"), message("why_later_loss_as_given")
 
 
 @dataclass(frozen=True)
 class _Slice:
-    """Statements of one block that created the stale values, in order, and the names that lead to them afterwards.
+    """Statements that created the stale values, in order, and the names that lead to them afterwards.
 
     ``own``: what the statements call their object, and what it is called where their values are read.
     """
 
     code: Code
-    block: list[ast.stmt]
     statements: list[ast.stmt]
     function: str
-    own: tuple[str, str] | None = None
+    own: tuple[str, str] = ("", "")
 
     @property
     def names(self) -> set[str]:
-        bound = {name for s in self.statements for name in binds(s)}
-        if self.own is None:
-            return bound
         inside, outside = self.own
-        return {outside + name.removeprefix(inside) for name in bound}
+        return {outside + name.removeprefix(inside) for s in self.statements for name in binds(s)}
 
-    def lines(self) -> list[str]:
-        inside, outside = self.own or ("", "")
-        own = [n for s in self.statements for n in ast.walk(s) if isinstance(n, ast.Name) and n.id == inside]
-        edits = [self.code.replace(n, outside) for n in own]
-        return [line for s in self.statements for line in source_lines(self.code, s, edits)]
+    def lines(self, statements: Sequence[ast.stmt], edits: Sequence[Edit] = ()) -> list[str]:
+        inside, outside = self.own
+        own = [n for s in statements for n in ast.walk(s) if isinstance(n, ast.Name) and n.id == inside]
+        edits = [*edits, *(self.code.replace(n, outside) for n in own)]
+        return [line for s in statements for line in source_lines(self.code, s, edits)]
 
 
 @register("modified", "second_backward")
 def recompute(problem: Problem) -> Iterator[Proposal]:
     found = crossing(problem)
-    for one in _slices(problem, found.over, found.stale):
-        for made in (one, *_from_outside(problem, found.over, one)):
-            for code, front in _targets(problem, found.over, made):
-                yield from _candidates(problem, _as_far_as_read(made, code, front), code, front)
-                return
+    innermost = True
+    slices = (made for one in _slices(problem, found.stale) for made in (one, *_from_outside(problem, found.over, one)))
+    for made in slices:
+        target = next(_targets(problem, found.over, made), None) if innermost or not made.names else None
+        if target is not None and (updates_weights(problem) if target.between else made.names):
+            yield from _candidates(problem, _as_far_as_read(made, found.over, target), target)
+            innermost = False
 
 
 # ---- what to compute again -------------------------------------------------------------------------------------------
 
 
-def _slices(problem: Problem, edges: Sequence[Edge], stale: Sequence[tuple[SourceRange, ...]]) -> Iterator[_Slice]:
+def _slices(problem: Problem, stale: Sequence[tuple[SourceRange, ...]]) -> Iterator[_Slice]:
     """The stale statements, in the innermost frame that all of them and the place that held them share."""
-    stacks = [frames(problem, stack) for stack in stale]
+    stacks = [problem.frames(stack) for stack in stale]
     stacks = [stack for stack in stacks if stack]
     if not stacks:
         return
@@ -90,14 +94,12 @@ def _slices(problem: Problem, edges: Sequence[Edge], stale: Sequence[tuple[Sourc
         code, function = level[0].code, level[0].spot.function
         if any(f.code is not code or f.spot.function != function for f in level):
             continue
-        block = _common(code, [f.statement for f in level])
-        if block is None:
-            continue
-        chosen = _chain(code, block, [f.statement for f in level])
+        chosen = _chain(_in_turn(code, [f.statement for f in level]), [f.statement for f in level])
         bound = {name for s in chosen for name in binds(s)}
-        anew = bound and not live_in(chosen) & bound  # what needs its own old value cannot be had a second time
-        if anew and len(chosen) <= _MOST and all(simple(s) for s in chosen):
-            yield _Slice(code, block, chosen, function)
+        kept = [s for s in chosen if isinstance(s, ast.Expr)]  # a call whose object keeps what it makes
+        anew = not live_in(chosen) & bound  # what needs its own old value cannot be had a second time
+        if (bound or kept == chosen != []) and anew and len(chosen) <= _MOST and all(simple(s) for s in chosen):
+            yield _Slice(code, chosen, function)
 
 
 def _from_outside(problem: Problem, edges: Sequence[Edge], made: _Slice) -> Iterator[_Slice]:
@@ -105,50 +107,52 @@ def _from_outside(problem: Problem, edges: Sequence[Edge], made: _Slice) -> Iter
     method = made.code.function(made.statements[0])
     if not isinstance(method, Function) or not method.args.args:
         return
-    inside, kept = method.args.args[0].arg, {name for s in made.statements for name in binds(s)}
-    local = {name for s in method.body for name in binds(s)} | {
-        a.arg for a in ast.walk(method.args) if isinstance(a, ast.arg)
-    }
+    inside, kept = method.args.args[0].arg, made.names
+    local = {name for s in method.body for name in binds(s)} | {*parameters(method)}
     given = {name for s in made.statements for name in reads(s)} & (local - {inside} - kept)
     if any(not name.startswith(f"{inside}.") for name in kept | given):
         return
-    for edge in edges:
-        for use in uses(problem, edge):
-            outside, dot, attribute = ast.unparse(use.node).rpartition(".")
-            if dot and f"{inside}.{attribute}" in kept and outside.isidentifier() and outside != inside:
-                yield replace(made, own=(inside, outside))
-                return
+    for use in (use for edge in edges for use in uses(problem, edge)):
+        outside, dot, attribute = ast.unparse(use.node).rpartition(".")
+        if dot and f"{inside}.{attribute}" in kept and outside.isidentifier() and outside != inside:
+            yield replace(made, own=(inside, outside))
+            return
 
 
-def _common(code: Code, statements: Sequence[ast.stmt]) -> list[ast.stmt] | None:
-    """The innermost block that holds, or whose statements hold, all of them."""
-    for above in upwards(code, statements[0]):
-        block = code.block(above)
-        if all(within(code, block, s) is not None for s in statements):
-            return block
-    return None
+def _in_turn(code: Code, statements: Sequence[ast.stmt]) -> list[ast.stmt]:
+    """What runs one after the other up to the last of the statements: its block, and what stands before it in those around."""
+    *_, last = sorted(statements, key=lambda s: (s.lineno, s.col_offset))
+    found = list(code.block(last))
+    for above in list(upwards(code, last))[1:]:
+        around = code.block(above)
+        found = [*around[: around.index(above)], *found]
+    return found
 
 
-def _chain(code: Code, block: list[ast.stmt], statements: Sequence[ast.stmt]) -> list[ast.stmt]:
-    """The statements of the block that created the stale values, and what leads from them to the names they have."""
-    first = {id(s) for s in (within(code, block, one) for one in statements) if s is not None}
+def _chain(turn: list[ast.stmt], statements: Sequence[ast.stmt]) -> list[ast.stmt]:
+    """The statements that created the stale values, and what leads from them to the names they have; none if one is missing."""
+    if not all(any(s is one for one in turn) for s in statements):
+        return []
     tainted: set[str] = set()
-    last = max(i for i, s in enumerate(block) if id(s) in first)
+    last = max(turn.index(s) for s in statements)
     found = []
-    for i, statement in enumerate(block):
-        aliases = simple(statement) and isinstance(statement, ast.Assign) and value_reads(statement) & tainted
-        if id(statement) in first or (aliases and i <= last + 1):
+    for statement in turn[: last + 2]:
+        aliases = isinstance(statement, ast.Assign) and value_reads(statement) & tainted
+        if any(statement is s for s in statements) or aliases:
             tainted |= binds(statement)
             found.append(statement)
     return found
 
 
-def _as_far_as_read(made: _Slice, code: Code, front: ast.stmt) -> _Slice:
+def _as_far_as_read(made: _Slice, edges: Sequence[Edge], target: _Target) -> _Slice:
     """The slice without what nothing reads where it is computed again: ``samples`` beside the distribution they are of."""
-    wanted = {name for s in code.block(front) for name in reads(s)}
+    block = target.code.block(target.front)
+    passing = [h for edge in edges for h in edge.holders if h.scope == made.function and target.between]
+    wanted = {h.path.partition("[")[0] for h in passing} & made.names
+    wanted = wanted or {name for s in block[block.index(target.front) :] for name in reads(s)}
     kept: list[ast.stmt] = []
     for statement in reversed(made.statements):
-        if binds(statement) & wanted or made.own:
+        if binds(statement) & wanted or any(made.own):
             wanted |= reads(statement)
             kept.insert(0, statement)
     return replace(made, statements=kept or made.statements)
@@ -157,32 +161,35 @@ def _as_far_as_read(made: _Slice, code: Code, front: ast.stmt) -> _Slice:
 # ---- where to compute it ---------------------------------------------------------------------------------------------
 
 
-def _targets(problem: Problem, edges: Sequence[Edge], made: _Slice) -> Iterator[tuple[Code, ast.stmt]]:
-    """(text, statement to compute it before), from the frame in which the value is used after the event."""
-    names = made.names
-    need = problem.need_stack
+@dataclass(frozen=True)
+class _Target:
+    """The statement to compute it before; ``between``: the event stands right between there and the slice."""
+
+    code: Code
+    front: ast.stmt
+    between: bool = False
+
+    def insert(self, lines: Sequence[str]) -> Change:
+        return self.code, self.code.insert_before(self.front, *lines)
+
+
+def _targets(problem: Problem, edges: Sequence[Edge], made: _Slice) -> Iterator[_Target]:
+    """Where it is to be computed, in the frame in which the value is used after the event."""
+    names, need = made.names, problem.need_stack
     for edge in edges:
-        for frame in frames(problem, need if edge.root or not edge.used else edge.used):
-            statement = frame.statement
-            if not _reads_through(frame.code, statement, names) and not edge.root:
+        for frame in problem.frames(need if edge.root or not edge.used else edge.used):
+            code, statement = frame.code, frame.statement
+            reached = not names or _reads_through(code, statement, names)
+            if not reached and (not edge.root or frame.spot is not need[0]):
                 continue
-            turn = _turn(problem, frame, made)
-            if frame.code is made.code and frame.spot.function == made.function:
-                if turn is not None:
-                    yield frame.code, _front(frame.code, turn.body, statement, names)
-                else:
-                    yield frame.code, _behind(made, statement, names)
-                return
-            function = frame.code.function(statement)
-            if isinstance(function, Function):
-                needed = any(within(frame.code, function.body, f.statement) for f in frames(problem, need))
-                block = turn.body if turn is not None and needed else function.body
-                if within(frame.code, block, statement) is not None:
-                    yield frame.code, _front(frame.code, block, statement, names)
-                    return
-            elif frame.code is not made.code:
-                yield frame.code, _front(frame.code, frame.code.block(statement), statement, names)
-                return
+            turn, function = _turn(problem, frame, made), code.function(statement)
+            if code is made.code and frame.spot.function == made.function:
+                yield _Target(code, _front(code, turn.body, names)) if turn else _behind(problem, made, statement)
+            elif isinstance(function, Function):
+                needed = any(within(code, function.body, f.statement) for f in problem.frames(need))
+                yield _Target(code, _front(code, turn.body if turn is not None and needed else function.body, names))
+            elif code is not made.code:
+                yield _Target(code, _front(code, code.block(statement), names))
 
 
 def _reads_through(code: Code, statement: ast.stmt, names: set[str]) -> bool:
@@ -196,22 +203,25 @@ def _reads_through(code: Code, statement: ast.stmt, names: set[str]) -> bool:
     return bool(wanted & names)
 
 
-def _behind(made: _Slice, statement: ast.stmt, names: set[str]) -> ast.stmt:
-    """The statement that reads the names, in the innermost block that has both, behind what makes them."""
-    code = made.code
+def _behind(problem: Problem, made: _Slice, statement: ast.stmt) -> _Target:
+    """The statement that reads the names, in the innermost block that has both, behind the slice and the event."""
+    code, cause = made.code, problem.clash.cause
+    frames = problem.frames(cause.stack if cause is not None else ())
+    happened = [f.statement for f in frames if f.code is code and f.spot.function == made.function][:1]
     for above in upwards(code, statement):
         block = code.block(above)
         top = within(code, block, made.statements[-1])
         if top is not None and top is not above:
-            rest = block[block.index(top) + 1 :]
-            return _front(code, block, next((s for s in rest if reads(s) & names), above), names, top)
-    return statement
+            events = [one for s in happened if (one := within(code, block, s)) is not None]
+            last = max(map(block.index, [top, *(e for e in events if block.index(e) < block.index(above))]))
+            return _Target(code, _front(code, block[last + 1 :], made.names, above), block[last] in events)
+    return _Target(code, statement)
 
 
 def _turn(problem: Problem, frame: Frame, made: _Slice) -> ast.For | ast.While | ast.AsyncFor | None:
     """The loop in each iteration of which the value is used anew: the innermost one that has the backward in it, too."""
     around = [loop for loop in loops(frame.code, frame.statement) if not _inside(made, loop)]
-    needed = [f.statement for f in frames(problem, problem.need_stack) if f.code is frame.code]
+    needed = [f.statement for f in problem.frames(problem.need_stack) if f.code is frame.code]
     both = (loop for loop in around if any(within(frame.code, loop.body, s) is not None for s in needed))
     return next(both, around[-1] if around else None)
 
@@ -220,58 +230,66 @@ def _inside(made: _Slice, loop: ast.stmt) -> bool:
     return any(node is s for node in ast.walk(loop) for s in made.statements)
 
 
-def _front(
-    code: Code, block: list[ast.stmt], statement: ast.stmt, names: set[str], after: ast.stmt | None = None
-) -> ast.stmt:
-    """The first statement of the block, behind ``after``, that reads the names; the update it is part of."""
-    top = within(code, block, statement) or statement
-    if after is None:
-        top = next((s for s in block if reads(s) & names), top)
-    update = update_of(block, top)
+def _front(code: Code, statements: list[ast.stmt], names: set[str], other: ast.stmt | None = None) -> ast.stmt:
+    """The first statement that reads the names, or the ``other``; the first of the update that it is part of."""
+    top = next((s for s in statements if reads(s) & names), other or statements[0])
+    update = update_of(code.block(top), top)
     return update[0] if top in update else top
 
 
 # ---- candidates ------------------------------------------------------------------------------------------------------
 
 
-def _candidates(problem: Problem, made: _Slice, code: Code, front: ast.stmt) -> Iterator[Proposal]:
-    lines = made.lines()
-    title = lines[0] if len(made.statements) == 1 else f"{lines[0]} … {lines[-1]}"
-    moved = not _read_elsewhere(problem, made, code, front)
-    lifted = lift(made.code, made.statements) if moved else None
-    if lifted is not None:  # with the comments above them
-        indent = made.code.indent(made.statements[0])
-        lines = [line.removeprefix(indent) for line in lifted.text.splitlines() if line.strip()]
-    edits: list[tuple[Code, Edit]] = [(code, code.insert_before(front, *lines))]
-    if lifted is not None:
-        edits += [(made.code, edit) for edit in lifted.edits]
-    elif moved:
-        edits += [(made.code, made.code.delete(s)) for s in made.statements]
-    kept = [
-        (f.code, edit)
-        for f in frames(problem, problem.need_stack)[-1:]
-        for edit in without_retain(f.code, [f.statement])
-    ]
-    for extra in [kept, []] if kept else [[]]:
-        codes = {c.cell.number: c for c, _ in edits}
-        try:
-            texts = {n: c.apply(*(e for other, e in [*edits, *extra] if other is c)) for n, c in codes.items()}
-        except Overlap:
-            continue
-        yield Proposal(title, _ANEW, "recompute: moved" if moved else "recompute: again", texts)
+def _candidates(problem: Problem, made: _Slice, target: _Target) -> Iterator[Proposal]:
+    code, backwards = made.code, problem.frames(problem.need_stack)[-1:]
+    if not _read_elsewhere(problem, made, target):
+        lifted = lift(code, made.statements)  # with the comments above them
+        gone = lifted.edits if lifted is not None else [code.delete(s) for s in made.statements]
+        lines = lifted.lines if lifted is not None else made.lines(made.statements)
+        for texts in freeing([target.insert(lines), *((code, edit) for edit in gone)], backwards):
+            yield Proposal(_title(made.lines(made.statements)), _ANEW, "recompute: moved", texts)
+        return
+    for lines, cut, why in _copies(problem, made, target.between):
+        title = _title(lines)
+        if target.between:
+            title = message("title_again_after_step" if problem.family == "modified" else "title_again", what=title)
+        for texts in freeing([target.insert(lines), *((code, edit) for edit in cut)], backwards):
+            yield Proposal(title, why, "recompute: between" if target.between else "recompute: again", texts)
 
 
-def _read_elsewhere(problem: Problem, made: _Slice, code: Code, front: ast.stmt) -> bool:
-    """Whether something but the statements from ``front`` on reads what the slice makes."""
-    if code is not made.code or not isinstance(front, ast.stmt):
+def _copies(problem: Problem, made: _Slice, between: bool) -> Iterator[tuple[list[str], list[Edit], str]]:
+    """What to repeat, what is cut where it stood, and why.
+
+    Where a graph was used up, the slice is cut apart for the earlier loss, so that its backward leaves the first part
+    alone: ``d = D(g.detach())``. Where a step came between, the later parts may take what is made ahead as given.
+    """
+    code, statements = made.code, made.statements
+    parts = [(statements[:n], statements[n:]) for n in range(1, len(statements))]
+    taken = [(rest, graph_reads(code, rest, {name for s in first for name in binds(s)})) for first, rest in parts]
+    if between and problem.clash.kind == "second_backward" and any(nodes for _, nodes in taken):
+        cut = dict.fromkeys(node for _, nodes in taken for node in nodes)
+        yield made.lines(statements), [code.behind(node, ".detach()") for node in cut], _ANEW
+    yield made.lines(statements), [], _ANEW
+    for rest, nodes in taken if between and problem.clash.kind == "modified" else ():
+        if nodes:
+            yield made.lines(rest, [code.behind(node, ".detach()") for node in nodes]), [], _FROM_VALUES
+
+
+def _title(lines: Sequence[str]) -> str:
+    return "; ".join(lines) if len(lines) < 3 else f"{lines[0]} … {lines[-1]}"
+
+
+def _read_elsewhere(problem: Problem, made: _Slice, target: _Target) -> bool:
+    """Whether something but the statements from the target on reads what the slice makes."""
+    code, front, names = target.code, target.front, made.names
+    if code is not made.code or not names:
         return True
-    names = made.names
     function = code.function(front)
-    target = function if function is not code.function(made.statements[0]) else None
-    if target is None:
-        target = next((loop for loop in reversed(loops(code, front)) if not _inside(made, loop)), None)
+    whole = function if function is not code.function(made.statements[0]) else None
+    if whole is None:
+        whole = next((loop for loop in reversed(loops(code, front)) if not _inside(made, loop)), None)
     block = code.block(front)
-    inside = {id(n) for s in ([target] if target is not None else block[block.index(front) :]) for n in ast.walk(s)}
+    inside = {id(n) for s in ([whole] if whole is not None else block[block.index(front) :]) for n in ast.walk(s)}
     own = {id(n) for s in made.statements for n in ast.walk(s)}
     for number in problem.sources.cells:
         other = problem.code(number)

@@ -20,8 +20,8 @@ from ...message import message
 from ...source.bindings import bindings, own_statements, reads, scope
 from ...source.dataflow import assigned, binds
 from ...source.editor import Code
+from ...source.lift import at_depth, unwrapped
 from ..analysis.targets import is_functional, root, seen_through, sites, written
-from ..grad_mode.no_grad import moved, unwrapped
 from ..problem import Problem
 from ..proposal import Proposal, in_one_text
 from ..registry import register
@@ -35,25 +35,21 @@ def views_again(problem: Problem) -> Iterator[Proposal]:
         yield from _outside(problem)
         return
     for write in sites(problem, depth=2):
-        code, name = write.code, write.root_text
-        bases = {name, seen_through(code, name, write.statement)} - {None} if name is not None else set()
-        last = write.statement
-        makers = [
-            s
-            for s in own_statements(code, scope(code, last))
-            if isinstance(s, ast.Assign) and s.lineno < last.lineno and _base(code, s) in bases and not _is_write(s)
-        ]
-        for maker in makers:
+        code, name, last = write.code, write.root_text, write.statement
+        bases = {name, seen_through(code, name, last)} - {None} if name is not None else set()
+        before = [s for s in own_statements(code, scope(code, last)) if s.lineno < last.lineno]
+        for maker in before:
+            plain = isinstance(maker, ast.Assign) and not any(isinstance(t, ast.Subscript) for t in assigned(maker))
+            if not plain or _base(code, maker) not in bases or not (lines := _lines(code, maker)):
+                continue
             block = code.block(maker)
             top = next((s for s in block if last in ast.walk(s)), last)  # the write may stand in an inner block
-            text, lines = " ".join(code.text(maker).split()), _lines(code, maker)
-            if not lines:
-                continue
-            used = any(reads(code, one, [s]) for one in binds(maker) for s in _between(block, maker, top))
+            between = block[block.index(maker) + 1 : block.index(top) + 1 if top in block else None]
             edits = [code.insert_after(top, *lines)]
+            used = any(reads(code, one, [*between]) for one in binds(maker))
             if not used and top in block and code.alone(maker):
                 edits.append(code.delete(maker))
-            title = message("title_after", what=text, other=message("the_write"))
+            title = message("title_after", what=" ".join(code.text(maker).split()), other=message("the_write"))
             yield in_one_text(code, edits, title, _WHY, "views_again")
 
 
@@ -78,25 +74,16 @@ def _outside(problem: Problem) -> Iterator[Proposal]:
 def _lines(code: Code, maker: ast.stmt) -> list[str]:
     """The statement's lines with their comments; none where they cannot be written again."""
     indent = code.indent(maker)
-    text = moved(code, [maker], indent)
+    text = at_depth(code, [maker], indent)
     if text is None:
         return [code.text(maker)] if maker.lineno == maker.end_lineno else []
     return [line.removeprefix(indent) for line in text.splitlines()]
 
 
-def _base(code: Code, maker: ast.Assign) -> str | None:
+def _base(code: Code, maker: ast.stmt) -> str | None:
     """What a view is made of: ``x`` for ``x.chunk(2)`` and ``torch.chunk(x, 2)``."""
-    value: ast.expr = maker.value
+    value: ast.expr = maker.value  # type: ignore[attr-defined]
     if isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute):
         value = value.args[0] if value.args and is_functional(value.func.value) else value.func.value
     held = root(value)
     return code.text(held) if held is not None else None
-
-
-def _is_write(statement: ast.Assign) -> bool:
-    return any(isinstance(target, ast.Subscript) for target in assigned(statement))
-
-
-def _between(block: list[ast.stmt], first: ast.stmt, last: ast.stmt) -> list[ast.stmt]:
-    end = block.index(last) + 1 if last in block else len(block)
-    return block[block.index(first) + 1 : end]

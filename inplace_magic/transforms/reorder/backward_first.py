@@ -14,12 +14,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from ...message import message
-from ...source.dataflow import calls_named, roots, simple
-from ...source.editor import Code, Edit, Loop
+from ...source.dataflow import binds, calls_named, roots, simple
+from ...source.editor import Code, Loop
 from ...source.lift import lift
-from ..analysis.meetings import frames, meeting, upwards, within
+from ..analysis.meetings import meeting, upwards, within
+from ..analysis.targets import reads_gradient
 from ..problem import Problem
-from ..proposal import Proposal, in_one_text
+from ..proposal import Change, Proposal, texts_of
 from ..registry import register
 
 _WHY = message("why_backward_first")
@@ -47,60 +48,41 @@ def _proposals(problem: Problem) -> Iterator[Proposal]:
     lifted = lift(found.code, [*makers, found.need])
     if lifted is None:
         return
-    indent = found.code.indent(found.first)
-    lines = [line.removeprefix(indent) for line in lifted.text.splitlines() if line.strip()]
-    yield _proposal(found.code, found.first, found.need, [found.code.insert_before(found.first, *lines), *lifted.edits])
+    edits = [found.code.insert_before(found.first, *lifted.lines), *lifted.edits]
+    yield _proposal(found.code, found.first, found.code.text(found.need), [(found.code, edit) for edit in edits])
 
 
 def _uses_gradients(statements: Sequence[ast.stmt]) -> bool:
     """Whether the statements work with gradients, which a backward that comes earlier would have changed."""
     return any(
         calls_named(s, "step", "zero_grad", "backward", "grad", "clip_grad_norm_", "clip_grad_value_")
-        or any(isinstance(node, ast.Attribute) and node.attr == "grad" for node in ast.walk(s))
+        or reads_gradient(s)
         for s in statements
     )
 
 
 def _from_a_later_cell(problem: Problem) -> Iterator[Proposal]:
-    first, need = frames(problem, problem.write_stack), frames(problem, problem.need_stack)
-    if not first or len(need) != 1:
+    first, needed = problem.frames(problem.write_stack)[:1], problem.frames(problem.need_stack)
+    if not first or len(needed) != 1:
         return
-    (code, write), (other, backward) = first[0], need[0]
-    if code is other or code.cell.number >= other.cell.number or not simple(backward):
+    code, other, backward = first[0].code, needed[0].code, needed[0].statement
+    if code.cell.number >= other.cell.number or not simple(backward):
         return
-    top = within(code, code.tree.body, write)
+    top = within(code, code.tree.body, first[0].statement)
     below = code.tree.body[code.tree.body.index(top) :] if top is not None else []
-    makes_loss = any(_binds(s, name) for s in below for name in roots(backward))
-    if top is None or makes_loss or _uses_gradients(below):
+    if top is None or {name for s in below for name in binds(s)} & roots(backward) or _uses_gradients(below):
         return
     if any(isinstance(above, Loop) for above in upwards(other, backward)):
         return
-    text = " ".join(other.text(backward).split())
-    edits = [code.insert_before(top, text)]
-    gone = other.replace(backward, "pass") if _only_one(other, backward) else other.delete(backward)
-    yield Proposal(
-        message("title_before", what=text, other=_short(code, top)),
-        _WHY,
-        "silent_order",
-        {code.cell.number: code.apply(*edits), other.cell.number: other.apply(gone)},
-    )
+    text = other.text(backward)
+    only = len(other.block(backward)) == 1 and not isinstance(other.parent(backward), ast.Module)
+    gone = other.replace(backward, "pass") if only else other.delete(backward)
+    yield _proposal(code, top, text, [(code, code.insert_before(top, " ".join(text.split()))), (other, gone)])
 
 
-def _binds(statement: ast.stmt, name: str) -> bool:
-    return any(
-        isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Store)
-        for node in ast.walk(statement)
-    )
-
-
-def _only_one(code: Code, statement: ast.stmt) -> bool:
-    block = code.block(statement)
-    return len(block) == 1 and not isinstance(code.parent(statement), ast.Module)
-
-
-def _proposal(code: Code, first: ast.stmt, need: ast.stmt, edits: list[Edit]) -> Proposal:
-    title = message("title_before", what=" ".join(code.text(need).split()), other=_short(code, first))
-    return in_one_text(code, edits, title, _WHY, "silent_order")
+def _proposal(code: Code, first: ast.stmt, need: str, changes: list[Change]) -> Proposal:
+    title = message("title_before", what=" ".join(need.split()), other=_short(code, first))
+    return Proposal(title, _WHY, "silent_order", texts_of(changes))
 
 
 def _short(code: Code, statement: ast.stmt) -> str:

@@ -15,11 +15,11 @@ from collections.abc import Iterator
 
 from ...message import message
 from ...source.dataflow import binds, calls_named, is_step
-from ...source.editor import Code, names_loaded
+from ...source.editor import Code, Edit, names_loaded
 from ...source.lift import line_end, start_with_comments
-from ..analysis.meetings import frames, loops, within
+from ..analysis.meetings import loops, within
 from ..problem import Problem
-from ..proposal import Proposal
+from ..proposal import Proposal, in_one_text
 from ..registry import register
 
 _AGAIN = ("zip", "enumerate", "range", "reversed", "sorted", "list")  # what may be gone through a second time
@@ -30,22 +30,19 @@ def split_loop(problem: Problem) -> Iterator[Proposal]:
     write = problem.clash.write
     if write is None or write.origin != "optim":
         return
-    for code, statement in frames(problem, problem.need_stack):
-        for loop in loops(code, statement):
-            backward = within(code, loop.body, statement)
+    for frame in problem.frames(problem.need_stack):
+        code = frame.code
+        for loop in loops(code, frame.statement):
+            backward = within(code, loop.body, frame.statement)
             if isinstance(loop, ast.For) and backward is not None:
-                text = _split(code, loop, backward)
-                if text is not None:
-                    yield Proposal(
-                        title=message("title_backwards_first"),
-                        why=message("why_all_backwards_first"),
-                        form="split_loop",
-                        texts={code.cell.number: text},
-                    )
+                edit = _split(code, loop, backward)
+                title, why = message("title_backwards_first"), message("why_all_backwards_first")
+                if edit is not None:
+                    yield in_one_text(code, [edit], title, why, "split_loop")
                 return
 
 
-def _split(code: Code, loop: ast.For, backward: ast.stmt) -> str | None:
+def _split(code: Code, loop: ast.For, backward: ast.stmt) -> Edit | None:
     """The loop's statements up to its backward in loops of their own, the steps in the last."""
     steps = [i for i, s in enumerate(loop.body) if is_step(s)]
     at = loop.body.index(backward)
@@ -73,7 +70,7 @@ def _split(code: Code, loop: ast.For, backward: ast.stmt) -> str | None:
     text = "".join(part if part.endswith("\n") else part + code.newline for part in parts)
     if not whole.endswith("\n"):
         text = text.removesuffix(code.newline)
-    return raw[:start] + text + raw[end:]
+    return Edit(start, end, text)
 
 
 def _repeatable(through: ast.expr) -> bool:

@@ -16,12 +16,12 @@ import ast
 from collections.abc import Iterator
 
 from ...message import message
-from ...source.dataflow import binds, calls_named
+from ...source.dataflow import added, binds, calls_named, roots
 from ...source.editor import Code, Edit, Loop
 from ...source.lift import lift
 from ..analysis.meetings import steps_between, update_of, within
-from ..analysis.points import Frame, crossing, frames
-from ..problem import Problem
+from ..analysis.points import crossing
+from ..problem import Frame, Problem
 from ..proposal import Proposal
 from ..registry import register
 
@@ -30,7 +30,7 @@ _ONCE = message("why_sum_once")
 
 @register("second_backward", "modified")
 def restructure(problem: Problem) -> Iterator[Proposal]:
-    for frame in frames(problem, problem.need_stack):
+    for frame in problem.frames(problem.need_stack):
         loop = next((above for above in frame.code.parents(frame.statement) if isinstance(above, Loop)), None)
         if loop is None or not _sums_up(problem, frame, loop):
             continue
@@ -47,20 +47,12 @@ def restructure(problem: Problem) -> Iterator[Proposal]:
 def _sums_up(problem: Problem, frame: Frame, loop: ast.stmt) -> bool:
     """Whether what passes from one iteration into the next is a sum that is begun right before the loop."""
     code = frame.code
-    sums = {
-        ast.unparse(f.statement.target)
-        for edge in crossing(problem).over
-        for f in frames(problem, edge.used)
-        if f.code is code and isinstance(f.statement, ast.AugAssign) and within(code, [loop], f.statement) is loop
-    }
-    roots = {
-        ast.unparse(call.func.value)
-        for call in calls_named(frame.statement, "backward")
-        if isinstance(call.func, ast.Attribute)
-    }
+    used = [f.statement for edge in crossing(problem).over for f in problem.frames(edge.used) if f.code is code]
+    terms = [added(s) for s in used if within(code, [loop], s) is loop]
+    sums = {ast.unparse(term[0]) for term in terms if term is not None}
     block = code.block(loop)
     begun = {name for s in block[: block.index(loop)] if isinstance(s, ast.Assign) for name in binds(s)}
-    return bool(sums & roots & begun)
+    return bool(sums & roots(frame.statement) & begun)
 
 
 def _behind(code: Code, loop: ast.For | ast.While | ast.AsyncFor, backward: ast.stmt) -> list[Edit]:
@@ -73,6 +65,4 @@ def _behind(code: Code, loop: ast.For | ast.While | ast.AsyncFor, backward: ast.
     lifted = lift(code, moved) if moved[-1] is loop.body[-1] and len(moved) < len(loop.body) else None
     if lifted is None:
         return []
-    indent = code.indent(moved[0])
-    lines = [line.removeprefix(indent) for line in lifted.text.splitlines() if line.strip()]
-    return [*lifted.edits, code.insert_after(loop, *lines)]
+    return [*lifted.edits, code.insert_after(loop, *lifted.lines)]

@@ -35,12 +35,12 @@ def fast_weights(problem: Problem) -> Iterator[Proposal]:
         return
     loop = loop_of(write.code, write.statement, write.root.id)
     stepped = as_new_tensor(problem, write.code.text(write.statement).replace(f"{write.root.id}.data", write.root.id))
-    if loop is None or loop.body != [write.statement] or stepped is None or " = " not in stepped:
+    if loop is None or loop.body != [write.statement] or stepped is None or stepped.target is None:
         return
     calls = [n for n in ast.walk(scope(write.code, loop)) if isinstance(n, ast.Call)]
     found = _model(write.code, loop, write.root.id)
     if found is not None and any(called_name(call) == "grad" for call in calls):  # whose step can be differentiated
-        edits = _rewrite(write, loop, *found, stepped.split(" = ", 1)[1], torch)
+        edits = _rewrite(write, loop, *found, stepped.value, torch)
         title = message("title_fast_weights", call=f"{torch}.func.functional_call({found[0]}, ...)")
         if edits:
             yield in_one_text(write.code, edits, title, _WHY, "fast_weights", local=True)
@@ -106,9 +106,8 @@ def _first_use(code: Code, top: ast.AST, loop: ast.For, model: str) -> ast.stmt 
     outer = [above for above in code.parents(loop) if isinstance(above, Loop) and scope(code, above) is top]
     if outer:
         return outer[-1] if isinstance(top, Function) else outer[0]
-    for statement in own_statements(code, top):
-        if any(
-            _owner(n) == model or (isinstance(n, ast.Call) and dotted(n.func) == model) for n in ast.walk(statement)
-        ):
-            return statement
-    return None
+
+    def uses(node: ast.AST) -> bool:
+        return _owner(node) == model or (isinstance(node, ast.Call) and dotted(node.func) == model)
+
+    return next((s for s in own_statements(code, top) if any(map(uses, ast.walk(s)))), None)

@@ -17,10 +17,10 @@ import ast
 from collections.abc import Iterator
 
 from ...message import message
-from ...source.dataflow import assigned, calls_named, is_step, key_of, reads, roots, simple
+from ...source.dataflow import added, assigned, calls_named, is_step, key_of, reads, roots, simple
 from ...source.editor import Code, dotted
-from ..analysis.iterations import holdings, rounds
-from ..analysis.meetings import frames, loops, meeting, within
+from ..analysis.iterations import holdings, iterations
+from ..analysis.meetings import meeting
 from ..problem import Problem
 from ..proposal import Proposal, in_one_text
 from ..registry import register
@@ -51,74 +51,52 @@ def _stretches(problem: Problem) -> Iterator[tuple[Code, list[ast.stmt], int, as
     if found is not None:
         yield found.code, found.block, found.block.index(found.first) + 1, found.need
         return
-    for code, statement in reversed(frames(problem, problem.need_stack)):
-        for loop in loops(code, statement):
-            need = within(code, loop.body, statement)
-            if need is not None:
-                yield code, loop.body, 0, need
+    for turn in iterations(problem):
+        if turn.loop:
+            yield turn.code, turn.body, 0, turn.need
 
 
 def _adds_to(statement: ast.stmt, name: str) -> bool:
-    for node in ast.walk(statement):
-        if isinstance(node, ast.AugAssign) and dotted(node.target) == name and isinstance(node.op, ast.Add):
-            return True
-        if isinstance(node, ast.Assign) and [dotted(t) for t in node.targets] == [name]:
-            value = node.value
-            if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Add):
-                return name in (dotted(value.left), dotted(value.right))
-    return False
+    terms = [added(node) for node in ast.walk(statement)]
+    return any(term is not None and dotted(term[0]) == name for term in terms)
 
 
-def _sets(statement: ast.stmt, name: str) -> bool:
-    return (
-        isinstance(statement, ast.Assign)
-        and any(dotted(t) == name for t in statement.targets)
-        and not _adds_to(statement, name)
-    )
+def _sets(statement: ast.AST, name: str) -> bool:
+    set_here = isinstance(statement, ast.Assign) and any(dotted(t) == name for t in statement.targets)
+    return set_here and added(statement) is None
 
 
 def _initial(problem: Problem, name: str) -> str:
     """What the sum starts from where the notebook sets it, ``0`` if that is not found."""
     for code in problem.codes():
         for node in ast.walk(code.tree):
-            if (
-                isinstance(node, ast.Assign)
-                and any(dotted(t) == name for t in node.targets)
-                and not _adds_to(node, name)
-            ):
-                zero = isinstance(node.value, ast.Constant) or bool(
-                    calls_named(node.value, "zeros", "tensor", "new_zeros")
-                )
-                if zero:
-                    return code.text(node.value)
+            value = node.value if isinstance(node, ast.Assign) and _sets(node, name) else None
+            if isinstance(value, ast.Constant) or (value and calls_named(value, "zeros", "tensor", "new_zeros")):
+                return code.text(value)
     return "0"
 
 
 @register("second_backward", "modified")
 def clear_collected(problem: Problem) -> Iterator[Proposal]:
     """Lists that were filled for one backward, and are still full at the next."""
-    held = holdings(problem)
     filled = _filled(problem)
-    for turn in rounds(problem):
+    for turn in iterations(problem):
         graph = {
             path
-            for scope, names in held.items()
+            for scope, names in holdings(problem).items()
             for path, kind in names.items()
             if kind.startswith(("list", "sequence")) and (scope == turn.function or "." in path)
         }
         used = {name for s in turn.body for name in reads(s)}
-        lists = {path for path in filled if path in used and not _emptied(turn.body, path)}
+        lists = {path for path in filled & used if not any(_empties(n, path) for s in turn.body for n in ast.walk(s))}
         if not lists & graph:
             continue
         at = turn.body.index(turn.need)
-        after = next((s for s in turn.body[at:] if is_step(s)), turn.need)
-        if any(lists & reads(s) for s in turn.body[turn.body.index(after) + 1 :]):
-            after = [s for s in turn.body if lists & reads(s)][-1]
+        step = next((s for s in turn.body[at:] if is_step(s)), turn.need)
+        after = [step, *(s for s in turn.body[turn.body.index(step) + 1 :] if lists & reads(s))][-1]
         lines = [f"{path}.clear()" for path in sorted(lists)]
-        if isinstance(after, (ast.Return, ast.Break, ast.Continue)):
-            edit = turn.code.insert_before(after, *lines)
-        else:
-            edit = turn.code.insert_after(after, *lines)
+        leaves = isinstance(after, (ast.Return, ast.Break, ast.Continue))
+        edit = turn.code.insert_before(after, *lines) if leaves else turn.code.insert_after(after, *lines)
         why = message("why_collected_anew")
         yield in_one_text(turn.code, [edit], "; ".join(lines), why, "reset_accumulator: list")
         return
@@ -126,24 +104,13 @@ def clear_collected(problem: Problem) -> Iterator[Proposal]:
 
 def _filled(problem: Problem) -> set[str]:
     """Names of lists that the notebook appends to."""
-    found: set[str] = set()
-    for number in problem.sources.cells:
-        code = problem.code(number)
-        if code is None or number > problem.cell:
-            continue
-        for call in calls_named(code.tree, "append", "extend"):
-            if isinstance(call.func, ast.Attribute) and (path := dotted(call.func.value)) is not None:
-                found.add(path)
-    return found
+    calls = [call for code in problem.codes() for call in calls_named(code.tree, "append", "extend")]
+    paths = [dotted(call.func.value) for call in calls if isinstance(call.func, ast.Attribute)]
+    return {path for path in paths if path is not None}
 
 
-def _emptied(body: list[ast.stmt], path: str) -> bool:
-    """Whether the round itself sets the list anew or clears it."""
-    for node in (node for statement in body for node in ast.walk(statement)):
-        if isinstance(node, ast.Delete) and any(key_of(t) == path for t in node.targets):
-            return True
-        if isinstance(node, ast.Assign) and any(key_of(t) == path for t in assigned(node)):
-            return True
-        if isinstance(node, ast.Call) and dotted(node.func) == f"{path}.clear":
-            return True
-    return False
+def _empties(node: ast.AST, path: str) -> bool:
+    """Whether the iteration itself sets the list anew or clears it."""
+    targets = node.targets if isinstance(node, ast.Delete) else assigned(node) if isinstance(node, ast.Assign) else ()
+    cleared = isinstance(node, ast.Call) and dotted(node.func) == f"{path}.clear"
+    return cleared or any(key_of(target) == path for target in targets)

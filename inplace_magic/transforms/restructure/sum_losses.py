@@ -25,9 +25,9 @@ from ...message import message
 from ...source.dataflow import binds, calls_named, is_call, reads
 from ...source.editor import Code, atom
 from ...source.lift import unused
-from ..analysis.meetings import frames, meeting, steps_between, within
+from ..analysis.meetings import meeting, steps_between, within
 from ..analysis.points import crossing
-from ..analysis.targets import is_functional
+from ..analysis.targets import is_functional, reads_gradient
 from ..problem import Problem
 from ..proposal import Proposal, in_one_text
 from ..registry import register
@@ -38,8 +38,6 @@ _UPDATES = ("zero_grad", "step", "clip_grad_norm_", "clip_grad_value_")
 
 @register("second_backward", "modified")
 def sum_losses(problem: Problem) -> Iterator[Proposal]:
-    if problem.family == "modified" and not _written_in_backward(problem):
-        return
     if problem.family != "modified" and steps_between(problem):
         return
     found = meeting(problem)
@@ -50,25 +48,17 @@ def sum_losses(problem: Problem) -> Iterator[Proposal]:
     first, second = _root(found.first), _root(found.need)
     if first is None or second is None:
         return
-    if any(
-        calls_named(s, "zero_grad", "clip_grad_norm_", "clip_grad_value_") or binds(s) & reads(first)
-        for s in found.between
-    ):
+    if any(calls_named(s, *_UPDATES) or binds(s) & reads(first) for s in found.between):
         return
     text = f"({_term(code, first)} + {_term(code, second)}).backward()"
     yield in_one_text(code, [code.delete(found.first), code.replace(found.need, text)], text, _WHY, "sum_losses")
 
 
-def _written_in_backward(problem: Problem) -> bool:
-    """Whether a hook wrote, an optimizer that steps within backward for one."""
-    return any(calls_named(statement, "backward") for _, statement in frames(problem, problem.write_stack))
-
-
 def _whole_loop(problem: Problem) -> Iterator[Proposal]:
     """A loop that calls backward on one loss after the other."""
-    for code, statement in frames(problem, problem.need_stack):
-        loop = code.parent(statement)
-        root = _root(statement)
+    for frame in problem.frames(problem.need_stack):
+        code, statement = frame.code, frame.statement
+        loop, root = code.parent(statement), _root(statement)
         if not isinstance(loop, ast.For) or statement not in loop.body or loop.orelse or root is None:
             continue
         rest = [s for s in loop.body if s is not statement]
@@ -78,28 +68,25 @@ def _whole_loop(problem: Problem) -> Iterator[Proposal]:
             if not _hands_on(problem, code, loop):
                 yield from _collected(code, loop, statement, root)
             continue
-        text = f"{_sum(code, root, loop)}.backward()"
-        if not rest:
-            edits = [code.replace(loop, text)]
-        elif code.alone(statement):
-            edits = [code.insert_before(loop, text), code.delete(statement)]
-        else:
+        if rest and not code.alone(statement):
             continue
+        target, through, loss = code.text(loop.target), code.text(loop.iter), code.text(root)
+        text = f"sum({through if loss == target else f'{loss} for {target} in {through}'}).backward()"
+        edits = [code.insert_before(loop, text), code.delete(statement)] if rest else [code.replace(loop, text)]
         yield in_one_text(code, edits, text, _WHY, "sum_losses")
 
 
 def _hands_on(problem: Problem, code: Code, loop: ast.For) -> bool:
     """Whether a backward goes on into what an earlier iteration made: history is to end there, not to be kept."""
-    made = [spot for edge in crossing(problem).over for spot in frames(problem, edge.made)]
-    return any(other is code and within(code, loop.body, statement) is not None for other, statement in made)
+    made = [frame for edge in crossing(problem).over for frame in problem.frames(edge.made)]
+    return any(frame.code is code and within(code, loop.body, frame.statement) is not None for frame in made)
 
 
 def _collected(code: Code, loop: ast.For, statement: ast.stmt, root: ast.expr) -> Iterator[Proposal]:
     """The losses that a loop makes, kept until it has ended. Nothing in it may have waited for the gradients."""
     behind = loop.body[loop.body.index(statement) + 1 :]
     left = any(isinstance(node, ast.Return) for s in loop.body for node in ast.walk(s))
-    waited = any(isinstance(node, ast.Attribute) and node.attr == "grad" for s in behind for node in ast.walk(s))
-    if left or waited or not code.alone(statement):
+    if left or any(map(reads_gradient, behind)) or not code.alone(statement):
         return
     name = unused("losses", code)
     text = f"sum({name}).backward()"
@@ -109,13 +96,6 @@ def _collected(code: Code, loop: ast.For, statement: ast.stmt, root: ast.expr) -
         code.insert_after(loop, text),
     ]
     yield in_one_text(code, edits, text, _WHY, "sum_losses")
-
-
-def _sum(code: Code, loss: ast.expr, loop: ast.For) -> str:
-    """The sum of what the loop calls ``loss`` one after the other."""
-    if isinstance(loss, ast.Name) and isinstance(loop.target, ast.Name) and loss.id == loop.target.id:
-        return f"sum({code.text(loop.iter)})"
-    return f"sum({code.text(loss)} for {code.text(loop.target)} in {code.text(loop.iter)})"
 
 
 def _root(statement: ast.stmt) -> ast.expr | None:

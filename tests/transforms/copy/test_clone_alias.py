@@ -93,7 +93,7 @@ KEPT = """
             return pose.exp()
     model = Poses()
     """
-ROUNDS = """
+ITERATIONS = """
     for i in [0, 0, 1]:
         model.zero_grad()
         model(i).sum().backward()
@@ -101,7 +101,7 @@ ROUNDS = """
 
 
 def test_a_buffer_that_was_written_through_a_view_keeps_no_graph() -> None:
-    fix = fix_by(RULE, "import torch", KEPT, ROUNDS)
+    fix = fix_by(RULE, "import torch", KEPT, ITERATIONS)
     assert fix.cells == {2: rewritten(KEPT, ("pose = self.poses[i]", "pose = self.poses[i].clone()"))}
     assert fix.gradients == "truncated"
 
@@ -110,7 +110,7 @@ def test_a_view_that_is_only_read_is_left_alone() -> None:
     read = KEPT.replace(
         "pose *= self.scale", "pose = pose * self.scale; self.poses = torch.cat([self.poses[:1], pose[None]])"
     )
-    assert RULE not in rules("import torch", read, ROUNDS)
+    assert RULE not in rules("import torch", read, ITERATIONS)
 
 
 def test_memory_that_is_shared_where_an_object_keeps_it_is_copied_there() -> None:

@@ -1,4 +1,4 @@
-"""A value that a round hands on is computed again, with the weights as they are by then."""
+"""A value that an iteration hands on is computed again, with the weights as they are by then."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ START = """
         return torch.tanh(encoder(obs))
     seen = torch.randn(4, 2, 3)
     """
-ROUNDS = """
+ITERATIONS = """
     state = encode(seen[0])
     for obs in seen[1:]:
         next_state = encode(obs)
@@ -29,23 +29,23 @@ ROUNDS = """
 
 
 def test_is_not_offered_where_nothing_is_handed_on() -> None:
-    assert RULE not in rules(START, ROUNDS.replace("        state = next_state\n", ""))
+    assert RULE not in rules(START, ITERATIONS.replace("        state = next_state\n", ""))
 
 
 def test_is_proved_with_its_effect_measured() -> None:
-    fix = fix_by(RULE, START, ROUNDS)
-    assert fix.cells == {2: rewritten(ROUNDS, ("    state = next_state", "    state = encode(obs)"))}
+    fix = fix_by(RULE, START, ITERATIONS)
+    assert fix.cells == {2: rewritten(ITERATIONS, ("    state = next_state", "    state = encode(obs)"))}
     assert fix.gradients == "different"
 
 
 def test_one_of_several_names_that_are_handed_on() -> None:
-    rounds = ROUNDS.replace("        state = next_state", "        last, state = loss, next_state")
-    fix = fix_by(RULE, START, rounds)
-    assert fix.cells == {2: rewritten(rounds, ("= loss, next_state", "= loss, encode(obs)"))}
+    cell = ITERATIONS.replace("        state = next_state", "        last, state = loss, next_state")
+    fix = fix_by(RULE, START, cell)
+    assert fix.cells == {2: rewritten(cell, ("= loss, next_state", "= loss, encode(obs)"))}
 
 
-def test_what_the_next_round_takes_at_its_beginning_is_computed_again_at_the_end_of_this_one() -> None:
-    rounds = """
+def test_what_the_next_iteration_takes_at_its_beginning_is_computed_again_at_the_end_of_this_one() -> None:
+    cell = """
         ahead = encode(seen[0])
         for t in range(3):
             state = ahead
@@ -55,6 +55,6 @@ def test_what_the_next_round_takes_at_its_beginning_is_computed_again_at_the_end
             loss.backward()
             opt.step()
         """
-    fix = fix_by(RULE, START, rounds)
-    assert fix.cells == {2: rewritten(rounds, ("    opt.step()", "    opt.step()\n    ahead = encode(seen[t + 1])"))}
+    fix = fix_by(RULE, START, cell)
+    assert fix.cells == {2: rewritten(cell, ("    opt.step()", "    opt.step()\n    ahead = encode(seen[t + 1])"))}
     assert fix.gradients == "different"
