@@ -112,10 +112,12 @@ def losses(names: dict[str, Any]) -> torch.Tensor:
     return torch.stack([v.memory if isinstance(v, Value) else v.detach() for v in values])
 
 
-def close(ones: Gradients, others: Gradients) -> bool:
-    """Whether they are the same but for rounding; a gradient of 1e-9 is as good as one of 1."""
+def close(ones: Gradients, others: Gradients, each: bool = False) -> bool:
+    """Whether they are the same but for rounding; a gradient of 1e-9 is as good as one of 1, and with ``each`` an
+    element of 1 beside one of 1e8."""
+    least = 1e-14 if each else 1e-6
     return ones.keys() == others.keys() and all(
-        torch.allclose(one, others[name], rtol=1e-5, atol=1e-6 * _size(one, others[name]), equal_nan=True)
+        torch.allclose(one, others[name], rtol=1e-5, atol=least * _size(one, others[name]), equal_nan=True)
         for name, one in ones.items()
     )
 

@@ -74,7 +74,7 @@ def judge(one: RandomProgram, code: str) -> None:
         assert changed.text in lines if changed is not None else any(_BY_EFFECT in line for line in lines), text
         return
     if any(not _past_the_graph(sentence) for sentence in sentences):
-        assert not close(within(one, code, tape=True), within(one, code)), f"a false alarm:{text}"
+        assert not close(within(one, code, tape=True), within(one, code), each=True), f"a false alarm:{text}"
         return
     if one.by == "differences":
         differs = not roughly(by_differences(one, code), summed(plain))
