@@ -124,6 +124,7 @@ class Bench:
         Only copies of the process share their memory: of replicas, each would hold the session once more.
         """
         with contextlib.ExitStack() as running:
+            running.callback(self._begun.clear)
             for number in range(count if self.sandbox.is_copy and not self.over else 0):
                 key = self._inert_key(reading, number)
                 if key not in self._references:
@@ -133,7 +134,6 @@ class Bench:
                     if outcome is not None:
                         self._begun[key] = outcome
             yield
-            self._begun.clear()
 
     # ---- a rewrite ----------------------------------------------------------------------------------------------
 
