@@ -25,7 +25,16 @@ _ENDLESS = 2
 Texts = dict[int, str]
 Live = tuple[LiveChange, ...]
 Spared = tuple[int, ...]
-_Key = tuple[Reading, bool, int, bool]  # of a run of the code as written: reading, inert, the how-many-eth, graphs kept
+
+
+@dataclass(frozen=True)
+class _AsWritten:
+    """A run of the code as written, for a reading of it; the ``number``-th of its kind."""
+
+    reading: Reading
+    inert: bool = False
+    number: int = 0
+    keep_graphs: bool = False
 
 
 @dataclass
@@ -53,8 +62,8 @@ class Bench:
     tried: list[str] = field(default_factory=list)  # the titles of what was run, or was to be
     runs: int = 0  # of rewrites
     _endless: int = 0  # runs that were ended at the limit
-    _references: dict[_Key, Evidence | None] = field(default_factory=dict)
-    _begun: dict[_Key, Callable[[], Outcome[Evidence]]] = field(default_factory=dict)
+    _references: dict[_AsWritten, Evidence | None] = field(default_factory=dict)
+    _begun: dict[_AsWritten, Callable[[], Outcome[Evidence]]] = field(default_factory=dict)
 
     @property
     def over(self) -> bool:
@@ -85,10 +94,10 @@ class Bench:
 
         A backward past the failure may need a graph that is freed by then. Its gradients come from a run that keeps all.
         """
-        freeing = self.recorded() if self.own in (None, reading) else self._recorded_as((reading, False, 0, False))
+        freeing = self.recorded() if self.own in (None, reading) else self._recorded_as(_AsWritten(reading))
         if freeing is None or self.look.keep_graphs or not any(one.failed for one in freeing.passes):
             return freeing
-        keeping = self._recorded_as((reading, False, 0, True))
+        keeping = self._recorded_as(_AsWritten(reading, keep_graphs=True))
         return freeing if keeping is None else keeping
 
     def passes(self, reading: Reading) -> tuple[BackwardPass, ...]:
@@ -97,24 +106,23 @@ class Bench:
 
     def inert_reference(self, reading: Reading, number: int = 0) -> Evidence | None:
         """The same in a run in which no gradient has any effect; the ``number``-th such run."""
-        return self._recorded_as(self._inert_key(reading, number))
+        return self._recorded_as(self._inert(reading, number))
 
-    def _inert_key(self, reading: Reading, number: int) -> _Key:
+    def _inert(self, reading: Reading, number: int) -> _AsWritten:
         reference = self.reference(reading)
-        keep = reference is not None and reference is self._references.get((reading, False, 0, True))
-        return reading, True, number, keep
+        keeping = self._references.get(_AsWritten(reading, keep_graphs=True))
+        return _AsWritten(reading, True, number, keep_graphs=reference is not None and reference is keeping)
 
-    def _recorded_as(self, key: _Key) -> Evidence | None:
-        if key not in self._references:
-            begun = self._begun.pop(key, None)
-            self._references[key] = self._run(self._recording(key)) if begun is None else self._answer(begun())
-        return self._references[key]
+    def _recorded_as(self, run: _AsWritten) -> Evidence | None:
+        if run not in self._references:
+            begun = self._begun.pop(run, None)
+            self._references[run] = self._run(self._recording(run)) if begun is None else self._answer(begun())
+        return self._references[run]
 
-    def _recording(self, key: _Key) -> RecordRequest:
-        reading, inert, _, keep_graphs = key
-        update = reading == "update" if self.own is not None else self.look.update_leaves
-        keep = self.look.keep_graphs or keep_graphs
-        look = replace(self.look, update_leaves=update, inert=inert, keep_graphs=keep)
+    def _recording(self, run: _AsWritten) -> RecordRequest:
+        update = run.reading == "update" if self.own is not None else self.look.update_leaves
+        keep = self.look.keep_graphs or run.keep_graphs
+        look = replace(self.look, update_leaves=update, inert=run.inert, keep_graphs=keep)
         return RecordRequest(self.sources, self.plan, self.reach, look)
 
     @contextlib.contextmanager
@@ -126,13 +134,13 @@ class Bench:
         with contextlib.ExitStack() as running:
             running.callback(self._begun.clear)
             for number in range(count if self.sandbox.is_copy and not self.over else 0):
-                key = self._inert_key(reading, number)
-                if key not in self._references:
+                run = self._inert(reading, number)
+                if run not in self._references:
                     outcome = running.enter_context(
-                        self.sandbox.ahead(self._recording(key), self.limit_s, gives_way=False)
+                        self.sandbox.ahead(self._recording(run), self.limit_s, gives_way=False)
                     )
                     if outcome is not None:
-                        self._begun[key] = outcome
+                        self._begun[run] = outcome
             yield
 
     # ---- a rewrite ----------------------------------------------------------------------------------------------
