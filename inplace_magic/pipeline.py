@@ -119,6 +119,7 @@ class _Inquiry:
                 sandbox,
                 running,
                 self.error,
+                self._tell_lines,
             )
             return self._answer(watched, certain, again)
 
@@ -144,6 +145,11 @@ class _Inquiry:
         if again.sandbox.on_cpu and self.fixes:
             self.notes.append(message("verified_on_cpu"))
         return self._diagnosis(found)
+
+    def _tell_lines(self, seen: Evidence) -> None:
+        """The lines by themselves, while the run that tells them goes on."""
+        family, seen = _as_leaf(self.family, seen)
+        self.publish(self._diagnosis(conflicts(seen, family, self.sources, self.raised)))
 
     def _search(self, rerun: Rerun, again: Reproduction, watched: Evidence | None) -> bool:
         """Looks for fixes. False if what was changed plays no part in any gradient, so that there is nothing to say."""

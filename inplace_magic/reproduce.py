@@ -76,7 +76,8 @@ class Rerun:
 class Reproduction:
     """Reruns of a cell that failed with an error of a ``family``. ``tell`` is told how long one takes.
 
-    ``running`` ends those that are still at work. ``error`` is the failure, where there is one to compare with.
+    ``running`` ends those that are still at work. ``error`` is the failure, where there is one to compare with. ``met`` is
+    given what a run has seen of the failure by the moment at which it met it.
     """
 
     session: Session
@@ -88,6 +89,7 @@ class Reproduction:
     sandbox: Sandbox
     running: contextlib.ExitStack
     error: BaseException | None = None
+    met: Callable[[Evidence], None] = lambda seen: None
 
     def rerun(self) -> tuple[Rerun | None, str | None]:
         """The run that tells most of the failure, or why there is none."""
@@ -168,6 +170,11 @@ class Reproduction:
         raised = spots(error_stack(self.error), self.sources)
         return told if same_failure(run.seen, self.error, self.family, raised) else _NOTHING
 
+    def _tell_lines(self, run: Rerun) -> None:
+        """What a run is seen to meet is told, where no other run will be made to learn more."""
+        if self._told(run) == _ALL and not run.seen.carriers:
+            self.met(run.seen)
+
     def _kept(self, run: Rerun, ours: contextlib.ExitStack) -> Rerun:
         self.running.push(ours.pop_all())
         return run
@@ -182,11 +189,14 @@ class Reproduction:
                 lambda seconds: self.tell(message("rerunning", seconds=seconds)),
             )
         )
-        stopped = False
+        first, stopped = Outcome[Evidence](), False
         try:
             first = outcome()
+            if first.value is not None and first.value.early:
+                self._tell_lines(Rerun(plan, first.value))
+                first = _later(first, outcome())
         except KeyboardInterrupt:
-            first, stopped = outcome(), True
+            first, stopped = first if first.value is not None else outcome(), True
             if first.value is None or not relevant(first.value, self.family):
                 raise
         if first.refused is not None and (first.value is None or not relevant(first.value, self.family)):
@@ -198,6 +208,11 @@ class Reproduction:
         if first.value is None:
             return None, first.failure
         return Rerun(plan, first.value, outcome if first.more and not stopped else None, stopped), None
+
+
+def _later(early: Outcome[Evidence], answer: Outcome[Evidence]) -> Outcome[Evidence]:
+    """The later answer of a run; the early one as the last word where there is no other."""
+    return answer if answer.value is not None else replace(early, more=False)
 
 
 def _told(run: Rerun, family: str) -> int:

@@ -99,7 +99,8 @@ def test_a_report_is_the_same_wherever_the_rest_of_the_rerun_goes_on(
     name: str, hurried: list[bool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     beside = report(PROGRAMS[name])
-    assert any(hurried) == (name != "nothing after the failure")
+    lines, rest = hurried[0], hurried[1:]
+    assert lines and any(rest) == (name != "nothing after the failure")
     hurried.clear()
     monkeypatch.setattr(sandbox, "_cores", lambda: 1)
     assert report(PROGRAMS[name]) == beside

@@ -16,7 +16,7 @@ from ..session.names import Names, graph_holders
 from ..session.shell import Shell
 from ..source.location import SourceRange, error_stack
 from ..source.sources import Sources
-from ..torch_private import sequence_number
+from ..torch_private import sequence_number, unobserved
 from . import evidence as ev
 from .conflict_records import records_of, spots
 from .plan import RecordOptions, ReplayPlan, StopRule, far_enough
@@ -39,8 +39,9 @@ def record(
 ) -> ev.Evidence:
     """Runs the plan under the recorder. To be called inside a sandbox: it changes the session.
 
-    Where it has turned out to be long by the first conflict, what is known by then is told by ``tell``, and it continues
-    to ``far_enough`` passes.
+    Where it has turned out to be long by the first conflict, what is known by then is told by ``tell``: early, at the end
+    of the backward that met it, which is enough for its lines; and when the next backward begins, which is enough to look
+    for a fix. Then it continues to ``far_enough`` passes.
     """
     look = look or RecordOptions()
     light = light_steps(look)
@@ -60,7 +61,7 @@ def record(
     begun: dict[tuple[SourceRange, ...], int] = {}  # the first pass from each place
     first: int | None = None  # the pass of the first conflict
     far = 0  # the passes after which a long run has gone far enough, once that is known
-    told = False
+    told_early = told = False
 
     def conflict() -> int | None:
         nonlocal first, far
@@ -76,6 +77,11 @@ def record(
         return recorder.work > _SHORT and not reach.whole
 
     def enough(done: int, event: ev.Backward) -> bool:
+        nonlocal told_early
+        if tell is not None and not told_early and conflict() is not None and long():
+            told_early = True
+            with unobserved():
+                tell(evidence(finished=False, early=True))
         if reach.exactly and reach.passes is not None:  # to be compared with a run that ended there
             return done >= reach.passes
         return conflict() is not None and done >= far and (told or long())
@@ -87,7 +93,7 @@ def record(
             told = True
             tell(evidence(finished=False))
 
-    def evidence(error: BaseException | None = None, finished: bool = True) -> ev.Evidence:
+    def evidence(error: BaseException | None = None, finished: bool = True, early: bool = False) -> ev.Evidence:
         names = Names(names_of(shell, plan))
         return ev.Evidence(
             cells=plan.cells,
@@ -101,6 +107,7 @@ def record(
             finished=finished,
             first=conflict(),
             far=far,
+            early=early,
             outcome=outcome(names_of(shell, plan), printed.text, recorder.value_of) if over else None,
             work=recorder.work,
             **error_fields(error, sources),

@@ -64,3 +64,22 @@ def test_a_long_cell_is_recorded_past_one_more_iteration(
     monkeypatch.setattr(replay, "_SHORT", 0)
     seen = recorded(StopRule(), text=text, keep_graphs=text is not STEPS)
     assert (seen.first, len(seen.passes)) == (first, passes)
+
+
+@pytest.mark.parametrize("work", [0, 30_000], ids=["a long cell", "a short one"])
+def test_of_a_long_cell_the_conflict_is_told_when_it_is_met_and_again_when_the_next_backward_begins(
+    work: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replay, "_SHORT", work)
+    shell = new_shell()
+    sources = Sources({1: CellSource(1, CARRIED.lstrip(), shell.transform_cell)}, {}, 1)
+    told: list[tuple[int, Evidence]] = []
+
+    def tell(seen: Evidence) -> None:
+        told.append((shell.user_ns["step"], seen))
+
+    last = record(shell, sources, ReplayPlan((1,), fresh=True), StopRule(), RecordOptions(keep_graphs=True), tell=tell)
+    expected = [] if work else [(1, 2, True), (2, 2, False)]
+    assert [(step, len(seen.passes), seen.early) for step, seen in told] == expected
+    assert all(seen.first == 1 and seen.clashes[0].need == last.clashes[0].need for _, seen in told)
+    assert not last.early
