@@ -46,7 +46,7 @@ class Extension:
         self._slot_before: tuple[Any, Any] = ((), None)
         self._slot_ours: Any = None
         self._busy = False
-        self._running: Any = None
+        self._cell: int | None = None  # the one to speak of
         self._modules = 0
 
     # ---- loading and unloading ----------------------------------------------------------------------------------
@@ -104,9 +104,10 @@ class Extension:
             self._pending = None
             self._traceback_before = getattr(sys, "last_value", None)
             self.watched = None
-            self._running = info
+            self._cell = None
             self._modules = len(sys.modules)
             self.prompt.forget()
+        self.session.run_cells.begin(info)
         self._started.append((time.perf_counter(), time.thread_time()))
 
     def after_cell(self, result: Any = None) -> None:
@@ -114,38 +115,28 @@ class Extension:
         if not self._started:
             return  # the cell that loaded us
         started = self._started.pop()
-        if self._started:  # a cell within a cell (%%capture): the outer one speaks
-            if result is not None and result.error_in_exec is not None:
-                self._pending = result.error_in_exec
+        cell = self.session.run_cells.end(result)
+        within = bool(self._started)
+        error = result.error_in_exec if within else self._error_of(result)
+        if cell is not None:
+            self._cell = cell
+            self.session.busy[cell] = time.thread_time() - started[1]
+            self._note_cell(cell, result, time.perf_counter() - started[0], error)
+        if within:  # a cell within a cell (%%capture, %paste): when the outer one is over, it is time to speak
+            self._pending = error or self._pending
             return
-        error = self._error_of(result)
-        self._running = None
         self._pending = self._traceback_before = None
-        cell = getattr(result, "execution_count", None)
-        if cell is None:
-            return
-        self.session.busy[cell] = time.thread_time() - started[1]
-        self._note_cell(cell, result, time.perf_counter() - started[0], error)
-        if error is not None and family_of(error) is not None:
-            self.report(error, cell)
+        if error is not None and family_of(error) is not None and self._cell is not None:
+            self.report(error, self._cell)
 
     def running_cell(self) -> int | None:
-        """The execution count of the cell that runs now; its text is made known if the history does not hold it."""
-        info = self._running
-        if info is None:
-            return None
-        if info.store_history:
-            self.session.unstored = {}
-            return len(self.shell.history_manager.input_hist_raw) - 1
-        number = int(self.shell.execution_count)
-        self.session.unstored = {number: info.raw_cell}
-        return number
+        """The execution count of the cell that runs now."""
+        return self.session.run_cells.running()
 
     def _note_cell(self, cell: int, result: Any, seconds: float, error: BaseException | None) -> None:
         session, info = self.session, result.info
         session.seconds[cell] = seconds
         session.loaded[cell] = max(0, len(sys.modules) - self._modules)
-        session.unstored = {} if info.store_history else {cell: info.raw_cell}
         cell_id = getattr(info, "cell_id", None)
         if cell_id is not None:
             session.cell_ids[cell] = cell_id

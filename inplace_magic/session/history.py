@@ -10,6 +10,7 @@ from ..source.document import CellSource, Document, is_cell
 from ..source.files import Files
 from ..source.modules import modules_in
 from ..source.sources import Sources
+from .cell_texts import CellTexts, compiled_name
 from .shell import IPythonShell, Shell
 
 _IMPORT_S = 0.002  # what a module takes to be imported, torch's among them, on a slow day
@@ -26,8 +27,10 @@ class Session:
     failed: set[int] = field(default_factory=set)
     cell_ids: dict[int, str] = field(default_factory=dict)
     texts: dict[int, str] = field(default_factory=dict)
-    unstored: dict[int, str] = field(default_factory=dict)  # run without history, known while they run
     files: Files = field(default_factory=Files)
+
+    def __post_init__(self) -> None:
+        self.run_cells = CellTexts(self._ipython)
 
     @property
     def _ipython(self) -> IPythonShell:
@@ -40,25 +43,15 @@ class Session:
         With them the user's files that his names lead to, or that ``error`` came through.
         """
         shell = self._ipython
-        history = list(shell.history_manager.input_hist_raw)
-        history += [""] * (current + 1 - len(history))
-        for number, raw in self.unstored.items():
-            history[number] = raw
+        typed = self.run_cells.until(current)
         modules = modules_in(shell.user_ns)
-        cells: dict[int, Document] = {}
-        names: dict[str, int] = {}
-        for number, raw in enumerate(history):
-            if number == 0 or number > current or not raw.strip():
-                continue
-            cell = CellSource(number, self.texts.get(number, raw), shell.transform_cell, modules=modules)
-            cells[number] = cell
-        known = getattr(shell.compile, "_filename_map", None)  # IPython 8 and later
-        if known is not None:
-            names.update(known)
-        else:
-            for number, raw in enumerate(history[: current + 1]):
-                if number in cells:
-                    names[self._compiled_name(raw, number)] = number
+        cells: dict[int, Document] = {
+            number: CellSource(number, self.texts.get(number, raw), shell.transform_cell, modules=modules)
+            for number, raw in typed.items()
+        }
+        names = self.run_cells.compiled() or {
+            compiled_name(shell, raw, number): number for number, raw in typed.items()
+        }
         cells |= self.files.documents(shell.user_ns, error, [cell.raw for cell in cells.values()])
         return Sources(cells, names, current, self._nested(cells.get(current)))
 
@@ -67,11 +60,7 @@ class Session:
         if not isinstance(cell, CellSource) or cell.magic is None:
             return {}
         body, above = cell.body
-        return {self._compiled_name(body, number): above for number in (cell.number, cell.number + 1)}
-
-    def _compiled_name(self, raw: str, number: int) -> str:
-        transformed = self._ipython.transform_cell(raw)
-        return str(self._ipython.compile.get_code_name(raw, transformed, number))
+        return {compiled_name(self._ipython, body, number): above for number in (cell.number, cell.number + 1)}
 
     def history_until(self, current: int, cells: Mapping[int, Document]) -> tuple[int, ...]:
         """The cells that made the session what it is, in order: all but those that failed."""

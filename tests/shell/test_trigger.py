@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from inplace_magic.session.cell_texts import CellTexts
 from tests.cells import run_cells, run_in
 
 SETUP = "import torch\nw = torch.ones(3, requires_grad=True)"
@@ -107,15 +108,9 @@ def test_last_diagnosis_is_kept_while_other_cells_run() -> None:
     assert later.diagnosis is first
 
 
-def test_a_cell_whose_source_is_gone_is_explained_from_the_error(tmp_path: Path) -> None:
-    done = run_cells(SETUP)
-    shell = done.shell
-
-    def forget(*args: object) -> None:
-        shell.history_manager.input_hist_raw[2] = ""
-
-    shell.user_ns["forget"] = forget
-    done = run_in(shell, [f"forget()\n{BODY}"])
+def test_a_cell_whose_source_is_gone_is_explained_from_the_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(CellTexts, "until", lambda self, current: {})
+    done = run_cells(SETUP, BODY)
     assert done.output.count(HEADLINE) == 1
     assert done.diagnosis is not None and not done.diagnosis.fixes
     assert "not run again" in done.diagnosis.notes[0]
