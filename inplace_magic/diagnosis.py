@@ -71,6 +71,9 @@ class Place:
 class Conflict:
     """One tensor that backward needed and that was no longer what had been saved.
 
+    Of a freed graph, ``changed`` is the backward that freed it; where that is the very line that needs it again, in a
+    loop, it is the line that takes the graph from one iteration into another.
+
     ``changed_note``, ``saved_note`` and ``needed_note`` say in a few words what happened at each place
     ("x went from version 0 to 1", "relu's gradient needs this output", "needed here").
     """

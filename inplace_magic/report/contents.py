@@ -137,7 +137,7 @@ def further(conflicts: tuple[Conflict, ...]) -> str:
     if not rest:
         return ""
     shown_already = _labels(conflicts[0])
-    rest = tuple(c for c in rest if not _labels(c) or _labels(c) - shown_already)
+    rest = tuple(c for c in rest if _says_more(c, shown_already))
     if not rest:
         return ""
     places = (c.changed or c.saved or c.needed for c in rest)
@@ -146,6 +146,13 @@ def further(conflicts: tuple[Conflict, ...]) -> str:
         return message("more_changes_unplaced", count=len(rest))
     shown = ", ".join(labels[:_MOST_FURTHER]) + (", …" if len(labels) > _MOST_FURTHER else "")
     return message("more_changes", count=len(rest), places=shown)
+
+
+def _says_more(conflict: Conflict, shown: set[str]) -> bool:
+    """Whether a further conflict has a place that is not shown; that of a freed graph is the line it is read at, or freed."""
+    if conflict.operation == "backward" and conflict.changed is not None:
+        return conflict.changed.label not in shown
+    return not _labels(conflict) or bool(_labels(conflict) - shown)
 
 
 def _labels(conflict: Conflict) -> set[str]:

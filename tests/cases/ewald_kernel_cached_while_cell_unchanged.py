@@ -3,7 +3,7 @@
 # source: lab-cosmo/torch-pme#62 (Caching destroys computational graph)
 # family: second_backward
 # fails: 4
-# culprit: 4:5
+# culprit: 2:24
 # saved: -
 # needed: 4:5
 # effect: same

@@ -3,7 +3,7 @@
 # source: hypernetwork, the generated weights reused for all batches of an epoch
 # family: second_backward
 # fails: 3
-# culprit: 3:6
+# culprit: 3:4
 # saved: 1:13 | 3:2
 # needed: 3:6
 # effect: other

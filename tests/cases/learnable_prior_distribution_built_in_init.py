@@ -3,7 +3,7 @@
 # source: https://github.com/pytorch/pytorch/issues/11192 (Cannot Backward Twice Through Distribution)
 # family: second_backward
 # fails: 4
-# culprit: 4:5
+# culprit: 1:15
 # saved: 1:11 | 1:12
 # needed: 4:5
 # effect: other

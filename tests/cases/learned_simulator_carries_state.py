@@ -3,7 +3,7 @@
 # source: model-predictive control with a learned simulator, state kept between optimisation steps
 # family: second_backward
 # fails: 4
-# culprit: 4:5
+# culprit: 1:11
 # saved: 1:11
 # needed: 4:5
 # effect: truncates

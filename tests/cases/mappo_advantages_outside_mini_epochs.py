@@ -3,7 +3,7 @@
 # source: https://github.com/hijkzzz/pymarl2/issues/46 (MAPPO bug, trying to backward through the graph a second time)
 # family: second_backward
 # fails: 4
-# culprit: 3:31 | 3:17
+# culprit: 3:24
 # saved: 3:17 | 3:14
 # needed: 3:31
 # effect: truncates

@@ -3,7 +3,7 @@
 # source: https://github.com/yuval-alaluf/restyle-encoder/issues/15
 # family: second_backward
 # fails: 4
-# culprit: 3:29
+# culprit: 3:12
 # saved: 1:19
 # needed: 3:29
 # effect: same

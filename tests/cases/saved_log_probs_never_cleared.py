@@ -3,7 +3,7 @@
 # source: REINFORCE with the episode's log probabilities kept on the policy
 # family: second_backward
 # fails: 3
-# culprit: 2:15
+# culprit: 2:13
 # saved: 1:11 | 2:2 | 2:4
 # needed: 2:15
 # effect: other

@@ -3,7 +3,7 @@
 # source: neural style transfer, targets computed once with a trainable extractor
 # family: second_backward
 # fails: 3
-# culprit: 3:9
+# culprit: 3:6
 # saved: 2:2 | 2:3
 # needed: 3:9
 # effect: truncates

@@ -3,7 +3,7 @@
 # source: logistic regression homework, the penalty computed once before the epochs
 # family: second_backward
 # fails: 3
-# culprit: 3:6
+# culprit: 3:5
 # saved: 2:5
 # needed: 3:6
 # effect: other

@@ -1,6 +1,8 @@
-"""The name that takes a freed graph into a later backward, where no loop hands it on."""
+"""What takes a freed graph into a later backward: the lines that read it, with the names that they read it by."""
 
 from __future__ import annotations
+
+import pytest
 
 from inplace_magic.diagnosis import Conflict
 
@@ -15,17 +17,85 @@ def first_of(cell: str) -> Conflict:
     return diagnosis.conflicts[0]
 
 
+def marked(found: Conflict) -> tuple[str, str]:
+    """The label of the line to blame, and what its carets stand under."""
+    assert found.changed is not None and found.changed.columns is not None
+    start, end = found.changed.columns
+    return found.changed_note, found.changed.text[start:end]
+
+
 def test_where_the_root_itself_is_gone_through_again_nothing_is_said() -> None:
-    assert first_of("loss = w.exp().sum()\nloss.backward()\nloss.backward()").carries == ""
+    found = first_of("loss = w.exp().sum()\nloss.backward()\nloss.backward()")
+    assert (found.changed_note, found.carries) == ("frees the graph", "")
 
 
-def test_where_two_names_take_it_over_nothing_is_said() -> None:
-    found = first_of("a, b = w.exp(), w.sin()\nfor _ in range(2):\n    loss = (a * b * w).sum()\n    loss.backward()")
-    assert found.carries == ""
+def test_where_another_backward_freed_the_graph_its_line_is_the_one_to_blame() -> None:
+    found = first_of("fake = w.exp()\n(fake * 2).sum().backward()\ng = (fake * w).sum()\ng.backward()")
+    assert found.changed is not None and found.changed.line == 2
+    assert found.carries == "`fake`, read in In[2]:3, is still part of the freed graph."
 
 
-def test_what_was_made_ahead_of_the_loop_is_named_with_the_line_that_reads_it() -> None:
+@pytest.mark.parametrize(
+    ("cell", "line", "note", "carets"),
+    [
+        pytest.param(
+            "old = w.exp()\nfor _ in range(2):\n    ratio = w / old\n    loss = ratio.sum()\n    loss.backward()",
+            *(3, "`old` is still part of the freed graph", "old"),
+            id="made ahead of the loop",
+        ),
+        pytest.param(
+            "a, b = w.exp(), w.sin()\nfor _ in range(2):\n    loss = (a * b * w).sum()\n    loss.backward()",
+            *(3, "`a` and `b` are still part of the freed graph", "a * b"),
+            id="two names in one expression",
+        ),
+        pytest.param(
+            "rnn, state = torch.nn.LSTM(3, 3), None\nfor _ in range(3):\n"
+            "    out, state = rnn(torch.ones(1, 1, 3), state)\n    out.sum().backward()",
+            *(3, "`state` still carries the graph of iteration 1", "state"),
+            id="a tuple of states",
+        ),
+        pytest.param(
+            "seen = []\nfor i in range(3):\n    seen.append((w * i).exp())\n    loss = torch.stack(seen).sum()\n"
+            "    loss.backward()",
+            *(4, "`seen` is still part of the freed graph", "seen"),
+            id="a list that is gathered",
+        ),
+        pytest.param(
+            "class Cell:\n    state = torch.zeros(3)\n    def step(self):\n"
+            "        self.state = torch.tanh(self.state * w)\n        return self.state\n"
+            "cell = Cell()\nfor _ in range(3):\n    out = cell.step().sum()\n    out.backward()",
+            *(4, "`self.state` is still part of the freed graph", "self.state"),
+            id="an attribute, as the method writes it",
+        ),
+    ],
+)
+def test_in_a_loop_the_line_that_takes_it_over_is_the_one_to_blame(
+    cell: str, line: int, note: str, carets: str
+) -> None:
+    found = first_of(cell)
+    assert found.changed is not None and found.changed.line == line
+    assert marked(found) == (note, carets)
+    assert found.needed_note.startswith("frees the graph (iteration 1), needs the freed graph again")
+
+
+def test_further_lines_that_take_it_over_are_named() -> None:
     found = first_of(
-        "old = w.exp()\nfor _ in range(2):\n    ratio = w / old\n    loss = ratio.sum()\n    loss.backward()"
+        "a, b = w.exp(), w.sin()\nfor _ in range(2):\n    x = a * w\n    loss = (x + b).sum()\n    loss.backward()"
     )
-    assert found.carries == "`old`, read in In[2]:3, is still part of the freed graph."
+    assert marked(found) == ("`a` is still part of the freed graph", "a")
+    assert found.carries == "`b` (In[2]:4) is part of it, too."
+
+
+def test_a_name_that_further_lines_read_again_is_named_once() -> None:
+    found = first_of(
+        "a = w.exp()\nfor _ in range(2):\n    x = a * w\n    loss = (x + a * a).sum()\n    loss.backward()"
+    )
+    assert (marked(found), found.carries) == (("`a` is still part of the freed graph", "a"), "")
+
+
+def test_what_else_is_lost_at_a_line_that_is_marked_is_not_counted() -> None:
+    report = run_cells(
+        START,
+        "old = w.exp().sin().exp()\nfor _ in range(2):\n    ratio = w / old\n    loss = ratio.sum()\n    loss.backward()",
+    ).output
+    assert "`old` is still part of the freed graph" in report and "of the same kind" not in report

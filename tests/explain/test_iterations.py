@@ -58,15 +58,14 @@ def test_the_graph_of_an_earlier_iteration_and_the_name_that_carries_it() -> Non
     found = first_of("for i in range(4):\n    h = torch.tanh(h * w)\n    h.sum().backward()")
     assert labels_of(found) == [
         "this part of the graph is created here (iteration 1)",
-        "frees the graph (iteration 1)",
-        "needs the freed graph again (iteration 2)",
+        "`h` still carries the graph of iteration 1",
+        "frees the graph (iteration 1), needs the freed graph again (iteration 2)",
     ]
-    assert found.carries == "`h` still carries the graph of iteration 1."
 
 
 def test_a_sum_that_goes_on_carries_its_graph() -> None:
     found = first_of("total = 0\nfor i in range(3):\n    total += (w * i).exp().sum()\n    total.backward()")
-    assert found.carries.startswith("`total` still carries the graph of iteration ")
+    assert found.changed_note == "`total` still carries the graph of iteration 1"
 
 
 def test_a_name_that_an_inner_loop_binds_before_it_reads_it_carries_nothing() -> None:
@@ -75,7 +74,7 @@ def test_a_name_that_an_inner_loop_binds_before_it_reads_it_carries_nothing() ->
         "        out = state['s'] = torch.tanh(state.get('s', h) * w)\n        total = total + out.sum()\n"
         "    total.backward()"
     )
-    assert "`out`" not in found.carries
+    assert "`out`" not in found.carries + found.changed_note
 
 
 def test_a_step_below_the_backward_belongs_to_its_iteration() -> None:
@@ -91,12 +90,12 @@ def test_in_loops_within_loops_iterations_have_no_numbers() -> None:
     found = first_of(
         "for epoch in range(2):\n    for i in range(2):\n        h = torch.tanh(h * w)\n        h.sum().backward()"
     )
-    assert found.changed_note == "frees the graph (an earlier iteration)"
-    assert found.carries == "`h` still carries the graph of an earlier iteration."
+    assert found.needed_note.startswith("frees the graph (an earlier iteration), ")
+    assert found.changed_note == "`h` still carries the graph of an earlier iteration"
 
 
 def test_a_loop_in_a_function() -> None:
     found = first_of(
         "def train():\n    h = torch.zeros(3)\n    for i in range(3):\n        h = torch.tanh(h * w)\n        h.sum().backward()\ntrain()"
     )
-    assert found.carries == "`h` still carries the graph of iteration 1."
+    assert found.changed_note == "`h` still carries the graph of iteration 1"

@@ -138,6 +138,38 @@ SECOND_BACKWARD = Diagnosis(
     ),
 )
 
+_AGAIN = "ratio = (dist.log_prob(A) - old_logp).exp()"
+CARRIED = Diagnosis(
+    family="second_backward",
+    headline=message("headline_second_backward"),
+    cell=5,
+    seconds=0.81,
+    conflicts=(
+        conflict(
+            place(4, 8, "log_probs.append(dist.log_prob(a))", "dist.log_prob(a)"),
+            place(5, 6, _AGAIN, "old_logp"),
+            place(5, 9, "loss.backward()", "loss.backward()"),
+            message("freed_before"),
+            saved_note=message("creates_graph"),
+            changed_note=message("still_freed", names=("`old_logp`",), count=1),
+            needed_note=message(
+                "both_with_comma",
+                one=message("in_iteration", label=message("frees"), number=1),
+                other=message("in_iteration", label=message("needs_graph"), number=2),
+            ),
+            carries=message("carries_too", names=("`old_value` (In[5]:7)",), count=1),
+        ),
+    ),
+    fixes=(
+        fix(
+            "sample",
+            diff("In[5]", _AGAIN, _AGAIN.replace("old_logp", "old_logp.detach()")),
+            gradients="truncated",
+            cells={5: "..."},
+        ),
+    ),
+)
+
 LEAF = Diagnosis(
     family="leaf",
     headline=message("headline_leaf"),
@@ -431,6 +463,7 @@ ALL = {
     "modified": MODIFIED,
     "module": MODULE,
     "second_backward": SECOND_BACKWARD,
+    "carried": CARRIED,
     "leaf": LEAF,
     "inference": INFERENCE,
     "silent": SILENT,

@@ -66,6 +66,7 @@ SENTENCES = {
     "refused_overlaps_input": "{what:capital} reads from the very memory that it writes.",
     "carries_into": "`{name}`, read in {place}, is still part of the freed graph.",
     "carries": "`{name}` still carries the graph of {when}.",
+    "carries_too": "{names} {count:plural|is|are} part of it, too.",
     "when_iteration": "iteration {number}",
     "when_earlier": "an earlier iteration",
     # ---- what stands under a place
@@ -85,6 +86,9 @@ SENTENCES = {
     "changes_unseen": "changes it without autograd's knowledge",
     "changes_base": "changes the base of the view",
     "frees": "frees the graph",
+    "still_carries": "{names} still {count:plural|carries|carry} the graph of {when}",
+    "still_freed": "{names} {count:plural|is|are} still part of the freed graph",
+    "takes_freed": "what is read here is still part of the freed graph",
     "refuses_leaf": "a leaf that requires grad cannot be modified in place",
     "refuses_view_of_leaf": "a view of a leaf that requires grad cannot be modified in place",
     "refuses_multi_output_view": "one of several views created at once cannot be modified in place",

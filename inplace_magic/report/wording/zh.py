@@ -59,6 +59,7 @@ SENTENCES = {
     "refused_overlaps_input": "{what} 读取的正是它要写入的内存。",
     "carries_into": "{place} 读取的 `{name}` 仍属于已释放的计算图。",
     "carries": "`{name}` 仍带有{when}的计算图。",
+    "carries_too": "{names} 也属于该计算图。",
     "when_iteration": "第 {number} 次迭代",
     "when_earlier": "更早一次迭代",
     # ---- what stands under a place
@@ -78,6 +79,9 @@ SENTENCES = {
     "changes_unseen": "修改了它，而 autograd 不知道",
     "changes_base": "修改了该 view 的 base",
     "frees": "释放了计算图",
+    "still_carries": "{names} 仍带有{when}的计算图",
+    "still_freed": "{names} 仍属于已释放的计算图",
+    "takes_freed": "此处读取的值仍属于已释放的计算图",
     "refuses_leaf": "requires_grad 的 leaf 不能 in-place 修改",
     "refuses_view_of_leaf": "requires_grad 的 leaf 的 view 不能 in-place 修改",
     "refuses_multi_output_view": "一次产生的多个 view 之一不能 in-place 修改",
