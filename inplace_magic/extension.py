@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from .families import family_of
+from .families import failure_of
 from .message import Language, message, said
 from .session.history import Session
 from .session.next_prompt import NextPrompt
@@ -126,8 +126,9 @@ class Extension:
             self._pending = error or self._pending
             return
         self._pending = self._traceback_before = None
-        if error is not None and family_of(error) is not None and self._cell is not None:
-            self.report(error, self._cell)
+        failure = failure_of(error)
+        if failure is not None and self._cell is not None:
+            self.report(failure, self._cell)
 
     def running_cell(self) -> int | None:
         """The execution count of the cell that runs now."""

@@ -45,6 +45,25 @@ def family_of(error: BaseException | None) -> str | None:
     return family_of_text(text)
 
 
+def failure_of(error: BaseException | None) -> BaseException | None:
+    """The exception of our families in what ended a program: itself, one of its group, or what it was raised from.
+
+    What it was raised while handling counts as well, unless the traceback that a person sees leaves that out.
+    """
+    todo, seen = [error], set()
+    while todo:
+        one = todo.pop(0)
+        if one is None or id(one) in seen:
+            continue
+        if family_of(one) is not None:
+            return one
+        seen.add(id(one))
+        if isinstance(one, BaseExceptionGroup):
+            todo += one.exceptions
+        todo.append(one.__cause__ if one.__suppress_context__ else one.__context__)
+    return None
+
+
 def family_of_text(text: str) -> str | None:
     """The family of an error's text, or None."""
     return next((family for family, pattern in _COMPILED if pattern.search(text)), None)

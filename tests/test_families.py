@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from inplace_magic.families import FAMILIES, family_of, family_of_text
+from inplace_magic.families import FAMILIES, failure_of, family_of, family_of_text
 from inplace_magic.report.wording import CATALOGUES
 
 NOT_OURS = [
@@ -71,3 +71,20 @@ def test_ours_is_known_by_its_beginning(family: str, text: str) -> None:
 
 def test_every_family_has_a_headline() -> None:
     assert {f"headline_{family}" for family in FAMILIES} <= set(CATALOGUES["en"])
+
+
+def test_of_errors_that_are_not_ours_none_is_the_failure_however_they_are_chained() -> None:
+    outer, inner = ValueError(), RuntimeError("CUDA out of memory")
+    outer.__context__, inner.__context__ = inner, outer  # as nobody should, and some do
+    assert failure_of(outer) is None and failure_of(None) is None
+
+
+def test_the_failure_is_what_an_error_was_raised_from_before_what_was_handled() -> None:
+    ours, other, outer = RuntimeError(OURS[0][1]), RuntimeError(OURS[3][1]), ValueError()
+    outer.__context__ = other
+    assert failure_of(outer) is other
+    outer.__cause__ = ours
+    assert failure_of(outer) is ours
+    assert failure_of(ExceptionGroup("tasks", [KeyError(), outer])) is ours
+    outer.__cause__ = None  # and so the context is not shown
+    assert failure_of(outer) is None

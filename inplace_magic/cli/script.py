@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from ..diagnosis import Diagnosis, shown_path
-from ..families import family_of
+from ..families import failure_of
 from ..message import kind_of, language_of, message
 from ..session.history import Session
 from ..source.document import Document
@@ -156,10 +156,11 @@ class _Run:
             yield
 
     def _conclude(self, error: BaseException | None) -> int:
-        if isinstance(error, Exception) and family_of(error) is not None:
+        failure = failure_of(error)
+        if error is not None and failure is not None:
             _show(error, self.path)
             with _signals_at_rest(), _one_line_if_it_fails(self.output):
-                self._report(self._diagnose(error))
+                self._report(self._diagnose(failure))
             return FINDING
         if (error is None or isinstance(error, SystemExit)) and self.seen is not None:
             if self.seen.findings:

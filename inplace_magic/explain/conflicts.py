@@ -13,6 +13,7 @@ from ..message import message
 from ..record.evidence import Evidence, RecordedConflict, Write
 from ..record.operations import RESHAPES
 from ..source.bindings import bound
+from ..source.document import CellSource
 from ..source.editor import Code, names_loaded
 from ..source.location import SourceRange
 from ..source.sources import Sources
@@ -80,7 +81,8 @@ def relevant(evidence: Evidence, family: str) -> list[RecordedConflict]:
 def _conflict(clash: RecordedConflict, family: str, sources: Sources, raised: tuple[SourceRange, ...]) -> Conflict:
     if clash.kind == "refused":
         return _refused(clash, clash.family or family, sources, raised)
-    need_stack = raised or (clash.need.stack if clash.need is not None else ())
+    seen = clash.need.stack if clash.need is not None else ()
+    need_stack = raised if raised and not (seen and _on_magic(raised[0], sources)) else seen
     needed = _place(sources, need_stack)
     saved = _place(sources, clash.save.stack) if clash.save is not None else None
     node = _called(clash, sources)
@@ -134,6 +136,12 @@ def _refused(clash: RecordedConflict, family: str, sources: Sources, raised: tup
     if tensor is not None and (aliases := _also_read(clash.write, sources)):
         sentence = message("refused_one_tensor", names=aliases, count=len(aliases), tensor=tensor)
     return Conflict(place, None, needed, tensor, what, None, sentence, changed_note=note)
+
+
+def _on_magic(spot: SourceRange, sources: Sources) -> bool:
+    """Whether all that is known is the cell magic that ran the line, as %%timeit and %%prun leave it."""
+    cell = sources.cells[spot.cell] if spot.cell is not None else None
+    return isinstance(cell, CellSource) and cell.magic is not None and cell.lines[spot.line - 1].startswith("%%")
 
 
 def _also_read(write: Write | None, sources: Sources) -> tuple[str, ...]:

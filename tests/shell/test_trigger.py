@@ -11,6 +11,7 @@ from tests.cells import run_cells, run_in
 
 SETUP = "import torch\nw = torch.ones(3, requires_grad=True)"
 BODY = "x = w.exp()\nx += 1\nx.sum().backward()"
+CAUGHT = BODY.replace("\n", "\n    ")
 HEADLINE = "In-place change broke the backward pass"
 
 # Cells that must stay without a word of ours.
@@ -27,6 +28,8 @@ SILENT = [
     pytest.param(f"try:\n    {BODY.splitlines()[0]}\n    x += 1\n    x.sum().backward()\nexcept RuntimeError:\n    pass",
                  id="an error of ours that the cell catches"),
     pytest.param("raise SystemExit", id="SystemExit"),
+    pytest.param(f"try:\n    {CAUGHT}\nexcept RuntimeError:\n    raise ValueError from None",
+                 id="an error of ours that the traceback leaves out"),
     pytest.param("raise KeyboardInterrupt", id="KeyboardInterrupt"),
 ]  # fmt: skip
 
@@ -114,3 +117,41 @@ def test_a_cell_whose_source_is_gone_is_explained_from_the_error(monkeypatch: py
     assert done.output.count(HEADLINE) == 1
     assert done.diagnosis is not None and not done.diagnosis.fixes
     assert "not run again" in done.diagnosis.notes[0]
+
+
+GROUP = """
+import asyncio
+async def train():
+    x = w.exp()
+    x += 1
+    x.sum().backward()
+async def all_of_them():
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(train())
+await all_of_them()
+"""
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        pytest.param(f"try:\n    {CAUGHT}\nexcept RuntimeError as e:\n    raise ValueError from e", id="its cause"),
+        pytest.param(
+            f"try:\n    {CAUGHT}\nexcept RuntimeError:\n    undefined_name", id="handled when it failed again"
+        ),
+        pytest.param(GROUP.strip(), id="one of a group"),
+    ],
+)
+def test_the_error_that_another_one_came_from_is_explained(cell: str) -> None:
+    done = run_cells(SETUP, cell)
+    assert done.output.count(HEADLINE) == 1
+    assert done.diagnosis is not None and done.diagnosis.changed is not None and done.diagnosis.needed is not None
+    assert (done.diagnosis.changed.text, done.diagnosis.needed.text) == ("x += 1", "x.sum().backward()")
+    assert done.diagnosis.fixes
+
+
+@pytest.mark.parametrize("magic", ["%%timeit -n1 -r1", "%%prun -q", "%%time", "%%capture"])
+def test_the_backward_below_a_magic_is_named_by_its_own_line(magic: str) -> None:
+    done = run_cells(SETUP, f"{magic}\n{BODY}")
+    assert done.diagnosis is not None and done.diagnosis.needed is not None
+    assert (done.diagnosis.needed.line, done.diagnosis.needed.text) == (4, "x.sum().backward()")

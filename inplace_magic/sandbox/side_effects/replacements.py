@@ -44,12 +44,31 @@ def _system(original: Function) -> Function:
 
     def system(command: Any) -> int:
         if run := runs.mine():
-            words = os.fsdecode(command).split()
-            run.attempts.note(process_clause(words[0] if words else ""))
+            _note_command(run, command)
             return _NO_SUCH_COMMAND << 8
         return int(original(command))
 
     return system
+
+
+def _output(nothing: Any) -> Callable[[Function], Function]:
+    """The same for what returns the output of a command, as ``files = !ls`` does."""
+
+    def wrap(original: Function) -> Function:
+        def output(command: Any, *args: Any, **kwargs: Any) -> Any:
+            if run := runs.mine():
+                _note_command(run, command)
+                return nothing
+            return original(command, *args, **kwargs)
+
+        return output
+
+    return wrap
+
+
+def _note_command(run: runs.Run, command: Any) -> None:
+    words = os.fsdecode(command).split() if isinstance(command, str | bytes) else list(command)
+    run.attempts.note(process_clause(words[0] if words else ""))
 
 
 def _leaving(original: Function) -> Function:
@@ -127,6 +146,8 @@ def _muting(original: Function) -> Function:
 _EVENT_FILE = "tensorboard.summary.writer.event_file_writer"
 _TABLE: tuple[tuple[str, str, Callable[[Function], Function]], ...] = (
     ("os", "system", _system),
+    ("subprocess", "getstatusoutput", _output((_NO_SUCH_COMMAND, ""))),
+    ("IPython.utils._process_common", "process_handler", _output(None)),
     ("os", "_exit", _leaving),
     ("os", "abort", _leaving),
     ("threading", "Thread.start", _following),

@@ -33,6 +33,7 @@ import torch
 from inplace_magic.sandbox import side_effects
 from inplace_magic.sandbox.side_effects import EndOfRun, Refused, contained, ended_by
 from inplace_magic.sandbox.side_effects import run as runs
+from tests.cells import new_shell
 
 
 @pytest.fixture(autouse=True)
@@ -148,9 +149,18 @@ def test_refused(name):
     assert isinstance(caught.value, OSError) and caught.value.strerror
 
 
-def test_a_command_of_the_shell_is_not_found():
+@pytest.mark.parametrize(
+    ("ask", "answer"),
+    [
+        pytest.param(lambda: os.waitstatus_to_exitcode(os.system("ls -l")), 127, id="os.system"),
+        pytest.param(lambda: subprocess.getstatusoutput("ls -l"), (127, ""), id="getstatusoutput"),
+        pytest.param(lambda: subprocess.getoutput("ls -l"), "", id="getoutput"),
+        pytest.param(lambda: new_shell().getoutput("ls -l"), [], id="files = !ls"),
+    ],
+)
+def test_a_command_of_the_shell_is_not_found(ask, answer):
     with contained() as attempts:
-        assert os.waitstatus_to_exitcode(os.system("ls -l")) == 127
+        assert ask() == answer
     assert attempts.first == "starts a process 'ls'"
 
 
