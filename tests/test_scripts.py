@@ -67,7 +67,11 @@ def test_same_lines_and_fix_as_in_the_shell(situation: Situation, tmp_path: Path
 # ---- real programs ------------------------------------------------------------------------------------------------
 
 MISTAKES = {
-    "word_lm": ("second_backward", "loss.backward()", [("        hidden = repackage(hidden)\n", "")]),
+    "word_lm": (
+        "second_backward",
+        "output, hidden = self.rnn(self.drop(self.embed(words)), hidden)",
+        [("        hidden = repackage(hidden)\n", "")],
+    ),
     "dcgan": (
         "modified",
         "optimizer_d.step()",
