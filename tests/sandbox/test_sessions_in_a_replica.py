@@ -164,3 +164,23 @@ def test_what_is_made_again_by_the_cells_that_made_it(session: Any) -> None:
         kept.close()
     assert done.diagnosis is not None and done.diagnosis.changed.text == "y += 1", done.output
     assert done.diagnosis.fixes and done.diagnosis.fixes[0].verified and done.diagnosis.notes == ()
+
+
+FAILS = "warnings.warn('of a cell', Own)\ny = net(x).exp()\ny += 1\ny.sum().backward()"
+
+
+def test_a_module_is_imported_by_nobody_but_the_session_where_warnings_of_its_category_are_ignored(
+    session: Any,
+) -> None:
+    Path("noisy.py").write_text("with open('imports', 'a') as f: f.write('x')\nclass Own(UserWarning): pass\n")
+    done = session(
+        "import sys, warnings; sys.path.insert(0, '')\nfrom noisy import Own; warnings.simplefilter('ignore', Own)",
+        FAILS,
+    )
+    assert done.diagnosis is not None and done.diagnosis.fixes, done.output
+    assert Path("imports").read_text() == "x"
+
+
+def test_a_category_of_warnings_that_a_cell_defines(session: Any) -> None:
+    done = session("import warnings\nclass Own(UserWarning): pass\nwarnings.simplefilter('ignore', Own)", FAILS)
+    assert done.diagnosis is not None and done.diagnosis.fixes, done.output

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import pickle
 import random
 import sys
 import tempfile
 import warnings
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -18,7 +21,11 @@ from ..may_fork import accelerator
 
 @dataclass(frozen=True)
 class Surroundings:
-    """The state of an interpreter that a cell can tell from another, as plain values."""
+    """The state of an interpreter that a cell can tell from another, as plain values.
+
+    ``warnings`` are filters, each pickled: to read one imports the module of its category, which a rerun may only do once
+    its files are its own.
+    """
 
     folder: str | None  # None: it has been deleted
     temporary: str  # the folder for temporary files
@@ -31,7 +38,7 @@ class Surroundings:
     default_device: str | None
     default_dtype: torch.dtype
     switches: tuple[tuple[str, Any], ...]
-    warnings: tuple[Any, ...]
+    warnings: tuple[bytes, ...]
     recursion: int
 
 
@@ -67,9 +74,21 @@ def surroundings() -> Surroundings:
         default_dtype=torch.get_default_dtype(),
         switches=tuple((setter, _at(getter)()) for getter, setter in _SWITCHES if _at(getter) is not None)
         + tuple((flag, _at(flag)) for flag in _FLAGS if _at(flag) is not None),
-        warnings=tuple(warnings.filters),
+        warnings=tuple(_pickled(warnings.filters)),
         recursion=sys.getrecursionlimit(),
     )
+
+
+def _pickled(filters: Iterable[object]) -> Iterator[bytes]:
+    for one in filters:
+        with contextlib.suppress(Exception):  # a category that a function has made
+            yield pickle.dumps(one)
+
+
+def _read(filters: Iterable[bytes]) -> Iterator[Any]:
+    for one in filters:
+        with contextlib.suppress(Exception):  # a category of a cell's, which has not run here
+            yield pickle.loads(one)
 
 
 def current_folder() -> str | None:
@@ -117,7 +136,7 @@ def take_on(theirs: Surroundings, device: str | None) -> None:
     sys.argv[:] = theirs.arguments
     sys.setrecursionlimit(theirs.recursion)
     warnings.resetwarnings()
-    cast(list[Any], warnings.filters).extend(theirs.warnings)
+    cast(list[Any], warnings.filters).extend(_read(theirs.warnings))
     torch.set_default_dtype(theirs.default_dtype)
     for name, value in theirs.switches:
         if name in _FLAGS:
