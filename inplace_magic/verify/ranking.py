@@ -16,8 +16,9 @@ from .effect import proof
 _RANK = {"same": 0, "truncated": 1, "different": 2, "unknown": 3}
 _RUNS, _RUNS_LONG = 60, 24  # of rewrites, in all; where the cell computes more than _LONG
 _LONG = 300_000  # Recorder.work: some seconds
-_FURTHER = 5  # runs once a fix is found that changes nothing
-_FURTHER_SHORT, _SHORT = 8, 3_000  # the same where the cell computes so little (Recorder.work)
+# Runs once a fix is found that changes nothing, by how much the cell computes at most (Recorder.work): what is shown beside
+# it is worth less, the longer a person waits for it.
+_FURTHER = ((3_000, 8), (30_000, 5), (float("inf"), 3))
 
 
 def best(
@@ -79,7 +80,8 @@ class _Found:
 
     def enough(self) -> bool:
         if self._until == _RUNS and any(a.fix.gradients == "same" for a in self.attempts):
-            further = _FURTHER_SHORT if self._work() <= _SHORT else _FURTHER
+            work = self._work()
+            further = next(runs for most, runs in _FURTHER if work <= most)
             self._until = min(_RUNS, self.bench.runs + further)
         runs = self.bench.runs
         return runs >= self._until or (runs >= _RUNS_LONG and self._work() > _LONG)
