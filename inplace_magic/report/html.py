@@ -29,6 +29,8 @@ _PRE = (
     "padding:6px 0;margin:4px 0 8px 0;overflow-x:auto;line-height:1.45;white-space:pre"
 )
 _LINE = "display:block;color:inherit;padding:0 10px"
+# A label that does not fit goes on below itself; code never does.
+_BELOW, _CARETS, _WRAPPED = f"{_LINE};display:flex", "flex:none", "white-space:normal;min-width:8em"
 _LINE_STYLE = {
     "-": f"{_LINE};background:{_RED}",
     "+": f"{_LINE};background:{_GREEN}",
@@ -70,14 +72,18 @@ def _block(block: Block) -> str:
 
 def _excerpt_line(line: Line, gutter: int) -> str:
     blank = " " * gutter + " │ "
-    rows = [f"{line.number:>{gutter}} │ <bdi>{_marked(line.text, line.marks)}</bdi>"]
+    drawn = f'<span style="{_LINE}">{line.number:>{gutter}} │ <bdi>{_marked(line.text, line.marks)}</bdi>\n</span>'
     before: tuple[int, int] | None = None
     for mark in line.marks:
         at = (mark.start, mark.end)
         carets = (" " if at == before else "^") * max(1, _wide(line.text[mark.start : mark.end]))
-        rows.append(f"{blank}{' ' * _wide(line.text[: mark.start])}{carets} {_label(mark)}")
+        place = f"{blank}{' ' * _wide(line.text[: mark.start])}{carets} "
+        drawn += (
+            f'<span style="{_BELOW}"><span style="{_CARETS}">{place}</span>'
+            f'<span style="{_WRAPPED}">{_label(mark)}\n</span></span>'
+        )
         before = at
-    return "".join(f'<span style="{_LINE}">{row}\n</span>' for row in rows)
+    return drawn
 
 
 def _marked(text: str, marks: Sequence[Mark]) -> str:
