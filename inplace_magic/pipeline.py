@@ -18,7 +18,7 @@ from .gradients.relative_error import deviations, in_words
 from .message import kind_of, message
 from .options import Options
 from .record.conflict_records import spots
-from .record.evidence import Evidence
+from .record.evidence import Evidence, RecordedConflict
 from .record.plan import RecordOptions
 from .record.requests import ListenRequest
 from .reproduce import Reproduction, Rerun
@@ -177,7 +177,7 @@ class _Inquiry:
         except KeyboardInterrupt:
             self.notes.append(message("stopped"))
         if not self.fixes and not self.notes:
-            self.notes.append(_no_fix(bench))
+            self.notes.append(_no_fix(bench, known[0]))
         return True
 
     def _bench(self, rerun: Rerun, family: str, again: Reproduction) -> Bench:
@@ -273,11 +273,15 @@ def _cannot_serve(sandbox: Sandbox) -> str | None:
     return sandbox.closed() or (process_group.cannot_serve() if sandbox.is_copy else None)
 
 
-def _no_fix(bench: Bench) -> str:
+def _no_fix(bench: Bench, clash: RecordedConflict) -> str:
     """Why none was found."""
     if bench.refused:
         return message("rewrites_refused", reason=bench.refused[-1])
-    return message("rewrites_failed") if bench.tried else message("rewrites_unknown")
+    if bench.tried:
+        return message("rewrites_failed")
+    places = [event.spot for event in (clash.write, clash.save, clash.need) if event is not None]
+    elsewhere = all(place is None or place.cell is None for place in places)
+    return message("rewrites_elsewhere") if elsewhere else message("rewrites_unknown")
 
 
 def _mentioned(cell: int, found: tuple[Conflict, ...], fixes: tuple[Fix, ...]) -> set[int]:

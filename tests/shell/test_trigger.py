@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import nbformat
 import pytest
 
+from inplace_magic.message import kind_of
 from inplace_magic.session.cell_texts import CellTexts
 from tests.cells import run_cells, run_in
 
@@ -82,6 +84,16 @@ def test_a_file_run_by_a_magic_is_seen_and_named_by_its_line(tmp_path: Path) -> 
     assert done.diagnosis is not None and done.diagnosis.changed is not None
     assert done.diagnosis.changed.cell is None and done.diagnosis.changed.line == 4
     assert done.diagnosis.changed.filename == str(script)
+
+
+def test_another_notebook_run_by_a_magic_is_explained_and_said_not_to_be_rewritten(tmp_path: Path) -> None:
+    path = tmp_path / "other.ipynb"
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(BODY)])
+    nbformat.write(notebook, path)
+    found = run_cells(SETUP, f"%run {path}").diagnosis
+    assert found is not None and found.changed is not None and found.saved is not None
+    assert (found.saved.line, found.changed.line, found.changed.cell) == (1, 2, None)
+    assert [kind_of(note) for note in found.notes] == ["rewrites_elsewhere"]
 
 
 def test_code_from_exec_is_blamed_on_the_line_that_runs_it() -> None:

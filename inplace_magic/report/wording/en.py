@@ -185,6 +185,8 @@ SENTENCES = {
     "basis_graph": "the error message and the graph it left",
     "verified_on_cpu": "Verified on the CPU: the device has too little free memory for a second run.",
     "rewrites_unknown": "No rewrite is known for this one, so none was tried.",
+    "rewrites_elsewhere": "Nothing was rewritten: this code is in no cell of this session and in no file of yours, as where "
+    "%run runs another notebook.",
     "rewrites_failed": "No verified fix was found: every rewrite tried still failed or changed the result.",
     "rewrites_refused": "No verified fix was found: every rewrite tried still failed, changed the result, "
     "or was not run ({reason}).",

@@ -178,6 +178,7 @@ SENTENCES = {
     "basis_graph": "错误信息和它留下的计算图",
     "verified_on_cpu": "已在 CPU 上验证：设备的空闲内存不足以再运行一次。",
     "rewrites_unknown": "目前没有已知的改写适用于此，因此未作尝试。",
+    "rewrites_elsewhere": "未作改写：这段代码既不在本会话的单元格中，也不在你的文件中 (例如用 %run 运行另一个 notebook 时)。",
     "rewrites_failed": "没有找到经过验证的修复：尝试过的改写要么仍然失败，要么改变了结果。",
     "rewrites_refused": "没有找到经过验证的修复：尝试过的改写要么仍然失败，要么改变了结果，要么没有运行 ({reason})。",
     "stopped": "已被 Ctrl-C 中止：没有继续尝试其他修复。",
