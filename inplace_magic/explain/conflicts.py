@@ -294,6 +294,8 @@ def _tensor(clash: RecordedConflict, sources: Sources) -> str | None:
 
 def _overwrote(clash: RecordedConflict, what: str, tensor: str | None, node: str | None) -> str:
     write = clash.write
+    if write is None and not clash.known:
+        return message("changed_unfollowed")
     if write is None:
         return message("changed_outside", node=node) if node else message("changed_outside_kept")
     if write.how != "written":

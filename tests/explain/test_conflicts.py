@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from inplace_magic.message import kind_of
 from tests.cells import run_cells
 
 START = """
@@ -123,3 +124,13 @@ def test_the_module_that_keeps_a_weight_is_the_one_that_was_called(made: str, sa
         """
     found = run_cells("import torch\nfrom torch import nn", made, cell).diagnosis
     assert found is not None and f"`{said}`" in found.sentence
+
+
+def test_a_change_inside_torch_func_is_blamed_on_nothing_that_was_not_seen() -> None:
+    found = run_cells(
+        "import torch\nfrom torch.func import grad",
+        "def f(x):\n    y = x.exp()\n    y += 1\n    return y.sum()\ng = grad(f)(torch.randn(2))",
+    ).diagnosis
+    assert found is not None and found.changed is None and not found.fixes
+    assert found.needed is not None and found.needed.line == 5
+    assert kind_of(found.conflicts[0].sentence) == "changed_unfollowed"

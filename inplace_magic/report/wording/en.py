@@ -28,6 +28,8 @@ SENTENCES = {
     "overwrote_kept": "{what:capital} overwrote a value that was kept for a gradient.",
     "overwrote_kept_of": "{what:capital} overwrote the value of `{tensor}` that was kept for a gradient.",
     "changed_outside": "The value that {node} had kept for its gradient was changed by code outside Python (C++ or CUDA).",
+    "changed_unfollowed": "A value that was kept for a gradient was changed. By which line cannot be told: inside `torch.func`, "
+    "and in a graph from before this run, what is kept is not seen.",
     "changed_outside_kept": "A value that was kept for a gradient was changed by code outside Python (C++ or CUDA).",
     "handed_gradient": "{what:capital} modified a gradient tensor that autograd also passes to other operations.",
     "past_autograd": "{what:capital} changed values of the graph that autograd does not know of.",

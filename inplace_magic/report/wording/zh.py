@@ -28,6 +28,7 @@ SENTENCES = {
     "overwrote_kept": "{what} 覆盖了为计算梯度而保存的值。",
     "overwrote_kept_of": "{what} 覆盖了为计算梯度而保存的 `{tensor}` 的值。",
     "changed_outside": "{node} 为计算梯度而保存的值被 Python 之外的代码 (C++ 或 CUDA) 修改了。",
+    "changed_unfollowed": "为计算梯度而保存的值被修改了。无法确定是哪一行：在 `torch.func` 内部，以及在本次运行之前的计算图中，看不到保存了什么。",
     "changed_outside_kept": "为计算梯度而保存的值被 Python 之外的代码 (C++ 或 CUDA) 修改了。",
     "handed_gradient": "{what} 修改了一个梯度张量，而 autograd 也把它传给其他运算。",
     "past_autograd": "{what} 修改了计算图中的值，而 autograd 并不知道。",
