@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from itertools import takewhile
 
 from ..diagnosis import Conflict, Place
 from ..message import Message, kind_of, message
 from ..record.evidence import Edge, Holder, RecordedConflict
+from ..source.location import SourceRange
 from ..source.sources import Sources
 
 _MOST_NAMES = 3
@@ -30,7 +32,7 @@ def with_carrier(conflict: Conflict, seen: RecordedConflict, sources: Sources) -
     """
     if seen.kind != "second_backward" or seen.crossing is None:
         return conflict
-    entrances = _entrances(seen.crossing.over, sources)
+    entrances = _entrances(seen, seen.crossing.over, sources)
     if not entrances:
         return conflict
     if _same_line(conflict.changed, conflict.needed):
@@ -63,14 +65,31 @@ def _note(entrance: _Entrance, carries: str) -> Message:
     return message("still_freed", names=names, count=len(names))
 
 
-def _entrances(over: Iterable[Edge], sources: Sources) -> list[_Entrance]:
+def _entrances(seen: RecordedConflict, over: Iterable[Edge], sources: Sources) -> list[_Entrance]:
     """The lines that the edges lead into, the one that ran first ahead. What a backward begins at is read by no line."""
     found: dict[str, list[tuple[Place, list[str]]]] = {}
     for edge in over:
-        place = sources.place(edge.used[0]) if edge.used and not edge.root else None
-        if place is not None:
-            found.setdefault(place.label, []).append((place, [n for h in edge.holders for n in _written(h, place)]))
+        read = _read(edge, seen.need.stack if seen.need is not None else (), sources)
+        if read is not None:
+            found.setdefault(read[0].label, []).append(read)
     return [_entrance(on_line) for on_line in found.values()]
+
+
+def _read(edge: Edge, need: tuple[SourceRange, ...], sources: Sources) -> tuple[Place, list[str]] | None:
+    """The outermost line that reads the value by a name which held it, of those below what calls the backward, too.
+
+    It is the call that is given a state rather than the layer inside that computes with it; else the innermost line.
+    """
+    if edge.root or not edge.used:
+        return None
+    shared = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(reversed(edge.used), reversed(need))))
+    for frame in tuple(reversed(edge.used))[shared:]:
+        place = sources.place(frame)
+        holders = [h for h in edge.holders if h.scope in (frame.function, "<module>") or h.scope.startswith("class ")]
+        if place is not None and (names := [name for holder in holders for name in _written(holder, place)]):
+            return place, names
+    place = sources.place(edge.used[0])
+    return None if place is None else (place, [])
 
 
 def _entrance(on_line: list[tuple[Place, list[str]]]) -> _Entrance:

@@ -3,7 +3,7 @@
 # source: aimagelab/mammoth models/der.py and utils/buffer.py (logits=outputs.data there); pytorch/examples#151 (replayed experiences go backward twice)
 # family: second_backward
 # fails: 5
-# culprit: 2:32
+# culprit: 4:21
 # saved: -
 # needed: 4:19
 # effect: truncates

@@ -3,7 +3,7 @@
 # source: https://blog.csdn.net/senius/article/details/84483329 (learning to learn by gradient descent, PyTorch practice), https://github.com/chenwydj/learning-to-learn-by-gradient-descent-by-gradient-descent
 # family: second_backward
 # fails: 4
-# culprit: 1:25
+# culprit: 3:10
 # saved: 1:26 | 1:25
 # needed: 3:18
 # effect: truncates

@@ -67,6 +67,21 @@ def test_where_another_backward_freed_the_graph_its_line_is_the_one_to_blame() -
             *(4, "`self.state` is still part of the freed graph", "self.state"),
             id="an attribute, as the method writes it",
         ),
+        pytest.param(
+            "class Net(torch.nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+            "        self.rnn = torch.nn.LSTM(3, 3)\n    def forward(self, x, state):\n"
+            "        out, state = self.rnn(x, state)\n        return out, state\n"
+            "net, hidden = Net(), None\nfor _ in range(3):\n    out, hidden = net(torch.ones(1, 1, 3), hidden)\n"
+            "    loss = out.sum()\n    loss.backward()",
+            *(10, "`hidden` still carries the graph of iteration 1", "hidden"),
+            id="a call that is given a state, not the layer inside of it",
+        ),
+        pytest.param(
+            "def step(old):\n    return (w / old).sum()\ndef train(before):\n    for _ in range(2):\n"
+            "        loss = step(before)\n        loss.backward()\nbefore = w.exp()\ntrain(before)",
+            *(5, "`before` is still part of the freed graph", "before"),
+            id="a call in the loop, not the call that has the loop in it",
+        ),
     ],
 )
 def test_in_a_loop_the_line_that_takes_it_over_is_the_one_to_blame(
