@@ -19,14 +19,13 @@ from ..source.sources import Sources
 from ..torch_private import sequence_number, unobserved
 from . import evidence as ev
 from .conflict_records import records_of, spots
-from .plan import RecordOptions, ReplayPlan, StopRule, far_enough
+from .plan import SHORT_WORK, RecordOptions, ReplayPlan, StopRule, far_enough
 from .recorder import Recorder
 from .run_cells import ended_by_effect, error_fields, light_steps, names_of, prepare, run, with_steps
 from .silent.events import REFERENCE
 from .silent.stream import EventStream
 
 _RUNAWAY = 4  # times as many passes as the run that it is compared with, and a replay is ended
-_SHORT = 30_000  # Recorder.work of a run that is short, so that it goes to the end: half a second or so
 
 
 def record(
@@ -74,7 +73,7 @@ def record(
         return first
 
     def long() -> bool:
-        return recorder.work > _SHORT and not reach.whole
+        return recorder.work > SHORT_WORK and not reach.whole
 
     def enough(done: int, event: ev.Backward) -> bool:
         nonlocal told_early

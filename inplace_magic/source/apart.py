@@ -7,16 +7,20 @@ that code says where each of them stands.
 
 from __future__ import annotations
 
+import inspect
 import types
 from collections.abc import Iterable
 
+_TAKES_MORE = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS
 _known: dict[int, tuple[types.CodeType, types.CodeType]] = {}  # by identity; the first of the two is kept for that
 
 
 def does(code: types.CodeType) -> tuple[object, ...]:
     """What tells code apart that does something else, wherever it stands."""
     constants = tuple(does(c) if isinstance(c, types.CodeType) else (type(c), c) for c in code.co_consts)
-    return code.co_code, constants, code.co_names, code.co_varnames
+    names = code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars
+    takes = code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags & _TAKES_MORE
+    return code.co_code, code.co_exceptiontable, constants, names, takes  # `try` is in the table alone, from 3.11 on
 
 
 def in_file(code: types.CodeType) -> types.CodeType:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from ..diagnosis import LiveChange
 from ..message import message
 from ..record.evidence import BackwardPass, Evidence
-from ..record.plan import RecordOptions, ReplayPlan, StopRule
+from ..record.plan import SHORT_WORK, RecordOptions, ReplayPlan, StopRule
 from ..record.requests import ListenRequest, RecordRequest, SessionChanges
 from ..sandbox import Outcome, Sandbox, Work
 from ..session.patch_live import cells_to_run
@@ -19,7 +19,6 @@ from ..source.sources import Sources
 from ..transforms.proposal import Reading
 
 _log = logging.getLogger(__name__)
-_SHORT = 30_000  # Recorder.work
 _ENDLESS = 2
 
 Texts = dict[int, str]
@@ -81,7 +80,7 @@ class Bench:
         if self.long or not is_cell(self.failing) or self.plan.resumed is not None:
             return False
         seen = self.recorded()
-        if seen is None or not seen.finished or seen.work > _SHORT:
+        if seen is None or not seen.finished or seen.work > SHORT_WORK:
             return False
         stacks = [one.backward.stack for one in seen.passes]
         met = next((c.need.stack for c in seen.clashes if c.need is not None), None)

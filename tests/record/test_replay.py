@@ -61,7 +61,7 @@ def test_a_run_to_be_compared_ends_where_the_other_one_did(inert: bool) -> None:
 def test_a_long_cell_is_recorded_past_one_more_iteration(
     monkeypatch: pytest.MonkeyPatch, text: str, first: int, passes: int
 ) -> None:
-    monkeypatch.setattr(replay, "_SHORT", 0)
+    monkeypatch.setattr(replay, "SHORT_WORK", 0)
     seen = recorded(StopRule(), text=text, keep_graphs=text is not STEPS)
     assert (seen.first, len(seen.passes)) == (first, passes)
 

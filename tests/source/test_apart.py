@@ -46,6 +46,31 @@ def test_what_does_something_else_is_another_function() -> None:
         assert apart.in_file(one) is one
 
 
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        pytest.param("def f(x, y): return x", "def f(x, *, y): return x", id="an argument is given by its name"),
+        pytest.param("def f(x, y): return x", "def f(x, /, y): return x", id="an argument is given by its place"),
+        pytest.param(
+            "def f(*x): return x", "def f(**x): return x", id="the rest of the arguments, by place or by name"
+        ),
+        pytest.param(
+            "def f(x):\n    try:\n        x()\n        x()\n    except E: x()",
+            "def f(x):\n    try:\n        x()\n    except E: x()\n    else:\n        x()",
+            id="a try ends earlier",
+        ),
+        pytest.param(
+            "def g(a, b):\n    def f(): return a",
+            "def g(a, b):\n    def f(): return b",
+            id="another variable of the function around it",
+        ),
+    ],
+)
+def test_what_differs_beside_the_instructions_is_another_function(one: str, other: str) -> None:
+    (ours,), (theirs,) = ([c for c in _codes(text).values() if c.co_name == "f"] for text in (one, other))
+    assert not apart.find(ours, [theirs])
+
+
 def test_of_two_alike_only_the_name_tells() -> None:
     (one,) = _codes("def f(self): return 1").values()
     both = _codes("class A:\n    def f(self): return 1\nclass B:\n    def f(self): return 1")
