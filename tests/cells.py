@@ -19,6 +19,7 @@ from inplace_magic.diagnosis import Diagnosis
 
 _MAIN = sys.modules["__main__"]
 fixes: int | None = None  # how many a report of a new shell has at most; None: as many as people get
+tracebacks = "Context"  # how much a new shell shows of an error, see %xmode
 
 
 @dataclass
@@ -35,15 +36,21 @@ class Run:
         return run_in(self.shell, [text])
 
 
-def new_shell() -> Any:
+def plain_shell() -> Any:
+    """A new shell without the extension."""
     InteractiveShell.clear_instance()
     sys.modules["__main__"] = _MAIN  # a shell keeps the module it replaces: the one before, with all that it holds
     config = Config()
     config.HistoryManager.enabled = False
     config.InteractiveShell.colors = "nocolor" if IPython.version_info[0] >= 9 else "NoColor"
+    config.InteractiveShell.xmode = tracebacks
     if fixes is not None:
         config.InplaceMagic.fixes = fixes
-    shell = InteractiveShell.instance(config=config)
+    return InteractiveShell.instance(config=config)
+
+
+def new_shell() -> Any:
+    shell = plain_shell()
     atexit.unregister(shell.atexit_operations)  # thousands of shells would live, and be reset one by one, at the end
     shell.run_line_magic("load_ext", "inplace_magic")
     return shell

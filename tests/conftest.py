@@ -17,7 +17,7 @@ from inplace_magic.sandbox import process_memory, replica, unseen
 from inplace_magic.source.location import user_stack
 from inplace_magic.transforms import registry
 
-from . import cells, replicas
+from . import cells, large_pages, replicas
 
 torch.set_num_threads(1)  # as many workers as cores run side by side
 if hasattr(os, "pidfd_open"):
@@ -26,14 +26,25 @@ _OF_FIXES = {"transforms", "verify"}  # folders
 _ORIGINALS = [(owner, name, vars(owner)[name]) for owner, name in torch_private.patched()]
 
 
+def pytest_xdist_auto_num_workers() -> int | None:
+    """One more than there are cores: one of them waits, mostly."""
+    if "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ:
+        return None
+    return len(os.sched_getaffinity(0)) + 1 if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1) + 1
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The browser comes first, in one worker with one server, so that the others have enough to do beside it."""
-    items.sort(key=lambda item: "browser" not in item.path.parts)
+    """What waits for a browser or a terminal comes first, in one worker, so that the others have enough to do beside it."""
+    items.sort(key=lambda item: _waits(item) is None)
     for item in items:
         if _OF_FIXES & set(item.path.parts):
             item.add_marker("all_fixes")
-        if "browser" in item.path.parts:
-            item.add_marker(pytest.mark.xdist_group("browser"))
+        if _waits(item) is not None:
+            item.add_marker(pytest.mark.xdist_group("waits"))
+
+
+def _waits(item: pytest.Item) -> str | None:
+    return next((name for name in ("browser", "test_terminal.py") if name in item.path.parts), None)
 
 
 def pytest_collection_finish() -> None:
@@ -41,6 +52,12 @@ def pytest_collection_finish() -> None:
     unseen._hook_lists()  # looked for among what may be garbage
     gc.collect()
     gc.freeze()
+    large_pages.use()
+
+
+@pytest.fixture(autouse=True)
+def copies_are_cheap() -> None:
+    large_pages.use()
 
 
 @pytest.fixture(autouse=True)
@@ -48,6 +65,13 @@ def first_fix_alone(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPa
     """The search for a fix ends with the first one, for each of the others takes reruns that most tests have no use for."""
     if request.node.get_closest_marker("all_fixes") is None:
         monkeypatch.setattr(cells, "fixes", 1)
+
+
+@pytest.fixture(autouse=True)
+def short_tracebacks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """IPython takes longer over a traceback with its lines in colour than a small cell takes; tests/shell has them."""
+    if "shell" not in request.path.parts:
+        monkeypatch.setattr(cells, "tracebacks", "Minimal")
 
 
 @pytest.fixture(autouse=True)

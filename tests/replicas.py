@@ -20,6 +20,8 @@ from typing import Any
 
 from inplace_magic.sandbox import replica
 
+from . import large_pages
+
 started = replica._started  # without a detour
 # It is no child of the session, which has none that it does not know of.
 _SERVER = "import os; os.fork() and os._exit(0); import sys; sys.path[:] = {path!r}; from tests.replicas import serve; serve({descriptor})"
@@ -103,6 +105,7 @@ def serve(descriptor: int) -> None:
             request = json.loads(_received(session, int.from_bytes(head, "little")))
             sys.path[:] = request["path"]
             import_contained(name for name in request["modules"] if name not in sys.modules)
+            large_pages.use()
             pid = os.fork()
             if pid == 0:
                 session.detach()

@@ -20,14 +20,12 @@ from typing import Any
 import pytest
 import torch
 import torch._dynamo  # by the first optimizer: each case would do so anew
-from IPython.core.interactiveshell import InteractiveShell
-from traitlets.config import Config
 
 import inplace_magic
 from inplace_magic.families import family_of
 from inplace_magic.sandbox import process_memory
 
-from .cells import new_shell
+from .cells import new_shell, plain_shell
 
 FOLDER = Path(__file__).parent / "cases"
 CHECK = "%%autograd_check\n"
@@ -93,13 +91,6 @@ def read(path: Path) -> Case:
 
 
 # ---- working through one case, in a process of its own -----------------------------------------------------------
-
-
-def plain_shell() -> Any:
-    InteractiveShell.clear_instance()
-    config = Config()
-    config.HistoryManager.enabled = False
-    return InteractiveShell.instance(config=config)
 
 
 def run(shell: Any, cells: list[str]) -> BaseException | None:

@@ -443,8 +443,8 @@ def memory(quick: bool) -> Iterator[Figure]:
     if not os.path.exists("/proc/self/smaps_rollup"):
         return
     size = 2 if quick else 96
-    plain, after_plain = _peak(_LARGE, size, False)
-    peak, after = _peak(_LARGE, size, True)
+    plain, after_plain = _peak(_LARGE, size, False, quick)
+    peak, after = _peak(_LARGE, size, True, quick)
     yield Figure(
         f"peak memory of a diagnosis, {size * 1024 * 1025 / 1e6:.0f} M parameters and Adam",
         peak / plain,
@@ -480,7 +480,7 @@ def memory(quick: bool) -> Iterator[Figure]:
     )
 
 
-def _peak(cells: tuple[str, str], size: int, enabled: bool) -> tuple[float, float]:
+def _peak(cells: tuple[str, str], size: int, enabled: bool, quick: bool = False) -> tuple[float, float]:
     """(the most that a process and its copies held together, what the process holds in the end), in bytes."""
     root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     setup, cell = cells
@@ -489,7 +489,7 @@ def _peak(cells: tuple[str, str], size: int, enabled: bool) -> tuple[float, floa
         [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
         peaks: list[float] = [0.0]
-        with _watched(process.pid, peaks):
+        with _watched(process.pid, peaks, 0.1 if quick else 0.005):
             assert process.stdout is not None and process.stdout.readline() == "done\n"
         left = _held(process.pid)
         process.communicate("\n")
@@ -497,11 +497,11 @@ def _peak(cells: tuple[str, str], size: int, enabled: bool) -> tuple[float, floa
 
 
 @contextmanager
-def _watched(pid: int, peaks: list[float]) -> Iterator[None]:
+def _watched(pid: int, peaks: list[float], every_s: float) -> Iterator[None]:
     over = threading.Event()
 
     def look() -> None:
-        while not over.wait(0.005):
+        while not over.wait(every_s):
             peaks[0] = max(peaks[0], sum(_held(one) for one in (pid, *_children(pid))))
 
     thread = threading.Thread(target=look)
