@@ -5,9 +5,11 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from importlib.util import find_spec
 
 import pytest
 import torch
@@ -22,6 +24,10 @@ from . import cells, large_pages, replicas
 torch.set_num_threads(1)  # as many workers as cores run side by side
 if hasattr(os, "pidfd_open"):
     replica._started = replicas.copied  # also for fixtures of a module
+    if find_spec("jupyter_client") is not None:
+        import jupyter_client.launcher
+
+        jupyter_client.launcher.Popen = replicas.Kernel
 _OF_FIXES = {"transforms", "verify"}  # folders
 _ORIGINALS = [(owner, name, vars(owner)[name]) for owner, name in torch_private.patched()]
 
@@ -33,6 +39,7 @@ def pytest_xdist_auto_num_workers() -> int | None:
     return len(os.sched_getaffinity(0)) + 1 if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1) + 1
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What waits for a browser or a terminal comes first, in one worker, so that the others have enough to do beside it."""
     items.sort(key=lambda item: _waits(item) is None)
@@ -144,6 +151,8 @@ def own_interpreter(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPa
     """Tests with this mark wait for an interpreter that imports torch, as people do."""
     if request.node.get_closest_marker("own_interpreter") is not None:
         monkeypatch.setattr(replica, "_started", replicas.started)
+        if "jupyter_client.launcher" in sys.modules:
+            monkeypatch.setattr("jupyter_client.launcher.Popen", subprocess.Popen)
 
 
 @pytest.fixture(autouse=True)

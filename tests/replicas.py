@@ -1,4 +1,4 @@
-"""Replicas for tests: copies of one interpreter that was started as a replica is, where people wait for one to start.
+"""Replicas and kernels for tests: copies of one interpreter that has torch, where people wait for one to start.
 
 To start an interpreter and import what a session has imported takes seconds; a worker of pytest does it once. The copy
 holds nothing of the tests': its parent never ran one.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import io
 import json
 import os
 import select
@@ -35,29 +36,56 @@ class Copy:
         self.pid, self._handle = pid, os.pidfd_open(pid)
 
     def kill(self) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            signal.pidfd_send_signal(self._handle, signal.SIGKILL)
+        self.send_signal(signal.SIGKILL)
 
-    def wait(self) -> None:
-        select.select([self._handle], [], [])
-        os.close(self._handle)
+    def send_signal(self, number: int) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self._handle, number)
+
+    def poll(self) -> int | None:
+        """None while it runs. How it ended only its parent knows."""
+        return 0 if self._handle < 0 or select.select([self._handle], [], [], 0)[0] else None
+
+    def wait(self) -> int:
+        if self._handle >= 0:
+            select.select([self._handle], [], [])
+            os.close(self._handle)
+            self._handle = -1
+        return 0
 
 
 def copied(pipe: Connection, carrier: int) -> Any:
     """Stands in for ``replica._started``."""
     request = {
-        "path": [entry for entry in sys.path if isinstance(entry, str)],
         "folder": replica.current_folder() or os.path.abspath(os.sep),
         "environment": dict(os.environ),
         "modules": [name for name in list(sys.modules) if name.startswith("torch.")],
     }
-    data = json.dumps(request).encode()
+    return Copy(_copied(request, pipe.fileno(), carrier))
+
+
+class Kernel(Copy):
+    """Stands in for the `subprocess.Popen` by which jupyter_client starts a kernel."""
+
+    stdout = stderr = None
+
+    def __init__(self, command: list[str], *, env: dict[str, str], cwd: str | None, **streams: Any) -> None:
+        arguments = command[command.index("ipykernel_launcher") :]
+        request = {"folder": cwd or os.getcwd(), "environment": env, "kernel": arguments}
+        request["modules"] = ["ipykernel.kernelapp"]
+        super().__init__(_copied(request))
+        self.stdin = io.BytesIO()
+
+
+def _copied(request: dict[str, Any], *given: int) -> int:
+    """The number of a new copy, which gets these descriptors as well."""
+    data = json.dumps(request | {"path": [entry for entry in sys.path if isinstance(entry, str)]}).encode()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT, signal.SIGALRM])  # a question has its answer
     try:
         server = _started_server()
-        socket.send_fds(server, [len(data).to_bytes(8, "little")], [pipe.fileno(), carrier])
+        socket.send_fds(server, [len(data).to_bytes(8, "little")], given)
         server.sendall(data)
-        return Copy(int.from_bytes(_received(server, 8), "little"))
+        return int.from_bytes(_received(server, 8), "little")
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
@@ -106,13 +134,18 @@ def serve(descriptor: int) -> None:
             sys.path[:] = request["path"]
             import_contained(name for name in request["modules"] if name not in sys.modules)
             large_pages.use()
+            on_its_own, done = os.pipe()
             pid = os.fork()
             if pid == 0:
                 session.detach()
                 os.close(descriptor)
-                _become_a_replica(request, *given)
-            for one in given:
+                os.setsid()
+                os.close(on_its_own), os.close(done)
+                _become(request, *given)
+            for one in (*given, done):
                 os.close(one)
+            os.read(on_its_own, 1)  # until it has a group: signals may be sent to that
+            os.close(on_its_own)
             session.sendall(pid.to_bytes(8, "little"))
 
 
@@ -122,18 +155,30 @@ def _reap(number: int, frame: Any) -> None:
             pass
 
 
-def _become_a_replica(request: dict[str, Any], pipe: int, carrier: int) -> None:
+def _become(request: dict[str, Any], *given: int) -> None:
     """Never returns."""
     from inplace_magic.sandbox import threads
-    from inplace_magic.sandbox.replica.server import main
 
     try:
         threads._SESSION = os.getpid()
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        os.setsid()
         os.environ.clear()
         os.environ.update(request["environment"])
         os.chdir(request["folder"])
-        main(pipe, carrier, os.getppid())
+        if "kernel" in request:
+            _serve_a_notebook(request["kernel"])
+        else:
+            from inplace_magic.sandbox.replica.server import main
+
+            main(*given, os.getppid())
     finally:
         os._exit(1)
+
+
+def _serve_a_notebook(arguments: list[str]) -> None:
+    from ipykernel.kernelapp import launch_new_instance
+
+    sys.argv = arguments
+    os.environ["JPY_PARENT_PID"] = str(os.getppid())
+    sys.path.insert(0, "")
+    launch_new_instance()

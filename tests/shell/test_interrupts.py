@@ -108,6 +108,7 @@ def test_at_random_moments(room: str, capsys: pytest.CaptureFixture[str]) -> Non
 
 
 @pytest.mark.random
+@pytest.mark.own_interpreter
 @pytest.mark.parametrize("room", SANDBOXES)
 def test_a_kernel_is_interrupted_and_answers(room: str, capsys: pytest.CaptureFixture[str]) -> None:
     manager_module = pytest.importorskip("jupyter_client.manager")

@@ -31,6 +31,7 @@ def bundles(cell: Any) -> list[Any]:
     return [out["data"][MIME] for out in cell.outputs if MIME in out.get("data", {})]
 
 
+@pytest.mark.own_interpreter
 def test_run_all_still_stops_at_the_failure_and_the_report_is_in_the_cell() -> None:
     notebook, error = execute(LOAD, SETUP, BODY, "after = 1")
     assert error is not None and "modified by an inplace operation" in str(error)
@@ -54,6 +55,7 @@ def test_going_on_after_the_failure_and_accepting() -> None:
     assert "2.7183" in notebook.cells[4].outputs[0]["text"]
 
 
+@pytest.mark.own_interpreter
 def test_after_convolutions_on_several_threads() -> None:
     work = "import torch\ntorch.set_num_threads(2)\nc = torch.nn.Conv2d(3, 8, 3)\nfor _ in range(3): c(torch.randn(4, 3, 64, 64)).sum().backward()"
     fail = "h = torch.sigmoid(c(torch.randn(4, 3, 64, 64)))\nh *= 2\nh.sum().backward()"

@@ -305,6 +305,7 @@ def test_the_line_of_a_write_in_the_thread_of_the_device_is_known(session: Any) 
     assert seen["changed"] == "h.mul_(2)" and seen["fixes"]
 
 
+@pytest.mark.own_interpreter
 def test_a_hook_may_print_in_a_kernel(tmp_path: Path) -> None:
     manager_module = pytest.importorskip("jupyter_client.manager")
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(HERE), *sys.path])}
