@@ -13,6 +13,7 @@ import multiprocessing
 import random
 import re
 import warnings
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -250,28 +251,32 @@ def shortfalls(path: Path, large: bool = False) -> dict[str, str]:
 PATHS = sorted(FOLDER.glob("*.py"))
 
 
-@pytest.mark.parametrize("path", PATHS, ids=lambda p: p.stem)
-def test_a_case_is_well_formed(path: Path) -> None:
-    case = read(path)
+def test_a_case_is_well_formed() -> None:
     keys = ["id", "source", "family", "fails", "culprit", "saved", "needed", "effect", "observe", "note"]
-    assert list(case.header) == keys
-    assert case.header["id"].replace("-", "_") == path.stem
-    assert case.header["effect"] in ("same", "truncates", "other")
-    for key in ("culprit", "saved", "needed"):
-        assert all(1 <= line <= len(case.cells[cell - 1].splitlines()) for cell, line in case.lines(key))
-    assert set(case.fixed) <= set(range(1, len(case.cells) + 1))
-    assert bool(case.fixed) or case.family in QUIET
+    for path in PATHS:
+        case = read(path)
+        assert list(case.header) == keys, path.stem
+        assert case.header["id"].replace("-", "_") == path.stem
+        assert case.header["effect"] in ("same", "truncates", "other"), path.stem
+        for key in ("culprit", "saved", "needed"):
+            assert all(1 <= line <= len(case.cells[cell - 1].splitlines()) for cell, line in case.lines(key)), path.stem
+        assert set(case.fixed) <= set(range(1, len(case.cells) + 1)), path.stem
+        assert bool(case.fixed) or case.family in QUIET, path.stem
 
 
 def test_the_shortfalls_name_cases() -> None:
     assert SHORTFALLS.keys() <= {read(path).header["id"] for path in PATHS}
 
 
-# In every third of them all fixes are looked at, in the others the first one.
-THIRDS = [pytest.param(path, marks=[pytest.mark.all_fixes] if i % 3 == 0 else []) for i, path in enumerate(PATHS)]
+def _runs() -> Iterator[Any]:
+    """Each with its first fix; in every sixth all fixes are looked at, and in as many more with the random suites."""
+    for i, path in enumerate(PATHS):
+        yield pytest.param(path, id=path.stem, marks=[pytest.mark.all_fixes] if i % 6 == 0 else [])
+        if i % 6 == 3:
+            yield pytest.param(path, id=f"{path.stem}, all fixes", marks=[pytest.mark.all_fixes, pytest.mark.random])
 
 
-@pytest.mark.parametrize("path", THIRDS, ids=lambda p: p.stem)
+@pytest.mark.parametrize("path", _runs())
 def test_case(path: Path) -> None:
     """Sound, recognised, the lines, a fix that runs, truthful, accepted, untouched, quiet: all but what is known to fall short."""
     found = shortfalls(path)

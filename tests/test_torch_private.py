@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -35,23 +34,18 @@ GONE = [
 ]
 
 
-def modules() -> Iterator[Any]:
-    for path in sorted(PACKAGE.rglob("*.py")):
-        if path.name != "torch_private.py":
-            yield pytest.param(path, id=str(path.relative_to(PACKAGE)))
-
-
-@pytest.mark.parametrize("path", list(modules()))
-def test_private_names_of_torch_are_in_one_file(path: Path) -> None:
-    tree = ast.parse(path.read_text())
-    chains = [ast.unparse(node) for node in ast.walk(tree) if isinstance(node, ast.Attribute)]
-    imports = [
-        f"{n.module}.{a.name}" for n in ast.walk(tree) if isinstance(n, ast.ImportFrom) and n.module for a in n.names
-    ]
+def test_private_names_of_torch_are_in_one_file() -> None:
     private = re.compile(r"torch(\.\w+)*\._(?!_)")
-    found = [name for name in (*chains, *imports) if private.match(name)]
-    found += [name for name in chains if name.rpartition(".")[2] in ("_version", "_cdata", "_sequence_nr", "_base")]
-    assert found == []
+    found = {}
+    for path in sorted(PACKAGE.rglob("*.py")):
+        nodes = list(ast.walk(ast.parse(path.read_text())))
+        chains = [ast.unparse(node) for node in nodes if isinstance(node, ast.Attribute)]
+        imports = [f"{n.module}.{a.name}" for n in nodes if isinstance(n, ast.ImportFrom) and n.module for a in n.names]
+        names = [name for name in (*chains, *imports) if private.match(name)]
+        names += [name for name in chains if name.rpartition(".")[2] in ("_version", "_cdata", "_sequence_nr", "_base")]
+        if names and path.name != "torch_private.py":
+            found[str(path.relative_to(PACKAGE))] = names
+    assert found == {}
 
 
 @pytest.mark.parametrize(("owner", "name"), GONE)
