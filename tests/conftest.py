@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from importlib.util import find_spec
+from typing import Any
 
 import pytest
 import torch
@@ -39,19 +40,16 @@ def pytest_xdist_auto_num_workers() -> int | None:
     return len(os.sched_getaffinity(0)) + 1 if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1) + 1
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    from .sharing import Scheduling
+
+    return Scheduling(config, log)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What waits for a browser or a terminal comes first, in one worker, so that the others have enough to do beside it."""
-    items.sort(key=lambda item: _waits(item) is None)
     for item in items:
         if _OF_FIXES & set(item.path.parts):
             item.add_marker("all_fixes")
-        if _waits(item) is not None:
-            item.add_marker(pytest.mark.xdist_group("waits"))
-
-
-def _waits(item: pytest.Item) -> str | None:
-    return next((name for name in ("browser", "test_terminal.py") if name in item.path.parts), None)
 
 
 def pytest_collection_finish() -> None:

@@ -15,7 +15,7 @@ import pytest
 nbformat = pytest.importorskip("nbformat")
 nbclient = pytest.importorskip("nbclient")
 
-pytestmark = [pytest.mark.all_fixes, pytest.mark.xdist_group("demo")]  # the notebook is run once for all of them
+pytestmark = pytest.mark.all_fixes
 
 DEMO = Path(__file__).parents[1] / "demo.ipynb"
 MIME = "application/vnd.inplace-magic.v1+json"

@@ -21,7 +21,6 @@ from tests.sandboxes import needs_replica
 
 pytestmark = [
     needs_replica,
-    pytest.mark.xdist_group("accelerator"),
     pytest.mark.skipif(shutil.which(os.environ.get("CXX", "g++")) is None, reason="needs a compiler"),
 ]
 HERE = Path(__file__).parent
