@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import re
 import threading
 from pathlib import Path
 from typing import Any
@@ -43,7 +44,9 @@ def test_a_cell_that_ran_longer_than_the_limit_is_run_again_from_its_start() -> 
 def test_a_rerun_without_end_is_ended_at_the_limit(room: str) -> None:
     shell = session(room, "%config InplaceMagic.time_limit = 1", "tries = 0; time.sleep(0.8)")
     done = run_in(shell, [f"tries += 1\n{FAILS.splitlines()[0]}\nwhile tries > 1: pass\nx += 1\nx.sum().backward()"])
-    assert "it took longer than 1 s (%config InplaceMagic.time_limit = 3)" in note_of(done)
+    told = re.search(r"it took longer than ([\d.]+) s \(%config InplaceMagic.time_limit = (\d+)\)", note_of(done))
+    assert told is not None, note_of(done)
+    assert 1 <= float(told[1]) < int(told[2]), "as long as the cell took, where that was more; and more is proposed"
     assert run_in(shell, ["assert tries == 1"]).error is None
 
 
