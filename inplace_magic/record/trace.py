@@ -138,12 +138,16 @@ class Trace:
             terms={edge for edge in over if edge.user not in inner},
             shared=shared,
             stale=sorted(leading & below),
-            untrained=_untrained(walk, leading),
+            untrained=[edge for edge in _untrained(walk, leading) if self._call(edge.user) != self._call(edge.made)],
             held=holding,
             held_earlier=earlier.held if earlier else (),
             held_later=walk.held,
             repeated=repeated,
         )
+
+    def _call(self, node: int) -> int:
+        """Which call made a node; nobody can cut an edge between two nodes of one call."""
+        return bisect_right(self._ends, node)
 
     def _latest_before(self, moment: int, need: int) -> Walk | None:
         before = [walk for index, walk in self.walks.items() if walk.moment <= moment and index < need]

@@ -437,3 +437,36 @@ def test_what_a_value_was_made_from() -> None:
     assert "b" not in needed
     assert binds(body[2]) == {"list"}
     assert rebinds(body[2]) == set()
+
+
+RATE = """
+    class Rate(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc, self.kept = nn.Linear(2, 1), torch.ones(1)
+
+        def forward(self, g):
+            self.kept = torch.sigmoid(self.fc(torch.stack([g.norm(), self.kept.squeeze()])))
+            return self.kept
+
+    rate = Rate()
+    opt, x = torch.optim.SGD(rate.parameters(), lr=0.5), torch.randn(4, 3)
+    """
+STEERED = """
+    for _ in range(2):
+        w = torch.zeros(3).requires_grad_()
+        for _ in range(2):
+            g, = torch.autograd.grad((x @ w - 1).pow(2).mean(), w, create_graph=True)
+            w = w - rate(g) * g
+        loss = (x @ w - 1).pow(2).mean()
+        opt.zero_grad()
+        loss.backward()
+        opt.step()
+    """
+
+
+def test_a_line_that_reads_what_it_binds_is_not_cut_there_for_the_sake_of_another_value_in_it() -> None:
+    run = run_cells(START, RATE, STEERED)
+    assert run.diagnosis is not None
+    fix = run.diagnosis.fixes[0]
+    assert fix.cells == {3: rewritten(STEERED, ("opt.step()", "opt.step()\n    rate.kept = rate.kept.detach()"))}

@@ -66,7 +66,8 @@ def alike(use: Use) -> Iterator[Use]:
 def _bound_by(problem: Problem, edge: Edge, frame: Frame) -> tuple[Holder, ...]:
     """What the call that made a value bound in the same function, where nobody was seen to hold it (a generator does)."""
     made = [f for f in problem.frames(edge.made) if f.code is frame.code and f.spot.function == frame.spot.function]
-    names = {name for f in made for name in binds(f.statement)}
+    inside = {id(node) for node in ast.walk(frame.node)} - {id(frame.node)}  # an operand, which no name ever held
+    names = {name for f in made if id(f.node) not in inside for name in binds(f.statement)}
     return tuple(Holder(frame.spot.function, name, "Tensor") for name in sorted(names))
 
 
