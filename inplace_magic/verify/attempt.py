@@ -51,7 +51,7 @@ def try_out(bench: Bench, problem: Problem, candidate: Candidate) -> Attempt | U
             return None
         if seen.error is not None:
             _log.debug("%s: failed with %.200s", candidate, seen.error)
-            return None if seen.error_family is None else Unfinished(candidate)
+            return None if seen.error_family is None else Unfinished(candidate, family=seen.error_family)
         if problem.family == "silent":  # what is silently wrong raises nothing, so that running alone tells nothing
             left = bench.record(texts, live, spared)
             if left is None:
@@ -86,10 +86,11 @@ def _measured(
     idle: tuple[str, ...] = ()
     if effect.label in ("truncated", "different"):
         idle = untrained(reference, seen.passes)
-    aside = 0 if effect.paths <= proposal.begins else len(effect.changes)
+    rank = _rank(bench, proposal, seen, effect)
+    aside = 0 if rank == "same" or effect.paths <= proposal.begins else len(effect.changes)
     fix = _fix(bench, candidate, live, run, effect, idle)
     serves = effect.label == "different" and bool(without_purpose(seen.passes, reference))
-    return Attempt(fix, seen.again, _rank(bench, proposal, seen, effect), aside, serves)
+    return Attempt(fix, seen.again, rank, aside, serves)
 
 
 def _as_accepted(
@@ -118,12 +119,12 @@ def _as_accepted(
 
 def _rank(bench: Bench, proposal: Proposal, seen: Evidence, effect: Effect) -> Gradients:
     label = effect.label
+    if label == "truncated" and proposal.rule == "detach":
+        return "same" if same_for_training(bench.passes(proposal.reading), seen.passes) else "truncated"
     if effect.changes:
         return effect.gradients if effect.paths <= proposal.begins else label
     if label == "different" and proposal.whole:
         return "truncated"
-    if label == "truncated" and proposal.rule == "detach":
-        return "same" if same_for_training(bench.passes(proposal.reading), seen.passes) else "truncated"
     return label
 
 

@@ -215,11 +215,13 @@ class Bench:
         ) as outcome:
             yield (lambda: outcome().value) if outcome is not None else None
 
-    def record(self, texts: Texts, live: Live, spared: Spared) -> Evidence | None:
+    def record(self, texts: Texts, live: Live, spared: Spared, keep_graphs: bool = False) -> Evidence | None:
         """The rewritten cells under the recorder: what is still in conflict."""
-        sources = self.sources.with_texts(texts)
+        sources, look = self.sources.with_texts(texts), self.look
+        if keep_graphs:
+            look = replace(look, keep_graphs=True)
         if self.plan.fresh:
-            return self.run(RecordRequest(sources, self.plan, self.reach, self.look))
+            return self.run(RecordRequest(sources, self.plan, self.reach, look))
         plan = ReplayPlan(self.cells(texts, spared), resumed=self.plan.resumed)
         changes = SessionChanges(self.sources, texts, live)
-        return self.run(RecordRequest(sources, plan, self.reach, self.look, changes))
+        return self.run(RecordRequest(sources, plan, self.reach, look, changes))

@@ -82,10 +82,11 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Unfinished:
-    """A candidate that fails again elsewhere; ``left`` is what it leaves, where that is known already."""
+    """A candidate that fails again elsewhere: with what family of error, or what it leaves, where that is known already."""
 
     candidate: Candidate
     left: Evidence | None = None
+    family: str | None = None
 
 
 def mended(clash: RecordedConflict, sources: Sources) -> tuple[object, tuple[str, ...]]:
@@ -103,6 +104,7 @@ def mended(clash: RecordedConflict, sources: Sources) -> tuple[object, tuple[str
         clash.kind,
         write and (line(write.spot), write.operation, write.module),
         save and (line(save.spot), save.node, save.shape),
+        clash.need and clash.need.stack and line(clash.need.stack[0]),
     )
     events: Sequence[SourceRange | None] = [event.spot if event is not None else None for event in (write, save)]
     return key, tuple(_line(spot, sources) for spot in events)

@@ -89,7 +89,10 @@ class _Waiting:
 def _extended(bench: Bench, problem: Problem, unfinished: Unfinished) -> Iterator[Candidate]:
     """The candidate with each proposal for the next conflict; none where a conflict is left that had its turn."""
     candidate = unfinished.candidate
-    left = unfinished.left or bench.record(candidate.texts, candidate.live + bench.left_behind, candidate.spared)
+    left = unfinished.left
+    if left is None:
+        live, freed = candidate.live + bench.left_behind, unfinished.family == "second_backward"
+        left = bench.record(candidate.texts, live, candidate.spared, keep_graphs=freed)
     clashes = [c for c in relevant(left, problem.family) if c.known] if left is not None else []
     sources = bench.sources.with_texts(candidate.texts)
     if left is None or not clashes or any(candidate.had(clash, sources) for clash in clashes):

@@ -86,3 +86,38 @@ def test_a_sum_that_goes_back_twice_begins_anew_and_its_value_is_told_as_changed
     assert (first.rule, first.title, first.gradients) == ("reset_accumulator", "total = 0", "different")
     assert [clause.partition(" is ")[0] for clause in first.changes] == ["total"]
     assert [fix.cells for fix in others if "row).detach()" in fix.title] == []
+
+
+OWN_CENTRES = """
+    class Centres:
+        def __init__(self):
+            self.at = nn.Parameter(torch.randn(2, 3))
+            self.opt = torch.optim.SGD([self.at], lr=0.1)
+
+        def __call__(self, x):
+            self.loss = (x @ self.at.t()).mean()
+            return self.loss
+
+        def update(self):
+            self.opt.zero_grad()
+            self.loss.backward(retain_graph=True)
+            self.opt.step()
+
+    centres, opt = Centres(), torch.optim.SGD(lin.parameters(), lr=0.1)
+    """
+UPDATED_TOO_EARLY = """
+    h = lin(torch.ones(2, 3)).tanh()
+    loss = h.pow(2).mean() + centres(h)
+    opt.zero_grad()
+    centres.update()
+    loss.backward()
+    opt.step()
+    """
+
+
+def test_what_a_candidate_leaves_of_another_family_is_looked_at_as_that_family_asks() -> None:
+    """Who freed a graph is only known to a run that keeps it."""
+    run = run_cells(START, OWN_CENTRES, UPDATED_TOO_EARLY)
+    assert run.diagnosis is not None
+    texts = ["".join(fix.cells.values()) for fix in run.diagnosis.fixes]
+    assert any("loss.backward(retain_graph=True)\ncentres.update()" in text for text in texts), texts

@@ -23,7 +23,7 @@ from ...source.dataflow import called_name, calls_named, is_call, is_step, simpl
 from ...source.editor import Code, Edit
 from ...source.lift import lift, unused
 from ..analysis.backward_calls import add_argument
-from ..analysis.meetings import Meeting, update_between, update_of
+from ..analysis.meetings import Meeting, update_between, update_of, within
 from ..analysis.targets import reads_gradient, updates_leaf
 from ..problem import Problem
 from ..proposal import Proposal, in_one_text
@@ -48,12 +48,24 @@ def move_step(problem: Problem) -> Iterator[Proposal]:
     if following is not None and [code.text(s) for s in moved] == [code.text(following)]:
         yield from _one_step(found, moved[0], names[0])
         return
-    title = message("title_after", what=tuple(names), other=" ".join(code.text(found.need).split()))
+    need = code.text(found.need)
+    other = " ".join(need.split()) if simple(found.need) else need.splitlines()[0].rstrip(" :")
+    title = message("title_after", what=tuple(names), other=other)
     apart = is_step(found.first) and not _shared(problem, sum(map(is_step, moved)))
-    limit = _limited(problem, found, following) if apart and following is not None else []
+    own = following or _step_after(problem, found)
+    limit = _limited(problem, found, own) if apart and own is not None else []
     for extra in [limit, []] if limit else [[]]:
         form = "move_step: unguarded" if is_step(found.first) and not extra else "move_step"
         yield in_one_text(code, [*_moved(code, moved, found.need, following), *extra], title, _WHY, form)
+
+
+def _step_after(problem: Problem, found: Meeting) -> ast.stmt | None:
+    """The step that uses the later backward's gradients, where both stand in a loop of their own."""
+    for frame in problem.frames(problem.need_stack):
+        if frame.code is found.code and within(found.code, [found.need], frame.statement) is found.need:
+            late = update_of(found.code.block(frame.statement), frame.statement)
+            return late[-1] if is_step(late[-1]) else None
+    return None
 
 
 def _one_step(found: Meeting, step: ast.stmt, name: str) -> Iterator[Proposal]:
@@ -72,11 +84,13 @@ def _clears(code: Code, statement: ast.stmt, step: ast.stmt) -> bool:
 
 @register("modified", "silent")
 def gradients_first(problem: Problem) -> Iterator[Proposal]:
-    """Both gradients before either step, where the two optimizers share parameters."""
+    """Both gradients before either step, where the two optimizers share parameters, or all gradients are cleared."""
     found = update_between(problem)
-    if found is None or not is_step(found.first) or not _shared(problem, 1):
+    if found is None or not is_step(found.first):
         return
     code, need, late = found.code, found.need, update_of(found.block, found.need)
+    if not _shared(problem, 1) and not _clears_all(problem, found, late[-1]):
+        return
     zeroing, makers = [s for s in late if is_call(s, "zero_grad")], [s for s in found.between if s in found.loss]
     if not is_step(late[-1]) or not is_call(need, "backward"):
         return
@@ -98,6 +112,13 @@ def gradients_first(problem: Problem) -> Iterator[Proposal]:
         "title_before", what=f"{grads} = torch.autograd.grad({loss}, …)", other=" ".join(code.text(first).split())
     )
     yield in_one_text(code, edits, title, message("why_gradients_taken"), "move_step: gradients first")
+
+
+def _clears_all(problem: Problem, found: Meeting, late: ast.stmt) -> bool:
+    """Whether more than the later optimizer's own gradients is cleared in between, there or in a function of the user's."""
+    functions = (n for code in problem.codes() for n in ast.walk(code.tree) if isinstance(n, ast.FunctionDef))
+    clearing = {"zero_grad", *(f.name for f in functions if calls_named(f, "zero_grad"))}
+    return any(calls_named(s, *clearing) and not _clears(found.code, s, late) for s in found.between)
 
 
 def _shared(problem: Problem, moved: int) -> bool:

@@ -86,3 +86,71 @@ def test_a_prediction_kept_on_the_trainer_is_made_again() -> None:
     assert fix.cells[1].rstrip() == rewritten(
         TRAINER, ("        loss = -self.pred", "        self.pred = self.D(self.fake)\n        loss = -self.pred")
     )
+
+
+THREE_PARTS = """
+    import torch
+    from torch import nn
+    torch.manual_seed(0)
+    enc = nn.Sequential(nn.Linear(3, 2), nn.Tanh(), nn.Linear(2, 2))
+    dec, judge = nn.Sequential(nn.Tanh(), nn.Linear(2, 3)), nn.Sequential(nn.Tanh(), nn.Linear(3, 1))
+    opts = opt_e, opt_d, opt_j = [torch.optim.SGD(m.parameters(), lr=0.1) for m in (enc, dec, judge)]
+    x = torch.randn(5, 3)
+
+    def clear():
+        for m in (enc, dec, judge):
+            m.zero_grad()
+    """
+CLEARED_BETWEEN = """
+    for _ in range(2):
+        z = enc(x)
+        rebuilt = dec(z)
+        fake, real = judge(rebuilt).exp().mean(), judge(x).mean()
+        loss_e, loss_d, loss_j = (rebuilt - x).abs().mean() + z.pow(2).mean(), (rebuilt - x).abs().mean() - fake, fake - real
+        clear()
+        loss_e.backward(retain_graph=True)
+        opt_e.step()
+        clear()
+        loss_d.backward(retain_graph=True)
+        opt_d.step()
+        clear()
+        loss_j.backward()
+        opt_j.step()
+    """
+CRITICS = """
+    critics = {"a": nn.Sequential(nn.Tanh(), nn.Linear(3, 1)), "b": nn.Sequential(nn.Tanh(), nn.Linear(3, 1))}
+    critic_opts = {name: torch.optim.SGD(m.parameters(), lr=0.1) for name, m in critics.items()}
+    opt_g = torch.optim.SGD([*enc.parameters(), *dec.parameters()], lr=0.1)
+    rebuilt = dec(enc(x))
+    judged = {name: m(rebuilt) for name, m in critics.items()}
+    opt_g.zero_grad()
+    (rebuilt.pow(2).mean() - sum(d.mean() for d in judged.values())).backward(retain_graph=True)
+    opt_g.step()
+    for name, opt in critic_opts.items():
+        loss = judged[name].exp().mean()
+        opt.zero_grad()
+        loss.backward(retain_graph=True)
+        opt.step()
+    """
+
+
+def test_where_a_helper_clears_all_gradients_in_between_each_is_taken_before_the_first_step() -> None:
+    fix = fix_by("move_step", THREE_PARTS, CLEARED_BETWEEN)
+    text = fix.cells[2]
+    assert fix.gradients == "truncated"
+    assert not any("trains nothing" in clause for clause in fix.changes)
+    assert text.index("autograd.grad(loss_d") < text.index("autograd.grad(loss_j") < text.index("opt_e.step()")
+
+
+def test_a_step_goes_behind_a_loop_whose_backwards_are_limited_to_what_each_trains() -> None:
+    fix = fix_by("move_step", THREE_PARTS, CRITICS)
+    limited = 'retain_graph=True, inputs=[p for group in opt.param_groups for p in group["params"]])\n    opt.step()'
+    assert fix.cells == {
+        2: rewritten(
+            CRITICS,
+            ("opt_g.step()\n", ""),
+            ("loss.backward(retain_graph=True)\n    opt.step()", f"loss.backward({limited}\nopt_g.step()"),
+        )
+    }
+    assert fix.gradients == "same"
+    assert "loss" not in fix.title
