@@ -39,27 +39,38 @@ def _same_steps(reference: Sequence[BackwardPass], tried: Sequence[BackwardPass]
 def _same_where_used(reference: Sequence[BackwardPass], tried: Sequence[BackwardPass]) -> bool:
     """Whether every step used the same, though a backward gave more to leaves that were cleared before their step.
 
-    What no step used in the end must be the same in each pass, except that a leaf which some optimizer updates may be
-    left out of a pass.
+    What no step used in the end must be the same in each pass, except that a leaf may be left out of a pass that takes
+    turns with the steps of its optimizer, whose next one begins by clearing it.
     """
     if len(reference) != len(tried) or not _same_steps(reference, tried):
         return False
     ours, theirs = _last_steps(reference), _last_steps(tried)
     used = {leaf: min(ours[leaf], theirs[leaf]) for leaf in ours.keys() & theirs.keys()}
     return bool(used) and all(
-        i <= used.get(leaf, -1) or close(a, b) or (leaf in used and not any(b or ()))
+        i <= used.get(leaf, -1)
+        or close(a, b)
+        or (leaf in used and not any(b or ()) and _in_turns(reference, i, used[leaf]))
         for i, (one, other) in enumerate(zip(reference, tried))
         for leaf, a, b in _paired(one, other)
     )
 
 
+def _in_turns(passes: Sequence[BackwardPass], index: int, last: int) -> bool:
+    """Whether a pass takes turns with the step after pass ``last``: they alternated before, or belong to one cell."""
+    own, other = passes[index].backward.stack, passes[last].backward.stack
+    before = any(one.backward.stack == own for one in passes[: last + 1])
+    return before or not own or not other or own[-1].cell == other[-1].cell
+
+
 def same_for_training(reference: Sequence[BackwardPass], tried: Sequence[BackwardPass]) -> bool:
-    """Whether every step used the same gradients, and only leaves that no optimizer ever steps got other ones."""
+    """Whether every step used the same gradients, and only leaves that no optimizer steps from then on got other ones."""
     if len(reference) != len(tried) or not _same_steps(reference, tried):
         return False
-    stepped = _last_steps(reference).keys() | _last_steps(tried).keys()
+    stepped = {**_last_steps(tried), **_last_steps(reference)}
     return bool(stepped) and all(
-        leaf not in stepped or close(a, b) for one, other in zip(reference, tried) for leaf, a, b in _paired(one, other)
+        i > stepped.get(leaf, -1) or close(a, b)
+        for i, (one, other) in enumerate(zip(reference, tried))
+        for leaf, a, b in _paired(one, other)
     )
 
 

@@ -53,7 +53,8 @@ def detach(problem: Problem) -> Iterator[Proposal]:
         yield from _summed(problem, found.over)
         between = meeting(problem) is not None
         again = any(edge.again for edge in found.over)
-        form = "again" if again else "between" if between else "use"
+        given = bool(found.over) and all(_before_turns(problem, edge) and _given(problem, edge) for edge in found.over)
+        form = "again" if again else "between" if between else "once" if given else "use"
         idle = _term_of_every_loss(problem, found.over)
         boundary = _at_boundary(problem, found.over, between) if not idle else ()
         cuts = _before_loop(problem, found.over), boundary, _at_uses(problem, found.over, form, _CARRIED)
@@ -95,6 +96,15 @@ def _before_turns(problem: Problem, edge: Edge) -> bool:
             return within(need.code, around[0].body, maker.statement) is None if around else not turns
         turns = turns or bool(around)
     return False
+
+
+def _given(problem: Problem, edge: Edge) -> bool:
+    """Whether a value is handed, once, to the code that runs the backward again and again."""
+    calls = {frame.statement for frame in problem.frames(problem.need_stack)[:-1]}
+    read = uses(problem, edge)
+    return bool(read) and all(
+        use.frame.statement in calls and not loops(use.frame.code, use.frame.statement) for use in read
+    )
 
 
 # ---- where it is used ----------------------------------------------------------------------------------------------

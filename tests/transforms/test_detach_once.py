@@ -121,3 +121,42 @@ def test_a_total_that_a_method_adds_to_is_no_penalty_of_before() -> None:
     fix = fix_by("detach", trainer, cell)
     assert fix.cells == {2: f"{cell}\n    trainer.total = trainer.total.detach()"}
     assert fix.gradients == "truncated"
+
+
+HANDED_OVER = """
+    def fit(x, epochs=3):
+        for _ in range(epochs):
+            loss = (actor(x) - 1).pow(2).mean()
+            step.zero_grad()
+            loss.backward()
+            step.step()
+        return loss.item()
+
+    step = torch.optim.SGD(actor.parameters(), lr=0.1)
+    encode = nn.Sequential(nn.Linear(3, 3), nn.Tanh())
+    """
+GIVEN = """
+    z = encode(x)
+    print(fit(z))
+    """
+PRETRAINED = """
+    pre = torch.optim.SGD(encode.parameters(), lr=0.1)
+    encode(x).pow(2).mean().backward()
+    pre.step()
+    pre.zero_grad()
+    """
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [
+        pytest.param((HANDED_OVER, GIVEN), id="nobody ever trains what made it"),
+        pytest.param((HANDED_OVER, PRETRAINED, GIVEN), id="what made it was trained before"),
+    ],
+)
+def test_what_is_handed_to_a_loop_once_is_cut_where_it_is_handed_over(cells: tuple[str, ...]) -> None:
+    run = run_cells(START, *cells)
+    assert run.diagnosis is not None
+    fix = run.diagnosis.fixes[0]
+    assert fix.cells == {len(cells) + 1: rewritten(GIVEN, ("fit(z)", "fit(z.detach())"))}
+    assert [one.gradients for one in run.diagnosis.fixes if one.rule == RULE] == ["truncated"]
