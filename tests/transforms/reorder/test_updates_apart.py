@@ -145,12 +145,10 @@ def test_where_a_helper_clears_all_gradients_in_between_each_is_taken_before_the
 def test_a_step_goes_behind_a_loop_whose_backwards_are_limited_to_what_each_trains() -> None:
     fix = fix_by("move_step", THREE_PARTS, CRITICS)
     limited = 'retain_graph=True, inputs=[p for group in opt.param_groups for p in group["params"]])\n    opt.step()'
-    assert fix.cells == {
-        2: rewritten(
-            CRITICS,
-            ("opt_g.step()\n", ""),
-            ("loss.backward(retain_graph=True)\n    opt.step()", f"loss.backward({limited}\nopt_g.step()"),
-        )
-    }
+    assert fix.cells[2].rstrip() == rewritten(
+        CRITICS,
+        ("opt_g.step()\n", ""),
+        ("loss.backward(retain_graph=True)\n    opt.step()", f"loss.backward({limited}\nopt_g.step()"),
+    )
     assert fix.gradients == "same"
     assert "loss" not in fix.title
