@@ -40,13 +40,14 @@ class Session:
     def sources(self, current: int, error: BaseException | None = None) -> Sources:
         """Every cell up to ``current`` as typed, and the way from compiled names back to them.
 
+        No text ends with a newline, as none does in IPython's history: a fix reads the same wherever its cell's text is from.
         With them the user's files that his names lead to, or that ``error`` came through.
         """
         shell = self._ipython
         typed = self.run_cells.until(current)
         modules = modules_in(shell.user_ns)
         cells: dict[int, Document] = {
-            number: CellSource(number, self.texts.get(number, raw), shell.transform_cell, modules=modules)
+            number: CellSource(number, self.texts.get(number, raw.rstrip("\n")), shell.transform_cell, modules=modules)
             for number, raw in typed.items()
         }
         names = self.run_cells.compiled() or {
