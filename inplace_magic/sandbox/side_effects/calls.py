@@ -50,7 +50,8 @@ class Calls:
             self._parent(path)
             raise error(errno.EISDIR, path)
         exclusive = flags & os.O_CREAT and flags & os.O_EXCL
-        entry = self.layers.walk(path.rstrip("/") or "/", follow=not (exclusive or flags & _NOFOLLOW))
+        follow = not (exclusive or flags & _NOFOLLOW)
+        entry = self.layers.walk(path.rstrip("/") or "/", follow, creates=bool(flags & os.O_CREAT))
         if entry.seen is None:
             return self._created(path, entry, flags)
         if exclusive:

@@ -86,6 +86,10 @@ class Entry:
         return self.seen is not None and stat.S_ISLNK(self.seen.st_mode)
 
 
+def _asks_for_folder(path: str) -> bool:
+    return path.endswith(("/", "/."))
+
+
 class Layers:
     """``folder``: the private one, which need not exist yet. ``most_bytes``: what may be written at most."""
 
@@ -130,15 +134,17 @@ class Layers:
 
     # Looking.
 
-    def walk(self, path: str, follow: bool = True) -> Entry:
-        """Raises OSError as the operating system does where the path leads through what is no folder, or in a circle."""
+    def walk(self, path: str, follow: bool = True, creates: bool = False) -> Entry:
+        """Raises OSError as the operating system does where the path leads through what is no folder, or in a circle.
+
+        A slash at the end asks for a folder, that of a link's target as well; where a file is to be made, by EISDIR.
+        """
         if not path:
             raise error(errno.ENOENT, path)
         place, below_seen = "/", True
         above, below = _lstat(self.files), _lstat("/")
         names = [n for n in os.path.join(self.cwd(), path).split("/") if n not in ("", ".")][::-1]
-        must_be_folder = path.endswith(("/", "/."))
-        links = 0
+        ending, links = path, 0  # the text by which the last name is reached
         while names:
             name = names.pop()
             current = above or below
@@ -146,6 +152,8 @@ class Layers:
                 raise error(errno.ENOENT, path)
             if not stat.S_ISDIR(current.st_mode):
                 raise error(errno.ENOTDIR, path)
+            if creates and not names and ending.endswith("/"):
+                raise error(errno.EISDIR, path)
             if name == "..":
                 place = os.path.dirname(place)
                 above, below, below_seen = self._at(place)
@@ -158,19 +166,20 @@ class Layers:
             current = above or below
             if current is None or not stat.S_ISLNK(current.st_mode):
                 continue
-            if names or follow or must_be_folder:
+            if names or follow or _asks_for_folder(ending):
                 links += 1
                 if links > _LINKS_AT_MOST:
                     raise error(errno.ELOOP, path)
                 target = real.readlink(self.files + place if above is not None else place)
+                ending = target if not names and _asks_for_folder(target) else ending
                 names += [n for n in target.split("/") if n not in ("", ".")][::-1]
                 place, (above, below, below_seen) = last_place, last
                 if target.startswith("/"):
                     place, (above, below, below_seen) = "/", self._at("/")
         current = above or below
-        if current is None and path.endswith("/."):
+        if current is None and ending.endswith("/."):
             raise error(errno.ENOENT, path)
-        if must_be_folder and current is not None and not stat.S_ISDIR(current.st_mode):
+        if _asks_for_folder(ending) and current is not None and not stat.S_ISDIR(current.st_mode):
             raise error(errno.ENOTDIR, path)
         return Entry(place, above, below)
 

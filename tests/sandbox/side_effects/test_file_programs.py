@@ -72,6 +72,18 @@ SLASHES: list[Operation] = [
     for name, *args in (("symlink", "a", path), ("link", "a", path), ("mkdir", path), ("makedirs", path))
 ]
 
+LINKS: list[Operation] = [
+    operation
+    for target in ("m/", "a/", "n/", "n/.", "a/.", "d/", "d/.", "l/")
+    for name, path in (("b", target), ("n", "b"), ("n", "b/"))
+    for operation in (
+        *(("symlink", path, name), ("read", name), ("truncate", name), ("stat", name), ("list", name), ("touch", name)),
+        *(("write", name, mode, "1") for mode in ("w", "a", "x", "r+")),
+        *(("descriptor", name, flags, "1") for flags in (0, os.O_CREAT)),
+        *(("chmod", name), ("mkdir", name), ("copy", "a", name), ("remove", name)),
+    )
+]
+
 
 def plant(root: Path) -> None:
     """The tree that a program starts from."""
@@ -232,6 +244,7 @@ def quickly(examples: int) -> Any:
 @quickly(40)
 @given(program=PROGRAMS)
 @example(program=SLASHES)
+@example(program=LINKS)
 @example(program=[("move", "l/.", "d/e/z"), ("move", "l", "d/z"), ("move", "d/.", "d/e/z")])
 @example(program=[("write", "a", "w", ""), ("list", "."), ("symlink", "a/x", "n"), ("list", ".")])
 def test_a_few_programs(program: list[Operation], kind: str, tmp_path: Path) -> None:
