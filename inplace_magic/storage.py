@@ -30,6 +30,14 @@ def storage_key(tensor: torch.Tensor) -> Key | None:
         return None
 
 
+def shape_of(tensor: torch.Tensor) -> tuple[int, ...]:
+    """A tensor's sizes; none where it has no such, as a nested tensor."""
+    try:
+        return tuple(tensor.shape)
+    except RuntimeError:
+        return ()
+
+
 class ByStorage(Generic[T]):
     """A value for each storage, forgotten when the storage is gone: its address is used again."""
 

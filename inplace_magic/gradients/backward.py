@@ -18,6 +18,7 @@ from ..record.evidence import Backward, BackwardPass, LeafGradient
 from ..record.graph_holders import Held, held
 from ..source.location import user_stack
 from ..source.sources import Sources
+from ..storage import shape_of
 from ..torch_private import unobserved, version_of
 from .digest import digest
 from .inert import zeroed
@@ -268,7 +269,7 @@ class GradientTrace:
             named = [
                 LeafGradient(
                     name_of(leaf) or anonymous.setdefault(id(leaf), f"leaf {len(anonymous) + 1}"),
-                    tuple(leaf.shape),
+                    shape_of(leaf),
                     gain,
                 )
                 for leaf, gain in pairs

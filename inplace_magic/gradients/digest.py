@@ -14,9 +14,17 @@ _SUMS = 32
 
 
 def digest(tensor: torch.Tensor | None) -> tuple[float, ...] | None:
-    """Up to 64 elements and 32 sums over stretches of a dense or sparse gradient: linear in it, and without a copy."""
-    if tensor is None:
-        return None
+    """Up to 64 elements and 32 sums over stretches of a dense or sparse gradient: linear in it, and without a copy.
+
+    Empty, as where nobody has looked, for a tensor whose values cannot be read: inside ``torch.vmap``, on ``meta``.
+    """
+    try:
+        return None if tensor is None else _digest(tensor)
+    except RuntimeError:
+        return ()
+
+
+def _digest(tensor: torch.Tensor) -> tuple[float, ...]:
     with unobserved(), torch.no_grad():
         flat = (tensor.to_dense() if tensor.layout != torch.strided else tensor).detach().reshape(-1)
         if flat.dtype.is_complex:

@@ -23,6 +23,7 @@ from ..gradients.digest import digest
 from ..session.names import history_of
 from ..session.user_objects import join
 from ..source.own import attributes, is_a, is_own, own_names
+from ..storage import shape_of
 from ..torch_private import unobserved
 from .kept import Leaf, Outcome, Value
 
@@ -157,9 +158,9 @@ class _Capture:
         if tensor.layout == torch.strided and tensor.device.type != "meta":
             self._left -= tensor.numel()
             if self._left < 0:
-                return Value("tensor", tuple(tensor.shape), None)
+                return Value("tensor", shape_of(tensor), None)
         try:
-            return Value("tensor", tuple(tensor.shape), self._digest(tensor))
+            return Value("tensor", shape_of(tensor), self._digest(tensor))
         except (RuntimeError, NotImplementedError, TypeError, ValueError):
             return Value("tensor", (), None)
 

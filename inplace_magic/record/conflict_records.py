@@ -7,6 +7,7 @@ from dataclasses import replace
 from ..session.names import Names
 from ..source.location import SourceRange
 from ..source.sources import Sources
+from ..storage import shape_of
 from . import evidence as ev
 from .observed import LiveConflict, LiveWrite, Stack
 from .recorder import Recorder
@@ -59,7 +60,7 @@ def _save(conflict: LiveConflict, sources: Sources, names: Names) -> ev.Save | N
         spots(saved.stack, sources),
         node=conflict.node,
         version=saved.version,
-        shape=tuple(saved.alias.shape),
+        shape=shape_of(saved.alias),
         name=names.of_memory(saved.alias),
     )
 

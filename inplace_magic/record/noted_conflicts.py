@@ -56,10 +56,13 @@ class NotedConflicts:
             self.found.append(conflict)
         return conflict
 
-    def without_places(self, family: evidence.Kind, need: evidence.Backward, message: str) -> None:
-        """torch has refused a backward of a graph that was made before the run."""
+    def without_places(
+        self, family: evidence.Kind, need: evidence.Backward, message: str, write: LiveWrite | None = None
+    ) -> None:
+        """torch has refused a backward of a graph that was made before the run, or where what is saved is not seen."""
         conflict = LiveConflict(family)
         conflict.need, conflict.message, conflict.known, conflict.family = need, message, False, family
+        conflict.write = write
         self.found.append(conflict)
 
     def _first(self, *same: Any) -> bool:

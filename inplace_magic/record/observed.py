@@ -211,6 +211,8 @@ def differ(value: torch.Tensor | None, now: torch.Tensor) -> bool:
     """Whether memory no longer holds the value that was kept. False where that cannot be told."""
     if value is None:
         return False
+    if value.is_nested or now.is_nested:
+        return False  # has no sizes to be compared by
     if value.shape != now.shape:
         return True
     if value.layout is not torch.strided:

@@ -47,6 +47,7 @@ from .past_errors import PastErrors, indexed, overlaps, with_history
 from .saved_tensors import SavedTensors, changed
 from .trace import Trace
 from .tracked_copies import TrackedCopies, about_itself
+from .unfollowed import UnfollowedWrites
 from .wrapped import making_parameters, noting_line, replace, stepping_aside
 
 _ELEMENTS_A_CALL = 1000  # saved in the time that one small operation takes, roughly
@@ -83,6 +84,7 @@ class Recorder(TorchFunctionMode):
         self.saved = SavedTensors(memory)
         self.copies = TrackedCopies()
         self.trace = Trace()
+        self.unfollowed = UnfollowedWrites()
         self.writers = Writers(self._is_plain)
         self.past = PastErrors(self.conflicts, self.copies, self.note, self.tick, update_leaves=update_leaves)
         self.steps = OptimizerSteps(self, self.saved, self.note, light)
@@ -140,7 +142,7 @@ class Recorder(TorchFunctionMode):
         return noting_line(plain, self.ours, note)
 
     def _stepping_aside(self, plain: Callable[[str], Any]) -> Callable[[str], Any]:
-        return stepping_aside(plain, self.ours, self._hooks, self._pack)
+        return stepping_aside(plain, self.ours, self._hooks, self._pack, self.unfollowed.begin_or_end)
 
     def _making(self, plain: Callable[..., Any]) -> Any:
         return making_parameters(plain, self.past.parameter_refused if self.continues else None)
@@ -281,6 +283,8 @@ class Recorder(TorchFunctionMode):
         if self._copied and not about_itself(func):
             args, kwargs = self.copies.replace(args, kwargs)
         if written:
+            if self.unfollowed.on:
+                self.unfollowed.note(plain_name(func), author_at(sys._getframe(1)), self.tick(), written)
             if self._copied or not self._nobody_cares(func, args, kwargs, written):
                 return self._write(func, args, kwargs, written)
             self.counts["writes"] += 1
@@ -425,7 +429,8 @@ class Recorder(TorchFunctionMode):
             family = family_of(error)
             if family not in ("modified", "second_backward"):
                 raise
-            self.conflicts.without_places(family, event, str(error))  # type: ignore[arg-type]
+            write = self.unfollowed.named_by(str(error)) if family == "modified" else None
+            self.conflicts.without_places(family, event, str(error), write)  # type: ignore[arg-type]
             return None, True
         finally:
             if not event.retained:

@@ -24,6 +24,11 @@ from .wrapped import replace
 _inference_mode = torch.is_inference_mode_enabled
 
 
+def _traced() -> bool:
+    """Whether operations become part of a graph that the person keeps (torch.jit, torch.export): ours have to stay out."""
+    return bool(torch.jit.is_tracing() or torch.compiler.is_compiling())  # type: ignore[attr-defined]
+
+
 class Watcher(EventStream):
     """Watches a block while it runs.
 
@@ -88,6 +93,8 @@ class Watcher(EventStream):
             if self._due:
                 self.operation_over()
             return result
+        if _traced():
+            return func(*args, **(kwargs or {}))
         outer, self._once = self._once, Once(func)
         try:
             return super().__torch_function__(func, types, args, kwargs)
@@ -129,7 +136,7 @@ class Watcher(EventStream):
         return self.shield.around(plain, lambda once: ours(once, cls, args, kwargs), *args, **kwargs)
 
     def _pack(self, tensor: torch.Tensor) -> Saved:
-        if self.shield.failure is None:
+        if self.shield.failure is None and not _traced():
             try:
                 return self._packed(tensor, caller())
             except Exception as error:

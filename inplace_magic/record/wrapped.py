@@ -39,9 +39,11 @@ def noting_line(plain: Callable[..., None], ours: Ours, note: Callable[[Stack], 
 
 
 def stepping_aside(
-    plain: Callable[[str], Any], ours: Ours, hooks: Any, pack: Callable[..., Any]
+    plain: Callable[[str], Any], ours: Ours, hooks: Any, pack: Callable[..., Any], told: Callable[[bool], None]
 ) -> Callable[[str], Any]:
     """``torch.func`` refuses to run under hooks; while it runs, ours are off. Those of others it still meets.
+
+    ``told`` learns when that begins and when it ends.
 
     Where torch does not tell which are the innermost, ours are taken to be.
     """
@@ -63,6 +65,7 @@ def stepping_aside(
             if off:
                 hooks.__exit__()
                 aside = True
+                told(True)
         try:
             with plain(message):
                 yield
@@ -70,6 +73,7 @@ def stepping_aside(
             if off:
                 hooks.__enter__()
                 aside = False
+                told(False)
 
     return disable_saved_tensors_hooks
 

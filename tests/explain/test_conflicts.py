@@ -126,11 +126,32 @@ def test_the_module_that_keeps_a_weight_is_the_one_that_was_called(made: str, sa
     assert found is not None and f"`{said}`" in found.sentence
 
 
-def test_a_change_inside_torch_func_is_blamed_on_nothing_that_was_not_seen() -> None:
+@pytest.mark.parametrize(
+    "other", ["z = torch.zeros(2)\n    z += 1", "z = torch.zeros(3)\n    z += 1"], ids=["of its shape", "of another"]
+)
+def test_a_change_inside_torch_func_is_blamed_on_nothing_where_two_lines_write(other: str) -> None:
     found = run_cells(
         "import torch\nfrom torch.func import grad",
-        "def f(x):\n    y = x.exp()\n    y += 1\n    return y.sum()\ng = grad(f)(torch.randn(2))",
+        f"def f(x):\n    y = x.exp()\n    y += 1\n    {other}\n    return y.sum()\ng = grad(f)(torch.randn(2))",
     ).diagnosis
     assert found is not None and found.changed is None and not found.fixes
-    assert found.needed is not None and found.needed.line == 5
+    assert found.needed is not None and found.needed.line == 7
     assert kind_of(found.conflicts[0].sentence) == "changed_unfollowed"
+
+
+@pytest.mark.parametrize(
+    ("call", "write"),
+    [
+        pytest.param("grad(f)(torch.randn(2))", "y += 1", id="grad"),
+        pytest.param("vmap(grad(f))(torch.randn(3, 2))", "y.add_(1)", id="grad of each sample"),
+        pytest.param("jacrev(f)(torch.randn(2))", "y[0] = 0", id="jacrev"),
+        pytest.param("hessian(f)(torch.randn(2))", "y *= 2", id="hessian"),
+    ],
+)
+def test_the_one_line_that_writes_inside_torch_func_is_named_and_rewritten(call: str, write: str) -> None:
+    found = run_cells(
+        "import torch\nfrom torch.func import grad, hessian, jacrev, vmap",
+        f"def f(x):\n    y = x.exp()\n    {write}\n    return y.sum()\ng = {call}",
+    ).diagnosis
+    assert found is not None and found.changed is not None and found.changed.text == write
+    assert found.fixes and found.fixes[0].gradients in ("unknown", "same")
