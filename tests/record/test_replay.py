@@ -70,7 +70,7 @@ def test_a_long_cell_is_recorded_past_one_more_iteration(
 def test_of_a_long_cell_the_conflict_is_told_when_it_is_met_and_again_when_the_next_backward_begins(
     work: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(replay, "_SHORT", work)
+    monkeypatch.setattr(replay, "SHORT_WORK", work)
     shell = new_shell()
     sources = Sources({1: CellSource(1, CARRIED.lstrip(), shell.transform_cell)}, {}, 1)
     told: list[tuple[int, Evidence]] = []
