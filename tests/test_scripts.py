@@ -69,7 +69,7 @@ def test_same_lines_and_fix_as_in_the_shell(situation: Situation, tmp_path: Path
 MISTAKES = {
     "word_lm": (
         "second_backward",
-        "output, hidden = self.rnn(self.drop(self.embed(words)), hidden)",
+        "output, hidden = model(source, hidden)",
         [("        hidden = repackage(hidden)\n", "")],
     ),
     "dcgan": (

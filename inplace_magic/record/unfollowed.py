@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 
 import torch
 
+from ..storage import shape_of
+from ..torch_private import base_of
 from .author import Author
 from .observed import LiveWrite
 
@@ -33,9 +35,9 @@ class UnfollowedWrites:
 
     def note(self, operation: str, author: Author, clock: int, written: Sequence[torch.Tensor]) -> None:
         for tensor in written if len(self._writes) < _MOST else ():
-            whole = tensor if tensor._base is None else tensor._base
+            base = base_of(tensor)
             write = LiveWrite(author.stack, clock, operation, author.origin, -1)
-            self._writes.append((tuple(whole.shape), write))
+            self._writes.append((shape_of(tensor if base is None else base), write))
 
     def named_by(self, message: str) -> LiveWrite | None:
         """The write that a refused backward speaks of; None if it may have been another line."""
