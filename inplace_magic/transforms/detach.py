@@ -23,11 +23,11 @@ from dataclasses import replace
 
 from ..message import message
 from ..record.evidence import Edge, Holder
-from ..source.dataflow import added, called_name, calls_named, is_step
+from ..source.dataflow import added, called_name, calls_named
 from ..source.editor import Code, Edit, Function, atom
 from .analysis.backward_calls import freeing
 from .analysis.meetings import loops, meeting, within
-from .analysis.placement import assignments_to_follow
+from .analysis.placement import assignments_to_follow, end_of_update, read_on
 from .analysis.points import Use, alike, crossing, detached, uses
 from .problem import Frame, Problem
 from .proposal import Change, Proposal
@@ -253,9 +253,9 @@ def _at_boundary(problem: Problem, edges: Sequence[Edge], between: bool) -> Iter
         asked = _asked_for_gradients(frame)
         tensors = asked & {path for path, shape in held if shape == "Tensor"}
         pairs = [(path, f"{new}.requires_grad_()" if path in tensors else new) for path, new in pairs]
-        changes = _lines_where_assigned(problem, frame, [(path, str(new)) for path, new in pairs])
+        changes, within = _lines_where_assigned(problem, frame, [(path, str(new)) for path, new in pairs])
         form = "between" if between else "boundary of objects" if any("." in p for p, _ in pairs) else "boundary"
-        yield from _candidates(problem, changes, form, _CARRIED)
+        yield from _candidates(problem, changes, "again" if within and not between else form, _CARRIED)
         return
 
 
@@ -275,20 +275,24 @@ def _around_both(problem: Problem, frame: Frame) -> bool:
     return needed and not loops(frame.code, frame.statement)
 
 
-def _lines_where_assigned(problem: Problem, frame: Frame, pairs: list[tuple[str, str]]) -> list[Change]:
-    """``h, c = h.detach(), c.detach()`` behind the update; a name that only a branch assigns is cut there."""
-    code, together, changes = frame.code, [], []
+def _lines_where_assigned(problem: Problem, frame: Frame, pairs: list[tuple[str, str]]) -> tuple[list[Change], bool]:
+    """``h, c = h.detach(), c.detach()`` behind the update; a name that only a branch assigns is cut there.
+
+    With them, whether that cuts what the same iteration still reads.
+    """
+    code, together, changes, within = frame.code, [], [], False
     for path, new in pairs:
         follow = assignments_to_follow(problem, frame, path)
         if follow is None:
-            return []
+            return [], False
+        within = within or read_on(frame, path, follow)
         changes += [(code, code.insert_after(one, f"{path} = {new}")) for one in follow]
         together += [] if follow else [(path, new)]
     if together:
         line = _in_one_line(together)
         lines = [line] if len(line) <= 90 else [_in_one_line([pair]) for pair in together]
-        changes.append((code, code.insert_after(_end_of_update(frame), *lines)))
-    return changes
+        changes.append((code, code.insert_after(end_of_update(frame), *lines)))
+    return changes, within
 
 
 def _in_one_line(pairs: Sequence[tuple[str, str]]) -> str:
@@ -298,7 +302,8 @@ def _in_one_line(pairs: Sequence[tuple[str, str]]) -> str:
 
 def _visible(problem: Problem, frame: Frame, edge: Edge) -> Holder | None:
     """The holder of an edge that the frame's function can name: one that is read where the value is used, else any."""
-    mine = [h for h in edge.holders if h.scope == frame.spot.function and "[...]" not in h.path]
+    holders = edge.holders or tuple(_assigned(problem, frame, edge))
+    mine = [h for h in holders if h.scope == frame.spot.function and "[...]" not in h.path]
     found = uses(problem, edge)
     read = {use.holder for use in found}
     exact = {use.holder for use in found if ast.unparse(use.node) == use.holder.path}
@@ -311,16 +316,12 @@ def _visible(problem: Problem, frame: Frame, edge: Edge) -> Holder | None:
     return min(writable, key=order, default=None)
 
 
-def _end_of_update(frame: Frame) -> ast.stmt:
-    """The step that follows a backward in its block, with what else belongs to the update; else the statement."""
-    statement = frame.statement
-    block = frame.code.block(statement)
-    following = block[block.index(statement) + 1 :]
-    update = list(
-        itertools.takewhile(lambda s: calls_named(s, "step", "zero_grad", "clip_grad_norm_", "update"), following)
-    )
-    steps = [s for s in update if is_step(s)]
-    return steps[-1] if steps else statement
+def _assigned(problem: Problem, frame: Frame, edge: Edge) -> Iterator[Holder]:
+    """The name to which the frame's function assigns the value: deep in a run nobody has looked who holds what."""
+    for maker in problem.frames(edge.made):
+        match maker.statement:
+            case ast.Assign(targets=[ast.Name(id=name)]) if maker.spot.function == frame.spot.function:
+                yield Holder(frame.spot.function, name, "Tensor")
 
 
 # ---- where it is kept ------------------------------------------------------------------------------------------------

@@ -345,6 +345,27 @@ NODES = """
     """
 
 
+LATE = """
+    mean, seen = 0.0, []
+    for step, x in enumerate(torch.randn(18, 2, 3)):
+        out = head(cell(x)).squeeze(1)
+        if step > 14:
+            mean = 0.9 * mean + 0.1 * (x.mean() + out.exp().mean())
+        loss = (out - mean).pow(2).mean()
+        opt.zero_grad()
+        loss.backward()
+        opt.step()
+        seen.append(loss.item())
+    """
+
+
+def test_a_number_that_becomes_a_tensor_in_a_branch_late_in_the_run_is_cut_off_in_that_branch() -> None:
+    fix = fix_by("detach", START, LATE)
+    put = "out.exp().mean())\n"
+    assert fix.cells == {2: rewritten(LATE, (put, f"{put}        mean = mean.detach()\n"))}
+    assert fix.gradients == "truncated"
+
+
 def test_what_nobody_holds_is_cut_where_it_is_made() -> None:
     fix = fix_by("detach", START, PEERS)
     assert fix.cells == {2: rewritten(PEERS, ("outs[j].exp()", "outs[j].exp().detach()"))}
