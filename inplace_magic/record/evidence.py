@@ -189,8 +189,9 @@ class Evidence:
     session that still hold the graph of an earlier run. ``inplace_modules`` are (path, type's name) of the modules
     that work in place, ``inference_tensors`` the paths of tensors made in inference mode. ``first`` is the pass at which
     the first conflict was met, ``far`` the number of passes after which a long run ends. ``early``: this was told as soon
-    as that conflict was met, and what the program does next is not known yet. ``outcome`` is what the run left behind, None while it lasts. ``again`` is the family of the error with which the last cell failed when it was
-    run a second time. ``work`` is how much was computed, in units that do not depend on the machine (Recorder.work).
+    as that conflict was met, and what the program does next is not known yet. ``outcome`` is what the run left behind,
+    None while it lasts. ``again`` is the family of the error with which the last cell failed when it was run a second
+    time. ``work`` is how much was computed, in units that do not depend on the machine (Recorder.work).
     """
 
     cells: tuple[int, ...]

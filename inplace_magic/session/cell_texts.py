@@ -62,7 +62,8 @@ class CellTexts:
             return None
         for outer in self._running:
             outer.ran_cells = True
-        self._noted = {known: raw for known, raw in self._noted.items() if known < number}  # the count may begin anew
+        while self._noted and next(reversed(self._noted)) >= number:  # the count may begin anew
+            self._noted.popitem()
         self._noted[number] = ended.info.raw_cell
         return number
 

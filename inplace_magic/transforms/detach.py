@@ -28,7 +28,7 @@ from ..source.editor import Code, Edit, Function, atom
 from .analysis.backward_calls import freeing
 from .analysis.meetings import loops, meeting, within
 from .analysis.placement import assignments_to_follow, end_of_update, read_on
-from .analysis.points import Use, alike, crossing, detached, uses
+from .analysis.points import Use, alike, bound_by, crossing, detached, uses
 from .problem import Frame, Problem
 from .proposal import Change, Proposal
 from .registry import register
@@ -302,7 +302,7 @@ def _in_one_line(pairs: Sequence[tuple[str, str]]) -> str:
 
 def _visible(problem: Problem, frame: Frame, edge: Edge) -> Holder | None:
     """The holder of an edge that the frame's function can name: one that is read where the value is used, else any."""
-    holders = edge.holders or tuple(_assigned(problem, frame, edge))
+    holders = edge.holders or bound_by(problem, edge, frame)
     mine = [h for h in holders if h.scope == frame.spot.function and "[...]" not in h.path]
     found = uses(problem, edge)
     read = {use.holder for use in found}
@@ -314,14 +314,6 @@ def _visible(problem: Problem, frame: Frame, edge: Edge) -> Holder | None:
         return holder not in exact, holder not in read and not (found and not item), item, len(holder.path)
 
     return min(writable, key=order, default=None)
-
-
-def _assigned(problem: Problem, frame: Frame, edge: Edge) -> Iterator[Holder]:
-    """The name to which the frame's function assigns the value: deep in a run nobody has looked who holds what."""
-    for maker in problem.frames(edge.made):
-        match maker.statement:
-            case ast.Assign(targets=[ast.Name(id=name)]) if maker.spot.function == frame.spot.function:
-                yield Holder(frame.spot.function, name, "Tensor")
 
 
 # ---- where it is kept ------------------------------------------------------------------------------------------------

@@ -47,7 +47,7 @@ class Use:
 def uses(problem: Problem, edge: Edge) -> list[Use]:
     """Where the value is read under a name that held it, in the outermost frame that reads it so."""
     for frame in problem.frames(edge.used):
-        held = edge.holders or _bound_by(problem, edge, frame)
+        held = edge.holders or bound_by(problem, edge, frame)
         for holder in sorted(held, key=lambda h: (h.shape != "Tensor", h.scope.startswith("class "))):
             found = [Use(frame, node, holder) for node in _loads(frame) if _is(frame, node, holder)]
             if found:
@@ -63,7 +63,7 @@ def alike(use: Use) -> Iterator[Use]:
             yield Use(use.frame, node, use.holder)
 
 
-def _bound_by(problem: Problem, edge: Edge, frame: Frame) -> tuple[Holder, ...]:
+def bound_by(problem: Problem, edge: Edge, frame: Frame) -> tuple[Holder, ...]:
     """What the call that made a value bound in the same function, where nobody was seen to hold it (a generator does)."""
     made = [f for f in problem.frames(edge.made) if f.code is frame.code and f.spot.function == frame.spot.function]
     inside = {id(node) for node in ast.walk(frame.node)} - {id(frame.node)}  # an operand, which no name ever held
