@@ -136,6 +136,7 @@ def test_what_cannot_be_taken_along_is_named_if_it_is_used() -> None:
     assert "`stream`" in used and "generator" in used
     assert "`stream`" in called
     assert next(shell.user_ns["stream"]) == 0
+    shell.user_ns["lines"].close()
 
 
 def test_an_instance_of_a_class_that_was_defined_again_keeps_its_own() -> None:
