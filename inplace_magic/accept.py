@@ -5,6 +5,7 @@ Every act answers in one line, which the caller prints.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
 
 from .diagnosis import Diagnosis, Fix, shown_path
@@ -17,14 +18,30 @@ from .source.document import FileSource
 from .source.sources import Sources
 
 
-def make_live(extension: Host, found: Diagnosis, number: int, fix: Fix) -> bool:
+@dataclass(frozen=True)
+class Made:
+    """What accepting came to: whether it was accepted just now, and the fix of the same report that it replaced."""
+
+    new: bool
+    instead_of: int | None = None
+
+    def told(self, answer: str) -> str:
+        return answer if self.instead_of is None else message("instead", answer=answer, number=self.instead_of)
+
+
+def make_live(extension: Host, found: Diagnosis, number: int, fix: Fix) -> Made:
     """Fixes what lives in the kernel: functions of the rewritten cells, and the live objects that the fix names.
 
-    Accepting twice changes nothing the second time, and returns False. If one change fails, those before it are taken
-    back and its error is raised.
+    Accepting twice changes nothing the second time. The fixes of a report are alternatives: if the one that was accepted
+    last is another of them, it is taken back first. If one change fails, those before it are taken back and its error
+    is raised.
     """
     if _accepted(extension, found, number) is not None:
-        return False
+        return Made(new=False)
+    last = extension.accepted[-1] if extension.accepted else None
+    instead_of = last.number if last is not None and last.diagnosis == found.id else None
+    if instead_of is not None:
+        take_back(extension)
     session, shell = extension.session, extension.shell
     sources = session.sources(found.cell or shell.execution_count)
     for path in fix.files:
@@ -46,7 +63,7 @@ def make_live(extension: Host, found: Diagnosis, number: int, fix: Fix) -> bool:
             step()
         raise
     extension.accepted.append(Accepted(found.id, number, _changed(fix), undo))
-    return True
+    return Made(new=True, instead_of=instead_of)
 
 
 def _accepted(extension: Host, found: Diagnosis, number: int) -> Accepted | None:
@@ -118,16 +135,20 @@ def put_in_place(extension: Host, found: Diagnosis, number: int, fix: Fix) -> st
     if hasattr(extension.shell, "kernel"):
         if cell not in fix.cells:
             again = tuple(f"In[{n}]" for n in fix.run or (found.cell or 0,))
-            return message("fixed_run_again", what=what, cells=again)
+            return made.told(message("fixed_run_again", what=what, cells=again))
         extension.shell.set_next_input(fix.cells[cell], replace=False)
-        return message(_more("fixed_below", fix, cell), what=what, cell=cell)
+        return made.told(message(_more("fixed_below", fix, cell), what=what, cell=cell))
     extension.prompt.offer(_runnable(found, fix))
-    return message("fixed_next_prompt" if made else "accepted_already", what=what, number=number)
+    if extension.prompt.there:
+        return made.told(message("fixed_next_prompt" if made.new else "accepted_next_prompt", what=what, number=number))
+    command = "%autograd_fix --run" if number == 1 else f"%autograd_fix {number} --run"
+    kind = "fixed_command" if made.new else "accepted_command"
+    return made.told(message(kind, what=what, number=number, command=command))
 
 
 def run(extension: Host, found: Diagnosis, number: int, fix: Fix) -> str:
     """Makes the fix live and runs every cell that has to run, the failing one last. Their errors are let through."""
-    make_live(extension, found, number, fix)
+    made = make_live(extension, found, number, fix)
     shell, cell = extension.shell, _cell_to_show(found, fix)
     in_notebook = hasattr(shell, "kernel") and cell in fix.cells
     if in_notebook:
@@ -143,7 +164,7 @@ def run(extension: Host, found: Diagnosis, number: int, fix: Fix) -> str:
     what, ran = _told(fix), tuple(f"In[{count}]" for count in fix.run)
     it = (message("ran_it"),) if ran == what else ran
     kind = _more("fixed_and_ran_below", fix, cell) if in_notebook else "fixed_and_ran"
-    return message(kind, what=what, ran=it, cell=cell)
+    return made.told(message(kind, what=what, ran=it, cell=cell))
 
 
 def _cell_to_show(found: Diagnosis, fix: Fix) -> int:

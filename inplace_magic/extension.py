@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from .families import failure_of
 from .message import Language, message, said
+from .report.printing import say
 from .session.history import Session
 from .session.next_prompt import NextPrompt
 from .session.shell import IPythonShell
@@ -179,10 +180,10 @@ class Extension:
         try:
             yield
         except KeyboardInterrupt:
-            print(self.said(message("stopped_unchanged")), file=sys.stderr)
+            say(self.said(message("stopped_unchanged")), sys.stderr)
         except Exception as problem:
             text = " ".join(f"{type(problem).__name__}: {problem}".split())[:200]
-            print(self.said(message("failed_to_explain", problem=text)), file=sys.stderr)
+            say(self.said(message("failed_to_explain", problem=text)), sys.stderr)
         finally:
             self._busy = False
 
@@ -220,7 +221,7 @@ class Extension:
         alone = tuple(fix.cells) == fix.run == (found.cell,) and not fix.live and not fix.files
         self.prompt.offer(fix.cells[fix.run[-1]] if alone else "%autograd_fix --run")
         held = message("prefilled_cell") if alone else "%autograd_fix --run"
-        print(self.said(message("prefilled", text=held)))
+        say(self.said(message("prefilled", text=held)))
 
 
 def of_shell(shell: object) -> Extension | None:

@@ -10,6 +10,7 @@ from IPython.core.magic_arguments import argument, magic_arguments, parse_argstr
 from traitlets import Bool, Enum, Float, Int, TraitError, observe, validate
 
 from .message import Language, language_of, message, said
+from .report.printing import say
 from .session.shell import IPythonShell
 
 if TYPE_CHECKING:
@@ -66,12 +67,12 @@ class InplaceMagic(Magics):
     def _renamed(self, change: Any) -> None:
         """An old name works for one release more."""
         self.sandbox = {"copy": "fork", "process": "replica"}.get(change["new"], "auto")
-        print(self._said(message("option_renamed", old="room", new="sandbox")))
+        say(self._said(message("option_renamed", old="room", new="sandbox")))
 
     @observe("effects")
     def _renamed_too(self, change: Any) -> None:
         self.allow_side_effects = change["new"]
-        print(self._said(message("option_renamed", old="effects", new="allow_side_effects")))
+        say(self._said(message("option_renamed", old="effects", new="allow_side_effects")))
 
     def options(self) -> Options:
         from .options import Options
@@ -111,7 +112,7 @@ class InplaceMagic(Magics):
         except NotWrittenError as reason:
             raise UsageError(self._said(reason.args[0])) from None
         if answer is not None:
-            print(self._said(answer))
+            say(self._said(answer))
 
     def _with_fix(self, options: Any) -> str | None:
         """What is done to one fix of a report. The answer is one line; the panel's own requests have none."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
 import sys
@@ -13,6 +12,7 @@ from typing import Any
 
 from .diagnosis import Diagnosis
 from .message import Language, message, said
+from .report.printing import say
 from .session.shell import IPythonShell
 
 _WIDE = 100  # columns of the plain text that a notebook keeps
@@ -55,7 +55,7 @@ class Showing:
         line = said(text, self._language)
         # in columns of the terminal: a Chinese character takes two, and what wraps would stay
         self._status = min(max(self._status, cells.cell_len(line)), _terminal(self._shell)[0] - 1)
-        print(f"\r{cells.set_cell_size(line, self._status)}", end="", flush=True)
+        say(f"\r{cells.set_cell_size(line, self._status)}", end="")
 
     def publish(self, found: Diagnosis) -> None:
         """What is known so far."""
@@ -116,14 +116,6 @@ def show(
         say(text.render_fixes(found, (number,), width=width, color=color, language=language))
         return
     say("\n" + text.render(found, width=width, color=color, language=language, whole=whole))
-
-
-def say(text: str) -> None:
-    """Prints, also where the terminal cannot show every character."""
-    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
-    with contextlib.suppress(LookupError):
-        text = text.encode(encoding, "replace").decode(encoding)
-    print(text)
 
 
 def _terminal(shell: IPythonShell) -> tuple[int, bool]:

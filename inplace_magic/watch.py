@@ -26,6 +26,7 @@ from .record.evidence import Evidence
 from .record.listeners import Listeners
 from .record.own_warnings import OwnWarnings
 from .record.watcher import Watcher
+from .report.printing import say
 from .session.names import Names, graph_holders
 from .session.run_cell import run_cell_shown
 from .source.document import CellSource
@@ -248,7 +249,7 @@ def check_cell(
         raise
     finally:
         if seen.problem is not None:
-            print(extension.said(message("check_failed", problem=seen.problem)))
+            say(extension.said(message("check_failed", problem=seen.problem)))
     session.seconds[cell] = seen.seconds
     found: Diagnosis | None = None
     with extension.one_line_if_it_fails():
@@ -257,9 +258,9 @@ def check_cell(
             extension.remember(found)
             extension.show(found)
         elif seen.problem is None and not quiet:
-            print(extension.said(message("check_nothing", watched=seen.summary)))
+            say(extension.said(message("check_nothing", watched=seen.summary)))
         for warning in seen.warnings:
-            print(f"  {extension.said(warning)}")
+            say(f"  {extension.said(warning)}")
     if found is not None and strict:
         raise SilentGradientError(found.sentence, found.conflicts)
 

@@ -30,8 +30,8 @@ class Ended:
         return [json.loads(line) for line in self.out.splitlines()]
 
 
-def command(*arguments: str | Path, folder: Path, stdin: str = "") -> Ended:
-    """Runs the command in a folder, with an output and an input of its own."""
+def command(*arguments: str | Path, folder: Path, stdin: str = "", encoding: str = "utf-8") -> Ended:
+    """Runs the command in a folder, with an output, of an encoding, and an input of its own."""
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err, tempfile.TemporaryFile() as given:
         given.write(stdin.encode())
         given.seek(0)
@@ -39,11 +39,11 @@ def command(*arguments: str | Path, folder: Path, stdin: str = "") -> Ended:
             stream.flush()
         pid = os.fork()
         if pid == 0:
-            _child([str(a) for a in arguments], folder, given.fileno(), out.fileno(), err.fileno())
+            _child([str(a) for a in arguments], folder, (given.fileno(), out.fileno(), err.fileno()), encoding)
         status = _ended(pid)
         out.seek(0)
         err.seek(0)
-        return Ended(status, out.read().decode(errors="replace"), err.read().decode(errors="replace"))
+        return Ended(status, out.read().decode(encoding, "replace"), err.read().decode(encoding, "replace"))
 
 
 def _ended(pid: int) -> int:
@@ -58,15 +58,15 @@ def _ended(pid: int) -> int:
     raise AssertionError(f"the command took longer than {LIMIT_S} s")
 
 
-def _child(arguments: list[str], folder: Path, given: int, out: int, err: int) -> None:
+def _child(arguments: list[str], folder: Path, streams: tuple[int, int, int], encoding: str) -> None:
     """Never returns."""
     status = 70
     try:
         torch.set_num_threads(1)
         os.chdir(folder)
-        for here, there in enumerate((given, out, err)):
+        for here, there in enumerate(streams):
             os.dup2(there, here)
-        sys.stdin, sys.stdout, sys.stderr = open(0), open(1, "w"), open(2, "w")  # noqa: SIM115
+        sys.stdin, sys.stdout, sys.stderr = open(0), open(1, "w", encoding=encoding), open(2, "w")  # noqa: SIM115
         sys.__stdout__, sys.__stderr__ = sys.stdout, sys.stderr
         sys.excepthook = sys.__excepthook__
         forget_cells()

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from inplace_magic.message import LANGUAGES
 from inplace_magic.tour import SITUATIONS, Situation
 from tests.cells import run_cells
 from tests.command import command
@@ -320,6 +321,16 @@ def test_read_only_folder(tmp_path: Path) -> None:
     os.chmod(tmp_path, 0o700)
     assert ended.status == 1 and "cannot be written (Permission denied)" in ended.err
     assert "y += 1" in path.read_text() and os.listdir(tmp_path) == ["train.py"]
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+@pytest.mark.parametrize("encoding", ["cp1252", "ascii"])
+def test_a_pipe_that_lacks_characters_gets_the_report(encoding: str, language: str, tmp_path: Path) -> None:
+    script(tmp_path, BROKEN)
+    ended = command("--language", language, "--check", "train.py", folder=tmp_path, encoding=encoding)
+    assert ended.status == 1, ended.err
+    assert "y += 1  # here" in ended.out and "+y = y + 1  # here" in ended.out
+    assert "UnicodeEncodeError" not in ended.err
 
 
 # ---- bad use ------------------------------------------------------------------------------------------------------

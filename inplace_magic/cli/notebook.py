@@ -12,6 +12,7 @@ from typing import Any
 from ..diagnosis import Diagnosis, shown_path
 from ..message import language_of, message
 from ..report.bundle import MIME
+from ..report.printing import say
 from ..source.atomic_write import NotWrittenError, outside, write_bytes
 from . import ipynb
 from .output import Output
@@ -82,7 +83,7 @@ def _run(path: str, settings: Settings, output: Output) -> int:
     if found:
         return FINDING
     if run.failure is not None:
-        print(run.failure, file=sys.stderr)
+        say(run.failure, sys.stderr)
         return FAILED
     output.say(message("cli_nothing_found", target=shown_path(path)))
     return HEALTHY
@@ -148,7 +149,7 @@ class Run:
         if error is None:
             return True
         if found:
-            print("\n".join(_traceback(error)), file=sys.stderr)
+            say("\n".join(_traceback(error)), sys.stderr)
         else:
             self.failure = "\n".join(_traceback(error))
         return False
@@ -181,7 +182,7 @@ def _client(notebook: ipynb.Notebook) -> Any:
         def process_message(self, msg: Any, cell: Any, cell_index: int) -> Any:
             if msg["msg_type"] == "stream":
                 if not self.quiet:
-                    print(msg["content"]["text"], end="", flush=True, file=getattr(sys, msg["content"]["name"]))
+                    say(msg["content"]["text"], getattr(sys, msg["content"]["name"]), end="")
                 return None
             content = msg["content"]
             # What may be updated is kept: our report begins as a sign of life, without the record.

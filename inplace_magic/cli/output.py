@@ -14,6 +14,7 @@ from typing import TextIO
 
 from ..diagnosis import Diagnosis, shown_path
 from ..message import Language, said
+from ..report import printing
 
 
 class Output:
@@ -58,7 +59,7 @@ class Output:
             patch=True,
             language=self.language,
         )
-        print(f"\n{shown_path(target)}\n{drawn}", flush=True)
+        printing.say(f"\n{shown_path(target)}\n{drawn}")
 
     def say(self, text: str) -> None:
         """One line about the work itself, in the language of the reports."""
@@ -78,7 +79,7 @@ class Output:
 
 def say(text: str, language: Language) -> None:
     """One line about the work itself."""
-    print(f"inplace_magic: {said(text, language)}", file=sys.stderr, flush=True)
+    printing.say(f"inplace_magic: {said(text, language)}", sys.stderr)
 
 
 def _coloured() -> bool:

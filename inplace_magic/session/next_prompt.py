@@ -8,7 +8,10 @@ from .shell import IPythonShell
 
 
 class NextPrompt:
-    """Fills in the next prompt of a shell. Where there is no such prompt, ``offer`` only hands the text over."""
+    """Fills in the next prompt of a shell. Where there is no such prompt, ``offer`` only hands the text over.
+
+    A dumb terminal's prompt holds what it is given, but shows none of it: there nothing is filled in.
+    """
 
     def __init__(self, shell: IPythonShell) -> None:
         self._shell = shell
@@ -17,11 +20,17 @@ class NextPrompt:
 
     @property
     def there(self) -> bool:
-        """Whether the shell asks at a prompt that can be filled in."""
+        """Whether the shell asks at a prompt that can be filled in, and that shows what it holds."""
+        return self._prompts and not _dumb()
+
+    @property
+    def _prompts(self) -> bool:
         return getattr(self._shell, "pt_app", None) is not None
 
     def offer(self, text: str) -> None:
         """Puts a text into the next prompt, to be replaced as a whole by what is typed first."""
+        if self._prompts and not self.there:
+            return
         self._shell.set_next_input(text, replace=True)
         self._text = text
         if self.there and not self._handlers:
@@ -63,3 +72,9 @@ class NextPrompt:
         self._handlers = [
             bindings.add(key, filter=typing)(lambda event: replace(event)) for key in (Keys.Any, Keys.BracketedPaste)
         ]  # a function each, by which it is taken away again
+
+
+def _dumb() -> bool:
+    from prompt_toolkit.utils import is_dumb_terminal
+
+    return is_dumb_terminal()

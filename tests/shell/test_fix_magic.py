@@ -71,8 +71,30 @@ def test_every_act_answers_in_one_line() -> None:
         "Fixed In[2] and ran it: no error.\n",
         "Undone: In[2] is as it was.\n",
         "Nothing to undo.\n",
-        "Fixed In[2]; the next prompt holds the cell to run.\n",
+        "Fixed In[2]; %autograd_fix --run runs it.\n",
     ]
+
+
+@pytest.mark.all_fixes
+def test_another_fix_of_the_same_report_takes_the_place_of_the_first() -> None:
+    done = run_cells(MODEL, "net = Net()\ncode = Net.forward.__code__")
+    failed = run_in(done.shell, ["net(torch.randn(2, 3)).sum().backward()"])
+    assert failed.diagnosis is not None and len(failed.diagnosis.fixes) > 1
+    said = [run_in(done.shell, [line]).output for line in ("%autograd_fix", "%autograd_fix 2", "%autograd_fix 2")]
+    assert said[0] == "Fixed In[1]; %autograd_fix --run runs it.\n"
+    assert said[1] == "Fixed In[1]; %autograd_fix 2 --run runs it. Fix 1 was taken back.\n"
+    assert said[2] == "Fix 2 is accepted already; %autograd_fix 2 --run runs it.\n"
+    assert run_in(done.shell, ["%autograd_fix --undo"]).output == "Undone: In[1] is as it was.\n"
+    assert run_in(done.shell, ["assert Net.forward.__code__ is code and net.act.inplace"]).error is None
+    assert run_in(done.shell, ["%autograd_fix --undo"]).output == "Nothing to undo.\n"
+
+
+@pytest.mark.all_fixes
+def test_fixes_of_two_reports_are_both_in_force_and_undone_one_by_one() -> None:
+    done = run_cells(SETUP, BODY, "%autograd_fix", BODY, "%autograd_fix 2")
+    assert done.output.endswith("Fixed In[4]; %autograd_fix 2 --run runs it.\n")
+    assert run_in(done.shell, ["%autograd_fix --undo"]).output == "Undone: In[4] is as it was.\n"
+    assert run_in(done.shell, ["%autograd_fix --undo"]).output == "Undone: In[2] is as it was.\n"
 
 
 def test_undo_takes_back_what_was_accepted_last_whatever_its_number_and_however_many_reports_since() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 from typing import Any
 
 import pytest
@@ -13,6 +15,16 @@ from inplace_magic.message import LANGUAGES, Language, kind_of, message
 from inplace_magic.show import Showing
 from tests.cells import new_shell, run_cells
 from tests.shell.test_kernel import BODY, LOAD, MIME, SETUP, nbclient, nbformat
+
+ACTS = (
+    "%autograd_fix --show",
+    "%autograd_fix",
+    "%autograd_fix --undo",
+    "%autograd_fix --undo",
+    "%autograd_fix --run",
+    "%%autograd_check\ny = w.exp()",
+    "%config InplaceMagic.effects = True",
+)
 
 
 @pytest.fixture
@@ -91,3 +103,14 @@ def test_in_a_kernel_one_output_is_updated_and_there_is_a_sign_of_life_at_once()
     assert last[MIME]["fixes"] and not last[MIME]["report"]["pending"] and "looking" not in last["text/html"]
     (output,) = [out for out in notebook.cells[2].outputs if out.output_type == "display_data"]
     assert output["data"]["text/plain"] == last["text/plain"], "what is saved is the whole report"
+
+
+@pytest.mark.parametrize("encoding", ["cp1252", "ascii"])
+def test_no_act_fails_for_lack_of_characters(encoding: str) -> None:
+    shell = new_shell()
+    with io.TextIOWrapper(io.BytesIO(), encoding=encoding) as out, contextlib.redirect_stdout(out):
+        for cell in ("%config InplaceMagic.language = 'zh'", SETUP, BODY, *ACTS):
+            result = shell.run_cell(cell, store_history=True)
+            assert result.error_in_exec is None or cell == BODY
+        out.seek(0)
+        assert "x += 1" in out.read()

@@ -22,16 +22,16 @@ FAILS = "x = w.exp(); x += 1; x.sum().backward()"
 class Terminal:
     """Types into IPython, and reads the screen as text."""
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, term: str = "xterm", *options: str) -> None:
         environment = {
-            "TERM": "xterm",
+            "TERM": term,
             "HOME": str(home),
             "IPYTHONDIR": str(home),
             "PATH": "/usr/bin:/bin",
             "NO_COLOR": "1",
         }
         self.child = pexpect.spawn(
-            sys.executable, ["-m", "IPython", "--no-banner", "--HistoryManager.enabled=False"],
+            sys.executable, ["-m", "IPython", "--no-banner", "--HistoryManager.enabled=False", *options],
             env=environment, dimensions=(50, 110), timeout=300, encoding="utf-8",
         )  # fmt: skip
         self.prompt(1)
@@ -127,3 +127,17 @@ def test_ctrl_c_ends_a_rerun_and_the_prompt_answers(terminal: Terminal, room: st
     terminal.settle()
     terminal.child.send("print('tries', tries)\r")
     assert "tries [1]" in terminal.prompt(6) + terminal.settle()
+
+
+@pytest.mark.parametrize(
+    "options", [pytest.param((), id="that shows no prefill"), pytest.param(("--simple-prompt",), id="by lines")]
+)
+def test_a_dumb_terminal_holds_nothing_that_cannot_be_seen(options: tuple[str, ...], tmp_path: Path) -> None:
+    terminal = Terminal(tmp_path, "dumb", *options)
+    try:
+        assert fail(terminal).strip() == ""
+        assert terminal.type("", 4).strip() == ""
+        assert "Fixed In[3]; %autograd_fix --run runs it." in terminal.type("%autograd_fix", 5)
+        assert "Fixed In[3] and ran it: no error." in terminal.type("%autograd_fix --run", 6)
+    finally:
+        terminal.child.close(force=True)

@@ -111,6 +111,23 @@ def test_accepting_writes_the_file_and_keeps_what_lives(write: Write) -> None:
 
 
 @pytest.mark.all_fixes
+def test_the_second_fix_of_a_file_after_the_first_one_of_the_same_report(write: Write) -> None:
+    path = write("decoder_j.py", DECODER)
+    old = path.read_text()
+    run = fail("decoder_j")
+    assert run.diagnosis is not None
+    run.cell("%autograd_fix")
+    second = run.cell("%autograd_fix 2")
+    assert "Fixed decoder_j.py" in second.output and "Fix 1 was taken back." in second.output
+    assert path.read_text() == next(iter(run.diagnosis.fixes[1].files.values()))
+    assert path.with_suffix(".py.orig").read_text() == old
+    run.cell("%autograd_fix --undo")
+    assert path.read_text() == old and not path.with_suffix(".py.orig").exists()
+    path.write_text(old + "\n# by hand\n")
+    assert "it was not written" in run.cell("%autograd_fix").output
+
+
+@pytest.mark.all_fixes
 def test_second_failure_of_the_fixed_file(write: Write) -> None:
     """The lines of functions that only moved are the new ones."""
     path = write("decoder_c.py", DECODER + "\n\ndef late(x):\n    y = x.exp()\n    y += 1\n    return y\n")
