@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from importlib.util import find_spec
 from typing import Any
 
@@ -23,6 +23,10 @@ from inplace_magic.transforms import registry
 from . import cells, large_pages, replicas
 
 torch.set_num_threads(1)  # as many workers as cores run side by side
+sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]  # its grammar takes seconds; jsonschema does without
+# Dozens of interpreters import the package, each of which would compile it.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 if hasattr(os, "pidfd_open"):
     replica._started = replicas.copied  # also for fixtures of a module
     if find_spec("jupyter_client") is not None:
@@ -44,6 +48,16 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     from .sharing import Scheduling
 
     return Scheduling(config, log)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, Any, Any]:
+    """Nothing of what is loaded is garbage, and to look for some would take longer than to load it."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -8,8 +8,10 @@ Each case is worked through in a process of its own: once plainly, once with the
 from __future__ import annotations
 
 import contextlib
+import importlib
 import io
 import multiprocessing
+import pkgutil
 import random
 import re
 import warnings
@@ -19,8 +21,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import rich.console  # noqa: F401
 import torch
-import torch._dynamo  # by the first optimizer: each case would do so anew
+import torch._dynamo
+from IPython.core import application, completer, magics  # noqa: F401
 
 import inplace_magic
 from inplace_magic.families import family_of
@@ -30,6 +34,10 @@ from .cells import new_shell, plain_shell
 
 FOLDER = Path(__file__).parent / "cases"
 CHECK = "%%autograd_check\n"
+# What the first shell, optimizer and report of a process load: each case would do so anew.
+for module in pkgutil.walk_packages(inplace_magic.__path__, "inplace_magic."):
+    if not module.name.endswith(("__main__", "pytest_plugin")):
+        importlib.import_module(module.name)
 QUIET = ("none", "other")  # families of cases about which there is nothing to say
 _LIMIT_S = 120
 
