@@ -15,7 +15,6 @@ import pkgutil
 import random
 import re
 import warnings
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -30,6 +29,7 @@ import inplace_magic
 from inplace_magic.families import family_of
 from inplace_magic.sandbox import process_memory
 
+from .breadth import broad
 from .cells import new_shell, plain_shell
 
 FOLDER = Path(__file__).parent / "cases"
@@ -276,12 +276,20 @@ def test_the_shortfalls_name_cases() -> None:
     assert SHORTFALLS.keys() <= {read(path).header["id"] for path in PATHS}
 
 
-def _runs() -> Iterator[Any]:
-    """Each with its first fix; in every sixth all fixes are looked at, and in as many more with the random suites."""
-    for i, path in enumerate(PATHS):
-        yield pytest.param(path, id=path.stem, marks=[pytest.mark.all_fixes] if i % 6 == 0 else [])
-        if i % 6 == 3:
-            yield pytest.param(path, id=f"{path.stem}, all fixes", marks=[pytest.mark.all_fixes, pytest.mark.random])
+def _kind(path: Path) -> tuple[str, str]:
+    """Where nothing is to be said, each case is of a kind of its own."""
+    case = read(path)
+    return case.family, path.stem if case.family in QUIET else case.header["effect"]
+
+
+def _runs() -> list[Any]:
+    """Each with its first fix; in every third all fixes are looked at."""
+    runs = broad(PATHS, 4, lambda path: path.stem, _kind)
+    every = [pytest.mark.all_fixes]
+    return [
+        pytest.param(*run.values, id=run.id, marks=[*run.marks, *every]) if at % 3 == 0 else run
+        for at, run in enumerate(runs)
+    ]
 
 
 @pytest.mark.parametrize("path", _runs())
@@ -293,7 +301,7 @@ def test_case(path: Path) -> None:
     assert known.keys() <= found.keys(), "it no longer falls short there: SHORTFALLS is to say so"
 
 
-@pytest.mark.parametrize("path", [FOLDER / f"{name}.py" for name in LARGE_SESSIONS], ids=LARGE_SESSIONS)
+@pytest.mark.parametrize("path", broad([FOLDER / f"{name}.py" for name in LARGE_SESSIONS], 3, lambda path: path.stem))
 def test_in_a_large_session(path: Path) -> None:
     """Where no second model is made for speed, and optimizers' steps write little, the answers are the same."""
     assert shortfalls(path, large=True) == {}

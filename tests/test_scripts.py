@@ -14,6 +14,7 @@ import pytest
 
 from inplace_magic.message import LANGUAGES
 from inplace_magic.tour import SITUATIONS, Situation
+from tests.breadth import broad
 from tests.cells import run_cells
 from tests.command import command
 from tests.sandboxes import needs_replica
@@ -111,7 +112,7 @@ def test_program_is_healthy(name: str, tmp_path: Path) -> None:
     assert (ended.status, "nothing found" in ended.err) == (0, True), ended.err
 
 
-@pytest.mark.parametrize("name", MISTAKES)
+@pytest.mark.parametrize("name", broad(MISTAKES, 2))
 def test_mistake_in_a_program_is_found_and_fixed(name: str, tmp_path: Path) -> None:
     family, culprit, changes = MISTAKES[name]
     text = (PROGRAMS / f"{name}.py").read_text()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 LOAD = "%load_ext stand_in"
 FAILS = "a = 3\nb = 1 / 0\nprint('ran', b)"
 FIXED = FAILS.replace("1 / 0", "1 / 1")
@@ -248,6 +250,7 @@ def test_an_untrusted_notebook_offers_no_run_and_asks_no_kernel(page):
     assert page.source(1) == FIXED
 
 
+@pytest.mark.broad
 def test_a_restart_while_it_is_shown_takes_the_run_button_away(lab):
     started(lab, "restart.ipynb", FAILS)
     lab.run(1)
@@ -295,6 +298,7 @@ def test_a_forged_report_does_not_look_verified(lab):
     assert lab.panel(0).get_by_role("button", name="Accept and run").count() == 0
 
 
+@pytest.mark.broad
 def test_in_chinese(page):
     started(page, "zh.ipynb", "language[0] = 'zh'", FAILS)
     page.run(1)
@@ -307,6 +311,7 @@ def test_in_chinese(page):
     page.expect_text(page.bar(2), "已撤销：In[3] 已恢复原样。")
 
 
+@pytest.mark.broad
 def test_an_output_view(lab):
     started(lab, "view.ipynb", FAILS)
     lab.run(1)
@@ -320,6 +325,7 @@ def test_an_output_view(lab):
     assert lab.source(1) == FIXED
 
 
+@pytest.mark.front_ends
 def test_a_narrow_window_needs_no_sideways_scrolling(pages):
     page = pages("notebook", narrow=True)
     started(page, "narrow.ipynb", "long = 'a_very_long_name_without_a_break' * 1; " * 3 + FAILS)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from textwrap import dedent
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 
 LOAD = "%load_ext inplace_magic"
@@ -112,6 +114,7 @@ def test_a_fix_of_a_file_is_written_and_taken_back(lab):
     assert file.read_text() == MODEL + "\n" and not (lab.folder / "decoder.py.orig").exists()
 
 
+@pytest.mark.broad
 def test_the_demo_with_the_button(lab):
     import nbformat
 

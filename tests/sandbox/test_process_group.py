@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from inplace_magic.sandbox import process_group
+from tests.breadth import broad
 
 NET = """
 import os, torch, torch.nn as nn, torch.distributed as dist
@@ -69,7 +70,7 @@ assert done.cell("%autograd_fix --run").error is None
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("wrong", ["1", "rank"])
+@pytest.mark.parametrize("wrong", broad(["1", "rank"], 2))
 def test_a_rank_that_fails_explains_itself_and_the_run_ends(tmp_path: Path, wrong: str) -> None:
     text = NET.replace("WRONG", wrong) + "dist.init_process_group('gloo'); rank = dist.get_rank()\n" + TRAIN
     run = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", "-m", "inplace_magic"]

@@ -199,8 +199,15 @@ def cleared(bare: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 @pytest.mark.parametrize("other", OTHERS)
-@pytest.mark.parametrize("first", ["ours", "theirs"])
-@pytest.mark.parametrize("gone_first", ["ours", "theirs"])
+@pytest.mark.parametrize(
+    ("first", "gone_first"),
+    [
+        ("ours", "theirs"),
+        ("theirs", "ours"),
+        pytest.param("ours", "ours", marks=pytest.mark.broad),
+        pytest.param("theirs", "theirs", marks=pytest.mark.broad),
+    ],
+)
 def test_loaded_and_unloaded_beside_others_in_every_order(
     cleared: Any, other: Any, first: str, gone_first: str
 ) -> None:

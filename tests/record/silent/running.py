@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import linecache
 import textwrap
+from functools import lru_cache
+from types import CodeType
 from typing import Any
 
 import torch
@@ -15,6 +17,7 @@ from .programs import START, Program
 
 LEAVES = ("x", "w", "v")
 _STEP = 1e-6
+_START = compile(START, "<start>", "exec")
 
 
 def run(program: Program, code: str, move: tuple[str, int, float] | None = None) -> dict[str, Any]:
@@ -72,13 +75,19 @@ def close(ones: dict[str, torch.Tensor], others: dict[str, torch.Tensor]) -> boo
 
 def started(program: Program) -> dict[str, Any]:
     names: dict[str, Any] = {"__name__": "__main__"}
-    exec(START, names)
+    exec(_START, names)
     exec(compiled(textwrap.dedent(program.setup)), names)
     return names
 
 
-def compiled(text: str) -> Any:
+def compiled(text: str) -> CodeType:
     """Its file counts as the user's own, and its text can be looked up, as torch.jit.script does."""
     path = f"/home/somebody/{abs(hash(text))}.py"
     linecache.cache[path] = (len(text), None, text.splitlines(keepends=True), path)
+    return _code(text, path)
+
+
+@lru_cache(16)
+def _code(text: str, path: str) -> CodeType:
+    """The same program runs dozens of times, with a leaf moved a little."""
     return compile(text, path, "exec")

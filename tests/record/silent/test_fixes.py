@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import textwrap
+from operator import attrgetter
 
 import pytest
 
+from ...breadth import broad
 from ...cells import new_shell, run_in
 from .programs import PROGRAMS, START, Program
 from .running import close, differences, gradients, run
@@ -13,7 +15,7 @@ from .running import close, differences, gradients, run
 CHECK = "%%autograd_check\n"
 
 
-@pytest.mark.parametrize("program", [p for p in PROGRAMS if p.fixable], ids=lambda program: program.name)
+@pytest.mark.parametrize("program", broad([p for p in PROGRAMS if p.fixable], 4, attrgetter("name")))
 def test_its_fix_gives_the_right_gradients(program: Program) -> None:
     shell = new_shell()
     setup = [START, textwrap.dedent(program.setup)] if program.setup else [START]
