@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import types
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import torch
 
@@ -49,6 +50,18 @@ class Walk:
     bent: frozenset[int]
     held: tuple[Held, ...]
     stepped: set[int] = field(default_factory=set)
+
+    def leading(self, targets: Iterable[int]) -> set[int]:
+        """The nodes from which a target is reached, the targets among them."""
+        return _reached(self._children, targets)
+
+    @cached_property
+    def _children(self) -> dict[int, list[int]]:
+        children: dict[int, list[int]] = {}
+        for node, above in self.parents.items():
+            for parent in above:
+                children.setdefault(parent, []).append(node)
+        return children
 
 
 @dataclass(frozen=True)
@@ -110,7 +123,7 @@ class Trace:
         targets = {stale} if stale is not None else set()
         if earlier is not None:
             targets |= walk.parents.keys() & earlier.parents.keys()
-        leading = _leading(walk.parents, targets)
+        leading = walk.leading(targets)
         over = [
             LiveEdge(user, made)
             for user in sorted(leading)
@@ -241,7 +254,7 @@ def _adds_up(name: str, inputs: int) -> bool:
 
 def _untrained(walk: Walk, leading: set[int]) -> list[LiveEdge]:
     """The edges from what leads to a leaf that is stepped to what leads to none."""
-    trained = _leading(walk.parents, {node for node, leaves in walk.leaves.items() if leaves & walk.stepped})
+    trained = walk.leading(node for node, leaves in walk.leaves.items() if leaves & walk.stepped)
     return [
         LiveEdge(user, made)
         for user in sorted(leading & trained)
@@ -250,16 +263,7 @@ def _untrained(walk: Walk, leading: set[int]) -> list[LiveEdge]:
     ]
 
 
-def _leading(parents: dict[int, tuple[int, ...]], targets: set[int]) -> set[int]:
-    """The nodes from which a target is reached, the targets among them."""
-    children: dict[int, list[int]] = {}
-    for node, above in parents.items():
-        for parent in above:
-            children.setdefault(parent, []).append(node)
-    return _reached(children, targets)
-
-
-def _reached(graph: dict[int, Sequence[int]] | dict[int, tuple[int, ...]] | dict[int, list[int]], start: Iterable[int]) -> set[int]:  # fmt: skip
+def _reached(graph: Mapping[int, Sequence[int]], start: Iterable[int]) -> set[int]:
     found: set[int] = set()
     todo = list(start)
     while todo:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..diagnosis import Fix, Gradients, LiveChange
 from ..gradients.compare import same_for_training, starved, untrained, without_purpose
@@ -19,7 +19,7 @@ from ..transforms.problem import Problem
 from ..transforms.proposal import Proposal
 from .bench import Bench
 from .candidate import Candidate, Unfinished
-from .effect import Effect, measure, proof
+from .effect import Effect, gradients_of, measure, proof
 
 _log = logging.getLogger(__name__)
 
@@ -30,18 +30,34 @@ class Attempt:
 
     ``rank`` is the label by which it is ordered: a cut that no step feels is worth as much as none, and a sum that goes
     back once, whole, as much as a cut. ``aside``: how much changes that the fix is not for. ``serves``: a backward whose
-    gradients no step used, as the code is written, has a use.
+    gradients no step used, as the code is written, has a use. ``turn``: how many candidates had been tried by then.
     """
 
     fix: Fix
+    turn: int
     again: str | None = None
     rank: Gradients = "unknown"
     aside: int = 0
     serves: bool = False
 
 
-def try_out(bench: Bench, problem: Problem, candidate: Candidate) -> Attempt | Unfinished | None:
-    """The candidate as a verified fix; what is left of it to mend where it fails again elsewhere; None if it does not run."""
+@dataclass(frozen=True)
+class Ran:
+    """A candidate that ran, ``seen``, and what is known from that; ``accepting`` gives what was seen of it in the session."""
+
+    candidate: Candidate
+    live: tuple[LiveChange, ...]
+    seen: Evidence
+    gradients: Gradients
+    turn: int
+    accepting: Callable[[], Evidence | None] | None
+
+
+def try_out(bench: Bench, problem: Problem, candidate: Candidate) -> Attempt | Ran | Unfinished | None:
+    """The candidate as a verified fix; what is left of it to mend where it fails again elsewhere; None if it does not run.
+
+    As ``Ran`` where its gradients are others: to measure what else differs takes as many runs as three candidates do.
+    """
     bench.tried.append(candidate.steps[0].title)
     texts, live, spared = candidate.texts, candidate.live + bench.left_behind, candidate.spared
     with bench.accepting(texts, live, spared) as accepting:
@@ -58,39 +74,38 @@ def try_out(bench: Bench, problem: Problem, candidate: Candidate) -> Attempt | U
                 return None
             if left.error is not None or any(c.kind == "silent" for c in left.clashes):
                 return Unfinished(candidate, left)
-        return _measured(bench, candidate, live, seen, accepting)
+        if all(step.partial for step in candidate.steps):
+            return None
+        if starved(bench.passes(candidate.steps[0].reading), seen.passes):
+            _log.debug("%s: trains nothing", candidate)
+            return None
+        gradients = gradients_of(bench, candidate.steps, seen)
+        ran = Ran(candidate, live, seen, gradients, len(bench.tried), accepting)
+        if gradients != "different":
+            return measured(bench, ran)
+        accepted = accepting() if accepting is not None else None
+        return replace(ran, accepting=(lambda: accepted) if accepting is not None else None)
 
 
-def _measured(
-    bench: Bench,
-    candidate: Candidate,
-    live: tuple[LiveChange, ...],
-    seen: Evidence,
-    accepting: Callable[[], Evidence | None] | None,
-) -> Attempt | None:
+def measured(bench: Bench, ran: Ran) -> Attempt | None:
     """What a candidate that ran changes, and what it takes to accept it in the session."""
+    candidate, live, seen = ran.candidate, ran.live, ran.seen
     proposal, texts, spared = candidate.steps[0], candidate.texts, candidate.spared
-    if all(step.partial for step in candidate.steps):
-        return None
-    reference = bench.passes(proposal.reading)
-    if starved(reference, seen.passes):
-        _log.debug("%s: trains nothing", candidate)
-        return None
-    effect = measure(bench, candidate.steps, seen, texts, live, spared)
+    effect = measure(bench, candidate.steps, seen, ran.gradients, texts, live, spared)
     if proposal.lossless and effect.label != "same":
         return None
-    accepted = _as_accepted(bench, texts, live, spared, accepting)
+    accepted = _as_accepted(bench, texts, live, spared, ran.accepting)
     if accepted is None:
         return None
     live, run = accepted
     idle: tuple[str, ...] = ()
     if effect.label in ("truncated", "different"):
-        idle = untrained(reference, seen.passes)
+        idle = untrained(bench.passes(proposal.reading), seen.passes)
     rank = _rank(bench, proposal, seen, effect)
     aside = 0 if rank == "same" or effect.paths <= proposal.begins else len(effect.changes)
     fix = _fix(bench, candidate, live, run, effect, idle)
-    serves = effect.label == "different" and bool(without_purpose(seen.passes, reference))
-    return Attempt(fix, seen.again, rank, aside, serves)
+    serves = effect.label == "different" and bool(without_purpose(seen.passes, bench.passes(proposal.reading)))
+    return Attempt(fix, ran.turn, seen.again, rank, aside, serves)
 
 
 def _as_accepted(

@@ -14,11 +14,12 @@ from dataclasses import replace
 from ..explain.conflicts import relevant
 from ..search import cost, propose
 from ..transforms.problem import Problem
-from .attempt import Attempt, try_out
+from .attempt import Attempt, Ran, measured, try_out
 from .bench import Bench
 from .candidate import Candidate, Unfinished, mended
 
 _BRANCHES, _ANY = 12, 1000  # candidates that took another way than the plainest one; any cost
+_PATIENCE = 2  # candidates that are tried before what another one changes is measured
 _WORTH = {"same": 1, "truncated": 2}  # times the cost of what has been found, for a way that is not the plainest one
 
 
@@ -29,17 +30,26 @@ def verified(bench: Bench, problem: Problem, enough: Callable[[], bool]) -> Iter
     for proposal in propose(problem):
         waiting.add(Candidate((proposal,), had, cost(proposal)))
     for item in waiting:
-        if bench.over or enough():
+        if bench.over:
             return
-        if isinstance(item, Unfinished):
+        seen: Attempt | Ran | Unfinished | None
+        if isinstance(item, Ran):
+            candidate, seen = item.candidate, measured(bench, item)
+        elif enough():
+            waiting.end()
+            continue
+        elif isinstance(item, Unfinished):
             for candidate in _extended(bench, problem, item):
                 waiting.add(candidate)
             continue
-        seen = try_out(bench, problem, item)
+        else:
+            candidate, seen = item, try_out(bench, problem, item)
         if isinstance(seen, Unfinished):
             waiting.add(seen)
+        elif isinstance(seen, Ran):
+            waiting.put_aside(seen)
         elif seen is not None:
-            waiting.found(item, seen)
+            waiting.found(candidate, seen)
             yield seen
 
 
@@ -51,6 +61,8 @@ class _Waiting:
         self._number = itertools.count()
         self._tried: set[object] = set()
         self._found: list[Candidate] = []
+        self._aside: list[Ran] = []
+        self._patience = 0
         self._served: set[str] = set()  # rules with a fix that changes nothing
         self._limit, self._branches = _ANY, _BRANCHES
 
@@ -58,10 +70,23 @@ class _Waiting:
         candidate = item.candidate if isinstance(item, Unfinished) else item
         heapq.heappush(self._heap, (candidate.cost, -len(candidate.steps), next(self._number), item))
 
-    def __iter__(self) -> Iterator[Candidate | Unfinished]:
-        while self._heap:
+    def put_aside(self, ran: Ran) -> None:
+        """What this one changes is measured later: another one, that changes nothing, may be found with fewer runs."""
+        self._patience = self._patience if self._aside else _PATIENCE
+        self._aside.append(ran)
+
+    def end(self) -> None:
+        """No other candidate is tried."""
+        self._heap.clear()
+
+    def __iter__(self) -> Iterator[Candidate | Unfinished | Ran]:
+        while self._heap or self._aside:
+            if self._aside and (self._found or not self._heap or not self._patience):
+                yield self._aside.pop(0)
+                continue
             item = heapq.heappop(self._heap)[-1]
             if isinstance(item, Unfinished) or self._is_new(item):
+                self._patience -= 1 if isinstance(item, Candidate) and self._aside else 0
                 yield item
 
     def found(self, candidate: Candidate, attempt: Attempt) -> None:

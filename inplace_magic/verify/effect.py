@@ -46,16 +46,28 @@ def proof(label: Gradients, changes: Sequence[str]) -> str:
     return message("verified_result" if label == "different" and changes else f"verified_{label}")
 
 
+def gradients_of(bench: Bench, steps: Sequence[Proposal], seen: Evidence) -> Gradients:
+    """What a rewrite does to the gradients, by its plain run, in the reading of the code that its first step declares."""
+    reference = bench.reference(steps[0].reading)
+    if reference is None or not bench.faithful or trains_nothing(seen.passes):
+        return "unknown"
+    found = _gradients(bench, steps, reference, seen)
+    return "unknown" if reference.outcome is None or seen.outcome is None else found
+
+
 def measure(
-    bench: Bench, steps: Sequence[Proposal], seen: Evidence, texts: Texts, live: Live, spared: Spared
+    bench: Bench,
+    steps: Sequence[Proposal],
+    seen: Evidence,
+    gradients: Gradients,
+    texts: Texts,
+    live: Live,
+    spared: Spared,
 ) -> Effect:
-    """The effect of a rewrite whose plain run is ``seen``, against the reading of the code that its first step declares."""
+    """The effect as a whole, once that on the gradients is known. Further runs are made where anything differs."""
     reading = steps[0].reading
     reference = bench.reference(reading)
-    if reference is None or not bench.faithful or trains_nothing(seen.passes):
-        return Effect("unknown")
-    gradients = _gradients(bench, steps, reference, seen)
-    if gradients == "unknown" or reference.outcome is None or seen.outcome is None:
+    if gradients == "unknown" or reference is None or reference.outcome is None or seen.outcome is None:
         return Effect("unknown")
     if gradients == "same":
         found = _different(bench, reference, seen)

@@ -51,8 +51,8 @@ def _chosen(attempts: list[Attempt], wanted: int) -> tuple[Fix, ...]:
     return tuple(chosen[:wanted])
 
 
-def _key(attempt: Attempt) -> tuple[int, int, bool]:
-    return _RANK[attempt.rank], attempt.aside, not attempt.serves
+def _key(attempt: Attempt) -> tuple[int, int, bool, int]:
+    return _RANK[attempt.rank], attempt.aside, not attempt.serves, attempt.turn
 
 
 def _seen_twice(attempts: list[Attempt]) -> Iterator[Attempt]:

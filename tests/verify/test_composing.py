@@ -121,3 +121,34 @@ def test_what_a_candidate_leaves_of_another_family_is_looked_at_as_that_family_a
     assert run.diagnosis is not None
     texts = ["".join(fix.cells.values()) for fix in run.diagnosis.fixes]
     assert any("loss.backward(retain_graph=True)\ncentres.update()" in text for text in texts), texts
+
+
+TWO_UPDATES = """
+    gen, critic = nn.Linear(3, 3), nn.Sequential(nn.Linear(3, 3), nn.Tanh(), nn.Linear(3, 1))
+    gen_opt, critic_opt = torch.optim.Adam(gen.parameters()), torch.optim.Adam(critic.parameters())
+    for _ in range(3):
+        fake = gen(torch.ones(4, 3))
+        score = critic(fake)
+        critic_loss, gen_loss = critic(fake.detach()).mean(), -score.mean()
+        critic_opt.zero_grad()
+        critic_loss.backward()
+        critic_opt.step()
+        gen_opt.zero_grad()
+        gen_loss.backward()
+        gen_opt.step()
+    """
+
+
+@pytest.mark.all_fixes
+def test_what_a_candidate_changes_is_measured_after_others_had_a_chance_to_change_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    done: list[str] = []
+    for name in ("try_out", "measured"):
+        work = getattr(composing, name)
+        monkeypatch.setattr(composing, name, lambda *given, name=name, work=work: (done.append(name), work(*given))[1])
+    run = run_cells(START, TWO_UPDATES)
+    assert run.diagnosis is not None
+    assert {"same", "different"} <= {fix.gradients for fix in run.diagnosis.fixes}
+    assert run.diagnosis.fixes[0].gradients == "same"
+    assert done[: done.index("measured") + 1] == ["try_out", "try_out", "measured"]
