@@ -28,7 +28,7 @@ from ..source.editor import Code, Edit, Function, atom
 from .analysis.backward_calls import freeing
 from .analysis.meetings import loops, meeting, within
 from .analysis.placement import assignments_to_follow, end_of_update, read_on
-from .analysis.points import Use, alike, bound_by, crossing, detached, uses
+from .analysis.points import Use, alike, bound_by, crossing, detached, is_named, uses
 from .problem import Frame, Problem
 from .proposal import Change, Proposal
 from .registry import register
@@ -234,8 +234,12 @@ def _before_loop(problem: Problem, edges: Sequence[Edge]) -> Iterator[Proposal]:
 
 
 def _at_boundary(problem: Problem, edges: Sequence[Edge], between: bool) -> Iterator[Proposal]:
-    """What the names hold is cut off behind the update, in the frame that has the names."""
-    event = problem.clash.cause
+    """What the names hold is cut off behind the update, in a frame that has the names: the outermost first.
+
+    Nobody can tell from the lines whether the event and the need were in one call of an outer loop; then only a cut in
+    an inner one comes between them.
+    """
+    event, outermost = problem.clash.cause, True
     if event is None:
         return
     for frame in problem.frames(event.stack):
@@ -255,8 +259,9 @@ def _at_boundary(problem: Problem, edges: Sequence[Edge], between: bool) -> Iter
         pairs = [(path, f"{new}.requires_grad_()" if path in tensors else new) for path, new in pairs]
         changes, within = _lines_where_assigned(problem, frame, [(path, str(new)) for path, new in pairs])
         form = "between" if between else "boundary of objects" if any("." in p for p, _ in pairs) else "boundary"
+        within = within or not outermost
         yield from _candidates(problem, changes, "again" if within and not between else form, _CARRIED)
-        return
+        outermost = False
 
 
 def _asked_for_gradients(frame: Frame) -> set[str]:
@@ -301,9 +306,9 @@ def _in_one_line(pairs: Sequence[tuple[str, str]]) -> str:
 
 
 def _visible(problem: Problem, frame: Frame, edge: Edge) -> Holder | None:
-    """The holder of an edge that the frame's function can name: one that is read where the value is used, else any."""
+    """The holder of an edge that the frame's function can set: one that is read where the value is used, else any."""
     holders = edge.holders or bound_by(problem, edge, frame)
-    mine = [h for h in holders if h.scope == frame.spot.function and "[...]" not in h.path]
+    mine = [h for h in holders if _settable(frame, h) and "[...]" not in h.path]
     found = uses(problem, edge)
     read = {use.holder for use in found}
     exact = {use.holder for use in found if ast.unparse(use.node) == use.holder.path}
@@ -313,7 +318,19 @@ def _visible(problem: Problem, frame: Frame, edge: Edge) -> Holder | None:
         item = "[" in holder.path
         return holder not in exact, holder not in read and not (found and not item), item, len(holder.path)
 
-    return min(writable, key=order, default=None)
+    own = [h for h in writable if h.scope == frame.spot.function]
+    return min(own or writable, key=order, default=None)
+
+
+def _settable(frame: Frame, holder: Holder) -> bool:
+    """A name of the frame's function, or an attribute of an object that it reads under a name from around it."""
+    if holder.scope == frame.spot.function:
+        return True
+    function, name = frame.code.function(frame.node), holder.path.partition(".")[0]
+    if function is None or holder.scope.startswith("class ") or name == holder.path or "[" in holder.path:
+        return False
+    read = any(isinstance(n, ast.Name) and n.id == name for n in ast.walk(function))
+    return read and is_named(frame, holder)
 
 
 # ---- where it is kept ------------------------------------------------------------------------------------------------
@@ -336,7 +353,7 @@ def _at_stores(problem: Problem, edges: Sequence[Edge]) -> Iterator[Proposal]:
         yield from _candidates(problem, [(c, _without_history(c, n, v)) for c, n, v in values], form, _CARRIED)
     given = [(code, value) for code, node in nodes if (value := _set(code, node, attributes)) is not None]
     sets = [(code, code.behind(value, ".detach()")) for code, value in given]
-    yield from _candidates(problem, sets, "set", _CARRIED)
+    yield from _candidates(problem, sets or list(_set_together(problem, edges)), "set", _CARRIED)
 
 
 def _put(node: ast.AST, containers: set[tuple[str, str]]) -> ast.expr | None:
@@ -372,6 +389,22 @@ def _set(code: Code, node: ast.AST, attributes: set[str]) -> ast.expr | None:
     if not isinstance(target, ast.Attribute) or not isinstance(target.value, ast.Name) or target.attr not in attributes:
         return None
     return node.value if isinstance(code.function(node), Function) else None
+
+
+def _set_together(problem: Problem, edges: Sequence[Edge]) -> Iterator[Change]:
+    """``out, self.state = self.lstm(x, self.state)``: what is set together with others, or is itself several tensors."""
+    kept = {
+        h.path: h.shape for edge in edges for h in edge.holders if h.scope.startswith("class ") and "[" not in h.path
+    }
+    made = {id(f.statement): f for edge in edges for f in problem.frames(edge.made)}
+    for frame in made.values():
+        code, statement = frame.code, frame.statement
+        targets = statement.targets[0] if isinstance(statement, ast.Assign) else None
+        for target in targets.elts if isinstance(targets, (ast.Tuple, ast.List)) else [targets]:
+            if isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name) and target.attr in kept:
+                path = code.text(target)
+                if (new := detached(path, kept[target.attr])) is not None:
+                    yield code, code.insert_after(statement, f"{path} = {new}")
 
 
 # ---- candidates ------------------------------------------------------------------------------------------------------

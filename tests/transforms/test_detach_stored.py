@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from ..cells import run_cells
@@ -164,3 +166,49 @@ def test_rows_that_a_network_is_trained_by_are_cut_after_the_step() -> None:
     updated = COMPARED.replace("z = net(torch.ones(3))", "z = torch.ones(3)").replace("push(z)", "push(net(z))")
     fix = fix_by(RULE, START, ROWS, updated)
     assert "bank.rows = bank.rows.detach()" in fix.cells[3]
+
+
+KEEPS_ITS_STATE = """
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.rnn, self.head, self.state = nn.LSTM(3, 4, batch_first=True), nn.Linear(4, 1), None
+        def forward(self, x):
+            out, self.state = self.rnn(x, self.state)
+            return self.head(out[:, -1])
+    model, data = Model(), torch.randn(3, 2, 5, 3)
+    opt = torch.optim.Adam(model.parameters())
+    """
+TRAIN = """
+    def train_epoch():
+        total = 0
+        for x in data:
+            opt.zero_grad()
+            loss = model(x).pow(2).mean()
+            loss.backward()
+            opt.step()
+            total += loss.item()
+        return total
+    for epoch in range(2): print(train_epoch())
+    """
+
+
+def test_a_state_of_several_tensors_that_begins_as_none_is_cut_in_the_inner_loop() -> None:
+    fix = fix_by(RULE, START, KEEPS_ITS_STATE, TRAIN)
+    assert fix.gradients == "truncated"
+    line = "model.state = tuple(h.detach() for h in model.state)"
+    assert fix.cells == {3: rewritten(TRAIN, ("opt.step()\n", f"opt.step()\n        {line}\n"))}
+
+
+def test_the_model_cuts_it_where_a_library_has_the_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    library = tmp_path / "site-packages" / "fits_models.py"
+    library.parent.mkdir()
+    library.write_text(
+        "def fit(model, data, opt):\n"
+        "    for x in data:\n"
+        "        opt.zero_grad(); model(x).pow(2).mean().backward(); opt.step()\n"
+    )
+    monkeypatch.syspath_prepend(library.parent)
+    fix = fix_by(RULE, START, KEEPS_ITS_STATE, "from fits_models import fit\nfit(model, data, opt)")
+    line, cut = "out, self.state = self.rnn(x, self.state)", "self.state = tuple(h.detach() for h in self.state)"
+    assert fix.cells == {2: rewritten(KEEPS_ITS_STATE, (line, f"{line}\n        {cut}"))}

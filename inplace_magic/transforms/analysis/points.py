@@ -105,10 +105,13 @@ def _is(frame: Frame, node: ast.expr, holder: Holder) -> bool:
     if holder.scope.startswith("class "):
         base, _, rest = text.partition(".")
         return rest == holder.path and base in parameters(frame.code.function(frame.node))[:1]
-    if text == holder.path or _is_item(node, holder):
-        name = holder.path.partition(".")[0].partition("[")[0]
-        return holder.scope == frame.spot.function or name not in _local(frame)
-    return False
+    return (text == holder.path or _is_item(node, holder)) and is_named(frame, holder)
+
+
+def is_named(frame: Frame, holder: Holder) -> bool:
+    """Whether a holder's path means the same in a frame's function: its own name, or one from around it."""
+    name = holder.path.partition(".")[0].partition("[")[0]
+    return holder.scope == frame.spot.function or name not in _local(frame)
 
 
 def _is_item(node: ast.expr, holder: Holder) -> bool:
