@@ -283,11 +283,12 @@ def _kind(path: Path) -> tuple[str, str]:
 
 
 def _runs() -> list[Any]:
-    """Each with its first fix; in every third all fixes are looked at."""
-    runs = broad(PATHS, 4, lambda path: path.stem, _kind)
-    every = [pytest.mark.all_fixes]
+    """Each with its first fix; in every third, of those in the README's command every sixth, all fixes are looked at."""
+    runs = broad(PATHS, 5, lambda path: path.stem, _kind)
     return [
-        pytest.param(*run.values, id=run.id, marks=[*run.marks, *every]) if at % 3 == 0 else run
+        pytest.param(*run.values, id=run.id, marks=[*run.marks, pytest.mark.all_fixes])
+        if at % (3 if run.marks else 6) == 0
+        else run
         for at, run in enumerate(runs)
     ]
 

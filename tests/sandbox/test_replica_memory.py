@@ -76,7 +76,7 @@ def peak_until_answer(process: subprocess.Popen[str]) -> tuple[int, str]:
     over, peak = threading.Event(), [0]
 
     def look() -> None:
-        while not over.wait(0.01):
+        while not over.wait(0.03):
             peak[0] = max(peak[0], sum(map(held, processes(process.pid))))
 
     assert process.stdout.readline() == "begin\n"

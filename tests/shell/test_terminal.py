@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.breadth import broad
 from tests.sandboxes import SANDBOXES
 
 pexpect = pytest.importorskip("pexpect")
@@ -114,7 +115,7 @@ def test_it_can_be_switched_off(terminal: Terminal) -> None:
     assert "x = w.exp()" not in terminal.settle()
 
 
-@pytest.mark.parametrize("room", SANDBOXES)
+@pytest.mark.parametrize("room", broad(SANDBOXES, 2))
 def test_ctrl_c_ends_a_rerun_and_the_prompt_answers(terminal: Terminal, room: str) -> None:
     terminal.type("%load_ext inplace_magic", 2)
     terminal.type(f"%config InplaceMagic.sandbox = '{room}'", 3)

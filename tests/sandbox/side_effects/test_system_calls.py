@@ -59,5 +59,6 @@ def test_nothing_is_written_past_a_rerun(tmp_path: Path, room: str) -> None:
     assert (tmp_path / "session" / "log.csv").read_text().count("\n") == 1
 
 
+@pytest.mark.broad
 def test_what_is_allowed_to_be_written_is_seen(tmp_path: Path) -> None:
     assert any("D.pt" in line for line in reruns(tmp_path, "allow_side_effects = True").writes())
