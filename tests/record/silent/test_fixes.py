@@ -9,13 +9,13 @@ import pytest
 
 from ...breadth import broad
 from ...cells import new_shell, run_in
-from .programs import PROGRAMS, START, Program
+from .programs import PROGRAMS, START, Program, kind
 from .running import close, differences, gradients, run
 
 CHECK = "%%autograd_check\n"
 
 
-@pytest.mark.parametrize("program", broad([p for p in PROGRAMS if p.fixable], 4, attrgetter("name")))
+@pytest.mark.parametrize("program", broad([p for p in PROGRAMS if p.fixable], 4, attrgetter("name"), kind))
 def test_its_fix_gives_the_right_gradients(program: Program) -> None:
     shell = new_shell()
     setup = [START, textwrap.dedent(program.setup)] if program.setup else [START]

@@ -10,7 +10,7 @@ import torch
 
 from ...breadth import broad
 from ...cells import new_shell, run_in
-from .programs import PROGRAMS, START, Program
+from .programs import PROGRAMS, START, Program, kind
 from .running import close, differences, gradients, run, watch
 
 # No call shows these writes: a watch finds their effect, and a rerun that compares after every line their place.
@@ -39,7 +39,7 @@ def test_nothing_is_found_in_the_twin(program: Program) -> None:
     assert [finding.sentence for finding in seen.findings] == []
 
 
-@pytest.mark.parametrize("program", broad(BY_DIFFERENCES, 6, attrgetter("name")))
+@pytest.mark.parametrize("program", broad(BY_DIFFERENCES, 6, attrgetter("name"), kind))
 def test_the_program_is_wrong_and_its_twin_is_right_by_differences(program: Program) -> None:
     assert not close(gradients(run(program, program.wrong)), differences(program, program.wrong))
     assert close(gradients(run(program, program.twin)), differences(program, program.twin))

@@ -1,0 +1,95 @@
+"""Gradients that do not reach what an optimizer trains."""
+
+from __future__ import annotations
+
+from .program import Program
+
+UNTRAINED = [
+    Program("an optimizer whose net is detached", """
+        net, head = nn.Linear(3, 3), nn.Linear(3, 1)
+        of_net, of_head = torch.optim.SGD(net.parameters(), 0.1), torch.optim.SGD(head.parameters(), 0.1)
+        for _ in range(2):
+            of_net.zero_grad()
+            of_head.zero_grad()
+            loss = head(net(v).detach()).square().sum()  #!
+            loss = head(net(v)).square().sum()  #+
+            loss.backward()
+            of_net.step()
+            of_head.step()
+    """, by="twin"),
+    Program("an encoder under a leftover no_grad", """
+        net, head = nn.Linear(3, 3), nn.Linear(3, 1)
+        of_net, of_head = torch.optim.SGD(net.parameters(), 0.1), torch.optim.SGD(head.parameters(), 0.1)
+        for _ in range(2):
+            of_net.zero_grad()
+            of_head.zero_grad()
+            with torch.set_grad_enabled(True):  #+
+                code = torch.tanh(net(v))  #+
+            with torch.no_grad():  #!
+                code = torch.tanh(net(v))  #-
+            loss = head(code).square().sum()
+            loss.backward()
+            of_net.step()
+            of_head.step()
+    """, by="twin"),
+    Program("MAML on a copy that is written through .data", """
+        net = nn.Linear(3, 1)
+        optimizer = torch.optim.SGD(net.parameters(), 0.1)
+        fast = copy.deepcopy(net)  #!
+        fast = net  #+
+        grads = torch.autograd.grad(fast(v).square().mean(), list(fast.parameters()), create_graph=True)
+        for p, g in zip(fast.parameters(), grads):
+            p.data -= 0.1 * g
+        optimizer.zero_grad()
+        loss = fast(v).square().mean()
+        loss.backward()
+        optimizer.step()
+    """, by="twin", fixable=False),
+    Program("fast weights cloned from .data", """
+        net = nn.Linear(3, 1)
+        optimizer = torch.optim.SGD(net.parameters(), 0.1)
+        fast = {n: p.data.clone().requires_grad_() for n, p in net.named_parameters()}  #!
+        fast = {n: p.clone() for n, p in net.named_parameters()}  #+
+        loss = torch.func.functional_call(net, fast, v).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    """, by="twin"),
+    Program("a state dict assigned after the optimizer was made", """
+        net = nn.Linear(3, 1)
+        optimizer = torch.optim.SGD(net.parameters(), 0.1)
+        state = {n: t.clone() for n, t in net.state_dict().items()}
+        net.load_state_dict(state, assign=True)  #!
+        net.load_state_dict(state)  #+
+        for _ in range(2):
+            optimizer.zero_grad()
+            loss = net(v).square().sum()
+            loss.backward()
+            optimizer.step()
+    """, by="twin"),
+    Program("a reentrant checkpoint whose input needs no gradient", """
+        net, head = nn.Linear(3, 3), nn.Linear(3, 1)
+        of_net, of_head = torch.optim.SGD(net.parameters(), 0.1), torch.optim.SGD(head.parameters(), 0.1)
+        batch = torch.randn(2, 3)
+        for _ in range(2):
+            of_net.zero_grad()
+            of_head.zero_grad()
+            code = checkpoint(net, batch, use_reentrant=True)  #!
+            code = checkpoint(net, batch, use_reentrant=False)  #+
+            loss = head(code).square().sum()
+            loss.backward()
+            of_net.step()
+            of_head.step()
+    """, by="twin"),
+    Program("a model moved to new parameters after the optimizer was made", """
+        net = nn.Linear(3, 1)
+        optimizer = torch.optim.SGD(net.parameters(), 0.1)
+        net.weight = nn.Parameter(net.weight.detach().clone())  #!
+        net.bias = nn.Parameter(net.bias.detach().clone())  #-
+        for _ in range(2):
+            optimizer.zero_grad()
+            loss = net(v).square().sum()
+            loss.backward()
+            optimizer.step()
+    """, by="twin"),
+]  # fmt: skip

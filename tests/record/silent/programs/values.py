@@ -1,0 +1,51 @@
+"""Saved values written past the version counter, as people most often do."""
+
+from __future__ import annotations
+
+from .program import Program
+
+VALUES = [
+    Program("a clamp through .data after the loss", """
+        loss = (x.exp() * x).sum()
+        x.data.clamp_(-0.1, 0.1)  #!
+        loss.backward()
+    """),
+    Program("a plot's array in percent", """
+        h = x.sigmoid()
+        percent = h.detach().numpy()
+        percent *= 100  #!
+        percent = percent * 100  #+
+        loss = h.sum()
+        loss.backward()
+    """),
+    Program("a clamp past the graph", """
+        h = x * 3
+        h.detach().clamp_(max=1)  #!
+        h = h.clamp(max=1)  #+
+        loss = h.sum()
+        loss.backward()
+    """),
+    Program("batch norm in train mode between an eval forward and its backward", """
+        norm = nn.BatchNorm1d(3).eval()
+        loss = norm(torch.randn(4, 3) * v).square().sum()
+        norm.train()(torch.randn(4, 3))  #!
+        norm.train()  #+
+        loss.backward()
+    """),
+    Program("a swapped weight", """
+        loss = (x.square()).sum()
+        x.data = torch.ones(6)  #!
+        loss.backward()
+    """),
+    Program("an intermediate value swapped after it was squared", """
+        h = x * 2
+        loss = h.square().sum()
+        h.data = h.data * 3  #!
+        loss.backward()
+    """),
+    Program("a storage filled", """
+        loss = x.square().sum()
+        x.untyped_storage().fill_(0)  #!
+        loss.backward()
+    """),
+]  # fmt: skip
