@@ -62,7 +62,7 @@ def make_live(extension: Host, found: Diagnosis, number: int, fix: Fix) -> Made:
         for step in reversed(undo):
             step()
         raise
-    extension.accepted.append(Accepted(found.id, number, _changed(fix), undo))
+    extension.accepted.append(Accepted(found.id, number, _changed(fix), bool(fix.cells), undo))
     return Made(new=True, instead_of=instead_of)
 
 
@@ -124,7 +124,8 @@ def take_back(extension: Host, found: Diagnosis | None = None, number: int = 1) 
             left = reason
     if left is not None:
         raise left
-    return message("undone", what=taken.what, count=len(taken.what))
+    kind = "undone_kernel" if taken.cells and hasattr(extension.shell, "kernel") else "undone"
+    return message(kind, what=taken.what, count=len(taken.what))
 
 
 def put_in_place(extension: Host, found: Diagnosis, number: int, fix: Fix) -> str:

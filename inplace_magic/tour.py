@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import io
+import sys
 import time
 import warnings
 from dataclasses import dataclass, field
 from textwrap import dedent
-from typing import Any
+from typing import Any, TextIO, cast
 
 from .diagnosis import Diagnosis
+from .message import Language, message, said
+from .report.printing import showable
 
 
 @dataclass(frozen=True)
@@ -39,13 +42,13 @@ class Stop:
         return found is not None and bool(found.fixes) and found.fixes[0].verified and self.error is None
 
 
-def _situation(title: str, *cells: str, check: bool = False) -> Situation:
-    return Situation(title, tuple(dedent(cell).strip("\n") for cell in cells), check)
+def _situation(kind: str, *cells: str, check: bool = False) -> Situation:
+    return Situation(message(kind), tuple(dedent(cell).strip("\n") for cell in cells), check)
 
 
 SITUATIONS = (
     _situation(
-        "RNN state carried over iterations",
+        "tour_rnn",
         """
         import torch
         torch.manual_seed(0)
@@ -65,7 +68,7 @@ SITUATIONS = (
         """,
     ),
     _situation(
-        "LSTM (h, c) carried over batches",
+        "tour_lstm",
         """
         import torch
         torch.manual_seed(0)
@@ -84,7 +87,7 @@ SITUATIONS = (
         """,
     ),
     _situation(
-        "GAN: D's step between forward and G's backward",
+        "tour_gan_step",
         """
         import torch
         from torch import nn
@@ -107,7 +110,7 @@ SITUATIONS = (
         """,
     ),
     _situation(
-        "GAN: the graph is already freed",
+        "tour_gan_freed",
         """
         import torch
         from torch import nn
@@ -130,7 +133,7 @@ SITUATIONS = (
         """,
     ),
     _situation(
-        "a += 1 on a leaf",
+        "tour_leaf",
         """
         import torch
         a = torch.tensor([1.0, 2.0, 3.0], requires_grad=True)
@@ -140,7 +143,7 @@ SITUATIONS = (
         """,
     ),
     _situation(
-        "augmentation writes into a leaf",
+        "tour_augmentation",
         """
         import torch
         torch.manual_seed(0)
@@ -155,7 +158,7 @@ SITUATIONS = (
         """,
     ),
     _situation(
-        "nn.ReLU(inplace=True) on a saved activation",
+        "tour_relu",
         """
         import torch
         from torch import nn
@@ -181,7 +184,7 @@ SITUATIONS = (
         """,
     ),
     _situation(
-        "x += feature16 in a model's forward, in another cell",
+        "tour_model",
         """
         import torch
         import torch.nn as nn
@@ -211,7 +214,7 @@ SITUATIONS = (
         """,
     ),
     _situation(
-        "x.add_(y) and z.mul_(2), two places in one cell",
+        "tour_two",
         """
         import torch
         torch.manual_seed(0)
@@ -227,7 +230,7 @@ SITUATIONS = (
         """,
     ),
     _situation(
-        ".data hides a write: nothing is raised",
+        "tour_data",
         """
         import torch
         x = torch.tensor([1.0, 2.0, 3.0], requires_grad=True)
@@ -243,25 +246,29 @@ SITUATIONS = (
 )
 
 
-def run(color: bool) -> int:
+def run(color: bool, language: Language = "en") -> int:
     """Runs the whole tour, printing as it goes. Returns the exit status: 0 if every situation was fixed, else 1."""
     from rich.console import Console
 
-    console = Console(no_color=not color, highlight=False)
-    console.print("[bold]inplace_magic[/bold]: ten real failures, explained, fixed and run again\n")
-    with console.status("loading torch and IPython ..."), warnings.catch_warnings():
+    def say(kind: str, **arguments: Any) -> str:
+        return said(message(kind, **arguments), language)
+
+    console = Console(file=cast(TextIO, _Printing(sys.stdout)), no_color=not color, highlight=False)
+    console.print(f"[bold]inplace_magic[/bold]: {say('tour_title')}\n")
+    with console.status(say("tour_loading")), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch misses numpy, which nothing here needs
         import torch  # noqa: F401
         from IPython.core.interactiveshell import InteractiveShell  # noqa: F401
     stops = []
     for number, situation in enumerate(SITUATIONS, 1):
-        console.rule(f"{number} of {len(SITUATIONS)}: {situation.title}", align="left")
-        with console.status("running, explaining, verifying ..."):
+        title = said(situation.title, language)
+        console.rule(say("tour_stop", number=number, count=len(SITUATIONS), title=title), align="left")
+        with console.status(say("tour_running")):
             stop = visit(situation)
-        _show(console, stop)
+        _show(console, stop, language)
         stops.append(stop)
     console.rule()
-    _table(console, stops)
+    _table(console, stops, language)
     return 0 if all(stop.fixed for stop in stops) else 1
 
 
@@ -305,7 +312,7 @@ def _run(shell: Any, cell: str) -> tuple[BaseException | None, str]:
     return result.error_before_exec or result.error_in_exec, out.getvalue()
 
 
-def _show(console: Any, stop: Stop) -> None:
+def _show(console: Any, stop: Stop, language: Language) -> None:
     from .report import text
 
     for number, cell in enumerate(stop.situation.cells, 1):
@@ -314,36 +321,54 @@ def _show(console: Any, stop: Stop) -> None:
             console.print(f"  {line}", markup=False, highlight=False)
     console.print()
     if stop.diagnosis is None:
-        console.print("No diagnosis. What the cell printed:", style="bold")
+        console.print(said(message("tour_nothing"), language), style="bold")
         console.print(stop.report, markup=False, highlight=False)
         return
-    console.out(text.render(stop.diagnosis, width=min(console.width, 110), color=console.is_terminal), highlight=False)
+    width = min(console.width, 110)
+    report = text.render(stop.diagnosis, width=width, color=console.is_terminal, language=language)
+    console.out(report, highlight=False)
     if stop.fixed:
-        console.print("[green]%autograd_fix --run[/green]: accepted; the cell ran without an error.\n")
+        console.print(f"[green]%autograd_fix --run[/green]: {said(message('tour_accepted'), language)}\n")
     elif stop.error is not None:
         console.print(f"[red]%autograd_fix --run[/red]: {stop.error}\n", highlight=False)
 
 
-def _table(console: Any, stops: list[Stop]) -> None:
+def _table(console: Any, stops: list[Stop], language: Language = "en") -> None:
     from rich import box
     from rich.table import Table
 
-    table = Table(title="what came of it", title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
+    def say(kind: str) -> str:
+        return said(message(kind), language)
+
+    table = Table(title=say("tour_result"), title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
     # Prose is wrapped between words; a fix's code is cut where the terminal is narrow, as its diff stands above.
-    table.add_column("situation", min_width=24, max_width=46)
-    table.add_column("line", no_wrap=True, min_width=7)
-    table.add_column("fix", no_wrap=True, overflow="ellipsis", max_width=max(20, console.width - 58))
-    table.add_column("verified", no_wrap=True, min_width=9)
-    table.add_column("s", justify="right", no_wrap=True, min_width=3)
+    table.add_column(say("tour_situation"), min_width=24, max_width=46)
+    table.add_column(say("tour_line"), no_wrap=True, min_width=7)
+    table.add_column(say("tour_fix"), no_wrap=True, overflow="ellipsis", max_width=max(20, console.width - 58))
+    table.add_column(say("tour_verified"), no_wrap=True, min_width=9)
+    table.add_column(say("tour_seconds"), justify="right", no_wrap=True, min_width=3)
     for stop in stops:
         found = stop.diagnosis
         fix = found.fixes[0] if found is not None and found.fixes else None
         place = found.changed if found is not None else None
         table.add_row(
-            stop.situation.title,
+            said(stop.situation.title, language),
             place.label if place is not None else "-",
-            fix.title if fix is not None else "none",
-            (fix.gradients if fix is not None else "yes") if stop.fixed else "NO",
+            said(fix.title, language) if fix is not None else say("tour_no_fix"),
+            say(f"tour_{fix.gradients if fix is not None else 'unknown'}") if stop.fixed else say("tour_not_fixed"),
             f"{stop.seconds:.1f}",
         )
     console.print(table)
+
+
+class _Printing:
+    """A stream for rich that shows what the real one can of each text."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        return self._stream.write(showable(text, self._stream))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)

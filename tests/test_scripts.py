@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
+import gettext
 import os
 import re
 import signal
@@ -11,6 +13,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
+from rich.cells import cell_len
 
 from inplace_magic.message import LANGUAGES
 from inplace_magic.tour import SITUATIONS, Situation
@@ -359,6 +362,49 @@ def test_bad_use_is_one_line(arguments: list[str], line: str, tmp_path: Path) ->
     ended = command(*arguments, folder=tmp_path)
     assert (ended.status, ended.out) == (2, "")
     assert line in ended.err.splitlines()[-1] and "Traceback" not in ended.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        pytest.param(["--limit", "x", "a.py"], "错误：参数 --limit：'x' 不是大于 0 的秒数", id="a value of ours"),
+        pytest.param(["--unknown"], "错误：无法识别的参数：--unknown", id="unknown option"),
+        pytest.param(["--limit"], "错误：参数 --limit：需要一个值", id="no value"),
+        pytest.param(["--check=3", "a.py"], "错误：参数 --check：不接受值 '3'", id="a value too many"),
+        pytest.param(["--check"], "请指定一个脚本", id="no target"),
+    ],
+)
+@pytest.mark.parametrize("language", [["--language", "zh"], ["--language=zh"]], ids=["apart", "joined"])
+def test_bad_use_in_chinese(language: list[str], arguments: list[str], line: str, tmp_path: Path) -> None:
+    ended = command(*language, *arguments, folder=tmp_path)
+    assert (ended.status, ended.out) == (2, "")
+    assert line in ended.err.splitlines()[-1]
+    assert "usage" not in ended.err and "error" not in ended.err
+
+
+def test_a_language_that_is_none(tmp_path: Path) -> None:
+    ended = command("--language", "fr", "a.py", folder=tmp_path)
+    assert ended.status == 2 and "invalid choice: 'fr'" in ended.err
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
+def test_help_in_both_languages(encoding: str, tmp_path: Path) -> None:
+    shown = {lang: command("--language", lang, "--help", folder=tmp_path, encoding=encoding) for lang in LANGUAGES}
+    options = {lang: re.findall(r"^ +(-.*?)(?:  |$)", ended.out, re.MULTILINE) for lang, ended in shown.items()}
+    assert [ended.status for ended in shown.values()] == [0, 0]
+    assert len(options["en"]) == len(options["zh"]) > 8
+    assert "%load_ext inplace_magic" in shown["en"].out and "%load_ext inplace_magic" in shown["zh"].out
+    words = set(re.findall(r"[a-z]{3,}", shown["zh"].out)) - {"python", "inplace", "magic", "load", "ext", "autograd"}
+    names = set(re.findall(r"[a-z]{3,}", " ".join(options["en"]))) | {"fix", "json", "auto", "place", "orig"}
+    assert words <= names, "nothing is left in English but names"
+    assert max(map(cell_len, shown["zh"].out.splitlines())) <= 100
+    assert argparse._ is gettext.gettext  # type: ignore[attr-defined]
+
+
+def test_a_program_of_the_persons_own_speaks_its_own_language(tmp_path: Path) -> None:
+    script(tmp_path, "import argparse; argparse.ArgumentParser().parse_args()")
+    ended = command("--language", "zh", "train.py", "--theirs", folder=tmp_path)
+    assert ended.status == 2 and "error: unrecognized arguments: --theirs" in ended.err
 
 
 def test_interrupted(tmp_path: Path) -> None:

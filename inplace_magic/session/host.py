@@ -19,11 +19,12 @@ if TYPE_CHECKING:  # loading the extension imports no torch
 
 @dataclass
 class Accepted:
-    """A fix that was accepted, and the steps that take it back. ``what`` names what it changed."""
+    """A fix that was accepted, and the steps that take it back. ``what`` names what it changed, ``cells``: some cells."""
 
     diagnosis: str
     number: int
     what: tuple[str, ...]
+    cells: bool
     undo: list[Callable[[], None]]
 
 

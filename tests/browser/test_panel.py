@@ -26,7 +26,7 @@ def test_accept_and_run_then_undo(page):
     page.expect_text(page.panel(1), "In-place change broke the backward pass")
     page.picture("report")
     page.press(1, "Accept and run")
-    page.expect_text(page.bar(1), "Accepted: In[2] has the new text. In[2] ran again, without an error.")
+    page.expect_text(page.bar(1), "Accepted: In[3] has the new text. In[3] ran again, without an error.")
     assert page.source(1) == FIXED
     assert "ran 1.0" in page.output(1)
     assert "ZeroDivisionError" not in page.output(1)
@@ -66,7 +66,7 @@ def test_a_fix_of_another_cell(page):
     page.picture("other-cell", page.panel(2))
     page.press(2, "Accept and run")
     page.expect_text(
-        page.bar(2), "Accepted: In[2] has the new text. In[3] ran again, without an error. In[2] did not have to run"
+        page.bar(2), "Accepted: In[2] has the new text. In[4] ran again, without an error. In[2] did not have to run"
     )
     assert page.source(1) == HALF.replace("1 / 0", "1 / 1")
     assert page.prompt(1) == "[2]:"
@@ -97,7 +97,7 @@ def test_keyboard_alone(page):
     page.expect_text(page.bar(1), "without an error")
     # The empty lines at the end of a cell, which the kernel does not keep, are no edit; and they stay.
     assert page.source(1) == FAILS.replace("1 / 0", "2 / 1") + "\n\n"
-    for name in ("In[2]", "In[2]", "Undo"):
+    for name in ("In[3]", "In[3]", "Undo"):
         page.page.keyboard.press("Tab")
         assert page.page.evaluate("document.activeElement.textContent") == name
     page.run(2)
@@ -144,7 +144,7 @@ def test_undo_refuses_what_was_edited_meanwhile(lab):
     lab.expect_text(lab.bar(1), "without an error")
     lab.append(1, "  # mine")
     lab.press(1, "Undo")
-    lab.expect_text(lab.bar(1), "In[2] edited, moved or removed since. Nothing was changed.")
+    lab.expect_text(lab.bar(1), "In[3] was edited, moved or removed since. Nothing was changed.")
     assert lab.source(1) == FIXED + "  # mine"
 
 
@@ -155,7 +155,7 @@ def test_a_fixed_cell_that_fails_again_says_so(lab):
     tag = "window.jupyterapp.shell.currentWidget.content.widgets[1].model.setMetadata('tags', ['raises-exception'])"
     lab.page.evaluate(tag)
     lab.press(1, "Accept and run")
-    lab.expect_text(lab.bar(1), "In[2] raised an error again.")
+    lab.expect_text(lab.bar(1), "In[3] raised an error again.")
     assert lab.bar(1).get_attribute("data-state") == "error", "never a green bar over an error"
     assert "AssertionError" in lab.output(1) and "ZeroDivisionError" not in lab.output(1)
     lab.press(1, "Undo")
@@ -223,6 +223,8 @@ def test_reopened_with_another_kernel(page):
     page.open("again.ipynb")
     page.expect_text(page.panel(1), "The kernel does not know this report any more")
     assert page.panel(1).get_by_role("button", name="Accept and run").count() == 0
+    assert "from an earlier session of the kernel" in page.panel(1).inner_text()
+    assert "your session" not in page.panel(1).inner_text()
     page.picture("restarted", page.panel(1))
     page.press(1, "Accept")
     page.expect_text(page.bar(1), "Only the text was changed")
@@ -260,6 +262,21 @@ def test_a_restart_while_it_is_shown_takes_the_run_button_away(lab):
     assert lab.panel(1).get_by_role("button", name="Accept and run").count() == 0
 
 
+def test_after_a_restart_the_bar_speaks_of_the_text_alone(lab):
+    started(lab, "gone.ipynb", FAILS)
+    lab.run(1)
+    lab.press(1, "Accept and run")
+    lab.expect_text(lab.bar(1), "without an error")
+    lab.page.evaluate("() => window.jupyterapp.shell.currentWidget.sessionContext.session.kernel.restart()")
+    lab.expect_text(lab.bar(1), "Accepted: In[3] has the new text. The kernel has been restarted since.")
+    assert lab.bar(1).get_attribute("data-state") == "neutral"
+    lab.picture("bar-restarted")
+    lab.press(1, "Undo")
+    lab.expect_text(lab.bar(1), "Undone: In[2] is as it was.")
+    assert "stays" not in lab.bar(1).inner_text()
+    assert lab.source(1) == FAILS
+
+
 def test_the_bar_follows_its_cell_and_leads_to_it(lab):
     started(lab, "follows.ipynb", FAILS)
     lab.run(1)
@@ -268,11 +285,11 @@ def test_the_bar_follows_its_cell_and_leads_to_it(lab):
     lab.bar(1).get_by_role("button", name="In[2]").first.click()
     lab.page.wait_for_function("() => document.getSelection().toString() === 'a = 3'")
     lab.run(1)
-    lab.expect_text(lab.bar(1), "In[2] has been run since, without an error.")
+    lab.expect_text(lab.bar(1), "In[3] has been run since, without an error.")
     assert lab.bar(1).get_attribute("data-state") == "ok"
     lab.append(1, "\nraise ValueError('mine')")
     lab.run(1)
-    lab.expect_text(lab.bar(1), "In[2] has been run since, and raised an error.")
+    lab.expect_text(lab.bar(1), "In[4] has been run since, and raised an error.")
     assert lab.bar(1).get_attribute("data-state") == "error"
 
 
@@ -306,7 +323,7 @@ def test_in_chinese(page):
     page.expect_text(page.panel(2), "in-place 修改破坏了 backward")
     page.picture("zh", page.panel(2))
     page.press(2, "采用并运行")
-    page.expect_text(page.bar(2), "已采用：In[3] 已换成新文本。 In[3] 已重新运行，没有错误。")
+    page.expect_text(page.bar(2), "已采用：In[4] 已换成新文本。 In[4] 已重新运行，没有错误。")
     page.press(2, "撤销")
     page.expect_text(page.bar(2), "已撤销：In[3] 已恢复原样。")
 

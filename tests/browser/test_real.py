@@ -48,7 +48,7 @@ def test_type_run_click_and_take_back(page):
     page.picture("real", page.panel(2))
 
     page.press(2, "Accept and run")
-    page.expect_text(page.bar(2), "Accepted: In[3] has the new text. In[3] ran again, without an error.")
+    page.expect_text(page.bar(2), "Accepted: In[4] has the new text. In[4] ran again, without an error.")
     page.expect_in_view(page.bar(2))  # the long traceback above it is gone
     assert page.source(2) == FIXED
     assert "gradient tensor" in page.output(2)
@@ -97,6 +97,8 @@ def test_a_fix_of_a_file_is_written_and_taken_back(lab):
     lab.expect_text(lab.panel(3), "decoder.py:14")
     lab.expect_text(lab.panel(3), "x = x + feature16")
     assert str(lab.folder) not in lab.panel(3).inner_text(), "the path is the one that a person knows"
+    shown = lab.panel(3).locator(".ipm-row:visible").all_inner_texts()
+    assert shown and shown[-1].strip() == "return x", "a file's last line end is no empty line"
     lab.picture("file", lab.panel(3))
 
     lab.press(3, "Accept and run")
@@ -112,6 +114,13 @@ def test_a_fix_of_a_file_is_written_and_taken_back(lab):
     lab.press(3, "Undo")
     lab.expect_text(lab.bar(3), "Undone")
     assert file.read_text() == MODEL + "\n" and not (lab.folder / "decoder.py.orig").exists()
+
+    lab.press(3, "Accept")
+    lab.expect_text(lab.bar(3), "Accepted: decoder.py has the new text.")
+    lab.page.evaluate("() => window.jupyterapp.shell.currentWidget.sessionContext.session.kernel.restart()")
+    lab.expect_text(lab.bar(3), "decoder.py stays as it is now: only that kernel could bring its old text back.")
+    assert lab.bar(3).get_by_role("button", name="Undo").count() == 0
+    assert file.read_text() != MODEL + "\n"
 
 
 @pytest.mark.broad

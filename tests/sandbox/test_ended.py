@@ -102,7 +102,7 @@ def test_ctrl_c_ends_the_search_and_leaves_the_lines() -> None:
         with interrupted(seconds):
             done = run_in(shell, [cell])
         assert isinstance(done.error, RuntimeError)
-        if done.diagnosis is not None and done.diagnosis.notes == ("Stopped by Ctrl-C: further fixes were not tried.",):
+        if done.diagnosis is not None and done.diagnosis.notes == ("Interrupted: further fixes were not tried.",):
             break
     else:
         raise AssertionError(done.output)

@@ -65,7 +65,7 @@ def test_ctrl_c_during_the_verification_keeps_what_is_known(fixes: int, monkeypa
     assert done.diagnosis is not None and done.diagnosis.changed is not None
     assert len(done.diagnosis.fixes) == fixes
     assert [kind_of(note) for note in done.diagnosis.notes] == ["stopped"]
-    assert "Stopped by Ctrl-C: further fixes were not tried." in done.output
+    assert "Interrupted: further fixes were not tried." in done.output
 
 
 @pytest.mark.parametrize("width", [40, 100])

@@ -32,6 +32,9 @@
       panel_accepted_fix: "Accepted fix",
       panel_from_file: "from the file, not checked here: run the cell",
       panel_restarted: "The kernel does not know this report any more: it was restarted, or is another one. Accept changes the text alone.",
+      panel_earlier: "from an earlier session of the kernel",
+      panel_restarted_since: "The kernel has been restarted since.",
+      panel_file_stays: "{what} stays as it is now: only that kernel could bring its old text back.",
       panel_no_kernel: "There is no kernel. Accept changes the text alone.",
       panel_nothing_here: "This fix is in a file, which the kernel has to write: run the cell again for a report of its own.",
       panel_accepting: "Accepting …",
@@ -53,7 +56,7 @@
       panel_not_here: "{cells} is no longer in this notebook.",
       panel_edited: "{cells} has been edited since this report. Nothing was changed.",
       panel_locked: "{cells} is locked. Nothing was changed.",
-      panel_touched: "{cells} edited, moved or removed since. Nothing was changed.",
+      panel_touched: "{cells} {count:plural|was|were} edited, moved or removed since. Nothing was changed.",
       panel_closed: "The cell of this report is no longer open.",
       panel_failed: "This did not work: {reason}",
       panel_another_version: "This report is of another version of inplace_magic.",
@@ -73,6 +76,9 @@
       panel_accepted_fix: "已采用的修复",
       panel_from_file: "来自文件，未在此处检查：请运行单元格",
       panel_restarted: "内核已不认识这份报告：它重启过，或是另一个内核。采用只会修改文本。",
+      panel_earlier: "来自内核之前的会话",
+      panel_restarted_since: "内核之后重启过。",
+      panel_file_stays: "{what} 保持现状：只有那个内核能恢复原文本。",
       panel_no_kernel: "没有内核。采用只会修改文本。",
       panel_nothing_here: "这个修复在文件中，须由内核写入：请重新运行单元格以得到新的报告。",
       panel_accepting: "正在采用 …",
@@ -186,6 +192,7 @@
 
   function diffLines(before, after) {
     const [old, now] = [before.split('\n'), after.split('\n')];
+    if (before.endsWith('\n') && after.endsWith('\n')) for (const lines of [old, now]) lines.pop(); // ends, no empty line
     const shorter = Math.min(old.length, now.length);
     let head = 0;
     while (head < shorter && old[head] === now[head]) head++;
@@ -369,7 +376,8 @@
   function drawReport(payload, hooks) {
     const { report } = payload;
     const notes = report.notes.map(note => prose('li', {}, note));
-    const status = hooks.trusted ? report.status : say(hooks.language, 'panel_from_file');
+    const earlier = ['panel_restarted', 'panel_no_kernel'].includes(hooks.live);
+    const status = !hooks.trusted ? say(hooks.language, 'panel_from_file') : earlier ? say(hooks.language, 'panel_earlier') : report.status;
     return [
       el(
         'div',
@@ -584,21 +592,41 @@
     const state = failed !== null ? 'error' : liveTrouble || unrun.length ? 'neutral' : 'ok';
     const said = outcome(payload, index, plan, { failed, liveTrouble, unrun });
     bar.say(said, state);
-    bar.offer(say(language, 'panel_undo'), () => undo(bar, panel, payload, index, plan, !liveTrouble));
-    bar.follow(plan, unrun);
+    const given = { live: !liveTrouble, gone: false };
+    bar.offer(say(language, 'panel_undo'), () => undo(bar, panel, payload, index, plan, given));
+    bar.follow(plan);
+    bar.followKernel(panel.sessionContext, () => {
+      if (!given.gone) bar.say(afterRestart(bar, payload, index), 'neutral');
+      given.gone = true;
+    });
   }
 
-  async function undo(bar, panel, payload, index, plan, live) {
+  /** What is left of an accepted fix in a kernel that is gone: the text; a file only that kernel could take back. */
+  function afterRestart(bar, payload, index) {
+    const tell = (kind, given) => say(payload.report.language, kind, given);
+    const names = namesOf(payload, index);
+    const files = Object.values(payload.report.fixes[index].files);
+    const words = names.length ? [tell('panel_accepted', { what: names.join(', '), count: names.length })] : [];
+    words.push(tell('panel_restarted_since'));
+    if (files.length) {
+      words.push(tell('panel_file_stays', { what: files.join(', ') }));
+      bar.offer(null);
+    }
+    return words.join(' ');
+  }
+
+  /** `given`: whether the kernel has the fix, too, and whether that kernel is gone. */
+  async function undo(bar, panel, payload, index, plan, given) {
     const tell = (kind, given) => say(payload.report.language, kind, given);
     const touched = ({ cell, before, after }) => cell.isDisposed || ![before, after].includes(sourceOf(cell));
     const lost = plan.cells.filter(touched).map(({ n }) => n);
     if (lost.length) {
-      bar.say(tell('panel_touched', { cells: listOf(lost) }), 'error');
+      bar.say(tell('panel_touched', { cells: listOf(lost), count: lost.length }), 'error');
       return;
     }
     bar.offer(null);
     bar.unfollow();
-    const liveTrouble = live ? await askLive(panel, payload, index + 1, 'undo') : '';
+    const liveTrouble = given.live && !given.gone ? await askLive(panel, payload, index + 1, 'undo') : '';
     for (const { cell, before, outputs, executionCount } of plan.cells) {
       if (sourceOf(cell) !== before) replaceSource(cell, before);
       cell.model.outputs.fromJSON(outputs);
@@ -607,7 +635,7 @@
     const names = namesOf(payload, index);
     const words = [tell('panel_undone', { what: names.join(', '), count: names.length })];
     if (liveTrouble) words.push(tell('panel_live_stays', { reason: liveTrouble }));
-    if (plan.running.length) words.push(tell('panel_result_stays'));
+    if (plan.running.length && !given.gone) words.push(tell('panel_result_stays'));
     bar.say(words.join(' '), liveTrouble ? 'error' : 'neutral');
     bar.untilNextRun();
   }
@@ -633,18 +661,21 @@
     node.focus({ preventScroll: true });
     node.scrollIntoView({ block: 'nearest' });
 
-    const link = n => button(`In[${n}]`, () => goTo(front, holder, payload, { cell: n, line: 1 }).catch(() => {}), { class: 'ipm-where' });
+    // By the number that the page shows: a cell that ran again has another one.
+    const numberOf = n => cellOf(holder, payload, n)?.model.executionCount ?? n;
+    const link = n => button(`In[${numberOf(n)}]`, () => goTo(front, holder, payload, { cell: n, line: 1 }).catch(() => {}), { class: 'ipm-where' });
     const tell = (words, state) => {
       node.dataset.state = state;
       status.replaceChildren(...words.split(/In\[(\d+)\]/).map((part, at) => (at % 2 ? link(Number(part)) : visible(part))));
     };
-    let stop = () => {};
-    widget.disposed.connect(() => stop());
+    const stops = [];
+    const stop = () => stops.splice(0).forEach(one => one());
+    widget.disposed.connect(stop);
     return {
       say: tell,
       untilNextRun: () => cell.model.outputs.changed.connect(() => widget.dispose()),
       offer: (label, action) => actions.replaceChildren(...(label ? [button(label, action)] : []), dismiss),
-      unfollow: () => stop(),
+      unfollow: stop,
       /** From now on: what is run by hand is told. */
       follow: plan => {
         const executed = front.NotebookActions.executed;
@@ -656,7 +687,14 @@
           tell(say(language, kind, { cells: `In[${known.n}]` }), failed ? 'error' : 'ok');
         };
         executed?.connect(note);
-        stop = () => executed?.disconnect(note);
+        stops.push(() => executed?.disconnect(note));
+      },
+      /** From now on: that the kernel is restarted, dies or is exchanged is told. */
+      followKernel: (context, gone) => {
+        const note = (_, status) => ['restarting', 'autorestarting', 'dead'].includes(status) && gone();
+        context.statusChanged.connect(note);
+        context.kernelChanged.connect(gone);
+        stops.push(() => context.statusChanged.disconnect(note), () => context.kernelChanged.disconnect(gone));
       },
     };
   }
