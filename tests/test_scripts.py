@@ -16,11 +16,12 @@ import pytest
 from rich.cells import cell_len
 
 from inplace_magic.message import LANGUAGES
+from inplace_magic.sandbox import may_fork
 from inplace_magic.tour import SITUATIONS, Situation
 from tests.breadth import broad
 from tests.cells import run_cells
 from tests.command import command
-from tests.sandboxes import needs_replica
+from tests.sandboxes import SANDBOXES, needs_replica
 
 PROGRAMS = Path(__file__).parent / "programs"
 BROKEN = """
@@ -327,6 +328,62 @@ def test_read_only_folder(tmp_path: Path) -> None:
     assert "y += 1" in path.read_text() and os.listdir(tmp_path) == ["train.py"]
 
 
+# ---- modules by their names ---------------------------------------------------------------------------------------
+
+
+def package(folder: Path, main: str) -> None:
+    """``code`` with ``code.steps``, which it imports by a dot, and ``code.train``."""
+    (folder / "project").mkdir()
+    script(folder, "print('package', __name__)", "project/__init__.py")
+    script(folder, "def shifted(y):\n    y += 1\n    return y\n", "project/steps.py")
+    script(folder, main, "project/train.py")
+
+
+MODULE = """
+import sys
+import torch
+from .steps import shifted
+
+print(__name__, __package__, __spec__.name, sys.argv[1:], sys.path[0])
+w = torch.ones(3, requires_grad=True)
+shifted(w.exp()).sum().backward()
+"""
+
+
+@pytest.mark.parametrize("names", ["-m project.train", "-m project"])
+def test_a_module_runs_as_python_runs_it(names: str, tmp_path: Path) -> None:
+    package(tmp_path, MODULE.replace("shifted(w.exp())", "w.exp()"))
+    (tmp_path / "project" / "__main__.py").write_text((tmp_path / "project" / "train.py").read_text())
+    ended = command(*names.split(), "--lr", "1", folder=tmp_path)
+    plain = subprocess.run(
+        [sys.executable, *names.split(), "--lr", "1"],
+        cwd=tmp_path, capture_output=True, text=True, timeout=100, check=False,
+    )  # fmt: skip
+    assert (ended.status, ended.out) == (plain.returncode, plain.stdout) and ended.out.startswith("package project\n")
+
+
+@pytest.mark.parametrize("sandbox", SANDBOXES)
+def test_a_module_is_explained_and_fixed(sandbox: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package(tmp_path, MODULE)
+    if sandbox == "replica":
+        monkeypatch.setattr(may_fork, "why_not", lambda *given: "no")
+    ended = command("--json", "--fix", "-m", "project.train", folder=tmp_path)
+    assert ended.status == 1
+    (found,) = ended.findings
+    assert found["changed"]["filename"] == str(tmp_path / "project" / "steps.py")
+    assert found["fixes"][0]["verified"] and found["fixes"][0]["gradients"] == "same"
+    assert "y = y + 1" in (tmp_path / "project" / "steps.py").read_text()
+    assert command("-m", "project.train", folder=tmp_path).status == 0
+
+
+@pytest.mark.parametrize("name", ["nowhere", "project.nothing", "project", "math", "json.decoder.x", ".train", ""])
+def test_a_module_that_is_none_is_told_in_one_line(name: str, tmp_path: Path) -> None:
+    package(tmp_path, MODULE)
+    ended = command("-m", name, folder=tmp_path)
+    assert ended.status == 2
+    assert f"there is no module {name} that can be run" in ended.err.splitlines()[-1] and "Traceback" not in ended.err
+
+
 @pytest.mark.parametrize("language", LANGUAGES)
 @pytest.mark.parametrize("encoding", ["cp1252", "ascii"])
 def test_a_pipe_that_lacks_characters_gets_the_report(encoding: str, language: str, tmp_path: Path) -> None:
@@ -394,8 +451,15 @@ def test_help_in_both_languages(encoding: str, tmp_path: Path) -> None:
     assert [ended.status for ended in shown.values()] == [0, 0]
     assert len(options["en"]) == len(options["zh"]) > 8
     assert "%load_ext inplace_magic" in shown["en"].out and "%load_ext inplace_magic" in shown["zh"].out
-    words = set(re.findall(r"[a-z]{3,}", shown["zh"].out)) - {"python", "inplace", "magic", "load", "ext", "autograd"}
-    names = set(re.findall(r"[a-z]{3,}", " ".join(options["en"]))) | {"fix", "json", "auto", "place", "orig"}
+    words = set(re.findall(r"\b[a-z]{3,}\b", shown["zh"].out)) - {
+        "python",
+        "inplace",
+        "magic",
+        "load",
+        "ext",
+        "autograd",
+    }
+    names = set(re.findall(r"\b[a-z]{3,}\b", " ".join(options["en"]))) | {"fix", "json", "auto", "place", "orig"}
     assert words <= names, "nothing is left in English but names"
     assert max(map(cell_len, shown["zh"].out.splitlines())) <= 100
     assert argparse._ is gettext.gettext  # type: ignore[attr-defined]

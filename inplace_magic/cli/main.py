@@ -25,7 +25,14 @@ def main(arguments: Sequence[str]) -> int:
         color = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
         return run(color, language_of(options.language))
     settings = Settings(
-        options.check, options.fix, options.json, options.limit, options.effects, options.cells, options.language
+        options.check,
+        options.fix,
+        options.json,
+        options.limit,
+        options.effects,
+        options.cells,
+        options.language,
+        options.module,
     )
     try:
         return _run(options.target, rest, settings)
@@ -35,6 +42,8 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _run(target: str, rest: list[str], settings: Settings) -> int:
+    if settings.module:
+        return _run_script(target, rest, settings)
     if os.path.isdir(target) or target.endswith(".ipynb"):
         from . import notebook
 
@@ -43,6 +52,10 @@ def _run(target: str, rest: list[str], settings: Settings) -> int:
         raise BadUseError(message("cli_no_such_target", target=target))
     if not target.endswith(".py"):
         raise BadUseError(message("cli_other_target", target=target))
+    return _run_script(target, rest, settings)
+
+
+def _run_script(target: str, rest: list[str], settings: Settings) -> int:
     if settings.cells is not None:
         raise BadUseError(message("cli_cells_of_script"))
     from . import script

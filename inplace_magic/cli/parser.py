@@ -31,10 +31,13 @@ _ARGPARSE = (
 
 
 def split(arguments: Sequence[str]) -> tuple[list[str], str | None, list[str]]:
-    """Our own options, the target, and what follows it, which is the target's own."""
+    """Our own options, the target, and what follows it, which is the target's own. A module's name follows -m."""
     at = 0
     while at < len(arguments) and arguments[at].startswith("-") and arguments[at] != "-":
-        at += 2 if arguments[at] in _WITH_VALUE else 1
+        option = arguments[at]
+        at += 2 if option in _WITH_VALUE else 1
+        if option == "-m":
+            break
     own, others = arguments[:at], arguments[at:]
     return list(own), (others[0] if others else None), list(others[1:])
 
@@ -115,6 +118,7 @@ def _parser(language: Language) -> argparse.ArgumentParser:
         allow_abbrev=False,
         formatter_class=formatter,
     )
+    parser.add_argument("-m", action="store_true", dest="module", help=text("cli_help_module"))
     parser.add_argument(
         "--version", action="version", version=f"inplace_magic {__version__}", help=text("cli_help_version")
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import functools
+import importlib.util
 import os
 import signal
 import sys
@@ -12,6 +13,7 @@ import time
 import traceback
 import types
 from collections.abc import Callable, Iterator, Mapping
+from importlib.machinery import ModuleSpec
 from typing import Any
 
 from ..diagnosis import Diagnosis, shown_path
@@ -37,6 +39,7 @@ class Script:
     """What the pipeline needs of a shell: the script's names, and the world as it was when the script began."""
 
     def __init__(self, module: types.ModuleType, path: str, arguments: list[str]) -> None:
+        """``path`` is what the script sees as its own name."""
         self.user_ns = vars(module)
         self.compile = _Compiler()
         self.display_pub = types.SimpleNamespace(publish=None)
@@ -51,7 +54,9 @@ class Script:
 
     def elsewhere(self) -> Callable[[], Script]:
         """What makes this shell again in another process."""
-        return functools.partial(_script_again, self._fixed["__file__"], self._argv, self._path, self._folder)
+        spec = self._fixed["__spec__"]
+        name = spec.name if spec is not None else None
+        return functools.partial(_script_again, self._fixed["__file__"], name, self._argv, self._path, self._folder)
 
     def begin_script(self) -> None:
         """Names, arguments, import path and folder as they were; to be called where that harms nobody."""
@@ -64,8 +69,8 @@ class Script:
             os.chdir(self._folder)
 
 
-def _script_again(filename: str, argv: list[str], path: list[str], folder: str) -> Script:
-    module = _main_module(filename)
+def _script_again(filename: str, name: str | None, argv: list[str], path: list[str], folder: str) -> Script:
+    module = _main_module(filename, importlib.util.spec_from_file_location(name, filename) if name else None)
     sys.modules["__main__"] = module
     script = Script(module, argv[0], argv[1:])
     script._path, script._folder = path, folder
@@ -83,22 +88,42 @@ class ScriptSession(Session):
 
 
 def run(target: str, arguments: list[str], settings: Settings) -> int:
-    """Runs a script with its own arguments. Returns the exit status."""
+    """Runs a script with its own arguments, or with ``settings.module`` a module by its name. Returns the exit status."""
     output = Output(settings.json, language_of(settings.language))
     with output.reserved():
-        return _Run(target, arguments, settings, output).status()
+        if not settings.module:
+            return _Run(target, None, arguments, settings, output).status()
+        if not sys.flags.safe_path:
+            sys.path[0] = os.getcwd()
+        spec = _spec_of(target)
+        return _Run(str(spec.origin), spec, arguments, settings, output).status()
+
+
+def _spec_of(name: str) -> ModuleSpec:
+    """Where ``python -m NAME`` finds its text. Raises BadUseError if it would not, or if that is no Python text."""
+    try:
+        spec = importlib.util.find_spec(name)  # imports the packages that it lies in, as Python does
+        if spec is not None and spec.submodule_search_locations is not None:
+            spec = importlib.util.find_spec(f"{name}.__main__")
+    except (ImportError, ValueError):
+        spec = None
+    if spec is None or spec.origin is None or not spec.has_location or not spec.origin.endswith(".py"):
+        raise BadUseError(message("cli_no_such_module", target=name))
+    return spec
 
 
 class _Run:
-    def __init__(self, target: str, arguments: list[str], settings: Settings, output: Output) -> None:
+    def __init__(
+        self, target: str, spec: ModuleSpec | None, arguments: list[str], settings: Settings, output: Output
+    ) -> None:
         self.settings, self.output = settings, output
         self.path = os.path.realpath(target)
         try:
             self.text = read_source(self.path).text
         except (OSError, SyntaxError, UnicodeError) as problem:
             raise BadUseError(message("cli_unreadable", target=target, problem=str(problem))) from None
-        self.module = _main_module(target)
-        if not sys.flags.safe_path:
+        self.module = _main_module(target, spec)
+        if spec is None and not sys.flags.safe_path:
             sys.path[0] = os.path.dirname(self.path)
         sys.argv[:] = [target, *arguments]
         self.script = Script(self.module, target, arguments)
@@ -204,12 +229,18 @@ class _Run:
             write_fix(found, self.output)
 
 
-def _main_module(target: str) -> types.ModuleType:
+def _main_module(target: str, spec: ModuleSpec | None = None) -> types.ModuleType:
+    """A ``__main__`` that has run nothing yet. A module's knows its package, from which it imports by dots."""
     import builtins
 
     module = types.ModuleType("__main__")
     vars(module).update(
-        __file__=os.path.abspath(target), __builtins__=builtins, __cached__=None, __spec__=None, __annotations__={}
+        __file__=os.path.abspath(target),
+        __builtins__=builtins,
+        __cached__=None,
+        __spec__=spec,
+        __annotations__={},
+        __package__=spec.parent if spec is not None else None,
     )
     return module
 

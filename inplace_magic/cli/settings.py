@@ -13,7 +13,10 @@ class BadUseError(Exception):
 
 @dataclass(frozen=True)
 class Settings:
-    """What was asked for. ``cells`` are the cells of a notebook that --check watches, by number; all if None."""
+    """What was asked for. ``cells`` are the cells of a notebook that --check watches, by number; all if None.
+
+    ``module``: the target is a module's name, as after Python's own -m.
+    """
 
     check: bool = False
     fix: bool = False
@@ -22,3 +25,4 @@ class Settings:
     effects: bool = False
     cells: frozenset[int] | None = None
     language: str = "auto"
+    module: bool = False

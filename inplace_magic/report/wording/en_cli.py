@@ -18,6 +18,8 @@ SENTENCES = {
     "cli_description": "Runs a script or a notebook. If it dies of an in-place autograd error, says which line is to blame and shows a fix that has been verified. Without a target: a tour of ten real failures. In your own session: %load_ext inplace_magic, and %autograd_fix accepts a fix.",
     "cli_epilog": "Exit status: 0 healthy (a script's own status is passed through), 1 a finding, 2 failed otherwise.",
     "cli_help_version": "show the version and exit",
+    "cli_help_module": "the target is a module's name, as for Python itself",
+    "cli_no_such_module": "there is no module {target} that can be run",
     "cli_help_check": "watch the run for gradients that are silently wrong",
     "cli_help_fix": "write the first fix; the old text is kept in NAME.orig",
     "cli_help_json": "print findings as json, one to a line, and nothing else",

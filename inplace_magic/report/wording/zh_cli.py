@@ -18,6 +18,8 @@ SENTENCES = {
     "cli_description": "运行一个脚本或笔记本。如果它因 in-place autograd 错误而失败，就指出是哪一行造成的，并给出已验证的修复。不指定目标时：演示十个真实的失败。在自己的会话中：%load_ext inplace_magic，然后用 %autograd_fix 采用修复。",
     "cli_epilog": "退出状态：0 表示正常 (脚本自己的状态原样传出)，1 表示有发现，2 表示其他失败。",
     "cli_help_version": "显示版本号并退出",
+    "cli_help_module": "目标是模块名，与 Python 自己的 -m 相同",
+    "cli_no_such_module": "没有可以运行的模块 {target}",
     "cli_help_check": "监视运行，查找悄无声息出错的梯度",
     "cli_help_fix": "写入第一个修复；原文本保存在 NAME.orig",
     "cli_help_json": "以 json 输出发现，每行一个，不输出其他内容",
