@@ -134,11 +134,12 @@ def put_in_place(extension: Host, found: Diagnosis, number: int, fix: Fix) -> st
     cell = _cell_to_show(found, fix)
     what = _told(fix)
     if hasattr(extension.shell, "kernel"):
+        again = tuple(f"In[{n}]" for n in fix.run or (found.cell or 0,))
         if cell not in fix.cells:
-            again = tuple(f"In[{n}]" for n in fix.run or (found.cell or 0,))
             return made.told(message("fixed_run_again", what=what, cells=again))
         extension.shell.set_next_input(fix.cells[cell], replace=False)
-        return made.told(message(_more("fixed_below", fix, cell), what=what, cell=cell))
+        runs = message("ran_it") if again == (f"In[{cell}]",) else again
+        return made.told(message(_more("fixed_below", fix, cell), what=what, cell=cell, cells=runs))
     extension.prompt.offer(_runnable(found, fix))
     if extension.prompt.there:
         return made.told(message("fixed_next_prompt" if made.new else "accepted_next_prompt", what=what, number=number))

@@ -85,6 +85,7 @@ def test_keyboard_alone(page):
         page.page.keyboard.press("ArrowRight")
         if tabs.nth(1).get_attribute("aria-selected") == "true":
             break
+        page.page.wait_for_timeout(100)
     assert tabs.nth(1).get_attribute("aria-selected") == "true"
     shown = page.panel(1).get_by_role("tabpanel")
     page.expect_text(shown, "gradients no longer flow")

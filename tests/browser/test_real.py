@@ -115,6 +115,22 @@ def test_a_fix_of_a_file_is_written_and_taken_back(lab):
     lab.expect_text(lab.bar(3), "Undone")
     assert file.read_text() == MODEL + "\n" and not (lab.folder / "decoder.py.orig").exists()
 
+    edited = MODEL + "\n# by hand\n"
+    file.write_text(edited)
+    lab.press(3, "Accept and run")
+    lab.expect_text(
+        lab.panel(3), "decoder.py has changed since it was diagnosed; it was not written. Nothing was changed."
+    )
+    assert file.read_text() == edited and "Accepted" not in lab.cell(3).inner_text()
+    file.write_text(MODEL + "\n")
+    lab.press(3, "Accept")
+    lab.expect_text(lab.bar(3), "Accepted: decoder.py has the new text.")
+    file.write_text(edited)
+    lab.press(3, "Undo")
+    lab.expect_text(lab.bar(3), "Not undone: decoder.py has changed since")
+    assert file.read_text() == edited and "as it was" not in lab.bar(3).inner_text()
+    file.write_text(MODEL + "\n")
+
     lab.press(3, "Accept")
     lab.expect_text(lab.bar(3), "Accepted: decoder.py has the new text.")
     lab.page.evaluate("() => window.jupyterapp.shell.currentWidget.sessionContext.session.kernel.restart()")

@@ -147,6 +147,8 @@ def test_accepting_without_the_panel_puts_the_fixed_cell_below_and_says_what_is_
             talk.execute_interactive(cell, timeout=300, output_hook=lambda message: None)
         answer = talk.execute_interactive("%autograd_fix", timeout=300, output_hook=hear)
         talk.execute_interactive("%autograd_fix --undo", timeout=300, output_hook=hear)
+        for cell in ("def f(w):\n    x = w.exp()\n    x += 1\n    return x", "f(w).sum().backward()", "%autograd_fix"):
+            talk.execute_interactive(cell, timeout=300, output_hook=hear)
     finally:
         talk.stop_channels()
         manager.shutdown_kernel(now=True)
@@ -157,5 +159,6 @@ def test_accepting_without_the_panel_puts_the_fixed_cell_below_and_says_what_is_
         BODY.replace("x += 1", "x = x + 1"),
     )
     assert "A cell below holds the new text of In[3]: put it in the place of the old one and run it." in "".join(said)
+    assert "put it in the place of the old one and run In[7]." in "".join(said), "a definition has not to run again"
     # What stands in the notebook is the person's, who may have put the text there by now.
     assert "Undone in the kernel: In[3] is as it was. Text that was put into the notebook stays." in "".join(said)

@@ -50,6 +50,8 @@
       panel_ran_by_hand: "{cells} has been run since, without an error.",
       panel_failed_by_hand: "{cells} has been run since, and raised an error.",
       panel_undone: "Undone: {what} {count:plural|is as it was|are as they were}.",
+      panel_refused: "{reason}. Nothing was changed.",
+      panel_not_undone: "Not undone: {reason}.",
       panel_live_stays: "What was changed in the kernel stays: {reason}.",
       panel_result_stays: "What the run computed stays.",
       panel_gone: "{cells} is no longer in this notebook. Nothing was changed.",
@@ -94,6 +96,8 @@
       panel_ran_by_hand: "{cells} 之后又运行过，没有错误。",
       panel_failed_by_hand: "{cells} 之后又运行过，并报错。",
       panel_undone: "已撤销：{what} 已恢复原样。",
+      panel_refused: "{reason}。没有任何改变。",
+      panel_not_undone: "没有撤销：{reason}。",
       panel_live_stays: "内核中的改动保留：{reason}。",
       panel_result_stays: "运行得到的结果保留。",
       panel_gone: "{cells} 已不在这个笔记本中。没有任何改变。",
@@ -575,14 +579,24 @@
     const { panel } = holder;
     const trusted = holder.cell.model.trusted;
     const plan = planOf(holder, payload, fix, run && trusted);
-    if (Object.keys(fix.files).length && !trusted) throw new Refusal(say(language, 'panel_nothing_here'));
+    const ask = () => (trusted ? askLive(panel, payload, index + 1, 'live') : say(language, 'panel_not_trusted'));
+    const inFile = Object.keys(fix.files).length > 0;
+    if (inFile && !trusted) throw new Refusal(say(language, 'panel_nothing_here'));
+    // A file is the kernel's to write, which may refuse: before anything else is touched.
+    const refused = inFile ? await ask() : '';
+    if (refused) throw new Refusal(say(language, 'panel_refused', { reason: refused }));
+    const edited = plan.cells.filter(({ cell, before }) => cell.isDisposed || sourceOf(cell) !== before);
+    if (edited.length) {
+      await askLive(panel, payload, index + 1, 'undo');
+      throw new Refusal(say(language, 'panel_edited', { cells: listOf(edited.map(({ n }) => n)) }));
+    }
 
     for (const { cell, after } of plan.changed) replaceSource(cell, after);
     plan.failing.model.outputs.clear();
     const bar = addBar(front, holder, payload, plan.failing);
     bar.say(say(language, 'panel_accepting'), 'neutral');
 
-    const liveTrouble = trusted ? await askLive(panel, payload, index + 1, 'live') : say(language, 'panel_not_trusted');
+    const liveTrouble = inFile ? '' : await ask();
     const failed = await runInOrder(NotebookActions, panel, plan.running, n =>
       bar.say(say(language, 'panel_running', { cells: `In[${n}]` }), 'neutral')
     );
@@ -632,9 +646,10 @@
       cell.model.outputs.fromJSON(outputs);
       cell.model.executionCount = executionCount;
     }
-    const names = namesOf(payload, index);
-    const words = [tell('panel_undone', { what: names.join(', '), count: names.length })];
-    if (liveTrouble) words.push(tell('panel_live_stays', { reason: liveTrouble }));
+    const inFile = Object.keys(payload.fixes[index].files).length > 0;
+    const names = inFile && liveTrouble ? plan.changed.map(({ n }) => `In[${n}]`) : namesOf(payload, index);
+    const words = names.length ? [tell('panel_undone', { what: names.join(', '), count: names.length })] : [];
+    if (liveTrouble) words.push(tell(inFile ? 'panel_not_undone' : 'panel_live_stays', { reason: liveTrouble }));
     if (plan.running.length && !given.gone) words.push(tell('panel_result_stays'));
     bar.say(words.join(' '), liveTrouble ? 'error' : 'neutral');
     bar.untilNextRun();

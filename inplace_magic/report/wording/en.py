@@ -227,9 +227,9 @@ SENTENCES = {
     "fixed_and_ran_below_others": "Fixed {what} and ran {ran}: no error. A cell below holds the new text of In[{cell}]: "
     "put it in the place of the old one; %autograd_fix --show shows what changes in the others.",
     "fixed_below": "Fixed {what} in the kernel. A cell below holds the new text of In[{cell}]: "
-    "put it in the place of the old one and run it.",
+    "put it in the place of the old one and run {cells}.",
     "fixed_below_others": "Fixed {what} in the kernel. A cell below holds the new text of In[{cell}]: "
-    "put it in the place of the old one and run it; %autograd_fix --show shows what changes in the others.",
+    "put it in the place of the old one and run {cells}; %autograd_fix --show shows what changes in the others.",
     "with_backup": "{file} (its old text is in {backup})",
     "fixed_run_again": "Fixed {what}; run {cells} again.",
     "fixed_next_prompt": "Fixed {what}; the next prompt holds the cell to run.",
@@ -370,6 +370,8 @@ SENTENCES = {
     "panel_ran_by_hand": "{cells} has been run since, without an error.",
     "panel_failed_by_hand": "{cells} has been run since, and raised an error.",
     "panel_undone": "Undone: {what} {count:plural|is as it was|are as they were}.",
+    "panel_refused": "{reason}. Nothing was changed.",
+    "panel_not_undone": "Not undone: {reason}.",
     "panel_live_stays": "What was changed in the kernel stays: {reason}.",
     "panel_result_stays": "What the run computed stays.",
     "panel_gone": "{cells} is no longer in this notebook. Nothing was changed.",

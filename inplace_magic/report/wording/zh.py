@@ -212,9 +212,9 @@ SENTENCES = {
     "fixed_and_ran_below": "已修复 {what} 并运行了{ran}：没有错误。下方的单元格是 In[{cell}] 的新内容：请用它替换旧内容。",
     "fixed_and_ran_below_others": "已修复 {what} 并运行了{ran}：没有错误。下方的单元格是 In[{cell}] 的新内容："
     "请用它替换旧内容；其他单元格的改动见 %autograd_fix --show。",
-    "fixed_below": "已在内核中修复 {what}。下方的单元格是 In[{cell}] 的新内容：请用它替换旧内容并运行。",
+    "fixed_below": "已在内核中修复 {what}。下方的单元格是 In[{cell}] 的新内容：请用它替换旧内容，并运行{cells}。",
     "fixed_below_others": "已在内核中修复 {what}。下方的单元格是 In[{cell}] 的新内容："
-    "请用它替换旧内容并运行；其他单元格的改动见 %autograd_fix --show。",
+    "请用它替换旧内容，并运行{cells}；其他单元格的改动见 %autograd_fix --show。",
     "with_backup": "{file} (旧内容在 {backup} 中)",
     "fixed_run_again": "已修复 {what}；请重新运行 {cells}。",
     "fixed_next_prompt": "已修复 {what}；下一个提示符中是要运行的单元格。",
@@ -353,6 +353,8 @@ SENTENCES = {
     "panel_ran_by_hand": "{cells} 之后又运行过，没有错误。",
     "panel_failed_by_hand": "{cells} 之后又运行过，并报错。",
     "panel_undone": "已撤销：{what} 已恢复原样。",
+    "panel_refused": "{reason}。没有任何改变。",
+    "panel_not_undone": "没有撤销：{reason}。",
     "panel_live_stays": "内核中的改动保留：{reason}。",
     "panel_result_stays": "运行得到的结果保留。",
     "panel_gone": "{cells} 已不在这个笔记本中。没有任何改变。",
