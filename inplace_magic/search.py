@@ -55,10 +55,10 @@ COSTS = {
     "inference_mode: of views": 16,  # slower than inference mode, and it may not have been the block
     "retain": 16,  # the graph's memory until the second backward
     "clone_before_write: name": 18,  # a copy, and the graph goes on through it
+    "detach: put into a tensor": 19,  # what is kept from iteration to iteration keeps values alone
     "detach: boundary": 20,  # history ends where an iteration does
     "clone_before_write: write": 20,  # a copy of the whole for the sake of a part
     "detach: use": 21,
-    "detach: put into a tensor": 19,  # what is kept from iteration to iteration keeps values alone
     "clone_alias: kept": 21,  # a copy each time; the object keeps values alone
     "detach: boundary of objects": 22,
     "reset_state: called": 22,  # the state is lost from one iteration to the next
