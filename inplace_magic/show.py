@@ -21,13 +21,15 @@ _WIDE = 100  # columns of the plain text that a notebook keeps
 class Showing:
     """One report while it grows: the lines as soon as they are known, fixes as they are verified.
 
-    In a notebook it is one output that is updated, and that says what is going on until then. In a terminal the lines
-    are printed, then the fixes; in between one line tells what is being done, and goes away.
+    In a notebook it is one output that is updated, and that says what is going on until then. Where nothing promises that
+    updates are shown, it is one output at the end. In a terminal the lines are printed, then the
+    fixes; in between one line tells what is being done, and goes away.
     """
 
     def __init__(self, shell: IPythonShell, language: Language) -> None:
         self._shell, self._language = shell, language
         self._notebook = hasattr(shell, "kernel")
+        self._grows = self._notebook and _is_of_a_cell(shell)
         self._id = uuid.uuid4().hex
         self._displayed = self._shown = self._finished = False
         self._sentences: tuple[str, ...] = ()
@@ -35,14 +37,14 @@ class Showing:
         self._begun = time.monotonic()
 
     def __enter__(self) -> Showing:
-        if self._notebook:
+        if self._grows:
             text = said(message("looking_lines"), self._language)
             self._display({"text/plain": text})
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self._clear()
-        if self._notebook and not self._finished:
+        if self._grows and not self._finished:
             self._display({"text/plain": ""})  # what is said instead is said by others
 
     def tell(self, text: str) -> None:
@@ -59,11 +61,11 @@ class Showing:
 
     def publish(self, found: Diagnosis) -> None:
         """What is known so far."""
-        if self._notebook:
+        if self._grows:
             from .report.bundle import bundle
 
             self._display(bundle(found, width=_WIDE, language=self._language, pending=True))
-        elif not self._shown:
+        elif not self._notebook and not self._shown:
             self._print(found, "lines")
             self.tell(message("looking"))
         self._shown = True
@@ -98,6 +100,15 @@ class Showing:
     def _display(self, data: dict[str, Any]) -> None:
         update, self._displayed = self._displayed, True
         self._shell.display_pub.publish(data=data, metadata={}, transient={"display_id": self._id}, update=update)
+
+
+def _is_of_a_cell(shell: IPythonShell) -> bool:
+    """Whether the request that runs now says of which cell it is, as those of notebooks do, which show updates.
+
+    Jupyter Console and Qt Console, which show none, say nothing; nor does what runs whole notebooks.
+    """
+    parent: dict[str, Any] = getattr(shell, "get_parent", dict)()
+    return bool(parent.get("metadata"))
 
 
 def show(

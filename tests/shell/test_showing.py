@@ -14,7 +14,7 @@ from inplace_magic.diagnosis import Diagnosis
 from inplace_magic.message import LANGUAGES, Language, kind_of, message
 from inplace_magic.show import Showing
 from tests.cells import new_shell, run_cells
-from tests.shell.test_kernel import BODY, LOAD, MIME, SETUP, nbclient, nbformat
+from tests.shell.test_kernel import BODY, LOAD, MIME, SETUP
 
 ACTS = (
     "%autograd_fix --show",
@@ -84,16 +84,36 @@ def test_the_line_that_tells_what_is_being_done_goes_away_whole(
     assert not blank.strip() and not rest
 
 
-def test_in_a_kernel_one_output_is_updated_and_there_is_a_sign_of_life_at_once() -> None:
-    class Client(nbclient.NotebookClient):  # type: ignore[name-defined,misc]
-        def process_message(self, msg: Any, cell: Any, cell_index: int) -> Any:
-            if msg["msg_type"] in ("display_data", "update_display_data"):
-                shown.append(msg["content"])
-            return super().process_message(msg, cell, cell_index)
+def shown_by_a_kernel(metadata: dict[str, Any]) -> list[dict[str, Any]]:
+    """What is displayed of a failing cell, if requests come with such metadata, in order."""
+    manager, talk = pytest.importorskip("jupyter_client.manager").start_new_kernel(kernel_name="python3")
+    shown: list[dict[str, Any]] = []
 
-    shown: list[Any] = []
-    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in (LOAD, SETUP, BODY)])
-    Client(notebook, timeout=600, kernel_name="python3", allow_errors=True).execute()
+    def hear(msg: dict[str, Any]) -> None:
+        if msg["msg_type"] in ("display_data", "update_display_data"):
+            shown.append(msg["content"] | {"update": msg["msg_type"] == "update_display_data"})
+
+    talk.session.metadata = metadata
+    try:
+        for cell in (LOAD, SETUP, BODY):
+            talk.execute_interactive(cell, timeout=600, output_hook=hear)
+    finally:
+        talk.stop_channels()
+        manager.shutdown_kernel(now=True)
+    return shown
+
+
+def test_where_no_cell_is_named_the_whole_report_comes_at_the_end() -> None:
+    """Consoles show no updates; a run of a whole notebook has one report, which is whole."""
+    (last,) = shown_by_a_kernel({})
+    assert not last["update"]
+    assert "overwritten here" in last["data"]["text/plain"] and "+ x = x + 1" in last["data"]["text/plain"]
+    assert last["data"][MIME]["fixes"] and not last["data"][MIME]["report"]["pending"]
+
+
+def test_in_a_notebook_one_output_is_updated_and_there_is_a_sign_of_life_at_once() -> None:
+    shown = shown_by_a_kernel({"cellId": "a cell"})
+    assert [content["update"] for content in shown] == [False] + [True] * (len(shown) - 1)
     assert len({content["transient"]["display_id"] for content in shown}) == 1
     assert "running the cell again" in shown[0]["data"]["text/plain"] and MIME not in shown[0]["data"]
     lines = shown[1]["data"]
@@ -101,8 +121,6 @@ def test_in_a_kernel_one_output_is_updated_and_there_is_a_sign_of_life_at_once()
     assert lines[MIME]["fixes"] == [] and lines[MIME]["report"]["pending"]
     last = shown[-1]["data"]
     assert last[MIME]["fixes"] and not last[MIME]["report"]["pending"] and "looking" not in last["text/html"]
-    (output,) = [out for out in notebook.cells[2].outputs if out.output_type == "display_data"]
-    assert output["data"]["text/plain"] == last["text/plain"], "what is saved is the whole report"
 
 
 @pytest.mark.parametrize("encoding", ["cp1252", "ascii"])
