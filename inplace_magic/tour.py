@@ -342,7 +342,7 @@ def _table(console: Any, stops: list[Stop], language: Language = "en") -> None:
 
     table = Table(title=say("tour_result"), title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
     # Prose is wrapped between words; a fix's code is cut where the terminal is narrow, as its diff stands above.
-    table.add_column(say("tour_situation"), min_width=24, max_width=46)
+    table.add_column(say("tour_situation"), min_width=24, max_width=46, overflow="fold")
     table.add_column(say("tour_line"), no_wrap=True, min_width=7)
     table.add_column(say("tour_fix"), no_wrap=True, overflow="ellipsis", max_width=max(20, console.width - 58))
     table.add_column(say("tour_verified"), no_wrap=True, min_width=9)
