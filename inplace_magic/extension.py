@@ -217,11 +217,13 @@ class Extension:
         assert self.magics is not None
         if not self.magics.prefill or not found.fixes or not self.prompt.there:
             return
+        from .show import answer
+
         fix = found.fixes[0]
         alone = tuple(fix.cells) == fix.run == (found.cell,) and not fix.live and not fix.files
         self.prompt.offer(fix.cells[fix.run[-1]] if alone else "%autograd_fix --run")
         held = message("prefilled_cell") if alone else "%autograd_fix --run"
-        say(self.said(message("prefilled", text=held)))
+        answer(self.shell, self.said(message("prefilled", text=held)))
 
 
 def of_shell(shell: object) -> Extension | None:

@@ -101,18 +101,19 @@ class InplaceMagic(Magics):
     def autograd_fix(self, line: str) -> None:
         """Accept a fix of the last report: the rewritten cell takes the place of the old one."""
         from . import accept
+        from .show import answer
         from .source.atomic_write import NotWrittenError
 
         options = parse_argstring(self.autograd_fix, line)
         try:
             if options.undo and options.diagnosis is None:
-                answer: str | None = accept.take_back(self._extension)
+                done: str | None = accept.take_back(self._extension)
             else:
-                answer = self._with_fix(options)
+                done = self._with_fix(options)
         except NotWrittenError as reason:
             raise UsageError(self._said(reason.args[0])) from None
-        if answer is not None:
-            say(self._said(answer))
+        if done is not None:
+            answer(self._extension.shell, self._said(done))
 
     def _with_fix(self, options: Any) -> str | None:
         """What is done to one fix of a report. The answer is one line; the panel's own requests have none."""

@@ -129,6 +129,19 @@ def show(
     say("\n" + text.render(found, width=width, color=color, language=language, whole=whole))
 
 
+def answer(shell: IPythonShell, text: str) -> None:
+    """Says what an act came to: one line, which a terminal that is too narrow for it breaks between words."""
+    if _on_terminal() and not hasattr(shell, "kernel"):
+        from .report.canvas import Canvas
+        from .report.load_rich import same_random
+
+        with same_random():
+            page = Canvas(_terminal(shell)[0])
+            page.flow(page.text(text))
+            text = page.draw(color=False)
+    say(text)
+
+
 def _terminal(shell: IPythonShell) -> tuple[int, bool]:
     """Its width, and whether it is to be coloured."""
     return min(shutil.get_terminal_size((100, 24)).columns, 120), _colourful(shell)

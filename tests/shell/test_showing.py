@@ -11,7 +11,7 @@ from rich.cells import cell_len
 
 from inplace_magic import show
 from inplace_magic.diagnosis import Diagnosis
-from inplace_magic.message import LANGUAGES, Language, kind_of, message
+from inplace_magic.message import LANGUAGES, Language, kind_of, message, said
 from inplace_magic.show import Showing
 from tests.cells import new_shell, run_cells
 from tests.shell.test_kernel import BODY, LOAD, MIME, SETUP
@@ -132,3 +132,22 @@ def test_no_act_fails_for_lack_of_characters(encoding: str) -> None:
             assert result.error_in_exec is None or cell == BODY
         out.seek(0)
         assert "x += 1" in out.read()
+
+
+@pytest.mark.parametrize("width", [40, 80])
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_an_answer_breaks_between_words(
+    width: int, language: Language, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = said(message("prefilled", text="%autograd_fix --run"), language)
+    shell = new_shell()
+    show.answer(shell, text)
+    assert capsys.readouterr().out == f"{text}\n", "what is no terminal gets one line"
+    monkeypatch.setattr(show, "_on_terminal", lambda: True)
+    monkeypatch.setenv("COLUMNS", str(width))
+    show.answer(shell, text)
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(cell_len, lines)) <= width
+    assert "".join("".join(lines).split()) == "".join(text.split())
+    if language == "en":
+        assert " ".join(lines) == text
