@@ -3,17 +3,32 @@
 A cost says what a person pays for a change: what is done differently afterwards, passes and memory that come on top,
 how much text changes, and, all that being equal, what experienced people write. The table below is the only place where
 one transformation is put before another; of two forms with one cost the first in the table is the first to be tried.
+What was measured comes before what a change costs: among verified fixes the cost decides only where their rank is one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Literal
 
 from .source.editor import Overlap
 from .transforms import registry
 from .transforms.problem import Problem
 from .transforms.proposal import Proposal
 
+Rank = Literal[  # what a fix is worth by what was measured alone, the best first
+    "same",  # nothing changes, or a cut that no step feels
+    # Edges are cut, and each leaf still learns from every loss that it is stepped for; or a sum goes back once, whole; or
+    # what was to begin anew does, in as many updates.
+    "truncated",
+    # An update has moved, or a step uses more than before: each leaf learns from every loss that it is stepped for, in as
+    # many updates, and nothing else that is read changes.
+    "whole",
+    "deprived",  # a cut by which a leaf learns nothing any more from a loss that it is stepped for
+    "different",  # anything else: a forward with other weights, an update for what were several
+    "doubtful",  # others may have been meant to see the write, and do not
+    "unknown",
+]
 COSTS = {
     # The line says what it was meant to say; nothing else is touched.
     "hook": 2,  # the hook as torch's documentation has it
@@ -56,12 +71,12 @@ COSTS = {
     "retain": 16,  # the graph's memory until the second backward
     "clone_before_write: name": 18,  # a copy, and the graph goes on through it
     "detach: put into a tensor": 19,  # what is kept from iteration to iteration keeps values alone
+    "reset_state: called": 19,  # the state is lost from one iteration to the next, as somebody has written it
     "detach: boundary": 20,  # history ends where an iteration does
     "clone_before_write: write": 20,  # a copy of the whole for the sake of a part
     "detach: use": 21,
     "clone_alias: kept": 21,  # a copy each time; the object keeps values alone
     "detach: boundary of objects": 22,
-    "reset_state: called": 22,  # the state is lost from one iteration to the next
     "detach: put": 23,
     "clone_before_write: caller": 24,  # each caller copies
     "detach: again": 26,  # history ends within an iteration as well
@@ -91,6 +106,7 @@ COSTS = {
     "clone_at_save: result": 60,  # a copy of what the formula keeps of itself
     "training_statistics": 65,  # past the version counter, which nobody should get used to
     "clone_at_save: any operand": 70,  # a guess
+    "restructure: collected": 75,  # one update for many, and the memory of all iterations at once
 }
 _ROWS = {form: row for row, form in enumerate(COSTS)}
 

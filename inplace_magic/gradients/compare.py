@@ -21,6 +21,8 @@ def compare(reference: Sequence[BackwardPass], tried: Sequence[BackwardPass], cu
     if found == "same":
         if cut_off and len(_optimizers(reference[:-1])) > len(_optimizers(tried[:-1])):
             return "unknown"  # a step has gone behind the end of the run: nobody has seen which gradients it uses
+        if not cut_off and updates(tried) < updates(reference):
+            return "different"  # one step for what were several
         return "same" if _same_steps(reference, tried) else "different"
     return "same" if found != "unknown" and _same_where_used(reference, tried) else found
 
@@ -90,6 +92,27 @@ def starved(reference: Sequence[BackwardPass], tried: Sequence[BackwardPass]) ->
     """Whether an optimizer that had gradients has none left: such code runs and trains nothing."""
     ours, theirs = _optimizers(reference), _optimizers(tried)
     return any(_fed(ours[optimizer]) and not _fed(theirs[optimizer]) for optimizer in ours.keys() & theirs.keys())
+
+
+def deprived(reference: Sequence[BackwardPass], tried: Sequence[BackwardPass]) -> bool:
+    """Whether a loss gives nothing any more to a leaf that the next steps after it are there for.
+
+    Losses are the same where their values are: a fix may send them back in another order.
+    """
+    rest = list(tried)
+    for index, one in enumerate(reference):
+        other = next((two for two in rest if one.value and two.value and close(one.value, two.value)), None)
+        if other is not None and one.looked and other.looked:
+            rest.remove(other)
+            steps = next((later.steps for later in reference[index:] if later.steps), ())
+            if (leaves_reached([one]) - leaves_reached([other])) & {g.leaf for step in steps for g in step}:
+                return True
+    return False
+
+
+def updates(passes: Sequence[BackwardPass]) -> int:
+    """How many steps of optimizers were seen."""
+    return sum(len(one.steps) for one in passes)
 
 
 def without_purpose(reference: Sequence[BackwardPass], tried: Sequence[BackwardPass]) -> tuple[int, ...]:

@@ -8,9 +8,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from ..diagnosis import Fix, Gradients, LiveChange
-from ..gradients.compare import same_for_training, starved, untrained, without_purpose
+from ..gradients.compare import deprived, same_for_training, starved, untrained, updates, without_purpose
 from ..message import message
 from ..record.evidence import Evidence
+from ..search import Rank
 from ..source.document import FileSource, is_cell
 from ..source.editor import names_bound
 from ..source.sources import Sources
@@ -28,17 +29,18 @@ _log = logging.getLogger(__name__)
 class Attempt:
     """A fix that ran. ``again`` is the family of the error with which its cell failed when it was run a second time.
 
-    ``rank`` is the label by which it is ordered: a cut that no step feels is worth as much as none, and a sum that goes
-    back once, whole, as much as a cut. ``aside``: how much changes that the fix is not for. ``serves``: a backward whose
-    gradients no step used, as the code is written, has a use. ``turn``: how many candidates had been tried by then.
+    ``rank`` is what it is worth by what was measured. ``aside``: how much changes that the fix is not for.
+    ``serves``: a backward whose gradients no step used, as the code is written, has a use. ``fewer``: how many updates
+    the optimizers make less than in the code as written. ``turn``: how many candidates had been tried by then.
     """
 
     fix: Fix
     turn: int
     again: str | None = None
-    rank: Gradients = "unknown"
+    rank: Rank = "unknown"
     aside: int = 0
     serves: bool = False
+    fewer: int = 0
 
 
 @dataclass(frozen=True)
@@ -91,8 +93,9 @@ def measured(bench: Bench, ran: Ran) -> Attempt | None:
     """What a candidate that ran changes, and what it takes to accept it in the session."""
     candidate, live, seen = ran.candidate, ran.live, ran.seen
     proposal, texts, spared = candidate.steps[0], candidate.texts, candidate.spared
+    reference = bench.passes(proposal.reading)
     effect = measure(bench, candidate.steps, seen, ran.gradients, texts, live, spared)
-    if proposal.lossless and effect.label != "same":
+    if proposal.lossless and "same" not in (effect.label, effect.gradients):
         return None
     accepted = _as_accepted(bench, texts, live, spared, ran.accepting)
     if accepted is None:
@@ -100,12 +103,14 @@ def measured(bench: Bench, ran: Ran) -> Attempt | None:
     live, run = accepted
     idle: tuple[str, ...] = ()
     if effect.label in ("truncated", "different"):
-        idle = untrained(bench.passes(proposal.reading), seen.passes)
-    rank = _rank(bench, proposal, seen, effect)
-    aside = 0 if rank == "same" or effect.paths <= proposal.begins else len(effect.changes)
+        idle = untrained(reference, seen.passes)
+    fewer = max(updates(reference) - updates(seen.passes), 0) if seen.finished else 0
+    rank = _rank(bench, proposal, seen, effect, fewer)
+    meant = rank == "same" or effect.paths <= proposal.begins or (bool(proposal.begins) and rank == "truncated")
+    aside = 0 if meant else len(effect.changes)
     fix = _fix(bench, candidate, live, run, effect, idle)
-    serves = effect.label == "different" and bool(without_purpose(seen.passes, bench.passes(proposal.reading)))
-    return Attempt(fix, ran.turn, seen.again, rank, aside, serves)
+    serves = effect.label == "different" and bool(without_purpose(seen.passes, reference))
+    return Attempt(fix, ran.turn, seen.again, rank, aside, serves, fewer)
 
 
 def _as_accepted(
@@ -132,15 +137,21 @@ def _as_accepted(
     return None
 
 
-def _rank(bench: Bench, proposal: Proposal, seen: Evidence, effect: Effect) -> Gradients:
-    label = effect.label
-    if label == "truncated" and proposal.rule == "detach":
-        return "same" if same_for_training(bench.passes(proposal.reading), seen.passes) else "truncated"
-    if effect.changes:
-        return effect.gradients if effect.paths <= proposal.begins else label
-    if label == "different" and proposal.whole:
-        return "truncated"
-    return label
+def _rank(bench: Bench, proposal: Proposal, seen: Evidence, effect: Effect, fewer: int) -> Rank:
+    """What it is worth by what was measured (search.Rank)."""
+    label, reference = effect.label, bench.passes(proposal.reading)
+    if label == "truncated" and proposal.rule == "detach" and same_for_training(reference, seen.passes):
+        return "same"
+    if proposal.lossless and label != "same":
+        return "doubtful"
+    if effect.changes and effect.paths <= proposal.begins:
+        label = effect.gradients
+    elif label == "different" and not fewer:
+        if proposal.begins or (proposal.whole and not effect.changes):
+            return "truncated"
+        if not effect.changes and not deprived(reference, seen.passes):
+            return "whole"
+    return "deprived" if label == "truncated" and deprived(reference, seen.passes) else label
 
 
 def _makers(bench: Bench, carriers: tuple[str, ...], run: tuple[int, ...]) -> tuple[int, ...]:

@@ -20,7 +20,8 @@ from .candidate import Candidate, Unfinished, mended
 
 _BRANCHES, _ANY = 12, 1000  # candidates that took another way than the plainest one; any cost
 _PATIENCE = 2  # candidates that are tried before what another one changes is measured
-_WORTH = {"same": 1, "truncated": 2}  # times the cost of what has been found, for a way that is not the plainest one
+# Times the cost of what has been found, for a way that is not the plainest one.
+_WORTH = {"same": 1, "truncated": 2, "deprived": 2}
 
 
 def verified(bench: Bench, problem: Problem, enough: Callable[[], bool]) -> Iterator[Attempt]:

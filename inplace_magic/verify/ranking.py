@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from typing import get_args
 
 from ..diagnosis import Fix, Gradients
 from ..message import message
+from ..search import Rank
 from ..transforms.problem import Problem
 from .attempt import Attempt
 from .bench import Bench
 from .composing import verified
 from .effect import proof
 
-_RANK = {"same": 0, "truncated": 1, "different": 2, "unknown": 3}
+_RANK = {rank: number for number, rank in enumerate(get_args(Rank))}
 _RUNS, _RUNS_LONG = 60, 24  # of rewrites, in all; where the cell computes more than _LONG
 _LONG = 300_000  # Recorder.work: some seconds
 # Runs once a fix is found that changes nothing, by how much the cell computes at most (Recorder.work): what is shown beside
@@ -26,8 +28,8 @@ def best(
 ) -> tuple[Fix, ...]:
     """The best verified fixes, each of another kind; ``tried`` is told of those that are known so far.
 
-    Gradients kept before gradients cut before anything else; of those with the same label, what changes less first;
-    then in the order in which they were proposed. A cut that leaves a parameter without any gradient is shown where
+    By what they are worth (search.Rank); of those with the same rank, as many updates as written before fewer, what
+    changes less first; then in the order in which they were proposed. A cut that leaves a parameter without any gradient is shown where
     there is nothing better.
     """
     found = _Found(bench)
@@ -44,15 +46,16 @@ def best(
 def _chosen(attempts: list[Attempt], wanted: int) -> tuple[Fix, ...]:
     found = list(_seen_twice(attempts))
     chosen: list[Fix] = []
-    for attempt in sorted([a for a in found if not a.fix.untrained] or found, key=_key):
+    good = [a for a in found if not a.fix.untrained and a.rank != "doubtful"]
+    for attempt in sorted(good or found, key=_key):
         fix = attempt.fix
         if all(fix.rule != other.rule or fix.gradients != other.gradients for other in chosen):
             chosen.append(fix)
     return tuple(chosen[:wanted])
 
 
-def _key(attempt: Attempt) -> tuple[int, int, bool, int]:
-    return _RANK[attempt.rank], attempt.aside, not attempt.serves, attempt.turn
+def _key(attempt: Attempt) -> tuple[int, bool, int, bool, int]:
+    return _RANK[attempt.rank], attempt.fewer > 0, attempt.aside, not attempt.serves, attempt.turn
 
 
 def _seen_twice(attempts: list[Attempt]) -> Iterator[Attempt]:

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from inplace_magic.gradients.compare import same_for_training, untrained, without_purpose
+from inplace_magic.gradients.compare import compare, deprived, same_for_training, untrained, without_purpose
 from inplace_magic.record.evidence import Backward, BackwardPass, LeafGradient
 
 
@@ -93,3 +93,30 @@ def test_of_two_steps_behind_a_pass_the_later_one_may_be_the_one_that_uses_it() 
     shared = [first, replace(second, steps=both)]
     assert without_purpose(BOTH[:2], shared) == ()
     assert without_purpose(shared, [first, replace(second, steps=both[:1])]) == (1,)
+
+
+def valued(values: Sequence[float], found: Sequence[BackwardPass]) -> list[BackwardPass]:
+    """The passes, each from a loss of this value."""
+    return [replace(one, value=(value,)) for one, value in zip(found, values)]
+
+
+@pytest.mark.parametrize(
+    ("tried", "losses", "loses"),
+    [
+        pytest.param(BOTH, (1, 2, 3), False, id="nothing changed"),
+        pytest.param([BOTH[2], *BOTH[:2]], (3, 1, 2), False, id="another order"),
+        pytest.param([*stepping(({"d": 3}, {})), *BOTH[1:]], (1, 2, 3), False, id="the next steps are not for it"),
+        pytest.param([BOTH[0], *stepping(({}, {"d": 8})), BOTH[2]], (1, 2, 3), True, id="the next step is for it"),
+        pytest.param([BOTH[0], *stepping(({}, {"d": 8})), BOTH[2]], (1, 9, 3), False, id="it is another loss"),
+    ],
+)
+def test_a_leaf_is_deprived_where_a_loss_gives_nothing_to_it_that_it_is_stepped_for(
+    tried: list[BackwardPass], losses: tuple[float, ...], loses: bool
+) -> None:
+    assert deprived(valued((1, 2, 3), BOTH), valued(losses, tried)) is loses
+
+
+def test_one_step_for_what_were_several_is_a_difference_although_the_gradients_add_up() -> None:
+    several, one = stepping(({"w": 1}, {"w": 1}), ({"w": 1}, {"w": 1})), stepping(({"w": 2}, {"w": 1}))
+    assert compare(several, several) == "same"
+    assert compare(several, one) == "different"

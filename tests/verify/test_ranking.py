@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from ..cells import run_cells
 
 START = """
@@ -49,3 +51,108 @@ def test_what_gives_a_backward_a_use_that_it_did_not_have_comes_before_what_does
         ("move_step", "different"),
         ("recompute", "different"),
     ]
+
+
+METRIC = """
+    import torch
+    from torch import nn
+    torch.manual_seed(0)
+    body, head = nn.Sequential(nn.Linear(3, 4), nn.Tanh()), nn.Linear(4, 2)
+    centers = nn.Parameter(torch.randn(2, 4))
+    opt = torch.optim.SGD([*body.parameters(), *head.parameters()], lr=0.1)
+    center_opt = torch.optim.SGD([centers], lr=0.5)
+    x, y = torch.randn(6, 3), torch.tensor([0, 1, 0, 1, 1, 0])
+
+    def pull(part):
+        part.backward(retain_graph=True)
+        center_opt.step()
+    """
+PULLED = """
+    for _ in range(2):
+        opt.zero_grad(), center_opt.zero_grad()
+        out = body(x)
+        total = nn.functional.cross_entropy(head(out), y)
+        part = (1 - (out * nn.functional.normalize(centers)[y]).sum(1)).mean()
+        total = total + 0.5 * part
+        pull(part)
+        total.backward()
+        opt.step()
+        print(total.item())
+    """
+SEVERAL = """
+    import torch
+    from torch import nn
+    torch.manual_seed(0)
+    G, D = nn.Sequential(nn.Linear(2, 3), nn.Tanh()), nn.Sequential(nn.Linear(3, 1), nn.Sigmoid())
+    opt_g, opt_d = (torch.optim.SGD(net.parameters(), lr=0.1) for net in (G, D))
+    """
+DRAWN = """
+    for _ in range(2):
+        for _ in range(3):
+            drawn = G(torch.randn(4, 2))
+            seen = D(drawn)
+            seen.log().mean().neg().backward()
+            opt_g.step()
+            G.zero_grad()
+        judged = D(drawn)
+        judged.mean().backward()
+        opt_d.step()
+        D.zero_grad()
+    """
+
+
+@pytest.mark.parametrize(
+    ("start", "cell", "starving", "gradients"),
+    [
+        pytest.param(METRIC, PULLED, "out.detach()", "different", id="an update that moves, before a part trains less"),
+        pytest.param(
+            SEVERAL, DRAWN, "seen = D(drawn.detach())", "truncated", id="a cut behind the step, before one ahead"
+        ),
+    ],
+)
+def test_no_leaf_is_kept_from_a_loss_that_it_is_stepped_for_where_there_is_another_way(
+    start: str, cell: str, starving: str, gradients: str
+) -> None:
+    run = run_cells(start, cell)
+    assert run.diagnosis is not None
+    first, *_ = run.diagnosis.fixes
+    assert first.gradients == gradients
+    assert all(starving not in text for text in first.cells.values())
+
+
+STATE = """
+    import torch
+    from torch import nn
+    torch.manual_seed(0)
+
+    class Cell(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.lin, self.state = nn.Linear(2, 2), torch.zeros(2)
+        def forward(self, x):
+            self.state = torch.tanh(self.lin(x) + self.state)
+            return self.state
+
+    def begin(net):
+        net.state = torch.zeros(2)
+
+    net = Cell()
+    opt = torch.optim.SGD(net.parameters(), lr=0.1)
+    """
+BATCHES = """
+    for _ in range(3):
+        out = net(torch.randn(4, 2))
+        opt.zero_grad()
+        out.pow(2).mean().backward()
+        opt.step()
+    """
+
+
+def test_a_reset_that_somebody_has_written_comes_before_a_cut_else_the_cut_does() -> None:
+    for start, first in (
+        (STATE, "reset_state"),
+        (STATE.replace("def begin(net):\n        net.state", "kept"), "detach"),
+    ):
+        run = run_cells(start, BATCHES)
+        assert run.diagnosis is not None
+        assert run.diagnosis.fixes[0].rule == first

@@ -4,8 +4,8 @@ Through ``detach()`` or ``.data`` before anything saved the tensor, or in the fo
 mark it as dirty: the values change, and the gradient stays that of the old ones.
 
 Proof: the tensor is read by an operation of the graph afterwards, and in backward a gradient arrives where the write
-changed elements. A sum, noise and straight-through rounding through an alias are meant so. In a Function nothing is:
-torch asks for mark_dirty.
+changed elements. A sum, noise and straight-through rounding through an alias are meant so, unless what is added has a
+graph of its own, which is lost. In a Function nothing is: torch asks for mark_dirty.
 """
 
 from __future__ import annotations
@@ -27,8 +27,9 @@ from .aliases import DATA_GET, EXPORTS, called_by_user
 from .events import Applied, Call, Detector, Passing, Run
 from .nodes import computed, node_of
 
-_MEANT = frozenset({
-    "add_", "sub_", "__iadd__", "__isub__", "copy_", "round_", "floor_", "ceil_", "trunc_", "sign_", "sgn_", "frac_",
+_SUMS = frozenset({"add_", "sub_", "__iadd__", "__isub__"})
+_MEANT = _SUMS | frozenset({
+    "copy_", "round_", "floor_", "ceil_", "trunc_", "sign_", "sgn_", "frac_",
     "normal_", "uniform_", "bernoulli_", "random_", "set_", "resize_",
 })  # fmt: skip
 _MADE, _READ = "inplace_magic written", "inplace_magic read"  # in a node's metadata, which lives as long as the node
@@ -125,7 +126,7 @@ class PastTheGraph(Detector):
             key = storage_key(tensor) or 0
             if key in inner:
                 base, undeclared = inner[key], True
-            elif tensor.requires_grad or call.name in _MEANT or (alias := self._base_at(key)) is None:
+            elif tensor.requires_grad or _is_meant(call) or (alias := self._base_at(key)) is None:
                 continue
             else:
                 base, undeclared = alias, False
@@ -162,7 +163,7 @@ class PastTheGraph(Detector):
         if node is None or hit.before.shape != now.shape:
             return
         changed = (hit.before != now.detach()) & ~(hit.before.isnan() & now.detach().isnan())
-        if hit.undeclared and not bool(changed.any()):
+        if not bool(changed.any()):  # ``x.data[0] *= 2`` writes once more what it has written
             return
         unheard = Unheard(write, weakref.ref(hit.base), hit.base.detach(), changed, now.output_nr, hit.undeclared)
         self._seen = True
@@ -229,6 +230,12 @@ class PastTheGraph(Detector):
                     clash.certain = True
 
         return look
+
+
+def _is_meant(call: Call) -> bool:
+    return call.name in _MEANT and not (
+        call.name in _SUMS and any(t.requires_grad for t in arguments(call.args[1:], call.kwargs))
+    )
 
 
 def _note_on(node: Any, key: str, unheard: Unheard) -> None:

@@ -334,6 +334,7 @@ SENTENCES = {
     "why_one_step": "Both losses go back through the weights that they were computed with; one step uses the sum of their gradients.",
     "why_gradients_taken": "The later loss's gradients are taken before the weights change, and for its own optimizer's parameters only.",
     "why_all_backwards_first": "The losses go back through the weights they were computed with; the updates come after.",
+    "why_collected": "What an iteration hands on keeps its history: one backward goes through all of them, before any weight changes.",
     "why_sum_once": "The sum goes back once, when the loop that adds it up is over.",
     "why_sum_anew": "{name} still holds what an earlier backward has used up; each backward gets a sum of its own.",
     "why_name_copied": "`{name}` becomes a copy; the tensor that backward needs keeps its value.",

@@ -317,6 +317,7 @@ SENTENCES = {
     "why_one_step": "两个损失都使用计算时的权重反传；一次 step 使用它们的梯度之和。",
     "why_gradients_taken": "后一个损失的梯度在权重改变之前求出，且只针对它自己的优化器的参数。",
     "why_all_backwards_first": "各个损失都使用计算时的权重反传；更新在其后进行。",
+    "why_collected": "每次迭代传下去的值保留其历史：在任何权重改变之前，一次 backward 经过所有迭代。",
     "why_sum_once": "累加的损失在循环结束后反传一次。",
     "why_sum_anew": "{name} 仍保存着之前的 backward 已用过的内容；每次 backward 使用自己的累加值。",
     "why_name_copied": "`{name}` 成为副本；反向传播需要的张量保持原值。",

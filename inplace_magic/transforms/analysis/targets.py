@@ -187,6 +187,12 @@ def seen_through(code: Code, name: str, near: ast.stmt) -> str | None:
     """The tensor that ``name`` is only another look at (``head = base[:3]``), or None."""
     for binding in bindings(code, name, near)[:1]:
         value = binding.value
+        if (
+            isinstance(value, ast.Subscript)
+            and isinstance(value.slice, ast.Constant)
+            and isinstance(value.slice.value, str)
+        ):
+            return None  # an item of a dict
         start = root(value) if value is not None else None
         if start is not None and value is not None and dotted(start) is not None and code.text(start) != name:
             return code.text(start)

@@ -25,7 +25,7 @@ from ...source.lift import at_depth, unwrapped
 from ..analysis.backward_calls import add_argument
 from ..analysis.meetings import within
 from ..analysis.targets import sites
-from ..out_of_place.tracked import is_alias, unaliased
+from ..out_of_place.new_tensor import is_alias, unaliased
 from ..problem import Problem
 from ..proposal import Proposal, in_one_text
 from ..registry import register

@@ -22,8 +22,8 @@ from ...source.bindings import bindings, later, parameters, reads, scope
 from ...source.dataflow import calls_named
 from ...source.editor import Code, Function
 from ...source.lift import wrapped
-from ..analysis.targets import Site, reads_gradient, root, torch_in, written, written_by
-from ..problem import Problem
+from ..analysis.targets import Site, reads_gradient, root, sites, torch_in, written, written_by
+from ..problem import Frame, Problem
 from ..proposal import Proposal
 from ..registry import register
 
@@ -44,22 +44,32 @@ def no_grad(problem: Problem) -> Iterator[Proposal]:
     statements, update = _block(write, _refused(problem, write.code)), _is_update(problem, write)
     if _goes_on(write, statements) and not reads_gradient(write.statement):
         return
-    edit = wrapped(write.code, statements, f"with {torch}.no_grad():")
-    if edit is None:
+    called = _called_by(problem, write)
+    code, statements = (write.code, statements) if called is None else (called.code, [called.statement])
+    edit = wrapped(code, statements, f"with {torch}.no_grad():")
+    if edit is None or (called is not None and called.code is not write.code and imported):
         return
-    first = " ".join(write.code.text(write.statement).split("\n")[0].split())
+    first = " ".join(code.text(statements[0] if called else write.statement).split("\n")[0].split())
     inner = _carries_graph(write)
     yield Proposal(
         title=f"with {torch}.no_grad(): {first}",
         why=_WHY,
         form="no_grad: update" if update else "no_grad: value",
-        texts={write.code.cell.number: write.code.apply(edit, *imported)},
-        reading="tracked" if inner else "update",
+        texts={code.cell.number: code.apply(edit, *imported)},
+        reading="update" if update and not inner else "tracked",
         local=True,
         # A step that was asked for as a part of the graph is not to be cut out of it. Without a backward there is
         # nothing to lose.
         lossless=(inner or not update) and bool(problem.evidence.passes),
     )
+
+
+def _called_by(problem: Problem, write: Site) -> Frame | None:
+    """The statement that calls the lambda in which the write stands: no block can be put around that itself."""
+    if not any(isinstance(above, ast.Lambda) for above in write.code.parents(write.node)):
+        return None
+    callers = sites(problem)[1:2]
+    return callers[0] if callers and isinstance(callers[0].statement, ast.Expr) else None
 
 
 def _is_update(problem: Problem, write: Site) -> bool:

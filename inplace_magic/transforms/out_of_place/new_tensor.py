@@ -74,7 +74,11 @@ def _assigned(code: Code, statement: ast.stmt, target: str, value: str) -> Rewri
 
 
 def augmented(code: Code, statement: ast.AugAssign) -> Rewrite:
-    target = code.text(statement.target)
+    """A new tensor is what the graph goes on from: it is not made from another look past the graph."""
+    inner: ast.expr = statement.target
+    while isinstance(inner, ast.Attribute) and is_alias(inner):
+        inner = inner.value
+    target = code.text(inner)
     value = f"{target} {_OPERATORS[type(statement.op)]} {_operand(code, statement.value, statement.op)}"
     return _assigned(code, statement, target, value)
 
@@ -86,6 +90,18 @@ def _operand(code: Code, value: ast.expr, operator: ast.operator) -> str:
     if tight and "\n" not in text:
         return text
     return atom(code, value) if "\n" not in text or text[:1] in "([{" else f"({text})"
+
+
+def is_alias(node: ast.AST) -> bool:
+    if isinstance(node, ast.Call):
+        return isinstance(node.func, ast.Attribute) and node.func.attr == "detach" and not node.args
+    return isinstance(node, ast.Attribute) and node.attr == "data"
+
+
+def unaliased(code: Code, node: ast.AST) -> Edit:
+    """Takes ``.detach()`` or ``.data`` off."""
+    inner = node.func.value if isinstance(node, ast.Call) else node.value  # type: ignore[attr-defined]
+    return Edit(code.span(inner)[1], code.span(node)[1], "")
 
 
 def as_new_tensor(problem: Problem, text: str) -> Rewrite | None:

@@ -15,12 +15,12 @@ from collections.abc import Iterator
 from ...message import message
 from ...source.bindings import bindings, loop_of
 from ...source.dataflow import simple
-from ...source.editor import Code, Edit, dotted
+from ...source.editor import dotted
 from ..analysis.targets import Site, reads_gradient, root, written
 from ..problem import Problem
 from ..proposal import Proposal, in_one_text
 from ..registry import register
-from .new_tensor import as_new_tensor
+from .new_tensor import as_new_tensor, is_alias, unaliased
 
 _WHY = message("why_change_tracked")
 
@@ -77,15 +77,3 @@ def _without_alias(write: Site) -> tuple[str | None, str, list[str]]:
             tensor = code.text(base)
             return tensor, code.edited(statement, [code.replace(held, tensor)]), [f"{name} = {code.text(value)}"]
     return None, "", []
-
-
-def is_alias(node: ast.AST) -> bool:
-    if isinstance(node, ast.Call):
-        return isinstance(node.func, ast.Attribute) and node.func.attr == "detach" and not node.args
-    return isinstance(node, ast.Attribute) and node.attr == "data"
-
-
-def unaliased(code: Code, node: ast.AST) -> Edit:
-    """Takes ``.detach()`` or ``.data`` off."""
-    inner = node.func.value if isinstance(node, ast.Call) else node.value  # type: ignore[attr-defined]
-    return Edit(code.span(inner)[1], code.span(node)[1], "")

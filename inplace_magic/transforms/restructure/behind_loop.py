@@ -8,6 +8,8 @@ for x in batch:                           for x in batch:
 
 Where no step comes between the backwards they belong to one update, and the part that was summed first would count in
 each of them.
+
+Where what an iteration hands on is no sum, and cannot be cut off, the losses of all iterations are collected for one update.
 """
 
 from __future__ import annotations
@@ -16,13 +18,13 @@ import ast
 from collections.abc import Iterator
 
 from ...message import message
-from ...source.dataflow import added, binds, calls_named, roots
+from ...source.dataflow import added, binds, calls_named, is_call, roots
 from ...source.editor import Code, Edit, Loop
-from ...source.lift import lift
+from ...source.lift import lift, unused
 from ..analysis.meetings import steps_between, update_of, within
 from ..analysis.points import crossing
 from ..problem import Frame, Problem
-from ..proposal import Proposal
+from ..proposal import Proposal, in_one_text
 from ..registry import register
 
 _ONCE = message("why_sum_once")
@@ -32,7 +34,10 @@ _ONCE = message("why_sum_once")
 def restructure(problem: Problem) -> Iterator[Proposal]:
     for frame in problem.frames(problem.need_stack):
         loop = next((above for above in frame.code.parents(frame.statement) if isinstance(above, Loop)), None)
-        if loop is None or not _sums_up(problem, frame, loop):
+        if loop is None:
+            continue
+        if not _sums_up(problem, frame, loop):
+            yield from _collected(problem, frame, loop)
             continue
         edits = _behind(frame.code, loop, frame.statement)
         if edits:
@@ -42,6 +47,22 @@ def restructure(problem: Problem) -> Iterator[Proposal]:
             form = "restructure: one update" if one_update else "restructure: behind the loop"
             yield Proposal(title, _ONCE, form, texts, whole=one_update)
         return
+
+
+def _collected(problem: Problem, frame: Frame, loop: ast.For | ast.While | ast.AsyncFor) -> Iterator[Proposal]:
+    """``losses.append(loss)`` in each iteration, and the update behind the loop."""
+    code, need = frame.code, frame.statement
+    if not is_call(need, "backward") or not any(need is s for s in loop.body) or not crossing(problem).over:
+        return
+    update, name = update_of(loop.body, need), unused("losses", code)
+    loss = need.value.func.value  # type: ignore[attr-defined]
+    if len(update) < 2 or not isinstance(loss, (ast.Name, ast.Attribute)) or not all(map(code.alone, update)):
+        return
+    edits = [code.delete(s) for s in update if s is not need]
+    edits += [code.replace(need, f"{name}.append({code.text(loss)})"), code.insert_before(loop, f"{name} = []")]
+    edits.append(code.insert_after(loop, *(f"sum({name}).backward()" if s is need else code.text(s) for s in update)))
+    title = message("title_once_over", what=f"sum({name}).backward()")
+    yield in_one_text(code, edits, title, message("why_collected"), "restructure: collected")
 
 
 def _sums_up(problem: Problem, frame: Frame, loop: ast.stmt) -> bool:

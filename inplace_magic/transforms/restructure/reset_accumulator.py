@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from dataclasses import replace
 
 from ...message import message
 from ...source.dataflow import added, assigned, calls_named, is_step, key_of, reads, roots, simple
@@ -98,7 +99,8 @@ def clear_collected(problem: Problem) -> Iterator[Proposal]:
         leaves = isinstance(after, (ast.Return, ast.Break, ast.Continue))
         edit = turn.code.insert_before(after, *lines) if leaves else turn.code.insert_after(after, *lines)
         why = message("why_collected_anew")
-        yield in_one_text(turn.code, [edit], "; ".join(lines), why, "reset_accumulator: list")
+        form = "reset_accumulator: list"
+        yield replace(in_one_text(turn.code, [edit], "; ".join(lines), why, form), begins=frozenset(lists))
         return
 
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from dataclasses import replace
 
 from ...message import message
 from ...source.dataflow import assigned, calls_named, handed_on
@@ -42,7 +43,8 @@ def reset_state(problem: Problem) -> Iterator[Proposal]:
     form = "reset_state: called" if called else "reset_state: initial"
     for lines in (called or list(_initials(problem)))[:_MOST]:
         title = f"{lines[0]} {lines[-1].strip()}" if len(lines) > 1 else lines[0]
-        yield in_one_text(code, [code.insert_before(top, *lines)], title, message("why_fresh_state"), form)
+        proposal = in_one_text(code, [code.insert_before(top, *lines)], title, message("why_fresh_state"), form)
+        yield replace(proposal, begins=frozenset(_states(problem)) if called else frozenset())
 
 
 def _resets(problem: Problem) -> Iterator[tuple[str, list[str]]]:

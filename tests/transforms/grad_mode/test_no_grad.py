@@ -131,6 +131,20 @@ def test_comes_before_a_new_tensor(cell: str, write: str, first: bool) -> None:
     assert found[0].title.startswith("with th.no_grad():")
 
 
+def test_what_may_be_a_step_of_a_computation_is_compared_with_one() -> None:
+    found = [proposals(RULE, cell, write=cell, family="leaf")[0] for cell in ("a += 1", "a -= 0.1 * a.grad")]
+    assert [(p.reading, p.lossless) for p in found] == [("tracked", False), ("update", False)]
+
+
+def test_a_lambda_that_updates_is_called_without_grad_mode() -> None:
+    start = "import torch\nw = torch.ones(3, requires_grad=True)\nstep = lambda t: t.sub_(0.1 * t.grad)"
+    run = run_cells(start, "w.pow(2).sum().backward()\nstep(w)")
+    assert run.diagnosis is not None
+    fix = run.diagnosis.fixes[0]
+    assert fix.cells == {2: "w.pow(2).sum().backward()\nwith torch.no_grad():\n    step(w)"}
+    assert fix.gradients == "same"
+
+
 def test_what_the_recorder_saw_to_be_a_parameter_is_updated() -> None:
     cell = "for w in weights:\n    w.mul_(2)"
     found = [proposals(RULE, cell, write="w.mul_(2)", family="leaf", parameter=known)[0] for known in (True, False)]  # type: ignore[arg-type]

@@ -52,6 +52,7 @@ def test_proposes_nothing(cell: str, write: str) -> None:
         pytest.param("bad = x.isnan()\np[bad] = q[bad]", "p[bad]", "p = torch.where(bad, q, p)", id="a mask on both sides"),
         pytest.param("for w, g in zip(ws, gs):\n    w -= a * g", "w -= a * g", "ws = [w - a * g for w, g in zip(ws, gs)]", id="one list of two"),
         pytest.param("hs = [h[i].squeeze_(0) for i in ns]", "h[i].squeeze_(0)", "h[i].squeeze(0)", id="an item, in a comprehension"),
+        pytest.param("for w in ws:\n    w.data -= a", "w.data -= a", "ws = [w - a for w in ws]", id="no look past the graph"),
         pytest.param("for t in ts:\n    t.mul_(2)", "t.mul_(2)", "ts = [t.mul(2) for t in ts]", id="a loop that does nothing else"),
     ],
 )  # fmt: skip
@@ -66,6 +67,11 @@ def test_a_view_whose_whole_is_bound_anew_was_not_meant_for_it() -> None:
     )
     assert [p.lossless for p in kept] == [True]
     assert [p.lossless for p in anew] == [False]
+
+
+def test_an_item_of_a_dict_is_no_view_of_it() -> None:
+    cell = "loss = out['loss']\nloss *= n\nprint(loss, out)"
+    assert [p.lossless for p in proposals("out_of_place", cell, write="loss *= n")] == [False]
 
 
 def test_an_item_of_a_list_that_a_call_gave_gets_a_new_tensor() -> None:

@@ -79,3 +79,34 @@ def test_is_not_proposed(cell: str) -> None:
     run = run_cells(START, cell)
     assert run.diagnosis is not None
     assert "restructure" not in [fix.rule for fix in run.diagnosis.fixes]
+
+
+HANDED_ON = """
+    def judge(word, before):
+        now = head(cell(word, torch.zeros(1, 4))).tanh()
+        return now.detach(), now, None if before is None else (before - now.detach()).pow(2).mean()
+
+    before = None
+    for word in words:
+        told, before, loss = judge(word, before)
+        if loss is None:
+            continue
+        opt.zero_grad()
+        loss.backward()
+        opt.step()
+    """
+
+
+def test_where_a_cut_leaves_nothing_to_train_the_losses_are_collected_for_one_update() -> None:
+    fix = fix_by("restructure", START, HANDED_ON)
+    assert fix.cells == {
+        2: rewritten(
+            HANDED_ON,
+            ("for word in words:", "losses = []\nfor word in words:"),
+            (
+                "    opt.zero_grad()\n    loss.backward()\n    opt.step()",
+                "    losses.append(loss)\n\nopt.zero_grad()\nsum(losses).backward()\nopt.step()",
+            ),
+        )
+    }
+    assert fix.gradients == "different"

@@ -18,6 +18,21 @@ VALUES = [
         loss = h.sum()
         loss.backward()
     """),
+    Program("one element past the graph after another", """
+        h = x * 3
+        for i in range(6):
+            h.data[i] *= 0.5  #!
+            h = h * torch.where(torch.arange(6) == i, 0.5, 1.0)  #+
+        loss = h.sum()
+        loss.backward()
+    """),
+    Program("what has a graph of its own taken off past the graph", """
+        h = x * 3
+        h.data -= 0.1 * x.square()  #!
+        h = h - 0.1 * x.square()  #+
+        loss = h.sum()
+        loss.backward()
+    """),
     Program("a clamp past the graph", """
         h = x * 3
         h.detach().clamp_(max=1)  #!
