@@ -148,6 +148,31 @@ BATCHES = """
     """
 
 
+COLLECT = """
+    import torch
+    from torch import nn
+    torch.manual_seed(0)
+    policy, chosen, gains = nn.Linear(2, 2), [], []
+    opt = torch.optim.SGD(policy.parameters(), lr=0.1)
+    """
+EPISODES = """
+    for _ in range(3):
+        for t in range(2):
+            chosen.append(policy(torch.randn(2)).log_softmax(0)[0])
+            gains.append(float(t))
+        weights = torch.tensor(gains)
+        opt.zero_grad()
+        (-torch.stack(chosen) * (weights - weights.mean())).sum().backward()
+        opt.step()
+    """
+
+
+def test_a_list_that_is_filled_for_one_backward_starts_anew_rather_than_to_keep_values() -> None:
+    run = run_cells(COLLECT, EPISODES)
+    assert run.diagnosis is not None
+    assert [fix.rule for fix in run.diagnosis.fixes[:2]] == ["reset_accumulator", "detach"]
+
+
 def test_a_reset_that_somebody_has_written_comes_before_a_cut_else_the_cut_does() -> None:
     for start, first in (
         (STATE, "reset_state"),

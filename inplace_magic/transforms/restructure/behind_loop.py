@@ -18,14 +18,15 @@ import ast
 from collections.abc import Iterator
 
 from ...message import message
-from ...source.dataflow import added, binds, calls_named, is_call, roots
+from ...source.dataflow import added, binds, calls_named, roots
 from ...source.editor import Code, Edit, Loop
-from ...source.lift import lift, unused
+from ...source.lift import lift
 from ..analysis.meetings import steps_between, update_of, within
 from ..analysis.points import crossing
 from ..problem import Frame, Problem
-from ..proposal import Proposal, in_one_text
+from ..proposal import Proposal
 from ..registry import register
+from .sum_losses import collected, hands_on
 
 _ONCE = message("why_sum_once")
 
@@ -37,7 +38,10 @@ def restructure(problem: Problem) -> Iterator[Proposal]:
         if loop is None:
             continue
         if not _sums_up(problem, frame, loop):
-            yield from _collected(problem, frame, loop)
+            if any(frame.statement is s for s in loop.body) and hands_on(problem, frame.code, loop):
+                update = update_of(loop.body, frame.statement)
+                if len(update) > 1:
+                    yield from collected(frame.code, loop, update, frame.statement, "restructure: collected")
             continue
         edits = _behind(frame.code, loop, frame.statement)
         if edits:
@@ -47,22 +51,6 @@ def restructure(problem: Problem) -> Iterator[Proposal]:
             form = "restructure: one update" if one_update else "restructure: behind the loop"
             yield Proposal(title, _ONCE, form, texts, whole=one_update)
         return
-
-
-def _collected(problem: Problem, frame: Frame, loop: ast.For | ast.While | ast.AsyncFor) -> Iterator[Proposal]:
-    """``losses.append(loss)`` in each iteration, and the update behind the loop."""
-    code, need = frame.code, frame.statement
-    if not is_call(need, "backward") or not any(need is s for s in loop.body) or not crossing(problem).over:
-        return
-    update, name = update_of(loop.body, need), unused("losses", code)
-    loss = need.value.func.value  # type: ignore[attr-defined]
-    if len(update) < 2 or not isinstance(loss, (ast.Name, ast.Attribute)) or not all(map(code.alone, update)):
-        return
-    edits = [code.delete(s) for s in update if s is not need]
-    edits += [code.replace(need, f"{name}.append({code.text(loss)})"), code.insert_before(loop, f"{name} = []")]
-    edits.append(code.insert_after(loop, *(f"sum({name}).backward()" if s is need else code.text(s) for s in update)))
-    title = message("title_once_over", what=f"sum({name}).backward()")
-    yield in_one_text(code, edits, title, message("why_collected"), "restructure: collected")
 
 
 def _sums_up(problem: Problem, frame: Frame, loop: ast.stmt) -> bool:

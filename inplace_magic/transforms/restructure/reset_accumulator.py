@@ -21,7 +21,7 @@ from ...message import message
 from ...source.dataflow import added, assigned, calls_named, is_step, key_of, reads, roots, simple
 from ...source.editor import Code, dotted
 from ..analysis.iterations import holdings, iterations
-from ..analysis.meetings import meeting
+from ..analysis.meetings import loops, meeting
 from ..problem import Problem
 from ..proposal import Proposal, in_one_text
 from ..registry import register
@@ -100,8 +100,16 @@ def clear_collected(problem: Problem) -> Iterator[Proposal]:
         edit = turn.code.insert_before(after, *lines) if leaves else turn.code.insert_after(after, *lines)
         why = message("why_collected_anew")
         form = "reset_accumulator: list"
-        yield replace(in_one_text(turn.code, [edit], "; ".join(lines), why, form), begins=frozenset(lists))
+        begins = frozenset(lists if _made_in_an_inner_loop(problem) else ())  # a memory gets one item for each backward
+        yield replace(in_one_text(turn.code, [edit], "; ".join(lines), why, form), begins=begins)
         return
+
+
+def _made_in_an_inner_loop(problem: Problem) -> bool:
+    """Whether what is needed was made in a loop that has run to its end by the time of the backward."""
+    needed = [loop for f in problem.frames(problem.need_stack) for loop in loops(f.code, f.statement)]
+    made = [loop for f in problem.frames(problem.save_stack) for loop in loops(f.code, f.statement)]
+    return any(all(loop is not other for other in needed) for loop in made)
 
 
 def _filled(problem: Problem) -> set[str]:

@@ -19,7 +19,7 @@ for t in range(n):                        losses = []
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from ...message import message
 from ...source.dataflow import binds, calls_named, is_call, reads
@@ -33,6 +33,7 @@ from ..proposal import Proposal, in_one_text
 from ..registry import register
 
 _WHY = message("why_sum_losses")
+Loops = ast.For | ast.While | ast.AsyncFor
 _UPDATES = ("zero_grad", "step", "clip_grad_norm_", "clip_grad_value_")
 
 
@@ -45,7 +46,7 @@ def sum_losses(problem: Problem) -> Iterator[Proposal]:
         yield from _whole_loop(problem)
         return
     code = found.code
-    first, second = _root(found.first), _root(found.need)
+    first, second = loss_of(found.first), loss_of(found.need)
     if first is None or second is None:
         return
     if any(calls_named(s, *_UPDATES) or binds(s) & reads(first) for s in found.between):
@@ -58,15 +59,15 @@ def _whole_loop(problem: Problem) -> Iterator[Proposal]:
     """A loop that calls backward on one loss after the other."""
     for frame in problem.frames(problem.need_stack):
         code, statement = frame.code, frame.statement
-        loop, root = code.parent(statement), _root(statement)
+        loop, root = code.parent(statement), loss_of(statement)
         if not isinstance(loop, ast.For) or statement not in loop.body or loop.orelse or root is None:
             continue
         rest = [s for s in loop.body if s is not statement]
         if any(calls_named(s, *_UPDATES) for s in rest):
             continue
         if any(binds(s) & reads(root) for s in rest):
-            if not _hands_on(problem, code, loop):
-                yield from _collected(code, loop, statement, root)
+            if not hands_on(problem, code, loop):
+                yield from collected(code, loop, [statement], statement, "sum_losses")
             continue
         if rest and not code.alone(statement):
             continue
@@ -76,29 +77,32 @@ def _whole_loop(problem: Problem) -> Iterator[Proposal]:
         yield in_one_text(code, edits, text, _WHY, "sum_losses")
 
 
-def _hands_on(problem: Problem, code: Code, loop: ast.For) -> bool:
+def hands_on(problem: Problem, code: Code, loop: Loops) -> bool:
     """Whether a backward goes on into what an earlier iteration made: history is to end there, not to be kept."""
     made = [frame for edge in crossing(problem).over for frame in problem.frames(edge.made)]
     return any(frame.code is code and within(code, loop.body, frame.statement) is not None for frame in made)
 
 
-def _collected(code: Code, loop: ast.For, statement: ast.stmt, root: ast.expr) -> Iterator[Proposal]:
+def collected(code: Code, loop: Loops, update: Sequence[ast.stmt], need: ast.stmt, form: str) -> Iterator[Proposal]:
     """The losses that a loop makes, kept until it has ended. Nothing in it may have waited for the gradients."""
-    behind = loop.body[loop.body.index(statement) + 1 :]
+    behind, root = loop.body[loop.body.index(update[-1]) + 1 :], loss_of(need)
     left = any(isinstance(node, ast.Return) for s in loop.body for node in ast.walk(s))
-    if left or any(map(reads_gradient, behind)) or not code.alone(statement):
+    if root is None or left or any(map(reads_gradient, behind)) or not all(map(code.alone, update)):
         return
     name = unused("losses", code)
     text = f"sum({name}).backward()"
     edits = [
         code.insert_before(loop, f"{name} = []"),
-        code.replace(statement, f"{name}.append({code.text(root)})"),
-        code.insert_after(loop, text),
+        code.replace(need, f"{name}.append({code.text(root)})"),
+        *(code.delete(s) for s in update if s is not need),
+        code.insert_after(loop, *(text if s is need else code.text(s) for s in update)),
     ]
-    yield in_one_text(code, edits, text, _WHY, "sum_losses")
+    one = len(update) == 1
+    title, why = (text, _WHY) if one else (message("title_once_over", what=text), message("why_collected"))
+    yield in_one_text(code, edits, title, why, form)
 
 
-def _root(statement: ast.stmt) -> ast.expr | None:
+def loss_of(statement: ast.stmt) -> ast.expr | None:
     """The loss of a statement that is nothing but ``loss.backward()``; None for any other."""
     if not is_call(statement, "backward"):
         return None
