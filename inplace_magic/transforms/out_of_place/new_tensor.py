@@ -73,12 +73,12 @@ def _assigned(code: Code, statement: ast.stmt, target: str, value: str) -> Rewri
     return Rewrite((code.replace(statement, f"{target} = {value}"),), target, value)
 
 
-def augmented(code: Code, statement: ast.AugAssign) -> Rewrite:
-    """A new tensor is what the graph goes on from: it is not made from another look past the graph."""
-    inner: ast.expr = statement.target
-    while isinstance(inner, ast.Attribute) and is_alias(inner):
-        inner = inner.value
-    target = code.text(inner)
+def augmented(code: Code, statement: ast.AugAssign, heard: bool = False) -> Rewrite:
+    """``heard``: what the graph goes on from is not made from another look past the graph."""
+    of: ast.expr = statement.target
+    while heard and isinstance(of, ast.Attribute) and is_alias(of):
+        of = of.value
+    target = code.text(of)
     value = f"{target} {_OPERATORS[type(statement.op)]} {_operand(code, statement.value, statement.op)}"
     return _assigned(code, statement, target, value)
 

@@ -63,7 +63,8 @@ def _rewrites(problem: Problem, write: Site) -> Iterator[tuple[str, Rewrite]]:
     name = write.root.id if isinstance(write.root, ast.Name) else None
     loop = loop_of(code, statement, name) if name is not None else None
     if loop is not None and name is not None and not used_later(write, name):
-        inner = _comprehension(code, loop, name, statement, rewrite)
+        anew = augmented(code, statement, heard=True) if isinstance(statement, ast.AugAssign) else rewrite
+        inner = _comprehension(code, loop, name, statement, anew)
         if inner is not None:
             yield "container", inner
         return  # bound anew, the name of the loop would leave what it goes through as it was
