@@ -19,6 +19,7 @@ from .bench import Bench
 from .candidate import Candidate, Unfinished, mended
 
 _BRANCHES, _ANY = 12, 1000  # candidates that took another way than the plainest one; any cost
+_LAST = 70  # what costs more is tried where nothing has been found that keeps the gradients, or cuts them
 _PATIENCE = 2  # candidates that are tried before what another one changes is measured
 # Times the cost of what has been found, for a way that is not the plainest one.
 _WORTH = {"same": 1, "truncated": 2, "deprived": 2}
@@ -29,7 +30,7 @@ def verified(bench: Bench, problem: Problem, enough: Callable[[], bool]) -> Iter
     waiting = _Waiting()
     had = (mended(problem.clash, problem.sources),)
     for proposal in propose(problem):
-        waiting.add(Candidate((proposal,), had, cost(proposal)))
+        waiting.add(Candidate((proposal,), had, cost(proposal), branched=cost(proposal) > _LAST))
     for item in waiting:
         if bench.over:
             return
