@@ -42,7 +42,7 @@ def no_grad(problem: Problem) -> Iterator[Proposal]:
         return
     torch, imported = named
     statements, update = _block(write, _refused(problem, write.code)), _is_update(problem, write)
-    if _goes_on(write, statements) and not reads_gradient(write.statement):
+    if _goes_on(write, statements) and not reads_gradient(write.statement) and not _is_stepped(problem, write):
         return
     called = _called_by(problem, write)
     code, statements = (write.code, statements) if called is None else (called.code, [called.statement])
@@ -79,6 +79,8 @@ def _is_update(problem: Problem, write: Site) -> bool:
         return True
     if problem.family == "no_grad_view":  # a view of anything
         return False
+    if _is_stepped(problem, write):
+        return True
     if any(mark in f"{event.name}{name}" for mark in ".[") or event.operation in _INITIALISERS:
         return True
     # Bound anew, the name would no longer lead to the leaf whose gradient is asked for.
@@ -86,6 +88,12 @@ def _is_update(problem: Problem, write: Site) -> bool:
     asked = [*later(code, statement), *block[: block.index(statement)]]
     at_hand = any(isinstance(value, (ast.Name, ast.Subscript)) for value in bound)  # ``augmented = images``
     return bool(reads(code, f"{name}.grad", asked)) and not at_hand
+
+
+def _is_stepped(problem: Problem, write: Site) -> bool:
+    """Whether an optimizer steps the leaf that is written."""
+    stepped = {g.leaf for one in problem.evidence.passes for step in one.steps for g in step}
+    return bool(stepped & {write.root_text, problem.clash.write and problem.clash.write.name})
 
 
 def _goes_on(write: Site, statements: list[ast.stmt]) -> bool:

@@ -136,6 +136,25 @@ def test_what_may_be_a_step_of_a_computation_is_compared_with_one() -> None:
     assert [(p.reading, p.lossless) for p in found] == [("tracked", False), ("update", False)]
 
 
+def test_what_an_optimizer_steps_is_updated() -> None:
+    start = """
+        import torch
+        torch.manual_seed(0)
+
+        def fit(image, target):
+            opt = torch.optim.SGD([image], lr=0.5)
+            for _ in range(2):
+                image.clamp_(0, 1)
+                opt.zero_grad()
+                (image - target).pow(2).sum().backward()
+                opt.step()
+        """
+    run = run_cells(start, "image = torch.randn(4, requires_grad=True)\nfit(image, torch.rand(4))")
+    assert run.diagnosis is not None
+    fix = run.diagnosis.fixes[0]
+    assert (fix.rule, fix.gradients, fix.changes) == ("no_grad", "same", ())
+
+
 def test_a_lambda_that_updates_is_called_without_grad_mode() -> None:
     start = "import torch\nw = torch.ones(3, requires_grad=True)\nstep = lambda t: t.sub_(0.1 * t.grad)"
     run = run_cells(start, "w.pow(2).sum().backward()\nstep(w)")
