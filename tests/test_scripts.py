@@ -445,7 +445,8 @@ def test_a_language_that_is_none(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
-def test_help_in_both_languages(encoding: str, tmp_path: Path) -> None:
+def test_help_in_both_languages(encoding: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "100")  # in a narrow terminal a command is wrapped
     shown = {lang: command("--language", lang, "--help", folder=tmp_path, encoding=encoding) for lang in LANGUAGES}
     options = {lang: re.findall(r"^ +(-.*?)(?:  |$)", ended.out, re.MULTILINE) for lang, ended in shown.items()}
     assert [ended.status for ended in shown.values()] == [0, 0]
