@@ -22,8 +22,8 @@ class Showing:
     """One report while it grows: the lines as soon as they are known, fixes as they are verified.
 
     In a notebook it is one output that is updated, and that says what is going on until then. Where nothing promises that
-    updates are shown, it is one output at the end. In a terminal the lines are printed, then the
-    fixes; in between one line tells what is being done, and goes away.
+    updates are shown, it is one output at the end. In a terminal the lines are printed, then the fixes; in between one
+    line tells what is being done, and goes away.
     """
 
     def __init__(self, shell: IPythonShell, language: Language) -> None:

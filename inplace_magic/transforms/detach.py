@@ -257,10 +257,10 @@ def _at_boundary(problem: Problem, edges: Sequence[Edge], between: bool) -> Iter
         asked = _asked_for_gradients(frame)
         tensors = asked & {path for path, shape in held if shape == "Tensor"}
         pairs = [(path, f"{new}.requires_grad_()" if path in tensors else new) for path, new in pairs]
-        changes, within = _lines_where_assigned(problem, frame, [(path, str(new)) for path, new in pairs])
+        changes, cuts_within = _lines_where_assigned(problem, frame, [(path, str(new)) for path, new in pairs])
         form = "between" if between else "boundary of objects" if any("." in p for p, _ in pairs) else "boundary"
-        within = within or not outermost
-        yield from _candidates(problem, changes, "again" if within and not between else form, _CARRIED)
+        again = (cuts_within or not outermost) and not between
+        yield from _candidates(problem, changes, "again" if again else form, _CARRIED)
         outermost = False
 
 

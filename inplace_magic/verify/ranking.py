@@ -29,8 +29,8 @@ def best(
     """The best verified fixes, each of another kind; ``tried`` is told of those that are known so far.
 
     By what they are worth (search.Rank); of those with the same rank, as many updates as written before fewer, what
-    changes less first; then in the order in which they were proposed. A cut that leaves a parameter without any gradient is shown where
-    there is nothing better.
+    changes less first; then in the order in which they were tried. A cut that leaves a parameter without any gradient is
+    shown where there is nothing better.
     """
     found = _Found(bench)
     for attempt in verified(bench, problem, found.enough):
