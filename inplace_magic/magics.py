@@ -9,7 +9,8 @@ from IPython.core.magic import Magics, cell_magic, line_magic, magics_class, no_
 from IPython.core.magic_arguments import argument, magic_arguments, parse_argstring
 from traitlets import Bool, Enum, Float, Int, TraitError, observe, validate
 
-from .message import Language, language_of, message, said
+from .argparse_words import argparse_says
+from .message import Language, language_of, message, said, sentence_of
 from .report.printing import say
 from .session.shell import IPythonShell
 
@@ -104,7 +105,7 @@ class InplaceMagic(Magics):
         from .show import answer
         from .source.atomic_write import NotWrittenError
 
-        options = parse_argstring(self.autograd_fix, line)
+        options = self._options(self.autograd_fix, line)
         try:
             if options.undo and options.diagnosis is None:
                 done: str | None = accept.take_back(self._extension)
@@ -146,6 +147,13 @@ class InplaceMagic(Magics):
             return accept.put_in_place(extension, found, number, fix)
         return None
 
+    def _options(self, magic: Any, line: str) -> Any:
+        with argparse_says(self.in_language()):
+            try:
+                return parse_argstring(magic, line)
+            except ValueError:  # a quote without its other half
+                raise UsageError(sentence_of("argparse_unrecognized", self.in_language()) % line) from None
+
     def _said(self, text: str) -> str:
         return said(text, self.in_language())
 
@@ -168,7 +176,7 @@ class InplaceMagic(Magics):
         __tracebackhide__ = True
         from .watch import check_cell
 
-        options = parse_argstring(self.autograd_check, line)
+        options = self._options(self.autograd_check, line)
         if options.backwards is not None and options.backwards < 1:
             raise self._refusal("check_backwards")
         if options.memory <= 0:

@@ -1,33 +1,20 @@
-"""The command line's options, with argparse's own sentences in the language of the reports."""
+"""The command line's options, in the language of the reports."""
 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, NoReturn, TextIO
 
 from .. import __version__
-from ..message import Language, language_of, message, said, sentence_of
+from ..argparse_words import argparse_says
+from ..message import Language, language_of, message, said
 from ..report.canvas import Canvas
 from ..report.printing import say
 
 _WITH_VALUE = ("--limit", "--cells", "--language")
-#: What argparse can say about our options, as it says it in English: each is a kind of the catalogue.
-_ARGPARSE = (
-    "argparse_usage",
-    "argparse_targets",
-    "argparse_options",
-    "argparse_help",
-    "argparse_error",
-    "argparse_argument",
-    "argparse_unrecognized",
-    "argparse_one_argument",
-    "argparse_choice",
-    "argparse_explicit",
-)
 
 
 def split(arguments: Sequence[str]) -> tuple[list[str], str | None, list[str]]:
@@ -45,7 +32,7 @@ def split(arguments: Sequence[str]) -> tuple[list[str], str | None, list[str]]:
 def parse(own: Sequence[str], target: str | None) -> argparse.Namespace:
     """The options as argparse reads them. Raises SystemExit for bad use, ``--help`` and ``--version``."""
     language = _language_asked(own)
-    with _argparse_says(language):
+    with argparse_says(language):
         return _parser(language).parse_args([*own, *([] if target is None else [target])])
 
 
@@ -57,21 +44,6 @@ def _language_asked(own: Sequence[str]) -> Language:
         if name == "--language":
             asked = value or next(iter(own[at + 1 :]), asked)
     return language_of(asked if asked in ("en", "zh") else "auto")
-
-
-@contextlib.contextmanager
-def _argparse_says(language: Language) -> Iterator[None]:
-    """argparse hands each of its sentences to ``gettext``, by the name ``_`` of its module: for a while to our catalogue.
-
-    A domain of gettext's own would also reach the user's program, which runs in this process.
-    """
-    sentences = {sentence_of(kind, "en"): sentence_of(kind, language) for kind in _ARGPARSE}
-    before: Any = vars(argparse)["_"]
-    vars(argparse)["_"] = lambda sentence: sentences.get(sentence) or before(sentence)
-    try:
-        yield
-    finally:
-        vars(argparse)["_"] = before
 
 
 class _Formatter(argparse.HelpFormatter):

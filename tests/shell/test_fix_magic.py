@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
+import gettext
+
 import pytest
 
 from tests.cells import run_cells, run_in
@@ -31,11 +34,28 @@ class Net(nn.Module):
         pytest.param("%autograd_fix", "There is no report yet", id="before any report"),
         pytest.param("%autograd_fix --diagnosis nope", "another session", id="a report of another session"),
         pytest.param("%autograd_fix --nonsense", "unrecognized arguments", id="an unknown option"),
+        pytest.param('%autograd_fix "1', 'unrecognized arguments: "1', id="a quote that is not closed"),
     ],
 )
 def test_wrong_use_is_told_in_one_line_with_the_remedy(line: str, says: str) -> None:
     done = run_cells(line)
     assert says in done.output and "Traceback" not in done.output
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        pytest.param("%autograd_fix --nonsense", "无法识别的参数：--nonsense", id="an unknown option"),
+        pytest.param("%autograd_fix two", "参数 number：无效的 int 值：'two'", id="a value that is none"),
+        pytest.param("%autograd_fix --diagnosis", "参数 --diagnosis：需要一个值", id="no value"),
+        pytest.param("%autograd_fix --run=3", "参数 --run：不接受值 '3'", id="a value too much"),
+        pytest.param("%%autograd_check --memory much\n1", "参数 --memory：无效的 float 值", id="of the other magic"),
+    ],
+)
+def test_wrong_use_is_told_in_the_language_of_the_reports(line: str, says: str) -> None:
+    done = run_cells("%config InplaceMagic.language = 'zh'", line)
+    assert says in done.output
+    assert argparse._ is gettext.gettext  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("number", ["0", "-1", "99"])

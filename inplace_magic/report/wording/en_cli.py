@@ -11,6 +11,7 @@ SENTENCES = {
     "argparse_one_argument": "expected one argument",
     "argparse_choice": "invalid choice: %(value)r (choose from %(choices)s)",
     "argparse_explicit": "ignored explicit argument %r",
+    "argparse_type": "invalid %(type)s value: %(value)r",
     "cli_options": "OPTIONS",
     "cli_target": "TARGET",
     "cli_arguments": "TARGET'S ARGUMENTS",

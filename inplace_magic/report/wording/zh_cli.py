@@ -11,6 +11,7 @@ SENTENCES = {
     "argparse_one_argument": "需要一个值",
     "argparse_choice": "无效的选择：%(value)r (可选 %(choices)s)",
     "argparse_explicit": "不接受值 %r",
+    "argparse_type": "无效的 %(type)s 值：%(value)r",
     "cli_options": "选项",
     "cli_target": "目标",
     "cli_arguments": "目标自己的参数",
