@@ -59,6 +59,7 @@ class Extension:
         self.shell.register_magics(self.magics)
         self.shell.events.register("pre_run_cell", self.before_cell)
         self.shell.events.register("post_run_cell", self.after_cell)
+        self.shell.events.register("post_execute", self.after_silent)
         self._slot_before = (self.shell.custom_exceptions, getattr(self.shell, "CustomTB", None))
         self.shell.set_custom_exc((*self.shell.custom_exceptions, RuntimeError), self._handle)
         self._slot_ours = self.shell.CustomTB
@@ -67,6 +68,7 @@ class Extension:
         shell = self.shell
         shell.events.unregister("pre_run_cell", self.before_cell)
         shell.events.unregister("post_run_cell", self.after_cell)
+        shell.events.unregister("post_execute", self.after_silent)
         self.prompt.close()
         if self.magics is not None:
             for kind in ("line", "cell"):
@@ -130,6 +132,21 @@ class Extension:
         failure = failure_of(error)
         if failure is not None and self._cell is not None:
             self.report(failure, self._cell)
+
+    def after_silent(self) -> None:
+        """``post_execute``: the one event after what runs silently, as the text of ``ipython file.ipy`` does.
+
+        In a kernel it is the front end that runs something silently, and nobody reads what it says.
+        """
+        result = self.shell.last_execution_result
+        if self._started or result is None or not result.info.silent or hasattr(self.shell, "kernel"):
+            return
+        failure = failure_of(result.error_in_exec)
+        if failure is not None:
+            self.session.run_cells.begin(result.info)
+            cell = self.session.run_cells.end(result)
+            if cell is not None:
+                self.report(failure, cell)
 
     def running_cell(self) -> int | None:
         """The execution count of the cell that runs now."""

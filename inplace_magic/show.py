@@ -13,7 +13,7 @@ from typing import Any
 from .diagnosis import Diagnosis
 from .message import Language, message, said
 from .report.printing import say
-from .session.shell import IPythonShell
+from .session.shell import IPythonShell, asks_again
 
 _WIDE = 100  # columns of the plain text that a notebook keeps
 
@@ -88,7 +88,10 @@ class Showing:
 
         self._clear()
         width, color = _terminal(self._shell)
-        drawn = text.render(found, width=width, color=color, language=self._language, part=part, told=self._sentences)
+        accept = _command(self._shell)
+        drawn = text.render(
+            found, width=width, color=color, language=self._language, accept=accept, part=part, told=self._sentences
+        )
         self._sentences = report_of(found, self._language).sentences
         say("\n" + drawn)
 
@@ -126,7 +129,13 @@ def show(
     if number is not None:
         say(text.render_fixes(found, (number,), width=width, color=color, language=language))
         return
-    say("\n" + text.render(found, width=width, color=color, language=language, whole=whole))
+    accept = _command(shell)
+    say("\n" + text.render(found, width=width, color=color, language=language, accept=accept, whole=whole))
+
+
+def _command(shell: IPythonShell) -> str:
+    """What accepts a fix; nothing does where nothing can be typed any more."""
+    return "%autograd_fix" if asks_again(shell) else ""
 
 
 def answer(shell: IPythonShell, text: str) -> None:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+import linecache
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import cast
 
+from ..source.apart import codes, does
 from ..source.document import CellSource, Document, is_cell
 from ..source.files import Files
 from ..source.modules import modules_in
 from ..source.sources import Sources
 from .cell_texts import CellTexts, compiled_name
+from .run_cell import compile_cell
 from .shell import IPythonShell, Shell
 
 _IMPORT_S = 0.002  # what a module takes to be imported, torch's among them, on a slow day
@@ -50,18 +55,52 @@ class Session:
             number: CellSource(number, self.texts.get(number, raw.rstrip("\n")), shell.transform_cell, modules=modules)
             for number, raw in typed.items()
         }
-        names = self.run_cells.compiled() or {
+        names = self._own(self.run_cells.compiled(), typed) or {
             compiled_name(shell, raw, number): number for number, raw in typed.items()
         }
+        within, timed = self._nested(cells), self._timed(cells)
         cells |= self.files.documents(shell.user_ns, error, [cell.raw for cell in cells.values()])
-        return Sources(cells, names, current, self._nested(cells.get(current)))
+        return Sources(cells, names, current, within, timed)
 
-    def _nested(self, cell: Document | None) -> dict[str, int]:
-        """The names under which a magic such as %%capture, which runs its body as a cell, compiled it."""
-        if not isinstance(cell, CellSource) or cell.magic is None:
-            return {}
-        body, above = cell.body
-        return {compiled_name(self._ipython, body, number): above for number in (cell.number, cell.number + 1)}
+    def _own(self, names: Mapping[str, int], typed: Mapping[int, str]) -> dict[str, int]:
+        """The cells by name, 0 for other texts: what ``%run`` takes from a notebook has the number of the next cell."""
+        several = {number for number, times in Counter(names.values()).items() if times > 1}
+        return {
+            name: number if number not in several or self._reads(name, typed.get(number, "")) else 0
+            for name, number in names.items()
+        }
+
+    def _reads(self, name: str, raw: str) -> bool:
+        """Whether what IPython compiled under a name is this text; also where that is no longer known."""
+        compiled = "".join(linecache.getlines(name)).strip()
+        return not compiled or compiled == self._ipython.transform_cell(raw).strip()
+
+    def _nested(self, cells: Mapping[int, Document]) -> dict[str, tuple[int, int]]:
+        """The names under which magics such as %%capture, which run their body as a cell, compiled it.
+
+        A later cell of the same text has taken the name.
+        """
+        found: dict[str, tuple[int, int]] = {}
+        for number, cell in _below_magics(cells):
+            body, above = cell.body
+            later = {
+                compiled_name(self._ipython, one.raw, n)
+                for n, one in cells.items()
+                if n > number and one.raw.strip() == body.strip()
+            }
+            for count in (number, number + 1):
+                name = compiled_name(self._ipython, body, count)
+                if name not in later:
+                    found[name] = number, above
+        return found
+
+    def _timed(self, cells: Mapping[int, Document]) -> dict[tuple[object, ...], int]:
+        """The cells of what ``%%time`` compiled, by what it does: the cell that defined it last."""
+        found: dict[tuple[object, ...], int] = {}
+        for number, cell in _below_magics(cells):
+            with contextlib.suppress(SyntaxError, ValueError):  # a cell that failed to compile defined nothing
+                found.update(dict.fromkeys(map(does, codes(compile_cell(self._ipython, cell))), number))
+        return found
 
     def history_until(self, current: int, cells: Mapping[int, Document]) -> tuple[int, ...]:
         """The cells that made the session what it is, in order: all but those that failed."""
@@ -79,3 +118,7 @@ class Session:
     def busy_for(self, cell: int) -> float:
         """Seconds for which a cell kept its thread busy."""
         return self.busy.get(cell, self.seconds.get(cell, 0.0))
+
+
+def _below_magics(cells: Mapping[int, Document]) -> Iterator[tuple[int, CellSource]]:
+    return ((n, cell) for n, cell in cells.items() if isinstance(cell, CellSource) and cell.magic is not None)

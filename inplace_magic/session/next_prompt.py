@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .shell import IPythonShell
+from .shell import IPythonShell, asks_again
 
 
 class NextPrompt:
@@ -21,7 +21,7 @@ class NextPrompt:
     @property
     def there(self) -> bool:
         """Whether the shell asks at a prompt that can be filled in, and that shows what it holds."""
-        return self._prompts and not _dumb()
+        return self._prompts and asks_again(self._shell) and not _dumb()
 
     @property
     def _prompts(self) -> bool:

@@ -209,7 +209,7 @@ def _live_functions(sources: Sources, number: int, namespace: Mapping[str, Any])
     found: dict[int, types.FunctionType] = {}
     for names in (namespace, *map(vars, modules)):
         for _, value in walk(names, unnamed=True):
-            if is_a(value, types.FunctionType) and sources.cell_of(value.__code__.co_filename) == number:
+            if is_a(value, types.FunctionType) and sources.cell_of(value.__code__) == number:
                 found[id(value)] = value
     return list(found.values())
 

@@ -57,6 +57,7 @@ class IPythonShell(Shell, Protocol):
     events: Events
     display_pub: DisplayPublisher
     execution_count: int
+    last_execution_result: Any  # None before the first cell
     configurables: list[Any]
     magics_manager: Any  # its registries are dictionaries of dictionaries
     custom_exceptions: tuple[type[BaseException], ...]
@@ -72,3 +73,8 @@ class IPythonShell(Shell, Protocol):
     def set_custom_exc(self, exc_tuple: tuple[type[BaseException], ...], handler: Callable[..., Any]) -> None: ...
     def showtraceback(self, *about: Any, **options: Any) -> None: ...
     def set_next_input(self, text: str, replace: bool = False) -> None: ...
+
+
+def asks_again(shell: object) -> bool:
+    """Whether the shell asks for another cell: not where it was started for a file or ``-c`` alone."""
+    return bool(getattr(getattr(shell, "parent", None), "interact", True))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 import types
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 _TAKES_MORE = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS
 _known: dict[int, tuple[types.CodeType, types.CodeType]] = {}  # by identity; the first of the two is kept for that
@@ -21,6 +21,14 @@ def does(code: types.CodeType) -> tuple[object, ...]:
     names = code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars
     takes = code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags & _TAKES_MORE
     return code.co_code, code.co_exceptiontable, constants, names, takes  # `try` is in the table alone, from 3.11 on
+
+
+def codes(code: types.CodeType) -> Iterator[types.CodeType]:
+    """A code object with all those inside of it."""
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from codes(constant)
 
 
 def in_file(code: types.CodeType) -> types.CodeType:

@@ -110,7 +110,7 @@ class CellSource(Document):
     @cached_property
     def _leading(self) -> int:
         """How many blank lines stand on top; IPython drops them, so frames count without them."""
-        return next((i for i, line in enumerate(self.lines) if line.strip()), 0)
+        return _blank_on_top(self.lines)
 
     @property
     def magic(self) -> str | None:
@@ -136,14 +136,14 @@ class CellSource(Document):
         """What this cell magic on top has to run, magics below it included, on the lines where the user sees it."""
         above = self._leading + self._magics.index(magic) + 1
         body = "\n".join(self.lines[above:]) + "\n"
-        blank = next((i for i, line in enumerate(lines_of(body)) if line.strip()), 0)
+        blank = _blank_on_top(lines_of(body))
         return "\n" * (above + blank) + self.transform(body)
 
     @cached_property
     def runnable(self) -> str:
         """The body as IPython would run it, on the lines where the user sees it."""
         body = "\n".join(self.lines[self._header :]) + "\n"
-        blank = next((i for i, line in enumerate(lines_of(body)) if line.strip()), 0)
+        blank = _blank_on_top(lines_of(body))
         return "\n" * (self._header + blank) + self.transform(body)
 
     @cached_property
@@ -192,7 +192,8 @@ class CellSource(Document):
             if self.magic is None:  # `%time statement`: one line of code, somewhere in the cell
                 timed = [i + 1 for i, line in enumerate(self.lines) if _LINE_TIME.match(line)]
                 return timed[0] if timed else lineno
-            return lineno + self._leading + 1 + (self._magics.index("time") if "time" in self._magics else 0)
+            above = self._leading + 1 + (self._magics.index("time") if "time" in self._magics else 0)
+            return lineno + above + _blank_on_top(self.lines[above:])
         return lineno + self._leading
 
     @property
@@ -224,6 +225,10 @@ class FileSource(Document):
 def is_cell(number: int) -> bool:
     """Whether a document's number is that of a cell: files are numbered from -1 downwards."""
     return number > 0
+
+
+def _blank_on_top(lines: list[str]) -> int:
+    return next((i for i, line in enumerate(lines) if line.strip()), 0)
 
 
 def _indented(lines: list[str]) -> bool:

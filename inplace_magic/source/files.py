@@ -205,7 +205,7 @@ def _as_loaded(path: str, text: str, error: BaseException | None) -> bool:
 @lru_cache(maxsize=128)
 def _codes_in(path: str, text: str) -> frozenset[types.CodeType]:
     try:
-        return frozenset(_codes(compile(text, path, "exec", dont_inherit=True)))
+        return frozenset(apart.codes(compile(text, path, "exec", dont_inherit=True)))
     except (SyntaxError, ValueError):
         return frozenset()
 
@@ -219,13 +219,6 @@ def _defined(module: types.ModuleType, path: str) -> Iterator[types.FunctionType
     for value in values:
         if is_a(value, types.FunctionType) and path_of(value.__code__.co_filename) == path:
             yield value
-
-
-def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
-    yield code
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            yield from _codes(constant)
 
 
 # ---- rewritten texts, put to the test -----------------------------------------------------------------------------

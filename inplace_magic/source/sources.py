@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..diagnosis import Place
-from .apart import in_file
+from .apart import does, in_file
 from .document import Document, FileSource
 from .location import TIMED, SourceRange
 
@@ -25,13 +25,18 @@ class Sources:
         cells: Mapping[int, Document],
         names: Mapping[str, int],
         current: int | None,
-        nested: Mapping[str, int] | None = None,
+        nested: Mapping[str, tuple[int, int]] | None = None,
+        timed: Mapping[tuple[object, ...], int] | None = None,
     ) -> None:
-        """``nested`` gives, for names under which a cell magic compiled the current cell's body, the lines above it."""
+        """``nested`` gives, for names under which a cell magic compiled a cell's body, that cell and the lines above it.
+
+        ``timed`` gives, for what functions do that ``%%time`` compiled, all under one name, the cell.
+        """
         self.cells = dict(cells)
         self.current = current
         self._names = dict(names)
         self._nested = dict(nested or {})
+        self._timed = dict(timed or {})
         self._files = {cell.path: number for number, cell in self.cells.items() if isinstance(cell, FileSource)}
         self._spots: dict[tuple[int, int], tuple[types.CodeType, SourceRange]] = {}
 
@@ -41,16 +46,19 @@ class Sources:
     def with_texts(self, texts: Mapping[int, str]) -> Sources:
         """The same session with some cells rewritten."""
         cells = {n: (cell.with_text(texts[n]) if n in texts else cell) for n, cell in self.cells.items()}
-        return Sources(cells, self._names, self.current, self._nested)
+        return Sources(cells, self._names, self.current, self._nested, self._timed)
 
-    def cell_of(self, filename: str) -> int | None:
-        """The execution count of the cell that was compiled under ``filename``, or None if it is no cell."""
-        if TIMED.match(filename) or filename in self._nested:
-            return self.current
+    def cell_of(self, code: types.CodeType) -> int | None:
+        """The execution count of the cell that some code was compiled from, or None if it is no cell."""
+        filename = code.co_filename
+        if TIMED.match(filename):
+            return self.current if code.co_name == "<module>" else self._timed.get(does(code), self.current)
+        if filename in self._nested:
+            return self._nested[filename][0]
         if match := re.match(r"<replayed In\[(\d+)\]>", filename):
             return int(match.group(1))
         number = self._names.get(filename)
-        if number is None and (match := _NUMBERED_NAME.match(filename)):
+        if not self._names and (match := _NUMBERED_NAME.match(filename)):
             number = int(match.group(1))
         if number is None and self._files and not filename.startswith("<"):
             number = self._files.get(os.path.realpath(filename))
@@ -70,11 +78,11 @@ class Sources:
         line, end_line, column, end_column = (
             positions[lasti // 2] if 0 <= lasti // 2 < len(positions) else (code.co_firstlineno,) + (None,) * 3
         )
-        cell = self.cell_of(code.co_filename)
+        cell = self.cell_of(code)
         line = line or code.co_firstlineno
         if cell is not None:
-            above = self._nested.get(code.co_filename)
-            seen = self.cells[cell].line_of(code.co_filename, line) if above is None else line + above
+            nested = self._nested.get(code.co_filename)
+            seen = self.cells[cell].line_of(code.co_filename, line) if nested is None else line + nested[1]
             end_line = None if end_line is None else seen + end_line - line
             line = seen
             timed = TIMED.match(code.co_filename) and self.cells[cell].magic is None
@@ -85,7 +93,7 @@ class Sources:
     def place(self, spot: SourceRange) -> Place:
         """The spot as a person reads it."""
         if spot.cell is None:
-            line = linecache.getline(spot.filename, spot.line)
+            line = _line(spot.filename, spot.line)
             return Place(None, spot.line, line.strip(), spot.filename, spot.function, _columns(spot, line))
         cell = self.cells[spot.cell]
         lines = cell.lines
@@ -95,6 +103,14 @@ class Sources:
         if isinstance(cell, FileSource):
             return Place(None, spot.line, text, filename=cell.path, function=function, columns=columns)
         return Place(spot.cell, spot.line, text, function=function, columns=columns)
+
+
+def _line(filename: str, number: int) -> str:
+    """A line of what is in no document. What a replay has compiled once more has another count in its name than here."""
+    if match := _NUMBERED_NAME.match(filename):
+        same = (name for name in linecache.cache if _NUMBERED_NAME.sub("", name, 1) == filename[match.end() :])
+        filename = next(same, filename)
+    return linecache.getline(filename, number)
 
 
 def _columns(spot: SourceRange, line: str) -> tuple[int, int] | None:

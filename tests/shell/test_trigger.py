@@ -76,6 +76,44 @@ def test_a_failure_is_seen_once_on_the_line_the_person_sees(cell: str, lines: tu
     assert accepted.error is None
 
 
+FUNCTION = "def f(w):\n    x = w.exp()\n    x += 1\n    return x"
+
+
+@pytest.mark.parametrize(
+    ("above", "line"),
+    [
+        pytest.param("%%time\n", 4, id="%%time"),
+        pytest.param("%%time\n\n", 5, id="%%time with a blank line"),
+        pytest.param("%%capture\n", 4, id="%%capture"),
+        pytest.param("%%time\n%%capture out\n", 5, id="two magics"),
+    ],
+)
+def test_a_function_of_an_earlier_cell_stands_there_below_its_magic(above: str, line: int) -> None:
+    done = run_cells(SETUP, f"{above}{FUNCTION}", "%%time\ndef g(w): return w + 1", "f(w).sum().backward()")
+    found = done.diagnosis
+    assert found is not None and found.changed is not None and found.needed is not None
+    assert (found.changed.cell, found.changed.line, found.changed.text) == (2, line, "x += 1")
+    assert (found.needed.cell, found.needed.line) == (4, 1)
+    assert found.fixes[0].cells == {2: f"{above}{FUNCTION}".replace("x += 1", "x = x + 1")}
+    assert run_in(done.shell, ["%autograd_fix --run"]).error is None
+
+
+def test_a_cell_with_the_text_of_another_ones_body_is_itself() -> None:
+    found = run_cells(SETUP, f"%%capture\n{BODY.rpartition(chr(10))[0]}", BODY.rpartition("\n")[0], BODY).diagnosis
+    assert found is not None and found.changed is not None and found.changed.cell == 4
+    found = run_cells(SETUP, f"%%capture\n{FUNCTION}", FUNCTION, "f(w).sum().backward()").diagnosis
+    assert found is not None and found.changed is not None and found.changed.cell == 3
+
+
+def test_a_function_of_another_notebook_is_no_line_of_the_cell_that_follows(tmp_path: Path) -> None:
+    path = tmp_path / "other.ipynb"
+    nbformat.write(nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(FUNCTION)]), path)
+    found = run_cells(f"%run {path}", f"{SETUP}\n# a\n# b", "f(w).sum().backward()").diagnosis
+    assert found is not None and found.changed is not None and found.needed is not None
+    assert (found.changed.cell, found.changed.line, found.changed.text) == (None, 3, "x += 1")
+    assert found.needed.cell == 3
+
+
 def test_a_file_run_by_a_magic_is_seen_and_named_by_its_line(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(f"{SETUP}\n{BODY}\n")
