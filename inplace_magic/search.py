@@ -66,7 +66,6 @@ COSTS = {
     "detach: once": 13,  # what is computed once stays computed once
     "reset_accumulator: list": 13,  # what was collected is gone
     "retain: one by one": 13,  # the graph's memory, for as long as a forward for each would take
-    "recompute: moved": 14,  # computed once per iteration, as before
     "inference_mode: of views": 16,  # slower than inference mode, and it may not have been the block
     "retain": 16,  # the graph's memory until the second backward
     "clone_before_write: name": 18,  # a copy, and the graph goes on through it
@@ -89,6 +88,7 @@ COSTS = {
     "out_of_place: item": 30,  # right for an item of a container only
     "clone_before_write: module": 30,  # a copy ahead of a module that was to save one
     "move_step": 32,  # a step is made later, and the later backward is limited to its own parameters
+    "recompute: moved": 33,  # computed once per iteration, as before, with the weights of another moment
     "move_step: gradients first": 33,  # several lines, a backward that is not called so
     "split_loop": 34,  # a loop becomes several
     "detach: between": 35,  # the later of two losses trains less
