@@ -13,53 +13,48 @@ from __future__ import annotations
 
 import types
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
 import torch
 
-from ..torch_private import sequence_number
 from . import evidence
 from .holders import Held, holders
 from .observed import Stack
+from .walked_graph import WalkedGraph, reached
 
 _CALLS = 60_000  # remembered at a time
-_NODES = 20_000  # of one graph
-_WALKS = 60_000  # edges of all graphs that are remembered
-_LEAF = 2**64 - 1  # AccumulateGrad has no number of its own
+_NODES = 60_000  # of the graphs of backwards, before they are begun anew
 _SITES = 12  # of one conflict's edges
-_SUMS = frozenset(
-    ["Add", "Sub", "Neg", "Sum", "Mean", "Stack", "Cat", "View", "Squeeze", "Unsqueeze", "Expand", "ToCopy"]
-)  # nodes, whatever they are of
-_SCALES = frozenset({"Mul", "Div"})  # the same where only one factor has a history
 
 
 @dataclass(frozen=True)
 class Walk:
-    """The graph of one backward: parents and leaves by node, the roots, the places that held a history when it began.
+    """The graph of one backward: the roots, the places that held a history when it began.
 
-    ``bent``: the nodes that do more than add up. ``stepped`` are the ids of the leaves that optimizers stepped after it,
-    ahead of the next one.
+    ``stepped`` are the ids of the leaves that optimizers stepped after it, ahead of the next one.
     """
 
     moment: int
     roots: tuple[int, ...]
-    parents: dict[int, tuple[int, ...]]
-    leaves: dict[int, frozenset[int]]
-    bent: frozenset[int]
+    graph: WalkedGraph
     held: tuple[Held, ...]
     stepped: set[int] = field(default_factory=set)
 
+    @cached_property
+    def nodes(self) -> set[int]:
+        return self.graph.reached(self.roots)
+
     def leading(self, targets: Iterable[int]) -> set[int]:
         """The nodes from which a target is reached, the targets among them."""
-        return _reached(self._children, targets)
+        return reached(self._children, targets)
 
     @cached_property
     def _children(self) -> dict[int, list[int]]:
         children: dict[int, list[int]] = {}
-        for node, above in self.parents.items():
-            for parent in above:
+        for node in self.nodes:
+            for parent in self.graph.parents[node]:
                 children.setdefault(parent, []).append(node)
         return children
 
@@ -79,6 +74,7 @@ class Trace:
         self._begins: list[int] = []
         self._ends: list[int] = []
         self._stacks: list[Stack] = []
+        self.graph = WalkedGraph()
         self.walks: dict[int, Walk] = {}
         self.moments: dict[int, int] = {}  # of every backward
 
@@ -99,12 +95,13 @@ class Trace:
         """Backward ``index`` is going through the graph of ``roots``."""
         if index in self.walks:
             return
-        nodes = [root.grad_fn for root in roots if root.grad_fn is not None]
-        parents, leaves, bent = _edges(nodes)
-        roots_of = tuple(map(sequence_number, nodes))
-        self.walks[index] = Walk(self.moments[index], roots_of, parents, leaves, bent, tuple(holders(frame)))
-        while len(self.walks) > 2 and sum(len(w.parents) for w in self.walks.values()) > _WALKS:
-            del self.walks[min(self.walks)]
+        if (
+            len(self.graph.parents) > _NODES
+        ):  # what lies so far back is forgotten, and a graph that is carried on cut short
+            self.walks = {number: walk for number, walk in self.walks.items() if walk.graph is self.graph}
+            self.graph = WalkedGraph()
+        numbers = self.graph.add(root.grad_fn for root in roots if root.grad_fn is not None)
+        self.walks[index] = Walk(self.moments[index], numbers, self.graph, tuple(holders(frame)))
 
     def stepped(self, parameters: Iterable[torch.Tensor]) -> None:
         """An optimizer has stepped. Of backwards that were not looked at nothing is kept."""
@@ -122,13 +119,13 @@ class Trace:
         earlier = self.walks.get(freed) if freed is not None else None
         targets = {stale} if stale is not None else set()
         if earlier is not None:
-            targets |= walk.parents.keys() & earlier.parents.keys()
-        leading = walk.leading(targets)
+            targets |= walk.nodes & earlier.nodes
+        leading, parents = walk.leading(targets), walk.graph.parents
         over = [
             LiveEdge(user, made)
             for user in sorted(leading)
             if user >= moment
-            for made in walk.parents.get(user, ())
+            for made in parents.get(user, ())
             if made < moment and made in leading
         ]
         over += [LiveEdge(-1, root) for root in walk.roots if root < moment and root in leading]
@@ -136,16 +133,16 @@ class Trace:
         if earlier is not None:
             shared = [
                 LiveEdge(user, made)
-                for user in sorted(earlier.parents.keys() - walk.parents.keys())
-                for made in earlier.parents[user]
+                for user in sorted(earlier.nodes - walk.nodes)
+                for made in earlier.graph.parents[user]
                 if made in leading
             ]
             shared += [LiveEdge(-1, root) for root in earlier.roots if root in leading]
-        below = _reached(walk.parents, [edge.made for edge in over])
+        below = reached(parents, [edge.made for edge in over])
         past = self._latest_before(moment, need)
         holding = past.held if past is not None else ()
         repeated = self._repeated(leading, moment)
-        inner = _reached(walk.parents, walk.bent)
+        inner = reached(parents, walk.graph.bent & walk.nodes)
         return Crossing(
             over=over,
             terms={edge for edge in over if edge.user not in inner},
@@ -222,53 +219,14 @@ def record_of(crossing: Crossing, trace: Trace, place: evidence.Placing) -> evid
     )
 
 
-def _edges(
-    nodes: Sequence[torch.autograd.graph.Node],
-) -> tuple[dict[int, tuple[int, ...]], dict[int, frozenset[int]], frozenset[int]]:
-    """The parents of each node, the ids of the leaves that it accumulates into, and the nodes that do more than add up."""
-    found: dict[int, tuple[int, ...]] = {}
-    leaves: dict[int, frozenset[int]] = {}
-    bent: set[int] = set()
-    todo = list(nodes)
-    while todo and len(found) < _NODES:
-        node = todo.pop()
-        number = sequence_number(node)
-        if number in found or number == _LEAF:
-            continue
-        parents = [parent for parent, _ in node.next_functions if parent is not None]
-        found[number] = tuple(n for n in map(sequence_number, parents) if n != _LEAF)
-        below = frozenset(id(parent.variable) for parent in parents if hasattr(parent, "variable"))
-        if below:
-            leaves[number] = below
-        if not _adds_up(node.name(), len(parents)):
-            bent.add(number)
-        todo.extend(parents)
-    return found, leaves, frozenset(bent)
-
-
-def _adds_up(name: str, inputs: int) -> bool:
-    """Whether a node of this name hands on what it is given, with a constant factor at most: ``AddBackward0``."""
-    kind = name.rstrip("0123456789").removesuffix("Backward")
-    return kind in _SUMS or (kind in _SCALES and inputs == 1)
-
-
 def _untrained(walk: Walk, leading: set[int]) -> list[LiveEdge]:
     """The edges from what leads to a leaf that is stepped to what leads to none."""
-    trained = walk.leading(node for node, leaves in walk.leaves.items() if leaves & walk.stepped)
+    trained = walk.leading(
+        node for node, leaves in walk.graph.leaves.items() if node in walk.nodes and leaves & walk.stepped
+    )
     return [
         LiveEdge(user, made)
         for user in sorted(leading & trained)
-        for made in walk.parents.get(user, ())
+        for made in walk.graph.parents.get(user, ())
         if made in leading and made not in trained
     ]
-
-
-def _reached(graph: Mapping[int, Sequence[int]], start: Iterable[int]) -> set[int]:
-    found: set[int] = set()
-    todo = list(start)
-    while todo:
-        node = todo.pop()
-        if node not in found:
-            found.add(node)
-            todo.extend(graph.get(node, ()))
-    return found
