@@ -72,6 +72,7 @@ PROGRAMS = {
 def hurried(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """Every cell counts as a long one. Gives whether there was more to come, for each answer of a copy."""
     monkeypatch.setattr(replay, "SHORT_WORK", 0)
+    monkeypatch.setattr(replay, "EARLY_WORK", 0)
     monkeypatch.setattr(sandbox, "_cores", lambda: 2)
     more: list[bool] = []
     plain: Callable[..., Any] = fork.Child.outcome

@@ -53,10 +53,11 @@ def graph_of(roots: Sequence[torch.Tensor]) -> tuple[list[torch.Tensor], int, se
         if node in seen:
             continue
         seen.add(node)
-        leaf = getattr(node, "variable", None)
-        if isinstance(leaf, torch.Tensor):
+        edges = node.next_functions
+        if edges:
+            todo += [parent for parent, _ in edges if parent is not None]
+        elif isinstance(leaf := getattr(node, "variable", None), torch.Tensor):
             leaves[id(leaf)] = leaf
-        todo.extend(parent for parent, _ in node.next_functions if parent is not None)
     return list(leaves.values()), len(seen), seen
 
 
@@ -95,13 +96,14 @@ class GradientTrace:
     ``conflict`` gives the pass of the first conflict, as soon as it is known: digests and walks over graphs cost more
     than many a training step, so only some passes at the beginning and some from the first conflict on are looked at.
     ``gone_on`` is called once after each pass, with their number, when the next one begins: by then all steps in between
-    are known. ``shielded`` is what a watch puts around all of this.
+    are known; ``stepped`` with the same number when an optimizer steps. ``shielded`` is what a watch puts around all of this.
     """
 
     sources: Sources
     around: Callable[[Backward, Sequence[torch.Tensor], Callable[[bool], Any]], Any] | None = None
     enough: Callable[[int, Backward], bool] = lambda done, backward: False
     gone_on: Callable[[int], None] = lambda done: None
+    stepped: Callable[[int], None] = lambda done: None
     digests: bool = True  # False: only who ran backward and where, at no cost
     graphs: bool = True  # False: the graphs are not looked at either
     conflict: Callable[[], int | None] = lambda: None
@@ -130,6 +132,7 @@ class GradientTrace:
             self._passes[-1].steps.append(self._used(optimizer, self._passes[-1].looked))
             if self._ending:
                 raise Stop
+            self.stepped(len(self._passes))
 
     def _used(self, optimizer: torch.optim.Optimizer, looked: bool) -> _Step:
         if looked:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from .last_iteration import LastIteration
 
 SHORT_WORK = 30_000  # Recorder.work of a run that is short, so that it goes to the end: half a second or so
+EARLY_WORK = 5_000  # of a run that is worth hearing of before it is over
 _FURTHER = 4  # passes that a long replay goes past the first conflict at most
 
 

@@ -90,6 +90,7 @@ class Recorder(TorchFunctionMode):
         self.steps = OptimizerSteps(self, self.saved, self.note, light)
         self.ours: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()  # around what is not the person's
         self.counts = {"saves": 0, "writes": 0}
+        self.at_next_save: Callable[[], None] | None = None  # called once, when the user's code goes on to a new graph
         self._copied = self.copies.table  # a dictionary is asked faster whether it is empty
         self._clock = 0
         self._call = 0  # counts the calls that the mode sees
@@ -174,6 +175,8 @@ class Recorder(TorchFunctionMode):
         self._elements += tensor.numel()
         if self.steps.under_way is not None:
             self.steps.end()  # it has raised, and somebody has caught that
+        if self.at_next_save is not None:
+            self._goes_on()
         if frame is None:
             stack = self._backward_at
         elif frame.f_code in self._carrying:  # all that one call saves is saved at one place
@@ -199,6 +202,12 @@ class Recorder(TorchFunctionMode):
         if self._own_operands and saved.key in self._own_operands and saved.value is None:
             self.saved.keep(saved)  # `y *= y` saves y and overwrites it: nothing comes between the two
         return saved
+
+    def _goes_on(self) -> None:
+        call, self.at_next_save = self.at_next_save, None
+        if call is not None:
+            with unobserved():
+                call()
 
     def _look_at(self, saved: Saved, tensor: torch.Tensor) -> None:
         """For those who look closer."""

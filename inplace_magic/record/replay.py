@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -19,7 +20,7 @@ from ..source.sources import Sources
 from ..torch_private import sequence_number, unobserved
 from . import evidence as ev
 from .conflict_records import records_of, spots
-from .plan import SHORT_WORK, RecordOptions, ReplayPlan, StopRule, far_enough
+from .plan import EARLY_WORK, SHORT_WORK, RecordOptions, ReplayPlan, StopRule, far_enough
 from .recorder import Recorder
 from .run_cells import ended_by_effect, error_fields, light_steps, names_of, prepare, run, with_steps
 from .silent.events import REFERENCE
@@ -38,96 +39,132 @@ def record(
 ) -> ev.Evidence:
     """Runs the plan under the recorder. To be called inside a sandbox: it changes the session.
 
-    Where it has turned out to be long by the first conflict, what is known by then is told by ``tell``: early, at the end
-    of the backward that met it, which is enough for its lines; and when the next backward begins, which is enough to look
-    for a fix. Then it continues to ``far_enough`` passes.
+    What is known by the first conflict is told by ``tell``, unless the run is over in a moment: early, at the end of the
+    backward that met it, which is enough for its lines; and, where the run is long, when the next graph or the next
+    backward begins, which is enough to look for a fix. Then it continues to ``far_enough`` passes.
     """
-    look = look or RecordOptions()
-    light = light_steps(look)
-    options: dict[str, Any] = {"update_leaves": look.update_leaves, "keep_graphs": look.keep_graphs, "light": light}
-    recorder = EventStream(sources, REFERENCE, **options) if look.hidden else Recorder(sources, **options)
-    holders: list[tuple[str, Any]] = []
-    brought: dict[str, None] = {}
+    return _Recording(shell, sources, plan, reach, look or RecordOptions(), tell).run()
 
-    def around(event: ev.Backward, roots: Sequence[torch.Tensor], call: Callable[[bool], Any]) -> tuple[Any, bool]:
-        begun.setdefault(event.stack, event.index)
-        result, given_up = recorder.around_backward(event, roots, call)
+
+class _Recording:
+    """One run under the recorder, and what is known of its first conflict meanwhile."""
+
+    def __init__(
+        self,
+        shell: Shell,
+        sources: Sources,
+        plan: ReplayPlan,
+        reach: StopRule,
+        look: RecordOptions,
+        tell: Callable[[ev.Evidence], None] | None,
+    ) -> None:
+        self._shell, self._sources, self._plan, self._reach, self._tell = shell, sources, plan, reach, tell
+        self._light, self._look = light_steps(look), look
+        options: dict[str, Any] = {
+            "update_leaves": look.update_leaves,
+            "keep_graphs": look.keep_graphs,
+            "light": self._light,
+        }
+        self._recorder = EventStream(sources, REFERENCE, **options) if look.hidden else Recorder(sources, **options)
+        self._trace = GradientTrace(
+            sources,
+            around=self._around,
+            enough=self._enough,
+            gone_on=self._gone_on,
+            stepped=self._stepped,
+            conflict=self._conflict,
+            tick=self._recorder.tick,
+            inert=look.inert,
+        )
+        self._printed = Printed()
+        self._start = time.monotonic()
+        self._holders: list[tuple[str, Any]] = []
+        self._brought: dict[str, None] = {}
+        self._begun: dict[tuple[SourceRange, ...], int] = {}  # the first pass from each place
+        self._first: int | None = None  # the pass of the first conflict
+        self._far = 0  # the passes after which a long run has gone far enough, once that is known
+        self._told_early = self._told = self._over = False
+
+    def run(self) -> ev.Evidence:
+        kept = prepare(self._shell, self._plan)
+        if not self._plan.fresh:
+            self._holders = graph_holders(self._shell.user_ns)  # not a frame's local ones: they cannot be cut by name
+        listeners = with_steps(self._light, self._look, [self._trace.listening(), self._recorder])
+        known = lambda: self._conflict() is not None  # noqa: E731
+        error, finished = run(self._shell, self._sources, self._plan, listeners, self._printed, known=known)
+        self._over = True
+        if ended_by_effect(error):  # what was recorded before it stands
+            error, finished = None, False
+        result = self._evidence(error, finished)
+        del kept
+        return result
+
+    def _around(
+        self, event: ev.Backward, roots: Sequence[torch.Tensor], call: Callable[[bool], Any]
+    ) -> tuple[Any, bool]:
+        self._begun.setdefault(event.stack, event.index)
+        result, given_up = self._recorder.around_backward(event, roots, call)
         if given_up:
             _, _, nodes = graph_of(roots)
-            brought.update((path, None) for path, node in holders if node in nodes)
+            self._brought.update((path, None) for path, node in self._holders if node in nodes)
         return result, given_up
 
-    begun: dict[tuple[SourceRange, ...], int] = {}  # the first pass from each place
-    first: int | None = None  # the pass of the first conflict
-    far = 0  # the passes after which a long run has gone far enough, once that is known
-    told_early = told = False
-
-    def conflict() -> int | None:
-        nonlocal first, far
-        if first is None:
-            known = next((c for c in recorder.conflicts.found if c.known), None)
+    def _conflict(self) -> int | None:
+        if self._first is None:
+            known = next((c for c in self._recorder.conflicts.found if c.known), None)
             if known is not None:
                 need = known.need
-                first = need.index if need is not None else trace.done
-                far = far_enough(first, need is not None and begun.get(need.stack, first) < first)
-        return first
+                first = self._first = need.index if need is not None else self._trace.done
+                came_before = need is not None and self._begun.get(need.stack, first) < first
+                self._far = far_enough(first, came_before)
+        return self._first
 
-    def long() -> bool:
-        return recorder.work > SHORT_WORK and not reach.whole
+    @property
+    def _long(self) -> bool:
+        return self._recorder.work > SHORT_WORK and not self._reach.whole
 
-    def enough(done: int, event: ev.Backward) -> bool:
-        nonlocal told_early
-        if tell is not None and not told_early and conflict() is not None and long():
-            told_early = True
+    def _enough(self, done: int, event: ev.Backward) -> bool:
+        met = self._conflict() is not None
+        if self._tell is not None and not self._told_early and met and self._recorder.work > EARLY_WORK:
+            self._told_early = True
             with unobserved():
-                tell(evidence(finished=False, early=True))
-        if reach.exactly and reach.passes is not None:  # to be compared with a run that ended there
-            return done >= reach.passes
-        return conflict() is not None and done >= far and (told or long())
+                self._tell(self._evidence(finished=False, early=True))
+        if self._reach.exactly and self._reach.passes is not None:  # to be compared with a run that ended there
+            return done >= self._reach.passes
+        return met and done >= self._far and (self._told or self._long)
 
-    def gone_on(done: int) -> None:
-        nonlocal told
-        met = conflict()
-        if tell is not None and not told and met is not None and met < done < far and long():
-            told = True
-            tell(evidence(finished=False))
+    def _gone_on(self, done: int) -> None:
+        met = self._conflict()
+        if self._tell is not None and not self._told and met is not None and met < done < self._far and self._long:
+            self._told = True
+            self._tell(self._evidence(finished=False))
 
-    def evidence(error: BaseException | None = None, finished: bool = True, early: bool = False) -> ev.Evidence:
-        names = Names(names_of(shell, plan))
+    def _stepped(self, done: int) -> None:
+        """With an update behind the conflict, what belongs to its iteration is known once a new graph begins."""
+        if self._tell is not None and not self._told and self._conflict() is not None:
+            self._recorder.at_next_save = partial(self._gone_on, done)
+
+    def _evidence(self, error: BaseException | None = None, finished: bool = True, early: bool = False) -> ev.Evidence:
+        recorder, values = self._recorder, names_of(self._shell, self._plan)
+        names = Names(values)
+        clashes = records_of(recorder, names)
         return ev.Evidence(
-            cells=plan.cells,
-            fresh=plan.fresh,
-            clashes=(*(clashes := records_of(recorder, names)), *_unheard(error, clashes, sources)),
-            passes=trace.passes(names.of),
-            carriers=tuple(brought),
+            cells=self._plan.cells,
+            fresh=self._plan.fresh,
+            clashes=(*clashes, *_unheard(error, clashes, self._sources)),
+            passes=self._trace.passes(names.of),
+            carriers=tuple(self._brought),
             inplace_modules=tuple(names.inplace),
             inference_tensors=tuple(names.inference),
-            seconds=time.monotonic() - start,
+            seconds=time.monotonic() - self._start,
             finished=finished,
-            first=conflict(),
-            far=far,
+            first=self._conflict(),
+            far=self._far,
             early=early,
-            outcome=outcome(names_of(shell, plan), printed.text, recorder.value_of) if over else None,
+            outcome=outcome(values, self._printed.text, recorder.value_of) if self._over else None,
             work=recorder.work,
-            **error_fields(error, sources),
+            **error_fields(error, self._sources),
         )
-
-    trace = GradientTrace(
-        sources, around=around, enough=enough, gone_on=gone_on, conflict=conflict, tick=recorder.tick, inert=look.inert
-    )
-    printed, over = Printed(), False
-    start = time.monotonic()
-    kept = prepare(shell, plan)
-    if not plan.fresh:
-        holders.extend(graph_holders(shell.user_ns))  # not the local ones of a frame: they cannot be cut by name
-    listeners = with_steps(light, look, [trace.listening(), recorder])
-    error, finished = run(shell, sources, plan, listeners, printed, known=lambda: conflict() is not None)
-    over = True
-    if ended_by_effect(error):  # what was recorded before it stands
-        error, finished = None, False
-    result = evidence(error, finished)
-    del kept
-    return result
 
 
 def _unheard(

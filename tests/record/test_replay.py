@@ -66,20 +66,40 @@ def test_a_long_cell_is_recorded_past_one_more_iteration(
     assert (seen.first, len(seen.passes)) == (first, passes)
 
 
-@pytest.mark.parametrize("work", [0, 30_000], ids=["a long cell", "a short one"])
-def test_of_a_long_cell_the_conflict_is_told_when_it_is_met_and_again_when_the_next_backward_begins(
-    work: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(replay, "SHORT_WORK", work)
+def told(
+    text: str, short: int, early: int, monkeypatch: pytest.MonkeyPatch
+) -> tuple[list[tuple[int, Evidence]], Evidence]:
+    """What a run told before it was over, each time with the step in which it did, and what it told in the end."""
+    monkeypatch.setattr(replay, "SHORT_WORK", short)
+    monkeypatch.setattr(replay, "EARLY_WORK", early)
     shell = new_shell()
-    sources = Sources({1: CellSource(1, CARRIED.lstrip(), shell.transform_cell)}, {}, 1)
-    told: list[tuple[int, Evidence]] = []
+    sources = Sources({1: CellSource(1, text.lstrip(), shell.transform_cell)}, {}, 1)
+    said: list[tuple[int, Evidence]] = []
+    plan, look = ReplayPlan((1,), fresh=True), RecordOptions(keep_graphs=text is CARRIED)
+    last = record(shell, sources, plan, StopRule(), look, tell=lambda seen: said.append((shell.user_ns["step"], seen)))
+    return said, last
 
-    def tell(seen: Evidence) -> None:
-        told.append((shell.user_ns["step"], seen))
 
-    last = record(shell, sources, ReplayPlan((1,), fresh=True), StopRule(), RecordOptions(keep_graphs=True), tell=tell)
-    expected = [] if work else [(1, 2, True), (2, 2, False)]
-    assert [(step, len(seen.passes), seen.early) for step, seen in told] == expected
-    assert all(seen.first == 1 and seen.clashes[0].need == last.clashes[0].need for _, seen in told)
+@pytest.mark.parametrize(
+    ("short", "early", "expected"),
+    [(0, 0, [(1, 2, True), (2, 2, False)]), (30_000, 0, [(1, 2, True)]), (30_000, 5_000, [])],
+    ids=["a long cell", "a shorter one, which is run to its end", "one that is over in a moment"],
+)
+def test_the_conflict_is_told_when_it_is_met_and_again_when_the_next_backward_begins(
+    short: int, early: int, expected: list[tuple[int, int, bool]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said, last = told(CARRIED, short, early, monkeypatch)
+    assert [(step, len(seen.passes), seen.early) for step, seen in said] == expected
+    assert all(seen.first == 1 and seen.clashes[0].need == last.clashes[0].need for _, seen in said)
     assert not last.early
+
+
+@pytest.mark.parametrize(
+    "between", ["", "    w.exp().sum()\n"], ids=["", "not by a graph that is created ahead of the update"]
+)
+def test_behind_an_update_it_is_told_as_soon_as_another_graph_is_created(
+    between: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said, _ = told(f"{STEPS}{between}    optimizer.step()\n", 0, 0, monkeypatch)
+    assert [(step, len(seen.passes), seen.early) for step, seen in said] == [(0, 2, True), (1, 2, False)]
+    assert len(said[-1][1].passes[1].steps) == 1
