@@ -56,9 +56,9 @@ class CellTexts:
         None if it is a part of the one that runs it, as the body of %%capture, or a magic for which others have run.
         """
         ended, number = self._running.pop(), result.execution_count
-        if number is None and self._running:  # IPython 7 gives none to what a magic runs, and counts when a cell ends
+        if number is None:  # IPython 7 gives none to what a magic or a command line runs, and counts when a cell ends
             number = self._shell.execution_count
-        if number is None or ended.ran_cells or not all(outer.line_magic for outer in self._running):
+        if ended.ran_cells or not all(outer.line_magic for outer in self._running):
             return None
         for outer in self._running:
             outer.ran_cells = True
