@@ -13,6 +13,7 @@ from .message import message
 from .session.host import Accepted, Host
 from .session.patch_live import Undo, apply_change, patch_functions, renew_module
 from .session.run_cell import compile_cell, run_cell_shown
+from .session.shell import names_its_cell
 from .source.atomic_write import NotWrittenError, backup_of, check, write_source
 from .source.document import FileSource
 from .source.sources import Sources
@@ -139,7 +140,8 @@ def put_in_place(extension: Host, found: Diagnosis, number: int, fix: Fix) -> st
             return made.told(message("fixed_run_again", what=what, cells=again))
         extension.shell.set_next_input(fix.cells[cell], replace=False)
         runs = message("ran_it") if again == (f"In[{cell}]",) else again
-        return made.told(message(_more("fixed_below", fix, cell), what=what, cell=cell, cells=runs))
+        kind = _more("fixed_below", fix, cell) if names_its_cell(extension.shell) else "fixed_handed"
+        return made.told(message(kind, what=what, cell=cell, cells=runs))
     extension.prompt.offer(_runnable(found, fix))
     if extension.prompt.there:
         return made.told(message("fixed_next_prompt" if made.new else "accepted_next_prompt", what=what, number=number))
@@ -153,7 +155,8 @@ def run(extension: Host, found: Diagnosis, number: int, fix: Fix) -> str:
     made = make_live(extension, found, number, fix)
     shell, cell = extension.shell, _cell_to_show(found, fix)
     in_notebook = hasattr(shell, "kernel") and cell in fix.cells
-    if in_notebook:
+    below = in_notebook and names_its_cell(shell)  # else it may be a prompt that holds it, and Enter would run it again
+    if below:
         shell.set_next_input(fix.cells[cell], replace=False)
     session, accepted = extension.session, _accepted(extension, found, number)
     sources = session.sources(found.cell or 0)
@@ -165,7 +168,10 @@ def run(extension: Host, found: Diagnosis, number: int, fix: Fix) -> str:
                 accepted.undo.append(partial(session.failed.add, count))
     what, ran = _told(fix), tuple(f"In[{count}]" for count in fix.run)
     it = (message("ran_it"),) if ran == what else ran
-    kind = _more("fixed_and_ran_below", fix, cell) if in_notebook else "fixed_and_ran"
+    if below:
+        kind = _more("fixed_and_ran_below", fix, cell)
+    else:
+        kind = "fixed_and_ran_handed" if in_notebook else "fixed_and_ran"
     return made.told(message(kind, what=what, ran=it, cell=cell))
 
 

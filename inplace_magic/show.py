@@ -13,7 +13,7 @@ from typing import Any
 from .diagnosis import Diagnosis
 from .message import Language, message, said
 from .report.printing import say
-from .session.shell import IPythonShell, asks_again
+from .session.shell import IPythonShell, asks_again, names_its_cell
 
 _WIDE = 100  # columns of the plain text that a notebook keeps
 
@@ -29,7 +29,7 @@ class Showing:
     def __init__(self, shell: IPythonShell, language: Language) -> None:
         self._shell, self._language = shell, language
         self._notebook = hasattr(shell, "kernel")
-        self._grows = self._notebook and _is_of_a_cell(shell)
+        self._grows = self._notebook and names_its_cell(shell)
         self._id = uuid.uuid4().hex
         self._displayed = self._shown = self._finished = False
         self._sentences: tuple[str, ...] = ()
@@ -103,15 +103,6 @@ class Showing:
     def _display(self, data: dict[str, Any]) -> None:
         update, self._displayed = self._displayed, True
         self._shell.display_pub.publish(data=data, metadata={}, transient={"display_id": self._id}, update=update)
-
-
-def _is_of_a_cell(shell: IPythonShell) -> bool:
-    """Whether the request that runs now says of which cell it is, as those of notebooks do, which show updates.
-
-    Jupyter Console and Qt Console, which show none, say nothing; nor does what runs whole notebooks.
-    """
-    parent: dict[str, Any] = getattr(shell, "get_parent", dict)()
-    return bool(parent.get("metadata"))
 
 
 def show(

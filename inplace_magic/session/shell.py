@@ -78,3 +78,12 @@ class IPythonShell(Shell, Protocol):
 def asks_again(shell: object) -> bool:
     """Whether the shell asks for another cell: not where it was started for a file or ``-c`` alone."""
     return bool(getattr(getattr(shell, "parent", None), "interact", True))
+
+
+def names_its_cell(shell: object) -> bool:
+    """Whether the request that runs now says of which cell it is, as those of notebooks do, which show updates.
+
+    Jupyter Console and Qt Console, which show none and ask at a prompt, say nothing; nor does what runs whole notebooks.
+    """
+    parent: dict[str, Any] = getattr(shell, "get_parent", dict)()
+    return bool(parent.get("metadata"))

@@ -137,6 +137,7 @@ def test_accepting_without_the_panel_puts_the_fixed_cell_below_and_says_what_is_
     """The failing cell, which is no longer the one that runs, is not replaced; nor is the one that accepts."""
     client = pytest.importorskip("jupyter_client.manager")
     manager, talk = client.start_new_kernel(kernel_name="python3")
+    talk.session.metadata = {"cellId": "a cell"}
     said: list[str] = []
 
     def hear(message: dict[str, Any]) -> None:
@@ -162,3 +163,27 @@ def test_accepting_without_the_panel_puts_the_fixed_cell_below_and_says_what_is_
     assert "put it in the place of the old one and run In[7]." in "".join(said), "a definition has not to run again"
     # What stands in the notebook is the person's, who may have put the text there by now.
     assert "Undone in the kernel: In[3] is as it was. Text that was put into the notebook stays." in "".join(said)
+
+
+def test_where_no_cell_is_named_what_has_run_is_not_put_into_a_prompt_where_enter_runs_it_again() -> None:
+    """As in Jupyter Console and Qt Console."""
+    client = pytest.importorskip("jupyter_client.manager")
+    manager, talk = client.start_new_kernel(kernel_name="python3")
+    said: list[str] = []
+
+    def hear(message: dict[str, Any]) -> None:
+        said.append(message["content"].get("text", ""))
+
+    try:
+        for cell in (LOAD, SETUP, BODY):
+            talk.execute_interactive(cell, timeout=300, output_hook=lambda message: None)
+        ran = talk.execute_interactive("%autograd_fix --run", timeout=300, output_hook=hear)
+        handed = talk.execute_interactive("%autograd_fix", timeout=300, output_hook=hear)
+    finally:
+        talk.stop_channels()
+        manager.shutdown_kernel(now=True)
+    assert ran["content"]["payload"] == []
+    assert [put["text"] for put in handed["content"]["payload"]] == [BODY.replace("x += 1", "x = x + 1")]
+    text = "".join(said)
+    assert "Fixed In[3] and ran it: no error. %autograd_fix hands over the new text of In[3]." in text
+    assert "Fixed In[3] in the kernel. The next prompt, or a cell below, holds the new text of In[3]; run it." in text

@@ -226,6 +226,8 @@ SENTENCES = {
     "put it in the place of the old one.",
     "fixed_and_ran_below_others": "Fixed {what} and ran {ran}: no error. A cell below holds the new text of In[{cell}]: "
     "put it in the place of the old one; %autograd_fix --show shows what changes in the others.",
+    "fixed_and_ran_handed": "Fixed {what} and ran {ran}: no error. %autograd_fix hands over the new text of In[{cell}].",
+    "fixed_handed": "Fixed {what} in the kernel. The next prompt, or a cell below, holds the new text of In[{cell}]; run {cells}.",
     "fixed_below": "Fixed {what} in the kernel. A cell below holds the new text of In[{cell}]: "
     "put it in the place of the old one and run {cells}.",
     "fixed_below_others": "Fixed {what} in the kernel. A cell below holds the new text of In[{cell}]: "

@@ -212,6 +212,8 @@ SENTENCES = {
     "fixed_and_ran_below": "已修复 {what} 并运行了{ran}：没有错误。下方的单元格是 In[{cell}] 的新内容：请用它替换旧内容。",
     "fixed_and_ran_below_others": "已修复 {what} 并运行了{ran}：没有错误。下方的单元格是 In[{cell}] 的新内容："
     "请用它替换旧内容；其他单元格的改动见 %autograd_fix --show。",
+    "fixed_and_ran_handed": "已修复 {what} 并运行了{ran}：没有错误。用 %autograd_fix 取得 In[{cell}] 的新内容。",
+    "fixed_handed": "已在内核中修复 {what}。下一个提示符或下方的单元格中是 In[{cell}] 的新内容；请运行{cells}。",
     "fixed_below": "已在内核中修复 {what}。下方的单元格是 In[{cell}] 的新内容：请用它替换旧内容，并运行{cells}。",
     "fixed_below_others": "已在内核中修复 {what}。下方的单元格是 In[{cell}] 的新内容："
     "请用它替换旧内容，并运行{cells}；其他单元格的改动见 %autograd_fix --show。",
