@@ -14,7 +14,7 @@ from __future__ import annotations
 import types
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import torch
@@ -45,6 +45,11 @@ class Walk:
     @cached_property
     def nodes(self) -> set[int]:
         return self.graph.reached(self.roots)
+
+    @cached_property
+    def inner(self) -> set[int]:
+        """The nodes of which something else than a sum is made."""
+        return reached(self.graph.parents, self.graph.bent & self.nodes)
 
     def leading(self, targets: Iterable[int]) -> set[int]:
         """The nodes from which a target is reached, the targets among them."""
@@ -77,6 +82,7 @@ class Trace:
         self.graph = WalkedGraph()
         self.walks: dict[int, Walk] = {}
         self.moments: dict[int, int] = {}  # of every backward
+        self._crossings: dict[tuple[int, int, int | None, int | None], tuple[set[int], Crossing]] = {}
 
     def created(self, begin: int, end: int, stack: Stack) -> None:
         """A call of the user's created the nodes from ``begin`` up to ``end``."""
@@ -116,7 +122,16 @@ class Trace:
         walk = self.walks.get(need)
         if walk is None:
             return None
-        earlier = self.walks.get(freed) if freed is not None else None
+        asked = need, moment, stale, freed
+        if asked not in self._crossings:
+            self._crossings[asked] = self._crossing(*asked)
+        leading, found = self._crossings[asked]
+        untrained = [edge for edge in _untrained(walk, leading) if self._call(edge.user) != self._call(edge.made)]
+        return replace(found, untrained=untrained)
+
+    def _crossing(self, need: int, moment: int, stale: int | None, freed: int | None) -> tuple[set[int], Crossing]:
+        """All of it but what the steps tell that are still to come; with the nodes that lead to stale ones."""
+        walk, earlier = self.walks[need], self.walks.get(freed) if freed is not None else None
         targets = {stale} if stale is not None else set()
         if earlier is not None:
             targets |= walk.nodes & earlier.nodes
@@ -142,13 +157,12 @@ class Trace:
         past = self._latest_before(moment, need)
         holding = past.held if past is not None else ()
         repeated = self._repeated(leading, moment)
-        inner = reached(parents, walk.graph.bent & walk.nodes)
-        return Crossing(
+        return leading, Crossing(
             over=over,
-            terms={edge for edge in over if edge.user not in inner},
+            terms={edge for edge in over if edge.user not in walk.inner},
             shared=shared,
             stale=sorted(leading & below),
-            untrained=[edge for edge in _untrained(walk, leading) if self._call(edge.user) != self._call(edge.made)],
+            untrained=(),
             held=holding,
             held_earlier=earlier.held if earlier else (),
             held_later=walk.held,
