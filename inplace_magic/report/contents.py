@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
+from itertools import takewhile
+from operator import eq
 from typing import Any
 
 from ..diagnosis import Conflict, Diagnosis, Fix, LiveChange, shown_path
@@ -12,6 +15,7 @@ from .escape import one_line
 from .excerpt import Block, blocks
 
 _MOST_FURTHER = 5
+_ALWAYS_SHOWN = 24  # characters of a title's line, where there is little room
 _NOTES_ON_FIXES = frozenset({"rewrites_failed", "rewrites_refused", "not_rerun_watched"})
 # Sentences that say no more than the labels at the places.
 _TOLD_BY_LABELS = frozenset({
@@ -178,8 +182,17 @@ def title(fix: Fix, other: Fix | None = None) -> str:
         for line in section.lines:
             edit = line.text.strip()
             if line.sign == "+" and edit and edit not in removed | known and "`" not in edit:
-                return _placed(section.label, f"`{edit}`", len(sections) - 1)
+                return _placed(section.label, f"`{_from_the_change(edit, removed)}`", len(sections) - 1)
     return _placed(sections[0].label, fix.title, len(sections) - 1) if sections else fix.title
+
+
+def _from_the_change(edit: str, removed: set[str]) -> str:
+    """A long line from a little before what it changes, so that the fixes of one line are told apart."""
+    same = max((sum(takewhile(bool, map(eq, edit, line))) for line in removed), default=0)
+    if same < _ALWAYS_SHOWN:
+        return edit
+    words = (found.start() for found in re.finditer(r"\b\w", edit) if same - 12 <= found.start() <= same)
+    return "…" + edit[next(words, same) :]
 
 
 def _placed(label: str, edit: str, more: int) -> str:

@@ -351,6 +351,8 @@ def test_a_narrow_window_needs_no_sideways_scrolling(pages):
     page.picture("narrow", page.panel(1))
     fits = "node => node.scrollWidth <= node.clientWidth && node.getBoundingClientRect().right <= innerWidth"
     assert page.panel(1).evaluate(fits)
+    tabs = page.panel(1).locator(".ipm-tabs button")
+    assert tabs.count() > 1 and {tab.evaluate("node => node.clientHeight < 40") for tab in tabs.all()} == {True}
 
 
 CONTRAST = """node => {

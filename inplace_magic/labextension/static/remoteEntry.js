@@ -917,7 +917,15 @@
   margin-top: 8px;
   border-bottom: 1px solid var(--jp-border-color1);
 }
-.ipm .ipm-tabs button { border: 0; border-bottom: 3px solid transparent; background: none; }
+.ipm .ipm-tabs button {
+  display: flex;
+  gap: .5ch;
+  max-width: 100%;
+  border: 0;
+  border-bottom: 3px solid transparent;
+  background: none;
+  white-space: nowrap;
+}
 .ipm .ipm-tabs button[aria-selected='true'] {
   border-bottom-color: var(--jp-brand-color1);
   font-weight: 600;
@@ -957,10 +965,11 @@
 }
 .ipm-proof { font-weight: 600; }
 .ipm-proof[data-sure='true']::before,
-.ipm-tabs button[data-sure='true']::before { content: '\\2713\\00a0'; color: var(--ipm-added); }
+.ipm-tabs button[data-sure='true']::before { content: '\\2713'; color: var(--ipm-added); }
+.ipm-proof[data-sure='true']::before { margin-right: .5ch; }
 .ipm-tab-title {
-  display: inline-block; max-width: 22em; overflow: hidden; text-overflow: ellipsis; white-space: nowrap;
-  vertical-align: bottom; font-family: var(--jp-code-font-family); font-weight: 400;
+  min-width: 0; max-width: 22em; overflow: hidden; text-overflow: ellipsis;
+  font-family: var(--jp-code-font-family); font-weight: 400;
 }
 .ipm-file {
   border: 1px solid var(--jp-border-color2);
@@ -1003,9 +1012,6 @@
 .ipm-bar[data-state='ok'] { border-left-color: var(--jp-success-color1, #2e7d32); }
 .ipm-bar[data-state='error'] { border-left-color: var(--jp-error-color1, #c62828); }
 .ipm-bar:focus { outline: none; }
-@container (max-width: 34em) {
-  .ipm-tab-title { max-width: 12em; }
-}
 `;
 
   // ------------------------------------------------------------------------------------------- the federated module
