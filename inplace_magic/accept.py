@@ -12,7 +12,7 @@ from .diagnosis import Diagnosis, Fix, shown_path
 from .message import message
 from .session.host import Accepted, Host
 from .session.patch_live import Undo, apply_change, patch_functions, renew_module
-from .session.run_cell import compile_cell, run_cell_shown
+from .session.run_cell import can_run, compile_cell, run_cell_shown
 from .session.shell import names_its_cell
 from .source.atomic_write import NotWrittenError, backup_of, check, write_source
 from .source.document import FileSource
@@ -151,9 +151,15 @@ def put_in_place(extension: Host, found: Diagnosis, number: int, fix: Fix) -> st
 
 
 def run(extension: Host, found: Diagnosis, number: int, fix: Fix) -> str:
-    """Makes the fix live and runs every cell that has to run, the failing one last. Their errors are let through."""
-    made = make_live(extension, found, number, fix)
+    """Makes the fix live and runs every cell that has to run, the failing one last. Their errors are let through.
+
+    What cannot be run from here is handed to the person, as without ``--run``.
+    """
     shell, cell = extension.shell, _cell_to_show(found, fix)
+    cells = extension.session.sources(found.cell or 0).with_texts(fix.cells).cells
+    if not all(can_run(shell, cells[count]) for count in fix.run):
+        return message("not_run_await", answer=put_in_place(extension, found, number, fix))
+    made = make_live(extension, found, number, fix)
     in_notebook = hasattr(shell, "kernel") and cell in fix.cells
     below = in_notebook and names_its_cell(shell)  # else it may be a prompt that holds it, and Enter would run it again
     if below:

@@ -28,7 +28,7 @@ from .record.own_warnings import OwnWarnings
 from .record.watcher import Watcher
 from .report.printing import say
 from .session.names import Names, graph_holders
-from .session.run_cell import run_cell_shown
+from .session.run_cell import can_run, run_cell_shown
 from .source.document import CellSource
 from .source.sources import Sources
 
@@ -231,10 +231,14 @@ def check_cell(
     ``quiet``: that nothing was found is not said.
     """
     __tracebackhide__ = True
+    from IPython.core.error import UsageError
+
     shell, session = extension.shell, extension.session
     sources = session.sources(cell)
     text = sources.cells[cell]
     assert isinstance(text, CellSource)
+    if not can_run(shell, text):
+        raise UsageError(extension.said(message("check_await")))
     listeners = Listeners()
     seen = Check()
     try:

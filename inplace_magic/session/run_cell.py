@@ -95,11 +95,16 @@ def _no_running_loop() -> Iterator[None]:
         asyncio._set_running_loop(running)
 
 
+def can_run(shell: Shell, cell: Document) -> bool:
+    """Whether a cell can be run from within another one: not if it awaits at its top and an event loop runs already."""
+    return asyncio._get_running_loop() is None or not compile_cell(shell, cell).co_flags & inspect.CO_COROUTINE
+
+
 def run_cell_shown(shell: IPythonShell, cell: Document, text: str | None = None) -> None:
     """Runs a cell for real, its last expression shown as always. Whatever it raises is let through.
 
     ``text`` is what of it to run, where that is not its body as a replay would run it.
-    Raises RuntimeError for a cell with top-level await where an event loop runs already, as in a kernel.
+    ``can_run`` is asked before.
     """
     __tracebackhide__ = True
     name = cell.replay_name
@@ -131,7 +136,5 @@ def _execute(shell: IPythonShell, code: types.CodeType) -> None:
     __tracebackhide__ = True
     if not code.co_flags & inspect.CO_COROUTINE:
         exec(code, shell.user_ns)
-    elif asyncio._get_running_loop() is None:
-        shell.loop_runner(eval(code, shell.user_ns))
     else:
-        raise RuntimeError("a cell with top-level await cannot be run from here: run the rewritten cell itself")
+        shell.loop_runner(eval(code, shell.user_ns))

@@ -235,7 +235,10 @@ class Code:
         return "    "
 
     def apply(self, *edits: Edit) -> str:
-        """The cell's text with the edits made. Raises Overlap if two of them meet in the same place."""
+        """The cell's text with the edits made. Raises Overlap if two of them meet in the same place.
+
+        It ends as the cell does: a cell of a notebook has no newline at its end.
+        """
         text = self.cell.raw
         last = len(text) + 1
         for edit in sorted(edits, key=lambda e: (e.start, e.end), reverse=True):
@@ -243,7 +246,7 @@ class Code:
                 raise Overlap("edits overlap")
             text = text[: edit.start] + edit.text + text[edit.end :]
             last = edit.start
-        return text
+        return text if self.cell.raw.endswith(("\n", "\r")) else text.removesuffix(self.newline)
 
 
 def _holds(node: ast.stmt, line: int, column: int) -> bool:

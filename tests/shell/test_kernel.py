@@ -187,3 +187,18 @@ def test_where_no_cell_is_named_what_has_run_is_not_put_into_a_prompt_where_ente
     text = "".join(said)
     assert "Fixed In[3] and ran it: no error. %autograd_fix hands over the new text of In[3]." in text
     assert "Fixed In[3] in the kernel. The next prompt, or a cell below, holds the new text of In[3]; run it." in text
+
+
+def test_a_cell_with_top_level_await_is_fixed_handed_over_and_not_run() -> None:
+    awaits = f"import asyncio\nawait asyncio.sleep(0)\n{BODY}"
+    notebook, error = execute(
+        LOAD, SETUP, awaits, "%autograd_fix --run", "print(w.grad)", f"%%autograd_check\n{awaits}", allow_errors=True
+    )
+    assert error is None
+    (found,) = bundles(notebook.cells[2])
+    assert found["fixes"]
+    (said,) = notebook.cells[3].outputs
+    assert "holds the new text of In[3]; run it. (A cell with top-level await cannot be run" in said["text"]
+    assert notebook.cells[4].outputs[0]["text"] == "None\n"
+    (refused,) = notebook.cells[5].outputs
+    assert "UsageError: a cell with top-level await cannot be watched in a notebook" in refused["text"]
