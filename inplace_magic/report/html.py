@@ -29,8 +29,8 @@ _PRE = (
     "padding:6px 0;margin:4px 0 8px 0;overflow-x:auto;line-height:1.45;white-space:pre"
 )
 _LINE = "display:block;color:inherit;padding:0 10px"
-# A label that does not fit goes on below itself; code never does.
-_BELOW, _CARETS, _WRAPPED = f"{_LINE};display:flex", "flex:none", "white-space:normal;min-width:8em"
+# A label that does not fit goes on below itself, or below its carets where they leave no room; code never does.
+_BELOW, _CARETS, _WRAPPED = f"{_LINE};display:flex;flex-wrap:wrap", "flex:none", "white-space:normal;flex:1 1 8em"
 _LINE_STYLE = {
     "-": f"{_LINE};background:{_RED}",
     "+": f"{_LINE};background:{_GREEN}",
