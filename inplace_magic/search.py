@@ -85,7 +85,6 @@ COSTS = {
     "recompute_carried": 28,  # a forward pass more
     "restructure: behind the loop": 29,  # another number of updates
     "no_grad: value": 30,  # cuts a step out of a computation, unless it was none
-    "out_of_place: item": 30,  # right for an item of a container only
     "clone_before_write: module": 30,  # a copy ahead of a module that was to save one
     "move_step": 32,  # a step is made later, and the later backward is limited to its own parameters
     "recompute: moved": 33,  # computed once per iteration, as before, with the weights of another moment

@@ -2,22 +2,34 @@
 
 from __future__ import annotations
 
+import collections
 import types
 from typing import Any, NamedTuple
 
 import torch
 
-from ..session.user_objects import names_in
+from ..session.user_objects import has_own_attributes, names_in, steps
 from ..source.location import kind_of, user_stack
+from ..source.own import is_a
+from ..storage import storage_key
 from .observed import Stack
+
+_LEVELS = 4  # from a name: `self.heads[0]["boxes"]`
+_WIDTH = 64  # items looked at in one container
+_MOST = 20_000  # values looked at on one level
+_OPEN = (dict, list, tuple, collections.deque, torch.nn.Module)
 
 
 class Author(NamedTuple):
-    """The user's frames from the call outwards, who wrote (user, nn, optim), and the torch module that did."""
+    """The user's frames from the call outwards, who wrote (user, nn, optim), and the torch module that did.
+
+    ``held``: the paths over the innermost frame's names to what is written.
+    """
 
     stack: Stack
     origin: str
     module: Any
+    held: tuple[str, ...] = ()
 
 
 def author_at(frame: types.FrameType | None) -> Author:
@@ -38,6 +50,27 @@ def author_at(frame: types.FrameType | None) -> Author:
 
 def names_of(tensor: torch.Tensor, frame: types.FrameType | None) -> tuple[str, ...]:
     """The names, in the user's code that runs this frame, that are bound to this very tensor."""
+    return tuple(name for name, value in _names(frame) if value is tensor)
+
+
+def held_at(tensor: torch.Tensor, frame: types.FrameType | None) -> tuple[str, ...]:
+    """The paths over the names of that code to whatever shares the tensor's memory, all of them for each of its holders."""
+    found: list[str] = []
+    key, level = storage_key(tensor), _names(frame)
+    for _ in range(_LEVELS if key is not None else 0):
+        following: list[tuple[str, Any]] = []
+        for path, value in level[:_MOST]:
+            if is_a(value, torch.Tensor):
+                found += [path] if storage_key(value) == key else []
+            elif is_a(value, _OPEN) or has_own_attributes(value):
+                module = is_a(value, torch.nn.Module)  # comes with all that its parts hold
+                inner = ((p, v) for p, v in steps(path, value, _WIDTH) if not (module and is_a(v, torch.nn.Module)))
+                following += [(p, v) for p, v in inner if p is not None]
+        level = following
+    return tuple(found)
+
+
+def _names(frame: types.FrameType | None) -> list[tuple[str, Any]]:
     while frame is not None and kind_of(frame.f_code.co_filename) != "user":
         frame = frame.f_back
-    return tuple(name for name, value in names_in(frame) if value is tensor) if frame is not None else ()
+    return list(names_in(frame)) if frame is not None else []

@@ -78,6 +78,7 @@ def _write(write: LiveWrite, conflict: LiveConflict, sources: Sources, names: Na
         leaf=write.leaf,
         parameter=write.parameter,
         aliases=write.aliases,
+        held=write.held,
         handed=write.handed,
         how=write.how,
     )

@@ -46,7 +46,9 @@ class Write(Event):
     ``module`` is the path of that module over the user's names, ``operation`` torch's name of the operation.
     ``bumped`` is False for a write that the version counter did not see. ``leaf``: a refused write hit a leaf itself;
     ``parameter``: that leaf, or the one whose view was hit, is an nn.Parameter; ``aliases``: the names of that very
-    leaf where it was written. ``handed``: it hit a gradient that backward had handed to the code that wrote.
+    leaf where it was written. ``held``: the paths over the names of the line's function that led to that memory, so that
+    an item of a list or dict is told from a part of a tensor. ``handed``: it hit a gradient that backward had handed to
+    the code that wrote.
     """
 
     operation: str = ""
@@ -58,6 +60,7 @@ class Write(Event):
     leaf: bool = False
     parameter: bool = False
     aliases: tuple[str, ...] = ()
+    held: tuple[str, ...] = ()
     handed: bool = False
     how: How = "written"
 

@@ -136,6 +136,7 @@ class LiveWrite:
         "aliases",
         "clock",
         "handed",
+        "held",
         "how",
         "leaf",
         "module",
@@ -156,6 +157,7 @@ class LiveWrite:
         self.leaf = False  # a refused write: whether into the very leaf
         self.parameter = False  # whether that leaf, or the view's, is a module's parameter
         self.aliases: tuple[str, ...] = ()  # names of that very leaf where it was written
+        self.held: tuple[str, ...] = ()  # paths over the names of its function to what is written
         self.how: evidence.How = "written"
         self.handed = False  # into a gradient that backward had handed to the code that wrote
         self.swapped: torch.Tensor | None = None

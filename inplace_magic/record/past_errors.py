@@ -14,7 +14,7 @@ from ..families import RAISED_AT_WRITE, family_of, is_of_base, overlaps_input
 from ..source.location import user_stack
 from ..storage import ByStorage
 from ..torch_private import base_of, version_of
-from .author import Author, author_at, names_of
+from .author import Author, author_at, held_at, names_of
 from .noted_conflicts import NotedConflicts
 from .observed import LiveConflict, LiveWrite, Stack
 from .operations import arguments, out_targets, plain_name
@@ -51,7 +51,7 @@ class PastErrors:
         """Who wrote last where there may be views: torch refuses some of them, when they are read."""
         for base in bases:
             write = LiveWrite(author.stack, self._tick(), name, author.origin, version_of(base))
-            write.module = author.module
+            write.module, write.held = author.module, author.held
             self._latest.put(base, write)
 
     def made(self, tensor: torch.Tensor, frame: types.FrameType) -> None:
@@ -77,8 +77,9 @@ class PastErrors:
             conflict.write.leaf = written[0].is_leaf and written[0].requires_grad and not part
             base = base_of(written[0])
             conflict.write.parameter = isinstance(written[0] if base is None else base, torch.nn.Parameter)
-            if conflict.write.leaf and conflict in self._conflicts.found:  # not again for each iteration
-                conflict.write.aliases = names_of(written[0], sys._getframe(1))
+            if conflict in self._conflicts.found:  # not again for each iteration
+                conflict.write.held = held_at(written[0], sys._getframe(1))
+                conflict.write.aliases = names_of(written[0], sys._getframe(1)) if conflict.write.leaf else ()
         if self._update_leaves and _hits_leaf(family, written):
             with torch.no_grad():
                 result = func(*args, **kwargs)

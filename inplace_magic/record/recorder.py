@@ -37,7 +37,7 @@ from ..source.sources import Sources
 from ..storage import Key, storage_key
 from ..torch_private import next_sequence_number, unobserved, version_of
 from . import evidence
-from .author import Author, author_at
+from .author import Author, author_at, held_at
 from .light_steps import LightSteps
 from .noted_conflicts import NotedConflicts
 from .observed import LiveConflict, LiveWrite, Saved, Stack, saved_by
@@ -102,6 +102,7 @@ class Recorder(TorchFunctionMode):
         self._used: list[Saved] = []
         self._notes_use = keep_graphs
         self._training_statistics: tuple[Key | None, ...] = ()
+        self._held: dict[tuple[types.CodeType, int], tuple[str, ...]] = {}  # what each line that writes holds of it
         self._own_operands: frozenset[Key] = frozenset()  # storages that the call under way both reads and writes
         self._hooks = torch.autograd.graph.saved_tensors_hooks(self._pack, self._unpack)
         self._within = torch_private.around_backward(self._note_backward, self)
@@ -302,7 +303,7 @@ class Recorder(TorchFunctionMode):
         except RuntimeError as error:
             return self._past_error(error, func, args, kwargs, written)
         if written and (bases := with_history(written)):
-            self.past.wrote(plain_name(func), author_at(sys._getframe(1)), bases)
+            self.past.wrote(plain_name(func), self._author(sys._getframe(1), written), bases)
         if isinstance(result, torch.Tensor) and _inference_mode() and result.is_inference():
             self.past.made(result, sys._getframe(1))
         return result
@@ -365,10 +366,20 @@ class Recorder(TorchFunctionMode):
             self._training_statistics, self._own_operands = (), frozenset()
         bases = with_history(written)
         if wanted or bases:
-            author = author_at(sys._getframe(1))
+            author = self._author(sys._getframe(1), written)
             self.note(plain_name(func), author, wanted)
             self.past.wrote(plain_name(func), author, bases)
         return self.copies.own(result, written)
+
+    def _author(self, frame: types.FrameType, written: Sequence[torch.Tensor]) -> Author:
+        """Who runs this frame, and where it holds what it writes, which is looked for once a line."""
+        author = author_at(frame)
+        if author.origin != "user" or not author.stack:
+            return author
+        line = author.stack[0]
+        if line not in self._held:
+            self._held[line] = held_at(written[0], frame)
+        return author._replace(held=self._held[line])
 
     def _matters(self, tensor: torch.Tensor) -> bool:
         """Whether somebody may ask later who wrote here."""
@@ -403,7 +414,7 @@ class Recorder(TorchFunctionMode):
             if key is None:
                 continue
             write = LiveWrite(author.stack, self._clock, name, author.origin, version_of(tensor))
-            write.module = author.module
+            write.module, write.held = author.module, author.held
             self.log(key, write)
 
     def log(self, key: Key, write: LiveWrite) -> None:

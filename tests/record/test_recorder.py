@@ -292,3 +292,28 @@ def test_a_parameter_made_of_an_inference_tensor_is_refused_once_and_made() -> N
     assert (clash.family, clash.made and recorder.sources.spot(*clash.made[0]).line) == ("inference", 2)
     assert lines(recorder, clash)[0] == 4
     assert type(namespace["p"]) is torch.nn.Parameter and namespace["p"].grad.tolist() == [2.0] * 3
+
+
+@pytest.mark.parametrize(
+    ("text", "held"),
+    [
+        pytest.param("h = w.exp()\nh[0] += 1", ("h",), id="a part of a tensor lies in the tensor"),
+        pytest.param("hs = [w.exp()]\nhs[0] += 1", ("hs[0]",), id="an item of a list is a tensor by itself"),
+        pytest.param("w = {'a': w}\nw['a'] -= 1", ("w['a']",), id="a leaf in a dict, which torch refuses"),
+        pytest.param(
+            "class Neck:\n    pass\n"
+            "def fuse(neck, outs):\n    neck.heads['b'][0].mul_(2)\n"
+            "neck = Neck()\nneck.heads = {'b': [w.exp()]}\nfuse(neck, neck.heads['b'])\nh = neck.heads['b'][0]",
+            ("outs[0]", "neck.heads['b'][0]"),
+            id="by all ways that the function's own names give",
+        ),
+    ],
+)
+def test_a_write_knows_by_which_paths_its_line_holds_what_is_written(text: str, held: tuple[str, ...]) -> None:
+    start = "w = torch.ones(3, requires_grad=True)\n"
+    recorder, _ = run(
+        f"{start}{text}\nif 'h' in dir() or 'hs' in dir():\n    (h if 'h' in dir() else hs[0]).sum().backward()"
+    )
+    (clash, *_) = recorder.conflicts.found
+    assert clash.write is not None
+    assert clash.write.held == held

@@ -32,7 +32,7 @@ def proposals(
     family: str = "modified",
     inplace: tuple[tuple[str, str], ...] = (),
     callers: tuple[str, ...] = (),
-    **about: str,
+    **about: object,
 ) -> list[Proposal]:
     """What ``rule`` proposes where the source ``write`` broke what the source ``save`` had saved.
 

@@ -9,6 +9,8 @@ torch.add(a, b, out=c)  writes into `c`
 from __future__ import annotations
 
 import ast
+import itertools
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -134,13 +136,20 @@ def is_inplace_name(name: str) -> bool:
 
 def root(node: ast.expr) -> ast.expr | None:
     """The name or attribute that a chain of subscripts, views and in-place calls starts from."""
+    *_, start = _chain(node)
+    return start
+
+
+def _chain(node: ast.expr | None) -> Iterator[ast.expr | None]:
+    """What is looked at, by what it is looked at through, down to the name or attribute; None where it has none."""
     while True:
+        yield node
+        if isinstance(node, ast.Name) or node is None:
+            return
         if isinstance(node, ast.Attribute):
             if node.attr not in VIEW_ATTRIBUTES:
-                return node
+                return
             node = node.value
-        elif isinstance(node, ast.Name):
-            return node
         elif isinstance(node, ast.Subscript):
             node = node.value
         elif (
@@ -151,7 +160,35 @@ def root(node: ast.expr) -> ast.expr | None:
         ):
             node = node.func.value
         else:
+            node = None
+
+
+def tensor_written(problem: Problem, write: Site) -> ast.expr | None:
+    """What of a written expression names a tensor: its root, or the item of the list or dict that the root is.
+
+    ``parts[0][i] += 1`` writes into ``parts[0]`` where ``parts`` is a list, and into ``parts`` where it is a tensor.
+    """
+    if write.root is None:
+        return None
+    inwards = [node for node in _chain(write.target) if node is not None][::-1]
+    items = list(itertools.takewhile(lambda node: isinstance(node, ast.Subscript), inwards[1:]))
+    held = problem.clash.write.held if problem.clash.write is not None else ()
+    depths = [depth for path in held if (depth := _depth(path, write.root_text)) is not None]
+    if not depths:  # in an object that is not the user's; none of torch's is indexed by a text
+        named = [isinstance(node.slice, ast.Constant) and isinstance(node.slice.value, str) for node in items]  # type: ignore[attr-defined]
+        depths = [max((depth for depth, text in enumerate(named, 1) if text), default=0)]
+    return [write.root, *items][min(*depths, len(items))]
+
+
+def _depth(path: str, root: str | None) -> int | None:
+    """How many items deep below a root a path leads; None where it does not go through items alone."""
+    node: ast.expr = ast.parse(path, mode="eval").body
+    depth = 0
+    while ast.unparse(node) != root:
+        if not isinstance(node, ast.Subscript):
             return None
+        node, depth = node.value, depth + 1
+    return depth
 
 
 def used_later(write: Site, name: str) -> bool:

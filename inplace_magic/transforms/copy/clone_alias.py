@@ -26,7 +26,16 @@ from ...source.bindings import bindings, later, own_statements
 from ...source.dataflow import called_name, calls_named
 from ...source.editor import Code, Function, dotted
 from ..analysis.iterations import holdings
-from ..analysis.targets import VIEW_METHODS, Site, meant_for_whole, root, sites, written_by, written_here
+from ..analysis.targets import (
+    VIEW_METHODS,
+    Site,
+    meant_for_whole,
+    root,
+    sites,
+    tensor_written,
+    written_by,
+    written_here,
+)
 from ..problem import Problem
 from ..proposal import Proposal, in_one_text
 from ..registry import register
@@ -46,17 +55,18 @@ def clone_alias(problem: Problem) -> Iterator[Proposal]:
     write = written_here(problem)
     if write is None:
         return
-    name = write.root_text
-    for binding in bindings(write.code, name, write.statement)[:1] if name is not None else ():
+    tensor = tensor_written(problem, write)
+    name = write.code.text(tensor) if tensor is not None else ""
+    for binding in bindings(write.code, name, write.statement)[:1]:
         if binding.value is not None:
-            yield from _copied(problem, write, binding.value)
+            yield from _copied(problem, write, name, binding.value)
     if problem.family == "overlap":
         yield from _shifted(write)
         yield from _where_kept(problem, write)
 
 
-def _copied(problem: Problem, write: Site, value: ast.expr) -> Iterator[Proposal]:
-    code, name = write.code, write.root_text
+def _copied(problem: Problem, write: Site, name: str, value: ast.expr) -> Iterator[Proposal]:
+    code = write.code
     shares = _SPREADS if problem.family == "overlap" else _ALIASES
     if problem.family in ("modified", "silent", "overlap") and _shares(value, shares):
         yield _parted(code, [value])

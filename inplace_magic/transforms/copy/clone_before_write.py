@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from ...message import message
 from ...source.bindings import bindings, loop_of, scope
 from ...source.editor import Loop, dotted
-from ..analysis.targets import Site, meant_for_whole, sites, used_later, written_here
+from ..analysis.targets import Site, meant_for_whole, sites, tensor_written, used_later, written_here
 from ..problem import Frame, Problem
 from ..proposal import Proposal, in_one_text
 from ..registry import register
@@ -53,18 +53,18 @@ def _at_apply(write: Site) -> Iterator[Proposal]:
 
 def _at_write(problem: Problem, write: Site) -> Iterator[Proposal]:
     """``x = x.clone()`` in front of the statement that writes into ``x``, or of the loop that it stands in."""
-    code, found = write.code, write.root
-    name = dotted(found) if found is not None else None
-    if name is None or write.target is None:
+    code, found = write.code, tensor_written(problem, write)
+    if found is None:
         return
-    head = name.split(".")[0]
-    if loop_of(code, write.statement, head) and isinstance(found, ast.Name) and not used_later(write, name):
+    name, item = code.text(found), isinstance(found, ast.Subscript)
+    if isinstance(found, ast.Name) and loop_of(code, write.statement, name) and not used_later(write, name):
         return
-    more = meant_for_whole(write)
+    more = meant_for_whole(write) and not item
     module = isinstance(write.node, ast.Call) and problem.clash.write is not None and problem.clash.write.origin == "nn"
     form = "clone_before_write: " + ("meant for more" if more else "module" if module else "write")
     line = f"{name} = {name}.clone()"
-    for place in dict.fromkeys([_loop_after_save(problem, write, name), write.statement]):
+    before = write.statement if item else _loop_after_save(problem, write, name)
+    for place in dict.fromkeys([before, write.statement]):
         edit = code.insert_before(place, line)
         yield in_one_text(code, [edit], line, _WHY, form, local=True, lossless=more)
 

@@ -124,9 +124,12 @@ def as_new_tensor(problem: Problem, text: str) -> Rewrite | None:
 # ---- masks ------------------------------------------------------------------------------------------------------
 
 
-def masked(code: Code, statement: ast.Assign, target: ast.Subscript, torch: str) -> Rewrite | None:
-    """``x[mask] = v`` with one boolean mask, as masked_fill or where."""
-    name, mask, value = dotted(target.value), target.slice, statement.value
+def masked(
+    code: Code, statement: ast.Assign, target: ast.Subscript, torch: str, tensor: ast.expr | None = None
+) -> Rewrite | None:
+    """``x[mask] = v`` with one boolean mask, as masked_fill or where; ``tensor``: what is known to be one."""
+    mask, value = target.slice, statement.value
+    name = code.text(target.value) if target.value is tensor else dotted(target.value)
     if name is None or len(statement.targets) != 1 or not _is_mask(code, mask, statement):
         return None
     where = code.text(mask)
@@ -154,8 +157,8 @@ def _is_mask(code: Code, node: ast.expr, near: ast.stmt) -> bool:
 # ---- calls ------------------------------------------------------------------------------------------------------
 
 
-def called_out_of_place(code: Code, call: ast.Call, torch: str) -> Rewrite | None:
-    """A call in place, with the in-place calls that it is chained to on both sides."""
+def called_out_of_place(code: Code, call: ast.Call, torch: str, tensor: ast.expr | None = None) -> Rewrite | None:
+    """A call in place, with the in-place calls that it is chained to on both sides; ``tensor``: what is known to be one."""
     statement = code.statement(call)
     chain = [n for n in ast.walk(statement) if isinstance(n, ast.Call) and writes_in_place(n)]
     chain = [n for n in chain if n is call or _inner(n, call) or _inner(call, n)]
@@ -176,7 +179,8 @@ def called_out_of_place(code: Code, call: ast.Call, torch: str) -> Rewrite | Non
             edits += _strip(code, n)
     text = code.edited(whole, edits)
     if isinstance(statement, ast.Expr):
-        target = _assignable(code, receiver)
+        known = receiver is not None and receiver is tensor
+        target = code.text(receiver) if known else _assignable(code, receiver)  # type: ignore[arg-type]
         if statement.value is not whole or target is None:
             return None
         start, _ = code.span(statement)

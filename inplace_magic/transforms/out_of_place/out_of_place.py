@@ -11,6 +11,7 @@ x.zero_()                         x = torch.zeros_like(x)
 p[p < eps] = eps                  p = p.masked_fill(p < eps, eps)
 p[bad] = q[bad]                   p = torch.where(bad, q, p)
 torch.exp(x, out=y)               y = torch.exp(x)
+boxes["out"].clamp_(0, 1)         boxes["out"] = boxes["out"].clamp(0, 1)
 for t in states: t.mul_(0.9)      states = [t.mul(0.9) for t in states]
 for k, t in ws.items(): t -= d    ws = {k: t - d for k, t in ws.items()}
 """
@@ -22,21 +23,15 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from ...message import message
-from ...source.bindings import bindings, gone_through, key_of_item, loop_of
-from ...source.dataflow import called_name
+from ...source.bindings import gone_through, key_of_item, loop_of
 from ...source.editor import Code, dotted
-from ..analysis.iterations import holdings
-from ..analysis.targets import Site, meant_for_whole, torch_name, used_later, written
+from ..analysis.targets import Site, meant_for_whole, tensor_written, torch_name, used_later, written
 from ..problem import Problem
 from ..proposal import Proposal, in_one_text
 from ..registry import register
 from .new_tensor import Rewrite, augmented, called_out_of_place, masked, writes_in_place
 
 _WHY = message("why_new_tensor")
-
-_CONTAINERS = (ast.List, ast.Dict, ast.ListComp, ast.DictComp)
-_HELD_CONTAINERS = ("list[", "dict[")
-_MAKE_CONTAINERS = frozenset({"dict", "list", "copy", "OrderedDict", "defaultdict", "fromkeys"})
 
 
 @register(
@@ -47,20 +42,21 @@ def out_of_place(problem: Problem) -> Iterator[Proposal]:
     write = written(problem)
     if write is None or problem.clash.write is None or problem.clash.write.origin == "optim":
         return
-    for form, rewrite in _rewrites(problem, write):
-        form, more = f"out_of_place: {form}", meant_for_whole(write)
+    tensor = tensor_written(problem, write)
+    more = meant_for_whole(write) and not isinstance(tensor, ast.Subscript)
+    for form, rewrite in _rewrites(problem, write, tensor, "meant for more" if more else "statement"):
+        form = f"out_of_place: {form}"
         yield in_one_text(write.code, rewrite.edits, rewrite.line, _WHY, form, local=True, lossless=more)
 
 
-def _rewrites(problem: Problem, write: Site) -> Iterator[tuple[str, Rewrite]]:
-    code, statement, form = write.code, write.statement, "statement"
-    rewrite = _rewrite(problem, write)
+def _rewrites(problem: Problem, write: Site, tensor: ast.expr | None, form: str) -> Iterator[tuple[str, Rewrite]]:
+    code, statement = write.code, write.statement
+    rewrite = _rewrite(problem, write, tensor)
     # A part of a tensor is still written in place; an item of a list or dict is not.
-    if isinstance(statement, ast.AugAssign) and isinstance(statement.target, ast.Subscript):
-        form = "item"
-    if rewrite is None or (form == "item" and not _of_container(problem, write)):
+    target = statement.target if isinstance(statement, ast.AugAssign) else None
+    if rewrite is None or (isinstance(target, ast.Subscript) and target is not tensor):
         return
-    name = write.root.id if isinstance(write.root, ast.Name) else None
+    name = tensor.id if isinstance(tensor, ast.Name) else None
     loop = loop_of(code, statement, name) if name is not None else None
     if loop is not None and name is not None and not used_later(write, name):
         anew = augmented(code, statement, heard=True) if isinstance(statement, ast.AugAssign) else rewrite
@@ -68,23 +64,21 @@ def _rewrites(problem: Problem, write: Site) -> Iterator[tuple[str, Rewrite]]:
         if inner is not None:
             yield "container", inner
         return  # bound anew, the name of the loop would leave what it goes through as it was
-    if form == "statement" and meant_for_whole(write):
-        form = "meant for more"
     outside = _outside_block(code, statement, rewrite)
     if outside is not None:
         yield "outside no_grad", outside
     yield form, rewrite
 
 
-def _rewrite(problem: Problem, write: Site) -> Rewrite | None:
+def _rewrite(problem: Problem, write: Site, tensor: ast.expr | None) -> Rewrite | None:
     code, statement, torch = write.code, write.statement, torch_name(problem) or "torch"
     if isinstance(statement, ast.AugAssign):
         return augmented(code, statement)
     target = write.target
     if isinstance(statement, ast.Assign) and isinstance(target, ast.Subscript) and target in statement.targets:
-        return masked(code, statement, target, torch)
+        return masked(code, statement, target, torch, tensor)
     call = _call(write)
-    return called_out_of_place(code, call, torch) if call is not None else None
+    return called_out_of_place(code, call, torch, tensor) if call is not None else None
 
 
 def _call(write: Site) -> ast.Call | None:
@@ -93,17 +87,6 @@ def _call(write: Site) -> ast.Call | None:
 
 
 # ---- around the statement ---------------------------------------------------------------------------------------
-
-
-def _of_container(problem: Problem, write: Site) -> bool:
-    """Whether ``x[i] += y`` may write into a list or a dict; a tensor that was made here is none."""
-    shape = holdings(problem).get(write.spot.function, {}).get(write.root_text or "")
-    if shape is not None:
-        return shape.startswith(_HELD_CONTAINERS)
-    made = [b.value for b in bindings(write.code, write.root_text or "", write.statement)]
-    # ``dict(h)``, ``h.copy()``, ``copy.copy(h)``, ``defaultdict(list)``
-    known = [isinstance(v, _CONTAINERS) or called_name(v) in _MAKE_CONTAINERS for v in made]
-    return any(known) or not made if problem.family == "modified" else all(known) and bool(made)
 
 
 def _comprehension(code: Code, loop: ast.For, name: str, statement: ast.stmt, rewrite: Rewrite) -> Rewrite | None:

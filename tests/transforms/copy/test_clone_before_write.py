@@ -46,6 +46,22 @@ def test_copies_first(cell: str, write: str, expected: str) -> None:
     assert edited(cell, write) == expected
 
 
+@pytest.mark.parametrize(
+    ("line", "held", "copy"),
+    [
+        pytest.param("rows[i] += y", "rows[0]", "rows[i] = rows[i].clone()", id="an item of a list"),
+        pytest.param("rows[i][0] = y", "rows[0]", "rows[i] = rows[i].clone()", id="a part of an item"),
+        pytest.param("rows[i][0] = y", "rows['a'][2]", "rows[i][0] = rows[i][0].clone()", id="an item of an item"),
+        pytest.param("rows[i][0] = y", "rows", "rows = rows.clone()", id="a part of a tensor"),
+        pytest.param('rows["h"][0] = y', "p", 'rows["h"] = rows["h"].clone()', id="no tensor has texts for indices"),
+    ],
+)
+def test_copies_the_tensor_and_not_the_container(line: str, held: str, copy: str) -> None:
+    write = line if "+=" in line else line.partition(" = ")[0]
+    cell = edited(f"s = rows.f()\nfor i in range(3):\n    rows = g(rows)\n    {line}\n", write, held=(held,))
+    assert cell.splitlines()[3].strip() == copy
+
+
 def test_copies_once_in_front_of_a_loop_that_saves_nothing() -> None:
     cell = "s = torch.sin(v)\nfor i in range(3):\n    v[i] = 0\n"
     assert edited(cell, "v[i]", save="torch.sin(v)").splitlines()[1] == "v = v.clone()"
