@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
-from itertools import takewhile
-from operator import eq
 from typing import Any
 
 from ..diagnosis import Conflict, Diagnosis, Fix, LiveChange, shown_path
@@ -182,13 +180,14 @@ def title(fix: Fix, other: Fix | None = None) -> str:
         for line in section.lines:
             edit = line.text.strip()
             if line.sign == "+" and edit and edit not in removed | known and "`" not in edit:
-                return _placed(section.label, f"`{_from_the_change(edit, removed)}`", len(sections) - 1)
+                return _placed(section.label, f"`{_from_the_change(line)}`", len(sections) - 1)
     return _placed(sections[0].label, fix.title, len(sections) - 1) if sections else fix.title
 
 
-def _from_the_change(edit: str, removed: set[str]) -> str:
+def _from_the_change(line: diff.Line) -> str:
     """A long line from a little before what it changes, so that the fixes of one line are told apart."""
-    same = max((sum(takewhile(bool, map(eq, edit, line))) for line in removed), default=0)
+    edit = line.text.strip()
+    same = line.differs - line.text.index(edit)
     if same < _ALWAYS_SHOWN:
         return edit
     words = (found.start() for found in re.finditer(r"\b\w", edit) if same - 12 <= found.start() <= same)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 from ..diagnosis import Diagnosis
 from ..message import Language
+from . import diff
 from .canvas import Canvas
 from .contents import FixShown, Report, report_of
 from .escape import lines, visible
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 Part = Literal["all", "lines", "fixes"]
 
 _NARROWEST, _WIDEST = 24, 120
+_SCREEN = 24  # rows
 _GAP = 3
 _LABEL_LEAST = 20
 _TITLE_MOST = 60
@@ -178,11 +180,19 @@ def _fix(page: Canvas, fix: FixShown, *, patch: bool = False, title: bool = Fals
         if section.label:
             page.add(page.text(page.fit_end(section.label, page.width - 2), "cyan"), 2)
         for line in section.lines:
-            for at, row in enumerate(page.code_rows(line.text, page.width - 4)):
+            for at, row in enumerate(page.code_rows(_shown(page, line), page.width - 4)):
                 sign = line.sign if at == 0 else " "
                 page.add(page.text(f"{sign} {row}".rstrip(), _SIGN_STYLE[line.sign]), 2)
     for clause in fix.clauses:
         page.flow(page.prose(clause), 2, hang=2)
+
+
+def _shown(page: Canvas, line: diff.Line) -> str:
+    """A line of a diff; one that would take the whole screen, as a literal of numbers, around what it changes."""
+    width = page.width - 4
+    if page.cells(line.text) <= _SCREEN * width:
+        return line.text
+    return page.window(line.text, line.differs, min(len(line.text), line.differs + 2 * width), 4 * width)[0]
 
 
 def _status_style(fix: FixShown) -> str:

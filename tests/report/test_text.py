@@ -82,7 +82,7 @@ def test_markup_and_emoji_codes_stay_text() -> None:
 
 @pytest.mark.parametrize("width", [40, 60, 80, 120])
 @pytest.mark.parametrize("name", samples.ALL)
-def test_a_diffs_code_is_never_cut(name: str, width: int) -> None:
+def test_a_diffs_code_is_not_cut(name: str, width: int) -> None:
     """What is drawn of the first fix holds every line of its diff, whatever rows it takes."""
     found = samples.ALL[name]
     if not found.fixes:
@@ -91,6 +91,16 @@ def test_a_diffs_code_is_never_cut(name: str, width: int) -> None:
     for section in diff.sections(found.fixes[0]):
         for line in section.lines:
             assert line.text.replace(" ", "") in drawn
+
+
+def test_a_line_that_would_take_the_whole_screen_is_shown_around_its_change() -> None:
+    numbers = ", ".join(map(str, range(900)))
+    old, new = (f"t = tensor([{numbers}]); {write}; t.sum().backward()" for write in ("t += 1", "t = t + 1"))
+    found = replace(samples.LEAF, fixes=(samples.fix("", samples.diff("In[3]", old, new)),))
+    for width in (40, 80):
+        drawn = _lines(found, width)
+        joined = "".join(line.strip() for line in drawn).replace(" ", "")
+        assert len(drawn) < 40 and "t+=1;t.sum().backward()" in joined and "t=t+1;t.sum().backward()" in joined
 
 
 def test_a_long_line_is_cut_around_what_is_marked() -> None:
