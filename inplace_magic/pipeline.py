@@ -183,13 +183,14 @@ class _Inquiry:
     def _bench(self, rerun: Rerun, family: str, again: Reproduction) -> Bench:
         """Where rewrites are verified: as the failure was reproduced, in the same sandbox."""
         own: Reading | None = None
+        look = RecordOptions.at(family)
         if family in RAISED_AT_WRITE:
-            own = "update" if family in ("leaf", "view_of_leaf") else "tracked"
+            own = "update" if look.update_leaves else "tracked"
         return Bench(
             sandbox=again.sandbox,
             sources=self.sources,
             plan=rerun.plan,
-            look=RecordOptions.at(family),
+            look=look,
             tell=self.tell,
             failing=self.cell,
             limit_s=again.limit(rerun.plan),

@@ -76,6 +76,7 @@ def _write(write: LiveWrite, conflict: LiveConflict, sources: Sources, names: Na
         version=write.version,
         bumped=conflict.kind != "silent",
         leaf=write.leaf,
+        of_leaf=write.of_leaf,
         parameter=write.parameter,
         aliases=write.aliases,
         held=write.held,

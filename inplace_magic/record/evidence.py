@@ -45,10 +45,10 @@ class Write(Event):
     ``origin`` is ``optim`` when an optimizer's step wrote, ``nn`` when one of torch's modules did, else ``user``.
     ``module`` is the path of that module over the user's names, ``operation`` torch's name of the operation.
     ``bumped`` is False for a write that the version counter did not see. ``leaf``: a refused write hit a leaf itself;
-    ``parameter``: that leaf, or the one whose view was hit, is an nn.Parameter; ``aliases``: the names of that very
-    leaf where it was written. ``held``: the paths over the names of the line's function that led to that memory, so that
-    an item of a list or dict is told from a part of a tensor. ``handed``: it hit a gradient that backward had handed to
-    the code that wrote.
+    ``of_leaf``: a leaf that requires grad, or any view of one; ``parameter``: it is an nn.Parameter; ``aliases``: the names
+    of that very leaf where it was written. ``held``: the paths over the names of the line's function that led to that
+    memory, so that an item of a list or dict is told from a part of a tensor. ``handed``: it hit a gradient that backward
+    had handed to the code that wrote.
     """
 
     operation: str = ""
@@ -58,6 +58,7 @@ class Write(Event):
     version: int = 0
     bumped: bool = True
     leaf: bool = False
+    of_leaf: bool = False
     parameter: bool = False
     aliases: tuple[str, ...] = ()
     held: tuple[str, ...] = ()

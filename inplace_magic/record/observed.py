@@ -141,6 +141,7 @@ class LiveWrite:
         "leaf",
         "module",
         "moment",
+        "of_leaf",
         "operation",
         "origin",
         "parameter",
@@ -155,6 +156,7 @@ class LiveWrite:
         self.moment = next_sequence_number()  # nodes created before have less
         self.module: Any = None
         self.leaf = False  # a refused write: whether into the very leaf
+        self.of_leaf = False  # or into a view of one, of whatever family torch says it is
         self.parameter = False  # whether that leaf, or the view's, is a module's parameter
         self.aliases: tuple[str, ...] = ()  # names of that very leaf where it was written
         self.held: tuple[str, ...] = ()  # paths over the names of its function to what is written

@@ -43,6 +43,7 @@ class PastErrors:
         self._conflicts, self._copies, self._note, self._tick = conflicts, copies, note, tick
         self._update_leaves = update_leaves
         self._latest: ByStorage[LiveWrite] = ByStorage()  # the last write into a storage with a history
+        self._updated: ByStorage[bool] = ByStorage()  # leaves that were refused, and written outside of the graph
         self._made: ByStorage[Stack] = ByStorage()  # inference tensors: where they came from
 
     # ---- what a refusal may be due to -------------------------------------------------------------------------------
@@ -71,18 +72,24 @@ class PastErrors:
         family = family_of(error)
         if family is None or family in ("modified", "second_backward"):
             raise error
+        if is_of_base(str(error)) and any(t in self._updated for t in arguments(args, kwargs)):
+            return func(*map(_seen_anew, args), **{name: _seen_anew(value) for name, value in kwargs.items()})
         conflict = self._refused(family, func, str(error))
         if written and conflict.write is not None:
-            part = plain_name(func) == "__setitem__"  # torch makes a view of what is assigned to
-            conflict.write.leaf = written[0].is_leaf and written[0].requires_grad and not part
-            base = base_of(written[0])
-            conflict.write.parameter = isinstance(written[0] if base is None else base, torch.nn.Parameter)
+            # torch makes a view of what is assigned to, and some views refuse to be asked.
+            view = plain_name(func) == "__setitem__" or family == "multi_output_view"
+            conflict.write.leaf = not view and written[0].is_leaf and written[0].requires_grad
+            base = written[0] if (base := base_of(written[0])) is None else base
+            conflict.write.of_leaf = base.is_leaf and base.requires_grad
+            conflict.write.parameter = isinstance(base, torch.nn.Parameter)
             if conflict in self._conflicts.found:  # not again for each iteration
                 conflict.write.held = held_at(written[0], sys._getframe(1))
                 conflict.write.aliases = names_of(written[0], sys._getframe(1)) if conflict.write.leaf else ()
         if self._update_leaves and _hits_leaf(family, written):
             with torch.no_grad():
                 result = func(*args, **kwargs)
+            for tensor in written:
+                self._updated.put(tensor, True)
             self._note(plain_name(func), author_at(sys._getframe(1)), written)
             return result
         if family == "out_grad":
@@ -160,9 +167,17 @@ def with_history(written: Sequence[Any]) -> list[torch.Tensor]:
     return [base for base in bases if base is not None and base.requires_grad and not base.is_leaf]
 
 
+def _seen_anew(value: Any) -> Any:
+    """A view that is made anew from its base, as that is now; one level of lists and tuples deep."""
+    if type(value) in (list, tuple):
+        return type(value)(map(_seen_anew, value))
+    base = base_of(value) if isinstance(value, torch.Tensor) else None
+    return value if base is None else base.as_strided(value.shape, value.stride(), value.storage_offset())
+
+
 def _hits_leaf(family: str, written: Sequence[torch.Tensor]) -> bool:
-    """Whether a refused write would have hit a leaf; one through a view that was made without grad mode is told as such."""
-    if family != "no_grad_view":
+    """Whether a refused write would have hit a leaf; of some of its views torch tells how they were made instead."""
+    if family not in ("no_grad_view", "multi_output_view"):
         return family in ("leaf", "view_of_leaf")
     bases = [base for tensor in written if (base := base_of(tensor)) is not None]
     return any(base.is_leaf and base.requires_grad for base in bases)

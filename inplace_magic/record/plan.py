@@ -57,7 +57,7 @@ class RecordOptions:
     def at(cls, family: str) -> RecordOptions:
         """The way to look at a failure of this family."""
         return cls(
-            update_leaves=family in ("leaf", "view_of_leaf"),
+            update_leaves=family in ("leaf", "view_of_leaf", "multi_output_view"),
             keep_graphs=family == "second_backward",
             hidden=family == "silent",
         )

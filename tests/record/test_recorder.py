@@ -161,6 +161,8 @@ REFUSED: list[Any] = [
     pytest.param("a = torch.ones(3, requires_grad=True)\na[:2] *= 2\na.sum().backward()", "view_of_leaf", id="a slice of a leaf"),
     pytest.param("a = torch.ones(3, 2, requires_grad=True) * 1\nfor r in a: r.add_(1)\na.sum().backward()",
                  "multi_output_view", id="one of several views"),
+    pytest.param("a = torch.ones(3, 2, requires_grad=True) * 1\np, q, r = a\nwith torch.no_grad(): p.fill_(2)\nq.add_(1)\nr.sum().backward()",
+                 "multi_output_view", id="one of several views, another one of which was written"),
     pytest.param("a = torch.ones(3, requires_grad=True) * 1\nwith torch.no_grad(): v = a[1:]\nv.add_(1)\na.sum().backward()",
                  "no_grad_view", id="a view made under no_grad"),
     pytest.param("a = torch.ones(3, requires_grad=True)\nr = (a * 2).expand(2, 3)\nr += 1\nr.sum().backward()", "overlap",
@@ -191,6 +193,13 @@ def test_a_refused_operation_is_carried_out_as_the_code_means_it(text: str, fami
 def test_a_tracked_write_into_a_leaf(text: str, gradient: list[float]) -> None:
     _, namespace = run(text)
     assert namespace["leaf"].grad.tolist() == gradient
+
+
+def test_a_view_of_a_leaf_that_was_updated_reads_what_it_has_become() -> None:
+    text = "leaf = torch.tensor([1., 2.], requires_grad=True)\na, b = leaf.chunk(2)\na.mul_(3)\n(a * a + b).sum().backward()"
+    recorder, namespace = run(text, update_leaves=True)
+    assert namespace["leaf"].tolist() == [3.0, 2.0] and namespace["leaf"].grad.tolist() == [6.0, 1.0]
+    assert [conflict.write.operation for conflict in recorder.conflicts.found] == ["mul_"]
 
 
 def test_a_write_into_a_leaf_as_an_update() -> None:

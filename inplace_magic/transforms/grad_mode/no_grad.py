@@ -34,11 +34,11 @@ _INITIALISERS = frozenset({
 })  # fmt: skip
 
 
-@register("leaf", "view_of_leaf", "no_grad_view")
+@register("leaf", "view_of_leaf", "no_grad_view", "multi_output_view")
 def no_grad(problem: Problem) -> Iterator[Proposal]:
     write = written(problem)
     named = torch_in(problem, write.code) if write is not None else None
-    if write is None or named is None:
+    if write is None or named is None or not _may_be_update(problem):
         return
     torch, imported = named
     statements, update = _block(write, _refused(problem, write.code)), _is_update(problem, write)
@@ -62,6 +62,12 @@ def no_grad(problem: Problem) -> Iterator[Proposal]:
         # nothing to lose.
         lossless=(inner or not update) and bool(problem.evidence.passes),
     )
+
+
+def _may_be_update(problem: Problem) -> bool:
+    """One of several views, written, is an update where they are views of a leaf."""
+    event = problem.clash.write
+    return problem.family != "multi_output_view" or (event is not None and event.of_leaf)
 
 
 def _called_by(problem: Problem, write: Site) -> Frame | None:

@@ -33,6 +33,7 @@ def edited(cell: str, write: str, **about: str) -> str:
         pytest.param(
             "def f(m):\n  q = m.rot\n  q /= q.norm()\n  return q.sum()\n", "q /= q.norm()", "leaf", id="a value with a name of the function's own"
         ),
+        pytest.param("a, b = y.chunk(2)\na.fill_(1)", "a.fill_(1)", "multi_output_view", id="one of several views of a value"),
         pytest.param("if a: n += 1; w -= w.grad", "w -= w.grad", "leaf", id="a line that the head of a branch begins"),
         pytest.param("for a in b: w -= w.grad; print(w)", "w -= w.grad", "leaf", id="a line that the head of a loop begins"),
         pytest.param('w.set_text("""a\n  b""")', 'w.set_text("""a\n  b""")', "leaf", id="a text on several lines must not be moved"),
@@ -222,6 +223,40 @@ def test_several_refused_updates_go_under_one_block() -> None:
     fix = fix_by(RULE, start, cell)
     both = "with torch.no_grad():\n    lin.weight.copy_(torch.eye(2))\n    lin.bias.copy_(x.mean(0))"
     assert fix.cells == {2: cell.replace("lin.weight.copy_(torch.eye(2))\nlin.bias.copy_(x.mean(0))", both)}
+
+
+@pytest.mark.parametrize(
+    ("cell", "written"),
+    [
+        pytest.param("first, second = lin.bias.chunk(2)\nsecond.fill_(1.0)\n", "second.fill_(1.0)\n", id="a part of a bias"),
+        pytest.param("first, second = lin.bias.chunk(2)\nfirst.fill_(1.0)\nsecond += 1\n", "first.fill_(1.0)\nsecond += 1\n", id="two parts"),
+        pytest.param("for row in lin.weight:\n    row /= row.norm()\n", "for row in lin.weight:\n    row /= row.norm()\n", id="each row of a weight"),
+        pytest.param("for row, v in zip(lin.weight, torch.eye(4)):\n    row.copy_(v)\n", "for row, v in zip(lin.weight, torch.eye(4)):\n    row.copy_(v)\n", id="rows beside their values"),
+    ],
+)  # fmt: skip
+def test_several_views_of_a_parameter_are_written_as_it_is(cell: str, written: str) -> None:
+    start, rest = "import torch\nlin = torch.nn.Linear(4, 4)", "lin(torch.ones(1, 4)).sum().backward()"
+    found = run_cells(start, cell + rest).diagnosis
+    assert found is not None and found.family == "multi_output_view"
+    lines = "".join(f"    {line}\n" for line in written.splitlines())
+    fix = found.fixes[0]
+    assert fix.cells == {2: (cell + rest).replace(written, f"with torch.no_grad():\n{lines}")}
+    assert fix.gradients == "same"
+
+
+def test_a_part_of_a_parameter_that_a_forward_goes_on_with_is_a_value() -> None:
+    cell = """
+        class Attend(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.w = torch.nn.Parameter(torch.rand(4, 6))
+            def forward(self, x):
+                query, key = self.w.chunk(2, 1)
+                query *= 0.5
+                return (x @ query) * (x @ key)
+        """
+    found = run_cells("import torch", clean(cell) + "Attend()(torch.ones(2, 4)).sum().backward()").diagnosis
+    assert found is not None and found.fixes[0].diff.count("+        query = query * 0.5\n") == 1
 
 
 def test_a_view_of_a_value_is_no_update() -> None:
