@@ -147,7 +147,8 @@ class Fix:
 
     ``cells`` maps execution count to the whole new source of that cell; ``files`` maps a file's path to its new text.
     ``run`` lists the cells that have to run again, in order, the failing one last. ``verified`` is True only if the
-    rewritten cells ran past the failure without our hooks. ``gradients`` is measured against the values as saved;
+    rewritten cells ran past the failure without our hooks; False where they then end with another error that the code
+    as written has as well. ``gradients`` is measured against the values as saved;
     ``untrained`` are leaves, those that optimizers step if there are any, that get no gradient any more. ``changes`` are
     clauses: what a person reads otherwise after this fix than after the code as written ("prints 0.742 instead of
     1.126", "a.grad is None afterwards"). ``gradients`` is "same" only where there are none.

@@ -60,7 +60,8 @@ class Rerun:
         passes = len(self.seen.passes)
         if first is not None:  # a rewrite has to come past the conflict, where the recorder itself did not
             passes = max(passes, first + 1)
-        return StopRule(passes, exactly=not self.seen.finished, conflict=first)
+        stopped = not self.seen.finished and self.seen.error is None  # an error ends a run, a rewrite may come past it
+        return StopRule(passes, exactly=stopped, conflict=first)
 
     @property
     def faithful(self) -> bool:

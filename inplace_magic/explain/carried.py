@@ -10,6 +10,8 @@ from itertools import takewhile
 from ..diagnosis import Conflict, Place
 from ..message import Message, kind_of, message
 from ..record.evidence import Edge, Holder, RecordedConflict
+from ..source.bindings import bound_anew
+from ..source.editor import Code
 from ..source.location import SourceRange
 from ..source.sources import Sources
 
@@ -69,27 +71,46 @@ def _entrances(seen: RecordedConflict, over: Iterable[Edge], sources: Sources) -
     """The lines that the edges lead into, the one that ran first ahead. What a backward begins at is read by no line."""
     found: dict[str, list[tuple[Place, list[str]]]] = {}
     for edge in over:
-        read = _read(edge, seen.need.stack if seen.need is not None else (), sources)
+        read = _read(edge, seen, sources)
         if read is not None:
             found.setdefault(read[0].label, []).append(read)
     return [_entrance(on_line) for on_line in found.values()]
 
 
-def _read(edge: Edge, need: tuple[SourceRange, ...], sources: Sources) -> tuple[Place, list[str]] | None:
+def _read(edge: Edge, seen: RecordedConflict, sources: Sources) -> tuple[Place, list[str]] | None:
     """The outermost line that reads the value by a name which held it, of those below what calls the backward, too.
 
     It is the call that is given a state rather than the layer inside that computes with it; else the innermost line.
     """
     if edge.root or not edge.used:
         return None
+    need = seen.need.stack if seen.need is not None else ()
     shared = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(reversed(edge.used), reversed(need))))
     for frame in tuple(reversed(edge.used))[shared:]:
         place = sources.place(frame)
-        holders = [h for h in edge.holders if h.scope in (frame.function, "<module>") or h.scope.startswith("class ")]
+        holders = [
+            h
+            for h in edge.holders
+            if h.scope.startswith("class ")
+            or (h.scope in (frame.function, "<module>") and not _gone(h, frame, seen, sources))
+        ]
         if place is not None and (names := [name for holder in holders for name in _written(holder, place)]):
             return place, names
     place = sources.place(edge.used[0])
     return None if place is None else (place, [])
+
+
+def _gone(holder: Holder, frame: SourceRange, seen: RecordedConflict, sources: Sources) -> bool:
+    """Whether the name holds another value by then, which its iteration has bound."""
+    document = sources.cells.get(frame.cell) if frame.cell is not None else None
+    if holder.scope != frame.function or document is None or document.tree is None:
+        return False
+    code = Code(document)
+    events = seen.cause.stack if seen.cause is not None else ()
+    before = [code.at(one) for one in events if (one.cell, one.function) == (frame.cell, frame.function)]
+    nodes = [code.at(frame), *before]
+    at, *since = [code.statement(node) if node is not None else None for node in nodes]
+    return at is not None and bound_anew(code, at, holder.path, since[0] if since else None)
 
 
 def _entrance(on_line: list[tuple[Place, list[str]]]) -> _Entrance:

@@ -94,7 +94,8 @@ class Edge:
     """A value that passes an event: the call that ``used`` it, the one that ``made`` it, and who held it in between.
 
     ``again``: the same call took part in that graph with other values, too. ``root``: it is what backward was called on.
-    ``term``: it is only added to what backward was called on, so that nobody else's gradient depends on it.
+    ``term``: it is only added to what backward was called on, so that nobody else's gradient depends on it. ``over``: it
+    was used after the event.
     """
 
     used: tuple[SourceRange, ...]
@@ -103,6 +104,7 @@ class Edge:
     again: bool = False
     root: bool = False
     term: bool = False
+    over: bool = False
 
 
 @dataclass(frozen=True)

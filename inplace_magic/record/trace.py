@@ -208,7 +208,7 @@ class Crossing:
 def record_of(crossing: Crossing, trace: Trace, place: evidence.Placing) -> evidence.Crossing:
     """A crossing as plain records; ``place`` tells where a stack lies."""
 
-    def edges(live: Sequence[LiveEdge], held: Sequence[Held]) -> tuple[evidence.Edge, ...]:
+    def edges(live: Sequence[LiveEdge], held: Sequence[Held], over: bool = False) -> tuple[evidence.Edge, ...]:
         found: dict[object, evidence.Edge] = {}
         times: dict[Stack, set[int]] = {}
         for edge in live:
@@ -218,7 +218,7 @@ def record_of(crossing: Crossing, trace: Trace, place: evidence.Placing) -> evid
             names = tuple(sorted({one.record for one in held if edge.made in one.nodes}))
             again = crossing.repeated.get(used, 0) > len(times[used])
             term = edge in crossing.terms
-            record = evidence.Edge(place(used), place(made), names, again, root=edge.user < 0, term=term)
+            record = evidence.Edge(place(used), place(made), names, again, root=edge.user < 0, term=term, over=over)
             found.setdefault((used, made, names), record)
             if len(found) == _SITES:
                 break
@@ -226,7 +226,7 @@ def record_of(crossing: Crossing, trace: Trace, place: evidence.Placing) -> evid
 
     lines = dict.fromkeys(trace.stack_of(node) for node in crossing.stale)
     return evidence.Crossing(
-        edges(crossing.over, crossing.held),
+        edges(crossing.over, crossing.held, over=True),
         edges(crossing.shared, crossing.held_earlier),
         tuple(place(stack) for stack in lines if stack)[-_SITES:],
         edges(crossing.untrained, crossing.held_later),

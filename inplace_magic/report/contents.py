@@ -129,7 +129,7 @@ def verdict(fix: Fix) -> str:
     if fix.gradients == "different" and fix.changes:
         effect = message("result")  # the gradients may well be the same
     if not fix.verified:
-        return message("suggestion")
+        return message("until_error")
     return message("both_with_comma", one=message("verified"), other=effect)
 
 

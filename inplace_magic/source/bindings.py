@@ -4,10 +4,11 @@ function."""
 from __future__ import annotations
 
 import ast
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from .dataflow import called_name
+from .dataflow import binds, called_name, live_in
 from .editor import Code, Function, Loop
 
 
@@ -96,6 +97,20 @@ def loop_of(code: Code, node: ast.AST, name: str) -> ast.For | None:
         if isinstance(above, ast.For) and name in {n.id for n in ast.walk(above.target) if isinstance(n, ast.Name)}:
             return above
     return None
+
+
+def bound_anew(code: Code, statement: ast.stmt, name: str, since: ast.stmt | None = None) -> bool:
+    """Whether each iteration of the innermost loop around a statement binds the name before it reads it, so that what the
+    name held in an earlier one is gone. Not for a statement that stands behind ``since`` in the same iteration."""
+    loop = next((above for above in _around(code, statement) if isinstance(above, Loop)), None)
+    if loop is None or name in live_in(loop.body) or not any(name in binds(s) for s in own_statements(code, loop)):
+        return False
+    return since is None or since.lineno >= statement.lineno or loop not in _around(code, since)
+
+
+def _around(code: Code, statement: ast.stmt) -> list[ast.AST]:
+    """What a statement stands in, within its function."""
+    return list(itertools.takewhile(lambda above: not isinstance(above, Function), code.parents(statement)))
 
 
 def key_of_item(loop: ast.For, name: str) -> str | None:

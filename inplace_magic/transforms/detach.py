@@ -23,7 +23,8 @@ from dataclasses import replace
 
 from ..message import message
 from ..record.evidence import Edge, Holder
-from ..source.dataflow import added, called_name, calls_named
+from ..source.bindings import bound_anew
+from ..source.dataflow import added, binds, called_name, calls_named, live_in
 from ..source.editor import Code, Edit, Function, atom
 from .analysis.backward_calls import freeing
 from .analysis.meetings import loops, meeting, within
@@ -245,7 +246,7 @@ def _at_boundary(problem: Problem, edges: Sequence[Edge], between: bool) -> Iter
     for frame in problem.frames(event.stack):
         if frame.spot is not event.stack[0] and _around_both(problem, frame):
             continue
-        chosen = [h for edge in edges if (h := _visible(problem, frame, edge)) is not None]
+        chosen = [h for edge in edges if (h := _visible(problem, frame, edge, carried=not between)) is not None]
         if not chosen or len({h.path for h in chosen}) > 6:
             continue
         texts = {use.holder.path: use.frame.code.text(use.node) for edge in edges for use in uses(problem, edge)}
@@ -258,10 +259,33 @@ def _at_boundary(problem: Problem, edges: Sequence[Edge], between: bool) -> Iter
         tensors = asked & {path for path, shape in held if shape == "Tensor"}
         pairs = [(path, f"{new}.requires_grad_()" if path in tensors else new) for path, new in pairs]
         changes, cuts_within = _lines_where_assigned(problem, frame, [(path, str(new)) for path, new in pairs])
-        form = "between" if between else "boundary of objects" if any("." in p for p, _ in pairs) else "boundary"
+        form = "between" if between else _boundary(held)
         again = (cuts_within or not outermost) and not between
         yield from _candidates(problem, changes, "again" if again else form, _CARRIED)
         outermost = False
+    if not between:
+        yield from _candidates(problem, list(_handed_to_next(problem, edges)), "boundary", _CARRIED)
+
+
+def _boundary(held: Sequence[tuple[str, str]]) -> str:
+    kept = [shape for path, shape in held if "." in path]
+    if any(shape.startswith(("list", "dict", "deque")) for shape in kept):
+        return "boundary of containers"
+    return "boundary of objects" if kept else "boundary"
+
+
+def _handed_to_next(problem: Problem, edges: Sequence[Edge]) -> Iterator[Change]:
+    """``x = x - rate * noise`` behind the backward: what it makes of an old value, the next iteration begins with."""
+    after = {(id(f.code), f.spot.function): f.statement for f in problem.frames(problem.need_stack)}
+    used = {id(f.statement): f for edge in edges for f in problem.frames(edge.used)}
+    for frame in used.values():
+        code, statement = frame.code, frame.statement
+        around, need = loops(code, statement), after.get((id(code), frame.spot.function))
+        if not around or need is None or need.lineno >= statement.lineno or within(code, around[0].body, need) is None:
+            continue
+        for name in sorted(n for n in binds(statement) & live_in(around[0].body) if n.isidentifier()):
+            asked = ".requires_grad_()" if name in _asked_for_gradients(frame) else ""
+            yield code, code.insert_after(statement, f"{name} = {name}.detach(){asked}")
 
 
 def _asked_for_gradients(frame: Frame) -> set[str]:
@@ -296,8 +320,21 @@ def _lines_where_assigned(problem: Problem, frame: Frame, pairs: list[tuple[str,
     if together:
         line = _in_one_line(together)
         lines = [line] if len(line) <= 90 else [_in_one_line([pair]) for pair in together]
-        changes.append((code, code.insert_after(end_of_update(frame), *lines)))
+        changes.append((code, code.insert_after(_last_use(frame, [path for path, _ in together]), *lines)))
     return changes, within
+
+
+def _last_use(frame: Frame, paths: Sequence[str]) -> ast.stmt:
+    """The end of the update, and of what reads the gradients of the tensors: another tensor has none."""
+    end = end_of_update(frame)
+    block = frame.code.block(end)
+    gradients = {f"{path}.grad" for path in paths}
+    read = [s for s in block[block.index(end) + 1 :] if any(ast.unparse(n) in gradients for n in _attributes(s))]
+    return read[-1] if read else end
+
+
+def _attributes(node: ast.AST) -> Iterator[ast.Attribute]:
+    return (n for n in ast.walk(node) if isinstance(n, ast.Attribute))
 
 
 def _in_one_line(pairs: Sequence[tuple[str, str]]) -> str:
@@ -305,8 +342,11 @@ def _in_one_line(pairs: Sequence[tuple[str, str]]) -> str:
     return f"{', '.join(path for path, _ in pairs)} = {', '.join(new for _, new in pairs)}"
 
 
-def _visible(problem: Problem, frame: Frame, edge: Edge) -> Holder | None:
-    """The holder of an edge that the frame's function can set: one that is read where the value is used, else any."""
+def _visible(problem: Problem, frame: Frame, edge: Edge, carried: bool) -> Holder | None:
+    """The holder of an edge that the frame's function can set: one that is read where the value is used, else any.
+
+    ``carried``: into another iteration, which a name that each iteration binds anew does not do.
+    """
     holders = edge.holders or bound_by(problem, edge, frame)
     mine = [h for h in holders if _settable(frame, h) and "[...]" not in h.path]
     found = uses(problem, edge)
@@ -314,9 +354,15 @@ def _visible(problem: Problem, frame: Frame, edge: Edge) -> Holder | None:
     exact = {use.holder for use in found if ast.unparse(use.node) == use.holder.path}
     writable = [h for h in mine if detached(h.path, h.shape) is not None]
 
-    def order(holder: Holder) -> tuple[bool, bool, bool, int]:
-        item = "[" in holder.path
-        return holder not in exact, holder not in read and not (found and not item), item, len(holder.path)
+    def order(holder: Holder) -> tuple[bool, bool, bool, bool, int]:
+        item, own = "[" in holder.path, holder.scope == frame.spot.function
+        return (
+            carried and own and bound_anew(frame.code, frame.statement, holder.path),
+            holder not in exact,
+            holder not in read and not (found and not item),
+            item,
+            len(holder.path),
+        )
 
     own = [h for h in writable if h.scope == frame.spot.function]
     return min(own or writable, key=order, default=None)

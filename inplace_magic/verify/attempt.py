@@ -67,7 +67,7 @@ def try_out(bench: Bench, problem: Problem, candidate: Candidate) -> Attempt | R
         if seen is None:
             _log.debug("%s: could not be run", candidate)
             return None
-        if seen.error is not None:
+        if seen.error is not None and not bench.fails_as_written(candidate.steps[0].reading, seen):
             _log.debug("%s: failed with %.200s", candidate, seen.error)
             return None if seen.error_family is None else Unfinished(candidate, family=seen.error_family)
         if problem.family == "silent":  # what is silently wrong raises nothing, so that running alone tells nothing
@@ -97,7 +97,7 @@ def measured(bench: Bench, ran: Ran) -> Attempt | None:
     effect = measure(bench, candidate.steps, seen, ran.gradients, texts, live, spared)
     if proposal.lossless and "same" not in (effect.label, effect.gradients):
         return None
-    accepted = _as_accepted(bench, texts, live, spared, ran.accepting)
+    accepted = _as_accepted(bench, texts, live, spared, ran)
     if accepted is None:
         return None
     live, run = accepted
@@ -118,7 +118,7 @@ def _as_accepted(
     texts: dict[int, str],
     live: tuple[LiveChange, ...],
     spared: tuple[int, ...],
-    begun: Callable[[], Evidence | None] | None,
+    ran: Ran,
 ) -> tuple[tuple[LiveChange, ...], tuple[int, ...]] | None:
     """The changes of live objects and the cells to run that bring the fix into the session; None if nothing does."""
     run = bench.cells(texts, spared)
@@ -126,13 +126,13 @@ def _as_accepted(
         return (), ()
     if not bench.plan.fresh:
         return live, run
-    accepted, carriers = _in_session(bench, texts, live, spared, begun)
+    accepted, carriers = _in_session(bench, texts, live, spared, ran)
     if accepted is not None:
         return accepted, run
     # what earlier cells left behind has changed since: they have to run again too
     for cells in (_makers(bench, carriers, run), bench.plan.cells):
         again = bench.listen_live(texts, live, spared, run=cells)
-        if again is not None and again.error is None:
+        if again is not None and again.error == ran.seen.error:
             return live, cells
     return None
 
@@ -167,20 +167,21 @@ def _in_session(
     texts: dict[int, str],
     live: tuple[LiveChange, ...],
     spared: tuple[int, ...],
-    begun: Callable[[], Evidence | None] | None,
+    ran: Ran,
 ) -> tuple[tuple[LiveChange, ...] | None, tuple[str, ...]]:
     """What makes the fix run in the session as it is: its own changes, and what still carries the failed run's graph.
 
     None if it does not run there; what was found to carry that graph in any case.
     """
     carriers: tuple[str, ...] = ()
+    begun = ran.accepting
     for _ in range(2):
         seen = begun() if begun is not None else bench.listen_live(texts, live, spared, reach=bench.past_failure)
         begun = None
         if seen is None:
             return None, carriers
         _log.debug("accepted in the session: %s, carriers %s", seen.error or "ran", seen.carriers)
-        if seen.error is None:
+        if seen.error == ran.seen.error:
             return live, carriers
         carriers += seen.carriers
         cut = tuple(LiveChange("detach", path) for path in seen.carriers)
@@ -212,10 +213,10 @@ def _fix(
             for number, text in sorted(texts.items())
             if isinstance(f := bench.sources.cells[number], FileSource)
         },
-        verified=True,
+        verified=not effect.until_error,
         gradients=effect.label,
         changes=effect.changes,
-        proof=proof(effect.label, effect.changes),
+        proof=proof(effect.label, effect.changes, effect.until_error),
         run=run,
         live=tuple(dict.fromkeys(live)),
         untrained=untrained,

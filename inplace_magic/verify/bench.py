@@ -103,6 +103,11 @@ class Bench:
         seen = self.reference(reading)
         return seen.passes if seen is not None else ()
 
+    def fails_as_written(self, reading: Reading, seen: Evidence) -> bool:
+        """Whether a run ended with the very error with which the code as written ends, once it is past the failure."""
+        reference = self.reference(reading) if seen.error is not None and seen.error_family is None else None
+        return reference is not None and reference.error == seen.error
+
     def inert_reference(self, reading: Reading, number: int = 0) -> Evidence | None:
         """The same in a run in which no gradient has any effect; the ``number``-th such run."""
         return self._recorded_as(self._inert(reading, number))

@@ -39,10 +39,13 @@ class Effect:
     changes: tuple[str, ...] = ()
     gradients: Gradients = "unknown"
     paths: frozenset[str] = frozenset()
+    until_error: bool = False  # the run ended with the error with which the code as written ends behind the failure
 
 
-def proof(label: Gradients, changes: Sequence[str]) -> str:
+def proof(label: Gradients, changes: Sequence[str], until_error: bool = False) -> str:
     """What was verified, in a few words. Where something else changes, the gradients may well be the same."""
+    if until_error:
+        return message("past_failure")
     return message("verified_result" if label == "different" and changes else f"verified_{label}")
 
 
@@ -67,6 +70,10 @@ def measure(
     """The effect as a whole, once that on the gradients is known. Further runs are made where anything differs."""
     reading = steps[0].reading
     reference = bench.reference(reading)
+    if seen.error is not None:  # as the code as written: what else there is to be seen, nobody sees
+        return Effect(
+            "unknown", (message("change_fails_as_written", error=seen.error),), gradients, frozenset([""]), True
+        )
     if gradients == "unknown" or reference is None or reference.outcome is None or seen.outcome is None:
         return Effect("unknown")
     if gradients == "same":

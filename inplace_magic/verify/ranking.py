@@ -29,8 +29,8 @@ def best(
     """The best verified fixes, each of another kind; ``tried`` is told of those that are known so far.
 
     By what they are worth (search.Rank); of those with the same rank, as many updates as written before fewer, what
-    changes less first; then in the order in which they were tried. A cut that leaves a parameter without any gradient is
-    shown where there is nothing better.
+    changes less first; then in the order in which they were tried. A cut that leaves a parameter without any gradient, or what
+    ends with another error, is shown where there is nothing better.
     """
     found = _Found(bench)
     for attempt in verified(bench, problem, found.enough):
@@ -46,7 +46,7 @@ def best(
 def _chosen(attempts: list[Attempt], wanted: int) -> tuple[Fix, ...]:
     found = list(_seen_twice(attempts))
     chosen: list[Fix] = []
-    good = [a for a in found if not a.fix.untrained and a.rank != "doubtful"]
+    good = [a for a in found if a.fix.verified and not a.fix.untrained and a.rank != "doubtful"]
     for attempt in sorted(good or found, key=_key):
         fix = attempt.fix
         if all(fix.rule != other.rule or fix.gradients != other.gradients for other in chosen):

@@ -491,3 +491,35 @@ def test_a_line_that_reads_what_it_binds_is_not_cut_there_for_the_sake_of_anothe
     assert run.diagnosis is not None
     fix = run.diagnosis.fixes[0]
     assert fix.cells == {3: rewritten(STEERED, ("opt.step()", "opt.step()\n    rate.kept = rate.kept.detach()"))}
+
+
+GUIDED = """
+    x = torch.randn(3, requires_grad=True)
+    for t in range(4):
+        noise = torch.tanh(x * 2)
+        loss = (noise + x).square().sum()
+        loss.backward()
+        x = x - 0.1 * noise - 0.1 * x.grad
+    """
+
+
+def test_what_an_iteration_makes_for_the_next_one_is_cut_off_behind_it_and_goes_on_to_require_gradients() -> None:
+    fix = fix_by("detach", "import torch", GUIDED)
+    line = "x = x - 0.1 * noise - 0.1 * x.grad"
+    assert fix.cells == {2: rewritten(GUIDED, (line, f"{line}\n    x = x.detach().requires_grad_()"))}
+    assert fix.verified and fix.gradients == "truncated"
+
+
+def test_a_tensor_is_not_replaced_before_its_gradient_has_been_read() -> None:
+    cell = """
+        w, h, seen = torch.ones(3, requires_grad=True), torch.ones(3), []
+        for t in range(3):
+            h = torch.tanh(h * w)
+            h.retain_grad()
+            h.sum().backward()
+            w.data -= 0.1 * w.grad
+            seen.append(h.grad)
+        """
+    fix = fix_by("detach", "import torch", cell)
+    line = "seen.append(h.grad)"
+    assert fix.cells == {2: rewritten(cell, (line, f"{line}\n    h = h.detach().requires_grad_()"))}

@@ -60,6 +60,7 @@ ITERATIONS = """
     [
         pytest.param(APPENDED, ("append(row)", "append(row.detach())"), id="a deque"),
         pytest.param(EXTENDED, ("extend([row])", "extend([row.detach()])"), id="lists in a defaultdict"),
+        pytest.param(ASSIGNED, ("= row + 1", "= (row + 1).detach()"), id="an item of a dict"),
     ],
 )
 def test_is_put_there_without_its_history(bank: str, changes: tuple[str, str]) -> None:
@@ -68,11 +69,33 @@ def test_is_put_there_without_its_history(bank: str, changes: tuple[str, str]) -
     assert fix.gradients == "truncated"
 
 
-def test_a_dict_of_states_is_made_anew_once_an_iteration_is_over() -> None:
-    fix = fix_by(RULE, START, ASSIGNED, ITERATIONS)
-    new = "opt.step()\n    bank.rows = {key: h.detach() for key, h in bank.rows.items()}"
-    assert fix.cells == {3: rewritten(ITERATIONS, ("opt.step()", new))}
-    assert fix.gradients == "truncated"
+LATEST = """
+    class Mixer:
+        def __init__(self):
+            self.seen = []
+        def __call__(self, out):
+            self.seen = [*self.seen[-2:], out]
+            return sum(self.seen)
+    mixer = Mixer()
+    """
+MIXED = """
+    for x in torch.randn(4, 3):
+        out = net(x)
+        loss = mixer(out).square().sum()
+        opt.zero_grad()
+        loss.backward()
+        opt.step()
+    """
+
+
+def test_the_name_of_this_iterations_value_is_not_cut_for_that_of_the_last_one() -> None:
+    """``out`` held the old value once, and is another tensor by now."""
+    fix = fix_by(RULE, START, LATEST, MIXED)
+    new = "opt.step()\n    mixer.seen = [h.detach() for h in mixer.seen]"
+    assert fix.cells == {3: rewritten(MIXED, ("opt.step()", new))}
+    diagnosis = run_cells(START, LATEST, MIXED).diagnosis
+    assert diagnosis is not None and diagnosis.conflicts[0].changed is not None
+    assert diagnosis.conflicts[0].changed.cell == 2
 
 
 def test_what_is_stored_without_a_history_is_left_alone() -> None:

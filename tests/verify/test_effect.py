@@ -344,3 +344,32 @@ def test_parts_of_an_inference_tensor_that_share_memory_are_not_compared_apart()
         """
     for fix in fixes(setup, cell):
         assert not any("prints" in clause for clause in fix.changes), "9.0 is what the code means"
+
+
+SECOND_FAULT = """
+    x = torch.randn(3, requires_grad=True)
+    h = torch.sigmoid(x)
+    h += 1
+    h.sum().backward()
+    print(x.grad.norm())
+    undefined_name
+    """
+
+
+def test_what_ends_with_a_later_error_of_the_code_as_written_is_not_called_verified() -> None:
+    (first, *_) = fixes("import torch", SECOND_FAULT)
+    assert first.rule == "out_of_place" and not first.verified and first.gradients == "unknown"
+    assert first.changes == ("ends with NameError: name 'undefined_name' is not defined, as the code as written does",)
+
+
+def test_what_comes_to_the_end_is_offered_alone_where_the_code_as_written_ends_with_another_error() -> None:
+    guided = """
+        x = torch.randn(3, requires_grad=True)
+        for t in range(4):
+            noise = torch.tanh(x * 2)
+            loss = (noise + x).square().sum()
+            loss.backward()
+            x = x - 0.1 * noise - 0.1 * x.grad
+        """
+    found = fixes("import torch", guided)
+    assert found and all(fix.verified and not fix.changes for fix in found)

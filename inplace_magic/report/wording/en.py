@@ -137,8 +137,9 @@ SENTENCES = {
     "verified_different": "verified: it ran; gradients differ from those of the code as written",
     "verified_result": "verified: it ran; the result differs from that of the code as written",
     "verified_unknown": "verified: it ran; gradients were not compared",
+    "past_failure": "not verified to the end: it ran past this failure, up to another error of the code as written",
     "untrained": "no gradient at all for {names}",
-    "suggestion": "only a suggestion: it has not been run",
+    "until_error": "runs past this failure, then ends with another error of the code as written",
     "also_changes": "also: {changes}",
     "more_fixes": "{count} more: {fixes}",
     "placed": "{place} {edit}",
@@ -174,6 +175,7 @@ SENTENCES = {
     "change_optimizer": "{optimizer} no longer updates {name}",
     "change_random": "random numbers drawn later differ",
     "change_trains_nothing": "`{call}` trains nothing any more",
+    "change_fails_as_written": "ends with {error}, as the code as written does",
     "change_fails_again": "the cell fails when it is run a second time",
     "change_more": "{count} more",
     # ---- notes: what was not done, and why

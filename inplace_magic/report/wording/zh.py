@@ -129,8 +129,9 @@ SENTENCES = {
     "verified_different": "已验证：可以运行；梯度与原代码的不同",
     "verified_result": "已验证：可以运行，结果与原代码的不同",
     "verified_unknown": "已验证：可以运行；没有比较梯度",
+    "past_failure": "未能验证到结尾：越过了这个错误，一直运行到原代码中的另一个错误",
     "untrained": "{names} 完全没有梯度",
-    "suggestion": "只是建议：没有运行过",
+    "until_error": "越过了这个错误，随后以原代码中的另一个错误结束",
     "also_changes": "此外：{changes}",
     "more_fixes": "另有 {count} 个：{fixes}",
     "placed": "{place} {edit}",
@@ -166,6 +167,7 @@ SENTENCES = {
     "change_optimizer": "{optimizer} 不再更新 {name}",
     "change_random": "之后抽取的随机数不同",
     "change_trains_nothing": "`{call}` 不再训练任何参数",
+    "change_fails_as_written": "与原代码一样，随后以 {error} 结束",
     "change_fails_again": "第二次运行该单元格会失败",
     "change_more": "另有 {count} 处",
     # ---- notes: what was not done, and why

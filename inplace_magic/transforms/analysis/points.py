@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ...record.evidence import Crossing, Edge, Holder
-from ...source.bindings import parameters
+from ...source.bindings import bound_anew, parameters
 from ...source.dataflow import binds
 from ...source.editor import Code
 from ...source.location import SourceRange
@@ -45,14 +45,22 @@ class Use:
 
 
 def uses(problem: Problem, edge: Edge) -> list[Use]:
-    """Where the value is read under a name that held it, in the outermost frame that reads it so."""
+    """Where the value is read under a name that held it, and still does, in the outermost frame that reads it so."""
+    cause = problem.clash.cause
+    events = {(f.code, f.spot.function): f.statement for f in problem.frames(cause.stack if cause is not None else ())}
     for frame in problem.frames(edge.used):
-        held = edge.holders or bound_by(problem, edge, frame)
+        since = events.get((frame.code, frame.spot.function))
+        held = [h for h in edge.holders or bound_by(problem, edge, frame) if not (edge.over and _gone(frame, h, since))]
         for holder in sorted(held, key=lambda h: (h.shape != "Tensor", h.scope.startswith("class "))):
             found = [Use(frame, node, holder) for node in _loads(frame) if _is(frame, node, holder)]
             if found:
                 return found
     return []
+
+
+def _gone(frame: Frame, holder: Holder, since: ast.stmt | None) -> bool:
+    """Whether the name holds another value by then."""
+    return holder.scope == frame.spot.function and bound_anew(frame.code, frame.statement, holder.path, since)
 
 
 def alike(use: Use) -> Iterator[Use]:
