@@ -10,7 +10,7 @@ from typing import Any
 from ..torch_private import current_node, sequence_number
 from . import evidence
 from .author import Author
-from .observed import LiveConflict, LiveWrite, Saved, differ
+from .observed import LiveConflict, LiveWrite, Saved, Stack, differ
 
 _UNKNOWN_VERSION = -1
 
@@ -45,6 +45,14 @@ class NotedConflicts:
             conflict.effective = differ(saved.value, saved.alias)
         self.found.append(conflict)
         return conflict
+
+    def gone_through_again(self, need: evidence.Backward, freed: evidence.Backward, node: int, made: Stack) -> None:
+        """A backward needs a node that saves nothing, and has been freed; unless it also needs what was saved there."""
+        alike = (c.need.stack for c in self.found if c.kind == "second_backward" and c.need is not None)
+        if need.stack not in alike:
+            conflict = LiveConflict("second_backward")
+            conflict.need, conflict.freed, conflict.stale, conflict.made = need, freed, node, made
+            self.found.append(conflict)
 
     def refused(self, family: str, operation: str, message: str, author: Author, clock: int) -> LiveConflict:
         """torch has refused a call."""

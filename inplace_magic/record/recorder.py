@@ -100,6 +100,7 @@ class Recorder(TorchFunctionMode):
         self._roots: Sequence[torch.Tensor] = ()  # of the backward under way
         self._current: evidence.Backward | None = None
         self._used: list[Saved] = []
+        self._freed: list[evidence.Backward] = []  # backwards that would have freed their graphs, which are kept
         self._notes_use = keep_graphs
         self._training_statistics: tuple[Key | None, ...] = ()
         self._held: dict[tuple[types.CodeType, int], tuple[str, ...]] = {}  # what each line that writes holds of it
@@ -444,7 +445,9 @@ class Recorder(TorchFunctionMode):
             if event.index < CLOSELY:
                 self.trace.walk(event.index, roots, sys._getframe(1))
         try:
-            return call(self.keep_graphs), False
+            result = call(self.keep_graphs)
+            self._went_through_copies(event)
+            return result, False
         except RuntimeError as error:
             family = family_of(error)
             if family not in ("modified", "second_backward"):
@@ -460,3 +463,14 @@ class Recorder(TorchFunctionMode):
             self._current, self._used, self._roots = outer, [], ()
             if self.traces and (end := next_sequence_number()) != begin:  # a gradient with a graph of its own
                 self.trace.created(begin, end, user_stack(sys._getframe(1)))
+
+    def _went_through_copies(self, event: evidence.Backward) -> None:
+        """Notes the writes into views that were gone through a second time: they save nothing that could be asked for."""
+        if not self.keep_graphs or not self.traces:
+            return
+        for freed in self._freed:
+            node = self.trace.copy_again(event.index, freed.index)
+            if node is not None:
+                self.conflicts.gone_through_again(event, freed, node, self.trace.stack_of(node))
+        if not event.retained:
+            self._freed.append(event)

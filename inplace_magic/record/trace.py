@@ -115,6 +115,13 @@ class Trace:
         if walk is not None:
             walk.stepped.update(map(id, parameters))
 
+    def copy_again(self, need: int, freed: int) -> int | None:
+        """The latest write into a view that both backwards go through, the first of which has freed the graph."""
+        later, earlier = self.walks.get(need), self.walks.get(freed)
+        if later is None or earlier is None or not later.graph.copies:
+            return None
+        return max(later.graph.copies & later.nodes & earlier.nodes, default=None)
+
     # ---- asked when the run is over -------------------------------------------------------------------------------
 
     def crossing(self, need: int, moment: int, stale: int | None, freed: int | None) -> Crossing | None:

@@ -20,12 +20,16 @@ _SCALES = frozenset({"Mul", "Div"})  # the same where only one factor has a hist
 
 
 class WalkedGraph:
-    """``parents`` of each node, the ids of the ``leaves`` that it accumulates into; ``bent``: nodes that do more than add up."""
+    """``parents`` of each node, the ids of the ``leaves`` that it accumulates into; ``bent``: nodes that do more than add up.
+
+    ``copies`` are writes into views. They save no tensor, and cannot be gone through again once their graph is freed.
+    """
 
     def __init__(self) -> None:
         self.parents: dict[int, tuple[int, ...]] = {}
         self.leaves: dict[int, frozenset[int]] = {}
         self.bent: set[int] = set()
+        self.copies: set[int] = set()
 
     def add(self, nodes: Iterable[torch.autograd.graph.Node]) -> tuple[int, ...]:
         """Walks the graph of some nodes, as far as it is not known; their numbers."""
@@ -49,7 +53,10 @@ class WalkedGraph:
             found[number] = tuple(above)
             if leaves:
                 self.leaves[number] = frozenset(leaves)
-            if not _adds_up(node.name(), sum(parent is not None for parent, _ in edges)):
+            name = node.name()
+            if name.endswith("CopySlices"):
+                self.copies.add(number)
+            if not _adds_up(name, sum(parent is not None for parent, _ in edges)):
                 self.bent.add(number)
         return tuple(number for number, _ in roots)
 

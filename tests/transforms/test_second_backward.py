@@ -445,3 +445,33 @@ def test_two_losses_that_a_helper_sends_back_keep_the_graph_in_the_helper() -> N
     fix = fix_by("retain", helper, "y = net(torch.ones(3, 2))\nback(y[:, 0].pow(2).mean())\nback(y.exp().mean())")
     assert fix.cells == {1: rewritten(helper, ("backward()", "backward(retain_graph=True)"))}
     assert fix.gradients == "same"
+
+
+FILLED = """
+    for i in range(3):
+        table[0, i] = x[0]
+        table[0].pow(2).sum().backward()
+    """
+
+
+def test_a_table_that_is_filled_from_iteration_to_iteration_is_named_and_cut_off_although_nothing_was_saved() -> None:
+    run = run_cells("import torch\ntable = torch.zeros(2, 3)\nx = torch.ones(3, requires_grad=True)", FILLED)
+    assert run.diagnosis is not None
+    conflict = run.diagnosis.conflicts[0]
+    assert [place and place.line for place in (conflict.changed, conflict.saved, conflict.needed)] == [2, 2, 3]
+    first = run.diagnosis.fixes[0]
+    assert first.cells == {2: rewritten(FILLED, ("sum().backward()", "sum().backward()\n    table = table.detach()"))}
+    assert first.gradients == "truncated"
+
+
+def test_a_table_that_each_iteration_creates_anew_is_not_named_beside_what_is_needed_again() -> None:
+    cell = """
+        for i in range(3):
+            table = torch.zeros(2, 3)
+            table[0, i] = x[0]
+            total = total + (table[0] * x).sum()
+            total.backward()
+        """
+    run = run_cells("import torch\ntotal = 0\nx = torch.ones(3, requires_grad=True)", cell)
+    assert run.diagnosis is not None
+    assert [c.saved and c.saved.line for c in run.diagnosis.conflicts] == [4]
