@@ -7,19 +7,25 @@ self.table[0] = 0                         table = self.table.clone()
 return F.embedding(ids, self.table)       table[0] = 0
                                           return F.embedding(ids, table)
 
+emb.weight[0] = self.vector               weight = emb.weight.clone()
+return self.encoder(ids)                  weight[0] = self.vector
+                                          return torch.func.functional_call(self.encoder, {"emb.weight": weight}, (ids,))
+
 The attribute itself could not be bound anew: a module keeps nothing but a Parameter under a parameter's name.
 """
 
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from ...message import message
 from ...source.bindings import later, reads
-from ...source.editor import Code, Function, Loop
+from ...source.editor import Code, Function, Loop, dotted
 from ...source.lift import unused
-from ..analysis.targets import written
+from ..analysis.functional_calls import functional_call
+from ..analysis.targets import Site, reads_gradient, torch_name, written
 from ..problem import Problem
 from ..proposal import Proposal, in_one_text
 from ..registry import register
@@ -35,12 +41,14 @@ def own_name(problem: Problem) -> Iterator[Proposal]:
     if write is None or not isinstance(root, ast.Attribute):
         return
     code, statement, path = write.code, write.statement, write.code.text(root)
-    function = code.function(statement)
-    inside = [above for above in code.parents(statement) if isinstance(above, (Loop, *Function))]
-    after = reads(code, path, later(code, statement))
-    if any(_is_set(code, read) for read in after):
+    block = code.block(statement)
+    around = next((above for above in code.parents(statement) if isinstance(above, (Loop, *Function))), None)
+    behind: list[ast.AST] = [*block[block.index(statement) + 1 :]]
+    torch, calls = torch_name(problem), list(_of_owners(problem, write, behind))
+    after = reads(code, path, later(code, statement) if isinstance(around, Function) else behind)
+    if any(_is_set(code, read) for read in after) or not code.alone(statement):
         return  # what is said of the parameter would be said of a value that nobody else has
-    if not isinstance(function, Function) or inside[0] is not function or not after or not code.alone(statement):
+    if not calls and not (after and isinstance(around, Function)):
         return
     name = unused(path.rpartition(".")[2], code)
     new = as_new_tensor(problem, code.text(statement)) if write.target is write.root else None
@@ -57,7 +65,25 @@ def own_name(problem: Problem) -> Iterator[Proposal]:
     else:
         return
     edits += [code.replace(read, name) for read in after]
+    for call, parameter in calls if torch is not None else ():
+        edits += functional_call(code, call, f'{{"{parameter}": {name}}}', torch or "")
     yield in_one_text(code, edits, line, _WHY, "out_of_place: own name", local=True)
+
+
+def _of_owners(problem: Problem, write: Site, nodes: list[ast.AST]) -> Iterator[tuple[ast.Call, str]]:
+    """The calls of modules to which the written parameter belongs, each with the name that it has in the module.
+
+    An update is to be seen by all who have the parameter.
+    """
+    event = problem.clash.write
+    if event is None or not event.parameter or reads_gradient(write.statement):
+        return
+    for call in (node for top in nodes for node in ast.walk(top) if isinstance(node, ast.Call)):
+        module = dotted(call.func) or ""
+        for path in event.held:
+            if re.fullmatch(rf"{re.escape(module)}(\.\w+|\[\d+\])+", path):
+                yield call, re.sub(r"\[(\d+)\]", r".\1", path.removeprefix(module)).removeprefix(".")
+                break
 
 
 def _bound_anew(statement: ast.stmt) -> ast.expr | None:

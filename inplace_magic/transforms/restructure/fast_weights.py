@@ -19,6 +19,7 @@ from ...source.bindings import bindings, gone_through, key_of_item, loop_of, own
 from ...source.dataflow import called_name
 from ...source.editor import Code, Edit, Function, Loop, dotted
 from ...source.lift import unused
+from ..analysis.functional_calls import functional_call
 from ..analysis.targets import Site, torch_name, written
 from ..out_of_place.new_tensor import as_new_tensor
 from ..problem import Problem
@@ -93,11 +94,7 @@ def _rewrite(
         if (isinstance(node, ast.Name) and node.id == known) or _owner(node) == model:
             edits.append(code.replace(node, f"{fast}.values()"))
         elif isinstance(node, ast.Call) and dotted(node.func) == model:
-            if node.keywords or not node.args:
-                return []
-            (start, end), inner, last = code.span(node), code.span(node.args[0])[0], code.span(node.args[-1])[1]
-            edits.append(Edit(start, inner, f"{torch}.func.functional_call({model}, {fast}, ("))
-            edits.append(Edit(last, end, f"{',' if len(node.args) == 1 else ''}))"))
+            edits += functional_call(code, node, fast, torch)
     return edits
 
 

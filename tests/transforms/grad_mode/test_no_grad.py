@@ -5,7 +5,7 @@ import pytest
 from inplace_magic.search import COSTS, cost
 
 from ...cells import run_cells
-from ..trying import clean, fix_by, proposals, rewritten
+from ..trying import clean, fix_by, proposals, rewritten, rules
 
 RULE = "no_grad"
 
@@ -300,3 +300,36 @@ def test_what_is_called_torch_and_is_not_stays_what_it_is() -> None:
     )
     assert run.diagnosis is not None
     assert "no_grad" not in [fix.rule for fix in run.diagnosis.fixes]
+
+
+NETS = """
+    import torch
+    from torch import nn
+    torch.manual_seed(0)
+    one, other, x = nn.Linear(3, 3), nn.Linear(3, 3), torch.randn(4, 3)
+    opt = torch.optim.SGD({stepped}, lr=0.1)
+    """
+WRITES = """
+    for _ in range(3):
+        for p, q in zip(one.parameters(), other.parameters()):
+            p.mul_(0.5).add_(q, alpha=0.5)
+        loss = {loss}
+        opt.zero_grad(); loss.backward(); opt.step()
+    """
+
+
+def test_an_average_of_weights_is_an_update_for_the_optimizer_learns_without_it() -> None:
+    cells = NETS.format(stepped="other.parameters()"), WRITES.format(loss="(one(x).detach() - other(x)).pow(2).mean()")
+    fix = fix_by(RULE, *cells)
+    assert (fix.gradients, fix.changes, fix.untrained) == ("same", (), ())
+
+
+def test_no_update_is_made_of_the_value_by_which_alone_an_optimizer_learns() -> None:
+    cells = NETS.format(stepped="other.parameters()"), WRITES.format(loss="one(x).pow(2).mean()")
+    assert RULE not in rules(*cells)
+
+
+def test_it_is_said_which_leaves_learn_by_the_value_alone() -> None:
+    cells = NETS.format(stepped="[*one.parameters(), *other.parameters()]"), WRITES.format(loss="one(x).pow(2).mean()")
+    fix = fix_by(RULE, *cells)
+    assert (fix.gradients, fix.untrained) == ("truncated", ("other.bias", "other.weight"))

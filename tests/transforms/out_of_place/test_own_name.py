@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from ...cells import run_cells
 from ..trying import fix_by, proposals, rewritten, titles
 
 START = """
@@ -37,13 +38,20 @@ HEAD = """
             id="what is said of the parameter itself afterwards",
         ),
         pytest.param("rows = self.rows\n        rows *= 2\n        return rows", "rows *= 2", id="a name of its own"),
+        pytest.param(
+            "self.rows -= self.rows.grad\n        return self(x)",
+            "self.rows -= self.rows.grad",
+            id="an update, which all are to see",
+        ),
+        pytest.param(
+            "self.rows *= 2\n        return self.run(x)", "self.rows *= 2", id="a method, which no one can call so"
+        ),
     ],
 )
 def test_keeps_its_name(body: str, write: str) -> None:
     cell = f"class Head(nn.Module):\n    def forward(self, x):\n        {body}\n"
-    assert [
-        t for t in titles("out_of_place", cell, write=write, family="leaf") if t.startswith("rows = self.rows")
-    ] == []
+    about = {"family": "leaf", "parameter": True, "held": ("self.rows",)}
+    assert [t for t in titles("out_of_place", cell, write=write, **about) if t.startswith("rows = self.rows")] == []
 
 
 @pytest.mark.parametrize(
@@ -78,3 +86,50 @@ def test_the_parameter_learns_through_it_and_keeps_its_value() -> None:
     fix = fix_by("out_of_place", START, HEAD, "net = Head()\nnet(torch.ones(2, 4)).pow(2).sum().backward()")
     assert fix.cells[2] == rewritten(HEAD, ("self.rows.div_(", "rows = self.rows.div("), ("x @ self.rows", "x @ rows"))
     assert fix.changes == ("net.rows has other values afterwards",)
+
+
+@pytest.mark.parametrize(
+    ("call", "expected"),
+    [
+        pytest.param("enc(x)", 'functional_call(enc, {"emb.0.weight": weight}, (x,))', id="one argument"),
+        pytest.param("f(enc(x, h(y)))", 'f(torch.func.functional_call(enc, {"emb.0.weight": weight}, (x, h(y))))', id="several"),
+        pytest.param("enc()", 'functional_call(enc, {"emb.0.weight": weight}, ())', id="none"),
+        pytest.param(
+            "enc(x, mask=m, **more)", 'functional_call(enc, {"emb.0.weight": weight}, (x,), {"mask": m, **more})', id="by name as well"
+        ),
+        pytest.param("enc(ids=x)", 'functional_call(enc, {"emb.0.weight": weight}, (), {"ids": x})', id="by name alone"),
+        pytest.param("table(x)", 'functional_call(table, {"weight": weight}, (x,))', id="the very module"),
+    ],
+)  # fmt: skip
+def test_a_module_is_called_with_the_value_in_place_of_its_parameter(call: str, expected: str) -> None:
+    cell = "def f(enc, table, x, m, more):\n    table.weight[0] = m\n    return {}\n"
+    about = {"family": "view_of_leaf", "parameter": True, "held": ("enc.emb[0].weight", "table.weight")}
+    found = proposals("out_of_place", cell.format(call), write="table.weight[0] = m", **about)
+    texts = [p.texts[1] for p in found if p.title == "weight = table.weight.clone()"]
+    lines = "    weight = table.weight.clone()\n    weight[0] = m\n    return "
+    wanted = expected if expected.startswith("f(") else f"torch.func.{expected}"
+    assert [t.partition("\n")[2] for t in texts] == [f"{lines}{wanted}\n"]
+
+
+PROMPT = """
+    prompt = nn.Parameter(torch.ones(3))
+    table, out = nn.Embedding(4, 3), nn.Linear(3, 2)
+    opt = torch.optim.SGD([prompt], lr=0.1)
+    """
+LEARNS = """
+    for _ in range(3):
+        table.weight[2] = prompt
+        loss = out(table(torch.tensor([1, 2]))).pow(2).sum()
+        opt.zero_grad()
+        loss.backward()
+        opt.step()
+    """
+
+
+def test_a_value_that_is_trained_and_stands_in_a_parameter_is_put_where_the_module_is_called() -> None:
+    run = run_cells(START, PROMPT, LEARNS)
+    assert run.diagnosis is not None
+    (fix,) = run.diagnosis.fixes
+    assert fix.changes == ("table.weight has other values afterwards",)
+    again = run_cells(START, PROMPT, fix.cells[3])
+    assert again.error is None and again.shell.user_ns["prompt"].grad.any()
