@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from ..diagnosis import Gradients
@@ -88,10 +89,22 @@ def _paired(
     return ((leaf, left.get(leaf), right.get(leaf)) for leaf in sorted(left | right))
 
 
-def starved(reference: Sequence[BackwardPass], tried: Sequence[BackwardPass]) -> bool:
-    """Whether an optimizer that had gradients has none left: such code runs and trains nothing."""
+def starved(reference: Sequence[BackwardPass], tried: Sequence[BackwardPass], ended: bool = False) -> bool:
+    """Whether an optimizer that had gradients has none left: such code runs and trains nothing.
+
+    ``ended``: both came to their end, so that an optimizer which has made no step by then makes none. It may be there
+    under another name, as where what it steps is made anew.
+    """
     ours, theirs = _optimizers(reference), _optimizers(tried)
-    return any(_fed(ours[optimizer]) and not _fed(theirs[optimizer]) for optimizer in ours.keys() & theirs.keys())
+    if any(_fed(ours[optimizer]) and not _fed(theirs[optimizer]) for optimizer in ours.keys() & theirs.keys()):
+        return True
+    gone = Counter(_shapes(steps) for optimizer, steps in ours.items() if optimizer not in theirs and _fed(steps))
+    new = Counter(_shapes(steps) for optimizer, steps in theirs.items() if optimizer not in ours)
+    return ended and bool(gone - new)
+
+
+def _shapes(steps: Sequence[tuple[LeafGradient, ...]]) -> tuple[tuple[int, ...], ...]:
+    return tuple(sorted(g.shape for g in steps[0]))
 
 
 def deprived(reference: Sequence[BackwardPass], tried: Sequence[BackwardPass]) -> bool:

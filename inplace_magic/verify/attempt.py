@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from ..diagnosis import Fix, Gradients, LiveChange
 from ..gradients.compare import deprived, same_for_training, starved, untrained, updates, without_purpose
 from ..message import message
-from ..record.evidence import BackwardPass, Evidence
+from ..record.evidence import Evidence
 from ..search import Rank
 from ..source.document import FileSource, is_cell
 from ..source.editor import names_bound
@@ -78,7 +78,8 @@ def try_out(bench: Bench, problem: Problem, candidate: Candidate) -> Attempt | R
                 return Unfinished(candidate, left)
         if all(step.partial for step in candidate.steps):
             return None
-        if any(starved(meant, seen.passes) for meant in _meant(bench, candidate.steps[0])):
+        meant = _meant(bench, candidate.steps[0])
+        if any(starved(one.passes, seen.passes, one.finished and seen.finished) for one in meant):
             _log.debug("%s: trains nothing", candidate)
             return None
         gradients = gradients_of(bench, candidate.steps, seen)
@@ -103,7 +104,7 @@ def measured(bench: Bench, ran: Ran) -> Attempt | None:
     live, run = accepted
     idle: tuple[str, ...] = ()
     if effect.label in ("truncated", "different"):
-        idle = tuple(sorted({leaf for meant in _meant(bench, proposal) for leaf in untrained(meant, seen.passes)}))
+        idle = tuple(sorted({leaf for one in _meant(bench, proposal) for leaf in untrained(one.passes, seen.passes)}))
     fewer = max(updates(reference) - updates(seen.passes), 0) if seen.finished else 0
     rank = _rank(bench, proposal, seen, effect, fewer)
     meant = rank == "same" or effect.paths <= proposal.begins or (bool(proposal.begins) and rank == "truncated")
@@ -140,7 +141,7 @@ def _as_accepted(
 def _rank(bench: Bench, proposal: Proposal, seen: Evidence, effect: Effect, fewer: int) -> Rank:
     """What it is worth by what was measured (search.Rank)."""
     label, reference = effect.label, bench.passes(proposal.reading)
-    takes = any(deprived(meant, seen.passes) for meant in _meant(bench, proposal))
+    takes = any(deprived(one.passes, seen.passes) for one in _meant(bench, proposal))
     if label == "truncated" and proposal.rule == "detach" and same_for_training(reference, seen.passes):
         return "same"
     if proposal.lossless and label != "same":
@@ -155,13 +156,15 @@ def _rank(bench: Bench, proposal: Proposal, seen: Evidence, effect: Effect, fewe
     return "deprived" if label == "truncated" and takes else label
 
 
-def _meant(bench: Bench, proposal: Proposal) -> Iterator[tuple[BackwardPass, ...]]:
+def _meant(bench: Bench, proposal: Proposal) -> Iterator[Evidence]:
     """What the code as written may mean for training. An optimizer that learns only through what is written into a leaf is
     there for that value, and the leaf is not updated by it.
     """
-    yield bench.passes(proposal.reading)
-    if proposal.reading == "update" and any(one.steps for one in bench.passes("update")):
-        yield bench.passes("tracked")
+    steps = any(one.steps for one in bench.passes(proposal.reading))
+    for reading in dict.fromkeys((proposal.reading, "tracked" if steps else proposal.reading)):
+        seen = bench.reference(reading)
+        if seen is not None:
+            yield seen
 
 
 def _makers(bench: Bench, carriers: tuple[str, ...], run: tuple[int, ...]) -> tuple[int, ...]:

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from inplace_magic.gradients.compare import compare, deprived, same_for_training, untrained, without_purpose
+from inplace_magic.gradients.compare import compare, deprived, same_for_training, starved, untrained, without_purpose
 from inplace_magic.record.evidence import Backward, BackwardPass, LeafGradient
 
 
@@ -31,6 +31,22 @@ def test_whether_a_step_feels_it(
     reference: dict[str, float], tried: dict[str, float], stepped: tuple[str, ...], same: bool
 ) -> None:
     assert same_for_training(passes(reference, stepped=stepped), passes(tried, stepped=stepped)) is same
+
+
+@pytest.mark.parametrize(
+    ("tried", "ended", "found"),
+    [
+        pytest.param([{"v": 1.0}], False, False, id="its step may still be to come"),
+        pytest.param([{"v": 1.0}, {"other": 1.0}], True, False, id="it steps a tensor that was made anew"),
+        pytest.param([{"v": 1.0}], True, True, id="it never steps"),
+        pytest.param([{"v": 1.0}, {"w": 0.0}], False, True, id="it steps without a gradient"),
+    ],
+)
+def test_an_optimizer_that_learns_nothing_any_more(tried: list[dict[str, float]], ended: bool, found: bool) -> None:
+    reference, other = (
+        [p for used in run for p in stepping((used, used))] for run in ([{"v": 1.0}, {"w": 2.0}], tried)
+    )
+    assert starved(reference, other, ended) is found
 
 
 @pytest.mark.parametrize(

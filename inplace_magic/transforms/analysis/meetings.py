@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ...source.dataflow import calls_named, is_call, is_step, roots, simple, slice_of
+from ...source.dataflow import binds, calls_named, is_call, is_step, key_of, reads, roots, simple, slice_of, targets
 from ...source.editor import Code, Function, Loop
 from ..problem import Problem
 
@@ -120,6 +120,17 @@ def update_of(block: list[ast.stmt], backward: ast.stmt) -> list[ast.stmt]:
         if calls_named(block[i], "backward") or not calls_named(block[i], *_CLIPS):
             break
     return block[first : last + 1]
+
+
+def may_leave(loop: ast.For | ast.While | ast.AsyncFor, update: list[ast.stmt], backward: ast.stmt) -> bool:
+    """Whether an update may stand behind a loop: what reads a name that each iteration binds anew belongs to each of them.
+
+    The backward itself is not asked: its loss is the sum of them all.
+    """
+    bound = {name for s in loop.body if s not in update for name in binds(s)}
+    if not isinstance(loop, ast.While):
+        bound |= {key for one in targets(loop.target) if (key := key_of(one)) is not None}
+    return not any(reads(s) & bound for s in update if s is not backward)
 
 
 _CLIPS = ("clip_grad_norm_", "clip_grad_value_", "unscale_")

@@ -21,7 +21,7 @@ from ...message import message
 from ...source.dataflow import added, binds, calls_named, roots
 from ...source.editor import Code, Edit, Loop
 from ...source.lift import lift
-from ..analysis.meetings import steps_between, update_of, within
+from ..analysis.meetings import may_leave, steps_between, update_of, within
 from ..analysis.points import crossing
 from ..problem import Frame, Problem
 from ..proposal import Proposal
@@ -71,7 +71,8 @@ def _behind(code: Code, loop: ast.For | ast.While | ast.AsyncFor, backward: ast.
         return []
     moved = update_of(loop.body, top)
     moved += [s for s in loop.body[loop.body.index(moved[-1]) + 1 :] if calls_named(s, "zero_grad", "step")]
-    lifted = lift(code, moved) if moved[-1] is loop.body[-1] and len(moved) < len(loop.body) else None
+    last = moved[-1] is loop.body[-1] and len(moved) < len(loop.body)
+    lifted = lift(code, moved) if last and may_leave(loop, moved, top) else None
     if lifted is None:
         return []
     return [*lifted.edits, code.insert_after(loop, *lifted.lines)]

@@ -19,13 +19,13 @@ for t in range(n):                        losses = []
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from ...message import message
 from ...source.dataflow import binds, calls_named, is_call, reads
 from ...source.editor import Code, atom
 from ...source.lift import unused
-from ..analysis.meetings import meeting, steps_between, within
+from ..analysis.meetings import may_leave, meeting, steps_between, within
 from ..analysis.points import crossing
 from ..analysis.targets import is_functional, reads_gradient
 from ..problem import Problem
@@ -83,11 +83,13 @@ def hands_on(problem: Problem, code: Code, loop: Loops) -> bool:
     return any(frame.code is code and within(code, loop.body, frame.statement) is not None for frame in made)
 
 
-def collected(code: Code, loop: Loops, update: Sequence[ast.stmt], need: ast.stmt, form: str) -> Iterator[Proposal]:
+def collected(code: Code, loop: Loops, update: list[ast.stmt], need: ast.stmt, form: str) -> Iterator[Proposal]:
     """The losses that a loop makes, kept until it has ended. Nothing in it may have waited for the gradients."""
     behind, root = loop.body[loop.body.index(update[-1]) + 1 :], loss_of(need)
     left = any(isinstance(node, ast.Return) for s in loop.body for node in ast.walk(s))
     if root is None or left or any(map(reads_gradient, behind)) or not all(map(code.alone, update)):
+        return
+    if not may_leave(loop, update, need):
         return
     name = unused("losses", code)
     text = f"sum({name}).backward()"
