@@ -58,7 +58,8 @@ def detach(problem: Problem) -> Iterator[Proposal]:
         form = "again" if again else "between" if between else "once" if given else "use"
         idle = _term_of_every_loss(problem, found.over)
         boundary = _at_boundary(problem, found.over, between) if not idle else ()
-        cuts = _before_loop(problem, found.over), boundary, _at_uses(problem, found.over, form, _CARRIED)
+        once = _before_loop(problem, found.over) or ([] if given else _where_made_once(problem, found.over))
+        cuts = once, boundary, _at_uses(problem, found.over, form, _CARRIED)
         for proposal in itertools.chain(*cuts, _at_stores(problem, found.over)):
             yield replace(proposal, idle=idle)
         if not any(uses(problem, edge) for edge in found.over):
@@ -215,12 +216,12 @@ def _roots_named(need: Frame, total: str) -> list[ast.expr]:
 # ---- before the loop that uses it again and again -----------------------------------------------------------------------
 
 
-def _before_loop(problem: Problem, edges: Sequence[Edge]) -> Iterator[Proposal]:
+def _before_loop(problem: Problem, edges: Sequence[Edge]) -> list[Proposal]:
     """A value that was computed once, and is used in every iteration."""
     found = [use for edge in edges for use in uses(problem, edge)]
     held = dict.fromkeys((use.holder.path, detached(use.holder.path, use.holder.shape)) for use in found)
     if not found or not all(uses(problem, edge) for edge in edges) or any(new is None for _, new in held):
-        return
+        return []
     frame = found[0].frame
     around = loops(frame.code, frame.statement)
     made = [f.statement for edge in edges for f in problem.frames(edge.made) if f.code is frame.code]
@@ -228,7 +229,37 @@ def _before_loop(problem: Problem, edges: Sequence[Edge]) -> Iterator[Proposal]:
     one_place = all(use.frame.code is frame.code and use.frame.spot.function == frame.spot.function for use in found)
     if outer and one_place and (len(found) > 1 or len(held) == 1) and all("[" not in path for path, _ in held):
         line = _in_one_line([(path, str(new)) for path, new in held])
-        yield from _candidates(problem, [(frame.code, frame.code.insert_before(outer[-1], line))], "once", _GIVEN)
+        return list(_candidates(problem, [(frame.code, frame.code.insert_before(outer[-1], line))], "once", _GIVEN))
+    return []
+
+
+def _where_made_once(problem: Problem, edges: Sequence[Edge]) -> list[Proposal]:
+    """A value that was computed once and comes into the loop through objects, as the items of a data set do."""
+    makers = [_maker(problem, edge) if _before_turns(problem, edge) else None for edge in edges]
+    changes: list[Change] = []
+    for edge, maker in zip(edges, makers):
+        if maker is None:
+            return []
+        code, statement, value = maker.code, maker.statement, maker.expression
+        bound = binds(statement) if value is getattr(statement, "value", None) else set()
+        held = {(h.path, h.shape) for h in edge.holders if h.scope == maker.spot.function and h.path in bound}
+        if held and (len(bound) > 1 or any(shape != "Tensor" for _, shape in held)):
+            lines = [f"{path} = {new}" for path, shape in sorted(held) if (new := detached(path, shape)) is not None]
+            changes += [(code, code.insert_after(statement, line)) for line in lines]
+        elif isinstance(value, ast.expr):
+            changes.append((code, code.behind(value, ".detach()")))
+    return list(_candidates(problem, changes, "made once", _GIVEN))
+
+
+def _maker(problem: Problem, edge: Edge) -> Frame | None:
+    """The outermost call that gave a value apart from the loop; a constructor gives none."""
+    made, need = problem.frames(edge.made), problem.frames(problem.need_stack)
+    apart = itertools.dropwhile(
+        lambda pair: None not in pair and pair[0].statement is pair[1].statement, itertools.zip_longest(made, need)
+    )
+    own = [maker for maker, _ in apart if maker is not None]
+    given = list(itertools.takewhile(lambda frame: frame.spot.function.endswith("__init__"), own[1:]))
+    return [*own[:1], *given][-1] if own else None
 
 
 # ---- once the iteration is over ------------------------------------------------------------------------------------------

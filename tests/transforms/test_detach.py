@@ -269,7 +269,7 @@ CUT_ALREADY = """
 
 def test_what_does_not_pass_from_one_graph_into_the_next_is_left_alone() -> None:
     fix = fix_by("detach", START, AVERAGE, CUT_ALREADY)
-    assert fix.cells == {2: rewritten(AVERAGE, ("state) + self.average", "state) + self.average.detach()"))}
+    assert fix.cells == {2: rewritten(AVERAGE, ("self.average * 2", "(self.average * 2).detach()"))}
 
 
 SUM = """

@@ -160,3 +160,62 @@ def test_what_is_handed_to_a_loop_once_is_cut_where_it_is_handed_over(cells: tup
     fix = run.diagnosis.fixes[0]
     assert fix.cells == {len(cells) + 1: rewritten(GIVEN, ("fit(z)", "fit(z.detach())"))}
     assert [one.gradients for one in run.diagnosis.fixes if one.rule == RULE] == ["truncated"]
+
+
+MADE = """
+    def scaled(x):
+        mean, std = critic(x).tanh().mean(0), critic(x).exp()
+        return mean, std
+    class Bank:
+        def __init__(self, x):
+            hidden = critic(x)
+            self.keys = hidden / hidden.norm()
+        def look_up(self, i):
+            return self.keys[i]
+    class Data:
+        def __init__(self, *parts):
+            self.parts = parts
+        def look_up(self, i):
+            return sum(part[i % len(part)] for part in self.parts)
+    head = nn.Linear(1, 1)
+    opt = torch.optim.SGD(head.parameters(), lr=0.1)
+    def train(data):
+        for i in range(8):
+            opt.zero_grad()
+            head(data.look_up(i).view(1)).pow(2).sum().backward()
+            opt.step()
+    """
+
+
+@pytest.mark.parametrize(
+    ("made", "cut"),
+    [
+        pytest.param("z = critic(x) * 2\ndata = Data(z)", "z = (critic(x) * 2).detach()\ndata = Data(z)", id="a name"),
+        pytest.param("data = Data(critic(x))", "data = Data(critic(x).detach())", id="no name at all"),
+        pytest.param(
+            "zs = [critic(row) for row in x]\ndata = Data(zs)",
+            "zs = [critic(row) for row in x]\nzs = [h.detach() for h in zs]\ndata = Data(zs)",
+            id="a list",
+        ),
+        pytest.param(
+            "mean, std = scaled(x)\ndata = Data(mean, std)",
+            "mean, std = scaled(x)\nmean = mean.detach()\nstd = std.detach()\ndata = Data(mean, std)",
+            id="several values of one call",
+        ),
+    ],
+)
+def test_what_objects_bring_into_the_loop_is_cut_where_it_is_made(made: str, cut: str) -> None:
+    fix = fix_by(RULE, START, MADE, made, "train(data)")
+    assert "\n".join(sorted(fix.cells[3].splitlines())) == "\n".join(sorted(cut.splitlines()))
+    assert fix.gradients == "truncated"
+
+
+def test_what_a_constructor_makes_is_cut_there() -> None:
+    fix = fix_by(RULE, START, MADE, "train(Bank(x))")
+    assert "self.keys = (hidden / hidden.norm()).detach()" in fix.cells[2]
+
+
+def test_what_learns_through_it_is_not_cut_off() -> None:
+    both = MADE.replace("head.parameters()", "[*head.parameters(), *critic.parameters()]")
+    fixes = run_cells(START, both, "data = Data(critic(x))", "train(data)").diagnosis.fixes  # type: ignore[union-attr]
+    assert all(fix.untrained for fix in fixes if fix.rule == RULE)
