@@ -25,7 +25,7 @@ from ...source.bindings import later, reads
 from ...source.editor import Code, Function, Loop, dotted
 from ...source.lift import unused
 from ..analysis.functional_calls import functional_call
-from ..analysis.targets import Site, reads_gradient, torch_name, written
+from ..analysis.targets import Site, reads_gradient, torch_in, written
 from ..problem import Problem
 from ..proposal import Proposal, in_one_text
 from ..registry import register
@@ -44,7 +44,8 @@ def own_name(problem: Problem) -> Iterator[Proposal]:
     block = code.block(statement)
     around = next((above for above in code.parents(statement) if isinstance(above, (Loop, *Function))), None)
     behind: list[ast.AST] = [*block[block.index(statement) + 1 :]]
-    torch, calls = torch_name(problem), list(_of_owners(problem, write, behind))
+    torch, imported = torch_in(problem, code) or ("", [])
+    calls = list(_of_owners(problem, write, behind)) if torch else []
     after = reads(code, path, later(code, statement) if isinstance(around, Function) else behind)
     if any(_is_set(code, read) for read in after) or not code.alone(statement):
         return  # what is said of the parameter would be said of a value that nobody else has
@@ -55,18 +56,17 @@ def own_name(problem: Problem) -> Iterator[Proposal]:
     if write.root is None:
         edits = [code.replace(root, name)]
         line = code.edited(statement, edits)
-    elif write.target is not root:
-        line = f"{name} = {path}.clone()"
-        same = [n for n in ast.walk(statement) if isinstance(n, ast.Attribute) and code.text(n) == path]
-        edits = [code.insert_before(statement, line), *(code.replace(n, name) for n in same)]
     elif new is not None and new.target is not None:
         line = f"{name} = {new.value}"
         edits = [code.replace(statement, line)]
     else:
-        return
+        line = f"{name} = {path}.clone()"
+        same = [n for n in ast.walk(statement) if isinstance(n, ast.Attribute) and code.text(n) == path]
+        edits = [code.insert_before(statement, line), *(code.replace(n, name) for n in same)]
     edits += [code.replace(read, name) for read in after]
-    for call, parameter in calls if torch is not None else ():
-        edits += functional_call(code, call, f'{{"{parameter}": {name}}}', torch or "")
+    edits += imported if calls else []
+    for call, parameter in calls:
+        edits += functional_call(code, call, f'{{"{parameter}": {name}}}', torch)
     yield in_one_text(code, edits, line, _WHY, "out_of_place: own name", local=True)
 
 

@@ -72,8 +72,13 @@ def test_keeps_its_name(body: str, write: str) -> None:
             "self.rows.mul_(2)",
             "rows = x\nrows_2 = self.rows.mul(2)\nreturn rows_2 @ rows",
         ),
+        (
+            "self.rows[0].weight.mul_(x)\nreturn self.rows[0].weight @ x",
+            "self.rows[0].weight.mul_(x)",
+            "weight = self.rows[0].weight.clone()\nweight.mul_(x)\nreturn weight @ x",
+        ),
     ],
-    ids=["an operator", "a part of it, in a copy", "a name that is not taken yet"],
+    ids=["an operator", "a part of it, in a copy", "a name that is not taken yet", "no name to bind anew"],
 )
 def test_the_function_works_on_a_value_of_its_own(lines: str, write: str, expected: str) -> None:
     head = "def forward(self, x):\n    "
