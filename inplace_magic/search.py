@@ -79,6 +79,7 @@ COSTS = {
     "detach: boundary of objects": 22,
     "detach: put": 23,
     "detach: boundary of containers": 24,
+    "recompute: each time": 25,  # a forward pass more, by a test less
     "detach: again": 26,  # history ends within an iteration as well
     "reset_state: initial": 26,  # as above, by a line that nobody wrote for the purpose
     "detach: set": 27,

@@ -184,6 +184,11 @@ class Code:
             start = raw.rindex(";", 0, start)
         return Edit(start, end, "")
 
+    def without_decorator(self, decorator: ast.expr) -> Edit:
+        """Takes a decorator out, its lines with it."""
+        end = self._starts[decorator.end_lineno or decorator.lineno]
+        return Edit(self._starts[decorator.lineno - 1], end, "")
+
     def begins_on_head(self, statement: ast.stmt) -> bool:
         """Whether a statement stands on the line of the loop, branch or function that it belongs to."""
         first = self.block(statement)[0]

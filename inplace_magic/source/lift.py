@@ -109,18 +109,28 @@ def wrapped(code: Code, statements: list[ast.stmt], header: str) -> Edit | None:
     return Edit(start, end, f"{ahead}{indent}{header}{code.newline}{body}{behind}")
 
 
-def unwrapped(code: Code, block: ast.With) -> Edit | None:
-    """The lines of a block one level out, without its header but with its comments; None where they cannot be moved."""
-    first = block.body[0]
-    if not code.alone(block) or first.lineno == block.lineno or any(_spans_lines(n) for n in ast.walk(block)):
+def unwrapped(code: Code, block: ast.stmt, body: list[ast.stmt]) -> Edit | None:
+    """The lines of a block's body, or of one of its branches, in its place; None where they cannot be moved.
+
+    Comments stay, the one behind the header of a ``with`` among them; that behind a test goes with it.
+    """
+    first, last = body[0], body[-1]
+    if not code.alone(block) or any(isinstance(s, ast.If) and code.text(s).startswith("elif") for s in (block, first)):
         return None
-    indent = code.indent(block)
     start, end, text = code.whole_lines([block])
-    lines = text.splitlines(keepends=True)
-    ends = max(block.items[-1].context_expr.end_lineno or 0, block.lineno) - block.lineno
-    _, sign, comment = lines[ends].partition("#")
-    kept = f"{indent}{sign}{comment}" if sign else ""
-    return Edit(start, end, kept + _indented("".join(lines[ends + 1 :]), code.indent(first), indent))
+    if code.begins_on_head(first):
+        begin = code.span(block)[0]
+        return Edit(begin, end, code.cell.raw[code.span(first)[0] : line_end(code, last)])
+    if any(_spans_lines(n) for s in body for n in ast.walk(s)):
+        return None
+    indent, lines = code.indent(block), text.splitlines(keepends=True)
+    head = first.lineno - block.lineno - 1
+    while lines[head].lstrip().startswith("#") or not lines[head].strip():
+        head -= 1
+    _, sign, comment = lines[head].partition("#")
+    kept = f"{indent}{sign}{comment}" if sign and isinstance(block, ast.With) else ""
+    inner = "".join(lines[head + 1 : (last.end_lineno or last.lineno) - block.lineno + 1])
+    return Edit(start, end, kept + _indented(inner, code.indent(first), indent))
 
 
 def at_depth(code: Code, statements: list[ast.stmt], indent: str) -> str | None:

@@ -289,6 +289,7 @@ SENTENCES = {
     "title_outside": "{what} outside of the block",
     "title_undecorated": "def {name} without @{decorator}",
     "title_again": "{what} again",
+    "title_each_time": "{what} each time",
     "title_again_after_step": "{what} again after the step",
     "title_every_module": "module.inplace = False for every module of {name}",
     "title_once_over": "{what} once the loop is over",

@@ -272,6 +272,7 @@ SENTENCES = {
     "title_outside": "{what} 移到代码块之外",
     "title_undecorated": "def {name} 去掉 @{decorator}",
     "title_again": "再次计算 {what}",
+    "title_each_time": "每次都执行 {what}",
     "title_again_after_step": "在 step 之后再次计算 {what}",
     "title_every_module": "对 {name} 的每个模块设置 module.inplace = False",
     "title_once_over": "循环结束后再执行 {what}",

@@ -59,7 +59,7 @@ def _without_block(code: Code, block: ast.stmt) -> Iterator[Proposal]:
         return
     mode = block.items[0].context_expr
     called = mode.func if isinstance(mode, ast.Call) else mode
-    edit = unwrapped(code, block)
+    edit = unwrapped(code, block, block.body)
     if (dotted(called) or "").rpartition(".")[2] in _OFF and edit is not None:
         title = message("title_block_gone", block=f"with {code.text(mode)}")
         yield _proposal(code, title, "connected: block", edit)

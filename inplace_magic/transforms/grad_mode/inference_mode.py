@@ -86,7 +86,5 @@ def maker_with_gradients(problem: Problem) -> Iterator[Proposal]:
                 d for d in node.decorator_list if any(mode in code.text(d) for mode in ("no_grad", "inference_mode"))
             ]
             if len(off) == 1:
-                raw, (start, end) = code.cell.raw, code.span(off[0])
-                edit = Edit(raw.rfind("\n", 0, start) + 1, raw.find("\n", end) + 1, "")
                 title = message("title_undecorated", name=node.name, decorator=code.text(off[0]))
-                yield in_one_text(code, [edit], title, _VIEW_WHY, "inference_mode: maker")
+                yield in_one_text(code, [code.without_decorator(off[0])], title, _VIEW_WHY, "inference_mode: maker")

@@ -65,7 +65,7 @@ def _outside(problem: Problem) -> Iterator[Proposal]:
             text, lines = " ".join(code.text(maker).split()), _lines(code, maker)
             edits = [code.delete(maker), code.insert_after(block, *lines)]
             if block.body == [maker]:
-                edit = unwrapped(code, block)
+                edit = unwrapped(code, block, block.body)
                 edits = [edit] if edit is not None else []
             if edits and lines:
                 yield in_one_text(code, edits, message("title_outside", what=text), _OUTSIDE, "views_again")
