@@ -78,8 +78,9 @@ COSTS = {
     "clone_alias: kept": 21,  # a copy each time; the object keeps values alone
     "detach: boundary of objects": 22,
     "detach: put": 23,
-    "detach: boundary of containers": 24,
+    "detach: boundary of containers": 24,  # a container is created anew for the sake of what is put into it
     "recompute: each time": 25,  # a forward pass more, by a test less
+    "detach: use of containers": 25,
     "detach: again": 26,  # history ends within an iteration as well
     "reset_state: initial": 26,  # as above, by a line that nobody wrote for the purpose
     "detach: set": 27,

@@ -233,7 +233,7 @@ def record_of(crossing: Crossing, trace: Trace, place: evidence.Placing) -> evid
 
     lines = dict.fromkeys(trace.stack_of(node) for node in crossing.stale)
     return evidence.Crossing(
-        edges(crossing.over, crossing.held, over=True),
+        edges(crossing.over, (*crossing.held, *crossing.held_later), over=True),
         edges(crossing.shared, crossing.held_earlier),
         tuple(place(stack) for stack in lines if stack)[-_SITES:],
         edges(crossing.untrained, crossing.held_later),

@@ -24,7 +24,7 @@ from dataclasses import replace
 from ..message import message
 from ..record.evidence import Edge, Holder
 from ..source.bindings import bound_anew
-from ..source.dataflow import added, binds, called_name, calls_named, live_in
+from ..source.dataflow import added, binds, called_name, calls_named, handed_on, live_in
 from ..source.editor import Code, Edit, Function, atom
 from .analysis.backward_calls import freeing
 from .analysis.meetings import loops, meeting, within
@@ -128,6 +128,13 @@ def _at_uses(problem: Problem, edges: Sequence[Edge], form: str, why: str) -> It
             return
     if not changes:
         changes = [change for edge in edges for change in _into_itself(problem, edge)]
+    if not changes and why == _CARRIED:
+        for change in _operands(problem, edges):
+            yield from _candidates(problem, [change], form, why)
+    if form == "use" and _boundary([(use.holder.path, use.holder.shape) for use in found.values()]).endswith(
+        "containers"
+    ):
+        form = "use of containers"
     yield from _candidates(problem, changes, form, why)
 
 
@@ -162,6 +169,17 @@ def _where_made(problem: Problem, edge: Edge) -> Iterator[Change]:
         if within_use and isinstance(node, ast.expr) and any(inner is node for inner in ast.walk(user.node)):
             yield maker.code, maker.code.behind(node, ".detach()")
             return
+
+
+def _operands(problem: Problem, edges: Sequence[Edge]) -> Iterator[Change]:
+    """``h, n = state; h = cell(x, h)``, where what was held has other things in it: one operand or another is the value."""
+    frames = {id(f.node): f for edge in edges for f in problem.frames(edge.used)[-1:]}
+    for frame in frames.values() if len(frames) == 1 else ():
+        call = frame.expression
+        given = [*call.args, *(k.value for k in call.keywords)] if isinstance(call, ast.Call) else []
+        for operand in given:
+            if isinstance(operand, (ast.Name, ast.Attribute, ast.Subscript)):
+                yield frame.code, frame.code.behind(operand, ".detach()")
 
 
 def _behind_uses(problem: Problem, edges: Sequence[Edge]) -> list[Change]:
@@ -299,10 +317,9 @@ def _at_boundary(problem: Problem, edges: Sequence[Edge], between: bool) -> Iter
 
 
 def _boundary(held: Sequence[tuple[str, str]]) -> str:
-    kept = [shape for path, shape in held if "." in path]
-    if any(shape.startswith(("list", "dict", "deque")) for shape in kept):
+    if any(shape.startswith(("list", "dict", "deque")) for _, shape in held):
         return "boundary of containers"
-    return "boundary of objects" if kept else "boundary"
+    return "boundary of objects" if any("." in path for path, _ in held) else "boundary"
 
 
 def _handed_to_next(problem: Problem, edges: Sequence[Edge]) -> Iterator[Change]:
@@ -347,7 +364,9 @@ def _lines_where_assigned(problem: Problem, frame: Frame, pairs: list[tuple[str,
             return [], False
         within = within or read_on(frame, path, follow)
         changes += [(code, code.insert_after(one, f"{path} = {new}")) for one in follow]
-        together += [] if follow else [(path, new)]
+        given = None if follow else _handed_on(frame, path, new)
+        changes += [] if given is None else [(code, given)]
+        together += [] if follow or given is not None else [(path, new)]
     if together:
         line = _in_one_line(together)
         lines = [line] if len(line) <= 90 else [_in_one_line([pair]) for pair in together]
@@ -355,13 +374,25 @@ def _lines_where_assigned(problem: Problem, frame: Frame, pairs: list[tuple[str,
     return changes, within
 
 
+def _handed_on(frame: Frame, path: str, new: str) -> Edit | None:
+    """``previous = now`` behind the update, as ``previous = now.detach()``."""
+    end, code = end_of_update(frame), frame.code
+    block = code.block(end)
+    pairs = [pair for s in block[block.index(end) + 1 :] for pair in handed_on(s)]
+    given = [value for target, value in pairs if code.text(target) == path]
+    plain = given and isinstance(given[-1], (ast.Name, ast.Attribute)) and new.startswith(f"{path}.detach()")
+    return code.behind(given[-1], new.removeprefix(path)) if plain else None
+
+
 def _last_use(frame: Frame, paths: Sequence[str]) -> ast.stmt:
-    """The end of the update, and of what reads the gradients of the tensors: another tensor has none."""
+    """The end of the update, and of what binds the names anew or reads the gradients of what they hold: a tensor without
+    history has none."""
     end = end_of_update(frame)
     block = frame.code.block(end)
     gradients = {f"{path}.grad" for path in paths}
     read = [s for s in block[block.index(end) + 1 :] if any(ast.unparse(n) in gradients for n in _attributes(s))]
-    return read[-1] if read else end
+    bound = [s for s in block[block.index(end) + 1 :] if binds(s) & set(paths)]
+    return max((end, *read, *bound), key=lambda s: s.lineno)
 
 
 def _attributes(node: ast.AST) -> Iterator[ast.Attribute]:

@@ -127,7 +127,7 @@ STEP_IN_FUNCTION = """
     [
         pytest.param(
             NAME,
-            [("(retain_graph=True)  #", "()  #"), ("opt.step()\n", "opt.step()\n    h_next = h_next.detach()\n")],
+            [("(retain_graph=True)  #", "()  #"), ("h = h_next   #", "h = h_next.detach()   #")],
             id="a name that is handed on afterwards; retain_graph goes",
         ),
         pytest.param(
@@ -157,8 +157,8 @@ STEP_IN_FUNCTION = """
         ),
         pytest.param(
             STEP_IN_FUNCTION,
-            [("opt.step()\n", "opt.step()\n    h = h.detach()\n")],
-            id="a state that a function takes and gives back is cut before it gives it back",
+            [("h = train_step(x, h)", "h = train_step(x, h)\n    h = h.detach()")],
+            id="a state that a function takes and gives back is cut where it is handed on",
         ),
     ],
 )
@@ -523,3 +523,24 @@ def test_a_tensor_is_not_replaced_before_its_gradient_has_been_read() -> None:
     fix = fix_by("detach", "import torch", cell)
     line = "seen.append(h.grad)"
     assert fix.cells == {2: rewritten(cell, (line, f"{line}\n    h = h.detach().requires_grad_()"))}
+
+
+def test_what_is_kept_beside_other_things_is_cut_off_where_it_is_computed_with() -> None:
+    step = """
+        def step(x, state):
+            h, count = state
+            h = cell(x, h)
+            return h, (h, count + 1)
+        """
+    cell = """
+        state = torch.zeros(2, 4), 0
+        for x in torch.randn(3, 2, 3):
+            out, state = step(x, state)
+            loss = out.exp().mean()
+            opt.zero_grad()
+            loss.backward()
+            opt.step()
+        """
+    fix = fix_by("detach", START, step, cell)
+    assert fix.cells == {2: rewritten(step, ("cell(x, h)", "cell(x, h.detach())"))}
+    assert fix.gradients == "truncated"
