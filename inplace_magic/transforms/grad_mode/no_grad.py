@@ -42,7 +42,8 @@ def no_grad(problem: Problem) -> Iterator[Proposal]:
         return
     torch, imported = named
     statements, update = _block(write, _refused(problem, write.code)), _is_update(problem, write)
-    if _goes_on(write, statements) and not reads_gradient(write.statement) and not _is_stepped(problem, write):
+    moved = _is_iterate(write) or _is_stepped(problem, write)
+    if not moved and _goes_on(write, statements) and not reads_gradient(write.statement):
         return
     called = _called_by(problem, write)
     code, statements = (write.code, statements) if called is None else (called.code, [called.statement])
@@ -116,6 +117,12 @@ def _goes_on(write: Site, statements: list[ast.stmt]) -> bool:
     read = [n for n in reads(write.code, name, later(write.code, write.statement)) if n not in own]
     goes_on = [s for s in map(write.code.statement, read) if not isinstance(s, ast.Return) or s.value not in read]
     return getattr(function, "name", "") == "forward" or any(not _of_itself(write.code, s, name) for s in goes_on)
+
+
+def _is_iterate(write: Site) -> bool:
+    """Whether the function reads the gradient of what it writes: a sampler adds its noise to such a tensor as well."""
+    function, name = scope(write.code, write.statement), write.root_text
+    return isinstance(function, Function) and bool(reads(write.code, f"{name}.grad", list(function.body)))
 
 
 def _renamed(code: Code, name: str, statement: ast.stmt) -> bool:

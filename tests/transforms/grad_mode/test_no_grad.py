@@ -333,3 +333,23 @@ def test_it_is_said_which_leaves_learn_by_the_value_alone() -> None:
     cells = NETS.format(stepped="[*one.parameters(), *other.parameters()]"), WRITES.format(loss="one(x).pow(2).mean()")
     fix = fix_by(RULE, *cells)
     assert (fix.gradients, fix.untrained) == ("truncated", ("other.bias", "other.weight"))
+
+
+SAMPLER = """
+    import torch
+    def sample(energy, x, steps=3):
+        x.requires_grad_()
+        for _ in range(steps):
+            x.add_(0.1 * torch.randn_like(x))
+            energy(x).sum().backward()
+            x.add_(x.grad, alpha=-0.5)
+            x.grad.zero_()
+            x.clamp_(0, 1)
+        return x.detach()
+    """
+
+
+def test_noise_on_what_is_moved_along_its_gradient_is_an_update_as_well() -> None:
+    fix = fix_by(RULE, SAMPLER, "torch.manual_seed(0)\nx = sample(torch.exp, torch.rand(3))")
+    assert fix.cells[1].count("with torch.no_grad():") == 2
+    assert fix.gradients == "same" and not fix.changes
