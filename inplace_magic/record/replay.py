@@ -90,8 +90,14 @@ class _Recording:
         if not self._plan.fresh:
             self._holders = graph_holders(self._shell.user_ns)  # not a frame's local ones: they cannot be cut by name
         listeners = with_steps(self._light, self._look, [self._trace.listening(), self._recorder])
-        known = lambda: self._conflict() is not None  # noqa: E731
-        error, finished = run(self._shell, self._sources, self._plan, listeners, self._printed, known=known)
+        error, finished = run(
+            self._shell,
+            self._sources,
+            self._plan,
+            listeners,
+            self._printed,
+            known=lambda: self._conflict() is not None,
+        )
         self._over = True
         if ended_by_effect(error):  # what was recorded before it stands
             error, finished = None, False

@@ -101,9 +101,8 @@ class Trace:
         """Backward ``index`` is going through the graph of ``roots``."""
         if index in self.walks:
             return
-        if (
-            len(self.graph.parents) > _NODES
-        ):  # what lies so far back is forgotten, and a graph that is carried on cut short
+        if len(self.graph.parents) > _NODES:
+            # What lies so far back is forgotten, and a graph that is carried on is cut short.
             self.walks = {number: walk for number, walk in self.walks.items() if walk.graph is self.graph}
             self.graph = WalkedGraph()
         numbers = self.graph.add(root.grad_fn for root in roots if root.grad_fn is not None)

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import ast
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from ..message import message
@@ -131,9 +131,7 @@ def _at_uses(problem: Problem, edges: Sequence[Edge], form: str, why: str) -> It
     if not changes and why == _CARRIED:
         for change in _operands(problem, edges):
             yield from _candidates(problem, [change], form, why)
-    if form == "use" and _boundary([(use.holder.path, use.holder.shape) for use in found.values()]).endswith(
-        "containers"
-    ):
+    if form == "use" and _of_containers(use.holder.shape for use in found.values()):
         form = "use of containers"
     yield from _candidates(problem, changes, form, why)
 
@@ -317,9 +315,14 @@ def _at_boundary(problem: Problem, edges: Sequence[Edge], between: bool) -> Iter
 
 
 def _boundary(held: Sequence[tuple[str, str]]) -> str:
-    if any(shape.startswith(("list", "dict", "deque")) for _, shape in held):
+    if _of_containers(shape for _, shape in held):
         return "boundary of containers"
     return "boundary of objects" if any("." in path for path, _ in held) else "boundary"
+
+
+def _of_containers(shapes: Iterable[str]) -> bool:
+    """Whether something is kept in what others fill, and would be created anew."""
+    return any(shape.startswith(("list", "dict", "deque")) for shape in shapes)
 
 
 def _handed_to_next(problem: Problem, edges: Sequence[Edge]) -> Iterator[Change]:
@@ -390,13 +393,12 @@ def _last_use(frame: Frame, paths: Sequence[str]) -> ast.stmt:
     end = end_of_update(frame)
     block = frame.code.block(end)
     gradients = {f"{path}.grad" for path in paths}
-    read = [s for s in block[block.index(end) + 1 :] if any(ast.unparse(n) in gradients for n in _attributes(s))]
-    bound = [s for s in block[block.index(end) + 1 :] if binds(s) & set(paths)]
-    return max((end, *read, *bound), key=lambda s: s.lineno)
 
+    def concerns(statement: ast.stmt) -> bool:
+        read = (ast.unparse(n) for n in ast.walk(statement) if isinstance(n, ast.Attribute))
+        return bool(binds(statement) & set(paths)) or any(text in gradients for text in read)
 
-def _attributes(node: ast.AST) -> Iterator[ast.Attribute]:
-    return (n for n in ast.walk(node) if isinstance(n, ast.Attribute))
+    return [end, *filter(concerns, block[block.index(end) + 1 :])][-1]
 
 
 def _in_one_line(pairs: Sequence[tuple[str, str]]) -> str:
