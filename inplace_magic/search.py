@@ -17,7 +17,9 @@ from .transforms.problem import Problem
 from .transforms.proposal import Proposal
 
 Rank = Literal[  # what a fix is worth by what was measured alone, the best first
-    "same",  # nothing changes, or a cut that no step feels
+    # Nothing changes, or a cut that no step feels; or two names that the code reads side by side get a value each, where
+    # they had one between them (the label still says that the result differs).
+    "same",
     # Edges are cut, and each leaf still learns from every loss that it is stepped for; or a sum goes back once, whole; or
     # what was to begin anew does, in as many updates.
     "truncated",

@@ -22,7 +22,8 @@ class Proposal:
     ``local``: it mends the line of a write or of a save and leaves the flow of the program alone. A fix of several steps
     that began with one of them goes on with them. ``lossless``: worth nothing unless the gradients stay the same, as
     where the write may have been meant for more than what the rewrite gives it to. ``whole``: gradients differ only in
-    how often a part is counted, and no edge is cut, which is worth no less than a cut. ``begins``: names that are to have
+    how often a part is counted, and no edge is cut, which is worth no less than a cut. ``apart``: two names that the code
+    uses side by side get a value each, where they had one between them. ``begins``: names that are to have
     another value afterwards, which is what the rewrite is for. ``partial``: no fix by itself, even if it runs.
     ``idle``: what gives no gradient to anything any more, although it is still computed.
     """
@@ -37,6 +38,7 @@ class Proposal:
     local: bool = False
     lossless: bool = False
     whole: bool = False
+    apart: bool = False
     begins: frozenset[str] = frozenset()
     partial: bool = False
     idle: str = ""
@@ -68,6 +70,7 @@ def in_one_text(
     spare: bool = False,
     local: bool = False,
     lossless: bool = False,
+    apart: bool = False,
 ) -> Proposal:
     """The edits of one cell or file, as a proposal whose title has one line. ``spare``: that cell need not run again."""
     number = code.cell.number
@@ -81,4 +84,5 @@ def in_one_text(
         spared,
         local=local,
         lossless=lossless,
+        apart=apart,
     )

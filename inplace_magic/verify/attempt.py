@@ -142,6 +142,8 @@ def _rank(bench: Bench, proposal: Proposal, seen: Evidence, effect: Effect, fewe
     """What it is worth by what was measured (search.Rank)."""
     label, reference = effect.label, bench.passes(proposal.reading)
     takes = any(deprived(one.passes, seen.passes) for one in _meant(bench, proposal))
+    if proposal.apart and label == "different" and not fewer and not takes:
+        return "same"
     if label == "truncated" and proposal.rule == "detach" and same_for_training(reference, seen.passes):
         return "same"
     if proposal.lossless and label != "same":

@@ -181,3 +181,39 @@ def test_a_reset_that_somebody_has_written_comes_before_a_cut_else_the_cut_does(
         run = run_cells(start, BATCHES)
         assert run.diagnosis is not None
         assert run.diagnosis.fixes[0].rule == first
+
+
+BLOCK = """
+    import torch
+    from torch import nn
+    torch.manual_seed(0)
+    steps = nn.ModuleList(nn.Linear(4, 4) for _ in range(2))
+    def forward(x):
+        out = x
+        for step in steps:
+            {write}
+        return {given}
+    """
+BLOCK_LOSS = """
+    loss = forward(torch.tanh(steps[0](torch.randn(5, 4)))).pow(2).mean()
+    loss.backward()
+    """
+
+
+@pytest.mark.parametrize(
+    ("write", "given", "rule", "gradients"),
+    [
+        pytest.param("out += step(out)", "x", "clone_at_save", "same", id="one of the two names is never read by itself"),
+        pytest.param("out += step(out)", "out", "out_of_place", "same", id="the other name is not read any more"),
+        pytest.param("out += step(x)", "out", "out_of_place", "different", id="both names are read: each is a value of its own"),
+        pytest.param("out[:, 0] = step(x)[:, 0]", "out", "clone_before_write", "different", id="a part is written"),
+        pytest.param("x += step(x)", "out + x", "out_of_place", "different", id="it is the first name that is written"),
+    ],
+)  # fmt: skip
+def test_two_names_that_are_both_read_come_apart_at_first(write: str, given: str, rule: str, gradients: str) -> None:
+    run = run_cells(BLOCK.format(write=write, given=given), BLOCK_LOSS)
+    assert run.diagnosis is not None
+    first, *others = run.diagnosis.fixes
+    assert (first.rule, first.gradients) == (rule, gradients)
+    assert bool(first.changes) == (gradients == "different")
+    assert gradients == "same" or any(fix.gradients == "same" for fix in others)

@@ -327,6 +327,7 @@ SENTENCES = {
     "why_collected": "每次迭代传下去的值保留其历史：在任何权重改变之前，一次 backward 经过所有迭代。",
     "why_sum_once": "累加的损失在循环结束后反传一次。",
     "why_sum_anew": "{name} 仍保存着之前的 backward 已用过的内容；每次 backward 使用自己的累加值。",
+    "why_names_apart": "代码把同一张量的两个名字当作两个独立的值来用；现在它们各有各的值。",
     "why_name_copied": "`{name}` 成为副本；反向传播需要的张量保持原值。",
     # ---- the panel: these stand in remoteEntry.js as well
     "panel_name": "in-place 报告",

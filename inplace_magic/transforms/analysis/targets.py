@@ -16,7 +16,7 @@ from functools import cached_property
 
 from ...families import is_of_base
 from ...record.evidence import Write
-from ...source.bindings import bindings, later, parameters, reads
+from ...source.bindings import bindings, bound, later, own_statements, parameters, reads, scope
 from ...source.dataflow import assigned, calls_named, key_of, rebinds
 from ...source.editor import Code, Edit, dotted
 from ...source.modules import module_of
@@ -236,10 +236,34 @@ def seen_through(code: Code, name: str, near: ast.stmt) -> str | None:
     return None
 
 
+def has_two_names(write: Site) -> bool:
+    """Whether ``out = x`` gave the written tensor a second name, and both are read by their names once it is written.
+
+    Then each was meant to have a value of its own: who knows the two to be one tensor needs one name for it.
+    """
+    name, code, top = write.root_text, write.code, scope(write.code, write.statement)
+    if not isinstance(write.root, ast.Name) or not _reads_value(code, str(name), later(code, write.statement)):
+        return False
+    pairs = [
+        (key, value.id)
+        for s in own_statements(code, top)
+        for key, value in bound(code, s)
+        if isinstance(value, ast.Name)
+    ]
+    others = {other for pair in pairs if name in pair for other in pair} - {name}
+    return any(_reads_before_bound(code, other, later(code, write.statement)) for other in others)
+
+
+def _reads_value(code: Code, name: str, nodes: list[ast.AST]) -> bool:
+    """Whether a name is read for more than to write into what it names."""
+    into = {id(root(target)) for top in nodes for node in ast.walk(top) for target in written_by(node)}
+    return any(id(read) not in into for read in reads(code, name, nodes))
+
+
 def meant_for_whole(write: Site) -> bool:
     """Whether the write was meant to reach more than its name: the whole of a view, or what the caller handed over."""
     name, code = write.root_text, write.code
-    if name is None or not isinstance(write.root, ast.Name):
+    if name is None or not isinstance(write.root, ast.Name) or has_two_names(write):
         return False
     whole = seen_through(code, name, write.statement)
     if whole is not None:

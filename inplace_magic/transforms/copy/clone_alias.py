@@ -29,6 +29,7 @@ from ..analysis.iterations import holdings
 from ..analysis.targets import (
     VIEW_METHODS,
     Site,
+    has_two_names,
     meant_for_whole,
     root,
     sites,
@@ -75,8 +76,10 @@ def _copied(problem: Problem, write: Site, name: str, value: ast.expr) -> Iterat
         drops = not plain and meant_for_whole(write)
         form = "meant for more" if drops else "name, refused" if plain and problem.family != "modified" else "name"
         form = f"clone_before_write: {form}"
-        edit, why = code.behind(value, ".clone()"), message("why_name_copied", name=name)
-        yield in_one_text(code, [edit], f"{name} = {edit.text}", why, form, local=True, lossless=drops)
+        apart = plain and has_two_names(write)
+        why = message("why_names_apart") if apart else message("why_name_copied", name=name)
+        edit = code.behind(value, ".clone()")
+        yield in_one_text(code, [edit], f"{name} = {edit.text}", why, form, local=True, lossless=drops, apart=apart)
 
 
 def _parted(

@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from ...message import message
 from ...source.bindings import bindings, loop_of, scope
 from ...source.editor import Loop, dotted
-from ..analysis.targets import Site, meant_for_whole, sites, tensor_written, used_later, written_here
+from ..analysis.targets import Site, has_two_names, meant_for_whole, sites, tensor_written, used_later, written_here
 from ..problem import Frame, Problem
 from ..proposal import Proposal, in_one_text
 from ..registry import register
@@ -64,9 +64,11 @@ def _at_write(problem: Problem, write: Site) -> Iterator[Proposal]:
     form = "clone_before_write: " + ("meant for more" if more else "module" if module else "write")
     line = f"{name} = {name}.clone()"
     before = write.statement if item else _loop_after_save(problem, write, name)
+    apart = has_two_names(write) and not item
+    why = message("why_names_apart") if apart else _WHY
     for place in dict.fromkeys([before, write.statement]):
         edit = code.insert_before(place, line)
-        yield in_one_text(code, [edit], line, _WHY, form, local=True, lossless=more)
+        yield in_one_text(code, [edit], line, why, form, local=True, lossless=more, apart=apart)
 
 
 def _loop_after_save(problem: Problem, write: Site, name: str) -> ast.stmt:

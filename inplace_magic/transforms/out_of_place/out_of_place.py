@@ -25,13 +25,13 @@ from dataclasses import replace
 from ...message import message
 from ...source.bindings import gone_through, key_of_item, loop_of
 from ...source.editor import Code, dotted
-from ..analysis.targets import Site, meant_for_whole, tensor_written, torch_name, used_later, written
+from ..analysis.targets import Site, has_two_names, meant_for_whole, tensor_written, torch_name, used_later, written
 from ..problem import Problem
 from ..proposal import Proposal, in_one_text
 from ..registry import register
 from .new_tensor import Rewrite, augmented, called_out_of_place, masked, writes_in_place
 
-_WHY = message("why_new_tensor")
+_WHY, _APART = message("why_new_tensor"), message("why_names_apart")
 
 
 @register(
@@ -46,7 +46,9 @@ def out_of_place(problem: Problem) -> Iterator[Proposal]:
     more = meant_for_whole(write) and not isinstance(tensor, ast.Subscript)
     for form, rewrite in _rewrites(problem, write, tensor, "meant for more" if more else "statement"):
         form = f"out_of_place: {form}"
-        yield in_one_text(write.code, rewrite.edits, rewrite.line, _WHY, form, local=True, lossless=more)
+        apart = has_two_names(write) and tensor is write.root
+        why = _APART if apart else _WHY
+        yield in_one_text(write.code, rewrite.edits, rewrite.line, why, form, local=True, lossless=more, apart=apart)
 
 
 def _rewrites(problem: Problem, write: Site, tensor: ast.expr | None, form: str) -> Iterator[tuple[str, Rewrite]]:
