@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Container, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -38,18 +38,23 @@ class Difference:
 
 
 def differences(
-    reference: Outcome, tried: Outcome, gradients: bool = True, to_the_letter: bool = False
+    reference: Outcome,
+    tried: Outcome,
+    gradients: bool = True,
+    to_the_letter: bool = False,
+    stepped: Container[str] = (),
 ) -> tuple[Difference, ...]:
     """What a person would read otherwise after ``tried``, the most telling first.
 
-    ``gradients``: the values in ``.grad`` count as well. ``to_the_letter``: a printed number counts however little it
+    ``gradients``: the values in ``.grad`` count as well, but for leaves that an optimizer holds, or held (``stepped``): it
+    clears them before it uses them again. ``to_the_letter``: a printed number counts however little it
     differs, as of two runs of one code; a time may come close to another one by chance. Names that only ``tried`` has
     do not count.
     """
     found = [
         *_printed(reference.printed, tried.printed, to_the_letter),
         *_values(reference, tried),
-        *_leaves(reference, tried, gradients),
+        *_leaves(reference, tried, gradients, stepped),
     ]
     if reference.random != tried.random:
         found.append(Difference("random"))
@@ -139,7 +144,7 @@ def _near(a: float, b: float, relative: float, scale: float) -> bool:
     return abs(a - b) <= relative * max(abs(a), abs(b)) + slack + _ABSOLUTE
 
 
-def _leaves(reference: Outcome, tried: Outcome, gradients: bool) -> Iterator[Difference]:
+def _leaves(reference: Outcome, tried: Outcome, gradients: bool, stepped: Container[str]) -> Iterator[Difference]:
     for path, before in reference.leaves.items():
         now = tried.leaves.get(path)
         if now is None:
@@ -148,10 +153,11 @@ def _leaves(reference: Outcome, tried: Outcome, gradients: bool) -> Iterator[Dif
             continue
         if not set(before.optimizers) <= set(now.optimizers):
             yield Difference("optimizer", path)
+        held = bool(before.optimizers) or path in stepped
         if before.gradient is not None and now.gradient is None:
             yield Difference("no_gradient", path)
         elif (before.gradient is None and now.gradient is not None) or (
-            gradients and not before.optimizers and not _same_gradient(before.gradient, now.gradient)
+            gradients and not held and not _same_gradient(before.gradient, now.gradient)
         ):
             yield Difference("gradient", path)
 

@@ -119,7 +119,8 @@ def _different(bench: Bench, reference: Evidence, seen: Evidence, gradients: boo
     """What two runs have left behind that is not the same; nothing where that is not known."""
     if reference.outcome is None or seen.outcome is None:
         return ()
-    found = differences(reference.outcome, seen.outcome, gradients=gradients)
+    stepped = {g.leaf for one in reference.passes for step in one.steps for g in step}
+    found = differences(reference.outcome, seen.outcome, gradients=gradients, stepped=stepped)
     whole = reference.finished and seen.finished
     return _read_later(bench, found if whole else tuple(one for one in found if one.kind in _EVER))
 

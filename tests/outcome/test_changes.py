@@ -168,3 +168,10 @@ def test_what_one_text_does_not_give_twice_is_left_out() -> None:
     noise = (Difference("line", line=1), Difference("value", "seconds"))
     assert without(found, noise) == (Difference("line", line=0),)
     assert without(found, (Difference("lines"),)) == (Difference("value", "seconds"),)
+
+
+def test_gradients_of_what_an_optimizer_stepped_that_is_gone_are_read_by_nobody() -> None:
+    after = Outcome(BEFORE.printed, BEFORE.values, {**BEFORE.leaves, "a": Leaf((0.0, 0.0))})
+    assert not differences(BEFORE, after, stepped={"a"})
+    gone = Outcome(BEFORE.printed, BEFORE.values, {**BEFORE.leaves, "a": Leaf(None)})
+    assert [one.kind for one in differences(BEFORE, gone, stepped={"a"})] == ["no_gradient"]

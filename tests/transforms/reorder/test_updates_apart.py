@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ...cells import run_cells
 from ..trying import clean, fix_by, rewritten, rules
 
 AGENTS = """
@@ -152,3 +153,33 @@ def test_a_step_goes_behind_a_loop_whose_backwards_are_limited_to_what_each_trai
     )
     assert fix.gradients == "same"
     assert "loss" not in fix.title
+
+
+IN_FUNCTION = """
+    def train(g, d, rounds=2):
+        opt_g, opt_d = torch.optim.SGD(g.parameters(), lr=0.1), torch.optim.SGD(d.parameters(), lr=0.1)
+        for _ in range(rounds):
+            fake = g(x)
+            loss_d, loss_g = d(fake.detach()).exp().mean(), -d(fake).mean()
+            opt_d.zero_grad()
+            loss_d.backward()
+            opt_d.step()
+            opt_g.zero_grad()
+            loss_g.backward()
+            opt_g.step()
+    """
+NETWORKS = """
+    import torch
+    from torch import nn
+    torch.manual_seed(0)
+    x = torch.randn(5, 3)
+    gen, disc = nn.Linear(3, 3), nn.Sequential(nn.Linear(3, 3), nn.Tanh(), nn.Linear(3, 1))
+    """
+
+
+def test_gradients_that_optimizers_of_a_function_leave_behind_are_read_by_nobody() -> None:
+    run = run_cells(NETWORKS, IN_FUNCTION, "train(gen, disc)")
+    assert run.diagnosis is not None
+    first = run.diagnosis.fixes[0]
+    assert (first.rule, first.gradients, first.changes) == ("move_step", "same", ())
+    assert "loss_g.backward(inputs=list(g.parameters()))" in first.cells[2]
