@@ -157,7 +157,8 @@ def test_a_step_goes_behind_a_loop_whose_backwards_are_limited_to_what_each_trai
 
 IN_FUNCTION = """
     def train(g, d, rounds=2):
-        opt_g, opt_d = torch.optim.SGD(g.parameters(), lr=0.1), torch.optim.SGD(d.parameters(), lr=0.1)
+        opt_g = torch.optim.SGD(g.parameters(), lr=0.1)
+        opt_d = torch.optim.SGD(d.parameters(), lr=0.1)
         for _ in range(rounds):
             fake = g(x)
             loss_d, loss_g = d(fake.detach()).exp().mean(), -d(fake).mean()
