@@ -114,13 +114,14 @@ class Crossing:
     ``over``: edges from values created before the event to calls after it. ``shared``: edges from that part of the graph
     into the part that only the earlier backward went through. ``stale``: the calls that created what lies between the
     stale node and ``over``, the oldest first. ``untrained``: edges into the part of the graph from which no leaf is
-    stepped before the next backward.
+    stepped before the next backward. ``partly``: paths of containers some of whose items that backward leaves out.
     """
 
     over: tuple[Edge, ...] = ()
     shared: tuple[Edge, ...] = ()
     stale: tuple[tuple[SourceRange, ...], ...] = ()
     untrained: tuple[Edge, ...] = ()
+    partly: frozenset[str] = frozenset()
 
 
 Placing = Callable[[tuple[tuple[types.CodeType, int], ...]], tuple[SourceRange, ...]]

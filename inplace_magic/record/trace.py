@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import types
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -172,6 +172,7 @@ class Trace:
             held=holding,
             held_earlier=earlier.held if earlier else (),
             held_later=walk.held,
+            walked=walk.nodes,
             repeated=repeated,
         )
 
@@ -208,6 +209,7 @@ class Crossing:
     held: Sequence[Held]
     held_earlier: Sequence[Held]
     held_later: Sequence[Held]
+    walked: set[int]
     repeated: dict[Stack, int]
 
 
@@ -236,7 +238,25 @@ def record_of(crossing: Crossing, trace: Trace, place: evidence.Placing) -> evid
         edges(crossing.shared, crossing.held_earlier),
         tuple(place(stack) for stack in lines if stack)[-_SITES:],
         edges(crossing.untrained, crossing.held_later),
+        frozenset(_partly(crossing.held_later, crossing.walked)),
     )
+
+
+def _partly(held: Sequence[Held], walked: set[int]) -> Iterator[str]:
+    """The containers that hold items a backward leaves out beside those it goes through."""
+    items: dict[tuple[str, str], list[frozenset[int]]] = {}
+    for one in held:
+        items.setdefault((one.record.scope, _container_of(one.record.path)), []).append(one.nodes)
+    for one in held:
+        if "[" in one.record.shape and one.nodes & walked:
+            parts = items.get((one.record.scope, one.record.path)) or [frozenset({node}) for node in one.nodes]
+            if not all(part & walked for part in parts):
+                yield one.record.path
+
+
+def _container_of(path: str) -> str:
+    """``memory`` for its item ``memory[3]``; nothing for what is no item."""
+    return path.rpartition("[")[0] if path.endswith("]") else ""
 
 
 def _untrained(walk: Walk, leading: set[int]) -> list[LiveEdge]:

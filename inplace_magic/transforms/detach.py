@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import ast
 import itertools
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
@@ -131,7 +132,8 @@ def _at_uses(problem: Problem, edges: Sequence[Edge], form: str, why: str) -> It
     if not changes and why == _CARRIED:
         for change in _operands(problem, edges):
             yield from _candidates(problem, [change], form, why)
-    if form == "use" and _of_containers(use.holder.shape for use in found.values()):
+    several = {use.holder.shape for use in found.values()} - {"Tensor"}
+    if form == "use" and several and _of_containers({h.shape for edge in edges for h in edge.holders} | several):
         form = "use of containers"
     yield from _candidates(problem, changes, form, why)
 
@@ -459,15 +461,20 @@ def _at_stores(problem: Problem, edges: Sequence[Edge]) -> Iterator[Proposal]:
     attributes = {h.path for h in holders if h.scope.startswith("class ") and h.shape == "Tensor" and "[" not in h.path}
     nodes = [(code, node) for code in problem.codes() for node in ast.walk(code.tree)]
     for form, kept in ("put", containers), ("put into a tensor", filled - containers):
-        values = [(code, node, value) for code, node in nodes if (value := _put(node, kept)) is not None]
-        yield from _candidates(problem, [(c, _without_history(c, n, v)) for c, n, v in values], form, _CARRIED)
+        values = [(code, node, found) for code, node in nodes if (found := _put(node, kept)) is not None]
+        changes = [
+            change
+            for code, node, (value, path) in values
+            for change in _without_history(problem, code, node, value, _items_held(holders, path))
+        ]
+        yield from _candidates(problem, changes, form, _CARRIED)
     given = [(code, value) for code, node in nodes if (value := _set(code, node, attributes)) is not None]
     sets = [(code, code.behind(value, ".detach()")) for code, value in given]
     yield from _candidates(problem, sets or list(_set_together(problem, edges)), "set", _CARRIED)
 
 
-def _put(node: ast.AST, containers: set[tuple[str, str]]) -> ast.expr | None:
-    """What ``bank.append(z)`` or ``bank[k] = z`` puts into one of the containers, or tensors."""
+def _put(node: ast.AST, containers: set[tuple[str, str]]) -> tuple[ast.expr, str] | None:
+    """What ``bank.append(z)`` or ``bank[k] = z`` puts into one of the containers, or tensors, and the path of that one."""
     into: ast.expr | None = None
     value: ast.expr | None = None
     if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and isinstance(node.value.func, ast.Attribute):
@@ -479,16 +486,49 @@ def _put(node: ast.AST, containers: set[tuple[str, str]]) -> ast.expr | None:
         into = into.value
     text = ast.unparse(into) if into is not None and not isinstance(value, ast.Constant) else ""
     own = text.partition(".")[2]
-    return value if any((own if scope.startswith("class ") else text) == path for scope, path in containers) else None
+    into_one = (path for scope, path in containers if (own if scope.startswith("class ") else text) == path)
+    path = next(into_one, None)
+    return None if value is None or path is None else (value, path)
 
 
-def _without_history(code: Code, node: ast.AST, value: ast.expr) -> Edit:
-    if isinstance(value, (ast.Tuple, ast.List)):
-        edits = [code.behind(e, ".detach()") for e in value.elts if not isinstance(e, ast.Constant)]
-        return code.replace(value, code.edited(value, edits))
+def _items_held(holders: Iterable[Holder], container: str) -> set[str]:
+    """Where in what a container keeps a history was: ``{"[0]"}`` if ``memory[3][0]`` held one, ``{".state"}``."""
+    item = re.compile(rf"(?:.*\.)?{re.escape(container)}\[[^]]*\](\[[^]]*\]|\.\w+)")
+    return {match[1] for holder in holders if (match := item.match(holder.path))}
+
+
+def _without_history(problem: Problem, code: Code, node: ast.AST, value: ast.expr, items: set[str]) -> list[Change]:
+    """``items``: which parts of a value that has some hold a history, where that is known."""
+    parts = [(key, c, part) for key, c, part in _parts(problem, code, value) if not isinstance(part, ast.Constant)]
+    held = [(c, part) for key, c, part in parts if key in items]
+    if held or isinstance(value, (ast.Tuple, ast.List)):
+        return [(c, c.behind(part, ".detach()")) for c, part in held or [(c, part) for _, c, part in parts]]
     if isinstance(node, ast.Expr) and called_name(node.value).startswith("extend"):
-        return code.replace(value, f"[m.detach() for m in {code.text(value)}]")
-    return code.behind(value, ".detach()")
+        return [(code, code.replace(value, f"[m.detach() for m in {code.text(value)}]"))]
+    return [(code, code.behind(value, ".detach()"))]
+
+
+def _parts(problem: Problem, code: Code, value: ast.expr) -> Iterator[tuple[str, Code, ast.expr]]:
+    """``(s, r)``, ``{"s": s}``, ``Step(s, reward=r)``: the expressions in it, each with the way to what it becomes.
+
+    Those of ``Step(*args)`` are what the function that got ``*args`` is called with.
+    """
+    if isinstance(value, ast.Dict):
+        yield from ((f"[{ast.unparse(key)}]", code, part) for key, part in zip(value.keys, value.values) if key)
+    given = value.elts if isinstance(value, (ast.Tuple, ast.List)) else getattr(value, "args", [])
+    function = code.function(value)
+    for i, part in enumerate(given):
+        if not isinstance(part, ast.Starred):
+            yield f"[{i}]", code, part
+        elif (
+            isinstance(function, Function)
+            and function.args.vararg
+            and ast.unparse(part.value) == function.args.vararg.arg
+        ):
+            calls = ((c, call) for c in problem.codes() for call in calls_named(c.tree, function.name))
+            yield from ((f"[{i + j}]", c, one) for c, call in calls for j, one in enumerate(call.args))
+            return
+    yield from ((f".{keyword.arg}", code, keyword.value) for keyword in getattr(value, "keywords", []))
 
 
 def _set(code: Code, node: ast.AST, attributes: set[str]) -> ast.expr | None:

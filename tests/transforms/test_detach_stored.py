@@ -235,3 +235,46 @@ def test_the_model_cuts_it_where_a_library_has_the_loop(tmp_path: Path, monkeypa
     fix = fix_by(RULE, START, KEEPS_ITS_STATE, "from fits_models import fit\nfit(model, data, opt)")
     line, cut = "out, self.state = self.rnn(x, self.state)", "self.state = tuple(h.detach() for h in self.state)"
     assert fix.cells == {2: rewritten(KEEPS_ITS_STATE, (line, f"{line}\n        {cut}"))}
+
+
+REPLAY = """
+    import random
+    from collections import namedtuple
+    random.seed(0)
+    enc = nn.Linear(3, 3)
+    opt = torch.optim.SGD([*net.parameters(), *enc.parameters()], lr=0.1)
+    Step = namedtuple("Step", "state action reward")
+    steps = []
+    def push(*args):
+        steps.append(Step(*args))
+    """
+SAMPLED = """
+    for t in range(12):
+        state = enc(torch.randn(3)).tanh()
+        {put}
+        if len(steps) >= 4:
+            chosen = random.sample(steps, 2)
+            q = net(torch.stack([{read} for one in chosen]))
+            loss = (q.max(1)[0] - torch.tensor([{reward} for one in chosen])).pow(2).mean()
+            opt.zero_grad()
+            loss.backward()
+            opt.step()
+    """
+
+
+@pytest.mark.parametrize(
+    ("put", "read", "reward", "cut"),
+    [
+        pytest.param("steps.append((state, t, 0.5))", "one[0]", "one[2]", "steps.append((state.detach(), t, 0.5))", id="a tuple"),
+        pytest.param("steps.append({'s': state, 't': t, 'r': 0.5})", "one['s']", "one['r']", "steps.append({'s': state.detach(), 't': t, 'r': 0.5})", id="a dict"),
+        pytest.param("steps.append(Step(state, t, 0.5))", "one.state", "one.reward", "steps.append(Step(state.detach(), t, 0.5))", id="a named tuple"),
+        pytest.param("push(state, t, 0.5)", "one.state", "one.reward", "push(state.detach(), t, 0.5)", id="what a function hands on"),
+    ],
+)  # fmt: skip
+def test_of_what_a_replay_memory_keeps_the_parts_with_a_history_are_cut(
+    put: str, read: str, reward: str, cut: str
+) -> None:
+    run = run_cells(START, REPLAY, SAMPLED.format(put=put, read=read, reward=reward))
+    assert run.diagnosis is not None
+    assert [fix.rule for fix in run.diagnosis.fixes if fix.rule == "reset_accumulator"] == []  # no memory is emptied
+    assert cut in run.diagnosis.fixes[0].cells[3]

@@ -23,6 +23,7 @@ def crossing(problem: Problem) -> Crossing:
     shared: dict[Edge, None] = {}
     stale: dict[tuple[SourceRange, ...], None] = {}
     untrained: dict[Edge, None] = {}
+    partly: set[str] = set()
     for clash in problem.evidence.clashes:
         other = clash.cause
         if clash.crossing is None or event is None or other is None or need is None or clash.need is None:
@@ -32,7 +33,8 @@ def crossing(problem: Problem) -> Crossing:
             shared.update(dict.fromkeys(clash.crossing.shared))
             stale.update(dict.fromkeys(clash.crossing.stale))
             untrained.update(dict.fromkeys(clash.crossing.untrained))
-    return Crossing(tuple(over), tuple(shared), tuple(stale), tuple(untrained))
+            partly |= clash.crossing.partly
+    return Crossing(tuple(over), tuple(shared), tuple(stale), tuple(untrained), frozenset(partly))
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from ...source.dataflow import added, assigned, calls_named, is_step, key_of, re
 from ...source.editor import Code, dotted
 from ..analysis.iterations import holdings, iterations
 from ..analysis.meetings import loops, meeting
+from ..analysis.points import crossing
 from ..problem import Problem
 from ..proposal import Proposal, in_one_text
 from ..registry import register
@@ -79,8 +80,8 @@ def _initial(problem: Problem, name: str) -> str:
 
 @register("second_backward", "modified")
 def clear_collected(problem: Problem) -> Iterator[Proposal]:
-    """Lists that were filled for one backward, and are still full at the next."""
-    filled = _filled(problem)
+    """Lists that were filled for one backward, and are still full at the next; not those from which each takes some."""
+    filled = _filled(problem) - crossing(problem).partly
     for turn in iterations(problem):
         graph = {
             path
