@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from ..diagnosis import LiveChange
-from ..record.evidence import Evidence, RecordedConflict
+from ..record.evidence import Event, Evidence, RecordedConflict
 from ..search import cost
 from ..source.location import SourceRange
 from ..source.sources import Sources
@@ -92,19 +92,24 @@ class Unfinished:
 def mended(clash: RecordedConflict, sources: Sources) -> tuple[object, tuple[str, ...]]:
     """What tells a conflict from another one although an edit may have moved its lines; how its lines read."""
 
-    def line(spot: SourceRange | None) -> object:
-        if spot is None or spot.cell is None:
+    def line(spot: SourceRange) -> object:
+        if spot.cell is None:
             return spot
-        lines = [_bare(text) for text in sources.cells[spot.cell].lines]
         text = _bare(_line(spot, sources))
-        return spot.cell, spot.function, text, lines.count(text)  # of two equal lines, one may have been rewritten
+        alike = sum(_bare(other) == text for other in sources.cells[spot.cell].lines)
+        return spot.cell, spot.function, text, alike  # of two equal lines, one may have been rewritten
+
+    def lines(event: Event | None) -> tuple[object, ...]:
+        return (
+            tuple(map(line, event.stack)) if event is not None else ()
+        )  # a helper's line is met through each of its calls
 
     write, save = clash.write, clash.save
     key = (
         clash.kind,
-        write and (line(write.spot), write.operation, write.module),
-        save and (line(save.spot), save.node, save.shape),
-        clash.need and clash.need.stack and line(clash.need.stack[0]),
+        write and (lines(write), write.operation, write.module),
+        save and (lines(save), save.node, save.shape),
+        lines(clash.need),
     )
     events: Sequence[SourceRange | None] = [event.spot if event is not None else None for event in (write, save)]
     return key, tuple(_line(spot, sources) for spot in events)

@@ -152,3 +152,40 @@ def test_what_a_candidate_changes_is_measured_after_others_had_a_chance_to_chang
     assert {"same", "different"} <= {fix.gradients for fix in run.diagnosis.fixes}
     assert run.diagnosis.fixes[0].gradients == "same"
     assert done[: done.index("measured") + 1] == ["try_out", "try_out", "measured"]
+
+
+HELPED = """
+    import torch
+    from torch import nn
+    torch.manual_seed(0)
+
+    class Learner:
+        def __init__(self, net):
+            self.net, self.opt = net, torch.optim.Adam(net.parameters())
+        def update(self, loss):
+            self.opt.zero_grad()
+            loss.backward()
+            self.opt.step()
+
+    judge = lambda: Learner(nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 1)))
+    maker, first, second, third = Learner(nn.Linear(2, 3)), judge(), judge(), judge()
+    """
+TRAIN_ALL = """
+    for z in torch.randn(2, 5, 2):
+        fake = maker.net(z)
+        loss = first.net(fake).mean() - second.net(fake).mean()
+        first.update(first.net(fake.detach()).exp().mean())
+        loss = loss - third.net(fake).mean()
+        second.update(second.net(fake.detach()).exp().mean())
+        third.update(third.net(fake.detach()).exp().mean())
+        maker.update(loss)
+    """
+
+
+def test_updates_that_share_a_helper_are_conflicts_of_their_own_and_all_move_in_their_order() -> None:
+    run = run_cells(HELPED, TRAIN_ALL)
+    assert run.diagnosis is not None
+    fix = run.diagnosis.fixes[0]
+    assert (fix.rule, fix.gradients, fix.changes) == ("move_step", "same", ())
+    calls = [line.strip().partition(".update")[0] for line in fix.cells[2].splitlines() if ".update" in line]
+    assert calls == ["maker", "first", "second", "third"]
