@@ -24,7 +24,7 @@ Rank = Literal[  # what a fix is worth by what was measured alone, the best firs
     # what was to begin anew does, in as many updates.
     "truncated",
     # An update has moved, or a step uses more than before: each leaf learns from every loss that it is stepped for, in as
-    # many updates, and nothing else that is read changes.
+    # many updates, and nothing else that is read changes but what a forward more adds to statistics.
     "whole",
     "deprived",  # a cut by which a leaf learns nothing any more from a loss that it is stepped for
     "different",  # anything else: a forward with other weights, an update for what were several

@@ -128,6 +128,11 @@ def updates(passes: Sequence[BackwardPass]) -> int:
     return sum(len(one.steps) for one in passes)
 
 
+def stepped_again(passes: Sequence[BackwardPass]) -> int:
+    """How many steps used what their optimizer had just stepped with, no backward between."""
+    return sum(len(one.steps) - len({tuple(g.leaf for g in step) for step in one.steps}) for one in passes)
+
+
 def without_purpose(reference: Sequence[BackwardPass], tried: Sequence[BackwardPass]) -> tuple[int, ...]:
     """The passes of which a step used what they gave, and uses nothing any more."""
     if len(reference) != len(tried) or not all(one.looked for one in (*reference, *tried)):

@@ -73,6 +73,7 @@ class _Capture:
         self._tensors: list[tuple[str, torch.Tensor]] = []
         self._optimizers: list[tuple[str, torch.optim.Optimizer]] = []
         self._above: set[int] = set()
+        self._statistics: set[str] = set()
         self._left = _ELEMENTS
 
     def outcome(self, namespace: Mapping[str, Any], printed: str) -> Outcome:
@@ -89,7 +90,7 @@ class _Capture:
             if _is_leaf(t)
         }
         computed = frozenset(path for path, t in self._tensors if history_of(t) is not None)
-        return Outcome(printed, self._values, leaves, computed, _generators())
+        return Outcome(printed, self._values, leaves, computed, _generators(), frozenset(self._statistics))
 
     def _visit(self, path: str, value: Any, depth: int) -> None:
         if len(self._values) >= _PATHS:
@@ -143,6 +144,11 @@ class _Capture:
             pairs = [(k, v) for k, v in value.items() if isinstance(k, (str, int, float, bool, tuple, enum.Enum))]
             yield from ((f"{path}[{k!r}]", v) for k, v in pairs[: 2 * _ITEMS])
         elif is_a(value, torch.nn.Module):
+            self._statistics |= {
+                join(path, name)
+                for name, _ in value.named_buffers()
+                if _of_torch(value.get_submodule(name.rpartition(".")[0]))
+            }
             yield from _module(path, value)
         elif is_a(value, torch.optim.Optimizer):
             self._optimizers.append((path, value))
@@ -176,12 +182,16 @@ def _module(path: str, module: torch.nn.Module) -> Iterator[tuple[str, Any]]:
     for name, buffer in module.named_buffers():
         yield join(path, name), buffer
     for name, child in module.named_modules():
-        if type(child).__module__.startswith("torch."):
+        if _of_torch(child):
             continue  # the rest is how it is set up
         base = join(path, name) if name else path
         for key, value in list(vars(child).items()):
             if not key.startswith("_"):
                 yield f"{base}.{key}", value
+
+
+def _of_torch(module: torch.nn.Module) -> bool:
+    return type(module).__module__.startswith("torch.")
 
 
 def _number(value: complex) -> Value:

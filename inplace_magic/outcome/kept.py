@@ -39,7 +39,8 @@ class Outcome:
     """What a run leaves behind. ``values`` and ``leaves`` are by path over the user's names, in their order.
 
     ``computed`` are the paths of tensors that have a history. ``printed`` is the text that went to the standard output,
-    ``random`` a digest of the state of the generators that later cells draw from.
+    ``random`` a digest of the state of the generators that later cells draw from. ``statistics`` are the paths of buffers
+    of torch's own modules, which a forward updates by itself.
     """
 
     printed: str = ""
@@ -47,3 +48,4 @@ class Outcome:
     leaves: Mapping[str, Leaf] = field(default_factory=dict)
     computed: frozenset[str] = frozenset()
     random: str = ""
+    statistics: frozenset[str] = frozenset()

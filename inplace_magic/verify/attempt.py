@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from ..diagnosis import Fix, Gradients, LiveChange
-from ..gradients.compare import deprived, same_for_training, starved, untrained, updates, without_purpose
+from ..gradients.compare import deprived, same_for_training, starved, stepped_again, untrained, updates, without_purpose
 from ..message import message
 from ..record.evidence import Evidence
 from ..search import Rank
@@ -31,7 +31,7 @@ class Attempt:
 
     ``rank`` is what it is worth by what was measured. ``aside``: how much changes that the fix is not for.
     ``serves``: a backward whose gradients no step used, as the code is written, has a use. ``fewer``: how many updates
-    the optimizers make less than in the code as written. ``turn``: how many candidates had been tried by then.
+    the optimizers make less than in the code as written, or with gradients used before. ``turn``: how many candidates had been tried by then.
     """
 
     fix: Fix
@@ -106,8 +106,9 @@ def measured(bench: Bench, ran: Ran) -> Attempt | None:
     if effect.label in ("truncated", "different"):
         idle = tuple(sorted({leaf for one in _meant(bench, proposal) for leaf in untrained(one.passes, seen.passes)}))
     fewer = max(updates(reference) - updates(seen.passes), 0) if seen.finished else 0
+    fewer += max(stepped_again(seen.passes) - stepped_again(reference), 0)
     rank = _rank(bench, proposal, seen, effect, fewer)
-    meant = rank == "same" or effect.paths <= proposal.begins or (bool(proposal.begins) and rank == "truncated")
+    meant = rank == "same" or _is_meant(effect, proposal) or (bool(proposal.begins) and rank == "truncated")
     aside = 0 if meant else len(effect.changes)
     fix = _fix(bench, candidate, live, run, effect, idle)
     serves = effect.label == "different" and bool(without_purpose(seen.passes, reference))
@@ -148,14 +149,19 @@ def _rank(bench: Bench, proposal: Proposal, seen: Evidence, effect: Effect, fewe
         return "same"
     if proposal.lossless and label != "same":
         return "doubtful"
-    if effect.changes and effect.paths <= proposal.begins:
+    if _is_meant(effect, proposal):
         label = effect.gradients
     elif label == "different" and not fewer:
-        if proposal.begins or (proposal.whole and not effect.changes):
+        if proposal.begins or (proposal.whole and not effect.paths):
             return "truncated"
-        if not effect.changes and not takes:
+        if not effect.paths and not takes:
             return "whole"
     return "deprived" if label == "truncated" and takes else label
+
+
+def _is_meant(effect: Effect, proposal: Proposal) -> bool:
+    """Whether nothing changes but what the proposal lets begin anew."""
+    return bool(effect.paths) and effect.paths <= proposal.begins
 
 
 def _meant(bench: Bench, proposal: Proposal) -> Iterator[Evidence]:

@@ -32,7 +32,7 @@ class Effect:
     """``label`` is for the fix as a whole (see Fix.gradients), ``changes`` are clauses.
 
     ``gradients`` is the label of the gradients alone where those differ, else that of the whole; ``paths`` are what the
-    changes concern, ``""`` for what has no name.
+    changes concern, ``""`` for what has no name, without the statistics that every further forward updates.
     """
 
     label: Gradients
@@ -134,7 +134,8 @@ def _same_at_first(reference: Evidence, inert: Evidence) -> bool:
 def _with_changes(
     label: Gradients, gradients: Gradients, found: tuple[Difference, ...], reference: Outcome, seen: Outcome
 ) -> Effect:
-    return Effect(label, clauses(found, reference, seen), gradients, frozenset(one.path for one in found))
+    paths = frozenset(one.path for one in found) - reference.statistics
+    return Effect(label, clauses(found, reference, seen), gradients, paths)
 
 
 def _read_later(bench: Bench, found: tuple[Difference, ...]) -> tuple[Difference, ...]:

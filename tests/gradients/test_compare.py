@@ -5,7 +5,15 @@ from dataclasses import replace
 
 import pytest
 
-from inplace_magic.gradients.compare import compare, deprived, same_for_training, starved, untrained, without_purpose
+from inplace_magic.gradients.compare import (
+    compare,
+    deprived,
+    same_for_training,
+    starved,
+    stepped_again,
+    untrained,
+    without_purpose,
+)
 from inplace_magic.record.evidence import Backward, BackwardPass, LeafGradient
 
 
@@ -136,3 +144,18 @@ def test_one_step_for_what_were_several_is_a_difference_although_the_gradients_a
     several, one = stepping(({"w": 1}, {"w": 1}), ({"w": 1}, {"w": 1})), stepping(({"w": 2}, {"w": 1}))
     assert compare(several, several) == "same"
     assert compare(several, one) == "different"
+
+
+@pytest.mark.parametrize(
+    ("steps", "again"),
+    [
+        pytest.param([("w",), ()], 0, id="a step after its backward"),
+        pytest.param([(), ("w", "v")], 0, id="each optimizer steps once for two backwards"),
+        pytest.param([(), ("w", "w", "w")], 2, id="one optimizer steps three times, with no backward between"),
+    ],
+)
+def test_a_step_is_made_again_where_no_backward_came_since_its_optimizer_stepped(
+    steps: list[tuple[str, ...]], again: int
+) -> None:
+    made = [replace(p, steps=tuple((LeafGradient(leaf, (1,), (1.0,)),) for leaf in s)) for p, s in zip(BOTH, steps)]
+    assert stepped_again(made) == again

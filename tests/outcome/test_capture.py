@@ -65,6 +65,17 @@ def test_tensors_arrays_modules_and_objects() -> None:
     assert "net.eps" not in found, "how a torch module is set up is no result"
 
 
+def test_statistics_are_the_buffers_of_torchs_own_modules() -> None:
+    class Memory(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm = nn.Sequential(nn.BatchNorm1d(2))
+            self.register_buffer("state", torch.zeros(2))
+
+    parts = ("running_mean", "running_var", "num_batches_tracked")
+    assert outcome({"net": Memory()}).statistics == {f"net.norm[0].{part}" for part in parts}
+
+
 def test_what_refers_to_itself_comes_to_an_end() -> None:
     loop: list[Any] = [1]
     loop.append(loop)

@@ -120,6 +120,46 @@ def test_no_leaf_is_kept_from_a_loss_that_it_is_stepped_for_where_there_is_anoth
     assert all(starving not in text for text in first.cells.values())
 
 
+STEPS_ON_ONE = """
+    import torch
+    from torch import nn
+    torch.manual_seed(0)
+    G = nn.Sequential(nn.Linear(2, 4), nn.BatchNorm1d(4), nn.Tanh(), nn.Linear(4, 3))
+    D = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1))
+    opt = torch.optim.Adam(G.parameters(), 0.01)
+    z, real = torch.randn(5, 2), torch.randn(5, 3)
+
+    def train(rounds, steps):
+        for _ in range(rounds):
+            fake = G(z)
+            for _ in range(steps):
+                opt.zero_grad()
+                judged = -D(fake).mean()
+                judged.backward(retain_graph=True)
+    """
+REBUILT = """
+                rebuilt = (G(z) - real).pow(2).mean()
+                rebuilt.backward()
+    """
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        pytest.param("", id="before a cut by which no step learns anything"),
+        pytest.param(REBUILT, id="before a cut by which the steps learn from another loss alone"),
+    ],
+)
+def test_a_forward_that_runs_again_and_adds_to_statistics_comes_first_and_one_sum_for_all_steps_last(more: str) -> None:
+    """As zero_grad parted the steps, a sum over all of them, used once for each, is nothing that was written."""
+    run = run_cells(STEPS_ON_ONE.rstrip() + more.rstrip() + "\n" + 16 * " " + "opt.step()\n", "train(2, 3)")
+    assert run.diagnosis is not None
+    fixes = run.diagnosis.fixes
+    assert [fix.rule for fix in fixes] == ["recompute", "detach", "split_loop"]
+    assert "fake = G(z)\n            judged" in fixes[0].cells[1]
+    assert any("running_mean" in clause for clause in fixes[0].changes)
+
+
 STATE = """
     import torch
     from torch import nn
