@@ -29,6 +29,12 @@ class Meeting:
         return self.block[self.block.index(self.first) + 1 : self.block.index(self.need)]
 
     @property
+    def needing(self) -> str:
+        """The text of ``need`` on one line: of a block its head."""
+        text = self.code.text(self.need)
+        return " ".join(text.split()) if simple(self.need) else text.splitlines()[0].rstrip(" :")
+
+    @property
     def loss(self) -> list[ast.stmt]:
         """The statements of the block that the needed loss was made from."""
         return slice_of(self.block[: self.block.index(self.need)], roots(self.need))[0]

@@ -48,9 +48,7 @@ def move_step(problem: Problem) -> Iterator[Proposal]:
     if following is not None and [code.text(s) for s in moved] == [code.text(following)]:
         yield from _one_step(found, moved[0], names[0])
         return
-    need = code.text(found.need)
-    other = " ".join(need.split()) if simple(found.need) else need.splitlines()[0].rstrip(" :")
-    title = message("title_after", what=tuple(names), other=other)
+    title = message("title_after", what=tuple(names), other=found.needing)
     apart = is_step(found.first) and not _shared(problem, sum(map(is_step, moved)))
     own = following or _step_after(problem, found)
     limit = _limited(problem, found, own) if apart and own is not None else []

@@ -1,4 +1,6 @@
-"""Losses of one forward, each with an optimizer of its own, in one loop: all backwards, then all steps.
+"""A loop that updates becomes several: all backwards before all steps, or its updates behind a later backward.
+
+Losses of one forward, each with an optimizer of its own:
 
 for opt, loss in zip(opts, losses):       for opt, loss in zip(opts, losses):
     opt.zero_grad()                           opt.zero_grad()
@@ -6,6 +8,14 @@ for opt, loss in zip(opts, losses):       for opt, loss in zip(opts, losses):
     opt.step()                                loss.backward(retain_graph=True)
                                           for opt, loss in zip(opts, losses):
                                               opt.step()
+
+What a later backward needs, made in the same loop:
+
+for net, opt in zip(nets, opts):          for net, opt in zip(nets, opts):
+    total += net(fake).mean()                 total += net(fake).mean()
+    update(net, opt, fake.detach())       total.backward()
+total.backward()                          for net, opt in zip(nets, opts):
+                                              update(net, opt, fake.detach())
 """
 
 from __future__ import annotations
@@ -14,10 +24,10 @@ import ast
 from collections.abc import Iterator
 
 from ...message import message
-from ...source.dataflow import binds, calls_named, is_step
+from ...source.dataflow import binds, calls_named, is_step, roots, slice_of
 from ...source.editor import Code, Edit, names_loaded
-from ...source.lift import line_end, start_with_comments
-from ..analysis.meetings import loops, within
+from ...source.lift import lift, line_end, start_with_comments
+from ..analysis.meetings import loops, update_between, update_of, within
 from ..problem import Problem
 from ..proposal import Proposal, in_one_text
 from ..registry import register
@@ -46,7 +56,7 @@ def _split(code: Code, loop: ast.For, backward: ast.stmt) -> Edit | None:
     """The loop's statements up to its backward in loops of their own, the steps in the last."""
     steps = [i for i, s in enumerate(loop.body) if is_step(s)]
     at = loop.body.index(backward)
-    if not steps or steps[0] <= at or loop.orelse or not _repeatable(loop.iter):
+    if not steps or steps[0] <= at or not _repeatable(loop):
         return None
     zeroing = [s for s in loop.body[:at] if calls_named(s, "zero_grad")]
     before, after = loop.body[: steps[0]], loop.body[steps[0] :]
@@ -54,11 +64,9 @@ def _split(code: Code, loop: ast.For, backward: ast.stmt) -> Edit | None:
     made = {name for s in loop.body for name in binds(s)}
     if made & names_loaded(after) or not code.alone(loop):
         return None
-    if loop.body[0].lineno == loop.lineno:
-        return None
     start, end, whole = code.whole_lines([loop])
     raw = code.cell.raw
-    head = raw[start : start_with_comments(code, loop.body[0])]
+    head = _head(code, loop)
     indent = code.indent(loop.body[0])
     lines = {
         s: raw[start_with_comments(code, s) : line_end(code, s)]
@@ -73,10 +81,44 @@ def _split(code: Code, loop: ast.For, backward: ast.stmt) -> Edit | None:
     return Edit(start, end, text)
 
 
-def _repeatable(through: ast.expr) -> bool:
-    """Whether the loop can go through it once more: names, and the usual calls of names."""
+@register("modified")
+def updates_behind(problem: Problem) -> Iterator[Proposal]:
+    """A loop's updates behind a backward that follows it; the loop as it is where it makes nothing that is needed there."""
+    found = update_between(problem)
+    if found is None or not isinstance(found.first, ast.For):
+        return
+    code, loop = found.code, found.first
+    made = slice_of(loop.body, slice_of(found.between, roots(found.need))[1])[0]
+    rest = [s for s in loop.body if s not in made]
+    if not _repeatable(loop) if made else not calls_named(loop, "backward"):  # without one, move_step moves it
+        return
+    lifted = lift(code, rest if made else [loop])
+    writes = [one.statement for one in problem.frames(problem.write_stack) if one.code is code]
+    if lifted is None or not any(within(code, rest, s) for s in writes):
+        return
+    if {name for s in made for name in binds(s)} & names_loaded(rest):
+        return
+    head = [line.removeprefix(code.indent(loop)) for line in _head(code, loop).splitlines()]
+    lines = [*head, *(code.indent_step + line for line in lifted.lines)] if made else lifted.lines
+    behind = code.insert_after(update_of(found.block, found.need)[-1], *lines)
+    title = message("title_after", what=message("the_update"), other=found.needing)
+    yield in_one_text(code, [*lifted.edits, behind], title, message("why_updates_after"), "move_step: out of a loop")
+
+
+def _head(code: Code, loop: ast.For) -> str:
+    """The lines of a loop above its body."""
+    return code.cell.raw[code.whole_lines([loop])[0] : start_with_comments(code, loop.body[0])]
+
+
+def _repeatable(loop: ast.For) -> bool:
+    """Whether the loop can be gone through once more, with a part of its body."""
+    return not loop.orelse and loop.body[0].lineno != loop.lineno and _again(loop.iter)
+
+
+def _again(through: ast.expr) -> bool:
+    """Whether a loop can go through it once more: names, and the usual calls of names."""
     if isinstance(through, ast.Call):
         name = through.func.attr if isinstance(through.func, ast.Attribute) else getattr(through.func, "id", "")
         inner = [through.func.value] if isinstance(through.func, ast.Attribute) else []
-        return name in (*_AGAIN, "items", "values", "keys") and all(map(_repeatable, [*through.args, *inner]))
+        return name in (*_AGAIN, "items", "values", "keys") and all(map(_again, [*through.args, *inner]))
     return isinstance(through, (ast.Name, ast.Attribute, ast.Constant, ast.List, ast.Tuple, ast.Subscript))

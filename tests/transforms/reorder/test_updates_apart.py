@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import textwrap
+
+import pytest
+
 from ...cells import run_cells
 from ..trying import clean, fix_by, rewritten, rules
 
@@ -184,3 +188,102 @@ def test_gradients_that_optimizers_of_a_function_leave_behind_are_read_by_nobody
     first = run.diagnosis.fixes[0]
     assert (first.rule, first.gradients, first.changes) == ("move_step", "same", ())
     assert "loss_g.backward(inputs=list(g.parameters()))" in first.cells[2]
+
+
+JUDGES = """
+    judges = [nn.Sequential(nn.Linear(3, 3), nn.Tanh(), nn.Linear(3, 1)) for _ in range(2)]
+    opt_g, *opts = (torch.optim.SGD(net.parameters(), lr=0.1) for net in (gen, *judges))
+
+    def update(opt, loss):
+        opt.zero_grad()
+        loss.backward()
+        opt.step()
+    """
+INLINE = """
+    for _ in range(2):
+        fake, losses = gen(x), []
+        for judge, opt in zip(judges, opts):
+            losses.append(-judge(fake).mean())
+
+            # the judge
+            opt.zero_grad()
+            judged = judge(fake.detach()).exp().mean()
+            judged.backward()
+            opt.step()
+        opt_g.zero_grad()
+        sum(losses).backward()
+        opt_g.step()
+    """
+BY_HELPER = """
+    for _ in range(2):
+        fake, loss = gen(x), 0
+        for judge, opt in zip(judges, opts):
+            loss = loss - judge(fake).mean()
+            update(opt, judge(fake.detach()).exp().mean())
+        update(opt_g, loss)
+    """
+IN_ITS_OWN_LOOP = """
+    for _ in range(2):
+        fake = gen(x)
+        loss = -sum(judge(fake).mean() for judge in judges)
+        for judge, opt in zip(judges, opts):
+            opt.zero_grad()
+            judge(fake.detach()).exp().mean().backward()
+            opt.step()
+        opt_g.zero_grad()
+        loss.backward()
+        opt_g.step()
+    """
+
+
+@pytest.mark.parametrize(
+    ("cell", "end"),
+    [
+        pytest.param(
+            INLINE,
+            """
+                    losses.append(-judge(fake).mean())
+                opt_g.zero_grad()
+                sum(losses).backward()
+                opt_g.step()
+                for judge, opt in zip(judges, opts):
+                    # the judge
+                    opt.zero_grad()
+                    judged = judge(fake.detach()).exp().mean()
+                    judged.backward()
+                    opt.step()
+            """,
+            id="the lines of an update, from a loop that collects losses",
+        ),
+        pytest.param(
+            BY_HELPER,
+            """
+                    loss = loss - judge(fake).mean()
+                update(opt_g, loss)
+                for judge, opt in zip(judges, opts):
+                    update(opt, judge(fake.detach()).exp().mean())
+            """,
+            id="a helper's call, from a loop that adds losses up",
+        ),
+        pytest.param(
+            IN_ITS_OWN_LOOP,
+            """
+                loss = -sum(judge(fake).mean() for judge in judges)
+                opt_g.zero_grad()
+                loss.backward()
+                opt_g.step()
+                for judge, opt in zip(judges, opts):
+                    opt.zero_grad()
+                    judge(fake.detach()).exp().mean().backward()
+                    opt.step()
+            """,
+            id="a loop that does nothing else, as it is",
+        ),
+    ],
+)
+def test_the_updates_of_a_loop_go_behind_the_backward_that_needs_the_old_weights(cell: str, end: str) -> None:
+    run = run_cells(NETWORKS, JUDGES, cell)
+    assert run.diagnosis is not None
+    first = run.diagnosis.fixes[0]
+    assert (first.rule, first.gradients, first.changes) == ("move_step", "same", ())
+    assert first.cells[3].rstrip().endswith(textwrap.indent(clean(end).rstrip(), "    "))
