@@ -183,7 +183,7 @@ class _Inquiry:
     def _bench(self, rerun: Rerun, family: str, again: Reproduction) -> Bench:
         """Where rewrites are verified: as the failure was reproduced, in the same sandbox."""
         own: Reading | None = None
-        look = RecordOptions.at(family)
+        look = RecordOptions.at(family, self.raised)
         if family in RAISED_AT_WRITE:
             own = "update" if look.update_leaves else "tracked"
         return Bench(

@@ -24,7 +24,7 @@ from .sandbox.fork import Outcome
 from .sandbox.process_memory import large
 from .session.history import Session
 from .source.editor import names_bound, names_loaded
-from .source.location import error_stack
+from .source.location import SourceRange, error_stack
 from .source.sources import Sources
 
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom)
@@ -168,8 +168,11 @@ class Reproduction:
             return told
         if not all(c.known for c in run.seen.clashes):
             return _FAILED  # what the failed iteration left was in the way of the first one
-        raised = spots(error_stack(self.error), self.sources)
-        return told if same_failure(run.seen, self.error, self.family, raised) else _NOTHING
+        return told if same_failure(run.seen, self.error, self.family, self._raised) else _NOTHING
+
+    @property
+    def _raised(self) -> tuple[SourceRange, ...]:
+        return spots(error_stack(self.error), self.sources) if self.error is not None else ()
 
     def _tell_lines(self, run: Rerun) -> None:
         """What a run is seen to meet is told, where no other run will be made to learn more."""
@@ -185,7 +188,7 @@ class Reproduction:
         limit = self.limit(plan)
         outcome = ours.enter_context(
             self.sandbox.telling(
-                RecordRequest(self.sources, plan, stop, RecordOptions.at(self.family)),
+                RecordRequest(self.sources, plan, stop, RecordOptions.at(self.family, self._raised)),
                 limit,
                 lambda seconds: self.tell(message("rerunning", seconds=seconds)),
             )

@@ -15,6 +15,7 @@ from ..source.location import user_stack
 from ..storage import ByStorage
 from ..torch_private import base_of, version_of
 from .author import Author, author_at, held_at, names_of
+from .caught import Caught
 from .noted_conflicts import NotedConflicts
 from .observed import LiveConflict, LiveWrite, Stack
 from .operations import arguments, out_targets, plain_name
@@ -37,10 +38,12 @@ class PastErrors:
         copies: TrackedCopies,
         note: Callable[[str, Author, Sequence[torch.Tensor]], None],
         tick: Callable[[], int],
+        caught: Caught,
         *,
         update_leaves: bool,
     ) -> None:
         self._conflicts, self._copies, self._note, self._tick = conflicts, copies, note, tick
+        self._caught = caught
         self._update_leaves = update_leaves
         self._latest: ByStorage[LiveWrite] = ByStorage()  # the last write into a storage with a history
         self._updated: ByStorage[bool] = ByStorage()  # leaves that were refused, and written outside of the graph
@@ -70,7 +73,7 @@ class PastErrors:
     ) -> Any:
         """Carries out a refused operation as the code means it, or lets the error go."""
         family = family_of(error)
-        if family is None or family in ("modified", "second_backward"):
+        if family is None or family in ("modified", "second_backward") or self._caught.here(error):
             raise error
         if is_of_base(str(error)) and any(t in self._updated for t in arguments(args, kwargs)):
             return func(*map(_seen_anew, args), **{name: _seen_anew(value) for name, value in kwargs.items()})
@@ -119,9 +122,11 @@ class PastErrors:
         self._copies.create(tensor, whole=False)
         return self._copies.own(self._copies.retry(func, args, kwargs), [tensor])
 
-    def parameter_refused(self, cls: type, data: torch.Tensor, message: str) -> None:
+    def parameter_refused(self, cls: type, data: torch.Tensor, error: RuntimeError) -> None:
         """``nn.Parameter`` has refused an inference tensor."""
-        conflict = self._refused("inference", cls, message)
+        if self._caught.here(error):
+            raise error
+        conflict = self._refused("inference", cls, str(error))
         conflict.value, conflict.made = data, self._made_at([data])
 
     def _refused(self, family: str, func: Callable[..., Any], message: str) -> LiveConflict:

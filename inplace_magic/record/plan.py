@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from ..source.location import SourceRange
 from .last_iteration import LastIteration
 
 SHORT_WORK = 30_000  # Recorder.work of a run that is short, so that it goes to the end: half a second or so
@@ -45,21 +46,23 @@ class StopRule:
 class RecordOptions:
     """How the recorder looks at a run, see ``Recorder``. ``hidden``: also at writes that torch does not see.
 
-    ``inert``: no gradient has any effect in this run (gradients/inert.py).
+    ``inert``: no gradient has any effect in this run (gradients/inert.py). ``raised``: where the failure was raised.
     """
 
     update_leaves: bool = False
     keep_graphs: bool = False
     hidden: bool = False
     inert: bool = False
+    raised: tuple[SourceRange, ...] = ()
 
     @classmethod
-    def at(cls, family: str) -> RecordOptions:
+    def at(cls, family: str, raised: tuple[SourceRange, ...]) -> RecordOptions:
         """The way to look at a failure of this family."""
         return cls(
             update_leaves=family in ("leaf", "view_of_leaf", "multi_output_view"),
             keep_graphs=family == "second_backward",
             hidden=family == "silent",
+            raised=raised,
         )
 
 

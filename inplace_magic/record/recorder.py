@@ -32,12 +32,13 @@ from .. import torch_private
 from ..families import family_of
 from ..gradients.backward import CLOSELY
 from ..session.names import history_of
-from ..source.location import caller, user_stack
+from ..source.location import SourceRange, caller, user_stack
 from ..source.sources import Sources
 from ..storage import Key, storage_key
 from ..torch_private import next_sequence_number, unobserved, version_of
 from . import evidence
 from .author import Author, author_at, held_at
+from .caught import Caught
 from .light_steps import LightSteps
 from .noted_conflicts import NotedConflicts
 from .observed import LiveConflict, LiveWrite, Saved, Stack, saved_by
@@ -62,7 +63,7 @@ class Recorder(TorchFunctionMode):
     ``update_leaves``: a refused write into a leaf is made as an update outside the graph (what an optimizer does)
     instead of being tracked. ``keep_graphs``: no graph is freed, and who would have freed it is noted. ``light``:
     the steps of optimizers leave some parameters as they are. ``memory`` is how many bytes of overwritten values are
-    kept at a time; None is no limit.
+    kept at a time; None is no limit. ``raised``: where the failure was raised that a person asks about.
     """
 
     continues = True  # past what torch refuses, as the code means it
@@ -76,6 +77,7 @@ class Recorder(TorchFunctionMode):
         keep_graphs: bool = False,
         light: LightSteps | None = None,
         memory: int | None = None,
+        raised: Sequence[SourceRange] = (),
     ) -> None:
         super().__init__()
         self.sources = sources
@@ -86,7 +88,10 @@ class Recorder(TorchFunctionMode):
         self.trace = Trace()
         self.unfollowed = UnfollowedWrites()
         self.writers = Writers(self._is_plain)
-        self.past = PastErrors(self.conflicts, self.copies, self.note, self.tick, update_leaves=update_leaves)
+        self.caught = Caught(sources, raised)
+        self.past = PastErrors(
+            self.conflicts, self.copies, self.note, self.tick, self.caught, update_leaves=update_leaves
+        )
         self.steps = OptimizerSteps(self, self.saved, self.note, light)
         self.ours: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()  # around what is not the person's
         self.counts = {"saves": 0, "writes": 0}
@@ -347,7 +352,7 @@ class Recorder(TorchFunctionMode):
         undone = []
         if self.continues:
             for tensor in written if plain_name(func) not in RESHAPES else ():
-                if overlaps(indexed(func, args, tensor)):
+                if overlaps(indexed(func, args, tensor)) and not self.caught.here(RuntimeError()):
                     return self.past.write_overlapping(func, args, kwargs, tensor)
             if not _inference_mode():  # into an inference tensor torch writes first and refuses then
                 undone = [(t, t.clone()) for t in written if t.is_inference()]
@@ -360,7 +365,7 @@ class Recorder(TorchFunctionMode):
             result = self._carry_out(func, args, kwargs)
         except RuntimeError as error:
             with torch.inference_mode():
-                for tensor, value in undone:
+                for tensor, value in undone if not self.caught.here(error) else ():
                     tensor.copy_(value)
             return self._past_error(error, func, args, kwargs, written)
         finally:

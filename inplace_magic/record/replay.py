@@ -64,6 +64,7 @@ class _Recording:
             "update_leaves": look.update_leaves,
             "keep_graphs": look.keep_graphs,
             "light": self._light,
+            "raised": look.raised,
         }
         self._recorder = EventStream(sources, REFERENCE, **options) if look.hidden else Recorder(sources, **options)
         self._trace = GradientTrace(

@@ -78,7 +78,9 @@ def stepping_aside(
     return disable_saved_tensors_hooks
 
 
-def making_parameters(plain: Callable[..., Any], refused: Callable[[type, torch.Tensor, str], None] | None) -> Any:
+def making_parameters(
+    plain: Callable[..., Any], refused: Callable[[type, torch.Tensor, RuntimeError], None] | None
+) -> Any:
     """``nn.Parameter(data)``, which no function mode sees.
 
     An inference tensor, which it refuses, is copied and ``refused`` called; where that is None, the error is raised.
@@ -90,7 +92,7 @@ def making_parameters(plain: Callable[..., Any], refused: Callable[[type, torch.
         except RuntimeError as error:
             if refused is None or family_of(error) != "inference" or not isinstance(data, torch.Tensor):
                 raise
-            refused(cls, data, str(error))
+            refused(cls, data, error)
             return plain(cls, data.clone(), requires_grad)
 
     return staticmethod(__new__)

@@ -1,0 +1,70 @@
+"""Errors that the program itself catches: it goes on without what was refused, and so does the run that is recorded.
+
+try:
+    c.add_(1)           # refused, and never made
+except RuntimeError:
+    print("a leaf")
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import sys
+from collections.abc import Sequence
+
+from ..source.editor import Code, Function
+from ..source.location import SourceRange, user_stack
+from ..source.sources import Sources
+
+Lines = list[tuple[int | None, int]]
+
+
+class Caught:
+    """``raised``: where the failure was raised that a person asks about, innermost first. That one was not caught, or
+    what caught it has failed itself."""
+
+    def __init__(self, sources: Sources, raised: Sequence[SourceRange]) -> None:
+        self._sources, self._raised = sources, _lines(raised)
+        self._known: dict[tuple[type, tuple[SourceRange, ...]], bool] = {}
+
+    def here(self, error: BaseException) -> bool:
+        """Whether the code that is running goes on from an error that is raised now."""
+        stack = user_stack(sys._getframe(1))
+        return self.at(error, tuple(self._sources.spot(code, lasti) for code, lasti in stack))
+
+    def at(self, error: BaseException, stack: tuple[SourceRange, ...]) -> bool:
+        """Whether a statement on the stack, innermost first, goes on from an error that comes out of it."""
+        key = type(error), stack
+        if key not in self._known:
+            asked = bool(self._raised) and _lines(stack)[: len(self._raised)] == self._raised
+            self._known[key] = not asked and any(self._handled(error, spot) for spot in stack)
+        return self._known[key]
+
+    def _handled(self, error: BaseException, spot: SourceRange) -> bool:
+        document = self._sources.cells.get(spot.cell) if spot.cell is not None else None
+        if document is None or document.tree is None:
+            return False
+        code = Code(document)
+        inner = code.at(spot)
+        for above in code.parents(inner) if inner is not None else ():
+            if isinstance(above, (*Function, ast.Lambda)):
+                break
+            if isinstance(above, (ast.Try, ast.TryStar)) and inner in above.body:
+                handler = next((one for one in above.handlers if _takes(one.type, error)), None)
+                if handler is not None and not any(isinstance(node, ast.Raise) for node in ast.walk(handler)):
+                    return True
+            inner = above
+        return False
+
+
+def _takes(kind: ast.expr | None, error: BaseException) -> bool:
+    """Whether ``except kind:`` is for the error, as far as the names of Python's own exceptions tell."""
+    if isinstance(kind, ast.Tuple):
+        return any(_takes(one, error) for one in kind.elts)
+    named = getattr(builtins, kind.id, None) if isinstance(kind, ast.Name) else None
+    return kind is None or (isinstance(named, type) and isinstance(error, named))
+
+
+def _lines(stack: Sequence[SourceRange]) -> Lines:
+    return [(spot.cell, spot.line) for spot in stack]
