@@ -43,6 +43,8 @@ COSTS = {
     "no_grad: update": 5,  # how every optimizer writes its update
     "silent_batch_norm": 5,  # two small copies
     "views_again": 5,  # a line changes its place
+    "kept_views: where read": 5,  # views anew for each iteration, which cost nothing
+    "kept_views: whole": 6,  # one tensor where there were several
     "kept_by_forward: random numbers": 6,  # what a checkpoint does by default
     "clone_before_write: of a Function": 6,  # a copy of an argument
     "connected: made later": 7,  # a line changes its place
@@ -61,6 +63,7 @@ COSTS = {
     "detach: shared": 11,  # the earlier loss's own parameters keep their gradients
     "reset_accumulator: sum": 11,  # what is summed up is another number afterwards
     "detach: made once": 12,  # what is computed once stays computed once, and all who read it hold values
+    "kept_views: values": 12,  # what is read gives its leaf no gradient
     "detach: untrained": 12,  # what it was made from gets no gradient that a step uses
     "silent_order: before a copy": 12,  # a backward moved for the sake of an array that a copy serves as well
     "out_of_place: container": 12,  # other references to the container see nothing

@@ -64,6 +64,15 @@ class NotedConflicts:
             self.found.append(conflict)
         return conflict
 
+    def once(self, conflict: LiveConflict) -> None:
+        """Drops a refused read where another one is noted of the same views, after the same write."""
+
+        def read(one: LiveConflict) -> tuple[object, ...]:
+            return one.kind, one.family, one.made, one.write and one.write.stack
+
+        if any(read(one) == read(conflict) for one in self.found if one is not conflict):
+            self.found = [one for one in self.found if one is not conflict]
+
     def without_places(
         self, family: evidence.Kind, need: evidence.Backward, message: str, write: LiveWrite | None = None
     ) -> None:

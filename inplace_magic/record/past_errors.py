@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import sys
 import types
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -23,6 +24,7 @@ from .tracked_copies import TrackedCopies, read_from_copies
 
 Args = Sequence[Any]
 Kwargs = dict[str, Any]
+_UNKNOWN_VERSION = -1
 
 
 class PastErrors:
@@ -47,7 +49,10 @@ class PastErrors:
         self._update_leaves = update_leaves
         self._latest: ByStorage[LiveWrite] = ByStorage()  # the last write into a storage with a history
         self._updated: ByStorage[bool] = ByStorage()  # leaves that were refused, and written outside of the graph
-        self._made: ByStorage[Stack] = ByStorage()  # inference tensors: where they came from
+        self._made: ByStorage[Stack] = (
+            ByStorage()
+        )  # inference tensors, views of leaves made at once: where they came from
+        self._steps: dict[int, tuple[weakref.ref[torch.optim.Optimizer], LiveWrite]] = {}  # each optimizer's latest
 
     # ---- what a refusal may be due to -------------------------------------------------------------------------------
 
@@ -57,6 +62,17 @@ class PastErrors:
             write = LiveWrite(author.stack, self._tick(), name, author.origin, version_of(base))
             write.module, write.held = author.module, author.held
             self._latest.put(base, write)
+
+    def steps(self, optimizer: torch.optim.Optimizer, frame: types.FrameType) -> None:
+        """The same of an optimizer, without a look at each of its parameters."""
+        write = LiveWrite(user_stack(frame), self._tick(), "step", "optim", _UNKNOWN_VERSION)
+        self._steps[id(optimizer)] = weakref.ref(optimizer), write
+
+    def made_views(self, args: Args, stack: Stack) -> None:
+        """A call has made several views at once; those of a leaf outlive what an update does to it."""
+        leaf = _whole(args[0]) if args and isinstance(args[0], torch.Tensor) else None
+        if leaf is not None and leaf.is_leaf and leaf not in self._made:
+            self._made.put(leaf, stack)
 
     def made(self, tensor: torch.Tensor, frame: types.FrameType) -> None:
         """An inference tensor came from a call that this frame made."""
@@ -105,6 +121,10 @@ class PastErrors:
         if is_of_base(str(error)):
             written = [t for t in arguments(args, kwargs) if t._is_view() and t.requires_grad]
             self._blame_base(conflict, written)
+            if family == "multi_output_view" and all(
+                _whole(t).is_leaf for t in written
+            ):  # updated, which is no refusal
+                return func(*map(_seen_anew, args), **{name: _seen_anew(value) for name, value in kwargs.items()})
         whom = written if family in RAISED_AT_WRITE else [t for t in arguments(args, kwargs) if t.is_inference()]
         if not whom:
             raise error
@@ -136,10 +156,15 @@ class PastErrors:
     def _blame_base(self, conflict: LiveConflict, views: list[torch.Tensor]) -> None:
         """It is not the operation that wrote, but somebody before it."""
         for view in views:
-            write = self._latest.get(view)
+            write = max((*self._steps_of(_whole(view)), self._latest.get(view)), key=_clock)
             if write is not None:
-                conflict.write, conflict.value = write, base_of(view)
+                conflict.write, conflict.value, conflict.made = write, base_of(view), self._made.get(view)
+                self._conflicts.once(conflict)
                 return
+
+    def _steps_of(self, leaf: torch.Tensor) -> list[LiveWrite]:
+        known = [(optimizer, write) for find, write in self._steps.values() if (optimizer := find()) is not None]
+        return [write for one, write in known if any(leaf is p for group in one.param_groups for p in group["params"])]
 
     def _out_of_place(self, func: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
         rest = {k: v for k, v in kwargs.items() if k != "out"}
@@ -167,9 +192,18 @@ def indexed(func: Callable[..., Any], args: Args, tensor: torch.Tensor) -> torch
 
 
 def with_history(written: Sequence[Any]) -> list[torch.Tensor]:
-    """Of what is written the tensors, or their bases, that have a grad_fn. A view itself may refuse to be asked."""
-    bases = [t if (base := base_of(t)) is None else base for t in written]
-    return [base for base in bases if base is not None and base.requires_grad and not base.is_leaf]
+    """Of what is written the tensors, or their bases, that require grad. A view itself may refuse to be asked."""
+    return [base for base in map(_whole, written) if base is not None and base.requires_grad]
+
+
+def _whole(tensor: torch.Tensor) -> torch.Tensor:
+    """What a tensor is a view of, or itself."""
+    base = base_of(tensor)
+    return tensor if base is None else base
+
+
+def _clock(write: LiveWrite | None) -> int:
+    return -1 if write is None else write.clock
 
 
 def _seen_anew(value: Any) -> Any:

@@ -53,6 +53,7 @@ from .wrapped import making_parameters, noting_line, replace, stepping_aside
 
 _ELEMENTS_A_CALL = 1000  # saved in the time that one small operation takes, roughly
 _DATA_SET = torch.Tensor.data.__set__  # type: ignore[attr-defined]
+_SEVERAL = (tuple, list, type(iter(())))  # of which views that are made at once are handed out
 _STATISTICS = frozenset({torch.batch_norm, torch.nn.functional.batch_norm})
 _inference_mode = torch.is_inference_mode_enabled
 
@@ -278,7 +279,10 @@ class Recorder(TorchFunctionMode):
         end = next_sequence_number()
         if end != begin and self.traces:
             call, stack = self._call_stack
-            self.trace.created(begin, end, stack if call == self._call else user_stack(sys._getframe(1)))
+            stack = stack if call == self._call else user_stack(sys._getframe(1))
+            self.trace.created(begin, end, stack)
+            if type(result) in _SEVERAL:
+                self.past.made_views(args, stack)
         return result
 
     def _called(self, func: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any] | None) -> Any:
@@ -431,6 +435,7 @@ class Recorder(TorchFunctionMode):
         self.steps.end()
         if self.traces:
             self.trace.stepped(p for group in optimizer.param_groups for p in group["params"])
+            self.past.steps(optimizer, sys._getframe(1))
         if not self._copied:
             self.counts["writes"] += self.steps.begin(optimizer, args, kwargs)
 

@@ -330,6 +330,8 @@ SENTENCES = {
     "why_not_stepped": "No step before the next backward uses the gradients of what that value was made from.",
     "why_sum_of_values": "Each backward goes through its own loss; the sum keeps the values alone.",
     "why_no_grad_instead": "no_grad() computes without a graph as well, and what it makes can be used in training.",
+    "why_leaf_kept": "An update leaves the leaf itself as it is for autograd; only views of it that were made at once go stale.",
+    "why_values_kept": "Values without a history follow the update; what is computed from them gives the leaf no gradient.",
     "why_view_seen": "A view that autograd saw being made can be written.",
     "why_update_outside": "An update is no part of the model's formula, so it is made outside the graph.",
     "why_graph_kept": "One backward keeps the graph for the next one.",

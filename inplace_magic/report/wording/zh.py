@@ -313,6 +313,8 @@ SENTENCES = {
     "why_not_stepped": "在下一次 backward 之前，没有 step 使用生成该值的参数的梯度。",
     "why_sum_of_values": "每次 backward 只经过自己的损失；累加值只保留数值。",
     "why_no_grad_instead": "no_grad() 同样不建立计算图，而且它生成的张量可以用于训练。",
+    "why_leaf_kept": "更新之后叶子张量本身对 autograd 仍然有效；只有一次产生的多个视图会失效。",
+    "why_values_kept": "不带历史的值会随更新而变；由它们算出的结果不会给叶子张量带来梯度。",
     "why_view_seen": "autograd 看到其创建过程的视图可以被写入。",
     "why_update_outside": "参数更新不是模型公式的一部分，因此在计算图之外进行。",
     "why_graph_kept": "一次 backward 为下一次保留计算图。",
