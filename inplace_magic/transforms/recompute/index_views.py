@@ -15,11 +15,11 @@ import ast
 from collections.abc import Iterator
 
 from ...message import message
-from ...source.bindings import gone_through, loop_of
+from ...source.bindings import argument, gone_through, loop_of
 from ...source.dataflow import called_name
 from ...source.editor import Code, Edit, atom, dotted
 from ...source.lift import unused
-from ..analysis.targets import root, sites
+from ..analysis.targets import Site, root, sites
 from ..problem import Problem
 from ..proposal import Proposal, in_one_text
 from ..registry import register
@@ -29,10 +29,9 @@ _WHY = message("why_index_views")
 
 @register("multi_output_view", "no_grad_view")
 def index_views(problem: Problem) -> Iterator[Proposal]:
-    for write in sites(problem, depth=2):
-        name = write.root_text
-        loop = loop_of(write.code, write.statement, name) if name is not None else None
-        tensor = _whole(gone_through(loop, name)) if loop is not None and name is not None else None
+    for write, name in _held(problem):
+        loop = loop_of(write.code, write.statement, name)
+        tensor = _whole(gone_through(loop, name)) if loop is not None else None
         if loop is None or tensor is None or loop.body[0].lineno == loop.lineno:
             continue
         index, edits = _counted(write.code, loop)
@@ -40,6 +39,18 @@ def index_views(problem: Problem) -> Iterator[Proposal]:
         yield in_one_text(
             write.code, [*edits, write.code.insert_before(loop.body[0], line)], line, _WHY, "index_views", local=True
         )
+
+
+def _held(problem: Problem) -> Iterator[tuple[Site, str]]:
+    """The frames of the write, innermost first, each with the name that it hands on to the one inside of it."""
+    inner: ast.AST | None = None
+    name: str | None = None
+    for site in sites(problem, depth=len(problem.write_stack)):
+        given = argument(inner, name, site.expression) if name is not None else None
+        held = root(given) if given is not None else site.root
+        inner, name = site.code.function(site.statement), site.code.text(held) if held is not None else None
+        if name is not None:
+            yield site, name
 
 
 def _counted(code: Code, loop: ast.For) -> tuple[str, list[Edit]]:

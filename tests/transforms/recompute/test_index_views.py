@@ -44,6 +44,40 @@ def test_makes_each_view_on_its_own(cell: str, write: str, expected: str) -> Non
     assert [p.texts[1] for p in proposals(RULE, cell, write=write, family=FAMILY)] == [expected]
 
 
+SCALE = "def scale(img, by):\n    img.mul_(by)\n"
+STRETCH = SCALE + "def stretch(t):\n    scale(by=2, img=t)\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "callers", "loop"),
+    [
+        pytest.param(SCALE, ("scale(row, 2)",), "for row in rows:\n    scale(row, 2)", id="one function"),
+        pytest.param(
+            STRETCH, ("scale(by=2, img=t)", "stretch(row)"), "for row in rows:\n    stretch(row)", id="two, by keyword"
+        ),
+        pytest.param(
+            STRETCH + "class Norm:\n    def one(self, n, row):\n        stretch(row[0])\nnorm = Norm()\n",
+            ("scale(by=2, img=t)", "stretch(row[0])", "norm.one(2, row)"),
+            "for row in rows:\n    norm.one(2, row)",
+            id="three, a method among them, with a part",
+        ),
+    ],
+)
+def test_goes_up_through_all_that_hands_the_view_on(text: str, callers: tuple[str, ...], loop: str) -> None:
+    found = proposals(RULE, text + loop, write="img.mul_(by)", family=FAMILY, callers=callers)
+    expected = loop.replace("for row in rows:\n", "for i in range(len(rows)):\n    row = rows[i]\n")
+    assert [p.texts[1] for p in found] == [text + expected]
+
+
+def test_of_several_lists_gone_through_the_one_that_is_handed_on_is_indexed() -> None:
+    text = STRETCH + "for row, by in zip(rows, factors):\n    stretch(by)"
+    callers = ("scale(by=2, img=t)", "stretch(by)")
+    found = proposals(RULE, text, write="img.mul_(by)", family=FAMILY, callers=callers)
+    assert [p.texts[1] for p in found] == [
+        STRETCH + "for i, (row, by) in enumerate(zip(rows, factors)):\n    by = factors[i]\n    stretch(by)"
+    ]
+
+
 @pytest.mark.parametrize(
     ("cell", "expected"),
     [
