@@ -16,7 +16,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from ..record.evidence import Backward, BackwardPass, LeafGradient
 from ..record.graph_holders import Held, held
-from ..source.location import user_stack
+from ..source.location import SourceRange, user_stack
 from ..source.sources import Sources
 from ..storage import shape_of
 from ..torch_private import unobserved, version_of
@@ -109,6 +109,9 @@ class GradientTrace:
     conflict: Callable[[], int | None] = lambda: None
     tick: Callable[[], int] | None = None  # the recorder's clock, by which a backward is ordered among its events
     shielded: Callable[[_Call, Callable[[_Call], Any], bool], Any] = lambda theirs, ours, retain: ours(theirs)
+    caught: Callable[[BaseException, tuple[SourceRange, ...]], bool] = lambda error, stack: (
+        False
+    )  # by the program itself
     inert: bool = False  # gradients become zero once they have been looked at (inert.py)
     _latest: dict[int, tuple[tuple[int, int], tuple[float, ...] | None]] = field(default_factory=dict)
     _leaves: dict[int, torch.Tensor] = field(default_factory=dict)  # all that were ever reached
@@ -210,7 +213,8 @@ class GradientTrace:
                 live.failed = False
             else:
                 result, live.failed = self.around(event, roots, call)
-        except BaseException:
+        except BaseException as error:
+            live.failed = not self.caught(error, stack)
             if not self.digests:
                 with unobserved():
                     live.held = held(sys._getframe(2))

@@ -16,6 +16,19 @@ from collections.abc import Sequence
 from ..source.editor import Code, Function
 from ..source.location import SourceRange, user_stack
 from ..source.sources import Sources
+from ..torch_private import version_of
+from .observed import Saved
+
+_HINT = (
+    "enable anomaly detection to find the operation that failed to compute its gradient, with "
+    "torch.autograd.set_detect_anomaly(True, check_nan=False)."
+)
+_FREED = (
+    "Trying to backward through the graph a second time (or directly access saved tensors after they have already been "
+    "freed). Saved intermediate values of the graph are freed when you call .backward() or autograd.grad(). Specify "
+    "retain_graph=True if you need to backward through the graph a second time or if you need to access saved tensors "
+    "after calling backward."
+)
 
 Lines = list[tuple[int | None, int]]
 
@@ -56,6 +69,17 @@ class Caught:
                     return True
             inner = above
         return False
+
+
+def refusal(family: str, saved: Saved, hint: str = _HINT) -> RuntimeError:
+    """What torch says of a saved value that a backward can no longer use."""
+    if family == "second_backward":
+        return RuntimeError(_FREED)
+    return RuntimeError(
+        "one of the variables needed for gradient computation has been modified by an inplace operation: "
+        f"[{saved.alias.type()} {list(saved.alias.shape)}] is at version {version_of(saved.alias)}; "
+        f"expected version {saved.version} instead. Hint: {hint}"
+    )
 
 
 def _takes(kind: ast.expr | None, error: BaseException) -> bool:

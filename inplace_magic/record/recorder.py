@@ -38,7 +38,7 @@ from ..storage import Key, storage_key
 from ..torch_private import next_sequence_number, unobserved, version_of
 from . import evidence
 from .author import Author, author_at, held_at
-from .caught import Caught
+from .caught import Caught, refusal
 from .light_steps import LightSteps
 from .noted_conflicts import NotedConflicts
 from .observed import LiveConflict, LiveWrite, Saved, Stack, saved_by
@@ -224,6 +224,8 @@ class Recorder(TorchFunctionMode):
         current = self._current
         if current is not None:
             if saved.freed is not None or not self._unchanged(saved):
+                if self.continues:
+                    self._refuse(saved, current)
                 self.ask(saved, current)
             if self._notes_use and saved.freed is None:  # else torch lets it go, and nobody asks again
                 self._used.append(saved)
@@ -239,6 +241,13 @@ class Recorder(TorchFunctionMode):
 
     def _answer(self, saved: Saved) -> torch.Tensor:
         return saved.alias if saved.value is None else saved.value
+
+    def _refuse(self, saved: Saved, need: evidence.Backward) -> None:
+        """Raises what torch would raise where the program goes on from that."""
+        freed = saved.freed is not None and saved.freed is not need
+        with unobserved():
+            if (freed or not saved.untouched()) and self.caught.at(RuntimeError(), need.stack):
+                raise refusal("second_backward" if freed else "modified", saved)
 
     def ask(self, saved: Saved, need: evidence.Backward) -> None:
         """A backward asks for ``saved``: is it still what it was?"""
@@ -460,7 +469,7 @@ class Recorder(TorchFunctionMode):
             return result, False
         except RuntimeError as error:
             family = family_of(error)
-            if family not in ("modified", "second_backward"):
+            if family not in ("modified", "second_backward") or self.caught.at(error, event.stack):
                 raise
             write = self.unfollowed.named_by(str(error)) if family == "modified" else None
             self.conflicts.without_places(family, event, str(error), write)  # type: ignore[arg-type]

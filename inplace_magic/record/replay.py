@@ -19,6 +19,7 @@ from ..source.location import SourceRange, error_stack
 from ..source.sources import Sources
 from ..torch_private import sequence_number, unobserved
 from . import evidence as ev
+from .caught import Caught
 from .conflict_records import records_of, spots
 from .plan import EARLY_WORK, SHORT_WORK, RecordOptions, ReplayPlan, StopRule, far_enough
 from .recorder import Recorder
@@ -75,6 +76,7 @@ class _Recording:
             stepped=self._stepped,
             conflict=self._conflict,
             tick=self._recorder.tick,
+            caught=self._recorder.caught.at,
             inert=look.inert,
         )
         self._printed = Printed()
@@ -201,7 +203,8 @@ def listen(
             return False
         return reach.exactly or done >= _RUNAWAY * (reach.passes + 1)
 
-    trace = GradientTrace(sources, enough=enough, conflict=lambda: reach.conflict, inert=look.inert)
+    caught = Caught(sources, look.raised).at
+    trace = GradientTrace(sources, enough=enough, conflict=lambda: reach.conflict, caught=caught, inert=look.inert)
     printed, marks = Printed(), _Mark()
     start = time.monotonic()
     kept = prepare(shell, plan)

@@ -13,6 +13,7 @@ from ..source.location import caller
 from ..torch_private import unobserved, version_of
 from . import evidence
 from .author import Author
+from .caught import refusal
 from .observed import Saved
 from .retained_graphs import KeptGraphs
 from .shield import Once, Shield
@@ -199,13 +200,7 @@ class Watcher(EventStream):
 def _as_torch(saved: Saved) -> torch.Tensor:
     """What a backward gets where nobody watches: what is there now, if torch's own check lets it."""
     with unobserved():
-        now = version_of(saved.alias)
-        if now != saved.version:
-            kind = saved.alias.type()
-            raise RuntimeError(
-                "one of the variables needed for gradient computation has been modified by an inplace operation: "
-                f"[{kind} {list(saved.alias.shape)}], is at version {now}; expected version {saved.version} instead. "
-                "Hint: the report below names the line that changed it."
-            )
+        if not saved.untouched():
+            raise refusal("modified", saved, "the report below names the line that changed it.")
         leaf = saved.origin() if saved.origin is not None else None
         return saved.alias if leaf is None else leaf.detach()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -59,6 +60,41 @@ def test_what_the_program_catches_is_raised_and_noted_nowhere(text: str, update_
     assert watched["said"] == alone["said"] != []
     for name in ("c", "x", "i"):
         assert torch.equal(watched.get(name, torch.ones(1)), alone.get(name, torch.ones(1)))
+
+
+TRIED = "try:\n    loss.backward()\nexcept RuntimeError as error:\n    said.append(str(error))\n"
+BACKWARDS = [
+    pytest.param("w = c * 1\nloss = (c * w).sum()\nw.add_(1)\n", id="of a value that was written"),
+    pytest.param("loss = c.exp().sum()\nloss.backward()\n", id="of a graph that was freed"),
+    pytest.param(
+        "a = c.exp()\nloss = (a * c.tanh()).sum() + c.sum()\na.add_(1)\n", id="which has reached some of the leaves"
+    ),
+]
+
+
+@pytest.mark.parametrize("text", BACKWARDS)
+@pytest.mark.parametrize("keep_graphs", [True, False])
+def test_a_backward_that_the_program_catches_ends_where_torch_ends_it(text: str, keep_graphs: bool) -> None:
+    text = LEAF + text + TRIED
+    recorder, watched = run(text, keep_graphs=keep_graphs)
+    alone = plain(text)
+    assert recorder.conflicts.found == []
+    assert watched["said"] == [re.sub(r", which is output \d of \w+,", "", said) for said in alone["said"]] != []
+    gradients = [namespace["c"].grad for namespace in (watched, alone)]
+    assert (gradients[0] is None and gradients[1] is None) or torch.equal(*gradients)
+
+
+def test_another_failure_behind_a_backward_that_was_caught_gets_its_fix() -> None:
+    start = (
+        "import torch\n"
+        + LEAF
+        + "h = c.sigmoid()\nh.mul_(2)\nloss = h.sum()\n"
+        + TRIED.replace("(error)", "(error)[:60]")
+    )
+    found = run_cells(start, "y = c.tanh()\ny.add_(1)\ny.sum().backward()").diagnosis
+    assert found is not None and [clash.changed and clash.changed.cell for clash in found.conflicts] == [2]
+    assert (found.fixes[0].rule, found.fixes[0].gradients) == ("out_of_place", "same")
+    assert [*found.fixes[0].cells] == [2]
 
 
 NOT_CAUGHT = [
