@@ -22,7 +22,8 @@ class Proposal:
     ``local``: it mends the line of a write or of a save and leaves the flow of the program alone. A fix of several steps
     that began with one of them goes on with them. ``lossless``: worth nothing unless the gradients stay the same, as
     where the write may have been meant for more than what the rewrite gives it to. ``whole``: gradients differ only in
-    how often a part is counted, and no edge is cut, which is worth no less than a cut. ``apart``: two names that the code
+    how often a part is counted, and no edge is cut, which is worth no less than a cut. ``restarts``: a state begins anew, so
+    that the losses are others. ``apart``: two names that the code
     uses side by side get a value each, where they had one between them. ``begins``: names that are to have
     another value afterwards, which is what the rewrite is for. ``partial``: no fix by itself, even if it runs.
     ``idle``: what gives no gradient to anything any more, although it is still computed.
@@ -38,6 +39,7 @@ class Proposal:
     local: bool = False
     lossless: bool = False
     whole: bool = False
+    restarts: bool = False
     apart: bool = False
     begins: frozenset[str] = frozenset()
     partial: bool = False

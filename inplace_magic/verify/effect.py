@@ -169,6 +169,10 @@ def _gradients(bench: Bench, steps: Sequence[Proposal], meant: Evidence, seen: E
         and not leaves_reached(bench.passes("tracked")) <= leaves_reached(passes)
     ):
         return "truncated"  # what was written came from a graph, which an update cuts off
-    if effect in ("same", "truncated") and any(s.local for s in steps) and forward_changed(reference, passes):
+    if (
+        effect in ("same", "truncated")
+        and any(s.local or s.restarts for s in steps)
+        and forward_changed(reference, passes)
+    ):
         return "different"  # nobody sees the write any more who was meant to
     return effect

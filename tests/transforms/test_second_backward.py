@@ -392,11 +392,51 @@ def test_a_state_that_starts_as_none_beside_others_is_set_back_to_it_as_well() -
     assert fix_by("reset_state", START, beside, steps).title == "fading[1].mem = None"
 
 
-def test_a_state_that_nobody_makes_afresh_is_not() -> None:
-    always = FADING.replace("self.mem = None", "self.mem = torch.zeros(4, 3)").replace(
-        "x if self.mem is None else ", ""
+@pytest.mark.parametrize(
+    ("initial", "again"),
+    [
+        pytest.param("torch.zeros(4, 3)", "fading[1].mem = torch.zeros(4, 3)", id="a value"),
+        pytest.param("self.begin(wide)", "fading[1].mem = fading[1].begin(wide)", id="a method, with what the cell has under that name"),
+        pytest.param("self.begin(width)", None, id="what only the constructor knows is not to be had again"),
+    ],
+)  # fmt: skip
+def test_a_state_begins_as_its_constructor_has_it(initial: str, again: str | None) -> None:
+    given = initial.partition("(")[2].rstrip(")") if "begin" in initial else "wide"
+    memory = rewritten(
+        FADING,
+        ("__init__(self)", f"__init__(self, {given})"),
+        ("self.mem = None", f"self.mem = {initial}"),
+        ("x if self.mem is None else ", ""),
+        ("    def forward", "    def begin(self, n):\n        return torch.zeros(n, 3)\n\n    def forward"),
+        ("fading =", "wide = 4\nfading ="),
+        ("Memory())", "Memory(wide))"),
     )
-    assert "reset_state" not in rules(START, always, STEPS.replace("spiking", "fading"))
+    steps = STEPS.replace("spiking", "fading")
+    run = run_cells(START, memory, steps)
+    assert run.diagnosis is not None
+    assert run.diagnosis.fixes[0].rule == "detach"  # what it loses on the way is lost to every iteration
+    found = [fix for fix in run.diagnosis.fixes if fix.rule == "reset_state"]
+    assert [(fix.title, fix.gradients) for fix in found] == ([(again, "different")] if again else [])
+
+
+CARRIED = """
+    def train(batches):
+        state, other = torch.zeros(4, 3), 0.5
+        for x in batches:
+            state = torch.tanh(net[0](x) + state)
+            loss = state.pow(2).mean() * other
+            loss.backward()
+    train(torch.randn(3, 4, 2))
+    """
+
+
+def test_a_name_begins_as_the_line_ahead_of_the_loop_has_it() -> None:
+    both = CARRIED.replace("state, other = torch.zeros(4, 3), 0.5", "other = 0.5\n        state = torch.zeros(4, 3)")
+    for cell, offered in ((CARRIED, False), (both, True)):
+        run = run_cells(START, "net = nn.Sequential(nn.Linear(2, 3), nn.Tanh())", cell)
+        assert run.diagnosis is not None
+        found = [fix.title for fix in run.diagnosis.fixes if fix.rule == "reset_state"]
+        assert found == (["state = torch.zeros(4, 3)"] if offered else [])
 
 
 def test_a_gradient_that_a_loss_is_made_from_may_be_meant_to_be_part_of_the_graph() -> None:

@@ -1,28 +1,37 @@
-"""A reset that the notebook defines and its loop never calls, for a state that an object carries into the next iteration.
+"""A state that is carried into the next iteration begins anew in each, by a reset that the notebook defines and never calls.
 
 for data, target in loader:               for data, target in loader:
     out = forward(net, data)                  reset(net)
     ...                                       out = forward(net, data)
 
-    ...                                       net.init_hidden()
+    ...                                       net.reset_hidden()
 
-    ...                                       net.rnn.state = None
+    ...                                       net.hidden = net.init_hidden(batch_size)
 
-A reset is told by what it does: it gives the attribute that holds the graph another value. The last is what the
-constructor does, where there is none.
+state = torch.zeros(3)                    state = torch.zeros(3)
+for x in xs:                              for x in xs:
+    state = cell(x, state)                    state = torch.zeros(3)
+                                              state = cell(x, state)
+
+A reset is told by what it does: it gives the attribute that holds the graph another value. Where there is none, the state
+begins as the constructor, or the line ahead of the loop, has it.
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 
 from ...message import message
-from ...source.dataflow import assigned, calls_named, handed_on
-from ...source.editor import Function, names_bound
-from ..analysis.iterations import holdings, iterations
+from ...source.bindings import own_statements, parameters, scope
+from ...source.dataflow import assigned, binds, calls_named, handed_on, simple
+from ...source.editor import Code, Function, names_bound
+from ...source.lift import source_lines
+from ..analysis.iterations import Iteration, holdings, iterations
 from ..analysis.meetings import within
+from ..analysis.points import crossing
 from ..problem import Problem
 from ..proposal import Proposal, in_one_text
 from ..registry import register
@@ -41,10 +50,10 @@ def reset_state(problem: Problem) -> Iterator[Proposal]:
     top = next((inner for s in saved if (inner := within(code, turn.body, s)) is not None), turn.body[0])
     called = [lines for name, lines in _resets(problem) if not calls_named(ast.Module(turn.body, []), name)]
     form = "reset_state: called" if called else "reset_state: initial"
-    for lines in (called or list(_initials(problem)))[:_MOST]:
+    for lines in (called or [*_initials(problem), *_ahead(problem, turn)])[:_MOST]:
         title = f"{lines[0]} {lines[-1].strip()}" if len(lines) > 1 else lines[0]
         proposal = in_one_text(code, [code.insert_before(top, *lines)], title, message("why_fresh_state"), form)
-        yield replace(proposal, begins=frozenset(_states(problem)) if called else frozenset())
+        yield replace(proposal, restarts=True, begins=frozenset(_states(problem)) if called else frozenset())
 
 
 def _resets(problem: Problem) -> Iterator[tuple[str, list[str]]]:
@@ -67,46 +76,63 @@ def _resets(problem: Problem) -> Iterator[tuple[str, list[str]]]:
         if resets and needed and set(needed) <= names:
             yield function.name, [f"{function.name}({', '.join(needed)})"]
     for owner, method in methods:
-        for lines in _for_all(states[owner][1], owner, f"{method.name}()"):
+        for lines in _for_all(states[owner][1], owner, lambda path, name=method.name: f"{path}.{name}()"):  # type: ignore[misc]
             yield method.name, lines
 
 
 def _initials(problem: Problem) -> Iterator[list[str]]:
-    """``net.state = None``, as the constructor has it."""
-    states = _states(problem)
-    classes = [
-        s for code in problem.codes() for s in code.tree.body if isinstance(s, ast.ClassDef) and s.name in states
-    ]
-    for cls in classes[::-1]:
-        attributes, paths = states[cls.name]
-        starts = [m for m in cls.body if isinstance(m, Function) and m.name == "__init__"]
-        pairs = [
-            pair for start in starts for s in ast.walk(start) if isinstance(s, ast.Assign) for pair in handed_on(s)
-        ]
-        none = {getattr(t, "attr", None) for t, v in pairs if isinstance(v, ast.Constant) and v.value is None}
-        for attribute in sorted(attributes & none):
-            yield from _for_all(paths, cls.name, f"{attribute} = None")
+    """``net.state = None``, ``net.hidden = net.init_hidden(batch_size)``, as the constructor has it."""
+    states, top = _states(problem), [s for code in problem.codes() for s in code.tree.body]
+    for code in problem.codes():
+        for cls in code.tree.body:
+            if not isinstance(cls, ast.ClassDef) or cls.name not in states:
+                continue
+            attributes, paths = states[cls.name]
+            for start in (m for m in cls.body if isinstance(m, Function) and m.name == "__init__"):
+                own, *given = parameters(start)
+                for target, value in (pair for s in own_statements(code, start) for pair in handed_on(s)):
+                    attribute = code.text(target).removeprefix(f"{own}.")
+                    read = {n.id for n in ast.walk(value) if isinstance(n, ast.Name)} - {own}
+                    if attribute in attributes and not (read & set(given)) - names_bound(top):
+                        yield from _for_all(paths, cls.name, partial(_as_constructed, code, own, attribute, value))
 
 
-def _for_all(paths: list[str], owner: str, what: str) -> Iterator[list[str]]:
+def _as_constructed(code: Code, own: str, attribute: str, value: ast.expr, path: str) -> str:
+    """What a constructor gives an attribute, said of the object that a path leads to."""
+    renamed = [code.replace(n, path) for n in ast.walk(value) if isinstance(n, ast.Name) and n.id == own]
+    return f"{path}.{attribute} = {code.edited(value, renamed)}"
+
+
+def _ahead(problem: Problem, turn: Iteration) -> Iterator[list[str]]:
+    """The line ahead of the loop that gives a carried name its first value."""
+    code, outside = turn.code, scope(turn.code, turn.need)
+    carried = {h.path for edge in crossing(problem).over for h in edge.holders if h.scope == turn.function}
+    carried &= {name for top in turn.body for s in own_statements(code, ast.Module([top], [])) for name in binds(s)}
+    for first in own_statements(code, outside):
+        ahead = first.lineno < turn.body[0].lineno and simple(first) and within(code, turn.body, first) is None
+        if ahead and isinstance(first, ast.Assign) and binds(first) and binds(first) <= carried:
+            yield source_lines(code, first)
+
+
+def _for_all(paths: list[str], owner: str, what: Callable[[str], str]) -> Iterator[list[str]]:
     """What is to be done with the one object, or with all modules of its class."""
     heads = {path.split("[")[0].split(".")[0] for path in paths}
     if len(paths) == 1:
-        yield [f"{paths[0]}.{what}"]
+        yield [what(paths[0])]
     elif len(heads) == 1:
         head = f"for module in {heads.pop()}.modules():"
-        yield [head, f"    if isinstance(module, {owner}):", f"        module.{what}"]
+        yield [head, f"    if isinstance(module, {owner}):", f"        {what('module')}"]
 
 
 def _states(problem: Problem) -> dict[str, tuple[set[str], list[str]]]:
     """Classes whose objects hold a graph: the attributes that hold it, the paths of these objects."""
     held = holdings(problem)
-    places = [path for scope, names in held.items() if not scope.startswith("class ") for path in names if "." in path]
+    places = [path for where, names in held.items() if not where.startswith("class ") for path in names if "." in path]
     found = {}
-    for scope, attributes in held.items():
+    for where, attributes in held.items():
         paths = sorted({p.rpartition(".")[0] for p in places if p.rpartition(".")[2] in attributes})
-        if scope.startswith("class "):
-            found[scope.removeprefix("class ").split(".")[-1]] = set(attributes), paths
+        if where.startswith("class "):
+            found[where.removeprefix("class ").split(".")[-1]] = set(attributes), paths
     return found
 
 
