@@ -129,6 +129,8 @@ def _refused(clash: RecordedConflict, family: str, sources: Sources, raised: tup
     tensor = _tensor(clash, sources)
     kind, note = f"refused_{family}", message(f"refuses_{family}")
     if is_of_base(clash.message):
+        if clash.write is None:
+            place, what = None, message("what_write")
         kind, note = f"refused_base_{family}", message("changes_base")
     elif overlaps_input(clash.message):
         kind, note = "refused_overlaps_input", message("refuses_overlaps_input")

@@ -161,6 +161,7 @@ class PastErrors:
                 conflict.write, conflict.value, conflict.made = write, base_of(view), self._made.get(view)
                 self._conflicts.once(conflict)
                 return
+        conflict.write, conflict.known = None, False  # before the run began
 
     def _steps_of(self, leaf: torch.Tensor) -> list[LiveWrite]:
         known = [(optimizer, write) for find, write in self._steps.values() if (optimizer := find()) is not None]

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
+
+from inplace_magic import reproduce
+from inplace_magic.record.plan import ReplayPlan
 
 from ...cells import run_cells
 from ..trying import fix_by, rewritten
@@ -155,3 +160,16 @@ def test_a_list_of_the_leaf_itself_does_where_the_views_go_by_no_name() -> None:
     text = "[group] if isinstance(group, torch.Tensor) else list(group)"
     assert fix.cells[2] == rewritten(HANDED_ON, ("list(group)", text))
     assert fix.verified and all("item" in change for change in fix.changes)
+
+
+def test_where_the_session_has_stepped_already_the_views_are_made_once_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    from_start = reproduce._plans
+
+    def alone_first(session: Any, sources: Any, cell: int, options: Any) -> list[ReplayPlan]:
+        return [ReplayPlan((cell,)), *from_start(session, sources, cell, options)]  # as where the others take long
+
+    monkeypatch.setattr(reproduce, "_plans", alone_first)
+    made, loop = SPLIT.split("    for", 1)
+    found = run_cells(START + made, "    for" + loop).diagnosis
+    assert found is not None and found.changed is not None and found.changed.text == "opt.step()"
+    assert [fix.rule for fix in found.fixes if fix.verified] == [RULE]
