@@ -93,16 +93,16 @@ def mended(clash: RecordedConflict, sources: Sources) -> tuple[object, tuple[str
     """What tells a conflict from another one although an edit may have moved its lines; how its lines read."""
 
     def line(spot: SourceRange) -> object:
-        if spot.cell is None:
-            return spot
-        text = _bare(_line(spot, sources))
-        alike = sum(_bare(other) == text for other in sources.cells[spot.cell].lines)
-        return spot.cell, spot.function, text, alike  # of two equal lines, one may have been rewritten
+        return spot if spot.cell is None else (spot.cell, spot.function, _bare(_line(spot, sources)))
 
     def lines(event: Event | None) -> tuple[object, ...]:
-        return (
-            tuple(map(line, event.stack)) if event is not None else ()
-        )  # a helper's line is met through each of its calls
+        """With the calls that led to the line: a helper's line is met through each of them."""
+        if event is None or not event.stack:
+            return ()
+        innermost = event.stack[0]
+        others = sources.cells[innermost.cell].lines if innermost.cell is not None else []
+        alike = sum(_bare(other) == _bare(_line(innermost, sources)) for other in others)
+        return *map(line, event.stack), alike  # of two equal lines, one may have been rewritten
 
     write, save = clash.write, clash.save
     key = (
