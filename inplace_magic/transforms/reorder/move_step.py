@@ -51,7 +51,7 @@ def move_step(problem: Problem) -> Iterator[Proposal]:
     title = message("title_after", what=tuple(names), other=found.needing)
     apart = is_step(found.first) and not _shared(problem, sum(map(is_step, moved)))
     own = following or _step_after(problem, found)
-    limit = _limited(problem, found, own) if apart and own is not None else []
+    limit = limited(problem, found.code, found.need, own) if apart and own is not None else []
     for extra in [limit, []] if limit else [[]]:
         form = "move_step: unguarded" if is_step(found.first) and not extra else "move_step"
         yield in_one_text(code, [*_moved(code, moved, found.need, following), *extra], title, _WHY, form)
@@ -152,11 +152,11 @@ def _moved(code: Code, moved: list[ast.stmt], need: ast.stmt, following: ast.stm
     return [*gone, code.insert_after(need, *lines)]
 
 
-def _limited(problem: Problem, found: Meeting, following: ast.stmt) -> list[Edit]:
-    """``inputs=`` for the later backward: the parameters of the optimizer that steps after it."""
-    calls = [c for c in calls_named(found.need, "backward")[:1] if all(k.arg != "inputs" for k in c.keywords)]
-    parameters = _parameters(problem, found.code, following)
-    return [add_argument(found.code, call, f"inputs={parameters}") for call in calls]
+def limited(problem: Problem, code: Code, backward: ast.stmt, step: ast.stmt) -> list[Edit]:
+    """``inputs=`` for a backward: the parameters of the optimizer that steps after it; none where it is limited already."""
+    calls = [c for c in calls_named(backward, "backward")[:1] if all(k.arg != "inputs" for k in c.keywords)]
+    parameters = _parameters(problem, code, step)
+    return [add_argument(code, call, f"inputs={parameters}") for call in calls]
 
 
 def _parameters(problem: Problem, near: Code, step: ast.stmt) -> str:

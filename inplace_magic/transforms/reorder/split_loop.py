@@ -31,6 +31,7 @@ from ..analysis.meetings import loops, update_between, update_of, within
 from ..problem import Problem
 from ..proposal import Proposal, in_one_text
 from ..registry import register
+from .move_step import limited
 
 _AGAIN = ("zip", "enumerate", "range", "reversed", "sorted", "list")  # what may be gone through a second time
 
@@ -45,25 +46,26 @@ def split_loop(problem: Problem) -> Iterator[Proposal]:
         for loop in loops(code, frame.statement):
             backward = within(code, loop.body, frame.statement)
             if isinstance(loop, ast.For) and backward is not None:
-                edit = _split(code, loop, backward)
-                title, why = message("title_backwards_first"), message("why_all_backwards_first")
-                if edit is not None:
+                for edit in _split(problem, code, loop, backward):
+                    title, why = message("title_backwards_first"), message("why_all_backwards_first")
                     yield in_one_text(code, [edit], title, why, "split_loop")
-                return
 
 
-def _split(code: Code, loop: ast.For, backward: ast.stmt) -> Edit | None:
-    """The loop's statements up to its backward in loops of their own, the steps in the last."""
+def _split(problem: Problem, code: Code, loop: ast.For, backward: ast.stmt) -> Iterator[Edit]:
+    """The loop's statements up to its backward in loops of their own, the steps in the last.
+
+    A loss may go back through what another optimizer steps: the backward is limited to what its own one holds, or is not.
+    """
     steps = [i for i, s in enumerate(loop.body) if is_step(s)]
     at = loop.body.index(backward)
     if not steps or steps[0] <= at or not _repeatable(loop):
-        return None
+        return
     zeroing = [s for s in loop.body[:at] if calls_named(s, "zero_grad")]
     before, after = loop.body[: steps[0]], loop.body[steps[0] :]
     first = [s for s in before if s not in zeroing]
     made = {name for s in loop.body for name in binds(s)}
     if made & names_loaded(after) or not code.alone(loop):
-        return None
+        return
     start, end, whole = code.whole_lines([loop])
     raw = code.cell.raw
     head = _head(code, loop)
@@ -74,11 +76,11 @@ def _split(code: Code, loop: ast.For, backward: ast.stmt) -> Edit | None:
         else indent + code.text(s) + code.newline  # one of several on a line
         for s in loop.body
     }
-    parts = [head + "".join(lines[s] for s in body) for body in (zeroing, first, after) if body]
-    text = "".join(part if part.endswith("\n") else part + code.newline for part in parts)
-    if not whole.endswith("\n"):
-        text = text.removesuffix(code.newline)
-    return Edit(start, end, text)
+    for limit in [limited(problem, code, backward, loop.body[steps[0]]), []]:
+        own = {**lines, backward: f"{indent}{code.edited(backward, limit)}{code.newline}"} if limit else lines
+        parts = [head + "".join(own[s] for s in body) for body in (zeroing, first, after) if body]
+        text = "".join(part if part.endswith("\n") else part + code.newline for part in parts)
+        yield Edit(start, end, text if whole.endswith("\n") else text.removesuffix(code.newline))
 
 
 @register("modified")
