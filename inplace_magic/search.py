@@ -17,8 +17,8 @@ from .transforms.problem import Problem
 from .transforms.proposal import Proposal
 
 Rank = Literal[  # what a fix is worth by what was measured alone, the best first
-    # Nothing changes, or a cut that no step feels; or two names that the code reads side by side get a value each, where
-    # they had one between them (the label still says that the result differs).
+    # Nothing changes, or a cut that no step feels; or the code says what it was meant to (Proposal.meant): the label still
+    # says that the result differs.
     "same",
     # Edges are cut, and each leaf still learns from every loss that it is stepped for; or a sum goes back once, whole; or
     # what was to begin anew does, in as many updates.
@@ -58,6 +58,7 @@ COSTS = {
     "inference_mode": 9,  # as fast but for views and versions
     "inference_mode: maker": 9,  # a decorator goes
     "out_of_place: outside no_grad": 9,  # the block has no purpose any more
+    "one_backward": 10,  # a line less
     "detach: summed": 10,  # nothing but the history of a sum goes
     "out_of_place: statement": 10,  # a tensor more for as long as the graph lives
     "detach: shared": 11,  # the earlier loss's own parameters keep their gradients

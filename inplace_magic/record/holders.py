@@ -125,7 +125,8 @@ def shape_of(value: Any, depth: int = 3) -> tuple[str | None, frozenset[int]]:
     shapes = {shape for shape, _ in inner if shape is not None}
     if not shapes:
         return None, frozenset()
-    kind = type(value).__name__ if type(value) in (list, tuple, dict, collections.deque) else "sequence"
+    other = "mapping" if is_a(value, dict) else "sequence"
+    kind = type(value).__name__ if type(value) in (list, tuple, dict, collections.deque) else other
     mixed = len(shapes) > 1 or any(not is_a(i, (torch.Tensor, list, tuple, dict)) for _, i in _items(value))
     shape = f"{kind}[{'mixed' if mixed else shapes.pop()}]"
     return shape, frozenset().union(*(nodes for _, nodes in inner))

@@ -324,7 +324,7 @@ def _boundary(held: Sequence[tuple[str, str]]) -> str:
 
 def _of_containers(shapes: Iterable[str]) -> bool:
     """Whether something is kept in what others fill, and would be created anew."""
-    return any(shape.startswith(("list", "dict", "deque")) for shape in shapes)
+    return any(shape.startswith(("list", "dict", "mapping", "deque")) for shape in shapes)
 
 
 def _handed_to_next(problem: Problem, edges: Sequence[Edge]) -> Iterator[Change]:

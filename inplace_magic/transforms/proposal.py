@@ -23,8 +23,8 @@ class Proposal:
     that began with one of them goes on with them. ``lossless``: worth nothing unless the gradients stay the same, as
     where the write may have been meant for more than what the rewrite gives it to. ``whole``: gradients differ only in
     how often a part is counted, and no edge is cut, which is worth no less than a cut. ``restarts``: a state begins anew, so
-    that the losses are others. ``apart``: two names that the code
-    uses side by side get a value each, where they had one between them. ``begins``: names that are to have
+    that the losses are others. ``meant``: the code can hardly have meant what it says, and now says what it was meant to: two
+    names that it uses side by side get a value each, where they had one between them; one loss is sent back once. ``begins``: names that are to have
     another value afterwards, which is what the rewrite is for. ``partial``: no fix by itself, even if it runs.
     ``idle``: what gives no gradient to anything any more, although it is still computed.
     """
@@ -40,7 +40,7 @@ class Proposal:
     lossless: bool = False
     whole: bool = False
     restarts: bool = False
-    apart: bool = False
+    meant: bool = False
     begins: frozenset[str] = frozenset()
     partial: bool = False
     idle: str = ""
@@ -72,7 +72,7 @@ def in_one_text(
     spare: bool = False,
     local: bool = False,
     lossless: bool = False,
-    apart: bool = False,
+    meant: bool = False,
 ) -> Proposal:
     """The edits of one cell or file, as a proposal whose title has one line. ``spare``: that cell need not run again."""
     number = code.cell.number
@@ -86,5 +86,5 @@ def in_one_text(
         spared,
         local=local,
         lossless=lossless,
-        apart=apart,
+        meant=meant,
     )

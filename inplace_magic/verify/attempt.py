@@ -31,7 +31,8 @@ class Attempt:
 
     ``rank`` is what it is worth by what was measured. ``aside``: how much changes that the fix is not for.
     ``serves``: a backward whose gradients no step used, as the code is written, has a use. ``fewer``: how many updates
-    the optimizers make less than in the code as written, or with gradients used before. ``turn``: how many candidates had been tried by then.
+    the optimizers make less than in the code as written, or with gradients used before. ``unleafed``: a name that led to a
+    leaf leads to a result, whose ``.grad`` code to come finds empty. ``turn``: how many candidates had been tried by then.
     """
 
     fix: Fix
@@ -41,6 +42,7 @@ class Attempt:
     aside: int = 0
     serves: bool = False
     fewer: int = 0
+    unleafed: bool = False
 
 
 @dataclass(frozen=True)
@@ -112,7 +114,7 @@ def measured(bench: Bench, ran: Ran) -> Attempt | None:
     aside = 0 if meant else len(effect.changes)
     fix = _fix(bench, candidate, live, run, effect, idle)
     serves = effect.label == "different" and bool(without_purpose(seen.passes, reference))
-    return Attempt(fix, ran.turn, seen.again, rank, aside, serves, fewer)
+    return Attempt(fix, ran.turn, seen.again, rank, aside, serves, fewer, effect.unleafed)
 
 
 def _as_accepted(
@@ -143,7 +145,7 @@ def _rank(bench: Bench, proposal: Proposal, seen: Evidence, effect: Effect, fewe
     """What it is worth by what was measured (search.Rank)."""
     label, reference = effect.label, bench.passes(proposal.reading)
     takes = any(deprived(one.passes, seen.passes) for one in _meant(bench, proposal))
-    if proposal.apart and label == "different" and not fewer and not takes:
+    if proposal.meant and label == "different" and not fewer and not takes:
         return "same"
     if label == "truncated" and proposal.rule == "detach" and same_for_training(reference, seen.passes):
         return "same"

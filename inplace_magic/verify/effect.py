@@ -39,6 +39,7 @@ class Effect:
     changes: tuple[str, ...] = ()
     gradients: Gradients = "unknown"
     paths: frozenset[str] = frozenset()
+    unleafed: bool = False  # a name leads to a result that led to a leaf
     until_error: bool = False  # the run ended with the error with which the code as written ends behind the failure
 
 
@@ -72,7 +73,11 @@ def measure(
     reference = bench.reference(reading)
     if seen.error is not None:  # as the code as written: what else there is to be seen, nobody sees
         return Effect(
-            "unknown", (message("change_fails_as_written", error=seen.error),), gradients, frozenset([""]), True
+            "unknown",
+            (message("change_fails_as_written", error=seen.error),),
+            gradients,
+            frozenset([""]),
+            until_error=True,
         )
     if gradients == "unknown" or reference is None or reference.outcome is None or seen.outcome is None:
         return Effect("unknown")
@@ -135,7 +140,10 @@ def _with_changes(
     label: Gradients, gradients: Gradients, found: tuple[Difference, ...], reference: Outcome, seen: Outcome
 ) -> Effect:
     paths = frozenset(one.path for one in found) - reference.statistics
-    return Effect(label, clauses(found, reference, seen), gradients, paths)
+    kept = [reference.values.get(path) for path in reference.leaves.keys() & seen.leaves.keys()]
+    gone = [reference.values.get(one.path) for one in found if one.kind == "not_leaf"]
+    unleafed = any(leaf not in kept for leaf in gone)  # it may have another name
+    return Effect(label, clauses(found, reference, seen), gradients, paths, unleafed)
 
 
 def _read_later(bench: Bench, found: tuple[Difference, ...]) -> tuple[Difference, ...]:

@@ -30,7 +30,8 @@ def best(
 
     By what they are worth (search.Rank); of those with the same rank, as many updates as written before fewer, what
     changes less first; then in the order in which they were tried. A cut that leaves a parameter without any gradient, or what
-    ends with another error, is shown where there is nothing better.
+    ends with another error, is shown where there is nothing better; so is what makes a leaf a result, where something of the
+    best rank leaves it one.
     """
     found = _Found(bench)
     for attempt in verified(bench, problem, found.enough):
@@ -47,6 +48,8 @@ def _chosen(attempts: list[Attempt], wanted: int) -> tuple[Fix, ...]:
     found = list(_seen_twice(attempts))
     chosen: list[Fix] = []
     good = [a for a in found if a.fix.verified and not a.fix.untrained and a.rank != "doubtful"]
+    if any(a.rank == "same" and not a.unleafed for a in good):
+        good = [a for a in good if not a.unleafed]
     for attempt in sorted(good or found, key=_key):
         fix = attempt.fix
         if all(fix.rule != other.rule or fix.gradients != other.gradients for other in chosen):

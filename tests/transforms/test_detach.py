@@ -427,6 +427,7 @@ def test_an_earlier_loss_that_was_not_meant_for_it_takes_a_value_without_its_his
         ("Tensor", "s.detach()"),
         ("list[tuple[Tensor]]", "[tuple(h.detach() for h in state) for state in s]"),
         ("sequence[Tensor]", "type(s)(*(h.detach() for h in s))"),
+        ("mapping[Tensor]", "type(s)((key, h.detach()) for key, h in s.items())"),
     ],
 )
 def test_every_shape_has_its_expression(kind: str, text: str) -> None:

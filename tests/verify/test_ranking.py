@@ -257,3 +257,17 @@ def test_two_names_that_are_both_read_come_apart_at_first(write: str, given: str
     assert (first.rule, first.gradients) == (rule, gradients)
     assert bool(first.changes) == (gradients == "different")
     assert gradients == "same" or any(fix.gradients == "same" for fix in others)
+
+
+LEAF = """
+    import torch
+    weights = torch.ones(3, 1, requires_grad=True)
+    def model(x):
+        return x @ weights
+    """
+
+
+def test_what_makes_a_leaf_a_result_is_not_shown_beside_what_leaves_it_one() -> None:
+    run = run_cells(LEAF, "weights[0] *= 1.5\nprint(model(torch.ones(2, 3)).sum().item())")
+    assert run.diagnosis is not None
+    assert [(fix.rule, fix.gradients) for fix in run.diagnosis.fixes] == [("no_grad", "same")]

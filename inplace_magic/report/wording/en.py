@@ -317,6 +317,7 @@ SENTENCES = {
     "why_statistics_copied": "The forward in train mode updates copies; the statistics that the eval forward saved stay as they were.",
     "why_backward_first": "Backward runs on the values that its loss was computed from; they change afterwards.",
     "why_change_tracked": "The change becomes part of the graph, so that its gradient is that of the values it computes with.",
+    "why_one_backward": "The loss goes back once; a second backward of the same loss would count its gradients twice.",
     "why_sum_losses": "One backward goes through the shared graph once; each leaf gets the sum of the gradients.",
     "why_running_statistics": "In training mode batch norm's backward does not read the running statistics; the version counter is not told.",
     "why_views_again": "Views that are made after the write see what it wrote, and autograd knows of it.",

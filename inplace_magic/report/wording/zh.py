@@ -300,6 +300,7 @@ SENTENCES = {
     "why_statistics_copied": "训练模式的前向更新副本；评估模式前向所保存的统计量保持不变。",
     "why_backward_first": "backward 使用计算损失时的值；这些值之后才改变。",
     "why_change_tracked": "这一改变成为计算图的一部分，梯度与所计算的值一致。",
+    "why_one_backward": "损失只反向传播一次；对同一损失再次 backward 会把梯度计算两遍。",
     "why_sum_losses": "一次 backward 只经过共享的计算图一次；每个叶子得到梯度之和。",
     "why_running_statistics": "训练模式下 batch norm 的反向传播不读取 running statistics；版本计数器不会变化。",
     "why_views_again": "写入之后创建的视图能看到写入的内容，autograd 也知道。",

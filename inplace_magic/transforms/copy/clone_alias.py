@@ -79,7 +79,7 @@ def _copied(problem: Problem, write: Site, name: str, value: ast.expr) -> Iterat
         apart = plain and has_two_names(write)
         why = message("why_names_apart") if apart else message("why_name_copied", name=name)
         edit = code.behind(value, ".clone()")
-        yield in_one_text(code, [edit], f"{name} = {edit.text}", why, form, local=True, lossless=drops, apart=apart)
+        yield in_one_text(code, [edit], f"{name} = {edit.text}", why, form, local=True, lossless=drops, meant=apart)
 
 
 def _parted(

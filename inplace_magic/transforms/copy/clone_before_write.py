@@ -68,7 +68,7 @@ def _at_write(problem: Problem, write: Site) -> Iterator[Proposal]:
     why = message("why_names_apart") if apart else _WHY
     for place in dict.fromkeys([before, write.statement]):
         edit = code.insert_before(place, line)
-        yield in_one_text(code, [edit], line, why, form, local=True, lossless=more, apart=apart)
+        yield in_one_text(code, [edit], line, why, form, local=True, lossless=more, meant=apart)
 
 
 def _loop_after_save(problem: Problem, write: Site, name: str) -> ast.stmt:

@@ -49,7 +49,7 @@ def move_step(problem: Problem) -> Iterator[Proposal]:
         yield from _one_step(found, moved[0], names[0])
         return
     title = message("title_after", what=tuple(names), other=found.needing)
-    apart = is_step(found.first) and not _shared(problem, sum(map(is_step, moved)))
+    apart = is_step(found.first) and not share_leaves(problem, sum(map(is_step, moved)))
     own = following or _step_after(problem, found)
     limit = limited(problem, found.code, found.need, own) if apart and own is not None else []
     for extra in [limit, []] if limit else [[]]:
@@ -87,7 +87,7 @@ def gradients_first(problem: Problem) -> Iterator[Proposal]:
     if found is None or not is_step(found.first):
         return
     code, need, late = found.code, found.need, update_of(found.block, found.need)
-    if not _shared(problem, 1) and not _clears_all(problem, found, late[-1]):
+    if not share_leaves(problem, 1) and not _clears_all(problem, found, late[-1]):
         return
     zeroing, makers = [s for s in late if is_call(s, "zero_grad")], [s for s in found.between if s in found.loss]
     if not is_step(late[-1]) or not is_call(need, "backward"):
@@ -119,7 +119,7 @@ def _clears_all(problem: Problem, found: Meeting, late: ast.stmt) -> bool:
     return any(calls_named(s, *clearing) and not _clears(found.code, s, late) for s in found.between)
 
 
-def _shared(problem: Problem, moved: int) -> bool:
+def share_leaves(problem: Problem, moved: int) -> bool:
     """Whether the later optimizer updates parameters that a moved step updates too. True if that is not known."""
     passes = problem.evidence.passes
     at = problem.clash.need.index if problem.clash.need is not None else 0

@@ -31,7 +31,7 @@ from ..analysis.meetings import loops, update_between, update_of, within
 from ..problem import Problem
 from ..proposal import Proposal, in_one_text
 from ..registry import register
-from .move_step import limited
+from .move_step import limited, share_leaves
 
 _AGAIN = ("zip", "enumerate", "range", "reversed", "sorted", "list")  # what may be gone through a second time
 
@@ -76,7 +76,8 @@ def _split(problem: Problem, code: Code, loop: ast.For, backward: ast.stmt) -> I
         else indent + code.text(s) + code.newline  # one of several on a line
         for s in loop.body
     }
-    for limit in [limited(problem, code, backward, loop.body[steps[0]]), []]:
+    inputs = [] if share_leaves(problem, 1) else limited(problem, code, backward, loop.body[steps[0]])
+    for limit in [inputs, []] if inputs else [[]]:
         own = {**lines, backward: f"{indent}{code.edited(backward, limit)}{code.newline}"} if limit else lines
         parts = [head + "".join(own[s] for s in body) for body in (zeroing, first, after) if body]
         text = "".join(part if part.endswith("\n") else part + code.newline for part in parts)

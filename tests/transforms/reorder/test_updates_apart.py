@@ -287,3 +287,25 @@ def test_the_updates_of_a_loop_go_behind_the_backward_that_needs_the_old_weights
     first = run.diagnosis.fixes[0]
     assert (first.rule, first.gradients, first.changes) == ("move_step", "same", ())
     assert first.cells[3].rstrip().endswith(textwrap.indent(clean(end).rstrip(), "    "))
+
+
+PAIRS = """
+    def learn(x):
+        fake = gen(x)
+        losses = disc(fake).exp().mean(), -disc(fake).mean()
+        for opt, loss in zip(opts, losses):
+            opt.zero_grad()
+            loss.backward(retain_graph=True)
+            opt.step()
+    for _ in range(2):
+        learn(torch.randn(4, 3))
+    """
+
+
+def test_a_loop_in_a_function_is_split_and_each_backward_limited_to_what_its_own_optimizer_holds() -> None:
+    opts = "opts = [torch.optim.SGD(net.parameters(), lr=0.1) for net in (disc, gen)]"
+    run = run_cells(NETWORKS, opts, PAIRS)
+    assert run.diagnosis is not None
+    found = [fix for fix in run.diagnosis.fixes if fix.rule == "split_loop"]
+    assert found[0].gradients == "same"
+    assert 'inputs=[p for group in opt.param_groups for p in group["params"]])' in found[0].cells[3]

@@ -1,0 +1,43 @@
+"""One loss that two lines send back, one after the other, is sent back once.
+
+loss = closure()                          loss = closure()   # which has called backward
+loss.backward()
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import replace
+
+from ...gradients.digest import close
+from ...message import message
+from ..analysis.meetings import meeting, steps_between, within
+from ..analysis.points import crossing
+from ..problem import Problem
+from ..proposal import Proposal, in_one_text
+from ..registry import register
+
+_WHY = message("why_one_backward")
+
+
+@register("second_backward")
+def one_backward(problem: Problem) -> Iterator[Proposal]:
+    freed, need, passes = problem.clash.freed, problem.clash.need, problem.evidence.passes
+    found = meeting(problem)
+    if found is None or freed is None or need is None or need.index >= len(passes) or steps_between(problem):
+        return
+    first, second = passes[freed.index].value, passes[need.index].value
+    one_root = any(edge.root for edge in crossing(problem).over)
+    if not one_root or first is None or second is None or not close(first, second):
+        return
+    for frame in problem.frames(problem.need_stack):
+        statement, code = frame.statement, frame.code
+        gone = statement
+        while code.block(gone) == [gone] and isinstance(above := code.parent(gone), ast.With):
+            gone = above
+        inside = code is found.code and within(code, found.block, statement) is found.need
+        if inside and isinstance(statement, ast.Expr) and code.block(gone) != [gone]:
+            title = message("title_block_gone", block=" ".join(code.text(statement).split()))
+            yield replace(in_one_text(code, [code.delete(gone)], title, _WHY, "one_backward"), meant=True)
+            return
