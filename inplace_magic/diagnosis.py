@@ -75,7 +75,8 @@ class Conflict:
     loop, it is the line that takes the graph from one iteration into another.
 
     ``changed_note``, ``saved_note`` and ``needed_note`` say in a few words what happened at each place
-    ("x went from version 0 to 1", "relu's gradient needs this output", "needed here").
+    ("x went from version 0 to 1", "relu's gradient needs this output", "needed here"). ``calls``: where ``changed`` and
+    ``needed`` lie in one function that was called for each, these two calls.
     """
 
     changed: Place | None
@@ -89,6 +90,7 @@ class Conflict:
     saved_note: str = ""
     needed_note: str = ""
     carries: str = ""
+    calls: tuple[Place, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         def place(p: Place | None, note: str) -> dict[str, Any] | None:
@@ -106,6 +108,7 @@ class Conflict:
             "saved_note": self.saved_note,
             "needed_note": self.needed_note,
             "carries": self.carries,
+            "calls": [place.to_dict() for place in self.calls],
             "messages": _messages(self),
         }
 
@@ -113,7 +116,8 @@ class Conflict:
     def from_dict(cls, data: Mapping[str, Any]) -> Conflict:
         places: dict[str, Any] = {name: _place(data[name]) for name in ("changed", "saved", "needed")}
         plain = ("tensor", "operation", "node", "sentence", "changed_note", "saved_note", "needed_note", "carries")
-        return cls(**places, **{name: _text(data, name) for name in plain})
+        calls = tuple(Place.from_dict(call) for call in data.get("calls", ()))
+        return cls(**places, **{name: _text(data, name) for name in plain}, calls=calls)
 
 
 @dataclass(frozen=True)

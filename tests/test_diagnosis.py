@@ -23,9 +23,8 @@ sentences = st.one_of(
 texts = st.dictionaries(numbers, words, max_size=2)
 files = st.dictionaries(words, words, max_size=2)
 columns = st.none() | st.tuples(st.integers(0, 9), st.integers(0, 9))
-places = st.none() | st.builds(
-    Place, st.none() | numbers, numbers, words, st.none() | words, st.none() | words, columns
-)
+known_places = st.builds(Place, st.none() | numbers, numbers, words, st.none() | words, st.none() | words, columns)
+places = st.none() | known_places
 values = st.none() | st.booleans() | st.integers(-9, 9) | st.floats(allow_nan=False, allow_infinity=False) | words
 changes = st.builds(LiveChange, st.sampled_from(["set", "detach", "clone"]), words, st.none() | words, values)
 
@@ -36,6 +35,7 @@ def built(record: type, **known: st.SearchStrategy[Any]) -> st.SearchStrategy[An
         "str": sentences, "str | None": st.none() | sentences, "int | None": st.none() | numbers, "bool": st.booleans(),
         "float": st.floats(0, 1e6), "Place | None": places, "Mapping[int, str]": texts, "Mapping[str, str]": files,
         "tuple[str, ...]": st.lists(sentences, max_size=2).map(tuple), "tuple[int, ...]": st.lists(numbers, max_size=2).map(tuple),
+        "tuple[Place, ...]": st.lists(known_places, max_size=2).map(tuple),
         "tuple[LiveChange, ...]": st.lists(changes, max_size=2).map(tuple),
         "Gradients": st.sampled_from(["same", "truncated", "different", "unknown"]),
         "Mapping[str, float]": st.dictionaries(words, st.floats(0, 10) | st.just(float("inf")), max_size=2),

@@ -99,6 +99,7 @@ def _conflict(clash: RecordedConflict, family: str, sources: Sources, raised: tu
             changed_note=message("frees"),
             saved_note=message("creates_graph"),
             needed_note=message("needs_graph"),
+            calls=_calls(clash.freed.stack if clash.freed is not None else (), seen, sources),
         )
     changed = _written_at(sources, clash.write.stack) if clash.write is not None else None
     what = _what(clash.write, sources)
@@ -114,7 +115,17 @@ def _conflict(clash: RecordedConflict, family: str, sources: Sources, raised: tu
         changed_note=_changed_note(clash, tensor),
         saved_note=_saved_note(clash, node),
         needed_note=message("uses_changed" if clash.kind == "silent" else "needs"),
+        calls=_calls(clash.write.stack if clash.write is not None else (), seen, sources),
     )
+
+
+def _calls(event: tuple[SourceRange, ...], need: tuple[SourceRange, ...], sources: Sources) -> tuple[Place, ...]:
+    """The calls in which one function of the user's both changed what was kept, and needed it."""
+    if not event or not need or (event[0].cell, event[0].function) != (need[0].cell, need[0].function):
+        return ()
+    callers = zip(event[:0:-1], need[:0:-1])
+    found = next(((one, other) for one, other in callers if one != other), ())
+    return tuple(map(sources.place, found))
 
 
 def _refused(clash: RecordedConflict, family: str, sources: Sources, raised: tuple[SourceRange, ...]) -> Conflict:

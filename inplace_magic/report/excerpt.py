@@ -96,6 +96,10 @@ def _labelled(conflict: Conflict, family: str, language: Language) -> Iterator[t
         place, note = known[role]
         if place is not None:
             yield role, place, one_line(said(note or default_label(role, family, conflict), language))
+    of_calls: tuple[Role, Role] = ("changed", "needed")
+    for role, place in zip(of_calls, conflict.calls):
+        label = "call_needs" if role == "needed" else "call_frees" if family == "second_backward" else "call_changes"
+        yield role, place, one_line(said(message(label), language))
 
 
 def _document(place: Place) -> tuple[str, int | None]:

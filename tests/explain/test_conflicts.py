@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from inplace_magic.diagnosis import Diagnosis
 from inplace_magic.message import kind_of
+from inplace_magic.report.contents import report_of
 from tests.cells import run_cells
 
 START = """
@@ -155,3 +157,25 @@ def test_the_one_line_that_writes_inside_torch_func_is_named_and_rewritten(call:
     ).diagnosis
     assert found is not None and found.changed is not None and found.changed.text == write
     assert found.fixes and found.fixes[0].gradients in ("unknown", "same")
+
+
+@pytest.mark.parametrize(
+    ("cell", "calls"),
+    [
+        pytest.param("update(opt, d.sum())\n(d ** 2).sum().backward()", [], id="the line that needs it is beside the call"),
+        pytest.param("for _ in range(2):\n    update(opt, d.sum())", [], id="one line that calls it twice"),
+        pytest.param("update(opt, d.sum())\nprint(1)\nupdate(opt, (d ** 2).sum())", [(2, 3), (2, 5)], id="two lines"),
+        pytest.param("update(opt, d.sum()), update(opt, (d ** 2).sum())", [(2, 3), (2, 3)], id="two calls in one line"),
+    ],
+)  # fmt: skip
+def test_calls_of_one_function_that_changed_a_value_and_needed_it_are_told(
+    cell: str, calls: list[tuple[int, int]]
+) -> None:
+    made = "opt = torch.optim.SGD(D.parameters(), lr=0.1)\nd = D(torch.ones(4, 2))\n"
+    found = run_cells(START, made + cell).diagnosis
+    assert found is not None
+    assert [(place.cell, place.line) for place in found.conflicts[0].calls] == calls
+    assert Diagnosis.from_dict(found.to_dict()) == found
+    shown = [mark.label for block in report_of(found).blocks for line in block.lines for mark in line.marks]
+    said = ["in this call it is overwritten", "in this call it is needed"] if calls else []
+    assert [label for label in shown if "in this call" in label] == said
