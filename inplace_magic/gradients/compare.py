@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -9,6 +10,8 @@ from collections.abc import Iterator, Sequence
 from ..diagnosis import Gradients
 from ..record.evidence import BackwardPass, LeafGradient
 from .digest import close
+
+_ROUNDING = 1e-9
 
 
 def compare(reference: Sequence[BackwardPass], tried: Sequence[BackwardPass], cut_off: bool = False) -> Gradients:
@@ -259,8 +262,13 @@ def forward_changed(reference: Sequence[BackwardPass], tried: Sequence[BackwardP
 
 
 def leaves_reached(passes: Sequence[BackwardPass]) -> set[str]:
-    """Names of the leaves that got a gradient other than zero."""
-    return {g.leaf for one in passes for g in one.gradients if g.digest is not None and any(g.digest)}
+    """Names of the leaves that got a gradient other than zero; what is rounding beside a pass's largest one is zero."""
+    found = set()
+    for one in passes:
+        sizes = {g.leaf: max(map(abs, g.digest), default=0.0) for g in one.gradients if g.digest is not None}
+        least = _ROUNDING * max(filter(math.isfinite, sizes.values()), default=0.0)
+        found |= {leaf for leaf, size in sizes.items() if not size <= least}
+    return found
 
 
 def _reached(one: BackwardPass) -> set[str]:

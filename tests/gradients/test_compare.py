@@ -8,6 +8,7 @@ import pytest
 from inplace_magic.gradients.compare import (
     compare,
     deprived,
+    leaves_reached,
     same_for_training,
     starved,
     stepped_again,
@@ -159,3 +160,8 @@ def test_a_step_is_made_again_where_no_backward_came_since_its_optimizer_stepped
 ) -> None:
     made = [replace(p, steps=tuple((LeafGradient(leaf, (1,), (1.0,)),) for leaf in s)) for p, s in zip(BOTH, steps)]
     assert stepped_again(made) == again
+
+
+def test_what_is_rounding_beside_the_largest_gradient_reaches_no_leaf() -> None:
+    assert leaves_reached(passes({"w": 0.3, "k": 7e-14}, {"small": 1e-12})) == {"w", "small"}
+    assert leaves_reached(passes({"w": float("inf"), "k": 1.0, "n": float("nan"), "z": 0.0})) == {"w", "k", "n"}
