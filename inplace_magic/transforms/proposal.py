@@ -24,8 +24,9 @@ class Proposal:
     where the write may have been meant for more than what the rewrite gives it to. ``whole``: gradients differ only in
     how often a part is counted, and no edge is cut, which is worth no less than a cut. ``restarts``: a state begins anew, so
     that the losses are others. ``meant``: the code can hardly have meant what it says, and now says what it was meant to: two
-    names that it uses side by side get a value each, where they had one between them; one loss is sent back once. ``begins``: names that are to have
-    another value afterwards, which is what the rewrite is for. ``partial``: no fix by itself, even if it runs.
+    names that it uses side by side get a value each, where they had one between them; one loss is sent back once; a flag that
+    saves memory does nothing else. ``begins``: names that are to have another value afterwards, which is what the rewrite is
+    for. ``partial``: no fix by itself, even if it runs.
     ``idle``: what gives no gradient to anything any more, although it is still computed.
     """
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from ..diagnosis import Fix, Gradients, LiveChange
@@ -109,7 +109,7 @@ def measured(bench: Bench, ran: Ran) -> Attempt | None:
         idle = tuple(sorted({leaf for one in _meant(bench, proposal) for leaf in untrained(one.passes, seen.passes)}))
     fewer = max(updates(reference) - updates(seen.passes), 0) if seen.finished else 0
     fewer += max(stepped_again(seen.passes) - stepped_again(reference), 0)
-    rank = _rank(bench, proposal, seen, effect, fewer)
+    rank = _rank(bench, candidate.steps, seen, effect, fewer)
     meant = rank == "same" or _is_meant(effect, proposal) or (bool(proposal.begins) and rank == "truncated")
     aside = 0 if meant else len(effect.changes)
     fix = _fix(bench, candidate, live, run, effect, idle)
@@ -141,11 +141,12 @@ def _as_accepted(
     return None
 
 
-def _rank(bench: Bench, proposal: Proposal, seen: Evidence, effect: Effect, fewer: int) -> Rank:
+def _rank(bench: Bench, steps: Sequence[Proposal], seen: Evidence, effect: Effect, fewer: int) -> Rank:
     """What it is worth by what was measured (search.Rank)."""
-    label, reference = effect.label, bench.passes(proposal.reading)
+    proposal, label = steps[0], effect.label
+    reference = bench.passes(proposal.reading)
     takes = any(deprived(one.passes, seen.passes) for one in _meant(bench, proposal))
-    if proposal.meant and label == "different" and not fewer and not takes:
+    if any(step.meant for step in steps) and label == "different" and not fewer and not takes:
         return "same"
     if label == "truncated" and proposal.rule == "detach" and same_for_training(reference, seen.passes):
         return "same"

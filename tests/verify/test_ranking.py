@@ -271,3 +271,23 @@ def test_what_makes_a_leaf_a_result_is_not_shown_beside_what_leaves_it_one() -> 
     run = run_cells(LEAF, "weights[0] *= 1.5\nprint(model(torch.ones(2, 3)).sum().item())")
     assert run.diagnosis is not None
     assert [(fix.rule, fix.gradients) for fix in run.diagnosis.fixes] == [("no_grad", "same")]
+
+
+SKIP = """
+    import torch
+    from torch import nn
+    torch.manual_seed(0)
+    act, first, second = nn.ReLU(inplace=True), nn.Linear(3, 3), nn.Linear(3, 3)
+    def block(x):
+        short = first(x)
+        y = second(act(x))
+        return short + y + x
+    """
+
+
+def test_a_flag_that_was_to_save_memory_goes_before_a_copy_that_keeps_its_effect_on_others() -> None:
+    run = run_cells(SKIP, "loss = block(first(torch.randn(4, 3))).pow(2).mean()\nloss.backward()")
+    assert run.diagnosis is not None
+    first, second, *_ = run.diagnosis.fixes
+    assert (first.rule, first.gradients, bool(first.changes)) == ("module_flag", "different", True)
+    assert second.gradients == "same"

@@ -33,6 +33,7 @@ _KEEPS_RESULT = (
     "LinalgVectorNorm", "Max", "Min", "Amax", "Amin", "Cumprod", "Logsumexp", "Expm1", "Tan", "Cdist", "HardtanhBackward",
     "LeakyRelu",
 )  # fmt: skip
+_NOTHING_ELSE = ("Exp", "Sigmoid", "Tanh", "Relu", "Softmax", "LogSoftmax", "Sqrt", "Rsqrt", "Reciprocal", "Tan")
 _NO_TENSOR = frozenset({"apply", "save_for_backward"})  # methods of something that is no tensor
 
 
@@ -74,8 +75,9 @@ def _outside(inner: Site, outer: Site, name: str) -> str | None:
 
 def _proposals(problem: Problem, stack: tuple[SourceRange, ...]) -> Iterator[Proposal]:
     named, path = _named(problem), problem.clash.write.name if problem.clash.write is not None else None
-    matched = False
-    for frame in reversed(problem.frames(stack[:_FRAMES])):
+    kind = (problem.clash.save.node if problem.clash.save is not None else None) or ""
+    matched = kind.startswith(_NOTHING_ELSE)
+    for frame in reversed(problem.frames(stack[: 0 if matched else _FRAMES])):
         here = (frame.spot.cell, frame.spot.function)
         for proposal in _matched(frame, {name for *place, name in named if tuple(place) == here} | {path}):
             matched = True

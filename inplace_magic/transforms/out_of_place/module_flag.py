@@ -3,6 +3,8 @@
     self.act = nn.ReLU(inplace=True)          self.act = nn.ReLU()
     nn.LeakyReLU(0.2, True)                   nn.LeakyReLU(0.2)
 
+The flag is there to save memory: nobody sets it for the sake of those who hold the module's input and find it overwritten.
+
 A model whose source is in no cell is changed from the cell that uses it:
 
                                               for module in net.modules():
@@ -42,7 +44,7 @@ def module_flag(problem: Problem) -> Iterator[Proposal]:
     for code, call, edit in sorted(flags, key=lambda flag: _fit(problem, write, *flag[:2]), reverse=True)[:_MOST]:
         spare = bool(live) and code.cell.number != problem.cell
         title = code.edited(call, [edit])
-        yield in_one_text(code, [edit], title, _WHY, "module_flag", live=live, spare=spare, local=True)
+        yield in_one_text(code, [edit], title, _WHY, "module_flag", live=live, spare=spare, local=True, meant=True)
     if not flags:
         yield from _from_outside(problem)
 
@@ -122,4 +124,4 @@ def _from_outside(problem: Problem) -> Iterator[Proposal]:
         f"{code.indent_step * 2}module.inplace = False",
     ]
     title = message("title_every_module", name=name)
-    yield in_one_text(code, [code.insert_before(top, *lines)], title, _WHY, "module_flag", local=True)
+    yield in_one_text(code, [code.insert_before(top, *lines)], title, _WHY, "module_flag", local=True, meant=True)

@@ -111,3 +111,10 @@ def test_a_line_that_saves_several_parts_of_what_it_writes_is_mended_part_by_par
         "    x = h[i].clone()",
     }
     assert fix.gradients == "same"
+
+
+def test_no_operand_is_copied_for_a_formula_that_keeps_its_result() -> None:
+    lines = "w = torch.ones(3, requires_grad=True)\ny = w * 2\ny = {}\ny[0] = 1\ny.pow(2).sum().backward()"
+    kept = fix_by(RULE, "import torch", lines.format("torch.sigmoid(y)"))
+    assert kept.title == "torch.sigmoid(y).clone()"
+    assert kept.cells[2].count("clone") == 1
