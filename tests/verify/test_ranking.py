@@ -291,3 +291,39 @@ def test_a_flag_that_was_to_save_memory_goes_before_a_copy_that_keeps_its_effect
     first, second, *_ = run.diagnosis.fixes
     assert (first.rule, first.gradients, bool(first.changes)) == ("module_flag", "different", True)
     assert second.gradients == "same"
+
+
+HANDED = """
+    import torch
+    from torch import nn
+    torch.manual_seed(0)
+    lin, pos = nn.Linear(3, 3), torch.ones(3)
+    def {name}(token):
+        token += pos
+        {gives}lin(token)
+    """
+TWICE = """
+    shared = torch.sigmoid(lin(torch.randn(2, 3)))
+    {calls}
+    loss = (shared + {value}).pow(2).mean()
+    loss.backward()
+    """
+
+
+@pytest.mark.parametrize(
+    ("name", "gives", "first"),
+    [
+        pytest.param("decode", "return ", ("out_of_place", "different"), id="it gives something else back: the argument was not meant"),
+        pytest.param("shift_", "return ", ("clone_at_save", "same"), id="its name says that it writes"),
+        pytest.param("shift", "", ("clone_at_save", "same"), id="it gives nothing back, and is there for what it writes"),
+    ],
+)  # fmt: skip
+def test_an_argument_that_a_function_adds_to_is_left_to_the_caller(
+    name: str, gives: str, first: tuple[str, str]
+) -> None:
+    value = f"{name}(shared)" if gives else "shared"
+    cell = TWICE.format(calls="pass" if gives else f"{name}(shared)", value=value)
+    run = run_cells(HANDED.format(name=name, gives=gives), cell)
+    assert run.diagnosis is not None
+    fix = run.diagnosis.fixes[0]
+    assert (fix.rule, fix.gradients) == first

@@ -18,7 +18,7 @@ from ...families import is_of_base
 from ...record.evidence import Write
 from ...source.bindings import bindings, bound, later, own_statements, parameters, reads, scope
 from ...source.dataflow import assigned, calls_named, key_of, rebinds
-from ...source.editor import Code, Edit, dotted
+from ...source.editor import Code, Edit, Function, dotted
 from ...source.modules import module_of
 from ..problem import Frame, Problem
 
@@ -239,7 +239,8 @@ def seen_through(code: Code, name: str, near: ast.stmt) -> str | None:
 def has_two_names(write: Site) -> bool:
     """Whether ``out = x`` gave the written tensor a second name, and both are read by their names once it is written.
 
-    Then each was meant to have a value of its own: who knows the two to be one tensor needs one name for it.
+    Then each was meant to have a value of its own: who knows the two to be one tensor needs one name for it. So it is with
+    ``x += y`` in a function that was handed ``x`` and gives something else back.
     """
     name, code, top = write.root_text, write.code, scope(write.code, write.statement)
     if not isinstance(write.root, ast.Name) or not _reads_value(code, str(name), later(code, write.statement)):
@@ -251,6 +252,9 @@ def has_two_names(write: Site) -> bool:
         if isinstance(value, ast.Name)
     ]
     others = {other for pair in pairs if name in pair for other in pair} - {name}
+    handed = isinstance(write.statement, ast.AugAssign) and write.target is write.root and name in parameters(top)
+    if handed and isinstance(top, Function) and not top.name.endswith("_") and _gives_value(top):
+        return True
     return any(_reads_before_bound(code, other, later(code, write.statement)) for other in others)
 
 
@@ -269,8 +273,11 @@ def meant_for_whole(write: Site) -> bool:
     if whole is not None:
         return _reads_before_bound(code, whole, later(code, write.statement))
     function = code.function(write.statement)
-    gives = function is None or any(isinstance(n, ast.Return) and n.value is not None for n in ast.walk(function))
-    return name in parameters(function) and not gives
+    return name in parameters(function) and function is not None and not _gives_value(function)
+
+
+def _gives_value(function: ast.AST) -> bool:
+    return any(isinstance(n, ast.Return) and n.value is not None for n in ast.walk(function))
 
 
 def _reads_before_bound(code: Code, text: str, nodes: list[ast.AST]) -> bool:
