@@ -120,8 +120,8 @@ def deprived(reference: Sequence[BackwardPass], tried: Sequence[BackwardPass]) -
         other = next((two for two in rest if one.value and two.value and close(one.value, two.value)), None)
         if other is not None and one.looked and other.looked:
             rest.remove(other)
-            steps = next((later.steps for later in reference[index:] if later.steps), ())
-            if (leaves_reached([one]) - leaves_reached([other])) & {g.leaf for step in steps for g in step}:
+            stepped = next((later.stepped for later in reference[index:] if later.steps), frozenset())
+            if (leaves_reached([one]) - leaves_reached([other])) & stepped:
                 return True
     return False
 
@@ -303,7 +303,7 @@ def _permuted(reference: Sequence[BackwardPass], tried: Sequence[BackwardPass]) 
 def _permuted_so_far(reference: Sequence[BackwardPass], tried: Sequence[BackwardPass]) -> bool:
     """The same where runs were ended in the middle of an iteration: what is last in one is still to come in the other."""
     one, other = reference[-1], tried[-1]
-    alike = one.nodes == other.nodes and {g.leaf for g in one.gradients} == {g.leaf for g in other.gradients}
+    alike = one.nodes == other.nodes and one.leaves == other.leaves
     return not alike and _permuted(reference[:-1], tried[:-1])
 
 

@@ -78,6 +78,7 @@ def _write(write: LiveWrite, conflict: LiveConflict, sources: Sources, names: Na
         leaf=write.leaf,
         of_leaf=write.of_leaf,
         parameter=write.parameter,
+        fed=write.fed,
         aliases=write.aliases,
         held=write.held,
         handed=write.handed,

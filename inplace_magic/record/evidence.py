@@ -45,8 +45,8 @@ class Write(Event):
     ``origin`` is ``optim`` when an optimizer's step wrote, ``nn`` when one of torch's modules did, else ``user``.
     ``module`` is the path of that module over the user's names, ``operation`` torch's name of the operation.
     ``bumped`` is False for a write that the version counter did not see. ``leaf``: a refused write hit a leaf itself;
-    ``of_leaf``: a leaf that requires grad, or any view of one; ``parameter``: it is an nn.Parameter; ``aliases``: the names
-    of that very leaf where it was written. ``held``: the paths over the names of the line's function that led to that
+    ``of_leaf``: a leaf that requires grad, or any view of one; ``parameter``: it is an nn.Parameter; ``fed``: it had a
+    gradient by then; ``aliases``: the names of that very leaf where it was written. ``held``: the paths over the names of the line's function that led to that
     memory, so that an item of a list or dict is told from a part of a tensor. ``handed``: it hit a gradient that backward
     had handed to the code that wrote.
     """
@@ -60,6 +60,7 @@ class Write(Event):
     leaf: bool = False
     of_leaf: bool = False
     parameter: bool = False
+    fed: bool = False
     aliases: tuple[str, ...] = ()
     held: tuple[str, ...] = ()
     handed: bool = False
@@ -185,6 +186,16 @@ class BackwardPass:
     held: Mapping[str, Mapping[str, str]] = field(default_factory=dict, compare=False)
     value: tuple[float, ...] | None = field(default=None, compare=False)
     looked: bool = True
+
+    @property
+    def leaves(self) -> frozenset[str]:
+        """The names of the leaves that it went to."""
+        return frozenset(g.leaf for g in self.gradients)
+
+    @property
+    def stepped(self) -> frozenset[str]:
+        """The names of the leaves that the steps after it used."""
+        return frozenset(g.leaf for step in self.steps for g in step)
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,7 @@ from typing import Any
 from ..torch_private import current_node, sequence_number
 from . import evidence
 from .author import Author
-from .observed import LiveConflict, LiveWrite, Saved, Stack, differ
-
-_UNKNOWN_VERSION = -1
+from .observed import UNKNOWN_VERSION, LiveConflict, LiveWrite, Saved, Stack, differ
 
 
 class NotedConflicts:
@@ -58,7 +56,7 @@ class NotedConflicts:
         """torch has refused a call."""
         conflict = LiveConflict("refused")
         conflict.family, conflict.message = family, message
-        conflict.write = LiveWrite(author.stack, clock, operation, author.origin, _UNKNOWN_VERSION)
+        conflict.write = LiveWrite(author.stack, clock, operation, author.origin, UNKNOWN_VERSION)
         conflict.write.module = author.module
         if self._first(family, author.stack):
             self.found.append(conflict)

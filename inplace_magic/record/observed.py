@@ -19,6 +19,7 @@ from . import evidence
 from .parts import parts_of
 
 Stack = tuple[tuple[types.CodeType, int], ...]
+UNKNOWN_VERSION = -1
 
 
 class Reserved:
@@ -135,6 +136,7 @@ class LiveWrite:
     __slots__ = (
         "aliases",
         "clock",
+        "fed",
         "handed",
         "held",
         "how",
@@ -158,6 +160,7 @@ class LiveWrite:
         self.leaf = False  # a refused write: whether into the very leaf
         self.of_leaf = False  # or into a view of one, of whatever family torch says it is
         self.parameter = False  # whether that leaf, or the view's, is a module's parameter
+        self.fed = False  # whether that leaf had a gradient by then
         self.aliases: tuple[str, ...] = ()  # names of that very leaf where it was written
         self.held: tuple[str, ...] = ()  # paths over the names of its function to what is written
         self.how: evidence.How = "written"

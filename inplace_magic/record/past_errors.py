@@ -18,13 +18,12 @@ from ..torch_private import base_of, version_of
 from .author import Author, author_at, held_at, names_of
 from .caught import Caught
 from .noted_conflicts import NotedConflicts
-from .observed import LiveConflict, LiveWrite, Stack
+from .observed import UNKNOWN_VERSION, LiveConflict, LiveWrite, Stack
 from .operations import arguments, out_targets, plain_name
 from .tracked_copies import TrackedCopies, read_from_copies
 
 Args = Sequence[Any]
 Kwargs = dict[str, Any]
-_UNKNOWN_VERSION = -1
 
 
 class PastErrors:
@@ -51,7 +50,7 @@ class PastErrors:
         self._updated: ByStorage[bool] = ByStorage()  # leaves that were refused, and written outside of the graph
         self._made: ByStorage[Stack] = (
             ByStorage()
-        )  # inference tensors, views of leaves made at once: where they came from
+        )  # where inference tensors came from, and views of leaves made at once
         self._steps: dict[int, tuple[weakref.ref[torch.optim.Optimizer], LiveWrite]] = {}  # each optimizer's latest
 
     # ---- what a refusal may be due to -------------------------------------------------------------------------------
@@ -65,7 +64,7 @@ class PastErrors:
 
     def steps(self, optimizer: torch.optim.Optimizer, frame: types.FrameType) -> None:
         """The same of an optimizer, without a look at each of its parameters."""
-        write = LiveWrite(user_stack(frame), self._tick(), "step", "optim", _UNKNOWN_VERSION)
+        write = LiveWrite(user_stack(frame), self._tick(), "step", "optim", UNKNOWN_VERSION)
         self._steps[id(optimizer)] = weakref.ref(optimizer), write
 
     def made_views(self, args: Args, stack: Stack) -> None:
@@ -92,7 +91,7 @@ class PastErrors:
         if family is None or family in ("modified", "second_backward") or self._caught.here(error):
             raise error
         if is_of_base(str(error)) and any(t in self._updated for t in arguments(args, kwargs)):
-            return func(*map(_seen_anew, args), **{name: _seen_anew(value) for name, value in kwargs.items()})
+            return _on_views_seen_anew(func, args, kwargs)
         conflict = self._refused(family, func, str(error))
         if written and conflict.write is not None:
             # torch makes a view of what is assigned to, and some views refuse to be asked.
@@ -101,6 +100,7 @@ class PastErrors:
             base = written[0] if (base := base_of(written[0])) is None else base
             conflict.write.of_leaf = base.is_leaf and base.requires_grad
             conflict.write.parameter = isinstance(base, torch.nn.Parameter)
+            conflict.write.fed = base.is_leaf and base.grad is not None
             if conflict in self._conflicts.found:  # not again for each iteration
                 conflict.write.held = held_at(written[0], sys._getframe(1))
                 conflict.write.aliases = names_of(written[0], sys._getframe(1)) if conflict.write.leaf else ()
@@ -121,10 +121,9 @@ class PastErrors:
         if is_of_base(str(error)):
             written = [t for t in arguments(args, kwargs) if t._is_view() and t.requires_grad]
             self._blame_base(conflict, written)
-            if family == "multi_output_view" and all(
-                _whole(t).is_leaf for t in written
-            ):  # updated, which is no refusal
-                return func(*map(_seen_anew, args), **{name: _seen_anew(value) for name, value in kwargs.items()})
+            # A leaf was updated, which is no refusal.
+            if family == "multi_output_view" and all(_whole(t).is_leaf for t in written):
+                return _on_views_seen_anew(func, args, kwargs)
         whom = written if family in RAISED_AT_WRITE else [t for t in arguments(args, kwargs) if t.is_inference()]
         if not whom:
             raise error
@@ -205,6 +204,10 @@ def _whole(tensor: torch.Tensor) -> torch.Tensor:
 
 def _clock(write: LiveWrite | None) -> int:
     return -1 if write is None else write.clock
+
+
+def _on_views_seen_anew(func: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
+    return func(*map(_seen_anew, args), **{name: _seen_anew(value) for name, value in kwargs.items()})
 
 
 def _seen_anew(value: Any) -> Any:

@@ -30,7 +30,7 @@ from torch.overrides import TorchFunctionMode
 
 from .. import torch_private
 from ..families import family_of
-from ..gradients.backward import CLOSELY
+from ..gradients.backward import CLOSELY, graph_of
 from ..session.names import history_of
 from ..source.location import SourceRange, caller, user_stack
 from ..source.sources import Sources
@@ -459,12 +459,17 @@ class Recorder(TorchFunctionMode):
         """Runs one backward for the gradient trace: (its result, whether it had to be given up)."""
         outer, self._current, self._used = self._current, event, []
         begin = self.trace.moments[event.index] = next_sequence_number()
+        gradients: list[tuple[torch.Tensor, int]] = []
         if self.traces:
             self._roots = roots
             if event.index < CLOSELY:
                 self.trace.walk(event.index, roots, sys._getframe(1))
+                gradients = self._saved_gradients(roots)
         try:
             result = call(self.keep_graphs)
+            added = [gradient for gradient, version in gradients if version_of(gradient) != version]
+            if added:
+                self.note("backward", Author(user_stack(sys._getframe(1)), "user", None), added)
             self._went_through_copies(event)
             return result, False
         except RuntimeError as error:
@@ -482,6 +487,12 @@ class Recorder(TorchFunctionMode):
             self._current, self._used, self._roots = outer, [], ()
             if self.traces and (end := next_sequence_number()) != begin:  # a gradient with a graph of its own
                 self.trace.created(begin, end, user_stack(sys._getframe(1)))
+
+    def _saved_gradients(self, roots: Sequence[torch.Tensor]) -> list[tuple[torch.Tensor, int]]:
+        """The gradients that a backward may add to in place, with their versions, where something saved lies in them."""
+        with unobserved():
+            found = [leaf.grad for leaf in graph_of(roots)[0] if leaf.grad is not None]
+            return [(gradient, version_of(gradient)) for gradient in found if self.saved.keep_all(gradient)]
 
     def _went_through_copies(self, event: evidence.Backward) -> None:
         """Notes the writes into views that were gone through a second time: they save nothing that could be asked for."""

@@ -4,28 +4,12 @@ function."""
 from __future__ import annotations
 
 import ast
-import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from .blocks import loops, own_statements, scope, upwards
 from .dataflow import binds, called_name, live_in
 from .editor import Code, Function, Loop
-
-
-def scope(code: Code, node: ast.AST) -> ast.AST:
-    """The function around a node, or the cell."""
-    return code.function(node) or code.tree
-
-
-def own_statements(code: Code, top: ast.AST) -> Iterator[ast.stmt]:
-    """The statements of a function or a cell, without those of functions and classes inside it."""
-    for node in ast.iter_child_nodes(top):
-        if isinstance(node, ast.stmt):
-            yield node
-            if isinstance(node, (*Function, ast.ClassDef)):
-                continue
-        if not isinstance(node, ast.expr):
-            yield from own_statements(code, node)
 
 
 @dataclass(frozen=True)
@@ -102,18 +86,13 @@ def loop_of(code: Code, node: ast.AST, name: str) -> ast.For | None:
 def bound_anew(code: Code, statement: ast.stmt, name: str, since: ast.stmt | None = None) -> bool:
     """Whether each iteration of the innermost loop around a statement binds the name before it reads it, so that what the
     name held in an earlier one is gone. Not for a statement that stands behind ``since`` in the same iteration."""
-    loop = next((above for above in _around(code, statement) if isinstance(above, Loop)), None)
+    loop = next(iter(loops(code, statement)), None)
     if loop is None or name in live_in(loop.body) or not any(name in binds(s) for s in own_statements(code, loop)):
         return False
-    return since is None or since.lineno >= statement.lineno or loop not in _around(code, since)
+    return since is None or since.lineno >= statement.lineno or loop not in upwards(code, since)
 
 
-def _around(code: Code, statement: ast.stmt) -> list[ast.AST]:
-    """What a statement stands in, within its function."""
-    return list(itertools.takewhile(lambda above: not isinstance(above, Function), code.parents(statement)))
-
-
-def key_of_item(loop: ast.For, name: str) -> str | None:
+def key_of_item(loop: ast.For | ast.comprehension, name: str) -> str | None:
     """``k`` where the loop binds ``k, p`` or ``(k, p), g``, and ``p`` is the name."""
     pairs = [loop.target, *(loop.target.elts if isinstance(loop.target, ast.Tuple) else [])]
     for pair in pairs:
@@ -122,7 +101,7 @@ def key_of_item(loop: ast.For, name: str) -> str | None:
     return None
 
 
-def gone_through(loop: ast.For, name: str) -> ast.expr | None:
+def gone_through(loop: ast.For | ast.comprehension, name: str) -> ast.expr | None:
     """The list whose items the loop calls ``name``: itself, or one of those in ``zip`` and ``enumerate``."""
     target, through = loop.target, loop.iter
     if isinstance(target, ast.Name):

@@ -326,3 +326,33 @@ def test_a_write_knows_by_which_paths_its_line_holds_what_is_written(text: str, 
     (clash, *_) = recorder.conflicts.found
     assert clash.write is not None
     assert clash.write.held == held
+
+
+GRADIENT_KEPT = """
+    w, scale = torch.ones(3, requires_grad=True), torch.ones(3, requires_grad=True)
+    (w ** 2).sum().backward()
+    match = (scale * w.grad).sum()
+    {}
+    match.backward()
+    """
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        pytest.param("(w ** 2).sum().backward(create_graph=True)", id="a gradient that is not added in place"),
+        pytest.param("torch.autograd.grad((w ** 2).sum(), w)", id="a gradient that is handed out"),
+        pytest.param("(scale ** 2).sum().backward()", id="another leaf's gradient"),
+    ],
+)
+def test_a_backward_that_leaves_a_saved_gradient_as_it_is_breaks_nothing(line: str) -> None:
+    recorder, _ = run(GRADIENT_KEPT.format(line))
+    assert recorder.conflicts.found == []
+
+
+def test_a_backward_that_adds_to_a_saved_gradient_is_what_changed_it() -> None:
+    recorder, namespace = run(GRADIENT_KEPT.format("(w ** 3).sum().backward()"))
+    (clash,) = recorder.conflicts.found
+    assert lines(recorder, clash) == (4, 3, 5)
+    assert clash.write is not None and clash.write.operation == "backward"
+    assert namespace["scale"].grad.tolist() == [2.0, 2.0, 2.0]
