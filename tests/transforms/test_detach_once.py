@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ..cells import run_cells
-from .trying import fix_by, rewritten, rules
+from .trying import clean, fix_by, rewritten, rules
 
 RULE = "detach"
 START = """
@@ -76,12 +76,25 @@ PENALISED = """
     """
 
 
-def test_a_penalty_that_is_cut_off_trains_nothing_which_is_said_and_comes_last() -> None:
-    fixes = run_cells(START, PENALISED).diagnosis.fixes  # type: ignore[union-attr]
-    assert [(fix.rule, fix.changes) for fix in fixes] == [
-        ("recompute", ()),
-        ("detach", ("`penalty` trains nothing any more",)),
-    ]
+@pytest.mark.parametrize(
+    "cell",
+    [
+        pytest.param(PENALISED, id="its graph is used up"),
+        pytest.param(
+            PENALISED.replace("backward()", "backward(retain_graph=True)"), id="its weights have been stepped"
+        ),
+        pytest.param(
+            "for p in critic.parameters():\n    p.data.zero_()\n"
+            + clean(PENALISED).replace("critic(x)", "(critic(x) - 1)"),
+            id="its gradient happens to be zero at the start",
+        ),
+    ],
+)
+def test_a_penalty_that_is_cut_off_trains_nothing_which_is_said_and_comes_later(cell: str) -> None:
+    fixes = run_cells(START, cell).diagnosis.fixes  # type: ignore[union-attr]
+    said = [(fix.rule, fix.changes) for fix in fixes]
+    assert said[0] == ("recompute", ())
+    assert ("detach", ("`penalty` trains nothing any more",)) in said[1:]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,174 @@
+"""What an iteration hands on to the next one is cut off once its update is over.
+
+loss.backward()                           loss.backward()
+optimizer.step()                          optimizer.step()
+                                          memory["h"] = memory["h"].detach()
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Sequence
+
+from ...record.evidence import Edge, Holder
+from ...source.bindings import bound_anew
+from ...source.blocks import loops, within
+from ...source.dataflow import binds, calls_named, handed_on, live_in
+from ...source.editor import Edit
+from ..analysis.placement import assignments_to_follow, end_of_update, read_on
+from ..analysis.points import bound_by, detached, is_named, uses
+from ..problem import Frame, Problem
+from ..proposal import Change, Proposal
+from .candidates import CARRIED, candidates, in_one_line, of_containers
+
+
+def at_boundary(problem: Problem, edges: Sequence[Edge], between: bool) -> Iterator[Proposal]:
+    """What the names hold is cut off behind the update, in a frame that has the names: the outermost first.
+
+    Nobody can tell from the lines whether the event and the need were in one call of an outer loop; then only a cut in
+    an inner one comes between them.
+    """
+    event, outermost = problem.clash.cause, True
+    if event is None:
+        return
+    for frame in problem.frames(event.stack):
+        if frame.spot is not event.stack[0] and _around_both(problem, frame):
+            continue
+        chosen = [h for edge in edges if (h := _visible(problem, frame, edge, carried=not between)) is not None]
+        if not chosen or len({h.path for h in chosen}) > 6:
+            continue
+        texts = {use.holder.path: use.frame.code.text(use.node) for edge in edges for use in uses(problem, edge)}
+        texts = {path: text if ast.unparse(ast.parse(text)) == path else path for path, text in texts.items()}
+        held = [(texts.get(h.path, h.path), h.shape) for h in dict.fromkeys(chosen)]
+        pairs = [(path, detached(path, shape)) for path, shape in held]
+        if any(new is None for _, new in pairs):
+            continue
+        asked = _asked_for_gradients(frame)
+        tensors = asked & {path for path, shape in held if shape == "Tensor"}
+        pairs = [(path, f"{new}.requires_grad_()" if path in tensors else new) for path, new in pairs]
+        changes, cuts_within = _lines_where_assigned(problem, frame, [(path, str(new)) for path, new in pairs])
+        form = "between" if between else _boundary(held)
+        again = (cuts_within or not outermost) and not between
+        yield from candidates(problem, changes, "again" if again else form, CARRIED)
+        outermost = False
+    if not between:
+        yield from candidates(problem, list(_handed_to_next(problem, edges)), "boundary", CARRIED)
+
+
+def _boundary(held: Sequence[tuple[str, str]]) -> str:
+    if of_containers(shape for _, shape in held):
+        return "boundary of containers"
+    return "boundary of objects" if any("." in path for path, _ in held) else "boundary"
+
+
+def _handed_to_next(problem: Problem, edges: Sequence[Edge]) -> Iterator[Change]:
+    """``x = x - rate * noise`` behind the backward: what it makes of an old value, the next iteration begins with."""
+    after = {(id(f.code), f.spot.function): f.statement for f in problem.frames(problem.need_stack)}
+    used = {id(f.statement): f for edge in edges for f in problem.frames(edge.used)}
+    for frame in used.values():
+        code, statement = frame.code, frame.statement
+        around, need = loops(code, statement), after.get((id(code), frame.spot.function))
+        if not around or need is None or need.lineno >= statement.lineno or within(code, around[0].body, need) is None:
+            continue
+        for name in sorted(n for n in binds(statement) & live_in(around[0].body) if n.isidentifier()):
+            asked = ".requires_grad_()" if name in _asked_for_gradients(frame) else ""
+            yield code, code.insert_after(statement, f"{name} = {name}.detach(){asked}")
+
+
+def _asked_for_gradients(frame: Frame) -> set[str]:
+    """What the frame's code asks a gradient of: it has to require one however it is made."""
+    top = frame.code.function(frame.statement) or frame.code.tree
+    given = [k.value for call in calls_named(top, "grad", "backward") for k in call.keywords if k.arg == "inputs"]
+    given += [call.args[1] for call in calls_named(top, "grad") if len(call.args) > 1]
+    read = [n.value for n in ast.walk(top) if isinstance(n, ast.Attribute) and n.attr == "grad"]
+    items = [e for one in given for e in (one.elts if isinstance(one, (ast.Tuple, ast.List)) else [one])]
+    return {ast.unparse(one) for one in (*items, *read)}
+
+
+def _around_both(problem: Problem, frame: Frame) -> bool:
+    """Whether the frame's call, made once, has both the event and the need in it: what stands behind it is too late."""
+    needed = any(other.statement is frame.statement for other in problem.frames(problem.need_stack))
+    return needed and not loops(frame.code, frame.statement)
+
+
+def _lines_where_assigned(problem: Problem, frame: Frame, pairs: list[tuple[str, str]]) -> tuple[list[Change], bool]:
+    """``h, c = h.detach(), c.detach()`` behind the update; a name that only a branch assigns is cut there.
+
+    With them, whether that cuts what the same iteration still reads.
+    """
+    code, together, changes, within = frame.code, [], [], False
+    for path, new in pairs:
+        follow = assignments_to_follow(problem, frame, path)
+        if follow is None:
+            return [], False
+        within = within or read_on(frame, path, follow)
+        changes += [(code, code.insert_after(one, f"{path} = {new}")) for one in follow]
+        given = None if follow else _handed_on(frame, path, new)
+        changes += [] if given is None else [(code, given)]
+        together += [] if follow or given is not None else [(path, new)]
+    if together:
+        line = in_one_line(together)
+        lines = [line] if len(line) <= 90 else [in_one_line([pair]) for pair in together]
+        changes.append((code, code.insert_after(_last_use(frame, [path for path, _ in together]), *lines)))
+    return changes, within
+
+
+def _handed_on(frame: Frame, path: str, new: str) -> Edit | None:
+    """``previous = now`` behind the update, as ``previous = now.detach()``."""
+    end, code = end_of_update(frame), frame.code
+    block = code.block(end)
+    pairs = [pair for s in block[block.index(end) + 1 :] for pair in handed_on(s)]
+    given = [value for target, value in pairs if code.text(target) == path]
+    plain = given and isinstance(given[-1], (ast.Name, ast.Attribute)) and new.startswith(f"{path}.detach()")
+    return code.behind(given[-1], new.removeprefix(path)) if plain else None
+
+
+def _last_use(frame: Frame, paths: Sequence[str]) -> ast.stmt:
+    """The end of the update, and of what binds the names anew or reads the gradients of what they hold: a tensor without
+    history has none."""
+    end = end_of_update(frame)
+    block = frame.code.block(end)
+    gradients = {f"{path}.grad" for path in paths}
+
+    def concerns(statement: ast.stmt) -> bool:
+        read = (ast.unparse(n) for n in ast.walk(statement) if isinstance(n, ast.Attribute))
+        return bool(binds(statement) & set(paths)) or any(text in gradients for text in read)
+
+    return [end, *filter(concerns, block[block.index(end) + 1 :])][-1]
+
+
+def _visible(problem: Problem, frame: Frame, edge: Edge, carried: bool) -> Holder | None:
+    """The holder of an edge that the frame's function can set: one that is read where the value is used, else any.
+
+    ``carried``: into another iteration, which a name that each iteration binds anew does not do.
+    """
+    holders = edge.holders or bound_by(problem, edge, frame)
+    mine = [h for h in holders if _settable(frame, h) and "[...]" not in h.path]
+    found = uses(problem, edge)
+    read = {use.holder for use in found}
+    exact = {use.holder for use in found if ast.unparse(use.node) == use.holder.path}
+    writable = [h for h in mine if detached(h.path, h.shape) is not None]
+
+    def order(holder: Holder) -> tuple[bool, bool, bool, bool, int]:
+        item, own = "[" in holder.path, holder.scope == frame.spot.function
+        return (
+            carried and own and bound_anew(frame.code, frame.statement, holder.path),
+            holder not in exact,
+            holder not in read and not (found and not item),
+            item,
+            len(holder.path),
+        )
+
+    own = [h for h in writable if h.scope == frame.spot.function]
+    return min(own or writable, key=order, default=None)
+
+
+def _settable(frame: Frame, holder: Holder) -> bool:
+    """A name of the frame's function, or an attribute of an object that it reads under a name from around it."""
+    if holder.scope == frame.spot.function:
+        return True
+    function, name = frame.code.function(frame.node), holder.path.partition(".")[0]
+    if function is None or holder.scope.startswith("class ") or name == holder.path or "[" in holder.path:
+        return False
+    read = any(isinstance(n, ast.Name) and n.id == name for n in ast.walk(function))
+    return read and is_named(frame, holder)

@@ -1,0 +1,98 @@
+"""A value is cut off in the expression that reads it.
+
+critic_loss(real, fake).backward()        critic_loss(real, fake.detach()).backward()
+
+self.avg = 0.9 * self.avg + r             self.avg = 0.9 * self.avg.detach() + r
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Sequence
+
+from ...record.evidence import Edge
+from ...source.editor import Edit, atom
+from ..analysis.points import Use, alike, detached, uses
+from ..problem import Problem
+from ..proposal import Change, Proposal
+from .candidates import CARRIED, candidates, of_containers
+
+
+def at_uses(
+    problem: Problem, edges: Sequence[Edge], form: str, why: str, *, carried: bool = False
+) -> Iterator[Proposal]:
+    """Each edge cut at the expression that reads the value. ``carried``: whatever else reads it there reads an old one too."""
+    read = [use for edge in edges for use in uses(problem, edge)]
+    if carried:
+        read = [same for use in read for same in alike(use)]
+    found = {(id(use.frame.code), use.frame.code.span(use.node)): use for use in read}
+    if any(_is_root(use) for use in found.values()):
+        return
+    changes = [(use.frame.code, edit) for use in found.values() if (edit := _cut(use)) is not None]
+    changes += [change for edge in edges if not uses(problem, edge) for change in _where_made(problem, edge)]
+    for use in found.values():
+        statement = use.frame.statement
+        if isinstance(statement, ast.AugAssign) and ast.unparse(statement.target) == use.holder.path:
+            return
+    if not changes:
+        changes = [change for edge in edges for change in _into_itself(problem, edge)]
+    if not changes and carried:
+        for change in _operands(problem, edges):
+            yield from candidates(problem, [change], form, why)
+    several = {use.holder.shape for use in found.values()} - {"Tensor"}
+    if form == "use" and several and of_containers({h.shape for edge in edges for h in edge.holders} | several):
+        form = "use of containers"
+    yield from candidates(problem, changes, form, why)
+
+
+def behind_uses(problem: Problem, edges: Sequence[Edge]) -> Iterator[Proposal]:
+    """``torch.stack(states)``, where no name is known to have held the items: what is made of them is cut off."""
+    made = [frame for edge in edges if edge.used for frame in problem.frames(edge.used[:1])]
+    calls = {(id(f.code), f.code.span(f.node)): f for f in made if isinstance(f.node, ast.Call)}
+    changes = [(f.code, f.code.behind(f.node, ".detach()")) for f in calls.values()]
+    yield from candidates(problem, changes, "gathered", CARRIED)
+
+
+def _is_root(use: Use) -> bool:
+    """``fake.backward()``: nothing to cut."""
+    above = use.frame.code.parent(use.node)
+    return isinstance(above, ast.Attribute) and above.attr == "backward"
+
+
+def _cut(use: Use) -> Edit | None:
+    code, text = use.frame.code, atom(use.frame.code, use.node)
+    new = detached(text, use.holder.shape)
+    above = code.parent(use.node)
+    if isinstance(above, ast.Subscript) and above.value is use.node and use.holder.shape != "Tensor":
+        return code.behind(above, ".detach()")  # one item of what is held
+    return None if new is None else code.replace(use.node, new)
+
+
+def _where_made(problem: Problem, edge: Edge) -> Iterator[Change]:
+    """``f(g(x))``, where no name ever held what ``g`` made."""
+    for user, maker in zip(problem.frames(edge.used), problem.frames(edge.made)):
+        node, within_use = maker.node, user.code is maker.code and maker.node is not user.node
+        if within_use and isinstance(node, ast.expr) and any(inner is node for inner in ast.walk(user.node)):
+            yield maker.code, maker.code.behind(node, ".detach()")
+            return
+
+
+def _operands(problem: Problem, edges: Sequence[Edge]) -> Iterator[Change]:
+    """``h, n = state; h = cell(x, h)``, where what was held has other things in it: one operand or another is the value."""
+    frames = {id(f.node): f for edge in edges for f in problem.frames(edge.used)[-1:]}
+    for frame in frames.values() if len(frames) == 1 else ():
+        call = frame.expression
+        given = [*call.args, *(k.value for k in call.keywords)] if isinstance(call, ast.Call) else []
+        for operand in given:
+            if isinstance(operand, (ast.Name, ast.Attribute, ast.Subscript)):
+                yield frame.code, frame.code.behind(operand, ".detach()")
+
+
+def _into_itself(problem: Problem, edge: Edge) -> Iterator[Change]:
+    """``total += x``, whose target is read without being written as an expression."""
+    for frame in problem.frames(edge.used):
+        statement = frame.statement
+        if isinstance(statement, ast.AugAssign) and ast.unparse(statement.target) in {h.path for h in edge.holders}:
+            target = frame.code.text(statement.target)
+            yield frame.code, frame.code.insert_before(statement, f"{target} = {target}.detach()")
+            return

@@ -1,0 +1,79 @@
+"""Which values are cut off from their history, and where: each way to do it is a file beside this one."""
+
+from __future__ import annotations
+
+import ast
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from ...message import message
+from ...record.evidence import Edge
+from ..analysis.meetings import meeting
+from ..analysis.points import crossing, uses
+from ..problem import Problem
+from ..proposal import Proposal
+from ..registry import register
+from .at_boundary import at_boundary
+from .at_stores import at_stores
+from .at_uses import at_uses, behind_uses
+from .candidates import CARRIED
+from .made_once import before_loop, before_turns, given_once, where_made_once
+from .summed import summed
+
+_SHARED = message("why_left_to_the_later")
+_UNTRAINED = message("why_not_stepped")
+
+
+@register("modified", "second_backward", "silent")
+def detach(problem: Problem) -> Iterator[Proposal]:
+    if not _passes_on(problem):
+        return
+    found = crossing(problem)
+    later = {edge.used for edge in found.over}
+    earlier = [e for e in found.shared if e.used not in later and _steps_on_less(problem)]
+    yield from at_uses(problem, earlier, "shared", _SHARED)
+    yield from at_uses(problem, [e for e in found.untrained if e.used not in later], "untrained", _UNTRAINED)
+    if not any(edge.root for edge in found.over):
+        yield from summed(problem, found.over)
+        between = meeting(problem) is not None
+        again = any(edge.again for edge in found.over)
+        given = bool(found.over) and all(given_once(problem, edge) for edge in found.over)
+        form = "again" if again else "between" if between else "once" if given else "use"
+        idle = _term_of_every_loss(problem, found.over)
+        boundary = at_boundary(problem, found.over, between) if not idle else ()
+        once = before_loop(problem, found.over) or ([] if given else where_made_once(problem, found.over))
+        cuts = once, boundary, at_uses(problem, found.over, form, CARRIED, carried=True)
+        for proposal in itertools.chain(*cuts, at_stores(problem, found.over)):
+            yield replace(proposal, idle=idle)
+        if not any(uses(problem, edge) for edge in found.over):
+            yield from behind_uses(problem, found.over)
+
+
+def _passes_on(problem: Problem) -> bool:
+    """Whether something goes from one backward's graph, or past an optimizer's step, into a later one.
+
+    A value that is written within its own forward is still to give its gradient: to cut it off is no fix.
+    """
+    clash = problem.clash
+    if clash.kind == "second_backward" or clash.save is None or clash.need is None:
+        return True
+    if clash.write is not None and clash.write.origin == "optim":
+        return True
+    saved, needed = clash.save.clock, clash.need.clock
+    return any(saved < one.backward.clock < needed for one in problem.evidence.passes)
+
+
+def _term_of_every_loss(problem: Problem, edges: Sequence[Edge]) -> str:
+    """A penalty that was computed before the loop and is added to every loss in it: cut off, it is there for nothing."""
+    once = (edge for edge in edges if edge.term and before_turns(problem, edge))
+    return next((ast.unparse(use.node) for edge in once for use in uses(problem, edge)), "")
+
+
+def _steps_on_less(problem: Problem) -> bool:
+    """Whether the earlier backward also reached leaves that the steps after it leave alone: it was not meant for them."""
+    freed, passes = problem.clash.freed, problem.evidence.passes
+    if freed is None or freed.index >= len(passes):
+        return False
+    one = passes[freed.index]
+    return not one.leaves <= one.stepped

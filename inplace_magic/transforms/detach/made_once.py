@@ -1,0 +1,89 @@
+"""A value that was computed once is cut off there, for all the iterations that use it.
+
+norms = f(weights)                        norms = f(weights)
+                                          norms = norms.detach()
+for x in data:                            for x in data:
+    loss(x, norms).backward()                 loss(x, norms).backward()
+"""
+
+from __future__ import annotations
+
+import ast
+import itertools
+from collections.abc import Sequence
+
+from ...message import message
+from ...record.evidence import Edge
+from ...source.blocks import loops, within
+from ...source.dataflow import binds
+from ..analysis.points import detached, uses
+from ..problem import Frame, Problem
+from ..proposal import Change, Proposal
+from .candidates import candidates, in_one_line
+
+_GIVEN = message("why_counts_as_given")
+
+
+def before_turns(problem: Problem, edge: Edge) -> bool:
+    """Whether a value is older than the loop that runs the backward again and again."""
+    turns = False  # whether the call that both were made in runs in a loop itself
+    for maker, need in zip(problem.frames(edge.made), problem.frames(problem.need_stack)):
+        around = loops(need.code, need.statement)
+        if maker.statement is not need.statement:
+            return within(need.code, around[0].body, maker.statement) is None if around else not turns
+        turns = turns or bool(around)
+    return False
+
+
+def given_once(problem: Problem, edge: Edge) -> bool:
+    """Whether a value from before is handed, once, to the code that runs the backward again and again."""
+    calls = {frame.statement for frame in problem.frames(problem.need_stack)[:-1]}
+    read = uses(problem, edge)
+    once = all(use.frame.statement in calls and not loops(use.frame.code, use.frame.statement) for use in read)
+    return bool(read) and once and before_turns(problem, edge)
+
+
+def before_loop(problem: Problem, edges: Sequence[Edge]) -> list[Proposal]:
+    """A value that was computed once, and is used in every iteration."""
+    found = [use for edge in edges for use in uses(problem, edge)]
+    held = dict.fromkeys((use.holder.path, detached(use.holder.path, use.holder.shape)) for use in found)
+    if not found or not all(uses(problem, edge) for edge in edges) or any(new is None for _, new in held):
+        return []
+    frame = found[0].frame
+    around = loops(frame.code, frame.statement)
+    made = [f.statement for edge in edges for f in problem.frames(edge.made) if f.code is frame.code]
+    outer = [loop for loop in around if not any(within(frame.code, loop.body, s) for s in made)]
+    one_place = all(use.frame.code is frame.code and use.frame.spot.function == frame.spot.function for use in found)
+    if outer and one_place and (len(found) > 1 or len(held) == 1) and all("[" not in path for path, _ in held):
+        line = in_one_line([(path, str(new)) for path, new in held])
+        return list(candidates(problem, [(frame.code, frame.code.insert_before(outer[-1], line))], "once", _GIVEN))
+    return []
+
+
+def where_made_once(problem: Problem, edges: Sequence[Edge]) -> list[Proposal]:
+    """A value that was computed once and comes into the loop through objects, as the items of a data set do."""
+    makers = [_maker(problem, edge) if before_turns(problem, edge) else None for edge in edges]
+    changes: list[Change] = []
+    for edge, maker in zip(edges, makers):
+        if maker is None:
+            return []
+        code, statement, value = maker.code, maker.statement, maker.expression
+        bound = binds(statement) if value is getattr(statement, "value", None) else set()
+        held = {(h.path, h.shape) for h in edge.holders if h.scope == maker.spot.function and h.path in bound}
+        if held and (len(bound) > 1 or any(shape != "Tensor" for _, shape in held)):
+            lines = [f"{path} = {new}" for path, shape in sorted(held) if (new := detached(path, shape)) is not None]
+            changes += [(code, code.insert_after(statement, line)) for line in lines]
+        elif isinstance(value, ast.expr):
+            changes.append((code, code.behind(value, ".detach()")))
+    return list(candidates(problem, changes, "made once", _GIVEN))
+
+
+def _maker(problem: Problem, edge: Edge) -> Frame | None:
+    """The outermost call that gave a value apart from the loop; a constructor gives none."""
+    made, need = problem.frames(edge.made), problem.frames(problem.need_stack)
+    apart = itertools.dropwhile(
+        lambda pair: None not in pair and pair[0].statement is pair[1].statement, itertools.zip_longest(made, need)
+    )
+    own = [maker for maker, _ in apart if maker is not None]
+    given = list(itertools.takewhile(lambda frame: frame.spot.function.endswith("__init__"), own[1:]))
+    return [*own[:1], *given][-1] if own else None
