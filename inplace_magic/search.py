@@ -43,8 +43,7 @@ COSTS = {
     "no_grad: update": 5,  # how every optimizer writes its update
     "silent_batch_norm": 5,  # two small copies
     "views_again": 5,  # a line changes its place
-    "kept_views: where read": 5,  # views anew for each iteration, which cost nothing
-    "kept_views: whole": 6,  # one tensor where there were several
+    "kept_views": 5,  # views anew for each iteration, which cost nothing
     "kept_by_forward: random numbers": 6,  # what a checkpoint does by default
     "clone_before_write: of a Function": 6,  # a copy of an argument
     "connected: made later": 7,  # a line changes its place
@@ -64,7 +63,6 @@ COSTS = {
     "detach: shared": 11,  # the earlier loss's own parameters keep their gradients
     "reset_accumulator: sum": 11,  # what is summed up is another number afterwards
     "detach: made once": 12,  # what is computed once stays computed once, and all who read it hold values
-    "kept_views: values": 12,  # what is read gives its leaf no gradient
     "detach: untrained": 12,  # what it was made from gets no gradient that a step uses
     "silent_order: before a copy": 12,  # a backward moved for the sake of an array that a copy serves as well
     "out_of_place: container": 12,  # other references to the container see nothing
@@ -76,7 +74,6 @@ COSTS = {
     "inference_mode: of views": 16,  # slower than inference mode, and it may not have been the block
     "retain": 16,  # the graph's memory until the second backward
     "clone_before_write: name": 18,  # a copy, and the graph goes on through it
-    "detach: put into a tensor": 19,  # what is kept from iteration to iteration keeps values alone
     "reset_state: called": 19,  # the state is lost from one iteration to the next, as somebody has written it
     "detach: boundary": 20,  # history ends where an iteration does
     "clone_before_write: write": 20,  # a copy of the whole for the sake of a part
@@ -103,6 +100,7 @@ COSTS = {
     "split_loop": 34,  # a loop becomes several
     "detach: between": 35,  # the later of two losses trains less
     "clone_at_save: view": 35,  # a copy kept for the gradient alone, one for several reads
+    "limit_backward": 36,  # a backward that is not called so
     "recompute: between": 38,  # a forward pass more, written out between the two updates
     "retain: past a step": 39,  # memory, and half a fix
     "kept_by_forward": 39,  # the memory that a checkpoint saves
@@ -115,7 +113,6 @@ COSTS = {
     "clone_at_save: result": 60,  # a copy of what the formula keeps of itself
     "training_statistics": 65,  # past the version counter, which nobody should get used to
     "clone_at_save: any operand": 70,  # a guess
-    "restructure: collected": 75,  # one update for many, and the memory of all iterations at once
 }
 _ROWS = {form: row for row, form in enumerate(COSTS)}
 

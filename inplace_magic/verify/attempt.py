@@ -6,6 +6,7 @@ import logging
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import get_args
 
 from ..diagnosis import Fix, Gradients, LiveChange
 from ..gradients.compare import deprived, same_for_training, starved, stepped_again, untrained, updates, without_purpose
@@ -22,6 +23,7 @@ from .bench import Bench
 from .candidate import Candidate, Unfinished
 from .effect import Effect, gradients_of, measure, proof
 
+RANKS = get_args(Rank)
 _log = logging.getLogger(__name__)
 
 
@@ -109,7 +111,7 @@ def measured(bench: Bench, ran: Ran) -> Attempt | None:
         idle = tuple(sorted({leaf for one in _meant(bench, proposal) for leaf in untrained(one.passes, seen.passes)}))
     fewer = max(updates(reference) - updates(seen.passes), 0) if seen.finished else 0
     fewer += max(stepped_again(seen.passes) - stepped_again(reference), 0)
-    rank = _rank(bench, candidate.steps, seen, effect, fewer)
+    rank = _rank(bench, candidate.steps, ran, effect, fewer)
     meant = rank == "same" or _is_meant(effect, proposal) or (bool(proposal.begins) and rank == "truncated")
     aside = 0 if meant else len(effect.changes)
     fix = _fix(bench, candidate, live, run, effect, idle)
@@ -141,9 +143,9 @@ def _as_accepted(
     return None
 
 
-def _rank(bench: Bench, steps: Sequence[Proposal], seen: Evidence, effect: Effect, fewer: int) -> Rank:
+def _rank(bench: Bench, steps: Sequence[Proposal], ran: Ran, effect: Effect, fewer: int) -> Rank:
     """What it is worth by what was measured (search.Rank)."""
-    proposal, label = steps[0], effect.label
+    proposal, label, seen = steps[0], effect.label, ran.seen
     reference = bench.passes(proposal.reading)
     takes = any(deprived(one.passes, seen.passes) for one in _meant(bench, proposal))
     if any(step.meant for step in steps) and label == "different" and not fewer and not takes:
@@ -153,7 +155,7 @@ def _rank(bench: Bench, steps: Sequence[Proposal], seen: Evidence, effect: Effec
     if proposal.lossless and label != "same":
         return "doubtful"
     if _is_meant(effect, proposal):
-        label = effect.gradients
+        label = ran.gradients if ran.gradients == "same" else effect.gradients
     elif label == "different" and not fewer:
         if proposal.begins or (proposal.whole and not effect.paths):
             return "truncated"

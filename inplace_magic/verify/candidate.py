@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..diagnosis import LiveChange
 from ..record.evidence import Event, Evidence, RecordedConflict
@@ -74,6 +75,22 @@ class Candidate:
                 steps = (*self.steps, step)
                 yield Candidate(steps, (*self.mended, mended(clash, sources)), total, self.branched or branched)
 
+    def smaller(self, sources: Sources) -> Iterator[Candidate]:
+        """The candidate without one of its steps, where a later one of another kind may serve for both."""
+        for at, gone in enumerate(self.steps[:-1]):
+            if all(step.rule == gone.rule for step in self.steps[at + 1 :]):
+                continue
+            before = {n: cell.raw for n, cell in sources.cells.items()}
+            before |= {n: text for step in self.steps[:at] for n, text in step.texts.items()}
+            rest = []
+            for step in self.steps[at + 1 :]:
+                texts = {
+                    n: _without(t, before[n], gone.texts[n]) if n in gone.texts else t for n, t in step.texts.items()
+                }
+                rest.append(replace(step, texts={n: t for n, t in texts.items() if t is not None}))
+            if all(len(one.texts) == len(step.texts) for one, step in zip(rest, self.steps[at + 1 :])):
+                yield replace(self, steps=(*self.steps[:at], *rest))
+
     def had(self, clash: RecordedConflict, sources: Sources) -> bool:
         """Whether a conflict that is left had its turn."""
         key, text = mended(clash, sources)
@@ -101,7 +118,8 @@ def mended(clash: RecordedConflict, sources: Sources) -> tuple[object, tuple[str
             return ()
         innermost = event.stack[0]
         others = sources.cells[innermost.cell].lines if innermost.cell is not None else []
-        alike = sum(_bare(other) == _bare(_line(innermost, sources)) for other in others)
+        bare = _bare(_line(innermost, sources))
+        alike = sum(_bare(other) == bare for other in others)
         return *map(line, event.stack), alike  # of two equal lines, one may have been rewritten
 
     write, save = clash.write, clash.save
@@ -113,6 +131,22 @@ def mended(clash: RecordedConflict, sources: Sources) -> tuple[object, tuple[str
     )
     events: Sequence[SourceRange | None] = [event.spot if event is not None else None for event in (write, save)]
     return key, tuple(_line(spot, sources) for spot in events)
+
+
+def _without(text: str, before: str, after: str) -> str | None:
+    """A text that was made from ``after``, without what had made that from ``before``; None where the two changes meet."""
+    lines = after.splitlines(keepends=True)
+
+    def changes(other: list[str]) -> list[tuple[int, int, list[str]]]:
+        codes = difflib.SequenceMatcher(None, lines, other, autojunk=False).get_opcodes()
+        return [(first, last, other[i:j]) for kind, first, last, i, j in codes if kind != "equal"]
+
+    later, undone = (changes(other.splitlines(keepends=True)) for other in (text, before))
+    if any((first < end and begin < last) or first == begin for first, last, _ in later for begin, end, _ in undone):
+        return None
+    for first, last, new in sorted((*later, *undone), reverse=True):
+        lines[first:last] = new
+    return "".join(lines)
 
 
 def _line(spot: SourceRange | None, sources: Sources) -> str:

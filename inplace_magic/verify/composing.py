@@ -14,7 +14,7 @@ from dataclasses import replace
 from ..explain.conflicts import relevant
 from ..search import cost, propose
 from ..transforms.problem import Problem
-from .attempt import Attempt, Ran, measured, try_out
+from .attempt import RANKS, Attempt, Ran, measured, try_out
 from .bench import Bench
 from .candidate import Candidate, Unfinished, mended
 
@@ -51,8 +51,27 @@ def verified(bench: Bench, problem: Problem, enough: Callable[[], bool]) -> Iter
         elif isinstance(seen, Ran):
             waiting.put_aside(seen)
         elif seen is not None:
+            candidate, seen = _without_superfluous(bench, problem, candidate, seen)
             waiting.found(candidate, seen)
             yield seen
+
+
+def _without_superfluous(
+    bench: Bench, problem: Problem, candidate: Candidate, found: Attempt
+) -> tuple[Candidate, Attempt]:
+    """A fix without the steps in whose absence it is verified as well, and worth no less."""
+    for smaller in candidate.smaller(bench.sources):
+        ran = try_out(bench, problem, smaller) if not bench.over else None
+        seen = measured(bench, ran) if isinstance(ran, Ran) else ran
+        if isinstance(seen, Attempt) and seen.fix.verified and _worth(seen) <= _worth(found):
+            return _without_superfluous(bench, problem, smaller, seen)
+    return candidate, found
+
+
+def _worth(attempt: Attempt) -> tuple[int, bool, int, int, int]:
+    """The less, the better; what is worth the same changes the same."""
+    fix = attempt.fix
+    return RANKS.index(attempt.rank), attempt.again is not None, attempt.fewer, attempt.aside, len(fix.untrained)
 
 
 class _Waiting:

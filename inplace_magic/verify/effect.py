@@ -81,7 +81,8 @@ def measure(
         )
     if gradients == "unknown" or reference is None or reference.outcome is None or seen.outcome is None:
         return Effect("unknown")
-    if gradients == "same":
+    idle = [step.idle for step in steps if step.idle and gradients in ("same", "truncated")]
+    if gradients == "same" and not idle:
         found = _different(bench, reference, seen)
         if not found:
             return Effect(gradients)
@@ -106,8 +107,7 @@ def measure(
     label: Gradients = gradients if all(one.kind in _OF_GRADIENTS for one in found) else "different"
     effect = _with_changes(label, gradients, found, reference.outcome, seen.outcome)
     passes = without_purpose(reference.passes, seen.passes) if gradients == "truncated" else ()
-    idle = [_called(bench, reference.passes[index].backward) for index in passes]
-    idle += [step.idle for step in steps if step.idle and gradients == "truncated"]
+    idle = [_called(bench, reference.passes[index].backward) for index in passes] + idle
     if idle:
         called = dict.fromkeys(idle)
         said = tuple(message("change_trains_nothing", call=text) for text in called)
@@ -124,7 +124,7 @@ def _different(bench: Bench, reference: Evidence, seen: Evidence, gradients: boo
     """What two runs have left behind that is not the same; nothing where that is not known."""
     if reference.outcome is None or seen.outcome is None:
         return ()
-    stepped = {g.leaf for one in reference.passes for step in one.steps for g in step}
+    stepped = {leaf for one in reference.passes for leaf in one.stepped}
     found = differences(reference.outcome, seen.outcome, gradients=gradients, stepped=stepped)
     whole = reference.finished and seen.finished
     return _read_later(bench, found if whole else tuple(one for one in found if one.kind in _EVER))

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import get_args
 
 from ..diagnosis import Fix, Gradients
 from ..message import message
-from ..search import Rank
 from ..transforms.problem import Problem
-from .attempt import Attempt
+from .attempt import RANKS, Attempt
 from .bench import Bench
 from .composing import verified
 from .effect import proof
 
-_RANK = {rank: number for number, rank in enumerate(get_args(Rank))}
 _RUNS, _RUNS_LONG = 60, 24  # of rewrites, in all; where the cell computes more than _LONG
 _LONG = 300_000  # Recorder.work: some seconds
 # Runs once a fix is found that changes nothing, by how much the cell computes at most (Recorder.work): what is shown beside
@@ -58,7 +55,7 @@ def _chosen(attempts: list[Attempt], wanted: int) -> tuple[Fix, ...]:
 
 
 def _key(attempt: Attempt) -> tuple[int, bool, int, bool, int]:
-    return _RANK[attempt.rank], attempt.fewer > 0, attempt.aside, not attempt.serves, attempt.turn
+    return RANKS.index(attempt.rank), attempt.fewer > 0, attempt.aside, not attempt.serves, attempt.turn
 
 
 def _seen_twice(attempts: list[Attempt]) -> Iterator[Attempt]:

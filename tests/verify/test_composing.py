@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
+from inplace_magic.transforms.problem import Problem
+from inplace_magic.transforms.proposal import Proposal
 from inplace_magic.verify import composing
 
 from ..cells import run_cells
@@ -189,3 +193,41 @@ def test_updates_that_share_a_helper_are_conflicts_of_their_own_and_all_move_in_
     assert (fix.rule, fix.gradients, fix.changes) == ("move_step", "same", ())
     calls = [line.strip().partition(".update")[0] for line in fix.cells[2].splitlines() if ".update" in line]
     assert calls == ["maker", "first", "second", "third"]
+
+
+TWO_WRITES = """
+    x = torch.tanh(lin(torch.ones(2, 3)))
+    x += 1
+    z = torch.sigmoid(x)
+    z *= 2
+    z.sum().backward()
+    """
+
+
+@pytest.mark.parametrize(
+    ("second", "kept"),
+    [
+        pytest.param(("torch.tanh(",), True, id="one that nothing else serves for"),
+        pytest.param(("torch.tanh(", "torch.sigmoid("), False, id="one that a later step serves for as well"),
+    ],
+)
+def test_a_step_without_which_a_fix_is_verified_as_well_is_no_part_of_it(
+    monkeypatch: pytest.MonkeyPatch, second: tuple[str, ...], kept: bool
+) -> None:
+    def propose(problem: Problem) -> Iterator[Proposal]:
+        text = problem.sources.cells[2].raw
+        if "z *= 2" in text:
+            yield Proposal("z = z * 2", "", "out_of_place: statement", {2: text.replace("z *= 2", "z = z * 2")})
+        else:
+            for function in second:
+                text = text.replace(function, f"torch.clone({function}", 1)
+                at = text.index("\n", text.index(function))
+                text = f"{text[:at]}){text[at:]}"
+            yield Proposal("clone", "", "clone_at_save: result", {2: text})
+
+    monkeypatch.setattr(composing, "propose", propose)
+    run = run_cells(START, TWO_WRITES)
+    assert run.diagnosis is not None
+    fix = run.diagnosis.fixes[0]
+    assert fix.gradients == "same" and "x += 1" in fix.cells[2]
+    assert ("z = z * 2" in fix.cells[2]) is kept

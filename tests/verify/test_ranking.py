@@ -259,6 +259,35 @@ def test_two_names_that_are_both_read_come_apart_at_first(write: str, given: str
     assert gradients == "same" or any(fix.gradients == "same" for fix in others)
 
 
+FILLED = """
+    import torch
+    from torch import nn
+    torch.manual_seed(0)
+    mix = nn.Linear(4, 4)
+    def fill(x):
+        y = mix(x)
+        out = x
+        out[:, 0] = y[:, 0]
+        return {given}
+    x = torch.tanh(mix(torch.randn(5, 4)))
+    """
+
+
+@pytest.mark.parametrize(
+    ("given", "rule"),
+    [
+        pytest.param("y * out[:, :1]", "clone_before_write", id="what it has filled is given back"),
+        pytest.param("y", "clone_at_save", id="something else is given back"),
+    ],
+)
+def test_who_fills_a_second_name_of_what_it_was_handed_and_returns_it_means_a_value_of_its_own(
+    given: str, rule: str
+) -> None:
+    run = run_cells(FILLED.format(given=given), "(fill(x) * x).sum().backward()")
+    assert run.diagnosis is not None
+    assert run.diagnosis.fixes[0].rule == rule
+
+
 LEAF = """
     import torch
     weights = torch.ones(3, 1, requires_grad=True)
