@@ -5,11 +5,14 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import TypeVar
 
 from ..record.evidence import Evidence, RecordedConflict
 from ..source.editor import Code
 from ..source.location import SourceRange
 from ..source.sources import Sources
+
+Node = TypeVar("Node", bound=ast.AST)
 
 
 @dataclass(frozen=True)
@@ -57,6 +60,10 @@ class Problem:
         for number in sorted(self.sources.cells, reverse=True):
             if number <= self.cell and (code := self.code(number)) is not None:
                 yield code
+
+    def nodes(self, kind: type[Node]) -> Iterator[tuple[Code, Node]]:
+        """What is of a kind in these texts."""
+        return ((code, n) for code in self.codes() for n in ast.walk(code.tree) if isinstance(n, kind))
 
     def frame(self, spot: SourceRange) -> Frame | None:
         """What stands at a spot, or None where the text is not known."""

@@ -6,9 +6,10 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from ...source.blocks import loops, within
 from ...source.editor import Code, Function
 from ..problem import Problem
-from .meetings import loops, meeting, within
+from .meetings import meeting
 
 
 @dataclass(frozen=True)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 from dataclasses import dataclass
 
+from ...source.blocks import upwards, within
 from ...source.dataflow import binds, calls_named, is_call, is_step, key_of, reads, roots, simple, slice_of, targets
-from ...source.editor import Code, Function, Loop
+from ...source.editor import Code
 from ..problem import Problem
 
 
@@ -47,8 +47,7 @@ def updates_weights(problem: Problem) -> bool:
         return True
     if write is None or write.origin == "optim":
         return write is not None
-    leaves = {g.leaf for one in problem.evidence.passes for g in one.gradients}
-    return write.name in leaves
+    return any(write.name in one.leaves for one in problem.evidence.passes)
 
 
 def update_between(problem: Problem) -> Meeting | None:
@@ -86,26 +85,6 @@ def _common_block(code: Code, a: ast.stmt, b: ast.stmt) -> tuple[list[ast.stmt],
         if other is not None and other is not above:
             return block, above, other
     return None
-
-
-def within(code: Code, block: list[ast.stmt], statement: ast.stmt) -> ast.stmt | None:
-    """The statement of the block that is, or holds, this one."""
-    return next((above for above in upwards(code, statement) if any(above is s for s in block)), None)
-
-
-def upwards(code: Code, statement: ast.stmt) -> Iterator[ast.stmt]:
-    """The statement and those around it, not beyond its function."""
-    yield statement
-    for above in code.parents(statement):
-        if isinstance(above, (*Function, ast.ClassDef)):
-            return
-        if isinstance(above, ast.stmt):
-            yield above
-
-
-def loops(code: Code, statement: ast.stmt) -> list[ast.For | ast.While | ast.AsyncFor]:
-    """The loops around a statement within its function, the innermost first."""
-    return [above for above in upwards(code, statement) if isinstance(above, Loop) and above is not statement]
 
 
 def update_of(block: list[ast.stmt], backward: ast.stmt) -> list[ast.stmt]:

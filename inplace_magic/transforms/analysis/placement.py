@@ -14,11 +14,10 @@ import ast
 import itertools
 from collections.abc import Iterator
 
-from ...source.bindings import own_statements, scope
+from ...source.blocks import loops, own_statements, scope, upwards
 from ...source.dataflow import binds, calls_named, is_step, reads, rebinds
 from ...source.editor import Function
 from ..problem import Frame, Problem
-from .meetings import loops, upwards
 
 
 def assignments_to_follow(problem: Problem, frame: Frame, name: str) -> list[ast.stmt] | None:

@@ -16,7 +16,8 @@ from functools import cached_property
 
 from ...families import is_of_base
 from ...record.evidence import Write
-from ...source.bindings import bindings, bound, later, own_statements, parameters, reads, scope
+from ...source.bindings import bindings, bound, later, parameters, reads
+from ...source.blocks import own_statements, scope
 from ...source.dataflow import assigned, calls_named, key_of, rebinds
 from ...source.editor import Code, Edit, Function, dotted
 from ...source.modules import module_of
@@ -44,11 +45,11 @@ class Site(Frame):
     @property
     def root(self) -> ast.expr | None:
         """The name or attribute that holds the written tensor or its base."""
-        return root(self.target) if self.target is not None else None
+        return root(self.target)
 
     @property
     def root_text(self) -> str | None:
-        return self.code.text(self.root) if self.root is not None else None
+        return root_text(self.code, self.target)
 
 
 def sites(problem: Problem, depth: int = 4) -> list[Site]:
@@ -134,13 +135,18 @@ def is_inplace_name(name: str) -> bool:
     return name.endswith("_") and not name.endswith("__") and name != "requires_grad_"
 
 
-def root(node: ast.expr) -> ast.expr | None:
+def root(node: ast.expr | None) -> ast.expr | None:
     """The name or attribute that a chain of subscripts, views and in-place calls starts from."""
-    *_, start = _chain(node)
+    *_, start = chain(node)
     return start
 
 
-def _chain(node: ast.expr | None) -> Iterator[ast.expr | None]:
+def root_text(code: Code, node: ast.expr | None) -> str | None:
+    found = root(node)
+    return code.text(found) if found is not None else None
+
+
+def chain(node: ast.expr | None) -> Iterator[ast.expr | None]:
     """What is looked at, by what it is looked at through, down to the name or attribute; None where it has none."""
     while True:
         yield node
@@ -170,7 +176,7 @@ def tensor_written(problem: Problem, write: Site) -> ast.expr | None:
     """
     if write.root is None:
         return None
-    inwards = [node for node in _chain(write.target) if node is not None][::-1]
+    inwards = [node for node in chain(write.target) if node is not None][::-1]
     items = list(itertools.takewhile(lambda node: isinstance(node, ast.Subscript), inwards[1:]))
     held = problem.clash.write.held if problem.clash.write is not None else ()
     depths = [depth for path in held if (depth := _depth(path, write.root_text)) is not None]
@@ -239,8 +245,8 @@ def seen_through(code: Code, name: str, near: ast.stmt) -> str | None:
 def has_two_names(write: Site) -> bool:
     """Whether ``out = x`` gave the written tensor a second name, and both are read by their names once it is written.
 
-    Then each was meant to have a value of its own: who knows the two to be one tensor needs one name for it. So it is with
-    ``x += y`` in a function that was handed ``x`` and gives something else back.
+    Then each was meant to have a value of its own: who knows the two to be one tensor needs one name for it. So it is in a
+    function that was handed ``x`` and gives something back: with ``x += y``, and with what it writes into ``out = x`` and returns.
     """
     name, code, top = write.root_text, write.code, scope(write.code, write.statement)
     if not isinstance(write.root, ast.Name) or not _reads_value(code, str(name), later(code, write.statement)):
@@ -252,8 +258,10 @@ def has_two_names(write: Site) -> bool:
         if isinstance(value, ast.Name)
     ]
     others = {other for pair in pairs if name in pair for other in pair} - {name}
-    handed = isinstance(write.statement, ast.AugAssign) and write.target is write.root and name in parameters(top)
-    if handed and isinstance(top, Function) and not top.name.endswith("_") and _gives_value(top):
+    given = [s.value for s in own_statements(code, top) if isinstance(s, ast.Return) and s.value is not None]
+    summed = isinstance(write.statement, ast.AugAssign) and write.target is write.root and name in parameters(top)
+    filled = bool(others & {*parameters(top)} and reads(code, str(name), [*given]))
+    if given and (summed or filled) and isinstance(top, Function) and not top.name.endswith("_"):
         return True
     return any(_reads_before_bound(code, other, later(code, write.statement)) for other in others)
 
@@ -294,7 +302,7 @@ def updates_leaf(problem: Problem, body: ast.AST) -> bool:
     """Whether a step, or a write by hand, in some code changes a leaf."""
     if any(isinstance(call.func, ast.Attribute) for call in calls_named(body, "step")):
         return True
-    leaves = {g.leaf for one in problem.evidence.passes for g in one.gradients}
+    leaves = {leaf for one in problem.evidence.passes for leaf in one.leaves}
     for node in ast.walk(body):
         if isinstance(node, ast.For) and calls_named(node.iter, "parameters", "named_parameters"):
             leaves |= {n.id for n in ast.walk(node.target) if isinstance(n, ast.Name)}

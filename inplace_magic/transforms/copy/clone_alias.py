@@ -19,19 +19,25 @@ kept.append(w.grad)               kept.append(w.grad.clone())
 from __future__ import annotations
 
 import ast
-from collections.abc import Container, Iterator, Sequence
+import itertools
+import re
+from collections.abc import Container, Iterator, Sequence, Set
 
 from ...message import message
-from ...source.bindings import bindings, later, own_statements
+from ...source.bindings import bindings, later, loop_of
+from ...source.blocks import own_statements
 from ...source.dataflow import called_name, calls_named
 from ...source.editor import Code, Function, dotted
 from ..analysis.iterations import holdings
 from ..analysis.targets import (
     VIEW_METHODS,
     Site,
+    chain,
     has_two_names,
     meant_for_whole,
     root,
+    root_text,
+    seen_through,
     sites,
     tensor_written,
     written_by,
@@ -45,6 +51,7 @@ _WHY, _GIVEN_OUT = message("why_memory_apart"), message("why_copy_is_given_out")
 _ALIASES = frozenset({"detach", "numpy", "from_numpy", "as_tensor", "from_dlpack", "asarray", "data"})
 _SPREADS = frozenset({"expand", "expand_as", "broadcast_to", "broadcast_tensors", "as_strided", "unfold"})
 _OWN_MEMORY = frozenset({"clone", "copy", "contiguous", "tolist"})
+_LINKS = 3  # names that one thing is handed on under
 _VIEWS = VIEW_METHODS - {"numpy", "unbind", "chunk", "split", "values"}
 
 
@@ -53,7 +60,10 @@ _VIEWS = VIEW_METHODS - {"numpy", "unbind", "chunk", "split", "values"}
 )  # fmt: skip
 def clone_alias(problem: Problem) -> Iterator[Proposal]:
     """The written name was bound to another look at the memory of something else."""
-    write = written_here(problem)
+    write, event = written_here(problem), problem.clash.write
+    if problem.family == "overlap" and event is not None and event.origin == "optim":  # known by its path
+        path = re.sub(r"\[.*?\]", "", event.name or "")
+        yield from _where_spread(problem, {path, f"self.{path.rpartition('.')[2]}"})
     if write is None:
         return
     tensor = tensor_written(problem, write)
@@ -63,13 +73,14 @@ def clone_alias(problem: Problem) -> Iterator[Proposal]:
             yield from _copied(problem, write, name, binding.value)
     if problem.family == "overlap":
         yield from _shifted(write)
-        yield from _where_kept(problem, write)
+        loop = loop_of(write.code, write.statement, write.root_text or "")
+        items = [n for n in ast.walk(loop.iter) if isinstance(n, (ast.Name, ast.Attribute))] if loop is not None else []
+        yield from _where_spread(problem, {write.root_text, *map(write.code.text, items)} - {None})
 
 
 def _copied(problem: Problem, write: Site, name: str, value: ast.expr) -> Iterator[Proposal]:
     code = write.code
-    shares = _SPREADS if problem.family == "overlap" else _ALIASES
-    if problem.family in ("modified", "silent", "overlap") and _shares(value, shares):
+    if problem.family in ("modified", "silent") and _shares(value):
         yield _parted(code, [value])
     elif dotted(value) is not None or isinstance(value, ast.Subscript) or called_name(value) in _VIEWS:
         plain = dotted(value) is not None
@@ -92,39 +103,26 @@ def _parted(
     return in_one_text(code, edits, title, why, form, local=True)
 
 
-def _shares(value: ast.expr, ways: frozenset[str]) -> bool:
-    """Whether an expression's chain holds one of the ways to share memory, and no copy behind it."""
-    node: ast.expr = value
-    while not isinstance(node, ast.Name):
-        name = node.attr if isinstance(node, ast.Attribute) else called_name(node)
-        if name in ways:
-            return True
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and name not in _OWN_MEMORY:
-            node = node.func.value
-        elif isinstance(node, (ast.Attribute, ast.Subscript)):
-            node = node.value
-        else:
-            return False
-    return False
+def _shares(value: ast.expr) -> bool:
+    """Whether an expression's chain holds one of the ways to share memory past the graph, and no copy behind it."""
+    names = (called_name(node) or getattr(node, "attr", "") for node in chain(value))
+    return any(name in _ALIASES for name in itertools.takewhile(lambda name: name not in _OWN_MEMORY, names))
 
 
-def _where_kept(problem: Problem, write: Site) -> Iterator[Proposal]:
-    """``self.state[p] = {"m": one.expand_as(p)}``: what is written is an item of what an object keeps."""
-    bound = bindings(write.code, write.root_text or "", write.statement)[:1]
-    kept = next((root(b.value) for b in bound if b.value is not None), write.root)
-    for code in problem.codes():
-        if not isinstance(kept, ast.Attribute):
-            return
-        fills = [
-            s
-            for s in ast.walk(code.tree)
-            if isinstance(s, ast.Assign)
-            if any((held := root(t)) is not None and ast.unparse(held) == ast.unparse(kept) for t in s.targets)
+def _where_spread(problem: Problem, names: Set[str | None]) -> Iterator[Proposal]:
+    """What gave one of the names memory that several elements share, or gave it to what the name was made from."""
+    for _ in range(_LINKS):
+        assigned = [
+            (code, s) for code, s in problem.nodes(ast.Assign) if names & {root_text(code, t) for t in s.targets}
         ]
-        below = [n for s in fills for n in ast.walk(s.value) if isinstance(n, ast.Call) and called_name(n) in _SPREADS]
-        spread = [n for n in below if getattr(code.parent(n), "attr", "") not in _OWN_MEMORY]
-        if spread:
-            yield _parted(code, spread)
+        made = [(code, s.value) for code, s in assigned]
+        for code in dict.fromkeys(code for code, _ in made):
+            below = [n for one, value in made if one is code for n in calls_named(value, *_SPREADS)]
+            spread = [n for n in below if getattr(code.parent(n), "attr", "") not in _OWN_MEMORY]
+            if spread:
+                yield _parted(code, spread)
+        read = [(code, n) for code, value in made for n in ast.walk(value) if isinstance(n, (ast.Name, ast.Attribute))]
+        names = {code.text(n) for code, n in read} - names
 
 
 # ---- one tensor on both sides of a write -----------------------------------------------------------------------------
@@ -158,15 +156,10 @@ def _operands(write: Site) -> list[ast.expr]:
 
 def _origin(code: Code, node: ast.expr, statement: ast.stmt) -> str | None:
     """The name behind an expression that looks at memory: for `b`, after `b = x[1:]`, it is `x`."""
-    found = root(node)
+    name = root_text(code, node)
     for _ in range(4):
-        bound = bindings(code, found.id, statement)[:1] if isinstance(found, ast.Name) else []
-        value = bound[0].value if bound else None
-        behind = root(value) if value is not None else None
-        if behind is None:
-            break
-        found = behind
-    return code.text(found) if found is not None else None
+        name = (seen_through(code, name, statement) if name is not None else None) or name
+    return name
 
 
 # ---- a graph that an object keeps ------------------------------------------------------------------------------------
@@ -176,11 +169,9 @@ def _origin(code: Code, node: ast.expr, statement: ast.stmt) -> str | None:
 def clone_kept(problem: Problem) -> Iterator[Proposal]:
     """A graph that an object keeps because it was written through another look at the object's tensor."""
     names = {n for scope, held in holdings(problem).items() if scope.startswith("class ") for n in held}
-    for code in problem.codes() if names else ():
-        for function in ast.walk(code.tree):
-            for statement in own_statements(code, function) if isinstance(function, Function) else ():
-                if isinstance(statement, ast.Assign) and _kept_and_written(code, statement, names):
-                    yield _parted(code, [statement.value], form="clone_alias: kept")
+    for code, statement in problem.nodes(ast.Assign):
+        if code.function(statement) is not None and _kept_and_written(code, statement, names):
+            yield _parted(code, [statement.value], form="clone_alias: kept")
 
 
 def _kept_and_written(code: Code, statement: ast.Assign, names: Container[str]) -> bool:
@@ -205,9 +196,7 @@ def clone_returned(problem: Problem) -> Iterator[Proposal]:
         if shared:  # `b.grad = buffer`, which is the gradient of another leaf already
             given = [_given_out(write.statement), *_kept_gradients(code)]
         elif name is not None and isinstance(function, Function):
-            given = [
-                v for s in own_statements(code, function) if (v := _given_out(s)) is not None and _is(code, v, name)
-            ]
+            given = [v for s in own_statements(code, function) if root_text(code, v := _given_out(s)) == name]
         else:
             continue
         for value in (one for one in given if one is not None):
@@ -228,8 +217,3 @@ def _kept_gradients(code: Code) -> Iterator[ast.expr]:
     for value in (call.args[0] for call in calls_named(code.tree, "append") if len(call.args) == 1):
         if called_name(getattr(value, "value", None)) == "grad" or getattr(value, "attr", "") == "grad":
             yield value
-
-
-def _is(code: Code, value: ast.expr, name: str) -> bool:
-    held = root(value)
-    return held is not None and code.text(held) == name

@@ -19,7 +19,7 @@ from ...message import message
 from ...source.bindings import argument, bindings
 from ...source.editor import Code, Edit, dotted
 from ...source.location import SourceRange
-from ..analysis.targets import Site, is_functional, is_inplace_name, root, seen_through, sites
+from ..analysis.targets import Site, is_functional, is_inplace_name, root, root_text, seen_through, sites
 from ..problem import Frame, Problem
 from ..proposal import Proposal, in_one_text
 from ..registry import register
@@ -27,13 +27,12 @@ from ..registry import register
 _WHY = message("why_copy_is_saved")
 _MOST = 4
 _FRAMES = 4
-# Formulas that keep their own result: a copy of the operand would not help.
-_KEEPS_RESULT = (
-    "Exp", "Sigmoid", "Tanh", "Relu", "Softmax", "LogSoftmax", "Sqrt", "Rsqrt", "Reciprocal", "Elu", "Norm",
-    "LinalgVectorNorm", "Max", "Min", "Amax", "Amin", "Cumprod", "Logsumexp", "Expm1", "Tan", "Cdist", "HardtanhBackward",
-    "LeakyRelu",
-)  # fmt: skip
+# Formulas that keep their own result: a copy of the operand would not help. Some of them keep nothing else.
 _NOTHING_ELSE = ("Exp", "Sigmoid", "Tanh", "Relu", "Softmax", "LogSoftmax", "Sqrt", "Rsqrt", "Reciprocal", "Tan")
+_KEEPS_RESULT = (
+    *_NOTHING_ELSE, "Elu", "Norm", "LinalgVectorNorm", "Max", "Min", "Amax", "Amin", "Cumprod", "Logsumexp", "Cdist",
+    "HardtanhBackward", "LeakyRelu",
+)  # fmt: skip
 _NO_TENSOR = frozenset({"apply", "save_for_backward"})  # methods of something that is no tensor
 
 
@@ -68,31 +67,27 @@ def _outside(inner: Site, outer: Site, name: str) -> str | None:
     if name.startswith("self.") and isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute):
         owner = dotted(call.func.value)
         return None if owner is None else owner + name[len("self") :]
-    given = argument(inner.code.function(inner.statement), name, call)
-    found = root(given) if given is not None else None
-    return outer.code.text(found) if found is not None else None
+    return root_text(outer.code, argument(inner.code.function(inner.statement), name, call))
 
 
 def _proposals(problem: Problem, stack: tuple[SourceRange, ...]) -> Iterator[Proposal]:
-    named, path = _named(problem), problem.clash.write.name if problem.clash.write is not None else None
+    named, path = _named(problem), (problem.clash.write.name if problem.clash.write is not None else None) or ""
     kind = (problem.clash.save.node if problem.clash.save is not None else None) or ""
-    matched = kind.startswith(_NOTHING_ELSE)
-    for frame in reversed(problem.frames(stack[: 0 if matched else _FRAMES])):
-        here = (frame.spot.cell, frame.spot.function)
-        for proposal in _matched(frame, {name for *place, name in named if tuple(place) == here} | {path}):
-            matched = True
-            yield proposal
-    for frame in problem.frames(stack[:1]):
-        yield from _result(problem, frame)
-    for frame in reversed(problem.frames(stack[: 0 if matched else 2])):
-        for operand in _operands(frame.node):
-            if root(operand) is not None:
-                yield _proposal(frame.code, [_copy(frame.code, operand)], operand, "any operand")
+    frames = problem.frames(stack[: 0 if kind.startswith(_NOTHING_ELSE) else _FRAMES])[::-1]
+    known = [{name for *place, name in named if place == [f.spot.cell, f.spot.function]} for f in frames]
+    matched = [proposal for frame, names in zip(frames, known) for proposal in _matched(frame, names, path)]
+    results = [proposal for frame in problem.frames(stack[:1]) for proposal in _result(kind, frame)]
+    others = [(f.code, o) for f in frames[:2] for o in _operands(f.node) if root(o) is not None and not matched]
+    yield from (*matched, *results, *(_proposal(code, [_copy(code, o)], o, "any operand") for code, o in others))
 
 
-def _matched(frame: Frame, names: set[str | None]) -> Iterator[Proposal]:
-    """The operands that the write names, all of them copied; or the view from which an operand was made."""
+def _matched(frame: Frame, names: set[str | None], path: str) -> Iterator[Proposal]:
+    """The operands that the write names, all of them copied; or the view from which an operand was made.
+
+    ``path``: the way to what was written over the user's names, ``net.embedding.weight`` for ``self.embedding.weight``.
+    """
     code = frame.code
+    names = names | {path, f"self.{path.partition('.')[2]}"}
     held = [(operand, of) for operand in _operands(frame.node) if (of := root(operand)) is not None]
     found = [operand for operand, of in held if code.text(of) in names]
     if found:
@@ -105,10 +100,9 @@ def _matched(frame: Frame, names: set[str | None]) -> Iterator[Proposal]:
                 yield _proposal(code, [_copy(code, binding.value)], binding.value, "view")
 
 
-def _result(problem: Problem, frame: Frame) -> Iterator[Proposal]:
+def _result(kind: str, frame: Frame) -> Iterator[Proposal]:
     """A copy of what the saving expression gives, for formulas that keep their own result."""
     code, result = frame.code, frame.expression
-    kind = (problem.clash.save.node if problem.clash.save is not None else None) or ""
     above = code.parent(result)
     if not kind.startswith(_KEEPS_RESULT) or getattr(above, "attr", "") == "clone":
         return

@@ -20,7 +20,8 @@ import ast
 from collections.abc import Iterator
 
 from ...message import message
-from ...source.bindings import bindings, loop_of, scope
+from ...source.bindings import bindings, loop_of
+from ...source.blocks import scope
 from ...source.editor import Loop, dotted
 from ..analysis.targets import Site, has_two_names, meant_for_whole, sites, tensor_written, used_later, written_here
 from ..problem import Frame, Problem

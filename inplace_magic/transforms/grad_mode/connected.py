@@ -18,20 +18,20 @@ import ast
 from collections.abc import Iterator
 
 from ...message import message
-from ...source.bindings import bindings, own_statements, scope
+from ...source.bindings import bindings
+from ...source.blocks import own_statements, scope, within
 from ...source.dataflow import called_name, calls_named, is_step
 from ...source.editor import Code, Edit, dotted
 from ...source.lift import at_depth, unwrapped
 from ..analysis.backward_calls import add_argument
-from ..analysis.meetings import within
 from ..analysis.targets import sites
 from ..out_of_place.new_tensor import is_alias, unaliased
 from ..problem import Problem
 from ..proposal import Proposal, in_one_text
 from ..registry import register
+from .inference_mode import modes
 
 _WHY = message("why_connected")
-_OFF = ("no_grad", "inference_mode")
 
 
 @register("silent")
@@ -57,12 +57,10 @@ def _without_aliases(code: Code, statement: ast.stmt) -> Iterator[Proposal]:
 def _without_block(code: Code, block: ast.stmt) -> Iterator[Proposal]:
     if not isinstance(block, ast.With) or len(block.items) != 1 or not code.alone(block):
         return
-    mode = block.items[0].context_expr
-    called = mode.func if isinstance(mode, ast.Call) else mode
     edit = unwrapped(code, block, block.body)
-    if (dotted(called) or "").rpartition(".")[2] in _OFF and edit is not None:
+    for mode in modes(block, "no_grad", "inference_mode"):
         title = message("title_block_gone", block=f"with {code.text(mode)}")
-        yield _proposal(code, title, "connected: block", edit)
+        yield from [_proposal(code, title, "connected: block", edit)] if edit is not None else ()
 
 
 def _other_arguments(code: Code, statement: ast.stmt) -> Iterator[Proposal]:

@@ -35,9 +35,8 @@ def inference_mode(problem: Problem) -> Iterator[Proposal]:
     found: dict[tuple[int, int], tuple[Code, ast.expr]] = {}
     frames = problem.frames((*problem.save_stack, *problem.write_stack, *problem.raised))[::-1]
     nodes = [(frame.code, above) for frame in frames for above in (frame.node, *frame.code.parents(frame.node))]
-    nodes += [(code, node) for code in problem.codes() for node in ast.walk(code.tree)]
-    for code, node in nodes:
-        for mode in _modes(node):
+    for code, node in (*nodes, *problem.nodes(ast.AST)):
+        for mode in modes(node, "inference_mode"):
             found.setdefault((code.cell.number, code.span(mode)[0]), (code, mode))
     form = "inference_mode" if problem.family == "inference" else "inference_mode: of views"
     live = _live(problem)
@@ -53,16 +52,15 @@ def _live(problem: Problem) -> tuple[LiveChange, ...]:
     code = problem.code(problem.cell)
     made_here = names_bound(code.tree.body) if code is not None else set()
     paths = problem.evidence.inference_tensors if problem.family == "inference" else ()
-    heads = [(path, re.match(r"\w+", path)) for path in paths]
-    return tuple(LiveChange("clone", path) for path, head in heads if head and head.group() not in made_here)
+    return tuple(LiveChange("clone", path) for path in paths if re.split(r"\W", path)[0] not in made_here)
 
 
-def _modes(node: ast.AST) -> Iterator[ast.expr]:
-    """The expressions ``torch.inference_mode`` with or without a call, of a block or of a definition."""
+def modes(node: ast.AST, *names: str) -> Iterator[ast.expr]:
+    """The expressions ``torch.no_grad`` and the like, with or without a call, of a block or of a definition."""
     candidates = [item.context_expr for item in node.items] if isinstance(node, (ast.With, ast.AsyncWith)) else []
     for one in [*candidates, *getattr(node, "decorator_list", ())]:
         func = one.func if isinstance(one, ast.Call) else one
-        if isinstance(func, (ast.Attribute, ast.Name)) and ast.unparse(func).rpartition(".")[2] == "inference_mode":
+        if isinstance(func, (ast.Attribute, ast.Name)) and ast.unparse(func).rpartition(".")[2] in names:
             yield one
 
 
@@ -78,13 +76,8 @@ def maker_with_gradients(problem: Problem) -> Iterator[Proposal]:
     write = written(problem)
     bound = bindings(write.code, write.root_text or "", write.statement)[:1] if write is not None else []
     wanted = {called_name(binding.value) for binding in bound} - {""}
-    for code in problem.codes():
-        for node in ast.walk(code.tree):
-            if not isinstance(node, Function) or node.name not in wanted:
-                continue
-            off = [
-                d for d in node.decorator_list if any(mode in code.text(d) for mode in ("no_grad", "inference_mode"))
-            ]
-            if len(off) == 1:
-                title = message("title_undecorated", name=node.name, decorator=code.text(off[0]))
-                yield in_one_text(code, [code.without_decorator(off[0])], title, _VIEW_WHY, "inference_mode: maker")
+    for code, node in problem.nodes(ast.stmt):
+        off = list(modes(node, "no_grad", "inference_mode")) if getattr(node, "name", "") in wanted else []
+        if isinstance(node, Function) and len(off) == 1:
+            title = message("title_undecorated", name=node.name, decorator=code.text(off[0]))
+            yield in_one_text(code, [code.without_decorator(off[0])], title, _VIEW_WHY, "inference_mode: maker")

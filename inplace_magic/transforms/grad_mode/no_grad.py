@@ -18,11 +18,12 @@ import itertools
 from collections.abc import Iterator
 
 from ...message import message
-from ...source.bindings import bindings, later, parameters, reads, scope
+from ...source.bindings import bindings, later, parameters, reads
+from ...source.blocks import scope
 from ...source.dataflow import calls_named
 from ...source.editor import Code, Function
 from ...source.lift import wrapped
-from ..analysis.targets import Site, reads_gradient, root, sites, torch_in, written, written_by
+from ..analysis.targets import Site, reads_gradient, root_text, seen_through, sites, torch_in, written, written_by
 from ..problem import Frame, Problem
 from ..proposal import Proposal
 from ..registry import register
@@ -52,12 +53,13 @@ def no_grad(problem: Problem) -> Iterator[Proposal]:
         return
     first = " ".join(code.text(statements[0] if called else write.statement).split("\n")[0].split())
     inner = _carries_graph(write)
+    outside = update and not inner and not is_input(problem, write)
     yield Proposal(
         title=f"with {torch}.no_grad(): {first}",
         why=_WHY,
         form="no_grad: update" if update else "no_grad: value",
         texts={code.cell.number: code.apply(edit, *imported)},
-        reading="update" if update and not inner else "tracked",
+        reading="update" if outside else "tracked",
         local=True,
         # A step that was asked for as a part of the graph is not to be cut out of it. Without a backward there is
         # nothing to lose.
@@ -66,9 +68,11 @@ def no_grad(problem: Problem) -> Iterator[Proposal]:
 
 
 def _may_be_update(problem: Problem) -> bool:
-    """One of several views, written, is an update where they are views of a leaf."""
+    """One of several views, written, is an update where they are views of a leaf. An optimizer's step is one already."""
     event = problem.clash.write
-    return problem.family != "multi_output_view" or (event is not None and event.of_leaf)
+    if event is None or event.origin == "optim":
+        return False
+    return problem.family != "multi_output_view" or event.of_leaf
 
 
 def _called_by(problem: Problem, write: Site) -> Frame | None:
@@ -91,16 +95,31 @@ def _is_update(problem: Problem, write: Site) -> bool:
     if any(mark in f"{event.name}{name}" for mark in ".[") or event.operation in _INITIALISERS:
         return True
     # Bound anew, the name would no longer lead to the leaf whose gradient is asked for.
-    block, bound = code.block(statement), [b.value for b in bindings(code, name, statement)]
-    asked = [*later(code, statement), *block[: block.index(statement)]]
+    bound = [b.value for b in bindings(code, name, statement)]
     at_hand = any(isinstance(value, (ast.Name, ast.Subscript)) for value in bound)  # ``augmented = images``
-    return bool(reads(code, f"{name}.grad", asked)) and not at_hand
+    return _is_iterate(write) and not at_hand
+
+
+def is_input(problem: Problem, write: Site) -> bool:
+    """Whether nothing is seen to train the leaf that is written: then the write may well be meant as a part of the graph.
+
+    Written anew as a whole, it could learn nothing, had the graph a part in it.
+    """
+    event, name = problem.clash.write, write.root_text
+    if event is None or name is None or event.parameter or event.fed or _is_stepped(problem, write):
+        return False
+    if event.operation in _INITIALISERS and event.leaf and write.target is write.root:
+        return False
+    writes = [(code, n, into) for code, n in problem.nodes(ast.AST) for into in written_by(n)]
+    along = any(reads(code, f"{root_text(code, into)}.grad", [n]) for code, n, into in writes)
+    return not along and not any(calls_named(code.tree, "grad") for code in problem.codes())
 
 
 def _is_stepped(problem: Problem, write: Site) -> bool:
     """Whether an optimizer steps the leaf that is written."""
-    stepped = {g.leaf for one in problem.evidence.passes for step in one.steps for g in step}
-    return bool(stepped & {write.root_text, problem.clash.write and problem.clash.write.name})
+    seen = seen_through(write.code, write.root_text or "", write.statement)
+    names = {write.root_text, seen, problem.clash.write and problem.clash.write.name}
+    return any(names & one.stepped for one in problem.evidence.passes)
 
 
 def _goes_on(write: Site, statements: list[ast.stmt]) -> bool:
@@ -111,7 +130,8 @@ def _goes_on(write: Site, statements: list[ast.stmt]) -> bool:
     function, name = scope(write.code, write.statement), write.root_text
     if name is None or not isinstance(function, Function):
         return False
-    if name not in parameters(function) and not _renamed(write.code, name, write.statement):
+    bound = [b.value for b in bindings(write.code, name, write.statement)[:1]]  # ``q = self.rotation``
+    if name not in parameters(function) and not any(isinstance(value, (ast.Name, ast.Attribute)) for value in bound):
         return False
     own = [node for statement in statements for node in ast.walk(statement)]
     read = [n for n in reads(write.code, name, later(write.code, write.statement)) if n not in own]
@@ -120,21 +140,14 @@ def _goes_on(write: Site, statements: list[ast.stmt]) -> bool:
 
 
 def _is_iterate(write: Site) -> bool:
-    """Whether the function reads the gradient of what it writes: a sampler adds its noise to such a tensor as well."""
-    function, name = scope(write.code, write.statement), write.root_text
-    return isinstance(function, Function) and bool(reads(write.code, f"{name}.grad", list(function.body)))
-
-
-def _renamed(code: Code, name: str, statement: ast.stmt) -> bool:
-    """Whether the name was bound to what has a name already (``q = self.rotation``)."""
-    return any(isinstance(b.value, (ast.Name, ast.Attribute)) for b in bindings(code, name, statement)[:1])
+    """Whether the code around reads the gradient of what it writes: a sampler adds its noise to such a tensor as well."""
+    return bool(reads(write.code, f"{write.root_text}.grad", [scope(write.code, write.statement)]))
 
 
 def _of_itself(code: Code, statement: ast.stmt, name: str) -> bool:
     """Whether a statement does no more than change the named tensor: ``w.detach_()``, ``w[0] = w[1]``."""
     parts = written_by(statement.value if isinstance(statement, ast.Expr) else statement)
-    held = [root(part.value if isinstance(part, ast.Attribute) else part) for part in parts]
-    return bool(held) and all(node is not None and code.text(node) == name for node in held)
+    return {root_text(code, part.value if isinstance(part, ast.Attribute) else part) for part in parts} == {name}
 
 
 def _carries_graph(write: Site) -> bool:
@@ -189,6 +202,4 @@ def _updates(code: Code, statement: ast.stmt, write: Site, refused: list[ast.stm
     changed = written_by(statement.value if isinstance(statement, ast.Expr) else statement)
     if len(changed) != 1 or (isinstance(changed[0], ast.Attribute) and isinstance(statement, ast.Assign)):
         return False
-    held = root(changed[0])
-    same = held is not None and code.text(held) == write.root_text
-    return same or reads_gradient(statement)
+    return root_text(code, changed[0]) == write.root_text or reads_gradient(statement)

@@ -16,9 +16,10 @@ import ast
 from collections.abc import Iterator
 
 from ...message import message
+from ...source.blocks import loops
 from ...source.dataflow import calls_named
 from ..analysis.backward_calls import with_create, with_retain
-from ..analysis.meetings import loops, meeting, steps_between
+from ..analysis.meetings import meeting, steps_between
 from ..analysis.targets import reads_gradient, updates_leaf
 from ..problem import Problem
 from ..proposal import Proposal

@@ -6,14 +6,13 @@ w.grad.zero_()                            w.grad = None
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterator
 
 from ...message import message
 from ...source.dataflow import calls_named
-from ...source.editor import Edit, dotted
-from ..analysis.targets import written
-from ..problem import Frame, Problem
+from ...source.editor import Edit
+from ..analysis.targets import Site, written
+from ..problem import Problem
 from ..proposal import Proposal, in_one_text
 from ..registry import register
 
@@ -29,17 +28,12 @@ def drop_gradient(problem: Problem) -> Iterator[Proposal]:
         yield in_one_text(write.code, [edit], title, _WHY, "drop_gradient")
 
 
-def _edit(write: Frame) -> Edit | None:
+def _edit(write: Site) -> Edit | None:
     code, statement = write.code, write.statement
     for call in calls_named(statement, "zero_grad"):
         for keyword in call.keywords:
             if keyword.arg == "set_to_none":
                 return code.without_argument(keyword)
-    path = (
-        dotted(statement.value.func)
-        if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call)
-        else None
-    )
-    if path is not None and path.endswith((".grad.zero_", ".grad.data.zero_")):
-        return code.replace(statement, f"{path[: path.rindex('.grad')]}.grad = None")
-    return None
+    held, target = write.root_text or "", write.target
+    whole = target is not None and code.text(target) in (held, f"{held}.data")
+    return code.replace(statement, f"{held} = None") if whole and held.endswith(".grad") else None

@@ -28,8 +28,9 @@ import ast
 from collections.abc import Iterator
 
 from ...message import message
-from ...source.bindings import own_statements, parameters
-from ...source.dataflow import called_name, calls
+from ...source.bindings import parameters
+from ...source.blocks import own_statements
+from ...source.dataflow import called_name
 from ...source.editor import Code, Edit, Function, dotted
 from ..analysis.targets import Site, called_target, sites
 from ..problem import Problem
@@ -93,15 +94,12 @@ def _in_function(
 
 def _handed(code: Code, target: ast.expr, given: list[str]) -> list[ast.expr]:
     """What the function may have been handed that lies under a write: an item of a parameter, or the parameter."""
-    names = [n for n in ast.walk(target) if isinstance(n, ast.Name)][:1]
-    inner = next((name for name in names if name.id in given), None)
-    item = code.parent(inner) if inner is not None else None
-    found = (
-        [item]
-        if isinstance(item, ast.Subscript) and isinstance(item.ctx, ast.Load) and _index(item) is not None
-        else []
-    )
-    return [*found, *([inner] if inner is not None else [])]
+    first = next((n for n in ast.walk(target) if isinstance(n, ast.Name)), None)
+    if first is None or first.id not in given:
+        return []
+    item = code.parent(first)
+    item_read = isinstance(item, ast.Subscript) and isinstance(item.ctx, ast.Load) and _index(item) is not None
+    return [item, first] if item_read else [first]  # type: ignore[list-item]
 
 
 def _index(item: ast.Subscript) -> int | None:
@@ -132,8 +130,7 @@ def _is_hook(problem: Problem, name: str) -> bool:
         return problem.clash.write is not None and problem.clash.write.handed
     given = [
         dotted(call.args[0]) or ""
-        for code in problem.codes()
-        for call in calls(code.tree)
+        for _, call in problem.nodes(ast.Call)
         if call.args and called_name(call).startswith("register_") and called_name(call).endswith("hook")
     ]
     return name in {path.rpartition(".")[2] for path in given}

@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from ...diagnosis import LiveChange
 from ...message import message
 from ...record.evidence import Write
-from ...source.dataflow import called_name, calls
+from ...source.dataflow import called_name
 from ...source.editor import Code, Edit, dotted
 from ..analysis.targets import is_functional
 from ..problem import Problem
@@ -65,14 +65,11 @@ def _live(problem: Problem) -> tuple[LiveChange, ...]:
 
 def _flags(problem: Problem) -> Iterator[tuple[Code, ast.Call, Edit]]:
     """The constructors that are asked to work in place, with the edit that takes the flag out of their arguments."""
-    for code in problem.codes():
-        for call in calls(code.tree):
-            function = (
-                isinstance(call.func, ast.Attribute) and is_functional(call.func.value) and call.func.attr.islower()
-            )
-            given = None if function else flag(call)
-            if given is not None:
-                yield code, call, without_flag(code, call, given)
+    for code, call in problem.nodes(ast.Call):
+        function = isinstance(call.func, ast.Attribute) and is_functional(call.func.value) and call.func.attr.islower()
+        given = None if function else flag(call)
+        if given is not None:
+            yield code, call, without_flag(code, call, given)
 
 
 def _fit(problem: Problem, write: Write, code: Code, call: ast.Call) -> tuple[bool, ...]:
@@ -100,10 +97,8 @@ def _attribute_of(code: Code, call: ast.Call) -> tuple[str | None, int | None]:
     if isinstance(above, ast.Call) and called_name(above) == "Sequential" and call in above.args:
         index = above.args.index(call)
     statement = code.statement(call)
-    if isinstance(statement, ast.Assign):
-        target = dotted(statement.targets[0])
-        return (target or "").rpartition(".")[2] or None, index
-    return None, index
+    target = dotted(statement.targets[0]) if isinstance(statement, ast.Assign) else None
+    return (target or "").rpartition(".")[2] or None, index
 
 
 # ---- from the user's cell ---------------------------------------------------------------------------------------

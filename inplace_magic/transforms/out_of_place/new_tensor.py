@@ -111,14 +111,28 @@ def as_new_tensor(problem: Problem, text: str) -> Rewrite | None:
     except ValueError:
         return None
     statement = code.tree.body[0]
+    if isinstance(statement, ast.AugAssign) and isinstance(statement.target, ast.Subscript):
+        return None
+    target = statement.targets[0] if isinstance(statement, ast.Assign) else None
+    call = statement.value if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call) else None
+    return rewritten(problem, code, statement, target, call)
+
+
+def rewritten(
+    problem: Problem,
+    code: Code,
+    statement: ast.stmt,
+    target: ast.expr | None,
+    call: ast.Call | None,
+    tensor: ast.expr | None = None,
+) -> Rewrite | None:
+    """A statement that writes into ``target``, or by a call, as one that makes a new tensor; ``tensor``: known to be one."""
     torch = torch_name(problem) or "torch"
-    if isinstance(statement, ast.AugAssign) and not isinstance(statement.target, ast.Subscript):
+    if isinstance(statement, ast.AugAssign):
         return augmented(code, statement)
-    if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Subscript):
-        return masked(code, statement, statement.targets[0], torch)
-    if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
-        return called_out_of_place(code, statement.value, torch)
-    return None
+    if isinstance(statement, ast.Assign) and isinstance(target, ast.Subscript) and target in statement.targets:
+        return masked(code, statement, target, torch, tensor)
+    return called_out_of_place(code, call, torch, tensor) if call is not None else None
 
 
 # ---- masks ------------------------------------------------------------------------------------------------------

@@ -25,11 +25,11 @@ from dataclasses import replace
 from ...message import message
 from ...source.bindings import gone_through, key_of_item, loop_of
 from ...source.editor import Code, dotted
-from ..analysis.targets import Site, has_two_names, meant_for_whole, tensor_written, torch_name, used_later, written
+from ..analysis.targets import Site, has_two_names, meant_for_whole, tensor_written, used_later, written
 from ..problem import Problem
 from ..proposal import Proposal, in_one_text
 from ..registry import register
-from .new_tensor import Rewrite, augmented, called_out_of_place, masked, writes_in_place
+from .new_tensor import Rewrite, augmented, rewritten, writes_in_place
 
 _WHY, _APART = message("why_new_tensor"), message("why_names_apart")
 
@@ -53,7 +53,8 @@ def out_of_place(problem: Problem) -> Iterator[Proposal]:
 
 def _rewrites(problem: Problem, write: Site, tensor: ast.expr | None, form: str) -> Iterator[tuple[str, Rewrite]]:
     code, statement = write.code, write.statement
-    rewrite = _rewrite(problem, write, tensor)
+    calls = (n for n in [write.expression, *ast.walk(statement)] if isinstance(n, ast.Call) and writes_in_place(n))
+    rewrite = rewritten(problem, code, statement, write.target, next(calls, None), tensor)
     # A part of a tensor is still written in place; an item of a list or dict is not.
     target = statement.target if isinstance(statement, ast.AugAssign) else None
     if rewrite is None or (isinstance(target, ast.Subscript) and target is not tensor):
@@ -70,22 +71,6 @@ def _rewrites(problem: Problem, write: Site, tensor: ast.expr | None, form: str)
     if outside is not None:
         yield "outside no_grad", outside
     yield form, rewrite
-
-
-def _rewrite(problem: Problem, write: Site, tensor: ast.expr | None) -> Rewrite | None:
-    code, statement, torch = write.code, write.statement, torch_name(problem) or "torch"
-    if isinstance(statement, ast.AugAssign):
-        return augmented(code, statement)
-    target = write.target
-    if isinstance(statement, ast.Assign) and isinstance(target, ast.Subscript) and target in statement.targets:
-        return masked(code, statement, target, torch, tensor)
-    call = _call(write)
-    return called_out_of_place(code, call, torch, tensor) if call is not None else None
-
-
-def _call(write: Site) -> ast.Call | None:
-    nodes = [write.expression, *ast.walk(write.statement)]
-    return next((n for n in nodes if isinstance(n, ast.Call) and writes_in_place(n)), None)
 
 
 # ---- around the statement ---------------------------------------------------------------------------------------

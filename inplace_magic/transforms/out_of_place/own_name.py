@@ -1,4 +1,4 @@
-"""A forward that writes into a parameter, or a backward into what ctx keeps, works on a value under a name of its own.
+"""Code that writes into a parameter, an input that requires grad, or what ctx keeps works on a value under its own name.
 
 self.weight.div_(self.weight.norm())      weight = self.weight.div(self.weight.norm())
 return x @ self.weight.t()                return x @ weight.t()
@@ -11,35 +11,51 @@ emb.weight[0] = self.vector               weight = emb.weight.clone()
 return self.encoder(ids)                  weight[0] = self.vector
                                           return torch.func.functional_call(self.encoder, {"emb.weight": weight}, (ids,))
 
-The attribute itself could not be bound anew: a module keeps nothing but a Parameter under a parameter's name.
+part = image[:, :8]                       image_2 = image.clone()
+part *= 0.5                               part = image_2[:, :8]
+loss = f(net(image))                      part *= 0.5
+loss.backward()                           loss = f(net(image_2))
+print(image.grad)                         ...
+
+Bound anew itself, a parameter's attribute would be refused by its module, and a name would no longer lead to the leaf.
 """
 
 from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from ...message import message
-from ...source.bindings import later, reads
-from ...source.editor import Code, Function, Loop, dotted
+from ...source.bindings import bindings, later, reads
+from ...source.dataflow import assigned
+from ...source.editor import Code, Edit, Function, Loop, dotted
 from ...source.lift import unused
 from ..analysis.functional_calls import functional_call
-from ..analysis.targets import Site, reads_gradient, torch_in, written
+from ..analysis.targets import Site, reads_gradient, seen_through, torch_in, written
+from ..grad_mode.no_grad import is_input
 from ..problem import Problem
 from ..proposal import Proposal, in_one_text
 from ..registry import register
 from .new_tensor import as_new_tensor
 
 _WHY = message("why_own_value")
+_OF_ITSELF = ("grad", "requires_grad", "requires_grad_", "is_leaf")
 
 
 @register("leaf", "view_of_leaf", "silent")
 def own_name(problem: Problem) -> Iterator[Proposal]:
     write = written(problem)
-    root = write and (write.root or (_bound_anew(write.statement) if problem.family == "silent" else None))
-    if write is None or not isinstance(root, ast.Attribute):
-        return
+    bound = assigned(write.statement) if write is not None and problem.family == "silent" else []
+    root = write and (write.root or next(iter(bound), None))
+    if write is not None and isinstance(root, ast.Attribute):
+        yield from _of_attribute(problem, write, root)
+    elif write is not None and isinstance(root, ast.Name) and problem.family != "silent" and is_input(problem, write):
+        yield from _of_input(problem, write, root)
+
+
+def _of_attribute(problem: Problem, write: Site, root: ast.Attribute) -> Iterator[Proposal]:
     code, statement, path = write.code, write.statement, write.code.text(root)
     block = code.block(statement)
     around = next((above for above in code.parents(statement) if isinstance(above, (Loop, *Function))), None)
@@ -47,27 +63,51 @@ def own_name(problem: Problem) -> Iterator[Proposal]:
     torch, imported = torch_in(problem, code) or ("", [])
     calls = list(_of_owners(problem, write, behind)) if torch else []
     after = reads(code, path, later(code, statement) if isinstance(around, Function) else behind)
-    if any(_is_set(code, read) for read in after) or not code.alone(statement):
-        return  # what is said of the parameter would be said of a value that nobody else has
-    if not calls and not (after and isinstance(around, Function)):
+    after = [read for read in after if not _is_of_itself(code, read)]
+    if not code.alone(statement) or not (calls or (after and isinstance(around, Function))):
         return
     name = unused(path.rpartition(".")[2], code)
-    new = as_new_tensor(problem, code.text(statement)) if write.target is write.root else None
     if write.root is None:
-        edits = [code.replace(root, name)]
-        line = code.edited(statement, edits)
-    elif new is not None and new.target is not None:
-        line = f"{name} = {new.value}"
-        edits = [code.replace(statement, line)]
+        edits = [code.replace(node, name) for node in (root, *after)]
+        line = code.edited(statement, edits[:1])
     else:
-        line = f"{name} = {path}.clone()"
-        same = [n for n in ast.walk(statement) if isinstance(n, ast.Attribute) and code.text(n) == path]
-        edits = [code.insert_before(statement, line), *(code.replace(n, name) for n in same)]
-    edits += [code.replace(read, name) for read in after]
+        line, edits = _worked_on(problem, write, statement, path, name, after)
     edits += imported if calls else []
     for call, parameter in calls:
         edits += functional_call(code, call, f'{{"{parameter}": {name}}}', torch)
     yield in_one_text(code, edits, line, _WHY, "out_of_place: own name", local=True)
+
+
+def _of_input(problem: Problem, write: Site, root: ast.Name) -> Iterator[Proposal]:
+    """What a leaf is asked later on, its gradient first of all, it goes on being asked itself."""
+    code, event, view = write.code, problem.clash.write, bindings(write.code, root.id, write.statement)[:1]
+    whole = seen_through(code, root.id, write.statement)
+    path, first = (root.id, write.statement) if whole is None else (whole, view[0].statement)
+    named = [n for top in later(code, first) for n in ast.walk(top) if isinstance(n, ast.Name) and n.id == path]
+    behind = [n for n in named if n.lineno > first.lineno]
+    itself = [n for n in behind if _is_of_itself(code, n)]
+    if event is None or not behind or any(isinstance(n.ctx, ast.Store) for n in behind) or not (itself or whole):
+        return
+    name = unused(path, code) if itself else path
+    line, edits = _worked_on(problem, write, first, path, name, [n for n in behind if n not in itself])
+    own = in_one_text(code, edits, line, _WHY, "out_of_place: own name", local=True)
+    yield replace(own, begins=frozenset([path, *event.held]))
+
+
+def _worked_on(
+    problem: Problem, write: Site, first: ast.stmt, path: str, name: str, after: Sequence[ast.expr]
+) -> tuple[str, list[Edit]]:
+    """The line by which a name is given a value of its own, and the edits by which a statement and the reads after it use it."""
+    code = write.code
+    new = as_new_tensor(problem, code.text(first)) if write.target is write.root else None
+    if new is not None and new.target is not None:
+        line = f"{name} = {new.value}"
+        edits = [code.replace(first, line)]
+    else:
+        line = f"{name} = {path}.clone()"
+        same = [n for n in ast.walk(first) if isinstance(n, (ast.Name, ast.Attribute)) and code.text(n) == path]
+        edits = [code.insert_before(first, line), *(code.replace(n, name) for n in same)]
+    return line, [*edits, *(code.replace(read, name) for read in after)]
 
 
 def _of_owners(problem: Problem, write: Site, nodes: list[ast.AST]) -> Iterator[tuple[ast.Call, str]]:
@@ -86,12 +126,7 @@ def _of_owners(problem: Problem, write: Site, nodes: list[ast.AST]) -> Iterator[
                 break
 
 
-def _bound_anew(statement: ast.stmt) -> ast.expr | None:
-    """What an assignment binds."""
-    return statement.targets[0] if isinstance(statement, ast.Assign) and len(statement.targets) == 1 else None
-
-
-def _is_set(code: Code, read: ast.expr) -> bool:
-    """``self.weight.requires_grad = False``"""
+def _is_of_itself(code: Code, read: ast.expr) -> bool:
+    """``weight.grad``, ``weight.requires_grad = False``: what a leaf is asked, or told, that no value made of it could be."""
     above = code.parent(read)
-    return isinstance(above, ast.Attribute) and isinstance(above.ctx, ast.Store)
+    return isinstance(above, ast.Attribute) and (above.attr in _OF_ITSELF or isinstance(above.ctx, ast.Store))

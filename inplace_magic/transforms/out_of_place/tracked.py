@@ -45,10 +45,8 @@ def tracked(problem: Problem) -> Iterator[Proposal]:
         yield in_one_text(code, [code.replace(statement, between.join(lines))], lines[0], _WHY, form)
     if code.alone(statement):
         copy = f"{tensor} = {tensor}.clone()"
-        edit, title = (
-            code.replace(statement, between.join([copy, text, *after])),
-            message("title_before", what=copy, other=text),
-        )
+        edit = code.replace(statement, between.join([copy, text, *after]))
+        title = message("title_before", what=copy, other=text)
         form = "silent_tracked: on a copy after a save" if saved else "silent_tracked: on a copy"
         yield in_one_text(code, [edit], title, _WHY, form)
 

@@ -27,10 +27,10 @@ from collections.abc import Iterator, Sequence
 
 from ...message import message
 from ...record.evidence import Edge
+from ...source.blocks import loops
 from ...source.dataflow import assigned, called_name, calls_named, key_of, reads, value_reads
 from ...source.editor import Code, Edit, Function, atom
 from ...source.lift import unwrapped
-from ..analysis.meetings import loops
 from ..analysis.points import crossing
 from ..analysis.targets import is_functional
 from ..problem import Frame, Problem

@@ -7,15 +7,20 @@ for box in boxes:                         for i in range(len(boxes)):
 for t, m, s in zip(image, mean, std):     for i, (t, m, s) in enumerate(zip(image, mean, std)):
                                               t = image[i]
     t.sub_(m).div_(s)                         t.sub_(m).div_(s)
+
+for i, part in enumerate(h.split(4, 1)):  for i, part in enumerate(h.split(4, 1)):
+                                              part = h[:, i * 4 : (i + 1) * 4]
+    part.mul_(i)                              part.mul_(i)
 """
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from ...message import message
-from ...source.bindings import argument, gone_through, loop_of
+from ...source.bindings import argument, bindings, gone_through, loop_of
 from ...source.dataflow import called_name
 from ...source.editor import Code, Edit, atom, dotted
 from ...source.lift import unused
@@ -30,15 +35,42 @@ _WHY = message("why_index_views")
 @register("multi_output_view", "no_grad_view")
 def index_views(problem: Problem) -> Iterator[Proposal]:
     for write, name in _held(problem):
-        loop = loop_of(write.code, write.statement, name)
-        tensor = _whole(gone_through(loop, name)) if loop is not None else None
-        if loop is None or tensor is None or loop.body[0].lineno == loop.lineno:
+        code, loop = write.code, _loop(write, name)
+        views = _views(code, gone_through(loop, name)) if loop is not None else None
+        if loop is None or views is None:
             continue
-        index, edits = _counted(write.code, loop)
-        line = f"{name} = {atom(write.code, tensor)}[{index}]"
-        yield in_one_text(
-            write.code, [*edits, write.code.insert_before(loop.body[0], line)], line, _WHY, "index_views", local=True
-        )
+        index, edits = _counted(code, loop)
+        if isinstance(loop, ast.For):
+            line = f"{name} = {views.at(index)}"
+            edits.append(code.insert_before(loop.body[0], line))
+        else:
+            read = next(n for n in ast.walk(write.node) if isinstance(n, ast.Name) and n.id == name)
+            edits.append(code.replace(read, views.at(index)))
+            line = code.edited(write.statement, edits)
+        yield in_one_text(code, edits, line, _WHY, "index_views", local=True)
+
+
+@register("multi_output_view", "no_grad_view")
+def index_items(problem: Problem) -> Iterator[Proposal]:
+    """``rows = x.unbind(); rows[i].mul_(2)``: the item of what was made at once."""
+    for write, name in _held(problem):
+        items = [n for n in ast.walk(write.node) if isinstance(n, ast.Subscript) and write.code.text(n.value) == name]
+        for made in bindings(write.code, name, write.statement)[:1]:
+            views = _views(write.code, made.value)
+            if items and views is not None and not isinstance(items[0].slice, (ast.Slice, ast.Tuple)):
+                edit = write.code.replace(items[0], views.at(write.code.text(items[0].slice)))
+                line = write.code.edited(write.statement, [edit])
+                yield in_one_text(write.code, [edit], line, _WHY, "index_views", local=True)
+
+
+def _loop(write: Site, name: str) -> ast.For | ast.comprehension | None:
+    """The loop with a block of its own, or the comprehension, that binds a name around a write."""
+    for above in write.code.parents(write.node):
+        for one in getattr(above, "generators", ()):
+            if name in {n.id for n in ast.walk(one.target) if isinstance(n, ast.Name)}:
+                return one  # type: ignore[no-any-return]
+    loop = loop_of(write.code, write.statement, name)
+    return loop if loop is not None and loop.body[0].lineno != loop.lineno else None
 
 
 def _held(problem: Problem) -> Iterator[tuple[Site, str]]:
@@ -53,15 +85,15 @@ def _held(problem: Problem) -> Iterator[tuple[Site, str]]:
             yield site, name
 
 
-def _counted(code: Code, loop: ast.For) -> tuple[str, list[Edit]]:
+def _counted(code: Code, loop: ast.For | ast.comprehension) -> tuple[str, list[Edit]]:
     """The name that counts the iterations, and the edits by which there is one."""
     target = loop.target
     if called_name(loop.iter) == "enumerate" and isinstance(target, ast.Tuple) and isinstance(target.elts[0], ast.Name):
         return target.elts[0].id, []
     index, items = unused("i", code), code.text(target)
-    tensor = _whole(loop.iter)
-    if tensor is not None and isinstance(target, ast.Name):
-        return index, [code.replace(target, index), code.replace(loop.iter, f"range(len({code.text(tensor)}))")]
+    views = _views(code, loop.iter)
+    if views is not None and views.whole and isinstance(target, ast.Name):
+        return index, [code.replace(target, index), code.replace(loop.iter, f"range(len({views.tensor}))")]
     items = f"({items})" if isinstance(target, ast.Tuple) and not items.startswith("(") else items
     return index, [
         code.replace(target, f"{index}, {items}"),
@@ -69,10 +101,37 @@ def _counted(code: Code, loop: ast.For) -> tuple[str, list[Edit]]:
     ]
 
 
-def _whole(node: ast.expr | None) -> ast.expr | None:
-    """``x`` of ``x`` or ``x.unbind(0)``, where it can be indexed over and over; None for anything else."""
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "unbind":
-        dims = [*node.args, *(k.value for k in node.keywords)]
-        node = node.func.value if all(isinstance(d, ast.Constant) and d.value == 0 for d in dims) else None
+@dataclass(frozen=True)
+class _Views:
+    """What a loop goes through: the rows of a tensor, or stretches of ``size`` of them, along a dimension."""
+
+    tensor: str
+    dim: int = 0
+    size: str | None = None
+
+    @property
+    def whole(self) -> bool:
+        return self.dim == 0 and self.size is None
+
+    def at(self, index: str) -> str:
+        stretch = index if self.size is None else f"{index} * {self.size} : ({index} + 1) * {self.size}"
+        return f"{self.tensor}[{':, ' * self.dim}{f'{index} : {index} + 1' if self.size == '1' else stretch}]"
+
+
+def _views(code: Code, node: ast.expr | None) -> _Views | None:
+    """``x``, ``x.unbind(1)``, ``x.split(4)``, where x can be indexed over and over; None for anything else."""
+    dim, size = 0, None
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ("unbind", "split"):
+        named = {k.arg: k.value for k in node.keywords}
+        given = [*node.args, *(named[name] for name in ("split_size", "dim") if name in named)]
+        if node.func.attr == "split":
+            stretch = given.pop(0) if given else None
+            if not isinstance(stretch, (ast.Constant, ast.Name, ast.Attribute)):
+                return None
+            size = code.text(stretch)
+        dims = [d.value for d in given if isinstance(d, ast.Constant) and isinstance(d.value, int) and d.value >= 0]
+        if len(dims) != len(given):
+            return None
+        node, dim = node.func.value, sum(dims)
     indexed = node is not None and (dotted(node) is not None or (isinstance(node, ast.Subscript) and root(node)))
-    return node if indexed else None
+    return _Views(atom(code, node), dim, size) if node is not None and indexed else None

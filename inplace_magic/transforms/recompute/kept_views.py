@@ -6,11 +6,6 @@ for x, y in data:                         for x, y in data:
     loss = f(x, y) + penalty(rows)            loss = f(x, y) + penalty(rows)
     loss.backward()                           loss.backward()
     opt.step()                                opt.step()
-
-Else what is kept is the leaf itself, which no update makes stale, or values alone:
-
-parts = list(w)                           parts = [w]
-rows = list(w)                            rows = list(w.detach())
 """
 
 from __future__ import annotations
@@ -20,16 +15,16 @@ from collections.abc import Iterator
 
 from ...families import is_of_base
 from ...message import message
-from ...source.bindings import own_statements, parameters, reads, scope
+from ...source.bindings import parameters, reads
+from ...source.blocks import own_statements, scope
 from ...source.dataflow import binds
-from ...source.editor import Code, Function, atom, dotted, names_loaded
+from ...source.editor import Code, Function, names_loaded
 from ...source.lift import source_lines
-from ..analysis.targets import is_functional, torch_in
 from ..problem import Frame, Problem
 from ..proposal import Proposal, in_one_text
 from ..registry import register
 
-_AGAIN, _WHOLE, _VALUES = message("why_views_again"), message("why_leaf_kept"), message("why_values_kept")
+_WHY = message("why_views_again")
 
 
 @register("multi_output_view")
@@ -37,12 +32,6 @@ def kept_views(problem: Problem) -> Iterator[Proposal]:
     made = problem.frames(problem.save_stack)
     if not made or not is_of_base(problem.clash.message):
         return
-    yield from _where_read(problem, made)
-    yield from _kept(problem, made[-1])
-
-
-def _where_read(problem: Problem, made: list[Frame]) -> Iterator[Proposal]:
-    """The statement that makes the views, once more ahead of what reads them."""
     maker = next((frame for frame in reversed(made) if not isinstance(frame.statement, ast.Return)), made[-1])
     statement, code = maker.statement, maker.code
     if not isinstance(statement, ast.Assign):
@@ -55,7 +44,7 @@ def _where_read(problem: Problem, made: list[Frame]) -> Iterator[Proposal]:
         if frame.code is code and _only_here(code, statement, before):
             edits.append(code.delete(statement))
         title = " ".join(code.text(statement).split())
-        yield in_one_text(frame.code, edits, title, _AGAIN, "kept_views: where read", local=True)
+        yield in_one_text(frame.code, edits, title, _WHY, "kept_views", local=True)
         return
 
 
@@ -94,26 +83,3 @@ def _only_here(code: Code, maker: ast.stmt, reader: ast.stmt) -> bool:
 
 def _reads_any(code: Code, nodes: list[ast.AST], names: set[str]) -> bool:
     return any(reads(code, name, nodes) for name in names)
-
-
-def _kept(problem: Problem, maker: Frame) -> Iterator[Proposal]:
-    """The leaf itself in a list of its own, or values without a history."""
-    code, call = maker.code, maker.expression
-    if not isinstance(call, ast.Call):
-        return
-    method = isinstance(call.func, ast.Attribute) and not is_functional(call.func.value)
-    leaf = call.func.value if method and isinstance(call.func, ast.Attribute) else call.args[0] if call.args else None
-    if leaf is None or dotted(leaf) is None:
-        return
-    whole = {"list": "[{}]", "tuple": "({},)"}.get(code.text(call.func))
-    if whole is not None:
-        text, imported = whole.format(code.text(leaf)), []
-        if code.text(leaf) in parameters(code.function(call)):  # others may hand over a list
-            torch = torch_in(problem, code)
-            if torch is None:
-                return
-            imported = torch[1]
-            text = f"{text} if isinstance({code.text(leaf)}, {torch[0]}.Tensor) else {code.text(call)}"
-        yield in_one_text(code, [code.replace(call, text), *imported], text, _WHOLE, "kept_views: whole", local=True)
-    text = f"{atom(code, leaf)}.detach()"
-    yield in_one_text(code, [code.replace(leaf, text)], text, _VALUES, "kept_views: values", local=True)

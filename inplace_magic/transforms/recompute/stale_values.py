@@ -28,12 +28,13 @@ from dataclasses import dataclass, replace
 from ...message import message
 from ...record.evidence import Edge
 from ...source.bindings import parameters
+from ...source.blocks import loops, upwards, within
 from ...source.dataflow import binds, graph_reads, live_in, reads, simple, value_reads
 from ...source.editor import Code, Edit, Function
 from ...source.lift import lift, source_lines
 from ...source.location import SourceRange
 from ..analysis.backward_calls import freeing
-from ..analysis.meetings import loops, update_of, updates_weights, upwards, within
+from ..analysis.meetings import update_of, updates_weights
 from ..analysis.points import crossing, uses
 from ..problem import Frame, Problem
 from ..proposal import Change, Proposal
@@ -47,23 +48,35 @@ _ANEW, _FROM_VALUES = message("why_graphs_of_their_own"), message("why_later_los
 class _Slice:
     """Statements that created the stale values, in order, and the names that lead to them afterwards.
 
-    ``own``: what the statements call their object, and what it is called where their values are read.
+    ``own``: what the statements call their object, and what it is called where their values are read. ``kept``: what their
+    method was handed, which the object keeps for whoever computes it again.
     """
 
     code: Code
     statements: list[ast.stmt]
     function: str
     own: tuple[str, str] = ("", "")
+    kept: tuple[str, ...] = ()
 
     @property
     def names(self) -> set[str]:
         inside, outside = self.own
         return {outside + name.removeprefix(inside) for s in self.statements for name in binds(s)}
 
+    @property
+    def object(self) -> str:
+        """What its method calls the object on which the slice keeps all that it makes; nothing where there is none."""
+        method = self.code.function(self.statements[0])
+        inside = next(iter(parameters(method)), "")
+        local = {name for s in getattr(method, "body", ()) for name in binds(s)} - {*parameters(method)}
+        needed = self.names | {name for s in self.statements for name in reads(s)} & local
+        return inside if self.names and all(name.startswith(f"{inside}.") for name in needed) else ""
+
     def lines(self, statements: Sequence[ast.stmt], edits: Sequence[Edit] = ()) -> list[str]:
         inside, outside = self.own
-        own = [n for s in statements for n in ast.walk(s) if isinstance(n, ast.Name) and n.id == inside]
-        edits = [*edits, *(self.code.replace(n, outside) for n in own)]
+        new = {inside: outside, **{name: f"{outside}.{name}" for name in self.kept}}
+        named = [n for s in statements for n in ast.walk(s) if isinstance(n, ast.Name) and n.id in new]
+        edits = [*edits, *(self.code.replace(n, new[n.id]) for n in named)]
         return [line for s in statements for line in source_lines(self.code, s, edits)]
 
 
@@ -75,7 +88,8 @@ def recompute(problem: Problem) -> Iterator[Proposal]:
     for made in slices:
         target = next(_targets(problem, found.over, made), None) if innermost or not made.names else None
         if target is not None and (updates_weights(problem) if target.between else made.names):
-            yield from _candidates(problem, _as_far_as_read(made, found.over, target), target)
+            made = _with_arguments(_as_far_as_read(made, found.over, target), target)
+            yield from _candidates(problem, made, target)
             innermost = False
 
 
@@ -103,20 +117,23 @@ def _slices(problem: Problem, stale: Sequence[tuple[SourceRange, ...]]) -> Itera
 
 
 def _from_outside(problem: Problem, edges: Sequence[Edge], made: _Slice) -> Iterator[_Slice]:
-    """The slice as it reads where somebody else has the object: what a method computes from its object alone."""
-    method = made.code.function(made.statements[0])
-    if not isinstance(method, Function) or not method.args.args:
-        return
-    inside, kept = method.args.args[0].arg, made.names
-    local = {name for s in method.body for name in binds(s)} | {*parameters(method)}
-    given = {name for s in made.statements for name in reads(s)} & (local - {inside} - kept)
-    if any(not name.startswith(f"{inside}.") for name in kept | given):
-        return
-    for use in (use for edge in edges for use in uses(problem, edge)):
+    """The slice as it reads where somebody else has the object: what a method computes for its object."""
+    inside = made.object
+    for use in (use for edge in edges for use in uses(problem, edge) if inside):
         outside, dot, attribute = ast.unparse(use.node).rpartition(".")
-        if dot and f"{inside}.{attribute}" in kept and outside.isidentifier() and outside != inside:
+        if dot and f"{inside}.{attribute}" in made.names and outside.isidentifier() and outside != inside:
             yield replace(made, own=(inside, outside))
             return
+
+
+def _with_arguments(made: _Slice, target: _Target) -> _Slice:
+    """The slice as it reads outside of the method that made it."""
+    method, inside = made.code.function(made.statements[0]), made.own[0] or made.object
+    if not inside or target.code.function(target.front) is method:
+        return made
+    read = {name for s in made.statements for name in reads(s)}
+    kept = tuple(name for name in parameters(method)[1:] if name in read)
+    return replace(made, own=made.own if any(made.own) else (inside, inside), kept=kept)
 
 
 def _in_turn(code: Code, statements: Sequence[ast.stmt]) -> list[ast.stmt]:
@@ -253,7 +270,10 @@ def _candidates(problem: Problem, made: _Slice, target: _Target) -> Iterator[Pro
         title = _title(lines)
         if target.between:
             title = message("title_again_after_step" if problem.family == "modified" else "title_again", what=title)
-        for texts in freeing([target.insert(lines), *((code, edit) for edit in cut)], backwards):
+        first = made.statements[0]
+        there = {code.text(s) for s in code.block(first)}
+        own = [code.insert_before(first, line) for n in made.kept if (line := f"{made.own[0]}.{n} = {n}") not in there]
+        for texts in freeing([target.insert(lines), *((code, edit) for edit in (*cut, *own))], backwards):
             yield Proposal(title, why, "recompute: between" if target.between else "recompute: again", texts)
 
 

@@ -17,11 +17,12 @@ from collections.abc import Iterator
 
 from ...families import is_of_base
 from ...message import message
-from ...source.bindings import bindings, own_statements, reads, scope
+from ...source.bindings import bindings, reads
+from ...source.blocks import own_statements, scope
 from ...source.dataflow import assigned, binds
 from ...source.editor import Code
 from ...source.lift import at_depth, unwrapped
-from ..analysis.targets import is_functional, root, seen_through, sites, written
+from ..analysis.targets import Site, is_functional, root, seen_through, sites, written
 from ..problem import Problem
 from ..proposal import Proposal, in_one_text
 from ..registry import register
@@ -58,17 +59,26 @@ def _outside(problem: Problem) -> Iterator[Proposal]:
     write = written(problem)
     if write is None or write.root_text is None:
         return
-    code = write.code
-    for maker in [binding.statement for binding in bindings(code, write.root_text, write.statement)[:2]]:
+    for code, maker in _makers(problem, write):
         block = code.parent(maker)
-        if isinstance(block, ast.With) and code.alone(maker) and write.statement not in ast.walk(block):
+        if isinstance(block, ast.With) and write.statement not in ast.walk(block):
             text, lines = " ".join(code.text(maker).split()), _lines(code, maker)
-            edits = [code.delete(maker), code.insert_after(block, *lines)]
-            if block.body == [maker]:
+            edits = [code.delete(maker), code.insert_after(block, *lines)] if code.alone(maker) else []
+            if all(binds(s) for s in block.body) and (len(block.body) == 1 or not edits):
                 edit = unwrapped(code, block, block.body)
                 edits = [edit] if edit is not None else []
             if edits and lines:
                 yield in_one_text(code, edits, message("title_outside", what=text), _OUTSIDE, "views_again")
+
+
+def _makers(problem: Problem, write: Site) -> Iterator[tuple[Code, ast.stmt]]:
+    """What bound the written name: in the write's own text, else where a cell before did."""
+    name, own = write.root_text or "", bindings(write.code, write.root_text or "", write.statement)
+    yield from ((write.code, binding.statement) for binding in own[:2])
+    others = (code for code in problem.codes() if code is not write.code and code.tree.body)
+    if not own and scope(write.code, write.statement) is write.code.tree:
+        made = ((code, bindings(code, name, code.tree.body[-1])[:1]) for code in others)
+        yield from next(([(code, found[0].statement)] for code, found in made if found), [])
 
 
 def _lines(code: Code, maker: ast.stmt) -> list[str]:

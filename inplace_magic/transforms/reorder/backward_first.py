@@ -14,10 +14,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from ...message import message
+from ...source.blocks import upwards, within
 from ...source.dataflow import binds, calls_named, roots, simple
 from ...source.editor import Code, Loop
 from ...source.lift import lift
-from ..analysis.meetings import meeting, upwards, within
+from ..analysis.meetings import meeting
 from ..analysis.targets import reads_gradient
 from ..problem import Problem
 from ..proposal import Change, Proposal, texts_of

@@ -19,11 +19,12 @@ import ast
 from collections.abc import Iterator
 
 from ...message import message
+from ...source.blocks import within
 from ...source.dataflow import called_name, calls_named, is_call, is_step, simple
 from ...source.editor import Code, Edit
 from ...source.lift import lift, unused
 from ..analysis.backward_calls import add_argument
-from ..analysis.meetings import Meeting, update_between, update_of, within
+from ..analysis.meetings import Meeting, update_between, update_of
 from ..analysis.targets import reads_gradient, updates_leaf
 from ..problem import Problem
 from ..proposal import Proposal, in_one_text
@@ -114,8 +115,7 @@ def gradients_first(problem: Problem) -> Iterator[Proposal]:
 
 def _clears_all(problem: Problem, found: Meeting, late: ast.stmt) -> bool:
     """Whether more than the later optimizer's own gradients is cleared in between, there or in a function of the user's."""
-    functions = (n for code in problem.codes() for n in ast.walk(code.tree) if isinstance(n, ast.FunctionDef))
-    clearing = {"zero_grad", *(f.name for f in functions if calls_named(f, "zero_grad"))}
+    clearing = {"zero_grad", *(f.name for _, f in problem.nodes(ast.FunctionDef) if calls_named(f, "zero_grad"))}
     return any(calls_named(s, *clearing) and not _clears(found.code, s, late) for s in found.between)
 
 
@@ -126,7 +126,7 @@ def share_leaves(problem: Problem, moved: int) -> bool:
     if not 0 < at < len(passes) or not passes[at].steps:
         return True
     later = {g.leaf for g in passes[at].steps[0]}
-    return any(g.leaf in later for one in passes[max(0, at - moved) : at] for step in one.steps for g in step)
+    return any(later & one.stepped for one in passes[max(0, at - moved) : at])
 
 
 def _writers(problem: Problem, found: Meeting) -> list[ast.stmt]:
@@ -152,11 +152,20 @@ def _moved(code: Code, moved: list[ast.stmt], need: ast.stmt, following: ast.stm
     return [*gone, code.insert_after(need, *lines)]
 
 
-def limited(problem: Problem, code: Code, backward: ast.stmt, step: ast.stmt) -> list[Edit]:
-    """``inputs=`` for a backward: the parameters of the optimizer that steps after it; none where it is limited already."""
+def limited(problem: Problem, code: Code, backward: ast.stmt, step: ast.stmt, keep: bool = False) -> list[Edit]:
+    """``inputs=`` for a backward: the parameters of the optimizer that steps after it; none where it is limited already.
+
+    ``keep``: and ``retain_graph=True``.
+    """
     calls = [c for c in calls_named(backward, "backward")[:1] if all(k.arg != "inputs" for k in c.keywords)]
     parameters = _parameters(problem, code, step)
-    return [add_argument(code, call, f"inputs={parameters}") for call in calls]
+    kept = ", retain_graph=True" if keep else ""
+    return [
+        add_argument(
+            code, call, f"inputs={parameters}{'' if any(k.arg == 'retain_graph' for k in call.keywords) else kept}"
+        )
+        for call in calls
+    ]
 
 
 def _parameters(problem: Problem, near: Code, step: ast.stmt) -> str:
@@ -164,9 +173,8 @@ def _parameters(problem: Problem, near: Code, step: ast.stmt) -> str:
     owner = near.text(step.value.func.value)  # type: ignore[attr-defined]
     made = [
         (code, node.value.args[0])
-        for code in problem.codes()
-        for node in ast.walk(code.tree)
-        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and node.value.args
+        for code, node in problem.nodes(ast.Assign)
+        if isinstance(node.value, ast.Call) and node.value.args
         if any(code.text(target) == owner for target in node.targets)
     ]
     for code, given in made[:1]:

@@ -24,10 +24,11 @@ import ast
 from collections.abc import Iterator
 
 from ...message import message
-from ...source.dataflow import binds, calls_named, is_step, roots, slice_of
+from ...source.blocks import loops, within
+from ...source.dataflow import binds, called_name, calls_named, is_step, roots, slice_of
 from ...source.editor import Code, Edit, names_loaded
 from ...source.lift import lift, line_end, start_with_comments
-from ..analysis.meetings import loops, update_between, update_of, within
+from ..analysis.meetings import update_between, update_of
 from ..problem import Problem
 from ..proposal import Proposal, in_one_text
 from ..registry import register
@@ -121,7 +122,8 @@ def _repeatable(loop: ast.For) -> bool:
 def _again(through: ast.expr) -> bool:
     """Whether a loop can go through it once more: names, and the usual calls of names."""
     if isinstance(through, ast.Call):
-        name = through.func.attr if isinstance(through.func, ast.Attribute) else getattr(through.func, "id", "")
         inner = [through.func.value] if isinstance(through.func, ast.Attribute) else []
-        return name in (*_AGAIN, "items", "values", "keys") and all(map(_again, [*through.args, *inner]))
+        return called_name(through) in (*_AGAIN, "items", "values", "keys") and all(
+            map(_again, [*through.args, *inner])
+        )
     return isinstance(through, (ast.Name, ast.Attribute, ast.Constant, ast.List, ast.Tuple, ast.Subscript))

@@ -8,8 +8,6 @@ for x in batch:                           for x in batch:
 
 Where no step comes between the backwards they belong to one update, and the part that was summed first would count in
 each of them.
-
-Where what an iteration hands on is no sum, and cannot be cut off, the losses of all iterations are collected for one update.
 """
 
 from __future__ import annotations
@@ -18,15 +16,15 @@ import ast
 from collections.abc import Iterator
 
 from ...message import message
+from ...source.blocks import within
 from ...source.dataflow import added, binds, calls_named, roots
 from ...source.editor import Code, Edit, Loop
 from ...source.lift import lift
-from ..analysis.meetings import may_leave, steps_between, update_of, within
+from ..analysis.meetings import may_leave, steps_between, update_of
 from ..analysis.points import crossing
 from ..problem import Frame, Problem
 from ..proposal import Proposal
 from ..registry import register
-from .sum_losses import collected, hands_on
 
 _ONCE = message("why_sum_once")
 
@@ -35,13 +33,7 @@ _ONCE = message("why_sum_once")
 def restructure(problem: Problem) -> Iterator[Proposal]:
     for frame in problem.frames(problem.need_stack):
         loop = next((above for above in frame.code.parents(frame.statement) if isinstance(above, Loop)), None)
-        if loop is None:
-            continue
-        if not _sums_up(problem, frame, loop):
-            if any(frame.statement is s for s in loop.body) and hands_on(problem, frame.code, loop):
-                update = update_of(loop.body, frame.statement)
-                if len(update) > 1:
-                    yield from collected(frame.code, loop, update, frame.statement, "restructure: collected")
+        if loop is None or not _sums_up(problem, frame, loop):
             continue
         edits = _behind(frame.code, loop, frame.statement)
         if edits:

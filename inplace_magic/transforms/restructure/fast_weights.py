@@ -15,7 +15,8 @@ import ast
 from collections.abc import Iterator
 
 from ...message import message
-from ...source.bindings import bindings, gone_through, key_of_item, loop_of, own_statements, scope
+from ...source.bindings import bindings, gone_through, key_of_item, loop_of
+from ...source.blocks import own_statements, scope
 from ...source.dataflow import called_name
 from ...source.editor import Code, Edit, Function, Loop, dotted
 from ...source.lift import unused

@@ -12,7 +12,8 @@ from dataclasses import replace
 
 from ...gradients.digest import close
 from ...message import message
-from ..analysis.meetings import meeting, steps_between, within
+from ...source.blocks import within
+from ..analysis.meetings import meeting, steps_between
 from ..analysis.points import crossing
 from ..problem import Problem
 from ..proposal import Proposal, in_one_text

@@ -18,10 +18,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from ...message import message
+from ...source.blocks import loops
 from ...source.dataflow import added, assigned, calls_named, is_step, key_of, reads, roots, simple
 from ...source.editor import Code, dotted
 from ..analysis.iterations import holdings, iterations
-from ..analysis.meetings import loops, meeting
+from ..analysis.meetings import meeting
 from ..analysis.points import crossing
 from ..problem import Problem
 from ..proposal import Proposal, in_one_text
@@ -70,11 +71,9 @@ def _sets(statement: ast.AST, name: str) -> bool:
 
 def _initial(problem: Problem, name: str) -> str:
     """What the sum starts from where the notebook sets it, ``0`` if that is not found."""
-    for code in problem.codes():
-        for node in ast.walk(code.tree):
-            value = node.value if isinstance(node, ast.Assign) and _sets(node, name) else None
-            if isinstance(value, ast.Constant) or (value and calls_named(value, "zeros", "tensor", "new_zeros")):
-                return code.text(value)
+    for code, value in ((code, node.value) for code, node in problem.nodes(ast.Assign) if _sets(node, name)):
+        if isinstance(value, ast.Constant) or calls_named(value, "zeros", "tensor", "new_zeros"):
+            return code.text(value)
     return "0"
 
 

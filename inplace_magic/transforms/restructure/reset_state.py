@@ -25,12 +25,12 @@ from dataclasses import replace
 from functools import partial
 
 from ...message import message
-from ...source.bindings import own_statements, parameters, scope
+from ...source.bindings import parameters
+from ...source.blocks import own_statements, scope, within
 from ...source.dataflow import assigned, binds, calls_named, handed_on, simple
 from ...source.editor import Code, Function, names_bound
 from ...source.lift import source_lines
 from ..analysis.iterations import Iteration, holdings, iterations
-from ..analysis.meetings import within
 from ..analysis.points import crossing
 from ..problem import Problem
 from ..proposal import Proposal, in_one_text
@@ -83,18 +83,15 @@ def _resets(problem: Problem) -> Iterator[tuple[str, list[str]]]:
 def _initials(problem: Problem) -> Iterator[list[str]]:
     """``net.state = None``, ``net.hidden = net.init_hidden(batch_size)``, as the constructor has it."""
     states, top = _states(problem), [s for code in problem.codes() for s in code.tree.body]
-    for code in problem.codes():
-        for cls in code.tree.body:
-            if not isinstance(cls, ast.ClassDef) or cls.name not in states:
-                continue
-            attributes, paths = states[cls.name]
-            for start in (m for m in cls.body if isinstance(m, Function) and m.name == "__init__"):
-                own, *given = parameters(start)
-                for target, value in (pair for s in own_statements(code, start) for pair in handed_on(s)):
-                    attribute = code.text(target).removeprefix(f"{own}.")
-                    read = {n.id for n in ast.walk(value) if isinstance(n, ast.Name)} - {own}
-                    if attribute in attributes and not (read & set(given)) - names_bound(top):
-                        yield from _for_all(paths, cls.name, partial(_as_constructed, code, own, attribute, value))
+    for code, cls in ((code, cls) for code, cls in problem.nodes(ast.ClassDef) if cls.name in states):
+        attributes, paths = states[cls.name]
+        for start in (m for m in cls.body if isinstance(m, Function) and m.name == "__init__"):
+            own, *given = parameters(start)
+            for target, value in (pair for s in own_statements(code, start) for pair in handed_on(s)):
+                attribute = code.text(target).removeprefix(f"{own}.")
+                read = {n.id for n in ast.walk(value) if isinstance(n, ast.Name)} - {own}
+                if attribute in attributes and not (read & set(given)) - names_bound(top):
+                    yield from _for_all(paths, cls.name, partial(_as_constructed, code, own, attribute, value))
 
 
 def _as_constructed(code: Code, own: str, attribute: str, value: ast.expr, path: str) -> str:

@@ -22,10 +22,11 @@ import ast
 from collections.abc import Iterator
 
 from ...message import message
+from ...source.blocks import within
 from ...source.dataflow import binds, calls_named, is_call, reads
 from ...source.editor import Code, atom
 from ...source.lift import unused
-from ..analysis.meetings import may_leave, meeting, steps_between, within
+from ..analysis.meetings import meeting, steps_between
 from ..analysis.points import crossing
 from ..analysis.targets import is_functional, reads_gradient
 from ..problem import Problem
@@ -66,8 +67,8 @@ def _whole_loop(problem: Problem) -> Iterator[Proposal]:
         if any(calls_named(s, *_UPDATES) for s in rest):
             continue
         if any(binds(s) & reads(root) for s in rest):
-            if not hands_on(problem, code, loop):
-                yield from collected(code, loop, [statement], statement, "sum_losses")
+            if not _hands_on(problem, code, loop):
+                yield from _collected(code, loop, statement, root)
             continue
         if rest and not code.alone(statement):
             continue
@@ -77,31 +78,25 @@ def _whole_loop(problem: Problem) -> Iterator[Proposal]:
         yield in_one_text(code, edits, text, _WHY, "sum_losses")
 
 
-def hands_on(problem: Problem, code: Code, loop: Loops) -> bool:
+def _hands_on(problem: Problem, code: Code, loop: Loops) -> bool:
     """Whether a backward goes on into what an earlier iteration made: history is to end there, not to be kept."""
     made = [frame for edge in crossing(problem).over for frame in problem.frames(edge.made)]
     return any(frame.code is code and within(code, loop.body, frame.statement) is not None for frame in made)
 
 
-def collected(code: Code, loop: Loops, update: list[ast.stmt], need: ast.stmt, form: str) -> Iterator[Proposal]:
+def _collected(code: Code, loop: Loops, need: ast.stmt, root: ast.expr) -> Iterator[Proposal]:
     """The losses that a loop makes, kept until it has ended. Nothing in it may have waited for the gradients."""
-    behind, root = loop.body[loop.body.index(update[-1]) + 1 :], loss_of(need)
     left = any(isinstance(node, ast.Return) for s in loop.body for node in ast.walk(s))
-    if root is None or left or any(map(reads_gradient, behind)) or not all(map(code.alone, update)):
-        return
-    if not may_leave(loop, update, need):
+    if left or any(map(reads_gradient, loop.body[loop.body.index(need) + 1 :])) or not code.alone(need):
         return
     name = unused("losses", code)
     text = f"sum({name}).backward()"
     edits = [
         code.insert_before(loop, f"{name} = []"),
         code.replace(need, f"{name}.append({code.text(root)})"),
-        *(code.delete(s) for s in update if s is not need),
-        code.insert_after(loop, *(text if s is need else code.text(s) for s in update)),
+        code.insert_after(loop, text),
     ]
-    one = len(update) == 1
-    title, why = (text, _WHY) if one else (message("title_once_over", what=text), message("why_collected"))
-    yield in_one_text(code, edits, title, why, form)
+    yield in_one_text(code, edits, text, _WHY, "sum_losses")
 
 
 def loss_of(statement: ast.stmt) -> ast.expr | None:

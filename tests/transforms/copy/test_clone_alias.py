@@ -39,6 +39,13 @@ def test_proposes_nothing(cell: str, write: str, family: str) -> None:
             "r = torch.from_numpy(a)\nr += 1", "r += 1", "modified", "torch.from_numpy(a).clone()", id="from_numpy"
         ),
         pytest.param("r = b.expand_as(x)\nr[0] = 1", "r[0]", "overlap", "b.expand_as(x).clone()", id="expand_as"),
+        pytest.param(
+            "r = b.expand_as(x)\nfor t in (x, r):\n    t[0] = 1",
+            "t[0]",
+            "overlap",
+            "b.expand_as(x).clone()",
+            id="one of those that a loop goes through",
+        ),
         pytest.param("x[1:] += x[:-1]", "x[1:]", "overlap", "x[1:] += x[:-1].clone()", id="a stretch of itself"),
         pytest.param(
             "x[1:].copy_(x[:-1])",
@@ -129,3 +136,48 @@ def test_memory_that_is_shared_where_an_object_keeps_it_is_copied_there() -> Non
     fix = fix_by("clone_alias", kept, "scale = Scale([3])", "print(scale.step(torch.arange(3.0)))")
     assert fix.cells == {1: rewritten(kept, (".expand(n)", ".expand(n).clone()"))}
     assert fix.gradients == "same"
+
+
+STEPS = """
+    for step in range(3):
+        optimizer.zero_grad()
+        (x @ {} - 1).pow(2).mean().backward()
+        optimizer.step()
+    """
+PROMPT = """
+    class Prompt(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            init = torch.rand(4, 1)
+            init = init.expand(4, 3)
+            self.tokens = torch.nn.Parameter(init)
+    net = Prompt()
+    optimizer = torch.optim.Adam(net.parameters())
+    """
+
+
+def test_a_parameter_with_memory_of_its_own_is_left_alone() -> None:
+    cell = "w = nn.Parameter(b.expand(4, 3).clone())\nopt.step()"
+    assert titles(RULE, cell, write="opt.step()", family="overlap", origin="optim", name="w") == []
+
+
+@pytest.mark.parametrize(
+    ("cells", "stepped", "changed", "spread"),
+    [
+        pytest.param(
+            ("w = torch.nn.Parameter(torch.zeros(1).expand(4, 3))\noptimizer = torch.optim.SGD([w], 0.1)",), "w",
+            2, "expand(4, 3)", id="where the parameter is made",
+        ),
+        pytest.param(
+            ("start = torch.zeros(4, 1).expand(-1, 3)", "w = torch.nn.Parameter(start)\noptimizer = torch.optim.SGD([w], 0.1)"), "w",
+            2, "expand(-1, 3)", id="in an earlier cell",
+        ),
+        pytest.param((PROMPT,), "net.tokens", 2, "expand(4, 3)", id="under another name in a constructor"),
+    ],
+)  # fmt: skip
+def test_what_an_optimizer_steps_gets_memory_of_its_own(
+    cells: tuple[str, ...], stepped: str, changed: int, spread: str
+) -> None:
+    fix = fix_by(RULE, "import torch\ntorch.manual_seed(0)\nx = torch.rand(5, 4)", *cells, STEPS.format(stepped))
+    assert fix.cells == {changed: rewritten(cells[0], (spread, f"{spread}.clone()"))}
+    assert (fix.gradients, fix.changes) == ("same", ())

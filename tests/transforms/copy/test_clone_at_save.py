@@ -78,6 +78,33 @@ def test_saves_a_copy(cell: str, save: str, write: str, title: str) -> None:
             """,
             id="a lookup that renormalises the weight",
         ),
+        pytest.param(
+            """
+            class Ranker(torch.nn.Module):
+                def __init__(self):
+                    super().__init__()
+                    self.emb = torch.nn.Embedding(4, 3, max_norm=0.1)
+                def table(self):
+                    return self.emb.weight @ w.t()
+                def forward(self, idx):
+                    a = self.table()
+                    return a.sum() + (self.emb(idx) @ w.t()).sum()
+            Ranker()(torch.tensor([1, 2])).backward()
+            """,
+            """
+            class Ranker(torch.nn.Module):
+                def __init__(self):
+                    super().__init__()
+                    self.emb = torch.nn.Embedding(4, 3, max_norm=0.1)
+                def table(self):
+                    return self.emb.weight.clone() @ w.t()
+                def forward(self, idx):
+                    a = self.table()
+                    return a.sum() + (self.emb(idx) @ w.t()).sum()
+            Ranker()(torch.tensor([1, 2])).backward()
+            """,
+            id="what one method saves and another one writes",
+        ),
     ],
 )
 def test_is_proved(cell: str, expected: str) -> None:

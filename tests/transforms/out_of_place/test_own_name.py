@@ -1,4 +1,4 @@
-"""A forward that writes into a parameter gets a value of its own."""
+"""What writes into a parameter or an input that requires grad gets a value of its own."""
 
 from __future__ import annotations
 
@@ -138,3 +138,69 @@ def test_a_value_that_is_trained_and_stands_in_a_parameter_is_put_where_the_modu
     assert fix.changes == ("table.weight has other values afterwards",)
     again = run_cells(START, PROMPT, fix.cells[3])
     assert again.error is None and again.shell.user_ns["prompt"].grad.any()
+
+
+IMAGE = """
+    import torch
+    from torch import nn
+    torch.manual_seed(0)
+    net, image = nn.Sequential(nn.Flatten(), nn.Linear(12, 4), nn.Tanh(), nn.Linear(4, 1)), torch.rand(1, 3, 4)
+    image.requires_grad_()
+    """
+SALIENCY = "{}\nloss = net(image).sum()\nloss.backward()\nprint(image.grad.abs().sum())"
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        pytest.param(SALIENCY.format("image.add_(0.1 * image.sign())") + "\nimage.sub_(0.1 * image.grad)", id="moved along its gradient"),
+        pytest.param(SALIENCY.format("image.uniform_(0, 1)"), id="begun anew as a whole"),
+        pytest.param("opt = torch.optim.SGD([image], 0.1)\n" + SALIENCY.format("image.clamp_(0.2, 0.8)") + "\nopt.step()", id="stepped"),
+        pytest.param("image = nn.Parameter(image)\n" + SALIENCY.format("image.clamp_(0.2, 0.8)"), id="a parameter"),
+    ],
+)  # fmt: skip
+def test_a_leaf_that_is_trained_is_updated_and_no_value_is_made_of_it(cell: str) -> None:
+    run = run_cells(IMAGE, cell)
+    assert run.diagnosis is not None
+    fix = run.diagnosis.fixes[0]
+    assert (fix.rule, fix.gradients, fix.changes) == ("no_grad", "same", ())
+    assert not any("image_2" in other.diff for other in run.diagnosis.fixes)
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        ("part = image[:, :2]\npart *= 0.5", "image_2 = image.clone()\npart = image_2[:, :2]\npart *= 0.5"),
+        ("part = image[:, 0]\npart.copy_(image[:, 1])", "image_2 = image.clone()\npart = image_2[:, 0]\npart.copy_(image_2[:, 1])"),
+        ("image[:, 0] = 0", "image_2 = image.clone()\nimage_2[:, 0] = 0"),
+        ("image *= 0.5", "image_2 = image * 0.5"),
+    ],
+    ids=["through a view", "copied into a view", "a part", "the whole"],
+)  # fmt: skip
+def test_what_nothing_trains_keeps_its_value_and_the_loss_is_made_of_another(lines: str, expected: str) -> None:
+    run = run_cells(IMAGE, SALIENCY.format(lines))
+    assert run.diagnosis is not None
+    fix, *others = run.diagnosis.fixes
+    assert fix.cells[2] == SALIENCY.format(expected).replace("net(image)", "net(image_2)")
+    assert fix.changes == ("image has other values afterwards",)
+    assert [other.gradients for other in others if other.rule == "no_grad"] in ([], ["truncated"])
+
+
+OCCLUDED = """
+    def occluded(image, size):
+        part = image[:, :size]
+        part *= 0.5
+        return image
+    loss = net(occluded(image, 2)).sum()
+    loss.backward()
+    print(image.grad.abs().sum())
+    """
+
+
+def test_a_function_that_writes_into_a_view_of_what_it_gives_back_copies_the_whole() -> None:
+    run = run_cells(IMAGE, OCCLUDED)
+    assert run.diagnosis is not None
+    fix = run.diagnosis.fixes[0]
+    part = "    part = image[:, :size]"
+    assert fix.cells == {2: rewritten(OCCLUDED, (part, f"    image = image.clone()\n{part}"))}
+    assert fix.changes == ("image has other values afterwards",)

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import pytest
-
 from ..trying import fix_by, rewritten, rules
 
 RULE = "recompute"
@@ -65,14 +63,20 @@ FIT = """
     """
 
 
-@pytest.mark.parametrize(
-    "cells",
-    [
-        pytest.param((START, FROM_ARGUMENT, TRAIN), id="what was made from an argument cannot be made from self"),
-    ],
+FROM_LOCAL = FROM_ARGUMENT.replace("self.w * start)", "self.w * ones)").replace(
+    "self.gate", "ones = start\n            self.gate", 1
 )
-def test_is_not_offered(cells: tuple[str, ...]) -> None:
-    assert RULE not in rules(*cells)
+
+
+def test_what_was_made_from_a_name_of_the_constructors_own_cannot_be_made_from_self() -> None:
+    assert RULE not in rules(START, FROM_LOCAL, TRAIN)
+
+
+def test_what_was_made_from_an_argument_is_made_again_from_the_argument_as_the_object_keeps_it() -> None:
+    fix = fix_by(RULE, START, FROM_ARGUMENT, TRAIN)
+    gate, read = "        self.gate = torch.sigmoid(self.w * start)\n", "        return x * self.gate"
+    changes = (gate, f"        self.start = start\n{gate}"), (read, gate.replace("start)", "self.start)") + read)
+    assert fix.cells[2].rstrip() == rewritten(FROM_ARGUMENT, *changes)
 
 
 def test_what_was_computed_in_an_earlier_cell_is_computed_where_a_part_of_it_is_taken() -> None:
@@ -129,6 +133,39 @@ def test_what_an_object_computed_of_itself_is_computed_anew_by_whoever_reads_it(
     assert fix.cells == {3: rewritten(FIT, (line, f"            net.penalty = net.weigh()\n{line}"))}
 
 
-def test_what_a_method_computed_from_its_arguments_is_computed_by_nobody_else() -> None:
+def test_whoever_computes_it_anew_reads_an_argument_of_the_constructor_from_its_object() -> None:
     from_argument = PENALTY.replace("self.weigh()", "size * self.weigh()")
-    assert RULE not in rules(START, from_argument, FIT)
+    fix = fix_by(RULE, START, from_argument, FIT)
+    made, line = "        self.penalty = size", "            loss = loss + net.penalty\n"
+    assert fix.cells == {
+        2: rewritten(from_argument, (made, f"        self.size = size\n{made}")),
+        3: rewritten(FIT, (line, f"            net.penalty = net.size * net.weigh()\n{line}")),
+    }
+
+
+KERNEL = """
+    class Kernel:
+        def __init__(self, raw):
+            self.scale = nn.functional.softplus(raw)
+        def __call__(self, x):
+            return torch.exp(-torch.cdist(x, x) / self.scale)
+    def made():
+        leaves = [torch.zeros(1, requires_grad=True)]
+        return Kernel(*leaves), torch.optim.SGD(leaves, lr=0.1)
+    kernel, opt = made()
+    """
+FIT_KERNEL = """
+    for x in torch.randn(3, 4, 2):
+        loss = kernel(x).sum()
+        opt.zero_grad()
+        loss.backward()
+        opt.step()
+    """
+
+
+def test_a_leaf_without_a_name_learns_through_what_its_object_computes_of_it() -> None:
+    fix = fix_by(RULE, START, KERNEL, FIT_KERNEL)
+    old, read = "        self.scale = nn.functional.softplus(raw)", "        return torch.exp("
+    again = f"{old.replace('raw', 'self.raw')}\n{read}"
+    assert fix.cells == {2: rewritten(KERNEL, (old, f"        self.raw = raw\n{old}"), (read, again))}
+    assert fix.untrained == ()

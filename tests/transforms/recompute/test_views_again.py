@@ -109,9 +109,23 @@ def test_a_stale_view_that_nobody_reads_is_no_obstacle() -> None:
             id="behind the block that goes on without it",
         ),
         pytest.param("    top = h[:2]\n", "top = h[:2]\n", id="in place of the block that was there for it"),
+        pytest.param("    flat = h; top = flat[:2]\n", "flat = h; top = flat[:2]\n", id="one of two on a line"),
     ],
 )
 def test_a_view_made_without_gradients_is_made_outside(block: str, expected: str) -> None:
     cell = f"with torch.no_grad():\n{block}top.mul_(3)\n"
     found = proposals(RULE, cell, write="top.mul_(3)", family="no_grad_view")
     assert found[0].texts[1] == f"{expected}top.mul_(3)\n"
+
+
+def test_a_view_that_a_cell_before_made_without_gradients_is_made_outside_there() -> None:
+    found = proposals(
+        RULE, "with torch.no_grad():\n    top = h[:2]\n", "top.mul_(3)\n", write="top.mul_(3)", family="no_grad_view"
+    )
+    assert found[0].texts == {1: "top = h[:2]\n"}
+
+
+def test_what_a_function_was_handed_is_not_looked_for_in_other_cells() -> None:
+    cell = "def f(top):\n    top.mul_(3)\n"
+    before = "with torch.no_grad():\n    top = h[:2]\n"
+    assert proposals(RULE, before, cell, write="top.mul_(3)", family="no_grad_view") == []
