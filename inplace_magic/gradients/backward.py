@@ -31,6 +31,7 @@ CLOSELY = 12  # passes that are looked at closely from the first one on, and aga
 
 
 _Call = Callable[[bool], Any]  # a backward of the person's; told whether its graph is to be retained whatever they said
+_Around = Callable[[Backward, Sequence[torch.Tensor], Sequence[torch.Tensor], _Call], Any]  # event, roots, leaves, call
 _Step = list[tuple[torch.Tensor, tuple[float, ...] | None]]  # what an optimizer used
 
 
@@ -91,8 +92,9 @@ class _Before:
 class GradientTrace:
     """Listens to ``backward``, ``grad`` and optimizers while a replay runs. It changes nothing in how autograd works.
 
-    ``around`` may wrap the real call (the recorder does). ``enough`` is asked after each pass whether to stop; where
-    optimizers step, the run is ended when the next one is about to, so that the gradients it would use are known.
+    ``around`` may wrap the real call (the recorder does); it gets the leaves as well where the graph is looked at.
+    ``enough`` is asked after each pass whether to stop; where optimizers step, the run is ended when the next one is
+    about to, so that the gradients it would use are known.
     ``conflict`` gives the pass of the first conflict, as soon as it is known: digests and walks over graphs cost more
     than many a training step, so only some passes at the beginning and some from the first conflict on are looked at.
     ``gone_on`` is called once after each pass, with their number, when the next one begins: by then all steps in between
@@ -100,7 +102,7 @@ class GradientTrace:
     """
 
     sources: Sources
-    around: Callable[[Backward, Sequence[torch.Tensor], Callable[[bool], Any]], Any] | None = None
+    around: _Around | None = None
     enough: Callable[[int, Backward], bool] = lambda done, backward: False
     gone_on: Callable[[int], None] = lambda done: None
     stepped: Callable[[int], None] = lambda done: None
@@ -212,7 +214,7 @@ class GradientTrace:
                 result = call(False)
                 live.failed = False
             else:
-                result, live.failed = self.around(event, roots, call)
+                result, live.failed = self.around(event, roots, live.leaves, call)
         except BaseException as error:
             live.failed = not self.caught(error, stack)
             if not self.digests:

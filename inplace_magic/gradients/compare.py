@@ -120,10 +120,14 @@ def deprived(reference: Sequence[BackwardPass], tried: Sequence[BackwardPass]) -
         other = next((two for two in rest if one.value and two.value and close(one.value, two.value)), None)
         if other is not None and one.looked and other.looked:
             rest.remove(other)
-            stepped = next((later.stepped for later in reference[index:] if later.steps), frozenset())
-            if (leaves_reached([one]) - leaves_reached([other])) & stepped:
+            if (leaves_reached([one]) - leaves_reached([other])) & stepped_first(reference[index:]):
                 return True
     return False
+
+
+def stepped_first(passes: Sequence[BackwardPass]) -> frozenset[str]:
+    """The leaves that optimizers stepped after the first of these passes that any step came after."""
+    return next((one.stepped for one in passes if one.steps), frozenset())
 
 
 def updates(passes: Sequence[BackwardPass]) -> int:

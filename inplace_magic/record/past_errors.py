@@ -48,9 +48,8 @@ class PastErrors:
         self._update_leaves = update_leaves
         self._latest: ByStorage[LiveWrite] = ByStorage()  # the last write into a storage with a history
         self._updated: ByStorage[bool] = ByStorage()  # leaves that were refused, and written outside of the graph
-        self._made: ByStorage[Stack] = (
-            ByStorage()
-        )  # where inference tensors came from, and views of leaves made at once
+        # Where inference tensors came from, and views of leaves that were made at once.
+        self._made: ByStorage[Stack] = ByStorage()
         self._steps: dict[int, tuple[weakref.ref[torch.optim.Optimizer], LiveWrite]] = {}  # each optimizer's latest
 
     # ---- what a refusal may be due to -------------------------------------------------------------------------------

@@ -30,7 +30,7 @@ from torch.overrides import TorchFunctionMode
 
 from .. import torch_private
 from ..families import family_of
-from ..gradients.backward import CLOSELY, graph_of
+from ..gradients.backward import CLOSELY
 from ..session.names import history_of
 from ..source.location import SourceRange, caller, user_stack
 from ..source.sources import Sources
@@ -454,9 +454,16 @@ class Recorder(TorchFunctionMode):
     # ---- backward -----------------------------------------------------------------------------------------------
 
     def around_backward(
-        self, event: evidence.Backward, roots: Sequence[torch.Tensor], call: Callable[[bool], Any]
+        self,
+        event: evidence.Backward,
+        roots: Sequence[torch.Tensor],
+        leaves: Sequence[torch.Tensor],
+        call: Callable[[bool], Any],
     ) -> tuple[Any, bool]:
-        """Runs one backward for the gradient trace: (its result, whether it had to be given up)."""
+        """Runs one backward for the gradient trace: (its result, whether it had to be given up).
+
+        ``leaves``: those that it reaches, where its graph is looked at.
+        """
         outer, self._current, self._used = self._current, event, []
         begin = self.trace.moments[event.index] = next_sequence_number()
         gradients: list[tuple[torch.Tensor, int]] = []
@@ -464,7 +471,7 @@ class Recorder(TorchFunctionMode):
             self._roots = roots
             if event.index < CLOSELY:
                 self.trace.walk(event.index, roots, sys._getframe(1))
-                gradients = self._saved_gradients(roots)
+                gradients = self._saved_gradients(leaves)
         try:
             result = call(self.keep_graphs)
             added = [gradient for gradient, version in gradients if version_of(gradient) != version]
@@ -488,10 +495,10 @@ class Recorder(TorchFunctionMode):
             if self.traces and (end := next_sequence_number()) != begin:  # a gradient with a graph of its own
                 self.trace.created(begin, end, user_stack(sys._getframe(1)))
 
-    def _saved_gradients(self, roots: Sequence[torch.Tensor]) -> list[tuple[torch.Tensor, int]]:
+    def _saved_gradients(self, leaves: Sequence[torch.Tensor]) -> list[tuple[torch.Tensor, int]]:
         """The gradients that a backward may add to in place, with their versions, where something saved lies in them."""
         with unobserved():
-            found = [leaf.grad for leaf in graph_of(roots)[0] if leaf.grad is not None]
+            found = [leaf.grad for leaf in leaves if leaf.grad is not None]
             return [(gradient, version_of(gradient)) for gradient in found if self.saved.keep_all(gradient)]
 
     def _went_through_copies(self, event: evidence.Backward) -> None:

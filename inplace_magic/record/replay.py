@@ -109,10 +109,14 @@ class _Recording:
         return result
 
     def _around(
-        self, event: ev.Backward, roots: Sequence[torch.Tensor], call: Callable[[bool], Any]
+        self,
+        event: ev.Backward,
+        roots: Sequence[torch.Tensor],
+        leaves: Sequence[torch.Tensor],
+        call: Callable[[bool], Any],
     ) -> tuple[Any, bool]:
         self._begun.setdefault(event.stack, event.index)
-        result, given_up = self._recorder.around_backward(event, roots, call)
+        result, given_up = self._recorder.around_backward(event, roots, leaves, call)
         if given_up:
             _, _, nodes = graph_of(roots)
             self._brought.update((path, None) for path, node in self._holders if node in nodes)

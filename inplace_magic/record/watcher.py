@@ -185,7 +185,11 @@ class Watcher(EventStream):
         raise error
 
     def _run_backward(
-        self, event: evidence.Backward, roots: Sequence[torch.Tensor], call: Callable[[bool], Any]
+        self,
+        event: evidence.Backward,
+        roots: Sequence[torch.Tensor],
+        leaves: Sequence[torch.Tensor],
+        call: Callable[[bool], Any],
     ) -> tuple[Any, bool]:
         outer, self._current = self._current, event
         self._notes_use = event.retained or self.kept_graphs.following

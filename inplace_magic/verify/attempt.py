@@ -115,6 +115,7 @@ def measured(bench: Bench, ran: Ran) -> Attempt | None:
     meant = rank == "same" or _is_meant(effect, proposal) or (bool(proposal.begins) and rank == "truncated")
     aside = 0 if meant else len(effect.changes)
     fix = _fix(bench, candidate, live, run, effect, idle)
+    _log.debug("%s: %s, %s, fails again: %s, %s", candidate, rank, effect.label, seen.again, effect.changes)
     serves = effect.label == "different" and bool(without_purpose(seen.passes, reference))
     return Attempt(fix, ran.turn, seen.again, rank, aside, serves, fewer, effect.unleafed)
 

@@ -361,7 +361,11 @@ class EventStream(Recorder):
                     heard(about[0])
 
     def around_backward(
-        self, event: evidence.Backward, roots: Sequence[torch.Tensor], call: Callable[[bool], Any]
+        self,
+        event: evidence.Backward,
+        roots: Sequence[torch.Tensor],
+        leaves: Sequence[torch.Tensor],
+        call: Callable[[bool], Any],
     ) -> tuple[Any, bool]:
         if threading.get_ident() != self._thread:
             self.uncovered("threads")
@@ -374,7 +378,7 @@ class EventStream(Recorder):
         for heard in self._hearing["backward_begins"]:
             heard(passing)
         try:
-            result, given_up = self._run_backward(event, roots, call)
+            result, given_up = self._run_backward(event, roots, leaves, call)
             return result, given_up
         finally:
             if self._due:
@@ -386,9 +390,13 @@ class EventStream(Recorder):
             self.passing = outer
 
     def _run_backward(
-        self, event: evidence.Backward, roots: Sequence[torch.Tensor], call: Callable[[bool], Any]
+        self,
+        event: evidence.Backward,
+        roots: Sequence[torch.Tensor],
+        leaves: Sequence[torch.Tensor],
+        call: Callable[[bool], Any],
     ) -> tuple[Any, bool]:
-        return super().around_backward(event, roots, call)
+        return super().around_backward(event, roots, leaves, call)
 
     def ask(self, saved: Saved, need: evidence.Backward) -> None:
         super().ask(saved, need)

@@ -1,4 +1,4 @@
-"""Edits of a call's arguments, ``retain_graph`` first of all."""
+"""Edits of a backward's arguments: ``retain_graph``, ``create_graph``, ``inputs``."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import ast
 import contextlib
 from collections.abc import Iterable, Iterator, Sequence
 
-from ...source.dataflow import calls
+from ...source.dataflow import called_name, calls, calls_named
 from ...source.editor import Code, Edit, Overlap, dotted
-from ..problem import Frame
+from ..problem import Frame, Problem
 from ..proposal import Change, texts_of
 
 
@@ -46,6 +46,36 @@ def with_create(code: Code, call: ast.Call) -> Edit | None:
     if not (dotted(call.func) or "").endswith("grad") or len(call.args) > 3 or given & {"create_graph", "retain_graph"}:
         return None
     return add_argument(code, call, "create_graph=True")
+
+
+def limited(problem: Problem, code: Code, backward: ast.stmt, step: ast.stmt, keep: bool = False) -> list[Edit]:
+    """``inputs=`` for a backward: the parameters of the optimizer that steps after it; none where it is limited already.
+
+    ``keep``: and ``retain_graph=True``.
+    """
+    calls = [c for c in calls_named(backward, "backward")[:1] if all(k.arg != "inputs" for k in c.keywords)]
+    inputs = f"inputs={parameters_stepped(problem, code, step)}"
+    if not keep or not calls:
+        return [add_argument(code, call, inputs) for call in calls]
+    if any(k.arg == "retain_graph" for k in calls[0].keywords):
+        kept = with_retain(code, calls[0])
+        return [add_argument(code, calls[0], inputs), *([kept] if kept is not None else [])]
+    return [add_argument(code, calls[0], f"{inputs}, retain_graph=True")]
+
+
+def parameters_stepped(problem: Problem, near: Code, step: ast.stmt) -> str:
+    """``list(net.parameters())`` where the notebook makes the optimizer that steps from just that; else what it holds."""
+    owner = near.text(step.value.func.value)  # type: ignore[attr-defined]
+    made = [
+        (code, node.value.args[0])
+        for code, node in problem.nodes(ast.Assign)
+        if isinstance(node.value, ast.Call) and node.value.args
+        if any(code.text(target) == owner for target in node.targets)
+    ]
+    for code, given in made[:1]:
+        if isinstance(given, ast.Call) and called_name(given) == "parameters" and not given.args:
+            return f"list({code.text(given)})"
+    return f'[p for group in {owner}.param_groups for p in group["params"]]'
 
 
 def add_argument(code: Code, call: ast.Call, argument: str) -> Edit:

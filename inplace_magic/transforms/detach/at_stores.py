@@ -24,7 +24,7 @@ def at_stores(problem: Problem, edges: Sequence[Edge]) -> Iterator[Proposal]:
     holders = {h for edge in edges for h in edge.holders}
     containers = {(h.scope, h.path.partition("[")[0]) for h in holders if h.shape != "Tensor" or "[" in h.path}
     attributes = {h.path for h in holders if h.scope.startswith("class ") and h.shape == "Tensor" and "[" not in h.path}
-    nodes = [(code, node) for code in problem.codes() for node in ast.walk(code.tree)]
+    nodes = list(problem.nodes(ast.AST))
     values = [(code, node, found) for code, node in nodes if (found := _put(node, containers)) is not None]
     changes = [
         change

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ...gradients.compare import leaves_reached
+from ...gradients.compare import leaves_reached, stepped_first
 from ...message import message
 from ...source.dataflow import is_step
+from ..analysis.backward_calls import limited
 from ..problem import Problem
 from ..proposal import Proposal, in_one_text
 from ..registry import register
-from ..reorder.move_step import limited
 
 _WHY = message("why_limited")
 
@@ -47,6 +47,5 @@ def _steps_apart(problem: Problem) -> bool:
     False if that is not known."""
     passes, at = problem.evidence.passes, problem.clash.need.index if problem.clash.need is not None else 0
     reached = leaves_reached(passes[at : at + 1])
-    earlier = next((one.stepped for one in passes[:at][::-1] if one.steps), frozenset())
-    later = next((one.stepped for one in passes[at:] if one.steps), frozenset())
-    return bool(reached) and reached <= later and not earlier & later
+    later = stepped_first(passes[at:])
+    return bool(reached) and reached <= later and not stepped_first(passes[:at][::-1]) & later

@@ -64,13 +64,12 @@ def index_items(problem: Problem) -> Iterator[Proposal]:
 
 
 def _loop(write: Site, name: str) -> ast.For | ast.comprehension | None:
-    """The loop with a block of its own, or the comprehension, that binds a name around a write."""
+    """The loop, or the comprehension, that binds a name around a write."""
     for above in write.code.parents(write.node):
         for one in getattr(above, "generators", ()):
             if name in {n.id for n in ast.walk(one.target) if isinstance(n, ast.Name)}:
                 return one  # type: ignore[no-any-return]
-    loop = loop_of(write.code, write.statement, name)
-    return loop if loop is not None and loop.body[0].lineno != loop.lineno else None
+    return loop_of(write.code, write.statement, name)
 
 
 def _held(problem: Problem) -> Iterator[tuple[Site, str]]:

@@ -20,10 +20,10 @@ from collections.abc import Iterator
 
 from ...message import message
 from ...source.blocks import within
-from ...source.dataflow import called_name, calls_named, is_call, is_step, simple
+from ...source.dataflow import calls_named, is_call, is_step, simple
 from ...source.editor import Code, Edit
 from ...source.lift import lift, unused
-from ..analysis.backward_calls import add_argument
+from ..analysis.backward_calls import limited, parameters_stepped
 from ..analysis.meetings import Meeting, update_between, update_of
 from ..analysis.targets import reads_gradient, updates_leaf
 from ..problem import Problem
@@ -100,7 +100,7 @@ def gradients_first(problem: Problem) -> Iterator[Proposal]:
     first, lifted = _writers(problem, found)[0], lift(code, makers)
     new = [
         *(lifted.lines if lifted is not None else ()),
-        f"{params} = {_parameters(problem, code, late[-1])}",
+        f"{params} = {parameters_stepped(problem, code, late[-1])}",
         f"{grads} = torch.autograd.grad({loss}, {params}, retain_graph=True, allow_unused=True)",
     ]
     loop = [f"for p, g in zip({params}, {grads}):", f"{code.indent_step}p.grad = g"]
@@ -150,34 +150,3 @@ def _moved(code: Code, moved: list[ast.stmt], need: ast.stmt, following: ast.stm
     if following is not None and (lifted is None or code.alone(following)):
         return [*gone, code.insert_before(following, *lines)]
     return [*gone, code.insert_after(need, *lines)]
-
-
-def limited(problem: Problem, code: Code, backward: ast.stmt, step: ast.stmt, keep: bool = False) -> list[Edit]:
-    """``inputs=`` for a backward: the parameters of the optimizer that steps after it; none where it is limited already.
-
-    ``keep``: and ``retain_graph=True``.
-    """
-    calls = [c for c in calls_named(backward, "backward")[:1] if all(k.arg != "inputs" for k in c.keywords)]
-    parameters = _parameters(problem, code, step)
-    kept = ", retain_graph=True" if keep else ""
-    return [
-        add_argument(
-            code, call, f"inputs={parameters}{'' if any(k.arg == 'retain_graph' for k in call.keywords) else kept}"
-        )
-        for call in calls
-    ]
-
-
-def _parameters(problem: Problem, near: Code, step: ast.stmt) -> str:
-    """``list(net.parameters())`` where the notebook makes the optimizer that steps from just that; else what it holds."""
-    owner = near.text(step.value.func.value)  # type: ignore[attr-defined]
-    made = [
-        (code, node.value.args[0])
-        for code, node in problem.nodes(ast.Assign)
-        if isinstance(node.value, ast.Call) and node.value.args
-        if any(code.text(target) == owner for target in node.targets)
-    ]
-    for code, given in made[:1]:
-        if isinstance(given, ast.Call) and called_name(given) == "parameters" and not given.args:
-            return f"list({code.text(given)})"
-    return f'[p for group in {owner}.param_groups for p in group["params"]]'

@@ -28,11 +28,12 @@ from ...source.blocks import loops, within
 from ...source.dataflow import binds, called_name, calls_named, is_step, roots, slice_of
 from ...source.editor import Code, Edit, names_loaded
 from ...source.lift import lift, line_end, start_with_comments
+from ..analysis.backward_calls import limited
 from ..analysis.meetings import update_between, update_of
 from ..problem import Problem
 from ..proposal import Proposal, in_one_text
 from ..registry import register
-from .move_step import limited, share_leaves
+from .move_step import share_leaves
 
 _AGAIN = ("zip", "enumerate", "range", "reversed", "sorted", "list")  # what may be gone through a second time
 

@@ -49,6 +49,8 @@ def test_proposes_nothing(cell: str, write: str) -> None:
                      "for n, b in enumerate(x):\n    b = x[n]\n    b += n\n", id="enumerate"),
         pytest.param("for t, m in zip(x, mean):\n    t.sub_(m)\n", "t.sub_(m)",
                      "for i, (t, m) in enumerate(zip(x, mean)):\n    t = x[i]\n    t.sub_(m)\n", id="zip of two"),
+        pytest.param("for p in h.split(4): p *= 2\n", "p *= 2",
+                     "for i, p in enumerate(h.split(4)): p = h[i * 4 : (i + 1) * 4]; p *= 2\n", id="a loop on one line"),
         pytest.param("for m, t, s in zip(mean, x, std):\n    t.sub_(m).div_(s)\n", "t.sub_(m)",
                      "for i, (m, t, s) in enumerate(zip(mean, x, std)):\n    t = x[i]\n    t.sub_(m).div_(s)\n", id="zip of three"),
     ],
