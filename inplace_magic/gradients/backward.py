@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
@@ -117,7 +118,7 @@ class GradientTrace:
     inert: bool = False  # gradients become zero once they have been looked at (inert.py)
     _latest: dict[int, tuple[tuple[int, int], tuple[float, ...] | None]] = field(default_factory=dict)
     _leaves: dict[int, torch.Tensor] = field(default_factory=dict)  # all that were ever reached
-    _unlooked: dict[int, tuple[int, _Step]] = field(default_factory=dict)
+    _unlooked: WeakKeyDictionary[torch.optim.Optimizer, _Step] = field(default_factory=WeakKeyDictionary)
     _passes: list[_LivePass] = field(default_factory=list)
     _depth: int = 0
     _left: int = 0  # passes that the program has gone on from
@@ -143,11 +144,10 @@ class GradientTrace:
         if looked:
             return [(p, self._digest_of(p)) for group in optimizer.param_groups for p in group["params"]]
         size = sum(len(group["params"]) for group in optimizer.param_groups)
-        known = self._unlooked.get(id(optimizer))
-        if known is None or known[0] != size:  # one list for all of them: there may be a great many
-            step: _Step = [(p, ()) for group in optimizer.param_groups for p in group["params"]]
-            known = self._unlooked[id(optimizer)] = (size, step)
-        return known[1]
+        known = self._unlooked.get(optimizer)
+        if known is None or len(known) != size:  # one list for all of them: there may be a great many
+            known = self._unlooked[optimizer] = [(p, ()) for group in optimizer.param_groups for p in group["params"]]
+        return known
 
     def _go_on(self) -> None:
         if self._ending:
@@ -286,7 +286,7 @@ class GradientTrace:
             return tuple(sorted(named, key=lambda g: g.leaf))
 
         gained = [record(zip(live.leaves, live.gains)) for live in self._passes]
-        repeated = {id(step): record(step) for _, step in self._unlooked.values()}
+        repeated = {id(step): record(step) for step in self._unlooked.values()}
         return tuple(
             BackwardPass(
                 live.backward,

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from inplace_magic.gradients.backward import GradientTrace
+from inplace_magic.gradients.backward import CLOSELY, GradientTrace
 from inplace_magic.record.observed import LiveConflict
 from inplace_magic.record.recorder import Recorder
 from inplace_magic.source.document import CellSource
@@ -264,11 +264,23 @@ def test_a_step_that_raises_leaves_the_recorder_at_work() -> None:
 
 
 def test_many_passes_are_looked_at_near_the_beginning_and_near_a_conflict() -> None:
-    from inplace_magic.gradients.backward import CLOSELY, GradientTrace
-
     trace = GradientTrace(Sources({}, {}, None), conflict=lambda: 50)
     looked = [i for i in range(200) if trace.closely(i)]
     assert looked == [*range(CLOSELY), *range(50, 50 + CLOSELY)]
+
+
+def test_the_steps_of_optimizers_that_are_made_one_after_the_other_are_told_apart() -> None:
+    trace = GradientTrace(Sources({}, {}, None))
+    weights = [torch.ones(1, requires_grad=True) for _ in range(3 * CLOSELY)]
+    with trace.listening():
+        for w in weights:  # each may lie where the one before it lay
+            optimizer = torch.optim.SGD([w], lr=0.1)
+            w.sum().backward()
+            optimizer.step()
+            del optimizer
+    names = {id(w): f"weights[{i}]" for i, w in enumerate(weights)}
+    stepped = [one.stepped for one in trace.passes(lambda tensor: names[id(tensor)])]
+    assert stepped == [{f"weights[{i}]"} for i in range(len(weights))]
 
 
 def test_a_write_into_statistics_that_training_saved_is_seen() -> None:
