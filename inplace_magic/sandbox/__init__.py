@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ..message import message
+from ..message import kind_of, message
 from ..session.shell import Shell
 from . import fork, may_fork
 from .fork import Outcome
@@ -68,8 +68,18 @@ class Sandbox:
 
         ``limit_s``: seconds after which it is ended. ``on_wait`` is called now and then with the seconds so far.
         Files that it writes are its own. An attempt to reach further outside (a process, a connection) is an error to it,
-        and the outcome says which; unless the policy allows that.
+        and the outcome says which; unless the policy allows that. What is lost with its process is done once more.
         """
+        return self._if_lost(self._once(work, limit_s, on_wait), work, limit_s, on_wait)
+
+    def _if_lost(
+        self, outcome: Outcome[T], work: Work[T], limit_s: float, on_wait: Callable[[float], None] | None
+    ) -> Outcome[T]:
+        """What an error ends in a copy is told in a value; else the machine had no memory left, or no room on a disk."""
+        failed = outcome.failure is not None and not outcome.timed_out and kind_of(outcome.failure) != "interrupted"
+        return self._once(work, limit_s, on_wait) if failed and self.is_copy else outcome
+
+    def _once(self, work: Work[T], limit_s: float, on_wait: Callable[[float], None] | None) -> Outcome[T]:
         if not self.is_copy:
             return self._in_replica(work, limit_s, on_wait)
         outcome = _judged(fork.run(lambda: self._contained(work), limit_s, on_wait, self._preparation))
@@ -82,7 +92,13 @@ class Sandbox:
         ``gives_way``: it may turn out not to be wanted, so what is waited for goes first where cores are few.
         """
         with contextlib.ExitStack() as stack:
-            yield self._begun(stack, work, limit_s, None, waited_for=False, gives_way=gives_way)
+            begun = self._begun(stack, work, limit_s, None, waited_for=False, gives_way=gives_way)
+
+            def outcome() -> Outcome[T]:
+                assert begun is not None
+                return self._if_lost(begun(), work, limit_s, None)
+
+            yield outcome if begun is not None else None
 
     @contextlib.contextmanager
     def telling(
@@ -97,7 +113,8 @@ class Sandbox:
             begun = self._begun(stack, work, limit_s, on_wait, waited_for=True)
 
             def outcome() -> Outcome[T]:
-                answer = begun() if begun is not None else self.run(work, limit_s, on_wait)
+                answer = begun() if begun is not None else self._once(work, limit_s, on_wait)
+                answer = self._if_lost(answer, work, limit_s, on_wait)
                 moved = self._is_refused(answer) or (self._replica is not None and self._replica.out_of_memory(answer))
                 return self._in_replica(work, limit_s, on_wait) if moved else answer
 

@@ -163,6 +163,7 @@ class Bench:
     def _answer(self, outcome: Outcome[Evidence]) -> Evidence | None:
         if outcome.timed_out:
             self._endless += 1
+            _log.debug("not run to its end: %s", outcome.failure)
             self.refused.append(outcome.failure or message("timed_out", seconds=self.limit_s))
             return None
         if outcome.failure is not None:
