@@ -6,7 +6,7 @@ import ast
 import sys
 from dataclasses import dataclass
 
-from ...source.bindings import bindings
+from ...source.bindings import bindings, loop_of
 from ...source.dataflow import called_name
 from ...source.document import CellSource
 from ...source.editor import Code, Edit, atom, dotted
@@ -144,7 +144,7 @@ def masked(
     """``x[mask] = v`` with one boolean mask, as masked_fill or where; ``tensor``: what is known to be one."""
     mask, value = target.slice, statement.value
     name = code.text(target.value) if target.value is tensor else dotted(target.value)
-    if name is None or len(statement.targets) != 1 or not _is_mask(code, mask, statement):
+    if name is None or len(statement.targets) != 1 or not _may_be_mask(code, mask, statement):
         return None
     where = code.text(mask)
     if isinstance(value, ast.Subscript) and code.text(value.slice) == where:
@@ -152,20 +152,24 @@ def masked(
     return _assigned(code, statement, name, f"{name}.masked_fill({where}, {code.text(value)})")
 
 
-def _is_mask(code: Code, node: ast.expr, near: ast.stmt) -> bool:
+def _may_be_mask(code: Code, node: ast.expr, near: ast.stmt) -> bool:
+    """False for what is known to count or to cut; what is not known is verified, and torch takes no other mask."""
     if isinstance(node, ast.Compare):
         return not any(isinstance(o, (ast.In, ast.NotIn, ast.Is, ast.IsNot)) for o in node.ops)
     if isinstance(node, (ast.UnaryOp, ast.BinOp)):
-        return isinstance(getattr(node, "op", None), (ast.Invert, ast.BitAnd, ast.BitOr, ast.BitXor))
+        return isinstance(node.op, (ast.Invert, ast.BitAnd, ast.BitOr, ast.BitXor))
     if isinstance(node, ast.Call):
         return called_name(node) in _GIVE_MASKS
     if isinstance(node, ast.Attribute) and node.attr == "data":
-        return _is_mask(code, node.value, near)
+        return _may_be_mask(code, node.value, near)
     name = dotted(node)
-    bound = [b.value for b in bindings(code, name, near)[:1] if b.value is not None] if name is not None else []
-    if bound and not isinstance(bound[0], ast.Name):
-        return _is_mask(code, bound[0], near) or ("mask" in (name or "") and not isinstance(bound[0], ast.Constant))
-    return "mask" in (name or "").lower()
+    if name is None or loop_of(code, near, name) is not None:
+        return False
+    values = [binding.value for binding in bindings(code, name, near)[:1]]
+    given = next((value for value in values if value is not None), None)
+    if given is None or isinstance(given, (ast.Call, ast.Name, ast.Attribute, ast.Subscript)):
+        return True
+    return _may_be_mask(code, given, near)
 
 
 # ---- calls ------------------------------------------------------------------------------------------------------

@@ -11,7 +11,9 @@ from ..trying import clean, fix_by, proposals, titles
     [
         pytest.param("x = torch.zeros(3)\nx[0] += 1", "x[0] += 1", id="a part of a tensor is still written in place"),
         pytest.param("x[1:3] = 0", "x[1:3]", id="a slice is no mask"),
-        pytest.param("x[i] = 0", "x[i]", id="an index is no mask"),
+        pytest.param("for i in range(3):\n    x[i] = 0", "x[i]", id="what a loop counts is no mask"),
+        pytest.param("mask = 2\nx[mask] = 0", "x[mask]", id="a number is no mask, whatever it is called"),
+        pytest.param("x[i + 1] = 0", "x[i + 1]", id="a sum is no mask"),
         pytest.param(
             "nn.init.zeros_(w)", "nn.init.zeros_(w)", id="nn.init has no functions that leave its argument alone"
         ),
@@ -47,6 +49,8 @@ def test_proposes_nothing(cell: str, write: str) -> None:
         pytest.param("h = F.elu(h, inplace=True, alpha=2)", "F.elu(h, inplace=True, alpha=2)", "F.elu(h, alpha=2)", id="a flag before other arguments"),
         pytest.param("torch.add(a, b, out=c)", "torch.add(a, b, out=c)", "c = torch.add(a, b)", id="out="),
         pytest.param("p[p < 0] = 0", "p[p < 0]", "p = p.masked_fill(p < 0, 0)", id="a comparison as a mask"),
+        pytest.param("def f(x, keep):\n    x[keep] = 0", "x[keep]", "x = x.masked_fill(keep, 0)", id="what a function is handed may be a mask"),
+        pytest.param("pad = padding(x)\nx[pad] = 0", "x[pad]", "x = x.masked_fill(pad, 0)", id="what a call gives may be a mask"),
         pytest.param("bad = x.isnan()\np[bad] = q[bad]", "p[bad]", "p = torch.where(bad, q, p)", id="a mask on both sides"),
         pytest.param("for w, g in zip(ws, gs):\n    w -= a * g", "w -= a * g", "ws = [w - a * g for w, g in zip(ws, gs)]", id="one list of two"),
         pytest.param("hs = [h[i].squeeze_(0) for i in ns]", "h[i].squeeze_(0)", "h[i].squeeze(0)", id="an item, in a comprehension"),
