@@ -29,7 +29,7 @@ from ...message import message
 from ...record.evidence import Edge
 from ...source.bindings import parameters
 from ...source.blocks import loops, upwards, within
-from ...source.dataflow import binds, graph_reads, live_in, reads, simple, value_reads
+from ...source.dataflow import binds, graph_reads, live_in, reads, rebinds, simple, value_reads
 from ...source.editor import Code, Edit, Function
 from ...source.lift import lift, source_lines
 from ...source.location import SourceRange
@@ -108,11 +108,12 @@ def _slices(problem: Problem, stale: Sequence[tuple[SourceRange, ...]]) -> Itera
         code, function = level[0].code, level[0].spot.function
         if any(f.code is not code or f.spot.function != function for f in level):
             continue
-        chosen = _chain(_in_turn(code, [f.statement for f in level]), [f.statement for f in level])
+        turn = _in_turn(code, [f.statement for f in level])
+        chosen = _from_beginning(turn, _chain(turn, [f.statement for f in level]))
         bound = {name for s in chosen for name in binds(s)}
         kept = [s for s in chosen if isinstance(s, ast.Expr)]  # a call whose object keeps what it makes
         anew = not live_in(chosen) & bound  # what needs its own old value cannot be had a second time
-        if (bound or kept == chosen != []) and anew and len(chosen) <= _MOST and all(simple(s) for s in chosen):
+        if (bound or kept == chosen != []) and anew and len(chosen) <= _MOST and all(map(_repeatable, chosen)):
             yield _Slice(code, chosen, function)
 
 
@@ -159,6 +160,22 @@ def _chain(turn: list[ast.stmt], statements: Sequence[ast.stmt]) -> list[ast.stm
             tainted |= binds(statement)
             found.append(statement)
     return found
+
+
+def _from_beginning(turn: list[ast.stmt], chosen: list[ast.stmt]) -> list[ast.stmt]:
+    """The statements with those that a sum begins with, and that add to it before: ``loss = 0``, ``for w in ws: loss += ...``."""
+    begun = live_in(chosen) & {name for s in chosen for name in binds(s)}
+    found = list(chosen)
+    for statement in reversed(turn[: turn.index(chosen[0])] if begun else []):
+        if begun and binds(statement) & begun:
+            found.insert(0, statement)
+            begun -= rebinds(statement)
+    return found
+
+
+def _repeatable(statement: ast.stmt) -> bool:
+    """A loop adds its terms to a sum."""
+    return simple(statement) or (isinstance(statement, ast.For) and all(map(simple, statement.body)))
 
 
 def _as_far_as_read(made: _Slice, edges: Sequence[Edge], target: _Target) -> _Slice:
@@ -222,9 +239,7 @@ def _reads_through(code: Code, statement: ast.stmt, names: set[str]) -> bool:
 
 def _behind(problem: Problem, made: _Slice, statement: ast.stmt) -> _Target:
     """The statement that reads the names, in the innermost block that has both, behind the slice and the event."""
-    code, cause = made.code, problem.clash.cause
-    frames = problem.frames(cause.stack if cause is not None else ())
-    happened = [f.statement for f in frames if f.code is code and f.spot.function == made.function][:1]
+    code, happened = made.code, _happened(problem, made)
     for above in upwards(code, statement):
         block = code.block(above)
         top = within(code, block, made.statements[-1])
@@ -233,6 +248,13 @@ def _behind(problem: Problem, made: _Slice, statement: ast.stmt) -> _Target:
             last = max(map(block.index, [top, *(e for e in events if block.index(e) < block.index(above))]))
             return _Target(code, _front(code, block[last + 1 :], made.names, above), block[last] in events)
     return _Target(code, statement)
+
+
+def _happened(problem: Problem, made: _Slice) -> list[ast.stmt]:
+    """The statement of the event, in the function that has the slice."""
+    cause = problem.clash.cause
+    frames = problem.frames(cause.stack if cause is not None else ())
+    return [f.statement for f in frames if f.code is made.code and f.spot.function == made.function][:1]
 
 
 def _turn(problem: Problem, frame: Frame, made: _Slice) -> ast.For | ast.While | ast.AsyncFor | None:
@@ -263,8 +285,11 @@ def _candidates(problem: Problem, made: _Slice, target: _Target) -> Iterator[Pro
         lifted = lift(code, made.statements)  # with the comments above them
         gone = lifted.edits if lifted is not None else [code.delete(s) for s in made.statements]
         lines = lifted.lines if lifted is not None else made.lines(made.statements)
+        title = _title(made.lines(made.statements))
+        events = [" ".join(code.text(s).split()) for s in _happened(problem, made) if target.between and simple(s)]
+        title = message("title_after", what=title, other=events[0]) if events else title
         for texts in freeing([target.insert(lines), *((code, edit) for edit in gone)], backwards):
-            yield Proposal(_title(made.lines(made.statements)), _ANEW, "recompute: moved", texts)
+            yield Proposal(title, _ANEW, "recompute: moved", texts)
         return
     for lines, cut, why in _copies(problem, made, target.between):
         title = _title(lines)

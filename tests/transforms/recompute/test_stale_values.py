@@ -169,3 +169,33 @@ def test_a_leaf_without_a_name_learns_through_what_its_object_computes_of_it() -
     again = f"{old.replace('raw', 'self.raw')}\n{read}"
     assert fix.cells == {2: rewritten(KERNEL, (old, f"        self.raw = raw\n{old}"), (read, again))}
     assert fix.untrained == ()
+
+
+JUDGED = """
+    net, judge = nn.Linear(4, 4), nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 1))
+    opt, opt_judge = (torch.optim.SGD(one.parameters(), lr=0.1) for one in (net, judge))
+    x, real = torch.randn(5, 4), torch.randn(5, 4)
+    """
+SUMMED = """
+    for step in range(2):
+        coarse = net(x)
+        fine = net(coarse)
+        judged = judge(fine.detach()).mean() - judge(real).mean()
+        loss = 0
+        for w, out in zip((1.0, 0.5), (coarse, fine)):
+            loss += w * (out - real).abs().mean()
+        loss += -0.1 * judge(fine).mean()
+        opt_judge.zero_grad()
+        judged.backward()
+        opt_judge.step()
+        opt.zero_grad()
+        loss.backward()
+        opt.step()
+    """
+
+
+def test_a_sum_of_losses_is_made_behind_the_step_as_a_whole() -> None:
+    fix = fix_by(RULE, START, JUDGED, SUMMED)
+    update = "    opt_judge.zero_grad()\n    judged.backward()\n    opt_judge.step()\n"
+    assert fix.cells[3].rstrip() == rewritten(SUMMED, (update, ""), ("    loss = 0\n", f"{update}    loss = 0\n"))
+    assert fix.title.endswith(" after opt_judge.step()")
