@@ -183,7 +183,7 @@ def _fix(page: Canvas, fix: FixShown, *, patch: bool = False, title: bool = Fals
             for at, row in enumerate(page.code_rows(_shown(page, line), page.width - 4)):
                 sign = line.sign if at == 0 else " "
                 page.add(page.text(f"{sign} {row}".rstrip(), _SIGN_STYLE[line.sign]), 2)
-    for clause in fix.clauses:
+    for clause in (*([] if fix.sure or not fix.why else [fix.why]), *fix.clauses):
         page.flow(page.prose(clause), 2, hang=2)
 
 

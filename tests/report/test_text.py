@@ -214,3 +214,10 @@ print(random.getstate() == state, rich.console.Console.__name__, rich.cells.cell
 def test_importing_the_report_imports_neither_rich_nor_torch(module: str) -> None:
     code = f"import sys, inplace_magic.report.{module}; print({{'rich', 'torch', 'pygments'}} & set(sys.modules))"
     assert _python(code) == "set()"
+
+
+@pytest.mark.parametrize(("gradients", "explained"), [("same", False), ("truncated", True), ("different", True)])
+def test_a_fix_that_changes_what_is_computed_is_explained(gradients: str, explained: bool) -> None:
+    fix = replace(samples.MODIFIED.fixes[0], gradients=gradients, why="The sum becomes a new tensor.")  # type: ignore[arg-type]
+    drawn = text.render(replace(samples.MODIFIED, fixes=(fix,)), width=100, color=False)
+    assert ("The sum becomes a new tensor." in drawn) is explained
