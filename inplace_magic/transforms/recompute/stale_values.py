@@ -29,7 +29,7 @@ from ...message import message
 from ...record.evidence import Edge
 from ...source.bindings import parameters
 from ...source.blocks import loops, upwards, within
-from ...source.dataflow import binds, graph_reads, live_in, reads, rebinds, simple, value_reads
+from ...source.dataflow import added, binds, graph_reads, key_of, live_in, reads, rebinds, simple, value_reads
 from ...source.editor import Code, Edit, Function
 from ...source.lift import lift, source_lines
 from ...source.location import SourceRange
@@ -164,7 +164,8 @@ def _chain(turn: list[ast.stmt], statements: Sequence[ast.stmt]) -> list[ast.stm
 
 def _from_beginning(turn: list[ast.stmt], chosen: list[ast.stmt]) -> list[ast.stmt]:
     """The statements with those that a sum begins with, and that add to it before: ``loss = 0``, ``for w in ws: loss += ...``."""
-    begun = live_in(chosen) & {name for s in chosen for name in binds(s)}
+    sums = {key for s in chosen if (one := added(s)) is not None and (key := key_of(one[0])) is not None}
+    begun = live_in(chosen) & sums
     found = list(chosen)
     for statement in reversed(turn[: turn.index(chosen[0])] if begun else []):
         if begun and binds(statement) & begun:
