@@ -49,7 +49,7 @@ from .saved_tensors import SavedTensors, changed
 from .trace import Trace
 from .tracked_copies import TrackedCopies, about_itself
 from .unfollowed import UnfollowedWrites
-from .wrapped import making_parameters, noting_line, replace, stepping_aside
+from .wrapped import applying, making_parameters, noting_line, replace, stepping_aside
 
 _ELEMENTS_A_CALL = 1000  # saved in the time that one small operation takes, roughly
 _DATA_SET = torch.Tensor.data.__set__  # type: ignore[attr-defined]
@@ -132,6 +132,7 @@ class Recorder(TorchFunctionMode):
         replace(on, FunctionCtx, "save_for_backward", self._saving(FunctionCtx.save_for_backward))
         replace(on, graph, "disable_saved_tensors_hooks", self._stepping_aside(graph.disable_saved_tensors_hooks))
         replace(on, torch.nn.Parameter, "__new__", self._making(torch.nn.Parameter.__new__))
+        replace(on, torch.autograd.Function, "apply", applying(vars(torch.autograd.Function)["apply"], self._apply))
         on.callback(register_optimizer_step_pre_hook(self._before_step).remove)
         on.callback(register_optimizer_step_post_hook(self._after_step).remove)
         on.enter_context(self._within)
@@ -330,6 +331,17 @@ class Recorder(TorchFunctionMode):
     def _carry_out(self, func: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """The person's own call."""
         return func(*args, **kwargs)
+
+    def _apply(self, plain: Callable[..., Any], cls: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        """A custom Function is applied."""
+        __tracebackhide__ = True
+        if not self._copied:
+            return plain(*args, **kwargs)
+        with unobserved():
+            new_args, new_kwargs = self.copies.replace(args, kwargs)
+        result = plain(*new_args, **new_kwargs)
+        with unobserved():
+            return self.copies.own(result, [a for a in args if isinstance(a, torch.Tensor) and a.requires_grad])
 
     def _past_error(
         self,

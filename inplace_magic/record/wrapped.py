@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -76,6 +76,16 @@ def stepping_aside(
                 told(False)
 
     return disable_saved_tensors_hooks
+
+
+def applying(plain: Any, call: Callable[[Callable[..., Any], Any, Sequence[Any], dict[str, Any]], Any]) -> Any:
+    """``Function.apply``, which no function mode sees; ``call`` makes it."""
+
+    def apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
+        __tracebackhide__ = True
+        return call(plain.__get__(None, cls), cls, args, kwargs)
+
+    return classmethod(apply)
 
 
 def making_parameters(

@@ -15,7 +15,7 @@ from torch.autograd.function import FunctionCtx
 
 from ...source.location import user_stack
 from ...storage import storage_key
-from ...torch_private import on_top, pop_function_mode, push_function_mode, unobserved
+from ...torch_private import on_top, pop_function_mode, push_function_mode
 from .. import evidence
 from ..author import Author
 from ..observed import LiveWrite, Saved, Stack, differ
@@ -217,11 +217,7 @@ class EventStream(Recorder):
     # ---- the events -------------------------------------------------------------------------------------------------
 
     def _put_on(self, on: contextlib.ExitStack) -> None:
-        plain_apply, plain_mark = vars(torch.autograd.Function)["apply"], FunctionCtx.mark_dirty
-
-        def apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
-            __tracebackhide__ = True
-            return self._apply(plain_apply.__get__(None, cls), cls, args, kwargs)
+        plain_mark = FunctionCtx.mark_dirty
 
         def mark_dirty(ctx: Any, *tensors: Any) -> None:
             if self._dirty:
@@ -230,7 +226,6 @@ class EventStream(Recorder):
 
         for heard in self._hearing["ends"]:
             on.callback(heard)
-        replace(on, torch.autograd.Function, "apply", classmethod(apply))
         replace(on, FunctionCtx, "mark_dirty", mark_dirty)
         super()._put_on(on)
         self._putting = on
@@ -427,15 +422,9 @@ class EventStream(Recorder):
             heard(cls, inputs)
         self._dirty.append(set())
         node, result = None, None
-        if self._copied:
-            with unobserved():
-                args, kwargs = self.copies.replace(args, kwargs)
         try:
-            result = plain(*args, **kwargs)
+            result = super()._apply(plain, cls, args, kwargs)
             node = _node_of(result, cls)
-            if self._copied:
-                with unobserved():
-                    result = self.copies.own(result, inputs)
         finally:
             if self._due:
                 self.operation_over()

@@ -230,3 +230,21 @@ def test_an_item_of_a_dict_of_leaves_is_replaced() -> None:
     again = run_cells(WEIGHTS, fix.cells[2])
     assert again.error is None
     assert all(p.grad is not None for p in again.shell.user_ns["w"].values()), "the weights keep their meta-gradient"
+
+
+def test_what_is_added_to_a_leaf_learns_by_way_of_a_custom_function_as_well() -> None:
+    setup = """
+        import torch
+        from torch.utils.checkpoint import checkpoint
+        w, shift = torch.ones(3, requires_grad=True), torch.zeros((), requires_grad=True)
+        """
+    function = """
+        def loss():
+            hidden = torch.arange(3.).requires_grad_()
+            hidden += shift
+            return checkpoint(lambda h: (h * w).exp().sum(), hidden, use_reentrant=True)
+        """
+    run = run_cells(setup, function, "loss().backward()")
+    assert run.diagnosis is not None
+    assert [(f.title, f.gradients) for f in run.diagnosis.fixes[:1]] == [("hidden = hidden + shift", "same")]
+    assert all(f.rule != "no_grad" or f.gradients != "same" for f in run.diagnosis.fixes)
