@@ -30,9 +30,10 @@ class Meeting:
 
     @property
     def needing(self) -> str:
-        """The text of ``need`` on one line: of a block its head."""
-        text = self.code.text(self.need)
-        return " ".join(text.split()) if simple(self.need) else text.splitlines()[0].rstrip(" :")
+        """The text of ``need`` on one line: of a branch what it guards, of another block its head."""
+        need = self.need.body[-1] if isinstance(self.need, ast.If) and guards(self.need) else self.need
+        text = self.code.text(need)
+        return " ".join(text.split()) if simple(need) else text.splitlines()[0].rstrip(" :")
 
     @property
     def loss(self) -> list[ast.stmt]:
@@ -93,7 +94,7 @@ def update_of(block: list[ast.stmt], backward: ast.stmt) -> list[ast.stmt]:
     A helper that does it all is an update of its own.
     """
     at = block.index(backward)
-    if not calls_named(backward, "backward") or not simple(backward):
+    if not calls_named(backward, "backward") or not (simple(backward) or guards(backward)):
         return [backward]
     first, last = at, at
     while first > 0 and is_call(block[first - 1], "zero_grad"):
@@ -105,6 +106,11 @@ def update_of(block: list[ast.stmt], backward: ast.stmt) -> list[ast.stmt]:
         if calls_named(block[i], "backward") or not calls_named(block[i], *_CLIPS):
             break
     return block[first : last + 1]
+
+
+def guards(statement: ast.stmt) -> bool:
+    """Whether a branch does nothing but go back from a loss that may not be there: ``if loss is not None: loss.backward()``."""
+    return isinstance(statement, ast.If) and not statement.orelse and [*map(simple, statement.body)] == [True]
 
 
 def may_leave(loop: ast.For | ast.While | ast.AsyncFor, update: list[ast.stmt], backward: ast.stmt) -> bool:

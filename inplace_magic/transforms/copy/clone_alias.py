@@ -26,7 +26,7 @@ from collections.abc import Container, Iterator, Sequence, Set
 from ...message import message
 from ...source.bindings import bindings, later, loop_of
 from ...source.blocks import own_statements
-from ...source.dataflow import called_name, calls_named
+from ...source.dataflow import called_name, calls, calls_named
 from ...source.editor import Code, Function, dotted
 from ..analysis.iterations import holdings
 from ..analysis.targets import (
@@ -110,12 +110,15 @@ def _shares(value: ast.expr) -> bool:
 
 
 def _where_spread(problem: Problem, names: Set[str | None]) -> Iterator[Proposal]:
-    """What gave one of the names memory that several elements share, or gave it to what the name was made from."""
+    """What gave one of the names memory that several elements share, or gave it to what the name was made from: an
+    expression, or what a function of the user's returns."""
     for _ in range(_LINKS):
         assigned = [
             (code, s) for code, s in problem.nodes(ast.Assign) if names & {root_text(code, t) for t in s.targets}
         ]
         made = [(code, s.value) for code, s in assigned]
+        called = {called_name(call) for _, value in made for call in calls(value)}
+        made += [(code, n.value) for code, n in problem.nodes(ast.Return) if n.value and _name_of(code, n) in called]
         for code in dict.fromkeys(code for code, _ in made):
             below = [n for one, value in made if one is code for n in calls_named(value, *_SPREADS)]
             spread = [n for n in below if getattr(code.parent(n), "attr", "") not in _OWN_MEMORY]
@@ -123,6 +126,11 @@ def _where_spread(problem: Problem, names: Set[str | None]) -> Iterator[Proposal
                 yield _parted(code, spread)
         read = [(code, n) for code, value in made for n in ast.walk(value) if isinstance(n, (ast.Name, ast.Attribute))]
         names = {code.text(n) for code, n in read} - names
+
+
+def _name_of(code: Code, node: ast.AST) -> str | None:
+    """The name of the function that a node stands in."""
+    return getattr(code.function(node), "name", None)
 
 
 # ---- one tensor on both sides of a write -----------------------------------------------------------------------------

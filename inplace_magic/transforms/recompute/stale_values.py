@@ -30,7 +30,7 @@ from ...record.evidence import Edge
 from ...source.bindings import parameters
 from ...source.blocks import loops, upwards, within
 from ...source.dataflow import added, binds, graph_reads, key_of, live_in, reads, rebinds, simple, value_reads
-from ...source.editor import Code, Edit, Function
+from ...source.editor import Code, Edit, Function, dotted
 from ...source.lift import lift, source_lines
 from ...source.location import SourceRange
 from ..analysis.backward_calls import freeing
@@ -109,7 +109,7 @@ def _slices(problem: Problem, stale: Sequence[tuple[SourceRange, ...]]) -> Itera
         if any(f.code is not code or f.spot.function != function for f in level):
             continue
         turn = _in_turn(code, [f.statement for f in level])
-        chosen = _from_beginning(turn, _chain(turn, [f.statement for f in level]))
+        chosen = _from_beginning(problem, turn, _chain(turn, [f.statement for f in level]))
         bound = {name for s in chosen for name in binds(s)}
         kept = [s for s in chosen if isinstance(s, ast.Expr)]  # a call whose object keeps what it makes
         anew = not live_in(chosen) & bound  # what needs its own old value cannot be had a second time
@@ -162,16 +162,27 @@ def _chain(turn: list[ast.stmt], statements: Sequence[ast.stmt]) -> list[ast.stm
     return found
 
 
-def _from_beginning(turn: list[ast.stmt], chosen: list[ast.stmt]) -> list[ast.stmt]:
+def _from_beginning(problem: Problem, turn: list[ast.stmt], chosen: list[ast.stmt]) -> list[ast.stmt]:
     """The statements with those that a sum begins with, and that add to it before: ``loss = 0``, ``for w in ws: loss += ...``."""
-    sums = {key for s in chosen if (one := added(s)) is not None and (key := key_of(one[0])) is not None}
-    begun = live_in(chosen) & sums
+    begun = {key for s in chosen if (one := added(s)) is not None and (key := key_of(one[0])) is not None}
+    begun |= {name for s in chosen if isinstance(s, ast.Expr) for name in _added_by(problem, s.value)}
     found = list(chosen)
     for statement in reversed(turn[: turn.index(chosen[0])] if begun else []):
         if begun and binds(statement) & begun:
             found.insert(0, statement)
             begun -= rebinds(statement)
     return found
+
+
+def _added_by(problem: Problem, call: ast.expr) -> Iterator[str]:
+    """The attributes to which a method adds that is called on its own object: ``self.penalty`` for ``self.weigh(net)``."""
+    owner, _, method = (dotted(call.func) or "" if isinstance(call, ast.Call) else "").partition(".")
+    for _, function in problem.nodes(ast.FunctionDef) if method else ():
+        inside = next(iter(parameters(function)), None)
+        sums = [one[0] for s in ast.walk(function) if (one := added(s)) is not None] if function.name == method else []
+        for target in sums:
+            if (key := key_of(target)) is not None and key.startswith(f"{inside}."):
+                yield f"{owner}.{key.partition('.')[2]}"
 
 
 def _repeatable(statement: ast.stmt) -> bool:
@@ -187,7 +198,7 @@ def _as_far_as_read(made: _Slice, edges: Sequence[Edge], target: _Target) -> _Sl
     wanted = wanted or {name for s in block[block.index(target.front) :] for name in reads(s)}
     kept: list[ast.stmt] = []
     for statement in reversed(made.statements):
-        if binds(statement) & wanted or any(made.own):
+        if binds(statement) & wanted or isinstance(statement, ast.Expr) or any(made.own):
             wanted |= reads(statement)
             kept.insert(0, statement)
     return replace(made, statements=kept or made.statements)
@@ -219,7 +230,8 @@ def _targets(problem: Problem, edges: Sequence[Edge], made: _Slice) -> Iterator[
                 continue
             turn, function = _turn(problem, frame, made), code.function(statement)
             if code is made.code and frame.spot.function == made.function:
-                yield _Target(code, _front(code, turn.body, names)) if turn else _behind(problem, made, statement)
+                behind = _Target(code, _front(code, turn.body, names)) if turn else _behind(problem, made, statement)
+                yield from [behind] if behind is not None else []
             elif isinstance(function, Function):
                 needed = any(within(code, function.body, f.statement) for f in problem.frames(need))
                 yield _Target(code, _front(code, turn.body if turn is not None and needed else function.body, names))
@@ -238,14 +250,18 @@ def _reads_through(code: Code, statement: ast.stmt, names: set[str]) -> bool:
     return bool(wanted & names)
 
 
-def _behind(problem: Problem, made: _Slice, statement: ast.stmt) -> _Target:
-    """The statement that reads the names, in the innermost block that has both, behind the slice and the event."""
+def _behind(problem: Problem, made: _Slice, statement: ast.stmt) -> _Target | None:
+    """The statement that reads the names, in the innermost block that has both, behind the slice and the event; None where
+    one call does both.
+    """
     code, happened = made.code, _happened(problem, made)
     for above in upwards(code, statement):
         block = code.block(above)
         top = within(code, block, made.statements[-1])
         if top is not None and top is not above:
             events = [one for s in happened if (one := within(code, block, s)) is not None]
+            if above in events and simple(above):
+                return None
             last = max(map(block.index, [top, *(e for e in events if block.index(e) < block.index(above))]))
             return _Target(code, _front(code, block[last + 1 :], made.names, above), block[last] in events)
     return _Target(code, statement)

@@ -156,6 +156,23 @@ PROMPT = """
     """
 
 
+MASKS = """
+    class Masks(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.masks = torch.nn.Parameter(self.start(4, "flat"))
+        @staticmethod
+        def start(n, kind):
+            if kind == "flat":
+                found = torch.ones(1, 3).expand(n, 3)
+            else:
+                found = torch.rand(n, 3)
+            return found
+    net = Masks()
+    optimizer = torch.optim.Adam(net.parameters())
+    """
+
+
 def test_a_parameter_with_memory_of_its_own_is_left_alone() -> None:
     cell = "w = nn.Parameter(b.expand(4, 3).clone())\nopt.step()"
     assert titles(RULE, cell, write="opt.step()", family="overlap", origin="optim", name="w") == []
@@ -173,6 +190,7 @@ def test_a_parameter_with_memory_of_its_own_is_left_alone() -> None:
             2, "expand(-1, 3)", id="in an earlier cell",
         ),
         pytest.param((PROMPT,), "net.tokens", 2, "expand(4, 3)", id="under another name in a constructor"),
+        pytest.param((MASKS,), "net.masks", 2, "expand(n, 3)", id="in a branch of a method that makes it"),
     ],
 )  # fmt: skip
 def test_what_an_optimizer_steps_gets_memory_of_its_own(

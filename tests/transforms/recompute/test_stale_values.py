@@ -199,3 +199,42 @@ def test_a_sum_of_losses_is_made_behind_the_step_as_a_whole() -> None:
     update = "    opt_judge.zero_grad()\n    judged.backward()\n    opt_judge.step()\n"
     assert fix.cells[3].rstrip() == rewritten(SUMMED, (update, ""), ("    loss = 0\n", f"{update}    loss = 0\n"))
     assert fix.title.endswith(" after opt_judge.step()")
+
+
+ADDED_UP = """
+    class Net(nn.Module):
+        def __init__(self, decay=0.01):
+            super().__init__()
+            self.penalty = torch.zeros(())
+            self.first = nn.Linear(4, 3)
+            self.weigh(self.first.parameters(), decay)
+            self.last = nn.Linear(3, 1)
+            self.weigh(self.last.parameters(), 2 * decay)
+        def weigh(self, weights, by):
+            for w in weights:
+                self.penalty = self.penalty + by * w.norm()
+        def forward(self, x):
+            return self.last(self.first(x).tanh())
+    """
+FIT_ADDED_UP = """
+    net = Net()
+    opt = torch.optim.SGD(net.parameters(), lr=0.1)
+    for x in torch.randn(3, 5, 4):
+        opt.zero_grad()
+        loss = net(x).square().mean() + net.penalty
+        loss.backward(retain_graph=True)
+        opt.step()
+    """
+
+
+def test_what_a_constructor_added_up_by_calls_is_added_up_again_from_its_beginning() -> None:
+    fix = fix_by(RULE, START, ADDED_UP, FIT_ADDED_UP)
+    first = "        self.penalty = torch.zeros(())\n"
+    assert fix.cells[2].rstrip() == rewritten(ADDED_UP, (first, f"        self.decay = decay\n{first}"))
+    again = (
+        "    net.penalty = torch.zeros(())\n"
+        "    net.weigh(net.first.parameters(), net.decay)\n"
+        "    net.weigh(net.last.parameters(), 2 * net.decay)\n"
+    )
+    assert again in fix.cells[3]
+    assert "retain_graph" not in fix.cells[3]

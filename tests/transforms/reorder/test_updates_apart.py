@@ -190,6 +190,43 @@ def test_gradients_that_optimizers_of_a_function_leave_behind_are_read_by_nobody
     assert "loss_g.backward(inputs=list(g.parameters()))" in first.cells[2]
 
 
+GUARDED = """
+    opt_g, opt_d = (torch.optim.SGD(net.parameters(), lr=0.1) for net in (gen, disc))
+
+    def backward(loss_g=None, loss_d=None):
+        if loss_d is not None:
+            loss_d.backward()
+        opt_d.step()
+        if loss_g is not None:
+            loss_g.backward()
+        opt_g.step()
+    """
+MADE_AHEAD = """
+    for _ in range(2):
+        opt_g.zero_grad(), opt_d.zero_grad()
+        fake = gen(x)
+        loss_d = disc(fake.detach()).exp().mean()
+        loss_g = -disc(fake).mean()
+        backward(loss_g, loss_d)
+    """
+
+
+def test_a_backward_that_a_branch_guards_is_limited_in_its_branch() -> None:
+    run = run_cells(NETWORKS, GUARDED, MADE_AHEAD)
+    assert run.diagnosis is not None
+    first = run.diagnosis.fixes[0]
+    assert (first.rule, first.gradients, first.title) == ("move_step", "same", "opt_d.step() after loss_g.backward()")
+    inputs = 'inputs=[p for group in opt_g.param_groups for p in group["params"]]'
+    guarded = "    if loss_g is not None:\n        loss_g.backward({})\n"
+    assert first.cells[2].rstrip() == rewritten(
+        GUARDED,
+        (
+            f"    opt_d.step()\n{guarded.format('')}",
+            f"{guarded.format(inputs)}    opt_d.step()\n",
+        ),
+    )
+
+
 JUDGES = """
     judges = [nn.Sequential(nn.Linear(3, 3), nn.Tanh(), nn.Linear(3, 1)) for _ in range(2)]
     opt_g, *opts = (torch.optim.SGD(net.parameters(), lr=0.1) for net in (gen, *judges))
