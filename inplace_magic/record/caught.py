@@ -3,7 +3,7 @@
 try:
     c.add_(1)           # refused, and never made
 except RuntimeError:
-    print("a leaf")
+    print("a leaf")     # or within `with contextlib.suppress(RuntimeError):`
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import builtins
 import sys
 from collections.abc import Sequence
 
+from ..source.dataflow import called_name
 from ..source.editor import Code, Function
 from ..source.location import SourceRange, user_stack
 from ..source.sources import Sources
@@ -67,6 +68,8 @@ class Caught:
                 handler = next((one for one in above.handlers if _takes(one.type, error)), None)
                 if handler is not None and not any(isinstance(node, ast.Raise) for node in ast.walk(handler)):
                     return True
+            if isinstance(above, (ast.With, ast.AsyncWith)) and inner in above.body and _suppresses(above, error):
+                return True
             inner = above
         return False
 
@@ -80,6 +83,12 @@ def refusal(family: str, saved: Saved, hint: str = _HINT) -> RuntimeError:
         f"[{saved.alias.type()} {list(saved.alias.shape)}] is at version {version_of(saved.alias)}; "
         f"expected version {saved.version} instead. Hint: {hint}"
     )
+
+
+def _suppresses(block: ast.With | ast.AsyncWith, error: BaseException) -> bool:
+    """Whether ``with contextlib.suppress(kind):`` is for the error."""
+    given = [one.context_expr for one in block.items]
+    return any(_takes(kind, error) for call in given if called_name(call) == "suppress" for kind in call.args)  # type: ignore[attr-defined]
 
 
 def _takes(kind: ast.expr | None, error: BaseException) -> bool:

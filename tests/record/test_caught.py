@@ -19,6 +19,10 @@ from .test_recorder import plain, run
 LEAF = "c = torch.ones(3, requires_grad=True)\nsaid = []\n"
 CAUGHT = [
     pytest.param("try:\n    c.add_(1)\nexcept RuntimeError:\n    said.append(1)", id="by its own kind"),
+    pytest.param(
+        "import contextlib\nwith contextlib.suppress(ValueError, RuntimeError):\n    said.append(1)\n    c.add_(1)",
+        id="by contextlib.suppress",
+    ),
     pytest.param("try:\n    c.add_(1)\nexcept:\n    said.append(1)", id="by a bare handler"),
     pytest.param(
         "try:\n    c.add_(1)\nexcept (ValueError, Exception) as e:\n    said.append(str(e))", id="by one of several"
@@ -106,6 +110,9 @@ NOT_CAUGHT = [
         "try:\n    def init():\n        c.add_(1)\nexcept RuntimeError:\n    pass\ninit()", id="only defined there"
     ),
     pytest.param("try:\n    c.add_(1)\nfinally:\n    said.append(1)", id="without a handler"),
+    pytest.param(
+        "import contextlib\nwith contextlib.suppress(ValueError):\n    c.add_(1)", id="another kind than is suppressed"
+    ),
 ]
 
 
