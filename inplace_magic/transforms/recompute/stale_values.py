@@ -16,6 +16,12 @@ lossD(d).backward(); optimD.step()        lossD(d).backward(); optimD.step()
                                           d = D(g)
 lossG(g, d).backward()                    lossG(g, d).backward()
 
+loss = 0                                  for epoch in range(9):
+for x in xs:                                  loss = 0
+    loss += net(x).mean()                     for x in xs:
+for epoch in range(9):                            loss += net(x).mean()
+    loss.backward()                           loss.backward()
+
 A slice that nothing else reads is moved; else it is repeated.
 """
 
@@ -61,7 +67,7 @@ class _Slice:
     @property
     def names(self) -> set[str]:
         inside, outside = self.own
-        return {outside + name.removeprefix(inside) for s in self.statements for name in binds(s)}
+        return {outside + name.removeprefix(inside) for s in self.statements for name in _made_by(s)}
 
     @property
     def object(self) -> str:
@@ -69,7 +75,8 @@ class _Slice:
         method = self.code.function(self.statements[0])
         inside = next(iter(parameters(method)), "")
         local = {name for s in getattr(method, "body", ()) for name in binds(s)} - {*parameters(method)}
-        needed = self.names | {name for s in self.statements for name in reads(s)} & local
+        own = {name for s in self.statements for name in binds(s)}
+        needed = self.names | ({name for s in self.statements for name in reads(s)} & local - own)
         return inside if self.names and all(name.startswith(f"{inside}.") for name in needed) else ""
 
     def lines(self, statements: Sequence[ast.stmt], edits: Sequence[Edit] = ()) -> list[str]:
@@ -108,11 +115,14 @@ def _slices(problem: Problem, stale: Sequence[tuple[SourceRange, ...]]) -> Itera
         code, function = level[0].code, level[0].spot.function
         if any(f.code is not code or f.spot.function != function for f in level):
             continue
-        turn = _in_turn(code, [f.statement for f in level])
-        chosen = _from_beginning(problem, turn, _chain(turn, [f.statement for f in level]))
-        bound = {name for s in chosen for name in binds(s)}
+        statements = _side_by_side(code, [f.statement for f in level])
+        turn = _in_turn(code, statements)
+        chosen = _from_beginning(problem, code, turn, _chain(turn, statements))
+        bound = {name for s in chosen for name in _made_by(s)}
         kept = [s for s in chosen if isinstance(s, ast.Expr)]  # a call whose object keeps what it makes
-        anew = not live_in(chosen) & bound  # what needs its own old value cannot be had a second time
+        anew = not live_in(chosen) & {
+            name for s in chosen for name in binds(s)
+        }  # what needs its own old value cannot be had a second time
         if (bound or kept == chosen != []) and anew and len(chosen) <= _MOST and all(map(_repeatable, chosen)):
             yield _Slice(code, chosen, function)
 
@@ -135,6 +145,12 @@ def _with_arguments(made: _Slice, target: _Target) -> _Slice:
     read = {name for s in made.statements for name in reads(s)}
     kept = tuple(name for name in parameters(method)[1:] if name in read)
     return replace(made, own=made.own if any(made.own) else (inside, inside), kept=kept)
+
+
+def _side_by_side(code: Code, statements: Sequence[ast.stmt]) -> list[ast.stmt]:
+    """The statements in the block of the last one: of those in a loop before it, the loop."""
+    *_, last = sorted(statements, key=lambda s: (s.lineno, s.col_offset))
+    return list(dict.fromkeys(within(code, code.block(last), s) or s for s in statements))
 
 
 def _in_turn(code: Code, statements: Sequence[ast.stmt]) -> list[ast.stmt]:
@@ -162,16 +178,42 @@ def _chain(turn: list[ast.stmt], statements: Sequence[ast.stmt]) -> list[ast.stm
     return found
 
 
-def _from_beginning(problem: Problem, turn: list[ast.stmt], chosen: list[ast.stmt]) -> list[ast.stmt]:
-    """The statements with those that a sum begins with, and that add to it before: ``loss = 0``, ``for w in ws: loss += ...``."""
-    begun = {key for s in chosen if (one := added(s)) is not None and (key := key_of(one[0])) is not None}
+def _from_beginning(problem: Problem, code: Code, turn: list[ast.stmt], chosen: list[ast.stmt]) -> list[ast.stmt]:
+    """The statements with those that a sum begins with, and that add to it before; where it begins ahead of a loop that
+    adds to it, with the loop: ``loss = 0``, ``for w in ws: loss += ...``.
+    """
+    begun = {name for s in chosen for name in _sums(s)}
     begun |= {name for s in chosen if isinstance(s, ast.Expr) for name in _added_by(problem, s.value)}
-    found = list(chosen)
-    for statement in reversed(turn[: turn.index(chosen[0])] if begun else []):
-        if begun and binds(statement) & begun:
-            found.insert(0, statement)
-            begun -= rebinds(statement)
-    return found
+    before = turn[: turn.index(chosen[0])] if begun else []
+    first = next((s for s in reversed(before) if rebinds(s) & begun), None)
+    if first is None:
+        return chosen
+    block = code.block(first)
+    found = {id(one): one for s in chosen if (one := within(code, block, s)) is not None}
+    among = [s for s in block[block.index(first) :] if id(s) in found or (s in before and binds(s) & begun)]
+    return [*among, *_made_of(among, block)] if found else chosen
+
+
+def _made_of(sums: list[ast.stmt], block: list[ast.stmt]) -> Iterator[ast.stmt]:
+    """What stands right behind and is made of the sums: ``loss = torch.stack(losses).mean()``."""
+    names = {name for s in sums for name in _made_by(s)}
+    for statement in block[block.index(sums[-1]) + 1 :]:
+        if not isinstance(statement, ast.Assign) or not value_reads(statement) & names:
+            return
+        names |= binds(statement)
+        yield statement
+
+
+def _sums(statement: ast.stmt) -> set[str]:
+    """What a statement adds to, those in it included: ``loss`` for ``loss += x``, ``losses`` for ``losses.append(x)``."""
+    sums = (one[0] for node in ast.walk(statement) if (one := added(node)) is not None)
+    filled = {name for node in ast.walk(statement) if isinstance(node, ast.Expr) for name in binds(node)}
+    return filled | {key for target in sums if (key := key_of(target)) is not None}
+
+
+def _made_by(statement: ast.stmt) -> set[str]:
+    """What is asked for of a statement: of a loop its sums alone, and not what each iteration binds anew."""
+    return binds(statement) if simple(statement) else _sums(statement)
 
 
 def _added_by(problem: Problem, call: ast.expr) -> Iterator[str]:
@@ -179,9 +221,8 @@ def _added_by(problem: Problem, call: ast.expr) -> Iterator[str]:
     owner, _, method = (dotted(call.func) or "" if isinstance(call, ast.Call) else "").partition(".")
     for _, function in problem.nodes(ast.FunctionDef) if method else ():
         inside = next(iter(parameters(function)), None)
-        sums = [one[0] for s in ast.walk(function) if (one := added(s)) is not None] if function.name == method else []
-        for target in sums:
-            if (key := key_of(target)) is not None and key.startswith(f"{inside}."):
+        for key in _sums(function) if function.name == method else ():
+            if key.startswith(f"{inside}."):
                 yield f"{owner}.{key.partition('.')[2]}"
 
 
@@ -338,7 +379,7 @@ def _copies(problem: Problem, made: _Slice, between: bool) -> Iterator[tuple[lis
 
 
 def _title(lines: Sequence[str]) -> str:
-    return "; ".join(lines) if len(lines) < 3 else f"{lines[0]} … {lines[-1]}"
+    return "; ".join(lines) if len(lines) < 3 else f"{lines[0]} … {lines[-1].strip()}"
 
 
 def _read_elsewhere(problem: Problem, made: _Slice, target: _Target) -> bool:

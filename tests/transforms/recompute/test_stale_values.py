@@ -1,6 +1,11 @@
 from __future__ import annotations
 
-from ..trying import fix_by, rewritten, rules
+import textwrap
+
+import pytest
+
+from ...cells import run_cells
+from ..trying import clean, fix_by, rewritten, rules
 
 RULE = "recompute"
 START = """
@@ -238,3 +243,55 @@ def test_what_a_constructor_added_up_by_calls_is_added_up_again_from_its_beginni
     )
     assert again in fix.cells[3]
     assert "retain_graph" not in fix.cells[3]
+
+
+AHEAD_OF_EPOCHS = """
+    net = nn.Linear(4, 1)
+    opt = torch.optim.SGD(net.parameters(), lr=0.1)
+    xs, ys = torch.randn(3, 5, 4), torch.randn(3, 5, 1)
+    """
+EPOCHS = """
+    {}
+    for epoch in range(3):
+        opt.zero_grad()
+        loss.backward()
+        opt.step()
+    """
+SUMS = [
+    pytest.param(
+        "loss = 0.0\nfor x, y in zip(xs, ys):\n    out = net(x)\n    loss += (out - y).square().mean()", id="added up"
+    ),
+    pytest.param(
+        "losses = []\nfor x, y in zip(xs, ys):\n    losses.append((net(x) - y).square().mean())\nloss = torch.stack(losses).mean()",
+        id="collected",
+    ),
+]
+
+
+@pytest.mark.parametrize("lines", SUMS)
+def test_a_loss_that_a_loop_adds_up_ahead_of_all_epochs_is_made_in_each(lines: str) -> None:
+    run = run_cells(START, AHEAD_OF_EPOCHS, clean(EPOCHS).format(lines))
+    assert run.diagnosis is not None
+    first = run.diagnosis.fixes[0]
+    assert first.rule == RULE
+    head = "for epoch in range(3):\n"
+    assert first.cells[3].startswith(head + textwrap.indent(lines, "    ") + "\n    opt.zero_grad()")
+
+
+ADDED_IN_LOOP = """
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.last = nn.Linear(4, 1)
+            self.penalty = 0.
+            for p in self.parameters():
+                self.penalty += p.square().sum()
+        def forward(self, x):
+            return self.last(x)
+    """
+
+
+def test_what_a_loop_of_the_constructor_added_up_is_added_up_where_it_is_read() -> None:
+    fix = fix_by(RULE, START, ADDED_IN_LOOP, FIT_ADDED_UP)
+    again = "    net.penalty = 0.\n    for p in net.parameters():\n        net.penalty += p.square().sum()\n    loss = "
+    assert again in fix.cells[3] and list(fix.cells) == [3]
