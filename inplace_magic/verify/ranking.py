@@ -49,9 +49,15 @@ def _chosen(attempts: list[Attempt], wanted: int) -> tuple[Fix, ...]:
         good = [a for a in good if not a.unleafed]
     for attempt in sorted(good or found, key=_key):
         fix = attempt.fix
-        if all(fix.rule != other.rule or fix.gradients != other.gradients for other in chosen):
+        if not any(_alike(fix, other) for other in chosen):
             chosen.append(fix)
     return tuple(chosen[:wanted])
+
+
+def _alike(fix: Fix, other: Fix) -> bool:
+    """Whether two fixes are of one kind, or write the same elsewhere and change the same by it."""
+    same = fix.title == other.title and fix.changes == other.changes
+    return fix.gradients == other.gradients and (fix.rule == other.rule or same)
 
 
 def _key(attempt: Attempt) -> tuple[int, bool, int, bool, int]:

@@ -356,3 +356,23 @@ def test_an_argument_that_a_function_adds_to_is_left_to_the_caller(
     assert run.diagnosis is not None
     fix = run.diagnosis.fixes[0]
     assert (fix.rule, fix.gradients) == first
+
+
+RUNNING_TOTAL = """
+    opt = torch.optim.SGD(features.parameters(), lr=0.1)
+    running = 0
+    for x in torch.rand(3, 5, 3):
+        loss = features(x).pow(2).mean()
+        running += loss
+        opt.zero_grad()
+        running.backward()
+        opt.step()
+    print(running / 3)
+    """
+
+
+def test_no_fix_is_shown_that_writes_the_same_as_another_one_elsewhere_and_changes_the_same() -> None:
+    run = run_cells(START, RUNNING_TOTAL)
+    assert run.diagnosis is not None
+    found = [(fix.title, fix.gradients, fix.changes) for fix in run.diagnosis.fixes]
+    assert len(found) == len(set(found)) == 3
