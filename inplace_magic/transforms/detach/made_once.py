@@ -68,6 +68,8 @@ def where_made_once(problem: Problem, edges: Sequence[Edge]) -> list[Proposal]:
         if maker is None:
             return []
         code, statement, value = maker.code, maker.statement, maker.expression
+        if isinstance(statement, ast.Expr) and value is statement.value:
+            return []  # somebody else keeps what is made there: a hook
         bound = binds(statement) if value is getattr(statement, "value", None) else set()
         held = {(h.path, h.shape) for h in edge.holders if h.scope == maker.spot.function and h.path in bound}
         if held and (len(bound) > 1 or any(shape != "Tensor" for _, shape in held)):
