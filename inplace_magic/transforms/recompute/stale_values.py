@@ -33,216 +33,33 @@ from dataclasses import dataclass, replace
 
 from ...message import message
 from ...record.evidence import Edge
-from ...source.bindings import parameters
 from ...source.blocks import loops, upwards, within
-from ...source.dataflow import added, binds, graph_reads, key_of, live_in, reads, rebinds, simple, value_reads
-from ...source.editor import Code, Edit, Function, dotted
-from ...source.lift import lift, source_lines
-from ...source.location import SourceRange
+from ...source.dataflow import binds, graph_reads, reads, simple
+from ...source.editor import Code, Edit, Function
+from ...source.lift import lift
 from ..analysis.backward_calls import freeing
 from ..analysis.meetings import update_of, updates_weights
-from ..analysis.points import crossing, uses
+from ..analysis.points import crossing
 from ..problem import Frame, Problem
 from ..proposal import Change, Proposal
 from ..registry import register
+from .slices import Slice, from_outside, slices, with_arguments
 
-_MOST = 6  # statements that a person would repeat
 _ANEW, _FROM_VALUES = message("why_graphs_of_their_own"), message("why_later_loss_as_given")
-
-
-@dataclass(frozen=True)
-class _Slice:
-    """Statements that created the stale values, in order, and the names that lead to them afterwards.
-
-    ``own``: what the statements call their object, and what it is called where their values are read. ``kept``: what their
-    method was handed, which the object keeps for whoever computes it again.
-    """
-
-    code: Code
-    statements: list[ast.stmt]
-    function: str
-    own: tuple[str, str] = ("", "")
-    kept: tuple[str, ...] = ()
-
-    @property
-    def names(self) -> set[str]:
-        inside, outside = self.own
-        return {outside + name.removeprefix(inside) for s in self.statements for name in _made_by(s)}
-
-    @property
-    def object(self) -> str:
-        """What its method calls the object on which the slice keeps all that it makes; nothing where there is none."""
-        method = self.code.function(self.statements[0])
-        inside = next(iter(parameters(method)), "")
-        local = {name for s in getattr(method, "body", ()) for name in binds(s)} - {*parameters(method)}
-        own = {name for s in self.statements for name in binds(s)}
-        needed = self.names | ({name for s in self.statements for name in reads(s)} & local - own)
-        return inside if self.names and all(name.startswith(f"{inside}.") for name in needed) else ""
-
-    def lines(self, statements: Sequence[ast.stmt], edits: Sequence[Edit] = ()) -> list[str]:
-        inside, outside = self.own
-        new = {inside: outside, **{name: f"{outside}.{name}" for name in self.kept}}
-        named = [n for s in statements for n in ast.walk(s) if isinstance(n, ast.Name) and n.id in new]
-        edits = [*edits, *(self.code.replace(n, new[n.id]) for n in named)]
-        return [line for s in statements for line in source_lines(self.code, s, edits)]
 
 
 @register("modified", "second_backward")
 def recompute(problem: Problem) -> Iterator[Proposal]:
     found = crossing(problem)
     innermost = True
-    slices = (made for one in _slices(problem, found.stale) for made in (one, *_from_outside(problem, found.over, one)))
-    for made in slices:
+    for made in (
+        made for one in slices(problem, found.stale) for made in (one, *from_outside(problem, found.over, one))
+    ):
         target = next(_targets(problem, found.over, made), None) if innermost or not made.names else None
         if target is not None and (updates_weights(problem) if target.between else made.names):
-            made = _with_arguments(_as_far_as_read(made, found.over, target), target)
+            made = with_arguments(_as_far_as_read(made, found.over, target), target.code.function(target.front))
             yield from _candidates(problem, made, target)
             innermost = False
-
-
-# ---- what to compute again -------------------------------------------------------------------------------------------
-
-
-def _slices(problem: Problem, stale: Sequence[tuple[SourceRange, ...]]) -> Iterator[_Slice]:
-    """The stale statements, in the innermost frame that all of them and the place that held them share."""
-    stacks = [problem.frames(stack) for stack in stale]
-    stacks = [stack for stack in stacks if stack]
-    if not stacks:
-        return
-    deepest = min(len(stack) for stack in stacks)
-    for depth in range(deepest - 1, -1, -1):
-        level = [stack[depth] for stack in stacks]
-        code, function = level[0].code, level[0].spot.function
-        if any(f.code is not code or f.spot.function != function for f in level):
-            continue
-        statements = _side_by_side(code, [f.statement for f in level])
-        turn = _in_turn(code, statements)
-        chosen = _from_beginning(problem, code, turn, _chain(turn, statements))
-        bound = {name for s in chosen for name in _made_by(s)}
-        kept = [s for s in chosen if isinstance(s, ast.Expr)]  # a call whose object keeps what it makes
-        anew = not live_in(chosen) & {
-            name for s in chosen for name in binds(s)
-        }  # what needs its own old value cannot be had a second time
-        if (bound or kept == chosen != []) and anew and len(chosen) <= _MOST and all(map(_repeatable, chosen)):
-            yield _Slice(code, chosen, function)
-
-
-def _from_outside(problem: Problem, edges: Sequence[Edge], made: _Slice) -> Iterator[_Slice]:
-    """The slice as it reads where somebody else has the object: what a method computes for its object."""
-    inside = made.object
-    for use in (use for edge in edges for use in uses(problem, edge) if inside):
-        outside, dot, attribute = ast.unparse(use.node).rpartition(".")
-        if dot and f"{inside}.{attribute}" in made.names and outside.isidentifier() and outside != inside:
-            yield replace(made, own=(inside, outside))
-            return
-
-
-def _with_arguments(made: _Slice, target: _Target) -> _Slice:
-    """The slice as it reads outside of the method that made it."""
-    method, inside = made.code.function(made.statements[0]), made.own[0] or made.object
-    if not inside or target.code.function(target.front) is method:
-        return made
-    read = {name for s in made.statements for name in reads(s)}
-    kept = tuple(name for name in parameters(method)[1:] if name in read)
-    return replace(made, own=made.own if any(made.own) else (inside, inside), kept=kept)
-
-
-def _side_by_side(code: Code, statements: Sequence[ast.stmt]) -> list[ast.stmt]:
-    """The statements in the block of the last one: of those in a loop before it, the loop."""
-    *_, last = sorted(statements, key=lambda s: (s.lineno, s.col_offset))
-    return list(dict.fromkeys(within(code, code.block(last), s) or s for s in statements))
-
-
-def _in_turn(code: Code, statements: Sequence[ast.stmt]) -> list[ast.stmt]:
-    """What runs one after the other up to the last of the statements: its block, and what stands before it in those around."""
-    *_, last = sorted(statements, key=lambda s: (s.lineno, s.col_offset))
-    found = list(code.block(last))
-    for above in list(upwards(code, last))[1:]:
-        around = code.block(above)
-        found = [*around[: around.index(above)], *found]
-    return found
-
-
-def _chain(turn: list[ast.stmt], statements: Sequence[ast.stmt]) -> list[ast.stmt]:
-    """The statements that created the stale values, and what leads from them to the names they have; none if one is missing."""
-    if not all(any(s is one for one in turn) for s in statements):
-        return []
-    tainted: set[str] = set()
-    last = max(turn.index(s) for s in statements)
-    found = []
-    for statement in turn[: last + 2]:
-        aliases = isinstance(statement, ast.Assign) and value_reads(statement) & tainted
-        if any(statement is s for s in statements) or aliases:
-            tainted |= binds(statement)
-            found.append(statement)
-    return found
-
-
-def _from_beginning(problem: Problem, code: Code, turn: list[ast.stmt], chosen: list[ast.stmt]) -> list[ast.stmt]:
-    """The statements with those that a sum begins with, and that add to it before; where it begins ahead of a loop that
-    adds to it, with the loop: ``loss = 0``, ``for w in ws: loss += ...``.
-    """
-    begun = {name for s in chosen for name in _sums(s)}
-    begun |= {name for s in chosen if isinstance(s, ast.Expr) for name in _added_by(problem, s.value)}
-    before = turn[: turn.index(chosen[0])] if begun else []
-    first = next((s for s in reversed(before) if rebinds(s) & begun), None)
-    if first is None:
-        return chosen
-    block = code.block(first)
-    found = {id(one): one for s in chosen if (one := within(code, block, s)) is not None}
-    among = [s for s in block[block.index(first) :] if id(s) in found or (s in before and binds(s) & begun)]
-    return [*among, *_made_of(among, block)] if found else chosen
-
-
-def _made_of(sums: list[ast.stmt], block: list[ast.stmt]) -> Iterator[ast.stmt]:
-    """What stands right behind and is made of the sums: ``loss = torch.stack(losses).mean()``."""
-    names = {name for s in sums for name in _made_by(s)}
-    for statement in block[block.index(sums[-1]) + 1 :]:
-        if not isinstance(statement, ast.Assign) or not value_reads(statement) & names:
-            return
-        names |= binds(statement)
-        yield statement
-
-
-def _sums(statement: ast.stmt) -> set[str]:
-    """What a statement adds to, those in it included: ``loss`` for ``loss += x``, ``losses`` for ``losses.append(x)``."""
-    sums = (one[0] for node in ast.walk(statement) if (one := added(node)) is not None)
-    filled = {name for node in ast.walk(statement) if isinstance(node, ast.Expr) for name in binds(node)}
-    return filled | {key for target in sums if (key := key_of(target)) is not None}
-
-
-def _made_by(statement: ast.stmt) -> set[str]:
-    """What is asked for of a statement: of a loop its sums alone, and not what each iteration binds anew."""
-    return binds(statement) if simple(statement) else _sums(statement)
-
-
-def _added_by(problem: Problem, call: ast.expr) -> Iterator[str]:
-    """The attributes to which a method adds that is called on its own object: ``self.penalty`` for ``self.weigh(net)``."""
-    owner, _, method = (dotted(call.func) or "" if isinstance(call, ast.Call) else "").partition(".")
-    for _, function in problem.nodes(ast.FunctionDef) if method else ():
-        inside = next(iter(parameters(function)), None)
-        for key in _sums(function) if function.name == method else ():
-            if key.startswith(f"{inside}."):
-                yield f"{owner}.{key.partition('.')[2]}"
-
-
-def _repeatable(statement: ast.stmt) -> bool:
-    """A loop adds its terms to a sum."""
-    return simple(statement) or (isinstance(statement, ast.For) and all(map(simple, statement.body)))
-
-
-def _as_far_as_read(made: _Slice, edges: Sequence[Edge], target: _Target) -> _Slice:
-    """The slice without what nothing reads where it is computed again: ``samples`` beside the distribution they are of."""
-    block = target.code.block(target.front)
-    passing = [h for edge in edges for h in edge.holders if h.scope == made.function and target.between]
-    wanted = {h.path.partition("[")[0] for h in passing} & made.names
-    wanted = wanted or {name for s in block[block.index(target.front) :] for name in reads(s)}
-    kept: list[ast.stmt] = []
-    for statement in reversed(made.statements):
-        if binds(statement) & wanted or isinstance(statement, ast.Expr) or any(made.own):
-            wanted |= reads(statement)
-            kept.insert(0, statement)
-    return replace(made, statements=kept or made.statements)
 
 
 # ---- where to compute it ---------------------------------------------------------------------------------------------
@@ -260,7 +77,7 @@ class _Target:
         return self.code, self.code.insert_before(self.front, *lines)
 
 
-def _targets(problem: Problem, edges: Sequence[Edge], made: _Slice) -> Iterator[_Target]:
+def _targets(problem: Problem, edges: Sequence[Edge], made: Slice) -> Iterator[_Target]:
     """Where it is to be computed, in the frame in which the value is used after the event."""
     names, need = made.names, problem.need_stack
     for edge in edges:
@@ -291,7 +108,7 @@ def _reads_through(code: Code, statement: ast.stmt, names: set[str]) -> bool:
     return bool(wanted & names)
 
 
-def _behind(problem: Problem, made: _Slice, statement: ast.stmt) -> _Target | None:
+def _behind(problem: Problem, made: Slice, statement: ast.stmt) -> _Target | None:
     """The statement that reads the names, in the innermost block that has both, behind the slice and the event; None where
     one call does both.
     """
@@ -308,14 +125,14 @@ def _behind(problem: Problem, made: _Slice, statement: ast.stmt) -> _Target | No
     return _Target(code, statement)
 
 
-def _happened(problem: Problem, made: _Slice) -> list[ast.stmt]:
+def _happened(problem: Problem, made: Slice) -> list[ast.stmt]:
     """The statement of the event, in the function that has the slice."""
     cause = problem.clash.cause
     frames = problem.frames(cause.stack if cause is not None else ())
     return [f.statement for f in frames if f.code is made.code and f.spot.function == made.function][:1]
 
 
-def _turn(problem: Problem, frame: Frame, made: _Slice) -> ast.For | ast.While | ast.AsyncFor | None:
+def _turn(problem: Problem, frame: Frame, made: Slice) -> ast.For | ast.While | ast.AsyncFor | None:
     """The loop in each iteration of which the value is used anew: the innermost one that has the backward in it, too."""
     around = [loop for loop in loops(frame.code, frame.statement) if not _inside(made, loop)]
     needed = [f.statement for f in problem.frames(problem.need_stack) if f.code is frame.code]
@@ -323,7 +140,7 @@ def _turn(problem: Problem, frame: Frame, made: _Slice) -> ast.For | ast.While |
     return next(both, around[-1] if around else None)
 
 
-def _inside(made: _Slice, loop: ast.stmt) -> bool:
+def _inside(made: Slice, loop: ast.stmt) -> bool:
     return any(node is s for node in ast.walk(loop) for s in made.statements)
 
 
@@ -337,7 +154,21 @@ def _front(code: Code, statements: list[ast.stmt], names: set[str], other: ast.s
 # ---- candidates ------------------------------------------------------------------------------------------------------
 
 
-def _candidates(problem: Problem, made: _Slice, target: _Target) -> Iterator[Proposal]:
+def _as_far_as_read(made: Slice, edges: Sequence[Edge], target: _Target) -> Slice:
+    """The slice without what nothing reads where it is computed again: ``samples`` beside the distribution they are of."""
+    block = target.code.block(target.front)
+    passing = [h for edge in edges for h in edge.holders if h.scope == made.function and target.between]
+    wanted = {h.path.partition("[")[0] for h in passing} & made.names
+    wanted = wanted or {name for s in block[block.index(target.front) :] for name in reads(s)}
+    kept: list[ast.stmt] = []
+    for statement in reversed(made.statements):
+        if binds(statement) & wanted or isinstance(statement, ast.Expr) or any(made.own):
+            wanted |= reads(statement)
+            kept.insert(0, statement)
+    return replace(made, statements=kept or made.statements)
+
+
+def _candidates(problem: Problem, made: Slice, target: _Target) -> Iterator[Proposal]:
     code, backwards = made.code, problem.frames(problem.need_stack)[-1:]
     if not _read_elsewhere(problem, made, target):
         lifted = lift(code, made.statements)  # with the comments above them
@@ -360,7 +191,7 @@ def _candidates(problem: Problem, made: _Slice, target: _Target) -> Iterator[Pro
             yield Proposal(title, why, "recompute: between" if target.between else "recompute: again", texts)
 
 
-def _copies(problem: Problem, made: _Slice, between: bool) -> Iterator[tuple[list[str], list[Edit], str]]:
+def _copies(problem: Problem, made: Slice, between: bool) -> Iterator[tuple[list[str], list[Edit], str]]:
     """What to repeat, what is cut where it stood, and why.
 
     Where a graph was used up, the slice is cut apart for the earlier loss, so that its backward leaves the first part
@@ -382,7 +213,7 @@ def _title(lines: Sequence[str]) -> str:
     return "; ".join(lines) if len(lines) < 3 else f"{lines[0]} … {lines[-1].strip()}"
 
 
-def _read_elsewhere(problem: Problem, made: _Slice, target: _Target) -> bool:
+def _read_elsewhere(problem: Problem, made: Slice, target: _Target) -> bool:
     """Whether something but the statements from the target on reads what the slice makes."""
     code, front, names = target.code, target.front, made.names
     if code is not made.code or not names:

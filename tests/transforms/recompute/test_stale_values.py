@@ -132,10 +132,13 @@ def test_what_the_constructor_made_is_made_where_it_is_read_by_way_of_a_local_na
     assert (fix.gradients, fix.run, fix.untrained) == ("different", (3,), ())
 
 
-def test_what_an_object_computed_of_itself_is_computed_anew_by_whoever_reads_it() -> None:
-    fix = fix_by(RULE, START, PENALTY, FIT)
-    line = "            loss = loss + net.penalty\n"
-    assert fix.cells == {3: rewritten(FIT, (line, f"            net.penalty = net.weigh()\n{line}"))}
+def test_what_an_object_computed_of_itself_is_computed_anew_in_each_iteration_and_shown_once() -> None:
+    run = run_cells(START, PENALTY, FIT)
+    assert run.diagnosis is not None
+    anew = [fix for fix in run.diagnosis.fixes if fix.title == "net.penalty = net.weigh()"]
+    assert [fix.gradients for fix in anew] == ["different"] and anew[0] is run.diagnosis.fixes[0]
+    loop = "        for x in torch.randn(2, 3, 4):\n"
+    assert f"{loop}            net.penalty = net.weigh()\n" in anew[0].cells[3]
 
 
 def test_whoever_computes_it_anew_reads_an_argument_of_the_constructor_from_its_object() -> None:

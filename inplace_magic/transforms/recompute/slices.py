@@ -1,0 +1,190 @@
+"""What is computed again: the statements that made stale values, as they read where they run a second time.
+
+    for p in self.parameters():           for p in net.parameters():
+        self.penalty += p.norm()              net.penalty += p.norm()
+
+A sum comes with its beginning, and with the loop that adds to it; a value that an object keeps, as whoever has the object
+reads it, with the arguments that its method was handed.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from ...record.evidence import Edge
+from ...source.bindings import parameters
+from ...source.blocks import upwards, within
+from ...source.dataflow import added, binds, key_of, live_in, reads, rebinds, simple, value_reads
+from ...source.editor import Code, Edit, dotted
+from ...source.lift import source_lines
+from ...source.location import SourceRange
+from ..analysis.points import uses
+from ..problem import Problem
+
+_MOST = 6  # statements that a person would repeat
+
+
+@dataclass(frozen=True)
+class Slice:
+    """Statements that created the stale values, in order, and the names that lead to them afterwards.
+
+    ``own``: what the statements call their object, and what it is called where their values are read. ``kept``: what their
+    method was handed, which the object keeps for whoever computes it again.
+    """
+
+    code: Code
+    statements: list[ast.stmt]
+    function: str
+    own: tuple[str, str] = ("", "")
+    kept: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> set[str]:
+        inside, outside = self.own
+        return {outside + name.removeprefix(inside) for s in self.statements for name in _made_by(s)}
+
+    @property
+    def object(self) -> str:
+        """What its method calls the object on which the slice keeps all that it makes; nothing where there is none."""
+        method = self.code.function(self.statements[0])
+        inside = next(iter(parameters(method)), "")
+        local = {name for s in getattr(method, "body", ()) for name in binds(s)} - {*parameters(method)}
+        own = {name for s in self.statements for name in binds(s)}
+        needed = self.names | ({name for s in self.statements for name in reads(s)} & local - own)
+        return inside if self.names and all(name.startswith(f"{inside}.") for name in needed) else ""
+
+    def lines(self, statements: Sequence[ast.stmt], edits: Sequence[Edit] = ()) -> list[str]:
+        inside, outside = self.own
+        new = {inside: outside, **{name: f"{outside}.{name}" for name in self.kept}}
+        named = [n for s in statements for n in ast.walk(s) if isinstance(n, ast.Name) and n.id in new]
+        edits = [*edits, *(self.code.replace(n, new[n.id]) for n in named)]
+        return [line for s in statements for line in source_lines(self.code, s, edits)]
+
+
+def slices(problem: Problem, stale: Sequence[tuple[SourceRange, ...]]) -> Iterator[Slice]:
+    """The stale statements, in the innermost frame that all of them and the place that held them share."""
+    stacks = [problem.frames(stack) for stack in stale]
+    stacks = [stack for stack in stacks if stack]
+    if not stacks:
+        return
+    deepest = min(len(stack) for stack in stacks)
+    for depth in range(deepest - 1, -1, -1):
+        level = [stack[depth] for stack in stacks]
+        code, function = level[0].code, level[0].spot.function
+        if any(f.code is not code or f.spot.function != function for f in level):
+            continue
+        statements = _side_by_side(code, [f.statement for f in level])
+        turn = _in_turn(code, statements)
+        chosen = _from_beginning(problem, code, turn, _chain(turn, statements))
+        bound = {name for s in chosen for name in _made_by(s)}
+        kept = [s for s in chosen if isinstance(s, ast.Expr)]  # a call whose object keeps what it makes
+        own = {name for s in chosen for name in binds(s)}
+        anew = not live_in(chosen) & own  # what needs its own old value cannot be had a second time
+        if (bound or kept == chosen != []) and anew and len(chosen) <= _MOST and all(map(_repeatable, chosen)):
+            yield Slice(code, chosen, function)
+
+
+def from_outside(problem: Problem, edges: Sequence[Edge], made: Slice) -> Iterator[Slice]:
+    """The slice as it reads where somebody else has the object: what a method computes for its object."""
+    inside = made.object
+    for use in (use for edge in edges for use in uses(problem, edge) if inside):
+        outside, dot, attribute = ast.unparse(use.node).rpartition(".")
+        if dot and f"{inside}.{attribute}" in made.names and outside.isidentifier() and outside != inside:
+            yield replace(made, own=(inside, outside))
+            return
+
+
+def with_arguments(made: Slice, where: ast.AST | None) -> Slice:
+    """The slice as it reads in another function than the method that made it."""
+    method, inside = made.code.function(made.statements[0]), made.own[0] or made.object
+    if not inside or where is method:
+        return made
+    read = {name for s in made.statements for name in reads(s)}
+    kept = tuple(name for name in parameters(method)[1:] if name in read)
+    return replace(made, own=made.own if any(made.own) else (inside, inside), kept=kept)
+
+
+def _side_by_side(code: Code, statements: Sequence[ast.stmt]) -> list[ast.stmt]:
+    """The statements in the block of the last one: of those in a loop before it, the loop."""
+    *_, last = sorted(statements, key=lambda s: (s.lineno, s.col_offset))
+    return list(dict.fromkeys(within(code, code.block(last), s) or s for s in statements))
+
+
+def _in_turn(code: Code, statements: Sequence[ast.stmt]) -> list[ast.stmt]:
+    """What runs one after the other up to the last of the statements: its block, and what stands before it in those around."""
+    *_, last = sorted(statements, key=lambda s: (s.lineno, s.col_offset))
+    found = list(code.block(last))
+    for above in list(upwards(code, last))[1:]:
+        around = code.block(above)
+        found = [*around[: around.index(above)], *found]
+    return found
+
+
+def _chain(turn: list[ast.stmt], statements: Sequence[ast.stmt]) -> list[ast.stmt]:
+    """The statements that created the stale values, and what leads from them to the names they have; none if one is missing."""
+    if not all(any(s is one for one in turn) for s in statements):
+        return []
+    tainted: set[str] = set()
+    last = max(turn.index(s) for s in statements)
+    found = []
+    for statement in turn[: last + 2]:
+        aliases = isinstance(statement, ast.Assign) and value_reads(statement) & tainted
+        if any(statement is s for s in statements) or aliases:
+            tainted |= binds(statement)
+            found.append(statement)
+    return found
+
+
+def _from_beginning(problem: Problem, code: Code, turn: list[ast.stmt], chosen: list[ast.stmt]) -> list[ast.stmt]:
+    """The statements with those that a sum begins with, and that add to it before; where it begins ahead of a loop that
+    adds to it, with the loop: ``loss = 0``, ``for w in ws: loss += ...``.
+    """
+    begun = {name for s in chosen for name in _sums(s)}
+    begun |= {name for s in chosen if isinstance(s, ast.Expr) for name in _added_by(problem, s.value)}
+    before = turn[: turn.index(chosen[0])] if begun else []
+    first = next((s for s in reversed(before) if rebinds(s) & begun), None)
+    if first is None:
+        return chosen
+    block = code.block(first)
+    found = {id(one): one for s in chosen if (one := within(code, block, s)) is not None}
+    among = [s for s in block[block.index(first) :] if id(s) in found or (s in before and binds(s) & begun)]
+    return [*among, *_made_of(among, block)] if found else chosen
+
+
+def _made_of(sums: list[ast.stmt], block: list[ast.stmt]) -> Iterator[ast.stmt]:
+    """What stands right behind and is made of the sums: ``loss = torch.stack(losses).mean()``."""
+    names = {name for s in sums for name in _made_by(s)}
+    for statement in block[block.index(sums[-1]) + 1 :]:
+        if not isinstance(statement, ast.Assign) or not value_reads(statement) & names:
+            return
+        names |= binds(statement)
+        yield statement
+
+
+def _sums(statement: ast.stmt) -> set[str]:
+    """What a statement adds to, those in it included: ``loss`` for ``loss += x``, ``losses`` for ``losses.append(x)``."""
+    sums = (one[0] for node in ast.walk(statement) if (one := added(node)) is not None)
+    filled = {name for node in ast.walk(statement) if isinstance(node, ast.Expr) for name in binds(node)}
+    return filled | {key for target in sums if (key := key_of(target)) is not None}
+
+
+def _made_by(statement: ast.stmt) -> set[str]:
+    """What is asked for of a statement: of a loop its sums alone, and not what each iteration binds anew."""
+    return binds(statement) if simple(statement) else _sums(statement)
+
+
+def _added_by(problem: Problem, call: ast.expr) -> Iterator[str]:
+    """The attributes to which a method adds that is called on its own object: ``self.penalty`` for ``self.weigh(net)``."""
+    owner, _, method = (dotted(call.func) or "" if isinstance(call, ast.Call) else "").partition(".")
+    for _, function in problem.nodes(ast.FunctionDef) if method else ():
+        inside = next(iter(parameters(function)), None)
+        for key in _sums(function) if function.name == method else ():
+            if key.startswith(f"{inside}."):
+                yield f"{owner}.{key.partition('.')[2]}"
+
+
+def _repeatable(statement: ast.stmt) -> bool:
+    """A loop adds its terms to a sum."""
+    return simple(statement) or (isinstance(statement, ast.For) and all(map(simple, statement.body)))
