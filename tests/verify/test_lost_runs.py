@@ -12,30 +12,11 @@ import pytest
 from inplace_magic.sandbox import fork
 
 from ..cells import run_cells
-
-NETWORKS = """
-    import torch
-    from torch import nn
-    torch.manual_seed(0)
-    x = torch.randn(5, 3)
-    gen, disc = nn.Linear(3, 3), nn.Sequential(nn.Linear(3, 3), nn.Tanh(), nn.Linear(3, 1))
-
-    def train(g, d, rounds=2):
-        opt_g, opt_d = (torch.optim.SGD(net.parameters(), lr=0.1) for net in (g, d))
-        for _ in range(rounds):
-            fake = g(x)
-            loss_d, loss_g = d(fake.detach()).exp().mean(), -d(fake).mean()
-            opt_d.zero_grad()
-            loss_d.backward()
-            opt_d.step()
-            opt_g.zero_grad()
-            loss_g.backward()
-            opt_g.step()
-    """
+from ..transforms.reorder.test_updates_apart import IN_FUNCTION, NETWORKS
 
 
 def reported() -> Any:
-    run = run_cells(NETWORKS, "train(gen, disc)")
+    run = run_cells(NETWORKS, IN_FUNCTION, "train(gen, disc)")
     assert run.diagnosis is not None
     return [(fix.title, fix.gradients, fix.changes, fix.run) for fix in run.diagnosis.fixes], run.diagnosis.notes
 
