@@ -54,7 +54,8 @@ def scratch_folder() -> str:
             for entry in list(os.scandir(place)):
                 if entry.name.startswith(_PREFIX) and entry.is_dir(follow_symlinks=False) and not _lives(entry.name):
                     shutil.rmtree(entry.path, ignore_errors=True)
-    return os.path.join(place, f"{_PREFIX}{os.getpid()}-{number}")
+    # One that was left may belong to a process that had this one's number before it.
+    return os.path.join(place, f"{_PREFIX}{os.getpid()}-{number}-{os.urandom(4).hex()}")
 
 
 def _lives(name: str) -> bool:

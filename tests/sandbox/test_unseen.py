@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import subprocess
@@ -12,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from inplace_magic.sandbox import fork
+from inplace_magic.sandbox import fork, lifetime
 from tests.cells import new_shell, run_in
 from tests.sandboxes import needs_replica
 
@@ -117,3 +118,14 @@ def _state(pid: int) -> Any:
             return text.read().rpartition(")")[2].split()[0]
     except OSError:
         return "Z"
+
+
+def test_a_folder_that_was_left_by_a_process_of_the_same_number_is_not_taken_for_ones_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = set()
+    for _ in range(2):
+        monkeypatch.setattr(lifetime, "_numbers", itertools.count(1))
+        found.add(lifetime.scratch_folder())
+    assert len(found) == 2
+    assert all(lifetime._lives(os.path.basename(path)) for path in found)
