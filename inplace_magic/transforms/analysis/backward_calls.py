@@ -6,7 +6,7 @@ import ast
 import contextlib
 from collections.abc import Iterable, Iterator, Sequence
 
-from ...source.dataflow import called_name, calls, calls_named
+from ...source.dataflow import called_name, calls, calls_named, handed_on
 from ...source.editor import Code, Edit, Overlap, dotted
 from ..problem import Frame, Problem
 from ..proposal import Change, texts_of
@@ -67,10 +67,11 @@ def parameters_stepped(problem: Problem, near: Code, step: ast.stmt) -> str:
     """``list(net.parameters())`` where the notebook makes the optimizer that steps from just that; else what it holds."""
     owner = near.text(step.value.func.value)  # type: ignore[attr-defined]
     made = [
-        (code, node.value.args[0])
+        (code, given)
         for code, node in problem.nodes(ast.Assign)
-        if isinstance(node.value, ast.Call) and node.value.args
-        if any(code.text(target) == owner for target in node.targets)
+        for target, value in handed_on(node)
+        if isinstance(value, ast.Call) and code.text(target) == owner
+        for given in [*value.args[:1], *(k.value for k in value.keywords if k.arg == "params")]
     ]
     for code, given in made[:1]:
         if isinstance(given, ast.Call) and called_name(given) == "parameters" and not given.args:

@@ -13,7 +13,7 @@ import ast
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from ...record.evidence import Edge
+from ...record.evidence import Crossing, Edge
 from ...source.bindings import parameters
 from ...source.blocks import upwards, within
 from ...source.dataflow import added, binds, key_of, live_in, reads, rebinds, simple, value_reads
@@ -63,8 +63,14 @@ class Slice:
         return [line for s in statements for line in source_lines(self.code, s, edits)]
 
 
-def slices(problem: Problem, stale: Sequence[tuple[SourceRange, ...]]) -> Iterator[Slice]:
-    """The stale statements, in the innermost frame that all of them and the place that held them share."""
+def slices(problem: Problem, found: Crossing) -> Iterator[Slice]:
+    """The stale statements, frame by frame from the innermost one that all of them share; each as it reads from outside, too."""
+    for made in _in_one_frame(problem, found.stale):
+        yield made
+        yield from _from_outside(problem, found.over, made)
+
+
+def _in_one_frame(problem: Problem, stale: Sequence[tuple[SourceRange, ...]]) -> Iterator[Slice]:
     stacks = [problem.frames(stack) for stack in stale]
     stacks = [stack for stack in stacks if stack]
     if not stacks:
@@ -86,7 +92,7 @@ def slices(problem: Problem, stale: Sequence[tuple[SourceRange, ...]]) -> Iterat
             yield Slice(code, chosen, function)
 
 
-def from_outside(problem: Problem, edges: Sequence[Edge], made: Slice) -> Iterator[Slice]:
+def _from_outside(problem: Problem, edges: Sequence[Edge], made: Slice) -> Iterator[Slice]:
     """The slice as it reads where somebody else has the object: what a method computes for its object."""
     inside = made.object
     for use in (use for edge in edges for use in uses(problem, edge) if inside):

@@ -43,7 +43,7 @@ from ..analysis.points import crossing
 from ..problem import Frame, Problem
 from ..proposal import Change, Proposal
 from ..registry import register
-from .slices import Slice, from_outside, slices, with_arguments
+from .slices import Slice, slices, with_arguments
 
 _ANEW, _FROM_VALUES = message("why_graphs_of_their_own"), message("why_later_loss_as_given")
 
@@ -52,9 +52,7 @@ _ANEW, _FROM_VALUES = message("why_graphs_of_their_own"), message("why_later_los
 def recompute(problem: Problem) -> Iterator[Proposal]:
     found = crossing(problem)
     innermost = True
-    for made in (
-        made for one in slices(problem, found.stale) for made in (one, *from_outside(problem, found.over, one))
-    ):
+    for made in slices(problem, found):
         target = next(_targets(problem, found.over, made), None) if innermost or not made.names else None
         if target is not None and (updates_weights(problem) if target.between else made.names):
             made = with_arguments(_as_far_as_read(made, found.over, target), target.code.function(target.front))

@@ -191,7 +191,7 @@ def test_gradients_that_optimizers_of_a_function_leave_behind_are_read_by_nobody
 
 
 GUARDED = """
-    opt_g, opt_d = (torch.optim.SGD(net.parameters(), lr=0.1) for net in (gen, disc))
+    opt_g, opt_d = torch.optim.SGD(gen.parameters(), lr=0.1), torch.optim.SGD(params=disc.parameters(), lr=0.1)
 
     def backward(loss_g=None, loss_d=None):
         if loss_d is not None:
@@ -216,13 +216,12 @@ def test_a_backward_that_a_branch_guards_is_limited_in_its_branch() -> None:
     assert run.diagnosis is not None
     first = run.diagnosis.fixes[0]
     assert (first.rule, first.gradients, first.title) == ("move_step", "same", "opt_d.step() after loss_g.backward()")
-    inputs = 'inputs=[p for group in opt_g.param_groups for p in group["params"]]'
     guarded = "    if loss_g is not None:\n        loss_g.backward({})\n"
     assert first.cells[2].rstrip() == rewritten(
         GUARDED,
         (
             f"    opt_d.step()\n{guarded.format('')}",
-            f"{guarded.format(inputs)}    opt_d.step()\n",
+            f"{guarded.format('inputs=list(gen.parameters())')}    opt_d.step()\n",
         ),
     )
 
