@@ -23,7 +23,7 @@ from ...source.location import SourceRange
 from ..analysis.points import uses
 from ..problem import Problem
 
-_MOST = 6  # statements that a person would repeat
+MOST = 6  # statements that a person would repeat
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ def _in_one_frame(problem: Problem, stale: Sequence[tuple[SourceRange, ...]]) ->
         kept = [s for s in chosen if isinstance(s, ast.Expr)]  # a call whose object keeps what it makes
         own = {name for s in chosen for name in binds(s)}
         anew = not live_in(chosen) & own  # what needs its own old value cannot be had a second time
-        if (bound or kept == chosen != []) and anew and len(chosen) <= _MOST and all(map(_repeatable, chosen)):
+        if (bound or kept == chosen != []) and anew and len(chosen) <= MOST and all(map(_repeatable, chosen)):
             yield Slice(code, chosen, function)
 
 

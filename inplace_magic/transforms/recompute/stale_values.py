@@ -43,7 +43,7 @@ from ..analysis.points import crossing
 from ..problem import Frame, Problem
 from ..proposal import Change, Proposal
 from ..registry import register
-from .slices import Slice, slices, with_arguments
+from .slices import MOST, Slice, slices, with_arguments
 
 _ANEW, _FROM_VALUES = message("why_graphs_of_their_own"), message("why_later_loss_as_given")
 
@@ -177,6 +177,8 @@ def _candidates(problem: Problem, made: Slice, target: _Target) -> Iterator[Prop
         title = message("title_after", what=title, other=events[0]) if events else title
         for texts in freeing([target.insert(lines), *((code, edit) for edit in gone)], backwards):
             yield Proposal(title, _ANEW, "recompute: moved", texts)
+        return
+    if sum(1 + len(getattr(s, "body", ())) for s in made.statements) > MOST:
         return
     for lines, cut, why in _copies(problem, made, target.between):
         title = _title(lines)

@@ -298,3 +298,12 @@ def test_what_a_loop_of_the_constructor_added_up_is_added_up_where_it_is_read() 
     fix = fix_by(RULE, START, ADDED_IN_LOOP, FIT_ADDED_UP)
     again = "    net.penalty = 0.\n    for p in net.parameters():\n        net.penalty += p.square().sum()\n    loss = "
     assert again in fix.cells[3] and list(fix.cells) == [3]
+
+
+def test_a_long_loop_is_moved_and_never_repeated() -> None:
+    body = "".join(f"            out = out * {n}\n" for n in range(1, 6))
+    longer = SUMMED.replace("            loss += w *", f"{body}            loss += w *")
+    assert RULE in rules(START, JUDGED, longer)
+    assert RULE not in rules(
+        START, JUDGED, longer.replace("judged.backward()", "(judged + 0 * loss.detach()).backward()")
+    )
