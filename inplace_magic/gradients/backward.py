@@ -191,7 +191,8 @@ class GradientTrace:
             return call(False)
         stack = tuple(self.sources.spot(code, lasti) for code, lasti in user_stack(sys._getframe(2)))
         index = len(self._passes)
-        event = Backward(self.tick() if self.tick else index, stack, index=index, retained=retained)
+        asked = wanted is not None
+        event = Backward(self.tick() if self.tick else index, stack, index=index, retained=retained, asked=asked)
         if self._passes:
             self._passes[-1].graph.clear()  # only the last pass's is asked for; it keeps nodes alive
         live = _LivePass(event, [], [], 0, failed=True)

@@ -113,10 +113,13 @@ def _shapes(steps: Sequence[tuple[LeafGradient, ...]]) -> tuple[tuple[int, ...],
 def deprived(reference: Sequence[BackwardPass], tried: Sequence[BackwardPass]) -> bool:
     """Whether a loss gives nothing any more to a leaf that the next steps after it are there for.
 
-    Losses are the same where their values are: a fix may send them back in another order.
+    Losses are the same where their values are: a fix may send them back in another order. No step uses a gradient that
+    ``autograd.grad`` was asked for.
     """
     rest = list(tried)
     for index, one in enumerate(reference):
+        if one.backward.asked:
+            continue
         other = next((two for two in rest if one.value and two.value and close(one.value, two.value)), None)
         if other is not None and one.looked and other.looked:
             rest.remove(other)

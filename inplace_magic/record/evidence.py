@@ -69,11 +69,15 @@ class Write(Event):
 
 @dataclass(frozen=True)
 class Backward(Event):
-    """A call of backward or grad. ``index`` counts them from 0 within a replay."""
+    """A call of backward or grad. ``index`` counts them from 0 within a replay.
+
+    ``asked``: by ``autograd.grad``, which hands its gradients to whoever asks and adds none to ``.grad``.
+    """
 
     index: int = 0
     retained: bool = False
     root: str | None = None
+    asked: bool = False
 
 
 @dataclass(frozen=True, order=True)
