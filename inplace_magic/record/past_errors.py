@@ -219,6 +219,8 @@ def _seen_anew(value: Any) -> Any:
 
 def _hits_leaf(family: str, written: Sequence[torch.Tensor]) -> bool:
     """Whether a refused write would have hit a leaf; of some of its views torch tells how they were made instead."""
+    if family == "out_grad":
+        return any(tensor.is_leaf and tensor.requires_grad for tensor in written)
     if family not in ("no_grad_view", "multi_output_view"):
         return family in ("leaf", "view_of_leaf")
     bases = [base for tensor in written if (base := base_of(tensor)) is not None]

@@ -335,11 +335,19 @@ class Recorder(TorchFunctionMode):
     def _apply(self, plain: Callable[..., Any], cls: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """A custom Function is applied."""
         __tracebackhide__ = True
+        new_args, new_kwargs = args, kwargs
+        if self._copied:
+            with unobserved():
+                new_args, new_kwargs = self.copies.replace(args, kwargs)
+        try:
+            result = plain(*new_args, **new_kwargs)
+        except RuntimeError as error:
+            if family_of(error) != "inference":  # which it may not save
+                raise
+            with unobserved():
+                return self._past_error(error, plain, new_args, new_kwargs, [])
         if not self._copied:
-            return plain(*args, **kwargs)
-        with unobserved():
-            new_args, new_kwargs = self.copies.replace(args, kwargs)
-        result = plain(*new_args, **new_kwargs)
+            return result
         with unobserved():
             return self.copies.own(result, [a for a in args if isinstance(a, torch.Tensor) and a.requires_grad])
 

@@ -36,7 +36,8 @@ _STATISTICS = ("running_mean", "running_var")
 def clone_before_write(problem: Problem) -> Iterator[Proposal]:
     write = written_here(problem)
     if write is not None:
-        yield from _at_apply(write)
+        if problem.family != "inference":  # else the Function was refused to save it, and writes nothing
+            yield from _at_apply(write)
         yield from _at_write(problem, write)
 
 

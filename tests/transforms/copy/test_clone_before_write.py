@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from ...cells import run_cells
 from ..trying import clean, fix_by, proposals, titles
 
 RULE = "clone_before_write"
@@ -107,3 +108,24 @@ def test_is_proved(cell: str, expected: str, label: str) -> None:
     fix = fix_by(RULE, "import torch", cell)
     assert fix.cells == {2: clean(expected).rstrip()}
     assert fix.gradients == label and bool(fix.changes) == (label == "different")
+
+
+def test_a_function_that_writes_into_a_parameter_is_given_a_copy_and_keeps_its_gradient() -> None:
+    start = """
+        import torch
+        from torch import nn
+        class Halve(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, w):
+                ctx.mark_dirty(w)
+                return w.mul_(0.5)
+            @staticmethod
+            def backward(ctx, g):
+                return g * 0.5
+        net = nn.Linear(3, 1)
+        """
+    loop = "w = Halve.apply(net.weight)\nloss = (torch.ones(2, 3) @ w.t()).sum()\nloss.backward()"
+    run = run_cells(start, loop)
+    assert run.diagnosis is not None
+    assert ["Halve.apply(net.weight.clone())" in fix.cells[2] for fix in run.diagnosis.fixes[:1]] == [True]
+    assert "no_grad" not in [fix.rule for fix in run.diagnosis.fixes]

@@ -40,3 +40,22 @@ def test_is_proved_and_the_tensors_at_hand_become_normal() -> None:
     assert fix.cells == {2: made.replace("inference_mode", "no_grad")}
     assert [c.text for c in fix.live] == ["feats[0] = feats[0].clone()"]
     assert (fix.gradients, fix.run) == ("same", (3,))
+
+
+def test_what_a_function_may_not_save_is_made_without_inference_mode() -> None:
+    start = """
+        import torch
+        class Scale(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, x, s):
+                ctx.save_for_backward(s)
+                return x * s
+            @staticmethod
+            def backward(ctx, g):
+                return g * ctx.saved_tensors[0], None
+        w = torch.ones(3, requires_grad=True)
+        """
+    made = "with torch.inference_mode():\n    s = torch.ones(1) * 3"
+    fix = fix_by(RULE, start, made, "Scale.apply(w, s).sum().backward()")
+    assert fix.cells == {2: made.replace("inference_mode", "no_grad")}
+    assert fix.gradients == "same"
