@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from ...message import message
 from ...source.bindings import bindings, later, parameters, reads
 from ...source.blocks import scope
-from ...source.dataflow import calls_named
+from ...source.dataflow import binds, called_name, calls_named
 from ...source.editor import Code, Function
 from ...source.lift import wrapped
 from ..analysis.targets import Site, reads_gradient, root_text, seen_through, sites, torch_in, written, written_by
@@ -35,11 +35,13 @@ _INITIALISERS = frozenset({
 })  # fmt: skip
 
 
-@register("leaf", "view_of_leaf", "no_grad_view", "multi_output_view")
+@register("leaf", "view_of_leaf", "no_grad_view", "multi_output_view", "out_grad")
 def no_grad(problem: Problem) -> Iterator[Proposal]:
     write = written(problem)
     named = torch_in(problem, write.code) if write is not None else None
     if write is None or named is None or not _may_be_update(problem):
+        return
+    if called_name(write.expression) == "apply":  # a custom Function is there for its gradient
         return
     torch, imported = named
     statements, update = _block(write, _refused(problem, write.code)), _is_update(problem, write)
@@ -52,7 +54,7 @@ def no_grad(problem: Problem) -> Iterator[Proposal]:
     if edit is None or (called is not None and called.code is not write.code and imported):
         return
     first = " ".join(code.text(statements[0] if called else write.statement).split("\n")[0].split())
-    inner = _carries_graph(write)
+    inner = carries_graph(write)
     outside = update and not inner and not is_input(problem, write)
     yield Proposal(
         title=f"with {torch}.no_grad(): {first}",
@@ -72,7 +74,7 @@ def _may_be_update(problem: Problem) -> bool:
     event = problem.clash.write
     if event is None or event.origin == "optim":
         return False
-    return problem.family != "multi_output_view" or event.of_leaf
+    return event.leaf if problem.family == "out_grad" else problem.family != "multi_output_view" or event.of_leaf
 
 
 def _called_by(problem: Problem, write: Site) -> Frame | None:
@@ -135,22 +137,32 @@ def _goes_on(write: Site, statements: list[ast.stmt]) -> bool:
         return False
     own = [node for statement in statements for node in ast.walk(statement)]
     read = [n for n in reads(write.code, name, later(write.code, write.statement)) if n not in own]
-    goes_on = [s for s in map(write.code.statement, read) if not isinstance(s, ast.Return) or s.value not in read]
+    goes_on = [s for s in map(write.code.statement, read) if not _gives_back(s, read)]
     return getattr(function, "name", "") == "forward" or any(not _of_itself(write.code, s, name) for s in goes_on)
+
+
+def _gives_back(statement: ast.stmt, read: list[ast.expr]) -> bool:
+    """``return w``, ``return w, velocity``"""
+    value = statement.value if isinstance(statement, ast.Return) else None
+    return any(one in read for one in (value.elts if isinstance(value, ast.Tuple) else [value]))
 
 
 def _is_iterate(write: Site) -> bool:
     """Whether the code around reads the gradient of what it writes: a sampler adds its noise to such a tensor as well."""
-    return bool(reads(write.code, f"{write.root_text}.grad", [scope(write.code, write.statement)]))
+    around = ast.walk(scope(write.code, write.statement))
+    read = [node.value for node in around if isinstance(node, ast.Attribute) and node.attr == "grad"]
+    return any(root_text(write.code, value) == write.root_text for value in read)
 
 
 def _of_itself(code: Code, statement: ast.stmt, name: str) -> bool:
-    """Whether a statement does no more than change the named tensor: ``w.detach_()``, ``w[0] = w[1]``."""
+    """Whether a statement does no more than change the named tensor: ``w.detach_()``, ``w[0] = w[1]``, ``w = w.to(device)``."""
+    if isinstance(statement, ast.Assign) and binds(statement) == {name}:
+        return root_text(code, statement.value) == name
     parts = written_by(statement.value if isinstance(statement, ast.Expr) else statement)
     return {root_text(code, part.value if isinstance(part, ast.Attribute) else part) for part in parts} == {name}
 
 
-def _carries_graph(write: Site) -> bool:
+def carries_graph(write: Site) -> bool:
     """Whether the step itself belongs to a graph, as the inner step of a meta-learner does."""
     asked = "backward" if reads_gradient(write.statement) else "grad"
     return any(

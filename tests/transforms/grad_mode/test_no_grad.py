@@ -71,6 +71,12 @@ def test_leaves_alone(cell: str, write: str, family: str) -> None:
             id="a helper that does nothing but limit its argument",
         ),
         pytest.param(
+            "def update(ps, v):\n  for k in ps:\n    v[k] = 0.9 * v[k] + ps[k].grad\n    ps[k] -= v[k]\n    ps[k].grad.zero_()\n  return ps, v\n",
+            "ps[k] -= v[k]",
+            "def update(ps, v):\n  with torch.no_grad():\n    for k in ps:\n      v[k] = 0.9 * v[k] + ps[k].grad\n      ps[k] -= v[k]\n      ps[k].grad.zero_()\n  return ps, v\n",
+            id="momentum in a dict, by a helper that gives both dicts back",
+        ),
+        pytest.param(
             "def limit(m):\n  w = m.weight\n  w.clamp_(0, 1)\n",
             "w.clamp_(0, 1)",
             "def limit(m):\n  w = m.weight\n  with torch.no_grad():\n    w.clamp_(0, 1)\n",
@@ -353,3 +359,10 @@ def test_noise_on_what_is_moved_along_its_gradient_is_an_update_as_well() -> Non
     fix = fix_by(RULE, SAMPLER, "torch.manual_seed(0)\nx = sample(torch.exp, torch.rand(3))")
     assert fix.cells[1].count("with torch.no_grad():") == 2
     assert fix.gradients == "same" and not fix.changes
+
+
+def test_what_is_given_as_the_out_of_a_call_is_updated_where_it_is_a_leaf() -> None:
+    made = "w = torch.ones(3, requires_grad=True)\nloss = (w * 2).sum()\nloss.backward()"
+    fix = fix_by(RULE, "import torch", made, "torch.add(w, w.grad, alpha=-0.1, out=w)\nprint(w)")
+    assert fix.cells == {3: "with torch.no_grad():\n    torch.add(w, w.grad, alpha=-0.1, out=w)\nprint(w)"}
+    assert fix.gradients == "same"
