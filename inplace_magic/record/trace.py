@@ -243,14 +243,19 @@ def record_of(crossing: Crossing, trace: Trace, place: evidence.Placing) -> evid
 
 
 def _partly(held: Sequence[Held], walked: set[int]) -> Iterator[str]:
-    """The containers that hold items a backward leaves out beside those it goes through."""
+    """The containers that hold items a backward leaves out beside those it goes through.
+
+    Not where it goes through the first of them and leaves out what was added since: a list that is still full of what an
+    earlier backward has used, ``zip(log_probs, rewards)`` with the rewards of the last episode.
+    """
     items: dict[tuple[str, str], list[frozenset[int]]] = {}
     for one in held:
         items.setdefault((one.record.scope, _container_of(one.record.path)), []).append(one.nodes)
     for one in held:
         if "[" in one.record.shape and one.nodes & walked:
             parts = items.get((one.record.scope, one.record.path)) or [frozenset({node}) for node in one.nodes]
-            if not all(part & walked for part in parts):
+            left = [min(part) for part in parts if part and not part & walked]
+            if left and min(left) < max(max(part) for part in parts if part & walked):
                 yield one.record.path
 
 

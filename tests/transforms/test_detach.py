@@ -545,3 +545,81 @@ def test_what_is_kept_beside_other_things_is_cut_off_where_it_is_computed_with()
     fix = fix_by("detach", START, step, cell)
     assert fix.cells == {2: rewritten(step, ("cell(x, h)", "cell(x, h.detach())"))}
     assert fix.gradients == "truncated"
+
+
+CRITIC = """
+    gen, critic = nn.Linear(2, 3), nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1))
+    opt_c, opt_g = (torch.optim.SGD(net.parameters(), lr=0.1) for net in (critic, gen))
+    def penalty(real, fake):
+        mix = 0.3 * real + 0.7 * fake
+        g, = torch.autograd.grad(critic(mix).sum(), mix, create_graph=True)
+        return (g.norm(dim=1) - 1).square().mean()
+    """
+PENALISED = """
+    for real in torch.randn(2, 5, 3):
+        fake = gen(torch.randn(5, 2))
+        loss = (critic(fake) - critic(real)).mean() + penalty(real, fake)
+        opt_c.zero_grad()
+        loss.backward()
+        opt_c.step()
+        opt_g.zero_grad()
+        (-critic(fake).mean()).backward()
+        opt_g.step()
+    """
+
+
+def test_what_a_penalty_asks_a_gradient_of_goes_on_to_require_one_when_it_is_cut() -> None:
+    run = run_cells(START, CRITIC, PENALISED)
+    assert run.diagnosis is not None
+    cut = ("(critic(fake) - critic(real)).mean() + penalty(real, fake)", "(critic(fake.detach()) - critic(real)).mean() + penalty(real, fake.detach().requires_grad_())")  # fmt: skip
+    assert run.diagnosis.fixes[0].cells[3].rstrip() == rewritten(PENALISED, cut)
+
+
+MULTIPLIER = """
+    net, lam = nn.Linear(3, 1), torch.ones(1, requires_grad=True)
+    opt, opt_lam = torch.optim.SGD(net.parameters(), lr=0.1), torch.optim.SGD([lam], lr=0.1)
+    """
+DUAL = """
+    for x in torch.randn(3, 4, 3):
+        bound = net.weight.norm() - 0.5
+        loss = net(x).square().mean() + lam * bound
+        opt.zero_grad()
+        loss.backward(retain_graph=True)
+        opt.step()
+        dual = -lam * bound
+        opt_lam.zero_grad()
+        dual.backward()
+        opt_lam.step()
+    """
+
+
+def test_what_the_later_of_two_steps_does_not_train_is_given_to_its_loss_as_a_value() -> None:
+    run = run_cells(START, MULTIPLIER, DUAL)
+    assert run.diagnosis is not None
+    first = run.diagnosis.fixes[0]
+    assert (first.rule, first.gradients) == ("detach", "same")
+    assert "dual = -lam * bound.detach()" in first.cells[3]
+
+
+LEARNED_STEPS = """
+    rate = torch.full((), 0.1, requires_grad=True)
+    opt = torch.optim.SGD([rate], lr=0.01)
+    weights = {"w": torch.randn(3, requires_grad=True)}
+    def stepped(weights, loss):
+        grads = torch.autograd.grad(loss, list(weights.values()), create_graph=True)
+        return {key: w - rate * g for (key, w), g in zip(weights.items(), grads)}
+    """
+META = """
+    for x, y in torch.randn(3, 2, 3):
+        weights = stepped(weights, (x @ weights["w"] - 1).square())
+        loss = (y @ weights["w"] - 1).square()
+        opt.zero_grad()
+        loss.backward()
+        opt.step()
+    """
+
+
+def test_what_a_helper_asks_gradients_of_goes_on_to_require_them() -> None:
+    fix = fix_by("detach", START, LEARNED_STEPS, META)
+    line = '    weights["w"] = weights["w"].detach().requires_grad_()'
+    assert fix.cells == {3: rewritten(META, ("    opt.step()", f"    opt.step()\n{line}"))}

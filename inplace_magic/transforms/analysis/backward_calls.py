@@ -79,6 +79,16 @@ def parameters_stepped(problem: Problem, near: Code, step: ast.stmt) -> str:
     return f'[p for group in {owner}.param_groups for p in group["params"]]'
 
 
+def asked_for_gradients(frame: Frame) -> set[str]:
+    """What the frame's code asks a gradient of: it has to require one however it is made."""
+    top = frame.code.function(frame.statement) or frame.code.tree
+    given = [k.value for call in calls_named(top, "grad", "backward") for k in call.keywords if k.arg == "inputs"]
+    given += [call.args[1] for call in calls_named(top, "grad") if len(call.args) > 1]
+    read = [n.value for n in ast.walk(top) if isinstance(n, ast.Attribute) and n.attr == "grad"]
+    items = [e for one in given for e in (one.elts if isinstance(one, (ast.Tuple, ast.List)) else [one])]
+    return {ast.unparse(one) for one in (*items, *read)}
+
+
 def add_argument(code: Code, call: ast.Call, argument: str) -> Edit:
     """One more argument at the end of a call."""
     _, end = code.span(call)

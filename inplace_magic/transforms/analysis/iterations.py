@@ -8,19 +8,41 @@ from dataclasses import dataclass
 
 from ...source.blocks import loops, within
 from ...source.editor import Code, Function
-from ..problem import Problem
+from ..problem import Frame, Problem
 from .meetings import meeting
 
 
 @dataclass(frozen=True)
 class Iteration:
-    """A block that runs again and again, the function that it is in, and its statement with the failing backward."""
+    """A block that runs again and again, its statement with the failing backward, and what stands there: ``frame``."""
 
-    code: Code
     body: list[ast.stmt]
     need: ast.stmt
-    function: str
+    frame: Frame
     loop: bool
+
+    @property
+    def code(self) -> Code:
+        return self.frame.code
+
+    @property
+    def function(self) -> str:
+        return self.frame.spot.function
+
+    @property
+    def branch(self) -> tuple[list[ast.stmt], ast.stmt]:
+        """The block that runs as often as the backward does, and its statement with it: under ``if step % 4 == 0:``."""
+        block, need = self.body, self.need
+        while isinstance(need, ast.If):
+            inner = [
+                (b, s)
+                for b in (need.body, need.orelse)
+                if (s := within(self.code, b, self.frame.statement)) is not None
+            ]
+            if not inner:
+                break
+            block, need = inner[0]
+        return block, need
 
 
 def holdings(problem: Problem) -> dict[str, dict[str, str]]:
@@ -42,4 +64,4 @@ def iterations(problem: Problem) -> Iterator[Iteration]:
     for frame, body, loop in blocks:
         need = within(frame.code, body, frame.statement)
         if need is not None:
-            yield Iteration(frame.code, body, need, frame.spot.function, loop)
+            yield Iteration(body, need, frame, loop)

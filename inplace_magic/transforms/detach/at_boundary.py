@@ -9,17 +9,23 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from ...record.evidence import Edge, Holder
 from ...source.bindings import bound_anew
 from ...source.blocks import loops, within
-from ...source.dataflow import binds, calls_named, handed_on, live_in
+from ...source.dataflow import binds, handed_on, live_in
 from ...source.editor import Edit
+from ..analysis.backward_calls import asked_for_gradients
+from ..analysis.collected import collected
+from ..analysis.iterations import iterations
 from ..analysis.placement import assignments_to_follow, end_of_update, read_on
 from ..analysis.points import bound_by, detached, is_named, uses
 from ..problem import Frame, Problem
 from ..proposal import Change, Proposal
 from .candidates import CARRIED, candidates, in_one_line, of_containers
+
+_LEAF, _EMPTY = ".detach().requires_grad_()", "[]"
 
 
 def at_boundary(problem: Problem, edges: Sequence[Edge], between: bool) -> Iterator[Proposal]:
@@ -40,19 +46,32 @@ def at_boundary(problem: Problem, edges: Sequence[Edge], between: bool) -> Itera
         texts = {use.holder.path: use.frame.code.text(use.node) for edge in edges for use in uses(problem, edge)}
         texts = {path: text if ast.unparse(ast.parse(text)) == path else path for path, text in texts.items()}
         held = [(texts.get(h.path, h.path), h.shape) for h in dict.fromkeys(chosen)]
-        pairs = [(path, detached(path, shape)) for path, shape in held]
-        if any(new is None for _, new in pairs):
-            continue
-        asked = _asked_for_gradients(frame)
-        tensors = asked & {path for path, shape in held if shape == "Tensor"}
-        pairs = [(path, f"{new}.requires_grad_()" if path in tensors else new) for path, new in pairs]
-        changes, cuts_within = _lines_where_assigned(problem, frame, [(path, str(new)) for path, new in pairs])
-        form = "between" if between else _boundary(held)
-        again = (cuts_within or not outermost) and not between
-        yield from candidates(problem, changes, "again" if again else form, CARRIED)
+        for cut in _cuts(problem, frame, held):
+            changes, cuts_within = _lines_where_assigned(problem, frame, [*cut.items()])
+            begins = frozenset(path for path, new in cut.items() if new == _EMPTY)
+            form = "between" if between else _boundary([pair for pair in held if pair[0] not in begins])
+            again = (cuts_within or not outermost) and not between
+            for one in candidates(problem, changes, "again" if again else form, CARRIED):
+                yield replace(one, begins=begins)
         outermost = False
     if not between:
         yield from candidates(problem, list(_handed_to_next(problem, edges)), "boundary", CARRIED)
+
+
+def _cuts(problem: Problem, frame: Frame, held: Sequence[tuple[str, str]]) -> Iterator[dict[str, str]]:
+    """What each name is given: lists that are used up begin anew; what a gradient is asked of goes on to require one."""
+    new = {path: detached(path, shape) for path, shape in held}
+    if None in new.values():
+        return
+    asked = asked_for_gradients(frame) & {path for path, shape in held if shape == "Tensor"}
+    cut = {path: f"{path}{_LEAF}" if path in asked else str(text) for path, text in new.items()}
+    collecting = [collected(problem, turn) for turn in iterations(problem) if turn.frame == frame]
+    used_up = {path for lists, begin in collecting if begin for path in lists & cut.keys()}
+    if used_up and used_up < cut.keys():
+        yield cut | dict.fromkeys(used_up, _EMPTY)
+    yield cut
+    if not asked and any(one.backward.asked for one in problem.evidence.passes):  # maybe of what becomes of them
+        yield {path: text.replace(".detach()", _LEAF) for path, text in cut.items()}
 
 
 def _boundary(held: Sequence[tuple[str, str]]) -> str:
@@ -71,18 +90,8 @@ def _handed_to_next(problem: Problem, edges: Sequence[Edge]) -> Iterator[Change]
         if not around or need is None or need.lineno >= statement.lineno or within(code, around[0].body, need) is None:
             continue
         for name in sorted(n for n in binds(statement) & live_in(around[0].body) if n.isidentifier()):
-            asked = ".requires_grad_()" if name in _asked_for_gradients(frame) else ""
+            asked = ".requires_grad_()" if name in asked_for_gradients(frame) else ""
             yield code, code.insert_after(statement, f"{name} = {name}.detach(){asked}")
-
-
-def _asked_for_gradients(frame: Frame) -> set[str]:
-    """What the frame's code asks a gradient of: it has to require one however it is made."""
-    top = frame.code.function(frame.statement) or frame.code.tree
-    given = [k.value for call in calls_named(top, "grad", "backward") for k in call.keywords if k.arg == "inputs"]
-    given += [call.args[1] for call in calls_named(top, "grad") if len(call.args) > 1]
-    read = [n.value for n in ast.walk(top) if isinstance(n, ast.Attribute) and n.attr == "grad"]
-    items = [e for one in given for e in (one.elts if isinstance(one, (ast.Tuple, ast.List)) else [one])]
-    return {ast.unparse(one) for one in (*items, *read)}
 
 
 def _around_both(problem: Problem, frame: Frame) -> bool:

@@ -3,15 +3,21 @@
 critic_loss(real, fake).backward()        critic_loss(real, fake.detach()).backward()
 
 self.avg = 0.9 * self.avg + r             self.avg = 0.9 * self.avg.detach() + r
+
+mix = e * real + (1 - e) * fake           mix = e * real + (1 - e) * fake.detach().requires_grad_()
+grad(critic(mix).sum(), mix)              grad(critic(mix).sum(), mix)
 """
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from ...record.evidence import Edge
+from ...source.dataflow import binds
 from ...source.editor import Edit, atom
+from ..analysis.backward_calls import asked_for_gradients
 from ..analysis.points import Use, alike, detached, uses
 from ..problem import Problem
 from ..proposal import Change, Proposal
@@ -43,6 +49,17 @@ def at_uses(
     if form == "use" and several and of_containers({h.shape for edge in edges for h in edge.holders} | several):
         form = "use of containers"
     yield from candidates(problem, changes, form, why)
+    asked = {use.frame.code.span(use.node) for edge in edges if _asked(problem, edge) for use in uses(problem, edge)}
+    if asked:
+        changes = [
+            (c, replace(e, text=f"{e.text}.requires_grad_()") if (e.start, e.end) in asked else e) for c, e in changes
+        ]
+        yield from candidates(problem, changes, form, why)
+
+
+def _asked(problem: Problem, edge: Edge) -> bool:
+    """Whether a gradient is asked of what is made from the value, so that it has to require one without it, too."""
+    return any(binds(frame.statement) & asked_for_gradients(frame) for frame in problem.frames(edge.used))
 
 
 def behind_uses(problem: Problem, edges: Sequence[Edge]) -> Iterator[Proposal]:

@@ -30,13 +30,12 @@ def detach(problem: Problem) -> Iterator[Proposal]:
     if not _passes_on(problem):
         return
     found = crossing(problem)
-    later = {edge.used for edge in found.over}
+    later, between = {edge.used for edge in found.over}, meeting(problem) is not None
     earlier = [e for e in found.shared if e.used not in later and _steps_on_less(problem)]
     yield from at_uses(problem, earlier, "shared", _SHARED)
-    yield from at_uses(problem, [e for e in found.untrained if e.used not in later], "untrained", _UNTRAINED)
+    yield from at_uses(problem, [e for e in found.untrained if between or e.used not in later], "untrained", _UNTRAINED)
     if not any(edge.root for edge in found.over):
         yield from summed(problem, found.over)
-        between = meeting(problem) is not None
         again = any(edge.again for edge in found.over)
         given = bool(found.over) and all(given_once(problem, edge) for edge in found.over)
         form = "again" if again else "between" if between else "once" if given else "use"

@@ -18,12 +18,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from ...message import message
-from ...source.blocks import loops
-from ...source.dataflow import added, assigned, calls_named, is_step, key_of, reads, roots, simple
+from ...source.dataflow import added, calls_named, is_step, reads, roots, simple
 from ...source.editor import Code, dotted
-from ..analysis.iterations import holdings, iterations
+from ..analysis.collected import collected
+from ..analysis.iterations import Iteration, iterations
 from ..analysis.meetings import meeting
-from ..analysis.points import crossing
 from ..problem import Problem
 from ..proposal import Proposal, in_one_text
 from ..registry import register
@@ -80,47 +79,21 @@ def _initial(problem: Problem, name: str) -> str:
 @register("second_backward", "modified")
 def clear_collected(problem: Problem) -> Iterator[Proposal]:
     """Lists that were filled for one backward, and are still full at the next; not those from which each takes some."""
-    filled = _filled(problem) - crossing(problem).partly
     for turn in iterations(problem):
-        graph = {
-            path
-            for scope, names in holdings(problem).items()
-            for path, kind in names.items()
-            if kind.startswith(("list", "sequence")) and (scope == turn.function or "." in path)
-        }
-        used = {name for s in turn.body for name in reads(s)}
-        lists = {path for path in filled & used if not any(_empties(n, path) for s in turn.body for n in ast.walk(s))}
-        if not lists & graph:
+        lists, begin = collected(problem, turn)
+        block, need = turn.branch
+        step = next((s for s in block[block.index(need) :] if is_step(s)), need)
+        after = [step, *(s for s in block[block.index(step) + 1 :] if lists & reads(s))][-1]
+        if not lists or (block is not turn.body and _read_behind(turn, lists)):
             continue
-        at = turn.body.index(turn.need)
-        step = next((s for s in turn.body[at:] if is_step(s)), turn.need)
-        after = [step, *(s for s in turn.body[turn.body.index(step) + 1 :] if lists & reads(s))][-1]
         lines = [f"{path}.clear()" for path in sorted(lists)]
         leaves = isinstance(after, (ast.Return, ast.Break, ast.Continue))
         edit = turn.code.insert_before(after, *lines) if leaves else turn.code.insert_after(after, *lines)
         why = message("why_collected_anew")
-        form = "reset_accumulator: list"
-        begins = frozenset(lists if _made_in_an_inner_loop(problem) else ())  # a memory gets one item for each backward
-        yield replace(in_one_text(turn.code, [edit], "; ".join(lines), why, form), begins=begins)
+        proposal = in_one_text(turn.code, [edit], "; ".join(lines), why, "reset_accumulator: list")
+        yield replace(proposal, begins=frozenset(lists if begin else ()))
         return
 
 
-def _made_in_an_inner_loop(problem: Problem) -> bool:
-    """Whether what is needed was made in a loop that has run to its end by the time of the backward."""
-    needed = [loop for f in problem.frames(problem.need_stack) for loop in loops(f.code, f.statement)]
-    made = [loop for f in problem.frames(problem.save_stack) for loop in loops(f.code, f.statement)]
-    return any(all(loop is not other for other in needed) for loop in made)
-
-
-def _filled(problem: Problem) -> set[str]:
-    """Names of lists that the notebook appends to."""
-    calls = [call for code in problem.codes() for call in calls_named(code.tree, "append", "extend")]
-    paths = [dotted(call.func.value) for call in calls if isinstance(call.func, ast.Attribute)]
-    return {path for path in paths if path is not None}
-
-
-def _empties(node: ast.AST, path: str) -> bool:
-    """Whether the iteration itself sets the list anew or clears it."""
-    targets = node.targets if isinstance(node, ast.Delete) else assigned(node) if isinstance(node, ast.Assign) else ()
-    cleared = isinstance(node, ast.Call) and dotted(node.func) == f"{path}.clear"
-    return cleared or any(key_of(target) == path for target in targets)
+def _read_behind(turn: Iteration, names: set[str]) -> bool:
+    return any(names & reads(s) for s in turn.body[turn.body.index(turn.need) + 1 :])

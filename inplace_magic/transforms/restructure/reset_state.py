@@ -31,6 +31,7 @@ from ...source.dataflow import assigned, binds, calls_named, handed_on, simple
 from ...source.editor import Code, Function, names_bound
 from ...source.lift import source_lines
 from ..analysis.iterations import Iteration, holdings, iterations
+from ..analysis.placement import end_of_update
 from ..analysis.points import crossing
 from ..problem import Problem
 from ..proposal import Proposal, in_one_text
@@ -50,9 +51,11 @@ def reset_state(problem: Problem) -> Iterator[Proposal]:
     top = next((inner for s in saved if (inner := within(code, turn.body, s)) is not None), turn.body[0])
     called = [lines for name, lines in _resets(problem) if not calls_named(ast.Module(turn.body, []), name)]
     form = "reset_state: called" if called else "reset_state: initial"
+    some = turn.branch[0] is not turn.body  # the state lives from one backward to the next
     for lines in (called or [*_initials(problem), *_ahead(problem, turn)])[:_MOST]:
         title = f"{lines[0]} {lines[-1].strip()}" if len(lines) > 1 else lines[0]
-        proposal = in_one_text(code, [code.insert_before(top, *lines)], title, message("why_fresh_state"), form)
+        edit = code.insert_after(end_of_update(turn.frame), *lines) if some else code.insert_before(top, *lines)
+        proposal = in_one_text(code, [edit], title, message("why_fresh_state"), form)
         yield replace(proposal, restarts=True, begins=frozenset(_states(problem)) if called else frozenset())
 
 
@@ -90,8 +93,15 @@ def _initials(problem: Problem) -> Iterator[list[str]]:
             for target, value in (pair for s in own_statements(code, start) for pair in handed_on(s)):
                 attribute = code.text(target).removeprefix(f"{own}.")
                 read = {n.id for n in ast.walk(value) if isinstance(n, ast.Name)} - {own}
-                if attribute in attributes and not (read & set(given)) - names_bound(top):
+                if attribute in attributes & _carried(problem) and not (read & set(given)) - names_bound(top):
                     yield from _for_all(paths, cls.name, partial(_as_constructed, code, own, attribute, value))
+
+
+def _carried(problem: Problem) -> set[str]:
+    """Attributes that more than a constructor sets: what only that one sets is no state that goes on."""
+    functions = ((s, code.function(s)) for code, s in problem.nodes(ast.stmt))
+    bound = (name for s, function in functions if getattr(function, "name", "") != "__init__" for name in binds(s))
+    return {name.partition(".")[2] for name in bound}
 
 
 def _as_constructed(code: Code, own: str, attribute: str, value: ast.expr, path: str) -> str:

@@ -1,0 +1,58 @@
+"""Lists that are filled for one backward, and are still full when the next one comes.
+
+log_probs.append(dist.log_prob(a))        losses.append(loss)
+...                                       if step % 4 == 0:
+torch.stack(log_probs).sum().backward()       sum(losses).backward()
+"""
+
+from __future__ import annotations
+
+import ast
+
+from ...source.blocks import loops
+from ...source.dataflow import assigned, calls_named, key_of, reads
+from ...source.editor import dotted
+from ..problem import Problem
+from .iterations import Iteration, holdings
+from .points import crossing
+
+
+def collected(problem: Problem, turn: Iteration) -> tuple[set[str], bool]:
+    """The lists that a backward uses up, and whether each backward is to begin with an empty one: not where every
+    iteration adds one item to a memory and goes back from all of them.
+    """
+    graph = {
+        path
+        for scope, names in holdings(problem).items()
+        for path, kind in names.items()
+        if kind.startswith(("list", "sequence")) and (scope == turn.function or "." in path)
+    }
+    filled = _filled(problem) - crossing(problem).partly
+    used = {name for s in turn.body for name in reads(s)}
+    lists = {path for path in filled & used if not any(_empties(n, path) for s in turn.body for n in ast.walk(s))}
+    if not lists & graph:
+        return set(), False
+    asks = isinstance(turn.need, ast.If) and bool(lists & reads(turn.need.test))  # whether a memory is full by now
+    several = turn.branch[0] is not turn.body and not asks
+    return lists, several or _made_in_an_inner_loop(problem)
+
+
+def _made_in_an_inner_loop(problem: Problem) -> bool:
+    """Whether what is needed was made in a loop that has run to its end by the time of the backward."""
+    needed = [loop for f in problem.frames(problem.need_stack) for loop in loops(f.code, f.statement)]
+    made = [loop for f in problem.frames(problem.save_stack) for loop in loops(f.code, f.statement)]
+    return any(all(loop is not other for other in needed) for loop in made)
+
+
+def _filled(problem: Problem) -> set[str]:
+    """Names of lists that the notebook appends to."""
+    calls = [call for code in problem.codes() for call in calls_named(code.tree, "append", "extend")]
+    paths = [dotted(call.func.value) for call in calls if isinstance(call.func, ast.Attribute)]
+    return {path for path in paths if path is not None}
+
+
+def _empties(node: ast.AST, path: str) -> bool:
+    """Whether the iteration itself sets the list anew or clears it."""
+    targets = node.targets if isinstance(node, ast.Delete) else assigned(node) if isinstance(node, ast.Assign) else ()
+    cleared = isinstance(node, ast.Call) and dotted(node.func) == f"{path}.clear"
+    return cleared or any(key_of(target) == path for target in targets)
