@@ -166,7 +166,11 @@ MADE_IN_LOOP = """
         pytest.param("sum_losses", CARRIED, id="a state that goes from one iteration into the next"),
         pytest.param("sum_losses", REUSED, id="a loss whose name is bound anew in between cannot be added later"),
         pytest.param("retain", BEFORE_LOOP, id="a loop with a step in it keeps no graph"),
-        pytest.param("retain", EACH, id="one call that runs again and again would keep the graph for ever"),
+        pytest.param(
+            "retain",
+            EACH.replace("in losses:", "in losses[:1] * 2:"),
+            id="one loss again and again would keep the graph for ever",
+        ),
         pytest.param("retain", DESCENT, id="a loop that updates by hand would go on with the old values"),
         pytest.param("reset_accumulator", TWO, id="nothing is collected"),
     ],
@@ -428,6 +432,24 @@ CARRIED = """
             loss.backward()
     train(torch.randn(3, 4, 2))
     """
+
+
+def test_what_only_the_constructor_computes_is_no_state_that_begins_anew() -> None:
+    once = """
+        class Scaled(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.log_scale = nn.Parameter(torch.zeros(1))
+                self.scale = self.log_scale.exp()
+            def forward(self, x):
+                return x * self.scale
+        scaled = Scaled()
+        opt = torch.optim.SGD(scaled.parameters(), lr=0.1)
+        """
+    loop = "for x in torch.randn(3, 4):\n    scaled(x).sum().backward()\n    opt.step()"
+    run = run_cells(START, once, loop)
+    assert run.diagnosis is not None
+    assert [fix.rule for fix in run.diagnosis.fixes] == ["recompute"]
 
 
 def test_a_name_begins_as_the_line_ahead_of_the_loop_has_it() -> None:

@@ -7,6 +7,9 @@ y = net(x)                                y = net(x)
 rows = [grad(y[i], x)[0]                  rows = [grad(y[i], x, retain_graph=True)[0]
         for i in range(len(y))]                   for i in range(len(y))]
 
+for layer in layers:                      for layer in layers:
+    layer.loss.backward()                     layer.loss.backward(retain_graph=True)
+
 A gradient that a loss is made from is part of the graph itself: ``create_graph=True``.
 """
 
@@ -15,6 +18,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from ...gradients.digest import close
 from ...message import message
 from ...source.blocks import loops
 from ...source.dataflow import calls_named
@@ -59,7 +63,9 @@ def retain(problem: Problem) -> Iterator[Proposal]:
 
 
 def _one_by_one(problem: Problem, call: ast.AST) -> bool:
-    """Whether a loop asks one graph, made ahead of it, for one gradient after the other, and uses each by itself."""
+    """Whether a loop asks one graph, made ahead of it, for one gradient after the other: each is used by itself, or is
+    that of another loss.
+    """
     for need, save in zip(problem.frames(problem.need_stack), problem.frames(problem.save_stack)):
         if need.statement is save.statement:
             continue
@@ -68,8 +74,17 @@ def _one_by_one(problem: Problem, call: ast.AST) -> bool:
         if not around and not within:
             return False
         body = around[-1] if around else need.statement
-        return (bool(calls_named(call, "grad")) or reads_gradient(body)) and not updates_leaf(problem, body)
+        apart = bool(calls_named(call, "grad")) or reads_gradient(body) or _of_another_loss(problem)
+        return apart and not updates_leaf(problem, body)
     return False
+
+
+def _of_another_loss(problem: Problem) -> bool:
+    freed, need, passes = problem.clash.freed, problem.clash.need, problem.evidence.passes
+    if freed is None or need is None or need.index >= len(passes) or steps_between(problem):
+        return False
+    first, second = passes[freed.index].value, passes[need.index].value
+    return bool(first and second) and not close(first, second)
 
 
 def _updated_between(problem: Problem) -> bool:

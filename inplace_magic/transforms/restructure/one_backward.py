@@ -2,16 +2,21 @@
 
 loss = closure()                          loss = closure()   # which has called backward
 loss.backward()
+
+a, b = update(x), update(y)               a, b = update(x), update(y)   # each sends its own back
+total = a + b                             total = a + b
+total.backward()
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from ...gradients.digest import close
 from ...message import message
+from ...record.evidence import BackwardPass
 from ...source.blocks import within
 from ..analysis.meetings import meeting, steps_between
 from ..analysis.points import crossing
@@ -28,9 +33,11 @@ def one_backward(problem: Problem) -> Iterator[Proposal]:
     found = meeting(problem)
     if found is None or freed is None or need is None or need.index >= len(passes) or steps_between(problem):
         return
-    first, second = passes[freed.index].value, passes[need.index].value
-    one_root = any(edge.root for edge in crossing(problem).over)
-    if not one_root or first is None or second is None or not close(first, second):
+    over, before, total = crossing(problem).over, passes[: need.index], passes[need.index].value
+    once_more = any(edge.root for edge in over) and _is_sum(total, before[freed.index : freed.index + 1])
+    terms = over and all(edge.term for edge in over)
+    summed = terms and any(_is_sum(total, before[start:]) for start in range(freed.index + 1))
+    if not once_more and not summed:
         return
     for frame in problem.frames(problem.need_stack):
         statement, code = frame.statement, frame.code
@@ -42,3 +49,9 @@ def one_backward(problem: Problem) -> Iterator[Proposal]:
             title = message("title_block_gone", block=" ".join(code.text(statement).split()))
             yield replace(in_one_text(code, [code.delete(gone)], title, _WHY, "one_backward"), meant=True)
             return
+
+
+def _is_sum(total: tuple[float, ...] | None, terms: Sequence[BackwardPass]) -> bool:
+    """Whether a loss is what some backwards have sent back in all."""
+    values = [one.value for one in terms if one.value]
+    return bool(total) and len(values) == len(terms) > 0 and close(total, tuple(map(sum, zip(*values))))

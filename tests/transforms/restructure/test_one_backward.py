@@ -57,3 +57,35 @@ def test_the_second_backward_of_a_loss_goes(changes: tuple[tuple[str, str], ...]
     assert (first.rule, first.gradients) == ("one_backward", "different")
     assert first.cells[2].rstrip() == cell.replace(gone, "", 1).rstrip()
     assert "retain" in [fix.rule for fix in run.diagnosis.fixes]
+
+
+TERMS = """
+    nets = nn.ModuleList(nn.Linear(3, 1) for _ in range(3))
+    opt = torch.optim.SGD(nets.parameters(), lr=0.1)
+    def sent(net, x):
+        loss = net(x).pow(2).mean()
+        loss.backward()
+        return loss
+    """
+TOTAL = """
+    for x in torch.randn(2, 4, 3):
+        opt.zero_grad()
+        a, b, c = (sent(net, x) for net in nets)
+        total = a + b + c
+        total.backward()
+        opt.step()
+    """
+
+
+def test_a_sum_whose_terms_have_all_been_sent_back_is_not_sent_again() -> None:
+    run = run_cells(START, TERMS, TOTAL)
+    assert run.diagnosis is not None
+    first = run.diagnosis.fixes[0]
+    assert (first.rule, first.gradients) == ("one_backward", "different")
+    assert "total.backward()" not in first.cells[3]
+
+
+def test_a_sum_with_a_term_that_was_not_sent_back_is() -> None:
+    run = run_cells(START, TERMS, rewritten(TOTAL, ("+ c", "+ c + nets[0].weight.square().sum()")))
+    assert run.diagnosis is not None
+    assert "one_backward" not in [fix.rule for fix in run.diagnosis.fixes]
