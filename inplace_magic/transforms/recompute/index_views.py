@@ -91,13 +91,20 @@ def _counted(code: Code, loop: ast.For | ast.comprehension) -> tuple[str, list[E
         return target.elts[0].id, []
     index, items = unused("i", code), code.text(target)
     views = _views(code, loop.iter)
-    if views is not None and views.whole and isinstance(target, ast.Name):
+    if views is not None and views.whole and isinstance(target, ast.Name) and not _is_bound(code, "range"):
         return index, [code.replace(target, index), code.replace(loop.iter, f"range(len({views.tensor}))")]
     items = f"({items})" if isinstance(target, ast.Tuple) and not items.startswith("(") else items
     return index, [
         code.replace(target, f"{index}, {items}"),
         code.replace(loop.iter, f"enumerate({code.text(loop.iter)})"),
     ]
+
+
+def _is_bound(code: Code, name: str) -> bool:
+    """Whether the text gives a name of Python's another meaning somewhere."""
+    nodes = list(ast.walk(code.tree))
+    given = {n.arg for n in nodes if isinstance(n, ast.arg)}
+    return name in given | {n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
 
 
 @dataclass(frozen=True)

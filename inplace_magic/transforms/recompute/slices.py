@@ -31,7 +31,8 @@ class Slice:
     """Statements that created the stale values, in order, and the names that lead to them afterwards.
 
     ``own``: what the statements call their object, and what it is called where their values are read. ``kept``: what their
-    method was handed, which the object keeps for whoever computes it again.
+    method was handed, which the object keeps for whoever computes it again. ``through``: the names under which hooks keep
+    what a call made, where nothing binds it: ``feats`` for ``model(x)``.
     """
 
     code: Code
@@ -39,11 +40,12 @@ class Slice:
     function: str
     own: tuple[str, str] = ("", "")
     kept: tuple[str, ...] = ()
+    through: frozenset[str] = frozenset()
 
     @property
     def names(self) -> set[str]:
         inside, outside = self.own
-        return {outside + name.removeprefix(inside) for s in self.statements for name in _made_by(s)}
+        return {*self.through} or {outside + name.removeprefix(inside) for s in self.statements for name in _made_by(s)}
 
     @property
     def object(self) -> str:
@@ -66,6 +68,9 @@ class Slice:
 def slices(problem: Problem, found: Crossing) -> Iterator[Slice]:
     """The stale statements, frame by frame from the innermost one that all of them share; each as it reads from outside, too."""
     for made in _in_one_frame(problem, found.stale):
+        if not made.names:
+            read = (key_of(use.node) for edge in found.over for use in uses(problem, edge))
+            made = replace(made, through=frozenset(name for name in read if name is not None))
         yield made
         yield from _from_outside(problem, found.over, made)
 

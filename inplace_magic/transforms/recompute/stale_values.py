@@ -143,8 +143,13 @@ def _inside(made: Slice, loop: ast.stmt) -> bool:
 
 
 def _front(code: Code, statements: list[ast.stmt], names: set[str], other: ast.stmt | None = None) -> ast.stmt:
-    """The first statement that reads the names, or the ``other``; the first of the update that it is part of."""
-    top = next((s for s in statements if reads(s) & names), other or statements[0])
+    """The first statement that goes on from the names, or the ``other``; the first of the update that it is part of.
+
+    What only shows a number, ``print(loss.item())``, still shows the old one.
+    """
+    kept = {name for name in names if "." in name}
+    goes_on = (s for s in statements if reads(s) & kept or graph_reads(code, [s], names))
+    top = next(goes_on, other or statements[0])
     update = update_of(code.block(top), top)
     return update[0] if top in update else top
 

@@ -115,11 +115,10 @@ def test_what_another_loop_of_the_function_reads_stays_there() -> None:
 def test_what_is_not_read_there_is_not_computed_again() -> None:
     made = "policy = nn.Linear(2, 3)\nobs = torch.randn(4, 2)"
     drawn = "pi = torch.distributions.Normal(policy(obs), policy.bias.exp())\ndraws = [pi.sample() for _ in range(2)]"
-    loop = "for a in draws:\n    loss = -pi.log_prob(a).mean()\n    loss.backward()"
+    loop = "for a in draws:\n    loss = -pi.log_prob(a).mean()\n    loss.backward()\n    policy.bias.data -= policy.bias.grad"
     fix = fix_by(RULE, START, made, drawn, loop)
     line = "    pi = torch.distributions.Normal(policy(obs), policy.bias.exp())\n    loss ="
     assert fix.cells == {4: rewritten(loop, ("    loss =", line))}
-    assert fix.gradients == "same"
 
 
 def test_what_the_constructor_made_is_made_where_it_is_read_by_way_of_a_local_name() -> None:
@@ -137,8 +136,8 @@ def test_what_an_object_computed_of_itself_is_computed_anew_in_each_iteration_an
     assert run.diagnosis is not None
     anew = [fix for fix in run.diagnosis.fixes if fix.title == "net.penalty = net.weigh()"]
     assert [fix.gradients for fix in anew] == ["different"] and anew[0] is run.diagnosis.fixes[0]
-    loop = "        for x in torch.randn(2, 3, 4):\n"
-    assert f"{loop}            net.penalty = net.weigh()\n" in anew[0].cells[3]
+    line = "            loss = loss + net.penalty\n"
+    assert f"            net.penalty = net.weigh()\n{line}" in anew[0].cells[3]
 
 
 def test_whoever_computes_it_anew_reads_an_argument_of_the_constructor_from_its_object() -> None:
@@ -307,3 +306,55 @@ def test_a_long_loop_is_moved_and_never_repeated() -> None:
     assert RULE not in rules(
         START, JUDGED, longer.replace("judged.backward()", "(judged + 0 * loss.detach()).backward()")
     )
+
+
+KEPT_BY_HOOKS = """
+    net = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 4)).requires_grad_(False)
+    features = {}
+    def keep(name):
+        def hook(module, args, out):
+            features[name] = out
+        return hook
+    for name, layer in net.named_children():
+        layer.register_forward_hook(keep(name))
+    """
+IN_CLOSURE = """
+    x = torch.randn(2, 4, requires_grad=True)
+    opt = torch.optim.LBFGS([x], max_iter=2)
+    net(x)
+    for step in range(2):
+        def closure():
+            opt.zero_grad()
+            loss = features["0"].square().mean() + features["2"].square().mean()
+            loss.backward()
+            return loss
+        opt.step(closure)
+    """
+
+
+def test_a_forward_whose_features_hooks_keep_is_made_again_where_they_are_read() -> None:
+    fix = fix_by(RULE, START, KEPT_BY_HOOKS, IN_CLOSURE)
+    assert '        opt.zero_grad()\n        net(x)\n        loss = features["0"]' in fix.cells[3]
+
+
+TWICE = """
+    net = nn.Linear(4, 1)
+    opt, shown = torch.optim.SGD(net.parameters(), lr=0.1), []
+    for x in torch.randn(3, 5, 4):
+        loss = net(x).square().mean()
+        opt.zero_grad()
+        loss.backward()
+        opt.step()
+        shown.append(loss.item())
+        opt.zero_grad()
+        loss.backward()
+        opt.step()
+    """
+
+
+def test_a_second_step_of_one_optimizer_gets_a_forward_of_its_own_behind_what_shows_the_first_loss() -> None:
+    run = run_cells(START, TWICE)
+    assert run.diagnosis is not None
+    line = "    shown.append(loss.item())\n"
+    again = f"{line}    loss = net(x).square().mean()\n"
+    assert run.diagnosis.fixes[0].cells[2].rstrip() == rewritten(TWICE, (line, again))
