@@ -11,7 +11,6 @@ from ..diagnosis import Conflict, Place
 from ..message import Message, kind_of, message
 from ..record.evidence import Edge, Holder, RecordedConflict
 from ..source.bindings import bound_anew
-from ..source.editor import Code
 from ..source.location import SourceRange
 from ..source.sources import Sources
 
@@ -102,10 +101,9 @@ def _read(edge: Edge, seen: RecordedConflict, sources: Sources) -> tuple[Place, 
 
 def _gone(holder: Holder, frame: SourceRange, seen: RecordedConflict, sources: Sources) -> bool:
     """Whether the name holds another value by then, which its iteration has bound."""
-    document = sources.cells.get(frame.cell) if frame.cell is not None else None
-    if holder.scope != frame.function or document is None or document.tree is None:
+    code = sources.code(frame.cell)
+    if holder.scope != frame.function or code is None:
         return False
-    code = Code(document)
     events = seen.cause.stack if seen.cause is not None else ()
     before = [code.at(one) for one in events if (one.cell, one.function) == (frame.cell, frame.function)]
     nodes = [code.at(frame), *before]

@@ -14,7 +14,7 @@ from ..record.evidence import Evidence, RecordedConflict, Write
 from ..record.operations import RESHAPES
 from ..source.bindings import bound
 from ..source.document import CellSource
-from ..source.editor import Code, names_loaded
+from ..source.editor import names_loaded
 from ..source.location import SourceRange
 from ..source.sources import Sources
 from .carried import with_carrier
@@ -166,7 +166,8 @@ def _also_read(write: Write | None, sources: Sources) -> tuple[str, ...]:
     written = written_by(spot, sources)
     if write is None or spot is None or spot.cell is None or written is None:
         return ()
-    statement = Code(sources.cells[spot.cell]).statement_at(spot.line, spot.column)
+    code = sources.code(spot.cell)
+    statement = code.statement_at(spot.line, spot.column) if code is not None else None
     if statement is None:
         return ()
     beside = names_loaded([statement]) - names_loaded([ast.parse(written[1], mode="eval").body])
@@ -278,9 +279,9 @@ def _what(write: Write | None, sources: Sources) -> str:
 
 
 def _node_at(sources: Sources, spot: SourceRange | None) -> ast.AST | None:
-    if spot is None or spot.cell is None or sources.cells[spot.cell].tree is None:
+    code = sources.code(spot.cell) if spot is not None else None
+    if spot is None or code is None:
         return None
-    code = Code(sources.cells[spot.cell])
     node = code.at(spot)
     return node.value if isinstance(node, ast.Expr) else node
 
@@ -369,7 +370,7 @@ def _composed(call: ast.Call, sources: Sources) -> str | None:
     called = ast.unparse(call.func).rpartition(".")[2]
     made = {
         ast.unparse(value.func).rpartition(".")[2] if isinstance(value, ast.Call) else ""
-        for code in (Code(cell) for cell in sources.cells.values() if cell.tree is not None)
+        for code in filter(None, map(sources.code, sources.cells))
         for node in ast.walk(code.tree)
         for name, value in (bound(code, node) if isinstance(node, ast.stmt) else ())
         if name.rpartition(".")[2] == called

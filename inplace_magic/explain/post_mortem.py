@@ -18,7 +18,6 @@ from ..message import message
 from ..record.operations import HARMLESS
 from ..session.names import graph_holders
 from ..session.user_objects import walk
-from ..source.editor import Code
 from ..source.location import SourceRange, kind_of
 from ..source.own import is_a
 from ..source.sources import Sources
@@ -271,9 +270,10 @@ def _is_write(method: str) -> bool:
 
 def written_by(spot: SourceRange | None, sources: Sources) -> tuple[str, str] | None:
     """(the way of writing, the tensor) as the text of a refused line has it: ("`+=`", "w"); None if it is not plain."""
-    if spot is None or spot.cell is None or sources.cells[spot.cell].tree is None:
+    code = sources.code(spot.cell) if spot is not None else None
+    if spot is None or code is None:
         return None
-    statement = Code(sources.cells[spot.cell]).statement_at(spot.line, spot.column)
+    statement = code.statement_at(spot.line, spot.column)
     if isinstance(statement, ast.AugAssign):
         return f"`{SYMBOLS[type(statement.op)]}`", ast.unparse(statement.target)
     if isinstance(statement, ast.Assign) and len(statement.targets) == 1:

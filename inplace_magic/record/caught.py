@@ -14,7 +14,7 @@ import sys
 from collections.abc import Sequence
 
 from ..source.dataflow import called_name
-from ..source.editor import Code, Function
+from ..source.editor import Function
 from ..source.location import SourceRange, user_stack
 from ..source.sources import Sources
 from ..torch_private import version_of
@@ -56,10 +56,9 @@ class Caught:
         return self._known[key]
 
     def _handled(self, error: BaseException, spot: SourceRange) -> bool:
-        document = self._sources.cells.get(spot.cell) if spot.cell is not None else None
-        if document is None or document.tree is None:
+        code = self._sources.code(spot.cell)
+        if code is None:
             return False
-        code = Code(document)
         inner = code.at(spot)
         for above in code.parents(inner) if inner is not None else ():
             if isinstance(above, (*Function, ast.Lambda)):

@@ -12,6 +12,7 @@ from typing import Any
 from ..diagnosis import Place
 from .apart import does, in_file
 from .document import Document, FileSource
+from .editor import Code
 from .location import TIMED, SourceRange
 
 _NUMBERED_NAME = re.compile(r"<ipython-input-(\d+)-")
@@ -39,14 +40,27 @@ class Sources:
         self._timed = dict(timed or {})
         self._files = {cell.path: number for number, cell in self.cells.items() if isinstance(cell, FileSource)}
         self._spots: dict[tuple[int, int], tuple[types.CodeType, SourceRange]] = {}
+        self._codes: dict[int, Code] = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_spots": {}}  # code objects of this process
+        # Code objects are of this process, and what has been parsed is parsed again.
+        return {**vars(self), "_spots": {}, "_codes": {}}
 
     def with_texts(self, texts: Mapping[int, str]) -> Sources:
         """The same session with some cells rewritten."""
         cells = {n: (cell.with_text(texts[n]) if n in texts else cell) for n, cell in self.cells.items()}
-        return Sources(cells, self._names, self.current, self._nested, self._timed)
+        rewritten = Sources(cells, self._names, self.current, self._nested, self._timed)
+        rewritten._codes = {n: code for n, code in self._codes.items() if n not in texts}
+        return rewritten
+
+    def code(self, number: int | None) -> Code | None:
+        """The parsed text of a document, the same for whoever asks; None where there is none, or it does not parse."""
+        document = self.cells.get(number) if number is not None else None
+        if number is None or document is None or document.tree is None:
+            return None
+        if number not in self._codes:
+            self._codes[number] = Code(document)
+        return self._codes[number]
 
     def cell_of(self, code: types.CodeType) -> int | None:
         """The execution count of the cell that some code was compiled from, or None if it is no cell."""

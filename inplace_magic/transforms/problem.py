@@ -51,9 +51,7 @@ class Problem:
 
     def code(self, cell: int | None) -> Code | None:
         """The parsed text of a cell, or None where there is none (a file, a cell that does not parse)."""
-        if cell is None or cell not in self.sources.cells:
-            return None
-        return _code(self.sources, cell)
+        return self.sources.code(cell)
 
     def codes(self) -> Iterator[Code]:
         """The parsed texts up to the failing cell, the latest first."""
@@ -86,18 +84,3 @@ class Problem:
     @property
     def need_stack(self) -> tuple[SourceRange, ...]:
         return self.clash.need.stack if self.clash.need is not None else self.raised
-
-
-_CODES: dict[tuple[object, ...], Code] = {}
-
-
-def _code(sources: Sources, cell: int) -> Code | None:
-    key = (cell, sources.cells[cell].raw, frozenset(sources.cells[cell].modules.items()))
-    found = _CODES.get(key)
-    if found is None:
-        if sources.cells[cell].tree is None:
-            return None
-        if len(_CODES) > 64:
-            _CODES.clear()
-        found = _CODES[key] = Code(sources.cells[cell])
-    return found
