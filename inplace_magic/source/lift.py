@@ -11,7 +11,8 @@ from .editor import Code, Edit
 
 def unused(name: str, code: Code) -> str:
     """The name, or one like it that the cell does not use yet."""
-    taken = {node.id for node in ast.walk(code.tree) if isinstance(node, ast.Name)}
+    nodes = list(ast.walk(code.tree))
+    taken = {n.id for n in nodes if isinstance(n, ast.Name)} | {n.arg for n in nodes if isinstance(n, ast.arg)}
     return next(n for n in (name, *(f"{name}_{i}" for i in range(2, 100))) if n not in taken)
 
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import ast
 import textwrap
+from pathlib import Path
 
 import pytest
 
@@ -9,7 +10,7 @@ from inplace_magic.source.dataflow import binds, live_in, rebinds, slice_of
 from inplace_magic.transforms.analysis.points import detached
 
 from ..cells import run_cells
-from .trying import fix_by, rewritten, rules
+from .trying import clean, fix_by, rewritten, rules
 
 START = """
     import torch
@@ -573,6 +574,36 @@ def test_what_a_penalty_asks_a_gradient_of_goes_on_to_require_one_when_it_is_cut
     assert run.diagnosis is not None
     cut = ("(critic(fake) - critic(real)).mean() + penalty(real, fake)", "(critic(fake.detach()) - critic(real)).mean() + penalty(real, fake.detach().requires_grad_())")  # fmt: skip
     assert run.diagnosis.fixes[0].cells[3].rstrip() == rewritten(PENALISED, cut)
+
+
+def test_so_it_does_where_the_penalty_stands_in_a_file_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    above, _, penalty = clean(CRITIC).partition("def penalty")
+    (tmp_path / "penalties.py").write_text(
+        f"import torch\ndef penalty{penalty}".replace("real, fake)", "critic, real, fake)")
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    cell = PENALISED.replace("penalty(real", "penalty(critic, real")
+    run = run_cells(START, above, f"from penalties import penalty\n{clean(cell)}")
+    assert run.diagnosis is not None
+    fix = run.diagnosis.fixes[0]
+    assert (fix.rule, fix.gradients) == ("detach", "truncated")
+    assert "penalty(critic, real, fake.detach().requires_grad_())" in fix.cells[3]
+
+
+def test_a_plain_cut_is_left_plain_where_it_is_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "slopes.py").write_text(
+        "import torch\n"
+        "def slope(net, x):\n"
+        "    x = x.detach().requires_grad_()\n"
+        "    return torch.autograd.grad(net(x).sum(), x, create_graph=True)[0].square().mean()\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    cell = PENALISED.replace("penalty(real, fake)", "slope(critic, fake)")
+    run = run_cells(START, clean(CRITIC).partition("def penalty")[0], f"from slopes import slope\n{clean(cell)}")
+    assert run.diagnosis is not None
+    assert "requires_grad_" not in run.diagnosis.fixes[0].cells[3]
 
 
 MULTIPLIER = """

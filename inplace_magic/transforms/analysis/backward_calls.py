@@ -89,6 +89,11 @@ def asked_for_gradients(frame: Frame) -> set[str]:
     return {ast.unparse(one) for one in (*items, *read)}
 
 
+def asks_for_gradients(problem: Problem) -> bool:
+    """Whether ``autograd.grad`` is called, wherever it stands: maybe for what is made of the values to be cut off."""
+    return any(one.backward.asked for one in problem.evidence.passes)
+
+
 def add_argument(code: Code, call: ast.Call, argument: str) -> Edit:
     """One more argument at the end of a call."""
     _, end = code.span(call)

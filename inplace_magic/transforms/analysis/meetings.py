@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ...record.evidence import BackwardPass
 from ...source.blocks import upwards, within
 from ...source.dataflow import binds, calls_named, is_call, is_step, key_of, reads, roots, simple, slice_of, targets
 from ...source.editor import Code
@@ -125,6 +127,14 @@ def may_leave(loop: ast.For | ast.While | ast.AsyncFor, update: list[ast.stmt], 
 
 
 _CLIPS = ("clip_grad_norm_", "clip_grad_value_", "unscale_")
+
+
+def passes_to_need(problem: Problem) -> Sequence[BackwardPass]:
+    """From the backward that freed the graph to the one that needs it; empty where an optimizer steps between them."""
+    freed, need, passes = problem.clash.freed, problem.clash.need, problem.evidence.passes
+    if freed is None or need is None or need.index >= len(passes) or steps_between(problem):
+        return ()
+    return passes[freed.index : need.index + 1]
 
 
 def steps_between(problem: Problem) -> bool:

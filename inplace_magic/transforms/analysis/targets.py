@@ -30,6 +30,7 @@ VIEW_METHODS = frozenset({
     "contiguous", "numpy", "real", "imag", "unbind", "chunk", "split", "requires_grad_", "broadcast_to", "ravel",
     "unflatten", "to", "float", "double", "T", "type", "type_as", "cpu", "values", "adjoint",
 })  # fmt: skip
+_OF_LEAF = ("grad", "requires_grad", "requires_grad_", "is_leaf")
 VIEW_ATTRIBUTES = frozenset({"T", "mT", "H", "mH", "data", "real", "imag"})
 
 
@@ -240,6 +241,12 @@ def seen_through(code: Code, name: str, near: ast.stmt) -> str | None:
         if start is not None and value is not None and dotted(start) is not None and code.text(start) != name:
             return code.text(start)
     return None
+
+
+def is_of_leaf(code: Code, read: ast.expr) -> bool:
+    """``weight.grad``, ``weight.requires_grad = False``: what a leaf is asked, or told, that no value made of it could be."""
+    above = code.parent(read)
+    return isinstance(above, ast.Attribute) and (above.attr in _OF_LEAF or isinstance(above.ctx, ast.Store))
 
 
 def has_two_names(write: Site) -> bool:

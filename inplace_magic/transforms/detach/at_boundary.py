@@ -16,7 +16,7 @@ from ...source.bindings import bound_anew
 from ...source.blocks import loops, within
 from ...source.dataflow import binds, handed_on, live_in
 from ...source.editor import Edit
-from ..analysis.backward_calls import asked_for_gradients
+from ..analysis.backward_calls import asked_for_gradients, asks_for_gradients
 from ..analysis.collected import collected
 from ..analysis.iterations import iterations
 from ..analysis.placement import assignments_to_follow, end_of_update, read_on
@@ -60,17 +60,14 @@ def at_boundary(problem: Problem, edges: Sequence[Edge], between: bool) -> Itera
 
 def _cuts(problem: Problem, frame: Frame, held: Sequence[tuple[str, str]]) -> Iterator[dict[str, str]]:
     """What each name is given: lists that are used up begin anew; what a gradient is asked of goes on to require one."""
-    new = {path: detached(path, shape) for path, shape in held}
-    if None in new.values():
-        return
     asked = asked_for_gradients(frame) & {path for path, shape in held if shape == "Tensor"}
-    cut = {path: f"{path}{_LEAF}" if path in asked else str(text) for path, text in new.items()}
+    cut = {path: f"{path}{_LEAF}" if path in asked else str(detached(path, shape)) for path, shape in held}
     collecting = [collected(problem, turn) for turn in iterations(problem) if turn.frame == frame]
     used_up = {path for lists, begin in collecting if begin for path in lists & cut.keys()}
     if used_up and used_up < cut.keys():
         yield cut | dict.fromkeys(used_up, _EMPTY)
     yield cut
-    if not asked and any(one.backward.asked for one in problem.evidence.passes):  # maybe of what becomes of them
+    if not asked and asks_for_gradients(problem):
         yield {path: text.replace(".detach()", _LEAF) for path, text in cut.items()}
 
 

@@ -17,7 +17,7 @@ from dataclasses import replace
 from ...record.evidence import Edge
 from ...source.dataflow import binds
 from ...source.editor import Edit, atom
-from ..analysis.backward_calls import asked_for_gradients
+from ..analysis.backward_calls import asked_for_gradients, asks_for_gradients
 from ..analysis.points import Use, alike, detached, uses
 from ..problem import Problem
 from ..proposal import Change, Proposal
@@ -49,7 +49,10 @@ def at_uses(
     if form == "use" and several and of_containers({h.shape for edge in edges for h in edge.holders} | several):
         form = "use of containers"
     yield from candidates(problem, changes, form, why)
-    asked = {use.frame.code.span(use.node) for edge in edges if _asked(problem, edge) for use in uses(problem, edge)}
+    tensors = [(edge, use) for edge in edges for use in uses(problem, edge) if use.holder.shape == "Tensor"]
+    asked = {use.frame.code.span(use.node) for edge, use in tensors if _asked(problem, edge)}
+    if not asked and asks_for_gradients(problem):
+        asked = {use.frame.code.span(use.node) for _, use in tensors}
     if asked:
         changes = [
             (c, replace(e, text=f"{e.text}.requires_grad_()") if (e.start, e.end) in asked else e) for c, e in changes

@@ -23,7 +23,7 @@ from ...message import message
 from ...source.blocks import loops
 from ...source.dataflow import calls_named
 from ..analysis.backward_calls import with_create, with_retain
-from ..analysis.meetings import meeting, steps_between
+from ..analysis.meetings import meeting, passes_to_need, steps_between
 from ..analysis.targets import reads_gradient, updates_leaf
 from ..problem import Problem
 from ..proposal import Proposal
@@ -80,11 +80,8 @@ def _one_by_one(problem: Problem, call: ast.AST) -> bool:
 
 
 def _of_another_loss(problem: Problem) -> bool:
-    freed, need, passes = problem.clash.freed, problem.clash.need, problem.evidence.passes
-    if freed is None or need is None or need.index >= len(passes) or steps_between(problem):
-        return False
-    first, second = passes[freed.index].value, passes[need.index].value
-    return bool(first and second) and not close(first, second)
+    values = [one.value for one in passes_to_need(problem)]
+    return bool(values and values[0] and values[-1]) and not close(values[0], values[-1])
 
 
 def _updated_between(problem: Problem) -> bool:

@@ -30,10 +30,10 @@ from dataclasses import replace
 from ...message import message
 from ...source.bindings import bindings, later, reads
 from ...source.dataflow import assigned
-from ...source.editor import Code, Edit, Function, Loop, dotted
+from ...source.editor import Edit, Function, Loop, dotted
 from ...source.lift import unused
 from ..analysis.functional_calls import functional_call
-from ..analysis.targets import Site, reads_gradient, seen_through, torch_in, written
+from ..analysis.targets import Site, is_of_leaf, reads_gradient, seen_through, torch_in, written
 from ..grad_mode.no_grad import is_input
 from ..problem import Problem
 from ..proposal import Proposal, in_one_text
@@ -41,7 +41,6 @@ from ..registry import register
 from .new_tensor import as_new_tensor
 
 _WHY = message("why_own_value")
-_OF_ITSELF = ("grad", "requires_grad", "requires_grad_", "is_leaf")
 
 
 @register("leaf", "view_of_leaf", "silent")
@@ -63,7 +62,7 @@ def _of_attribute(problem: Problem, write: Site, root: ast.Attribute) -> Iterato
     torch, imported = torch_in(problem, code) or ("", [])
     calls = list(_of_owners(problem, write, behind)) if torch else []
     after = reads(code, path, later(code, statement) if isinstance(around, Function) else behind)
-    after = [read for read in after if not _is_of_itself(code, read)]
+    after = [read for read in after if not is_of_leaf(code, read)]
     if not code.alone(statement) or not (calls or (after and isinstance(around, Function))):
         return
     name = unused(path.rpartition(".")[2], code)
@@ -85,7 +84,7 @@ def _of_input(problem: Problem, write: Site, root: ast.Name) -> Iterator[Proposa
     path, first = (root.id, write.statement) if whole is None else (whole, view[0].statement)
     named = [n for top in later(code, first) for n in ast.walk(top) if isinstance(n, ast.Name) and n.id == path]
     behind = [n for n in named if n.lineno > first.lineno]
-    itself = [n for n in behind if _is_of_itself(code, n)]
+    itself = [n for n in behind if is_of_leaf(code, n)]
     if event is None or not behind or any(isinstance(n.ctx, ast.Store) for n in behind) or not (itself or whole):
         return
     name = unused(path, code) if itself else path
@@ -124,9 +123,3 @@ def _of_owners(problem: Problem, write: Site, nodes: list[ast.AST]) -> Iterator[
             if re.fullmatch(rf"{re.escape(module)}(\.\w+|\[\d+\])+", path):
                 yield call, re.sub(r"\[(\d+)\]", r".\1", path.removeprefix(module)).removeprefix(".")
                 break
-
-
-def _is_of_itself(code: Code, read: ast.expr) -> bool:
-    """``weight.grad``, ``weight.requires_grad = False``: what a leaf is asked, or told, that no value made of it could be."""
-    above = code.parent(read)
-    return isinstance(above, ast.Attribute) and (above.attr in _OF_ITSELF or isinstance(above.ctx, ast.Store))

@@ -25,7 +25,7 @@ from ...source.dataflow import called_name
 from ...source.editor import Code, Edit, Function, Loop, dotted
 from ...source.lift import unused
 from ..analysis.functional_calls import functional_call
-from ..analysis.targets import Site, torch_name, written
+from ..analysis.targets import Site, is_of_leaf, torch_name, written
 from ..grad_mode.no_grad import carries_graph
 from ..out_of_place.new_tensor import as_new_tensor
 from ..problem import Problem
@@ -65,7 +65,7 @@ def _of_a_name(problem: Problem, write: Site, name: str) -> Iterator[Proposal]:
     block = code.block(loop or statement)
     behind: list[ast.AST] = [*block[block.index(loop or statement) + 1 :]]
     several = loop is not None and bool(reads(code, name, behind))
-    read = [n for n in reads(code, name, behind if loop is None else [loop, *behind]) if not _its_gradient(code, n)]
+    read = [n for n in reads(code, name, behind if loop is None else [loop, *behind]) if not is_of_leaf(code, n)]
     read = [n for n in read if several or n.lineno > statement.lineno]
     own = [code.replace(n, fast) for n in ast.walk(statement) if several and isinstance(n, ast.Name) and n.id == name]
     stepped = as_new_tensor(problem, code.edited(statement, own))
@@ -76,11 +76,6 @@ def _of_a_name(problem: Problem, write: Site, name: str) -> Iterator[Proposal]:
     edits += [code.insert_before(loop, f"{fast} = {name}")] if several and loop is not None else []
     edits.append(code.replace(statement, line))
     yield in_one_text(code, edits, line, _WHY, "fast_weights", local=True, meant=True)
-
-
-def _its_gradient(code: Code, read: ast.expr) -> bool:
-    above = code.parent(read)
-    return isinstance(above, ast.Attribute) and above.attr == "grad"
 
 
 def _model(code: Code, loop: ast.For, name: str) -> tuple[str, ast.expr, ast.Assign | None] | None:

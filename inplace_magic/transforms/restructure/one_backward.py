@@ -18,7 +18,7 @@ from ...gradients.digest import close
 from ...message import message
 from ...record.evidence import BackwardPass
 from ...source.blocks import within
-from ..analysis.meetings import meeting, steps_between
+from ..analysis.meetings import meeting, passes_to_need
 from ..analysis.points import crossing
 from ..problem import Problem
 from ..proposal import Proposal, in_one_text
@@ -29,14 +29,14 @@ _WHY = message("why_one_backward")
 
 @register("second_backward")
 def one_backward(problem: Problem) -> Iterator[Proposal]:
-    freed, need, passes = problem.clash.freed, problem.clash.need, problem.evidence.passes
-    found = meeting(problem)
-    if found is None or freed is None or need is None or need.index >= len(passes) or steps_between(problem):
+    found, passes, over = meeting(problem), passes_to_need(problem), crossing(problem).over
+    if found is None or not passes:
         return
-    over, before, total = crossing(problem).over, passes[: need.index], passes[need.index].value
-    once_more = any(edge.root for edge in over) and _is_sum(total, before[freed.index : freed.index + 1])
+    first, need = passes[0].backward.index, passes[-1]
+    before = problem.evidence.passes[: need.backward.index]
+    once_more = any(edge.root for edge in over) and _is_sum(need.value, passes[:1])
     terms = over and all(edge.term for edge in over)
-    summed = terms and any(_is_sum(total, before[start:]) for start in range(freed.index + 1))
+    summed = terms and any(_is_sum(need.value, before[start:]) for start in range(first + 1))
     if not once_more and not summed:
         return
     for frame in problem.frames(problem.need_stack):
