@@ -259,6 +259,33 @@ def test_two_names_that_are_both_read_come_apart_at_first(write: str, given: str
     assert gradients == "same" or any(fix.gradients == "same" for fix in others)
 
 
+PATH = """
+    field = nn.Sequential(nn.Linear(2, 4), nn.Tanh(), nn.Linear(4, 2))
+    state = torch.randn(3, 2, requires_grad=True) * 1.0
+    path = []
+    for k in range(3):
+        {write}
+        path.append({kept})
+    torch.stack(path).pow(2).mean().backward()
+    """
+
+
+@pytest.mark.parametrize(
+    ("write", "kept", "rule", "gradients"),
+    [
+        pytest.param("state += 0.1 * field(state)", "state", "out_of_place", "different", id="a path of states"),
+        pytest.param("state += 0.1 * field(state)", "state.clone()", "out_of_place", "same", id="what is kept is a copy already"),
+    ],
+)  # fmt: skip
+def test_what_a_loop_keeps_while_it_goes_on_writing_is_kept_as_values(
+    write: str, kept: str, rule: str, gradients: str
+) -> None:
+    run = run_cells("import torch\nfrom torch import nn\ntorch.manual_seed(0)", PATH.format(write=write, kept=kept))
+    assert run.diagnosis is not None
+    first = run.diagnosis.fixes[0]
+    assert (first.rule, first.gradients) == (rule, gradients)
+
+
 FILLED = """
     import torch
     from torch import nn

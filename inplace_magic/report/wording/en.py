@@ -348,7 +348,7 @@ SENTENCES = {
     "why_all_backwards_first": "The losses go back through the weights they were computed with; the updates come after.",
     "why_sum_once": "The sum goes back once, when the loop that adds it up is over.",
     "why_sum_anew": "{name} still holds what an earlier backward has used up; each backward gets a sum of its own.",
-    "why_names_apart": "The code uses both names for this tensor as values of their own; each now has one.",
+    "why_names_apart": "The code reads this one tensor in two places, as a value of its own in each; now there are two.",
     "why_name_copied": "`{name}` becomes a copy; the tensor that backward needs keeps its value.",
     # ---- the panel: these stand in remoteEntry.js as well
     "panel_name": "In-place report",

@@ -331,7 +331,7 @@ SENTENCES = {
     "why_all_backwards_first": "各个损失都使用计算时的权重反传；更新在其后进行。",
     "why_sum_once": "累加的损失在循环结束后反传一次。",
     "why_sum_anew": "{name} 仍保存着之前的 backward 已用过的内容；每次 backward 使用自己的累加值。",
-    "why_names_apart": "代码把同一张量的两个名字当作两个独立的值来用；现在它们各有各的值。",
+    "why_names_apart": "代码在两处读取这同一个张量，并把它当作两个独立的值；现在它们各有各的值。",
     "why_name_copied": "`{name}` 成为副本；反向传播需要的张量保持原值。",
     # ---- the panel: these stand in remoteEntry.js as well
     "panel_name": "in-place 报告",

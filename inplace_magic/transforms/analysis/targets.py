@@ -16,8 +16,8 @@ from functools import cached_property
 
 from ...families import is_of_base
 from ...record.evidence import Write
-from ...source.bindings import bindings, bound, later, parameters, reads
-from ...source.blocks import own_statements, scope
+from ...source.bindings import bindings, bound, later, loop_of, parameters, reads
+from ...source.blocks import loops, own_statements, scope
 from ...source.dataflow import assigned, calls_named, key_of, rebinds
 from ...source.editor import Code, Edit, Function, dotted
 from ...source.modules import module_of
@@ -254,8 +254,11 @@ def has_two_names(write: Site) -> bool:
 
     Then each was meant to have a value of its own: who knows the two to be one tensor needs one name for it. So it is in a
     function that was handed ``x`` and gives something back: with ``x += y``, and with what it writes into ``out = x`` and returns.
+    And so it is where a loop keeps what it goes on writing: ``path.append(x)``.
     """
     name, code, top = write.root_text, write.code, scope(write.code, write.statement)
+    if isinstance(write.root, ast.Name) and _kept_by_loop(write, write.root.id):
+        return True
     if not isinstance(write.root, ast.Name) or not _reads_value(code, str(name), later(code, write.statement)):
         return False
     pairs = [
@@ -271,6 +274,18 @@ def has_two_names(write: Site) -> bool:
     if given and (summed or filled) and isinstance(top, Function) and not top.name.endswith("_"):
         return True
     return any(_reads_before_bound(code, other, later(code, write.statement)) for other in others)
+
+
+def _kept_by_loop(write: Site, name: str) -> bool:
+    """Whether a loop around the write, which gives the name no other tensor, puts what it names into a container each time."""
+    for loop in loops(write.code, write.statement):
+        nodes = [node for node in ast.walk(loop) if isinstance(node, ast.stmt)]
+        put = [given for call in calls_named(loop, "append", "add", "appendleft") for given in call.args]
+        put += [n.value for n in nodes if isinstance(n, ast.Assign) and isinstance(n.targets[0], ast.Subscript)]
+        anew = any(name in rebinds(n) for n in nodes) or loop_of(write.code, write.statement, name) is not None
+        if not anew and any(isinstance(one, ast.Name) and one.id == name for one in put):
+            return True
+    return False
 
 
 def _reads_value(code: Code, name: str, nodes: list[ast.AST]) -> bool:
