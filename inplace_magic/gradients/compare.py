@@ -99,7 +99,10 @@ def starved(reference: Sequence[BackwardPass], tried: Sequence[BackwardPass], en
     under another name, as where what it steps is made anew.
     """
     ours, theirs = _optimizers(reference), _optimizers(tried)
-    if any(_fed(ours[optimizer]) and not _fed(theirs[optimizer]) for optimizer in ours.keys() & theirs.keys()):
+    both = ours.keys() & theirs.keys()
+    if any(
+        _fed(ours[optimizer]) and not (_fed(theirs[optimizer]) or _unlooked(theirs[optimizer])) for optimizer in both
+    ):
         return True
     gone = Counter(_shapes(steps) for optimizer, steps in ours.items() if optimizer not in theirs and _fed(steps))
     new = Counter(_shapes(steps) for optimizer, steps in theirs.items() if optimizer not in ours)
@@ -222,6 +225,11 @@ def _leaves_fed(steps: Sequence[tuple[LeafGradient, ...]]) -> set[str]:
 
 def _fed(steps: Sequence[tuple[LeafGradient, ...]]) -> bool:
     return any(g.digest is not None and any(g.digest) for step in steps for g in step)
+
+
+def _unlooked(steps: Sequence[tuple[LeafGradient, ...]]) -> bool:
+    """Whether there are steps of whose gradients nothing is known: ``torch.autograd.grad`` makes many passes of an iteration."""
+    return any(g.digest == () for step in steps for g in step)
 
 
 def _optimizers(passes: Sequence[BackwardPass]) -> dict[tuple[str, ...], list[tuple[LeafGradient, ...]]]:

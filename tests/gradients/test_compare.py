@@ -58,6 +58,14 @@ def test_an_optimizer_that_learns_nothing_any_more(tried: list[dict[str, float]]
     assert starved(reference, other, ended) is found
 
 
+def test_an_optimizer_of_whose_later_gradients_nothing_is_known_may_well_learn() -> None:
+    reference = stepping(({"w": 1.0}, {"w": 2.0}))
+    first, second = stepping(({"w": 1.0}, {"w": 0.0}), ({"w": 1.0}, {"w": 0.0}))
+    unlooked = replace(second, looked=False, steps=((LeafGradient("w", (1,), ()),),))
+    assert starved(reference, [first, second])
+    assert not starved(reference, [first, unlooked])
+
+
 @pytest.mark.parametrize(
     ("tried", "lost"),
     [

@@ -337,6 +337,31 @@ def test_a_forward_whose_features_hooks_keep_is_made_again_where_they_are_read()
     assert '        opt.zero_grad()\n        net(x)\n        loss = features["0"]' in fix.cells[3]
 
 
+DERIVATIVES = """
+    u = nn.Sequential(nn.Linear(1, 8), nn.Tanh(), nn.Linear(8, 1))
+    x = torch.linspace(0, 1, 10).view(-1, 1).requires_grad_()
+    opt = torch.optim.LBFGS(u.parameters(), max_iter=5)
+    y = u(x)
+    dy = torch.autograd.grad(y.sum(), x, create_graph=True)[0]
+    d2y = torch.autograd.grad(dy.sum(), x, create_graph=True)[0]
+    """
+EQUATION = """
+    def closure():
+        opt.zero_grad()
+        loss = (d2y + y).square().mean() + (y[0] - 1).square().sum() + dy[0].square().sum()
+        loss.backward()
+        return loss
+    for i in range(2):
+        opt.step(closure)
+    """
+
+
+def test_derivatives_that_were_taken_ahead_of_a_closure_are_taken_in_it() -> None:
+    fix = fix_by(RULE, START, DERIVATIVES, EQUATION)
+    again = "".join(f"    {line}\n" for line in clean(DERIVATIVES).splitlines()[-3:])
+    assert fix.cells == {3: rewritten(EQUATION, ("    loss = (d2y", f"{again}    loss = (d2y"))}
+
+
 TWICE = """
     net = nn.Linear(4, 1)
     opt, shown = torch.optim.SGD(net.parameters(), lr=0.1), []
