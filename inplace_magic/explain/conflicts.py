@@ -318,6 +318,8 @@ def _overwrote(clash: RecordedConflict, what: str, tensor: str | None, node: str
         return message("handed_gradient", what=what)
     if clash.kind == "silent" and clash.save is None:
         return message("past_autograd", what=what)
+    if write.operation == "detach_":
+        return message("detached", what=what)
     if write.operation in RESHAPES:
         return message("reshaped", what=what)
     if write.origin == "optim" and tensor:
@@ -335,6 +337,8 @@ def _changed_note(clash: RecordedConflict, tensor: str | None) -> str:
         return message(f"changes_{write.how}")
     if write.handed:
         return message("changes_handed")
+    if write.operation == "detach_":
+        return message("changes_detached")
     if write.operation in RESHAPES:
         return message("changes_shape")
     if write.origin == "optim" and tensor:

@@ -30,6 +30,10 @@ _FREED = (
     "retain_graph=True if you need to backward through the graph a second time or if you need to access saved tensors "
     "after calling backward."
 )
+_DETACHED = (
+    "Trying to use a saved tensor that has been detached in-place, i.e. with .detach_().This is not supported, please use "
+    "out-of-place `.detach()` instead"
+)
 
 Lines = list[tuple[int | None, int]]
 
@@ -77,6 +81,8 @@ def refusal(family: str, saved: Saved, hint: str = _HINT) -> RuntimeError:
     """What torch says of a saved value that a backward can no longer use."""
     if family == "second_backward":
         return RuntimeError(_FREED)
+    if saved.detached is not None:
+        return RuntimeError(_DETACHED)
     return RuntimeError(
         "one of the variables needed for gradient computation has been modified by an inplace operation: "
         f"[{saved.alias.type()} {list(saved.alias.shape)}] is at version {version_of(saved.alias)}; "

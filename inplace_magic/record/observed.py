@@ -47,6 +47,7 @@ class Saved:
     foreign = False  # may be written without telling torch, or torch does not check it
     compared = False  # after each line
     repacked = False  # hooks of others decide what backward gets
+    detached: LiveWrite | None = None  # by ``detach_()``: torch no longer lets a backward have it
     freed: evidence.Backward | None = None
     reserved: tuple[Reserved, ...] = ()  # goes with it
     origin: weakref.ref[torch.Tensor] | None = None  # what was saved, unless a node has saved what it gave itself
@@ -112,8 +113,8 @@ class Saved:
                 write_into(self.alias, now)
 
     def untouched(self) -> bool:
-        """Whether the version counter says that it is what it was."""
-        return version_of(self.alias) == self.version
+        """Whether torch lets a backward have it: the version counter says that it is what it was."""
+        return version_of(self.alias) == self.version and self.detached is None
 
 
 def saved_by(node: Any) -> Iterator[Saved]:

@@ -238,7 +238,9 @@ class Recorder(TorchFunctionMode):
             return False
         with unobserved():  # a backward runs under the mode, and this is asked of every tensor
             version = version_of(saved.alias)
-        return version == saved.version and not (self.saved.writes and saved.key in self.saved.writes)
+        if version != saved.version or saved.detached is not None:
+            return False
+        return not (self.saved.writes and saved.key in self.saved.writes)
 
     def _answer(self, saved: Saved) -> torch.Tensor:
         return saved.alias if saved.value is None else saved.value
@@ -258,6 +260,8 @@ class Recorder(TorchFunctionMode):
         if version_of(saved.alias) != saved.version:
             first = next((w for w in writes if w.version > saved.version), writes[0] if writes else None)
             self.conflict("modified", saved, need, first)
+        elif saved.detached is not None:
+            self.conflict("modified", saved, need, saved.detached)
         elif writes and changed(saved, writes):
             self._silent(saved, need, writes[0])
 
@@ -315,6 +319,8 @@ class Recorder(TorchFunctionMode):
         if written:
             if self.unfollowed.on:
                 self.unfollowed.note(plain_name(func), author_at(sys._getframe(1)), self.tick(), written)
+            if plain_name(func) == "detach_" and not self._copied:
+                return self._detach(func, args, kwargs, written)
             if self._copied or not self._nobody_cares(func, args, kwargs, written):
                 return self._write(func, args, kwargs, written)
             self.counts["writes"] += 1
@@ -445,6 +451,21 @@ class Recorder(TorchFunctionMode):
             self.saved.log(key, write)
         return result
 
+    def _detach(self, func: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], written: list[Any]) -> Any:
+        """``h.detach_()``: the value stays, and torch refuses a backward for which ``h`` itself was saved."""
+        had_history = history_of(written[0]) is not None
+        try:
+            result = self._carry_out(func, args, kwargs)
+        except RuntimeError as error:
+            return self._past_error(error, func, args, kwargs, written)
+        self._clock += 1
+        author = self._author(sys._getframe(2), written)
+        for saved in self.saved.waiting(written[0]) if had_history else ():
+            if saved.origin is not None and saved.origin() is written[0]:
+                write = saved.detached = LiveWrite(author.stack, self._clock, "detach_", author.origin, saved.version)
+                write.held = author.held
+        return result
+
     def note(self, name: str, author: Author, written: Sequence[torch.Tensor]) -> None:
         """Logs a write into these tensors."""
         self._clock += 1
@@ -485,7 +506,8 @@ class Recorder(TorchFunctionMode):
         ``leaves``: those that it reaches, where its graph is looked at.
         """
         outer, self._current, self._used = self._current, event, []
-        begin = self.trace.moments[event.index] = next_sequence_number()
+        begin = next_sequence_number()
+        self.trace.begins(event.index, begin)
         gradients: list[tuple[torch.Tensor, int]] = []
         if self.traces:
             self._roots = roots

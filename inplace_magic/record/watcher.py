@@ -172,7 +172,7 @@ class Watcher(EventStream):
 
     def ask(self, saved: Saved, need: evidence.Backward) -> None:
         super().ask(saved, need)
-        self._refused = version_of(saved.alias) != saved.version
+        self._refused = not saved.untouched()
 
     def note(self, name: str, author: Author, written: Sequence[torch.Tensor]) -> None:
         super().note(name, author, written)

@@ -47,6 +47,18 @@ def lines(recorder: Recorder, clash: LiveConflict) -> tuple[int | None, int | No
 
 
 HEALTHY = [
+    pytest.param(
+        "w = torch.ones(3, requires_grad=True)\nh = (w * 2).tanh()\nh.sum().backward()\nh.detach_()\n(h * w).sum().backward()",
+        id="detached in place once its backward is over",
+    ),
+    pytest.param(
+        "w = torch.ones(3, requires_grad=True)\nh = (w * 2).tanh()\nh.detach_()\n(h * w).sum().backward()",
+        id="a result that its own operation keeps, detached in place",
+    ),
+    pytest.param(
+        "w = torch.ones(3, requires_grad=True)\nx = torch.ones(3)\ny = (w * x).sum()\nx.detach_()\ny.backward()",
+        id="detached in place without a history",
+    ),
     pytest.param("w = torch.ones(3, requires_grad=True)\nx = w * 2\nx += 1\nx.sum().backward()", id="a legal write"),
     pytest.param(
         "net = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.ReLU(inplace=True), torch.nn.BatchNorm1d(4))\n"
@@ -126,6 +138,8 @@ CONFLICTS = [
                  [(5, 4, 6), (3, 2, 6)], id="two conflicts in one backward"),
     pytest.param("w = torch.ones(3, requires_grad=True)\ny = w * w\nw2 = y.exp()\nw2.unsqueeze_(0)\nw2.sum().backward()",
                  [(4, 3, 5)], id="a change of shape alone"),
+    pytest.param("w = torch.ones(3, requires_grad=True)\nh = w.exp().sin()\ny = h * w\nh.detach_()\ny.sum().backward()",
+                 [(4, 3, 5)], id="detach_(), which changes no value"),
 ]  # fmt: skip
 
 

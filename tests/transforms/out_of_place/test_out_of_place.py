@@ -248,3 +248,45 @@ def test_what_is_added_to_a_leaf_learns_by_way_of_a_custom_function_as_well() ->
     assert run.diagnosis is not None
     assert [(f.title, f.gradients) for f in run.diagnosis.fixes[:1]] == [("hidden = hidden + shift", "same")]
     assert all(f.rule != "no_grad" or f.gradients != "same" for f in run.diagnosis.fixes)
+
+
+STATE = """
+    import torch
+    from torch import nn
+    torch.manual_seed(0)
+    class Amp(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.cell, self.out, self.h = nn.Linear(5, 4), nn.Linear(4, 1), torch.zeros(2, 4)
+        def forward(self, xs):
+            ys = []
+            for x in xs:
+                self.h = torch.tanh(self.cell(torch.cat([x, self.h], 1)))
+                ys.append(self.out(self.h))
+            self.h.detach_()
+            return torch.stack(ys)
+    amp = Amp()
+    opt = torch.optim.SGD(amp.parameters(), lr=0.1)
+    """
+CHUNKS = """
+    for xs in torch.randn(3, 4, 2, 1):
+        loss = amp(xs).square().mean()
+        opt.zero_grad()
+        loss.backward()
+        opt.step()
+    """
+
+
+def test_a_state_that_is_detached_in_place_ahead_of_its_backward_is_detached_out_of_place() -> None:
+    run = run_cells(STATE, CHUNKS)
+    assert run.diagnosis is not None
+    (clash, *_), (fix, *_) = run.diagnosis.conflicts, run.diagnosis.fixes
+    assert clash.changed is not None and clash.changed.text == "self.h.detach_()"
+    assert (fix.rule, fix.gradients) == ("out_of_place", "same")
+    assert fix.cells == {1: clean(STATE).rstrip().replace("self.h.detach_()", "self.h = self.h.detach()")}
+
+
+def test_a_watched_cell_fails_at_it_as_it_does_alone() -> None:
+    alone, watched = run_cells(STATE, CHUNKS), run_cells(STATE, f"%%autograd_check\n{clean(CHUNKS)}")
+    assert str(watched.error) == str(alone.error)
+    assert watched.diagnosis is not None and watched.diagnosis.fixes[0].rule == "out_of_place"
