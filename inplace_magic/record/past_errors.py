@@ -98,6 +98,7 @@ class PastErrors:
             conflict.write.leaf = not view and written[0].is_leaf and written[0].requires_grad
             base = written[0] if (base := base_of(written[0])) is None else base
             conflict.write.of_leaf = base.is_leaf and base.requires_grad
+            conflict.value = base
             conflict.write.parameter = isinstance(base, torch.nn.Parameter)
             conflict.write.fed = base.is_leaf and base.grad is not None
             if conflict in self._conflicts.found:  # not again for each iteration

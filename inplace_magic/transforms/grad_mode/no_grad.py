@@ -45,7 +45,7 @@ def no_grad(problem: Problem) -> Iterator[Proposal]:
         return
     torch, imported = named
     statements, update = _block(write, _refused(problem, write.code)), _is_update(problem, write)
-    moved = _is_iterate(write) or _is_stepped(problem, write)
+    moved = _is_iterate(write) or bool(_names(write) & _stepped(problem))
     if not moved and _goes_on(write, statements) and not reads_gradient(write.statement):
         return
     called = _called_by(problem, write)
@@ -119,9 +119,18 @@ def is_input(problem: Problem, write: Site) -> bool:
 
 def _is_stepped(problem: Problem, write: Site) -> bool:
     """Whether an optimizer steps the leaf that is written."""
-    seen = seen_through(write.code, write.root_text or "", write.statement)
-    names = {write.root_text, seen, problem.clash.write and problem.clash.write.name}
-    return any(names & one.stepped for one in problem.evidence.passes)
+    name = problem.clash.write and problem.clash.write.name
+    return bool((_names(write) | {name}) & _stepped(problem))
+
+
+def _names(write: Site) -> set[str | None]:
+    """What the code around calls the leaf that is written."""
+    return {write.root_text, seen_through(write.code, write.root_text or "", write.statement)}
+
+
+def _stepped(problem: Problem) -> set[str | None]:
+    """The names of the leaves that optimizers step."""
+    return {leaf for one in problem.evidence.passes for leaf in one.stepped}
 
 
 def _goes_on(write: Site, statements: list[ast.stmt]) -> bool:

@@ -366,3 +366,25 @@ def test_what_is_given_as_the_out_of_a_call_is_updated_where_it_is_a_leaf() -> N
     fix = fix_by(RULE, "import torch", made, "torch.add(w, w.grad, alpha=-0.1, out=w)\nprint(w)")
     assert fix.cells == {3: "with torch.no_grad():\n    torch.add(w, w.grad, alpha=-0.1, out=w)\nprint(w)"}
     assert fix.gradients == "same"
+
+
+def test_a_helper_that_writes_into_what_an_optimizer_steps_under_another_name_is_an_update() -> None:
+    helper = """
+        def frame(img):
+            img[0, :2] = 0.5
+            img[0, -2:] = 0.5
+        """
+    cell = """
+        canvas = torch.rand(1, 6, 6, requires_grad=True)
+        opt = torch.optim.Adam([canvas], lr=0.1)
+        for _ in range(2):
+            opt.zero_grad()
+            canvas.square().mean().backward()
+            opt.step()
+            frame(canvas)
+        """
+    fix = fix_by(RULE, "import torch", helper, cell)
+    written = "    img[0, :2] = 0.5\n    img[0, -2:] = 0.5"
+    inside = "    with torch.no_grad():\n        img[0, :2] = 0.5\n        img[0, -2:] = 0.5"
+    assert fix.cells == {2: rewritten(helper, (written, inside))}
+    assert fix.gradients == "same"
