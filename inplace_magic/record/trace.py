@@ -33,7 +33,7 @@ _SITES = 12  # of one conflict's edges
 class Walk:
     """The graph of one backward: the roots, the places that held a history when it began.
 
-    ``stepped`` are the ids of the leaves that optimizers stepped after it, ahead of the next one.
+    ``stepped`` are the ids of the leaves that the next steps after it update, be it after further backwards.
     """
 
     moment: int
@@ -82,6 +82,8 @@ class Trace:
         self.graph = WalkedGraph()
         self.walks: dict[int, Walk] = {}
         self.moments: dict[int, int] = {}  # of every backward
+        self._added: list[Walk] = []  # whose gradients the next steps use, or those that are being made
+        self._stepping = False
         self._crossings: dict[tuple[int, int, int | None, int | None], tuple[set[int], Crossing]] = {}
 
     def created(self, begin: int, end: int, stack: Stack) -> None:
@@ -97,6 +99,12 @@ class Trace:
         at = bisect_right(self._ends, node)
         return self._stacks[at] if at < len(self._ends) and self._begins[at] <= node else ()
 
+    def begins(self, index: int, moment: int) -> None:
+        """Backward ``index`` begins."""
+        self.moments[index] = moment
+        if self._stepping:
+            self._added, self._stepping = [], False
+
     def walk(self, index: int, roots: Iterable[torch.Tensor], frame: types.FrameType | None) -> None:
         """Backward ``index`` is going through the graph of ``roots``."""
         if index in self.walks:
@@ -107,12 +115,14 @@ class Trace:
             self.graph = WalkedGraph()
         numbers = self.graph.add(root.grad_fn for root in roots if root.grad_fn is not None)
         self.walks[index] = Walk(self.moments[index], numbers, self.graph, tuple(holders(frame)))
+        self._added.append(self.walks[index])
 
     def stepped(self, parameters: Iterable[torch.Tensor]) -> None:
         """An optimizer has stepped. Of backwards that were not looked at nothing is kept."""
-        walk = self.walks.get(next(reversed(self.moments), -1))
-        if walk is not None:
-            walk.stepped.update(map(id, parameters))
+        self._stepping = True
+        updated = set(map(id, parameters)) if self._added else set()
+        for walk in self._added:
+            walk.stepped.update(updated)
 
     def copy_again(self, need: int, freed: int) -> int | None:
         """The latest write into a view that both backwards go through, the first of which has freed the graph."""

@@ -654,3 +654,32 @@ def test_what_a_helper_asks_gradients_of_goes_on_to_require_them() -> None:
     fix = fix_by("detach", START, LEARNED_STEPS, META)
     line = '    weights["w"] = weights["w"].detach().requires_grad_()'
     assert fix.cells == {3: rewritten(META, ("    opt.step()", f"    opt.step()\n{line}"))}
+
+
+SEVERAL = """
+    gen = nn.Linear(2, 3)
+    critics = [nn.Linear(3, 1), nn.Linear(3, 1)]
+    opt_g, opt_d = torch.optim.SGD(gen.parameters(), lr=0.1), torch.optim.SGD([*critics[0].parameters(), *critics[1].parameters()], lr=0.1)
+    """
+GENERATOR_FIRST = """
+    def judge(critic, fake):
+        loss = critic(fake).square().mean()
+        loss.backward()
+        return loss.item()
+    for _ in range(2):
+        fake = gen(torch.randn(5, 2)).tanh()
+        opt_g.zero_grad()
+        (critics[0](fake) + critics[1](fake)).mean().neg().backward()
+        opt_g.step()
+        opt_d.zero_grad()
+        print([judge(critic, fake) for critic in critics])
+        opt_d.step()
+    """
+
+
+def test_what_several_backwards_add_up_for_one_step_is_cut_where_that_step_trains_nothing() -> None:
+    run = run_cells(START, SEVERAL, GENERATOR_FIRST)
+    assert run.diagnosis is not None
+    fix = run.diagnosis.fixes[0]
+    assert (fix.rule, fix.gradients) == ("detach", "same")
+    assert ".detach()" in fix.cells[3] and "critics[0](fake) + critics[1](fake)" in fix.cells[3]

@@ -88,13 +88,13 @@ def gradients_first(problem: Problem) -> Iterator[Proposal]:
     if found is None or not is_step(found.first):
         return
     code, need, late = found.code, found.need, update_of(found.block, found.need)
+    if not is_step(late[-1]) or not is_call(need, "backward"):
+        return
     if not share_leaves(problem, 1) and not _clears_all(problem, found, late[-1]):
         return
     if code.text(found.first) == code.text(late[-1]):
         return  # one optimizer would step twice from one point: whoever means that adds the losses up
     zeroing, makers = [s for s in late if is_call(s, "zero_grad")], [s for s in found.between if s in found.loss]
-    if not is_step(late[-1]) or not is_call(need, "backward"):
-        return
     if not all(code.alone(s) for s in (need, *zeroing, *makers)) or not all(map(simple, makers)):
         return
     loss = code.text(need.value.func.value)  # type: ignore[attr-defined]
