@@ -185,7 +185,7 @@ def _candidates(problem: Problem, made: Slice, target: _Target) -> Iterator[Prop
         return
     if sum(1 + len(getattr(s, "body", ())) for s in made.statements) > MOST:
         return
-    for lines, cut, why in _copies(problem, made, target.between):
+    for lines, cut, why in _copies(problem, made, target):
         title = _title(lines)
         if target.between:
             title = message("title_again_after_step" if problem.family == "modified" else "title_again", what=title)
@@ -196,22 +196,33 @@ def _candidates(problem: Problem, made: Slice, target: _Target) -> Iterator[Prop
             yield Proposal(title, why, "recompute: between" if target.between else "recompute: again", texts)
 
 
-def _copies(problem: Problem, made: Slice, between: bool) -> Iterator[tuple[list[str], list[Edit], str]]:
+def _copies(problem: Problem, made: Slice, target: _Target) -> Iterator[tuple[list[str], list[Edit], str]]:
     """What to repeat, what is cut where it stood, and why.
 
     Where a graph was used up, the slice is cut apart for the earlier loss, so that its backward leaves the first part
     alone: ``d = D(g.detach())``. Where a step came between, the later parts may take what is made ahead as given.
     """
-    code, statements = made.code, made.statements
+    code, statements, between = made.code, made.statements, target.between
     parts = [(statements[:n], statements[n:]) for n in range(1, len(statements))]
     taken = [(rest, graph_reads(code, rest, {name for s in first for name in binds(s)})) for first, rest in parts]
     if between and problem.clash.kind == "second_backward" and any(nodes for _, nodes in taken):
-        cut = dict.fromkeys(node for _, nodes in taken for node in nodes)
+        first_reads = _read_first(made, target)
+        cut = dict.fromkeys(n for _, nodes in taken for n in nodes if binds(code.statement(n)) & first_reads)
         yield made.lines(statements), [code.behind(node, ".detach()") for node in cut], _ANEW
     yield made.lines(statements), [], _ANEW
     for rest, nodes in taken if between and problem.clash.kind == "modified" else ():
         if nodes:
             yield made.lines(rest, [code.behind(node, ".detach()") for node in nodes]), [], _FROM_VALUES
+
+
+def _read_first(made: Slice, target: _Target) -> set[str]:
+    """What the statements ahead of the target read, by way of those of the slice."""
+    ahead = [s for s in made.code.block(made.statements[0]) if s.lineno < target.front.lineno and s is not target.front]
+    wanted: set[str] = set()
+    for statement in reversed(ahead):
+        if statement not in made.statements or binds(statement) & wanted:
+            wanted |= reads(statement)
+    return wanted
 
 
 def _title(lines: Sequence[str]) -> str:

@@ -383,3 +383,27 @@ def test_a_second_step_of_one_optimizer_gets_a_forward_of_its_own_behind_what_sh
     line = "    shown.append(loss.item())\n"
     again = f"{line}    loss = net(x).square().mean()\n"
     assert run.diagnosis.fixes[0].cells[2].rstrip() == rewritten(TWICE, (line, again))
+
+
+ACTOR_CRITIC = """
+    body, pi, value = nn.Linear(4, 6), nn.Linear(6, 2), nn.Linear(6, 1)
+    opt_pi, opt_v = (torch.optim.SGD([*body.parameters(), *one.parameters()], lr=0.1) for one in (pi, value))
+    def ahead(s):
+        h = body(s).tanh()
+        return pi(h).log_softmax(1)[:, 0], value(h).squeeze(1)
+    """
+ADVANTAGE = """
+    for s in torch.randn(2, 5, 4):
+        logp, v = ahead(s)
+        td = 1 - v
+        loss_pi = -(logp * td).mean()
+        loss_v = td.square().mean()
+        opt_pi.zero_grad(); loss_pi.backward(); opt_pi.step()
+        opt_v.zero_grad(); loss_v.backward(); opt_v.step()
+    """
+
+
+def test_only_what_the_earlier_loss_is_made_of_is_cut_where_it_stood() -> None:
+    fix = fix_by(RULE, START, ACTOR_CRITIC, ADVANTAGE)
+    assert "td = 1 - v.detach()" in fix.cells[3]
+    assert "loss_v = td.detach()" not in fix.cells[3]
