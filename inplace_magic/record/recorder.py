@@ -519,7 +519,7 @@ class Recorder(TorchFunctionMode):
             added = [gradient for gradient, version in gradients if version_of(gradient) != version]
             if added:
                 self.note("backward", Author(user_stack(sys._getframe(1)), "user", None), added)
-            self._went_through_copies(event)
+            self._went_through_unhooked(event)
             return result, False
         except RuntimeError as error:
             family = family_of(error)
@@ -543,12 +543,12 @@ class Recorder(TorchFunctionMode):
             found = [leaf.grad for leaf in leaves if leaf.grad is not None]
             return [(gradient, version_of(gradient)) for gradient in found if self.saved.keep_all(gradient)]
 
-    def _went_through_copies(self, event: evidence.Backward) -> None:
-        """Notes the writes into views that were gone through a second time: they save nothing that could be asked for."""
+    def _went_through_unhooked(self, event: evidence.Backward) -> None:
+        """Notes the nodes that were gone through a second time, and save nothing that could be asked for."""
         if not self.keep_graphs or not self.traces:
             return
         for freed in self._freed:
-            node = self.trace.copy_again(event.index, freed.index)
+            node = self.trace.unhooked_again(event.index, freed.index)
             if node is not None:
                 self.conflicts.gone_through_again(event, freed, node, self.trace.stack_of(node))
         if not event.retained:

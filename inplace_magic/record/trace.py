@@ -124,12 +124,12 @@ class Trace:
         for walk in self._added:
             walk.stepped.update(updated)
 
-    def copy_again(self, need: int, freed: int) -> int | None:
-        """The latest write into a view that both backwards go through, the first of which has freed the graph."""
+    def unhooked_again(self, need: int, freed: int) -> int | None:
+        """The latest node of which no hook tells that both backwards go through, the first of which has freed the graph."""
         later, earlier = self.walks.get(need), self.walks.get(freed)
-        if later is None or earlier is None or not later.graph.copies:
+        if later is None or earlier is None or not later.graph.unhooked:
             return None
-        return max(later.graph.copies & later.nodes & earlier.nodes, default=None)
+        return max(later.graph.unhooked & later.nodes & earlier.nodes, default=None)
 
     # ---- asked when the run is over -------------------------------------------------------------------------------
 

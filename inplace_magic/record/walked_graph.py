@@ -15,21 +15,22 @@ _NODES = 20_000  # that one backward adds
 _LEAF = 2**64 - 1  # AccumulateGrad has no number of its own
 _SUMS = frozenset(
     ["Add", "Sub", "Neg", "Sum", "Mean", "Stack", "Cat", "View", "Squeeze", "Unsqueeze", "Expand", "ToCopy"]
-)  # nodes, whatever they are of
-_SCALES = frozenset({"Mul", "Div"})  # the same where only one factor has a history
+)  # nodes that hand on what they are given
+_SCALES = frozenset({"Mul", "Div"})  # the same, with a constant factor, where only one of the two has a history
 
 
 class WalkedGraph:
     """``parents`` of each node, the ids of the ``leaves`` that it accumulates into; ``bent``: nodes that do more than add up.
 
-    ``copies`` are writes into views. They save no tensor, and cannot be gone through again once their graph is freed.
+    ``unhooked`` are writes into views and products with a number. They save nothing of which a hook is told, and cannot be
+    gone through again once their graph is freed.
     """
 
     def __init__(self) -> None:
         self.parents: dict[int, tuple[int, ...]] = {}
         self.leaves: dict[int, frozenset[int]] = {}
         self.bent: set[int] = set()
-        self.copies: set[int] = set()
+        self.unhooked: set[int] = set()
 
     def add(self, nodes: Iterable[torch.autograd.graph.Node]) -> tuple[int, ...]:
         """Walks the graph of some nodes, as far as it is not known; their numbers."""
@@ -53,10 +54,11 @@ class WalkedGraph:
             found[number] = tuple(above)
             if leaves:
                 self.leaves[number] = frozenset(leaves)
-            name = node.name()
-            if name.endswith("CopySlices"):
-                self.copies.add(number)
-            if not _adds_up(name, sum(parent is not None for parent, _ in edges)):
+            kind = node.name().rstrip("0123456789").removesuffix("Backward")
+            scales = kind in _SCALES and sum(parent is not None for parent, _ in edges) == 1
+            if scales or kind.endswith("CopySlices"):
+                self.unhooked.add(number)
+            if not scales and kind not in _SUMS:
                 self.bent.add(number)
         return tuple(number for number, _ in roots)
 
@@ -75,9 +77,3 @@ def reached(graph: Mapping[int, Sequence[int]], start: Iterable[int]) -> set[int
             found.add(node)
             todo.extend(graph.get(node, ()))
     return found
-
-
-def _adds_up(name: str, inputs: int) -> bool:
-    """Whether a node of this name hands on what it is given, with a constant factor at most: ``AddBackward0``."""
-    kind = name.rstrip("0123456789").removesuffix("Backward")
-    return kind in _SUMS or (kind in _SCALES and inputs == 1)

@@ -537,3 +537,14 @@ def test_a_table_that_each_iteration_creates_anew_is_not_named_beside_what_is_ne
     run = run_cells("import torch\ntotal = 0\nx = torch.ones(3, requires_grad=True)", cell)
     assert run.diagnosis is not None
     assert [c.saved and c.saved.line for c in run.diagnosis.conflicts] == [4]
+
+
+@pytest.mark.parametrize("shared", ["2 * (x + w)", "(x + w) / 3"])
+def test_what_two_losses_share_may_save_a_number_alone(shared: str) -> None:
+    start = f"import torch\nx, w = torch.ones(2), torch.ones(2, requires_grad=True)\nz = {shared}\na, b = (z**2).sum(), (z**3).sum()"
+    run = run_cells(start, "a.backward()\nprint(w.grad)\nb.backward()")
+    assert run.diagnosis is not None
+    (clash, *_), (fix, *_) = run.diagnosis.conflicts, run.diagnosis.fixes
+    assert clash.saved is not None and clash.saved.text == f"z = {shared}"
+    assert fix.cells == {2: "a.backward(retain_graph=True)\nprint(w.grad)\nb.backward()"}
+    assert fix.gradients == "same"
