@@ -89,9 +89,13 @@ def asked_for_gradients(frame: Frame) -> set[str]:
     return {ast.unparse(one) for one in (*items, *read)}
 
 
-def asks_for_gradients(problem: Problem) -> bool:
-    """Whether ``autograd.grad`` is called, wherever it stands: maybe for what is made of the values to be cut off."""
-    return any(one.backward.asked for one in problem.evidence.passes)
+def asks_for_gradients(problem: Problem, elsewhere: bool = False) -> bool:
+    """Whether ``autograd.grad`` is called: maybe for what is made of the values to be cut off.
+
+    ``elsewhere``: in a text that is not known, so that nobody can read what it asks a gradient of.
+    """
+    asked = [one.backward.stack for one in problem.evidence.passes if one.backward.asked]
+    return any(not elsewhere or problem.frame(stack[0]) is None for stack in asked if stack)
 
 
 def add_argument(code: Code, call: ast.Call, argument: str) -> Edit:

@@ -51,7 +51,7 @@ def at_uses(
     yield from candidates(problem, changes, form, why)
     tensors = [(edge, use) for edge in edges for use in uses(problem, edge) if use.holder.shape == "Tensor"]
     asked = {use.frame.code.span(use.node) for edge, use in tensors if _asked(problem, edge)}
-    if not asked and asks_for_gradients(problem):
+    if not asked and asks_for_gradients(problem, elsewhere=True):
         asked = {use.frame.code.span(use.node) for _, use in tensors}
     if asked:
         changes = [
