@@ -186,13 +186,15 @@ class GradientTrace:
         call: Callable[[bool], Any],
         wanted: list[torch.Tensor] | None,
         tracked: bool,
+        limited: bool,
     ) -> Any:
         if self._depth:  # a backward inside a backward (checkpoint) belongs to the outer one
             return call(False)
         stack = tuple(self.sources.spot(code, lasti) for code, lasti in user_stack(sys._getframe(2)))
         index = len(self._passes)
+        clock = self.tick() if self.tick else index
         asked = wanted is not None
-        event = Backward(self.tick() if self.tick else index, stack, index=index, retained=retained, asked=asked)
+        event = Backward(clock, stack, index=index, retained=retained, asked=asked, limited=limited)
         if self._passes:
             self._passes[-1].graph.clear()  # only the last pass's is asked for; it keeps nodes alive
         live = _LivePass(event, [], [], 0, failed=True)
@@ -325,7 +327,7 @@ class _Ears:
 
             def watched(call: _Call) -> Any:
                 retained = bool(create_graph if retain_graph is None else retain_graph)
-                return trace._watch(roots, retained, call, None, bool(create_graph))
+                return trace._watch(roots, retained, call, None, bool(create_graph), inputs is not None)
 
             return trace.shielded(call, watched, False)
 
@@ -338,7 +340,7 @@ class _Ears:
 
             def watched(call: _Call) -> Any:
                 retained = bool(create_graph if retain_graph is None else retain_graph)
-                return trace._watch(sources, retained, call, wanted, bool(create_graph))
+                return trace._watch(sources, retained, call, wanted, bool(create_graph), True)
 
             return trace.shielded(call, watched, False)
 

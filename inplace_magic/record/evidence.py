@@ -71,13 +71,15 @@ class Write(Event):
 class Backward(Event):
     """A call of backward or grad. ``index`` counts them from 0 within a replay.
 
-    ``asked``: by ``autograd.grad``, which hands its gradients to whoever asks and adds none to ``.grad``.
+    ``asked``: by ``autograd.grad``, which hands its gradients to whoever asks and adds none to ``.grad``. ``limited``: to
+    some inputs, so that it goes through no more of the graph than what leads to these.
     """
 
     index: int = 0
     retained: bool = False
     root: str | None = None
     asked: bool = False
+    limited: bool = False
 
 
 @dataclass(frozen=True, order=True)

@@ -545,7 +545,7 @@ class Recorder(TorchFunctionMode):
 
     def _went_through_unhooked(self, event: evidence.Backward) -> None:
         """Notes the nodes that were gone through a second time, and save nothing that could be asked for."""
-        if not self.keep_graphs or not self.traces:
+        if not self.keep_graphs or not self.traces or event.limited:  # which goes through less than is walked
             return
         for freed in self._freed:
             node = self.trace.unhooked_again(event.index, freed.index)
