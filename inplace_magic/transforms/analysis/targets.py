@@ -154,7 +154,7 @@ def chain(node: ast.expr | None) -> Iterator[ast.expr | None]:
         if isinstance(node, ast.Name) or node is None:
             return
         if isinstance(node, ast.Attribute):
-            if node.attr not in VIEW_ATTRIBUTES:
+            if node.attr not in VIEW_ATTRIBUTES or dotted(node.value) == "self":  # a field of that name
                 return
             node = node.value
         elif isinstance(node, ast.Subscript):

@@ -16,7 +16,8 @@ import itertools
 from collections.abc import Iterator
 
 from ...message import message
-from ...source.bindings import argument, bindings
+from ...source.bindings import argument, bindings, parameters
+from ...source.dataflow import called_name
 from ...source.editor import Code, Edit, dotted
 from ...source.location import SourceRange
 from ..analysis.targets import Site, is_functional, is_inplace_name, root, root_text, seen_through, sites
@@ -75,21 +76,23 @@ def _proposals(problem: Problem, stack: tuple[SourceRange, ...]) -> Iterator[Pro
     kind = (problem.clash.save.node if problem.clash.save is not None else None) or ""
     frames = problem.frames(stack[: 0 if kind.startswith(_NOTHING_ELSE) else _FRAMES])[::-1]
     known = [{name for *place, name in named if place == [f.spot.cell, f.spot.function]} for f in frames]
-    matched = [proposal for frame, names in zip(frames, known) for proposal in _matched(frame, names, path)]
+    matched = [proposal for frame, names in zip(frames, known) for proposal in _matched(problem, frame, names, path)]
     results = [proposal for frame in problem.frames(stack[:1]) for proposal in _result(kind, frame)]
     others = [(f.code, o) for f in frames[:2] for o in _operands(f.node) if root(o) is not None and not matched]
     yield from (*matched, *results, *(_proposal(code, [_copy(code, o)], o, "any operand") for code, o in others))
 
 
-def _matched(frame: Frame, names: set[str | None], path: str) -> Iterator[Proposal]:
+def _matched(problem: Problem, frame: Frame, names: set[str | None], path: str) -> Iterator[Proposal]:
     """The operands that the write names, all of them copied; or the view from which an operand was made.
 
     ``path``: the way to what was written over the user's names, ``net.embedding.weight`` for ``self.embedding.weight``.
     """
     code = frame.code
     names = names | {path, f"self.{path.partition('.')[2]}"}
-    held = [(operand, of) for operand in _operands(frame.node) if (of := root(operand)) is not None]
+    operands = _operands(frame.node)
+    held = [(operand, of) for operand in operands if (of := root(operand)) is not None]
     found = [operand for operand, of in held if code.text(of) in names]
+    found += [operand for operand in operands if names & {*_given_by(problem, operand)}]
     if found:
         yield _proposal(code, [_copy(code, o) for o in found], found[0], "operand")
         return
@@ -98,6 +101,23 @@ def _matched(frame: Frame, names: set[str | None], path: str) -> Iterator[Propos
             start = root(binding.value) if binding.value is not None else None
             if binding.value is not None and start is not None and code.text(start) in names:
                 yield _proposal(code, [_copy(code, binding.value)], binding.value, "view")
+
+
+def _given_by(problem: Problem, operand: ast.expr) -> Iterator[str]:
+    """What a method gives that hands out what its object keeps: ``queue.data`` for ``queue.negatives()``."""
+    owner = (
+        dotted(operand.func.value)
+        if isinstance(operand, ast.Call) and isinstance(operand.func, ast.Attribute)
+        else None
+    )
+    if owner is None:
+        return
+    for code, function in problem.nodes(ast.FunctionDef):
+        own = next(iter(parameters(function)), "")
+        for node in ast.walk(function) if function.name == called_name(operand) else ():
+            kept = root_text(code, node.value) if isinstance(node, ast.Return) else None
+            if kept is not None and kept.startswith(f"{own}."):
+                yield owner + kept.removeprefix(own)
 
 
 def _result(kind: str, frame: Frame) -> Iterator[Proposal]:
@@ -140,7 +160,7 @@ def _copy(code: Code, operand: ast.expr) -> Edit:
     """The copy is made as early in a chain of views as the memory is still shared: behind the subscripts."""
     node = operand
     start = root(operand)
-    while node is not start:
+    while start is not None and node is not start:
         if isinstance(node, ast.Subscript):
             break
         node = node.func.value if isinstance(node, ast.Call) else node.value  # type: ignore[attr-defined]
