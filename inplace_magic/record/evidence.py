@@ -215,7 +215,8 @@ class Evidence:
     the first conflict was met, ``far`` the number of passes after which a long run ends. ``early``: this was told as soon
     as that conflict was met, and what the program does next is not known yet. ``outcome`` is what the run left behind,
     None while it lasts. ``again`` is the family of the error with which the last cell failed when it was run a second
-    time. ``work`` is how much was computed, in units that do not depend on the machine (Recorder.work).
+    time. ``work`` is how much was computed, in units that do not depend on the machine (Recorder.work). ``stumbled`` are
+    the earlier cells that failed, and did not end the run.
     """
 
     cells: tuple[int, ...]
@@ -236,3 +237,4 @@ class Evidence:
     outcome: Outcome | None = None
     again: str | None = None
     work: int = 0
+    stumbled: tuple[int, ...] = ()

@@ -83,6 +83,7 @@ class _Recording:
         self._start = time.monotonic()
         self._holders: list[tuple[str, Any]] = []
         self._brought: dict[str, None] = {}
+        self._stumbled: list[int] = []
         self._begun: dict[tuple[SourceRange, ...], int] = {}  # the first pass from each place
         self._first: int | None = None  # the pass of the first conflict
         self._far = 0  # the passes after which a long run has gone far enough, once that is known
@@ -100,6 +101,7 @@ class _Recording:
             listeners,
             self._printed,
             known=lambda: self._conflict() is not None,
+            stumbled=self._stumbled,
         )
         self._over = True
         if ended_by_effect(error):  # what was recorded before it stands
@@ -176,6 +178,7 @@ class _Recording:
             early=early,
             outcome=outcome(values, self._printed.text, recorder.value_of) if self._over else None,
             work=recorder.work,
+            stumbled=tuple(self._stumbled),
             **error_fields(error, self._sources),
         )
 
@@ -215,7 +218,9 @@ def listen(
     if change is not None:
         change()
     holders = [] if plan.fresh else graph_holders(shell.user_ns)
-    error, finished = run(shell, sources, plan, with_steps(light, look, [trace.listening()]), printed, marks.set)
+    stumbled: list[int] = []
+    listeners = with_steps(light, look, [trace.listening()])
+    error, finished = run(shell, sources, plan, listeners, printed, marks.set, stumbled=stumbled)
     if ended_by_effect(error) and (reach.conflict is None or trace.done > reach.conflict):
         error, finished = None, False
     names = Names(names_of(shell, plan))
@@ -230,6 +235,7 @@ def listen(
         seconds=time.monotonic() - start,
         finished=finished,
         outcome=outcome(names_of(shell, plan), printed.text),
+        stumbled=tuple(stumbled),
         **error_fields(error, sources),
     )
     if reach.again and finished:

@@ -81,11 +81,13 @@ def run(
     printed: Printed,
     at_last: Callable[[], None] = lambda: None,
     known: Callable[[], bool] = lambda: False,
+    stumbled: list[int] | None = None,
 ) -> tuple[BaseException | None, bool]:
     """Runs the cells: (the error that ended the last one or None, whether it came to its end).
 
     ``at_last`` is called before the last one. ``known``: whether enough is known for an interrupt, the end of the time or
-    what stayed in the session to be the end of the run; else they are let through.
+    what stayed in the session to be the end of the run; else they are let through. ``stumbled`` is given the earlier cells
+    that failed, where the run went on.
     """
     error: BaseException | None = None
     with contextlib.ExitStack() as stack:
@@ -118,6 +120,8 @@ def run(
                 if not plan.fresh:  # what is run again in the session stops where it fails
                     break
                 # from the top, an earlier cell that failed did not keep the person from going on
+                if stumbled is not None and number != plan.cells[-1]:
+                    stumbled.append(number)
             except BaseException:
                 if not known():
                     raise

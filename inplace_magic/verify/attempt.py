@@ -74,6 +74,10 @@ def try_out(bench: Bench, problem: Problem, candidate: Candidate) -> Attempt | R
         if seen.error is not None and not bench.fails_as_written(candidate.steps[0].reading, seen):
             _log.debug("%s: failed with %.200s", candidate, seen.error)
             return None if seen.error_family is None else Unfinished(candidate, family=seen.error_family)
+        written = bench.reference(candidate.steps[0].reading) if seen.stumbled else None
+        if seen.stumbled and (written is None or {*seen.stumbled} - {*written.stumbled}):
+            _log.debug("%s: an earlier cell fails", candidate)
+            return None
         if problem.family == "silent":  # what is silently wrong raises nothing, so that running alone tells nothing
             left = bench.record(texts, live, spared)
             if left is None:

@@ -231,3 +231,22 @@ def test_a_step_without_which_a_fix_is_verified_as_well_is_no_part_of_it(
     fix = run.diagnosis.fixes[0]
     assert fix.gradients == "same" and "x += 1" in fix.cells[2]
     assert ("z = z * 2" in fix.cells[2]) is kept
+
+
+def test_a_fix_by_which_an_earlier_cell_fails_is_none() -> None:
+    kept = """
+        import torch
+        class Kept:
+            def __init__(self):
+                self.w = torch.ones(3, requires_grad=True)
+                self.y = self.w.exp()
+            def back(self):
+                self.y.sum().backward()
+            def back_again(self):
+                self.y.dot(torch.ones(3)).backward()
+        kept = Kept()
+        """
+    run = run_cells(kept, "kept.back()", "kept.back_again()")
+    assert run.diagnosis is not None
+    assert run.diagnosis.fixes[0].rule == "retain"
+    assert "detach" not in {fix.rule for fix in run.diagnosis.fixes}

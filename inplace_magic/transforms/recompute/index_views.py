@@ -8,6 +8,9 @@ for t, m, s in zip(image, mean, std):     for i, (t, m, s) in enumerate(zip(imag
                                               t = image[i]
     t.sub_(m).div_(s)                         t.sub_(m).div_(s)
 
+r, g, b = image                           r, g, b = image[0], image[1], image[2]
+r -= mean                                 r -= mean
+
 for i, part in enumerate(h.split(4, 1)):  for i, part in enumerate(h.split(4, 1)):
                                               part = h[:, i * 4 : (i + 1) * 4]
     part.mul_(i)                              part.mul_(i)
@@ -61,6 +64,22 @@ def index_items(problem: Problem) -> Iterator[Proposal]:
                 edit = write.code.replace(items[0], views.at(write.code.text(items[0].slice)))
                 line = write.code.edited(write.statement, [edit])
                 yield in_one_text(write.code, [edit], line, _WHY, "index_views", local=True)
+
+
+@register("multi_output_view", "no_grad_view")
+def index_unpacked(problem: Problem) -> Iterator[Proposal]:
+    """``r, g, b = image``: the views of one assignment."""
+    for write, name in _held(problem):
+        for made in bindings(write.code, name, write.statement)[:1]:
+            statement = made.statement
+            target = statement.targets[0] if isinstance(statement, ast.Assign) else None
+            views = _views(write.code, statement.value) if isinstance(statement, ast.Assign) else None
+            names = [one for one in target.elts if isinstance(one, ast.Name)] if isinstance(target, ast.Tuple) else []
+            if views is None or views.size is not None or not names or len(names) != len(target.elts):  # type: ignore[union-attr]
+                continue
+            edit = write.code.replace(statement.value, ", ".join(views.at(str(i)) for i in range(len(names))))  # type: ignore[attr-defined]
+            line = write.code.edited(statement, [edit])
+            yield in_one_text(write.code, [edit], line, _WHY, "index_views", local=True)
 
 
 def _loop(write: Site, name: str) -> ast.For | ast.comprehension | None:
