@@ -92,9 +92,20 @@ def _in_one_frame(problem: Problem, stale: Sequence[tuple[SourceRange, ...]]) ->
         bound = {name for s in chosen for name in _made_by(s)}
         kept = [s for s in chosen if isinstance(s, ast.Expr)]  # a call whose object keeps what it makes
         own = {name for s in chosen for name in binds(s)}
-        anew = not live_in(chosen) & own  # what needs its own old value cannot be had a second time
+        anew = not (live_in(chosen) & own) - _beside(chosen)  # what needs its own old value cannot be had a second time
         if (bound or kept == chosen != []) and anew and len(chosen) <= MOST and all(map(_repeatable, chosen)):
             yield Slice(code, chosen, function)
+
+
+def _beside(statements: Sequence[ast.stmt]) -> set[str]:
+    """Names of dicts of which the statements set some items, and read others: ``run["y"] = net(run["x"])``."""
+    nodes = [n for s in statements for n in ast.walk(s)]
+    items = [n for n in nodes if isinstance(n, ast.Subscript) and isinstance(n.slice, ast.Constant)]
+    kept = {n.value.id for n in items if isinstance(n.value, ast.Name) and isinstance(n.slice.value, str)}  # type: ignore[attr-defined]
+    whole = {n.id for n in nodes if isinstance(n, ast.Name) and not any(n is one.value for one in items)}
+    made, read = ({ast.unparse(n) for n in items if isinstance(n.ctx, kind)} for kind in (ast.Store, ast.Load))
+    again = {text.partition("[")[0] for text in made & read}
+    return kept - whole - again
 
 
 def _from_outside(problem: Problem, edges: Sequence[Edge], made: Slice) -> Iterator[Slice]:

@@ -18,25 +18,28 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from ...message import message
-from ...source.dataflow import added, calls_named, is_step, reads, roots, simple
-from ...source.editor import Code, dotted
+from ...source.bindings import argument
+from ...source.dataflow import added, called_name, calls, calls_named, is_step, reads, roots, simple
+from ...source.editor import Code
 from ..analysis.collected import collected
 from ..analysis.iterations import Iteration, iterations
 from ..analysis.meetings import meeting
 from ..problem import Problem
 from ..proposal import Proposal, in_one_text
 from ..registry import register
+from .sum_losses import loss_of
 
 
 @register("second_backward", "modified")
 def reset_sum(problem: Problem) -> Iterator[Proposal]:
     """A loss that is added up over passes, and never set back."""
     for code, block, start, need in _stretches(problem):
-        for name in sorted(roots(need)) if simple(need) else []:
-            first = next((s for s in block[start:] if _adds_to(s, name)), None)
+        shown = {ast.unparse(item): code.text(item) for item in _items(need)}
+        for name in sorted(roots(need) | shown.keys()) if simple(need) else []:
+            first = next((s for s in block[start:] if _adds_to(problem, s, name)), None)
             if first is None or any(_sets(s, name) for s in block[start : block.index(first)]):
                 continue
-            line = f"{name} = {_initial(problem, name)}"
+            line = f"{shown.get(name, name)} = {_initial(problem, name)}"
             yield Proposal(
                 title=line,
                 why=message("why_sum_anew", name=name),
@@ -58,13 +61,38 @@ def _stretches(problem: Problem) -> Iterator[tuple[Code, list[ast.stmt], int, as
             yield turn.code, turn.body, 0, turn.need
 
 
-def _adds_to(statement: ast.stmt, name: str) -> bool:
-    terms = [added(node) for node in ast.walk(statement)]
-    return any(term is not None and dotted(term[0]) == name for term in terms)
+def _items(need: ast.stmt) -> list[ast.expr]:
+    """``logs["loss"]`` of ``logs["loss"].backward()``."""
+    loss = loss_of(need)
+    return [loss] if isinstance(loss, ast.Subscript) else []
+
+
+def _adds_to(problem: Problem, statement: ast.stmt, name: str) -> bool:
+    """Whether a statement adds to what is so called, or calls a function that does."""
+    if name in map(ast.unparse, _sums(statement)):
+        return True
+    for call in calls(statement):
+        for _, function in problem.nodes(ast.FunctionDef) if called_name(call) else ():
+            for target in _sums(function) if function.name == called_name(call) else ():
+                start = next((n for n in ast.walk(target) if isinstance(n, ast.Name)), None)
+                given = argument(function, start.id, call) if start is not None else None
+                inside = ast.unparse(target)
+                if (
+                    start is not None
+                    and given is not None
+                    and ast.unparse(given) + inside.removeprefix(start.id) == name
+                ):
+                    return True
+    return False
+
+
+def _sums(node: ast.AST) -> list[ast.expr]:
+    """What is added to somewhere below a node."""
+    return [term[0] for n in ast.walk(node) if (term := added(n)) is not None]
 
 
 def _sets(statement: ast.AST, name: str) -> bool:
-    set_here = isinstance(statement, ast.Assign) and any(dotted(t) == name for t in statement.targets)
+    set_here = isinstance(statement, ast.Assign) and any(ast.unparse(t) == name for t in statement.targets)
     return set_here and added(statement) is None
 
 

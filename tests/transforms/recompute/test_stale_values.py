@@ -407,3 +407,33 @@ def test_only_what_the_earlier_loss_is_made_of_is_cut_where_it_stood() -> None:
     fix = fix_by(RULE, START, ACTOR_CRITIC, ADVANTAGE)
     assert "td = 1 - v.detach()" in fix.cells[3]
     assert "loss_v = td.detach()" not in fix.cells[3]
+
+
+IN_A_DICT = """
+    net = nn.Linear(3, 1)
+    opt = torch.optim.SGD(net.parameters(), lr=0.1)
+    run = {"x": torch.randn(8, 3), "t": torch.randn(8, 1), "seen": []}
+    run["y"] = net(run["x"])
+    """
+READS_THE_DICT = """
+    def loss_of(run):
+        return (run["y"] - run["t"]).square().mean()
+    for _ in range(2):
+        loss = loss_of(run)
+        opt.zero_grad()
+        loss.backward()
+        opt.step()
+    """
+
+
+def test_an_item_of_a_dict_is_computed_again_from_other_items() -> None:
+    fix = fix_by(RULE, START, IN_A_DICT, READS_THE_DICT)
+    line = "    loss = loss_of(run)"
+    assert fix.cells == {3: rewritten(READS_THE_DICT, (line, f'    run["y"] = net(run["x"])\n{line}'))}
+
+
+def test_an_item_that_needs_its_own_old_value_is_not() -> None:
+    carried = IN_A_DICT.replace(
+        'run["y"] = net(run["x"])', 'run["y"] = torch.zeros(8, 3)\n    run["y"] = run["x"] + run["y"] * net.weight'
+    )
+    assert RULE not in rules(START, carried, READS_THE_DICT)

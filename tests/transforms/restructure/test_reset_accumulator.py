@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from ...cells import run_cells
+from ..trying import fix_by, rewritten
 
 START = """
     import torch
@@ -69,3 +70,32 @@ def test_a_list_of_which_a_shorter_one_leaves_out_the_newest_is_emptied_with_it(
     assert run.diagnosis is not None
     first = run.diagnosis.fixes[0]
     assert (first.rule, first.title) == ("reset_accumulator", "log_probs.clear(); rewards.clear()")
+
+
+KEPT = """
+    import torch
+    from torch import nn
+    torch.manual_seed(0)
+    net, logs = nn.Linear(3, 2), {"seen": []}
+    opt = torch.optim.SGD(net.parameters(), lr=0.1)
+    def add_up(book, x):
+        for row in net(x):
+            book["loss"] = book["loss"] + row.square().sum()
+    """
+TWO_PASSES = """
+    for x in torch.randn(2, 4, 3):
+        logs["loss"] = 0
+        add_up(logs, x)
+        opt.zero_grad()
+        logs["loss"].backward()
+        opt.step()
+        add_up(logs, x)
+        logs["loss"].backward()
+        opt.step()
+    """
+
+
+def test_an_item_that_a_helper_adds_to_starts_anew_for_the_second_pass() -> None:
+    fix = fix_by("reset_accumulator", KEPT, TWO_PASSES)
+    old, new = "    opt.step()\n    add_up", '    opt.step()\n    logs["loss"] = 0\n    add_up'
+    assert fix.cells == {2: rewritten(TWO_PASSES, (old, new))}
