@@ -121,13 +121,16 @@ def shape_of(value: Any, depth: int = 3) -> tuple[str | None, frozenset[int]]:
         return (None, frozenset()) if number is None else ("Tensor", frozenset({number}))
     if depth == 0 or not is_a(value, (list, tuple, dict, collections.deque)):
         return None, frozenset()
-    inner = [shape_of(item, depth - 1) for _, item in _items(value)]
+    items = [item for _, item in _items(value)]
+    inner = [shape_of(item, depth - 1) for item in items]
     shapes = {shape for shape, _ in inner if shape is not None}
     if not shapes:
         return None, frozenset()
     other = "mapping" if is_a(value, dict) else "sequence"
     kind = type(value).__name__ if type(value) in (list, tuple, dict, collections.deque) else other
-    mixed = len(shapes) > 1 or any(not is_a(i, (torch.Tensor, list, tuple, dict)) for _, i in _items(value))
+    # What holds no history has to be a tensor beside tensors, and a container, be it empty, beside containers.
+    alike = torch.Tensor if shapes == {"Tensor"} else (list, tuple, dict)
+    mixed = len(shapes) > 1 or any(not is_a(item, alike) for item in items)
     shape = f"{kind}[{'mixed' if mixed else shapes.pop()}]"
     return shape, frozenset().union(*(nodes for _, nodes in inner))
 

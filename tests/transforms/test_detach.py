@@ -683,3 +683,20 @@ def test_what_several_backwards_add_up_for_one_step_is_cut_where_that_step_train
     fix = run.diagnosis.fixes[0]
     assert (fix.rule, fix.gradients) == ("detach", "same")
     assert ".detach()" in fix.cells[3] and "critics[0](fake) + critics[1](fake)" in fix.cells[3]
+
+
+def test_a_state_that_a_dict_holds_beside_lists_is_cut_alone() -> None:
+    cell = """
+        run = {"h": torch.zeros(2, 4), "seen": []}
+        for x in torch.randn(3, 2, 3):
+            run["h"] = cell_step(run, x)
+            loss = head(run["h"]).square().mean()
+            opt.zero_grad()
+            loss.backward()
+            opt.step()
+            run["seen"].append(loss.item())
+        """
+    step = "def cell_step(run, x):\n    return cell(x, run['h'])"
+    fix = fix_by("detach", START, step, cell)
+    assert fix.gradients == "truncated"
+    assert fix.cells == {3: rewritten(cell, ("    opt.step()\n", '    opt.step()\n    run["h"] = run["h"].detach()\n'))}

@@ -43,9 +43,7 @@ def at_boundary(problem: Problem, edges: Sequence[Edge], between: bool) -> Itera
         chosen = [h for edge in edges if (h := _visible(problem, frame, edge, carried=not between)) is not None]
         if not chosen or len({h.path for h in chosen}) > 6:
             continue
-        texts = {use.holder.path: use.frame.code.text(use.node) for edge in edges for use in uses(problem, edge)}
-        texts = {path: text if ast.unparse(ast.parse(text)) == path else path for path, text in texts.items()}
-        held = [(texts.get(h.path, h.path), h.shape) for h in dict.fromkeys(chosen)]
+        held = [(_as_written(frame, h.path), h.shape) for h in dict.fromkeys(chosen)]
         for cut in _cuts(problem, frame, held):
             changes, cuts_within = _lines_where_assigned(problem, frame, [*cut.items()])
             begins = frozenset(path for path, new in cut.items() if new == _EMPTY)
@@ -69,6 +67,12 @@ def _cuts(problem: Problem, frame: Frame, held: Sequence[tuple[str, str]]) -> It
     yield cut
     if not asked and asks_for_gradients(problem):
         yield {path: text.replace(".detach()", _LEAF) for path, text in cut.items()}
+
+
+def _as_written(frame: Frame, path: str) -> str:
+    """The path as the code around has it: with its own quotes."""
+    items = (n for n in ast.walk(frame.code.tree) if isinstance(n, ast.Subscript)) if "[" in path else ()
+    return next((frame.code.text(n) for n in items if ast.unparse(n) == path), path)
 
 
 def _boundary(held: Sequence[tuple[str, str]]) -> str:
