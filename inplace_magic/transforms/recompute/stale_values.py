@@ -72,7 +72,11 @@ class _Target:
     between: bool = False
 
     def insert(self, lines: Sequence[str]) -> Change:
-        return self.code, self.code.insert_before(self.front, *lines)
+        """Without the last lines that stand there already: an earlier change has put them there."""
+        block = self.code.block(self.front)
+        there = [self.code.text(s) for s in block[block.index(self.front) :]]
+        same = next(n for n in range(len(lines), -1, -1) if [*lines[len(lines) - n :]] == there[:n])
+        return self.code, self.code.insert_before(self.front, *lines[: len(lines) - same])
 
 
 def _targets(problem: Problem, edges: Sequence[Edge], made: Slice) -> Iterator[_Target]:

@@ -437,3 +437,36 @@ def test_an_item_that_needs_its_own_old_value_is_not() -> None:
         'run["y"] = net(run["x"])', 'run["y"] = torch.zeros(8, 3)\n    run["y"] = run["x"] + run["y"] * net.weight'
     )
     assert RULE not in rules(START, carried, READS_THE_DICT)
+
+
+TWO_NETS = """
+    gen, enc = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 4)), nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 1))
+    opt_g, opt_e = (torch.optim.SGD(one.parameters(), lr=0.1) for one in (gen, enc))
+    class Model:
+        def forward(self, x):
+            self.x = x
+            self.fake = gen(self.x)
+            self.code = enc(self.fake)
+        def both(self):
+            (self.fake.square().mean() + self.code.mean()).backward(retain_graph=True)
+        def alone(self):
+            loss = self.code.square().mean()
+            loss.backward()
+    model = Model()
+    """
+IN_TURN = """
+    for x in torch.randn(2, 5, 4):
+        model.forward(x)
+        opt_g.zero_grad(); opt_e.zero_grad()
+        model.both()
+        opt_g.step(); opt_e.step()
+        opt_g.zero_grad()
+        model.alone()
+        opt_g.step()
+    """
+
+
+def test_what_an_earlier_change_computes_again_is_not_computed_twice() -> None:
+    fix = fix_by(RULE, START, TWO_NETS, IN_TURN)
+    lines = "        self.fake = gen(self.x)\n        self.code = enc(self.fake)\n"
+    assert fix.cells == {2: rewritten(TWO_NETS, ("        loss = self.code", f"{lines}        loss = self.code"))}
