@@ -825,3 +825,11 @@ def test_once_its_backwards_are_over_nothing_of_a_watch_is_left_that_could_cost_
         step()
         assert listeners() == before
     assert listeners() == before
+
+
+def test_a_tensor_that_is_detached_in_place_counts_as_written() -> None:
+    run = run_cells(
+        "import torch\nw = torch.ones(3, requires_grad=True)",
+        "%%autograd_check\nh = w * 2\nh.detach_()\nw.sum().backward()",
+    )
+    assert "1 in-place write," in run.output

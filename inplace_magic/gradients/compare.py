@@ -99,11 +99,12 @@ def starved(reference: Sequence[BackwardPass], tried: Sequence[BackwardPass], en
     under another name, as where what it steps is made anew.
     """
     ours, theirs = _optimizers(reference), _optimizers(tried)
-    both = ours.keys() & theirs.keys()
-    if any(
-        _fed(ours[optimizer]) and not (_fed(theirs[optimizer]) or _unlooked(theirs[optimizer])) for optimizer in both
-    ):
-        return True
+    reached = leaves_reached([one for one in tried if not one.backward.asked])
+    for optimizer in ours.keys() & theirs.keys():
+        # torch.autograd.grad makes many passes of an iteration, so that its step may be one that nobody has looked at.
+        may_be_fed = _unlooked(theirs[optimizer]) and bool(reached & {*optimizer})
+        if _fed(ours[optimizer]) and not _fed(theirs[optimizer]) and not may_be_fed:
+            return True
     gone = Counter(_shapes(steps) for optimizer, steps in ours.items() if optimizer not in theirs and _fed(steps))
     new = Counter(_shapes(steps) for optimizer, steps in theirs.items() if optimizer not in ours)
     return ended and bool(gone - new)
@@ -228,7 +229,7 @@ def _fed(steps: Sequence[tuple[LeafGradient, ...]]) -> bool:
 
 
 def _unlooked(steps: Sequence[tuple[LeafGradient, ...]]) -> bool:
-    """Whether there are steps of whose gradients nothing is known: ``torch.autograd.grad`` makes many passes of an iteration."""
+    """Whether there are steps of whose gradients nothing is known."""
     return any(g.digest == () for step in steps for g in step)
 
 

@@ -319,7 +319,7 @@ class Recorder(TorchFunctionMode):
         if written:
             if self.unfollowed.on:
                 self.unfollowed.note(plain_name(func), author_at(sys._getframe(1)), self.tick(), written)
-            if plain_name(func) == "detach_" and not self._copied:
+            if plain_name(func) == "detach_":
                 return self._detach(func, args, kwargs, written)
             if self._copied or not self._nobody_cares(func, args, kwargs, written):
                 return self._write(func, args, kwargs, written)
@@ -453,15 +453,18 @@ class Recorder(TorchFunctionMode):
 
     def _detach(self, func: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], written: list[Any]) -> Any:
         """``h.detach_()``: the value stays, and torch refuses a backward for which ``h`` itself was saved."""
-        had_history = history_of(written[0]) is not None
+        self.counts["writes"] += 1
+        tensor = self.copies.of(written[0]) if self._copied else written[0]
+        history = history_of(tensor)
+        own = {id(saved) for saved in saved_by(history)}  # of its own result a node keeps the memory, not the tensor
         try:
             result = self._carry_out(func, args, kwargs)
         except RuntimeError as error:
             return self._past_error(error, func, args, kwargs, written)
         self._clock += 1
         author = self._author(sys._getframe(2), written)
-        for saved in self.saved.waiting(written[0]) if had_history else ():
-            if saved.origin is not None and saved.origin() is written[0]:
+        for saved in self.saved.waiting(tensor) if history is not None else ():
+            if id(saved) not in own and saved.origin is not None and saved.origin() is tensor:
                 write = saved.detached = LiveWrite(author.stack, self._clock, "detach_", author.origin, saved.version)
                 write.held = author.held
         return result

@@ -265,7 +265,7 @@ def _partly(held: Sequence[Held], walked: set[int]) -> Iterator[str]:
         if "[" in one.record.shape and one.nodes & walked:
             parts = items.get((one.record.scope, one.record.path)) or [frozenset({node}) for node in one.nodes]
             left = [min(part) for part in parts if part and not part & walked]
-            if left and min(left) < max(max(part) for part in parts if part & walked):
+            if left and min(left) < max(one.nodes & walked):
                 yield one.record.path
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import torch
 
-from ..torch_private import sequence_number
+from ..torch_private import raw_names, sequence_number
 
 _NODES = 20_000  # that one backward adds
 _LEAF = 2**64 - 1  # AccumulateGrad has no number of its own
@@ -56,7 +56,10 @@ class WalkedGraph:
                 self.leaves[number] = frozenset(leaves)
             kind = node.name().rstrip("0123456789").removesuffix("Backward")
             scales = kind in _SCALES and sum(parent is not None for parent, _ in edges) == 1
-            if scales or kind.endswith("CopySlices"):
+            by_number = scales and any(
+                "other" in one for one in raw_names(type(node))
+            )  # MulBackward1 holds a plain number
+            if by_number or kind.endswith("CopySlices"):
                 self.unhooked.add(number)
             if not scales and kind not in _SUMS:
                 self.bent.add(number)

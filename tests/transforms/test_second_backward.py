@@ -548,3 +548,64 @@ def test_what_two_losses_share_may_save_a_number_alone(shared: str) -> None:
     assert clash.saved is not None and clash.saved.text == f"z = {shared}"
     assert fix.cells == {2: "a.backward(retain_graph=True)\nprint(w.grad)\nb.backward()"}
     assert fix.gradients == "same"
+
+
+def test_a_factor_that_torch_holds_as_a_plain_number_may_be_gone_through_again() -> None:
+    start = "import torch\ny = torch.ones(4, requires_grad=True)\nz = torch.trapezoid(y, dx=0.5)\na, b = z + 1, z + 2"
+    run = run_cells(start, "a.backward()\nb.backward()\nloss = y.exp().sum()\nloss.backward()\nloss.backward()")
+    assert run.diagnosis is not None
+    assert run.diagnosis.fixes[0].rule == "one_backward"
+    assert all("a.backward()\nb.backward()" in fix.cells[2] for fix in run.diagnosis.fixes)
+
+
+def test_items_under_keys_that_are_no_names_are_no_obstacle() -> None:
+    start = "import torch\nw, losses = torch.ones(2, requires_grad=True), {}"
+    cell = 'losses["a"] = w.exp().sum()\nlosses[0, 1] = w.sin().sum()\nlosses[0, 1].backward()\nlosses[0, 1].backward()'
+    assert "retain" in rules(start, cell)
+
+
+def test_what_is_no_longer_trained_is_no_fix_however_long_the_loop() -> None:
+    start = """
+        import torch
+        from torch import nn
+        torch.manual_seed(0)
+        net, head, x = nn.Linear(3, 3), nn.Linear(3, 1), torch.randn(4, 3)
+        opts = [torch.optim.SGD(one.parameters(), lr=0.1) for one in (net, head)]
+        feats = net(x).tanh()
+        """
+    cell = """
+        for i in range(30):
+            loss = head(feats).square().mean()
+            for opt in opts:
+                opt.zero_grad()
+            loss.backward()
+            for opt in opts:
+                opt.step()
+        """
+    run = run_cells(start, cell)
+    assert run.diagnosis is not None and run.diagnosis.fixes
+    assert all("feats = feats.detach()\nfor i" not in fix.cells.get(2, "") for fix in run.diagnosis.fixes)
+
+
+@pytest.mark.parametrize(
+    "filled",
+    [
+        pytest.param("self.h.copy_(torch.tanh(self.h + x))", id="written in place"),
+        pytest.param('setattr(self, "h", torch.tanh(self.h + net[0].bias.sum() * x))', id="by setattr"),
+    ],
+)
+def test_a_state_may_begin_anew_however_it_is_set(filled: str) -> None:
+    keeps = f"""
+        class Keeps(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.w, self.h = nn.Parameter(torch.ones(3)), torch.zeros(3)
+            def forward(self, x):
+                x = self.w * x
+                {filled}
+                return self.h
+        keeps = Keeps()
+        """
+    run = run_cells(START, keeps, "for x in torch.randn(3, 3):\n    keeps(x).sum().backward()")
+    assert run.diagnosis is not None
+    assert "keeps.h = torch.zeros(3)" in [fix.title for fix in run.diagnosis.fixes]

@@ -275,6 +275,7 @@ PATH = """
     [
         pytest.param("state += 0.1 * field(state)", "state", "out_of_place", "different", id="a path of states"),
         pytest.param("state += 0.1 * field(state)", "state.clone()", "out_of_place", "same", id="what is kept is a copy already"),
+        pytest.param("state += 0.1 * field(state)", "state + 0", "out_of_place", "same", id="what is kept is a sum"),
     ],
 )  # fmt: skip
 def test_what_a_loop_keeps_while_it_goes_on_writing_is_kept_as_values(

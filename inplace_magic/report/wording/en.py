@@ -349,6 +349,7 @@ SENTENCES = {
     "why_gradients_taken": "The later loss's gradients are taken before the weights change, and for its own optimizer's parameters only.",
     "why_all_backwards_first": "The losses go back through the weights they were computed with; the updates come after.",
     "why_sum_once": "The sum goes back once, when the loop that adds it up is over.",
+    "why_fresh_state_behind": "What follows an update starts from a fresh state, as the notebook's own code makes it.",
     "why_sum_anew": "{name} still holds what an earlier backward has used up; each backward gets a sum of its own.",
     "why_names_apart": "The code reads this one tensor in two places, as a value of its own in each; now there are two.",
     "why_name_copied": "`{name}` becomes a copy; the tensor that backward needs keeps its value.",

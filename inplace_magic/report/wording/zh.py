@@ -332,6 +332,7 @@ SENTENCES = {
     "why_gradients_taken": "后一个损失的梯度在权重改变之前求出，且只针对它自己的优化器的参数。",
     "why_all_backwards_first": "各个损失都使用计算时的权重反传；更新在其后进行。",
     "why_sum_once": "累加的损失在循环结束后反传一次。",
+    "why_fresh_state_behind": "每次更新之后都从新的状态开始，由笔记本自己的代码生成。",
     "why_sum_anew": "{name} 仍保存着之前的 backward 已用过的内容；每次 backward 使用自己的累加值。",
     "why_names_apart": "代码在两处读取这同一个张量，并把它当作两个独立的值；现在它们各有各的值。",
     "why_name_copied": "`{name}` 成为副本；反向传播需要的张量保持原值。",

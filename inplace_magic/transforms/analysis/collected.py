@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import ast
 
+from ...source.bindings import later
+from ...source.bindings import reads as named
 from ...source.blocks import loops
 from ...source.dataflow import assigned, calls_named, key_of, reads
 from ...source.editor import dotted
@@ -34,7 +36,14 @@ def collected(problem: Problem, turn: Iteration) -> tuple[set[str], bool]:
         return set(), False
     asks = isinstance(turn.need, ast.If) and bool(lists & reads(turn.need.test))  # whether a memory is full by now
     several = turn.branch[0] is not turn.body and not asks
-    return lists, several or _made_in_an_inner_loop(problem)
+    begin = several or _made_in_an_inner_loop(problem)
+    return lists, begin and not any(_read_behind(turn, path) for path in lists)
+
+
+def _read_behind(turn: Iteration, path: str) -> bool:
+    """Whether what stands behind the loop reads all that was ever put into the list."""
+    loop = turn.code.parent(turn.body[0])
+    return turn.loop and isinstance(loop, ast.stmt) and bool(named(turn.code, path, later(turn.code, loop)))
 
 
 def _made_in_an_inner_loop(problem: Problem) -> bool:

@@ -18,7 +18,7 @@ from ...families import is_of_base
 from ...record.evidence import Write
 from ...source.bindings import bindings, bound, later, loop_of, parameters, reads
 from ...source.blocks import loops, own_statements, scope
-from ...source.dataflow import assigned, calls_named, key_of, rebinds
+from ...source.dataflow import assigned, called_name, calls_named, key_of, rebinds
 from ...source.editor import Code, Edit, Function, dotted
 from ...source.modules import module_of
 from ..problem import Frame, Problem
@@ -30,6 +30,7 @@ VIEW_METHODS = frozenset({
     "contiguous", "numpy", "real", "imag", "unbind", "chunk", "split", "requires_grad_", "broadcast_to", "ravel",
     "unflatten", "to", "float", "double", "T", "type", "type_as", "cpu", "values", "adjoint",
 })  # fmt: skip
+_PUTS = ("append", "add", "appendleft")
 _OF_LEAF = ("grad", "requires_grad", "requires_grad_", "is_leaf")
 VIEW_ATTRIBUTES = frozenset({"T", "mT", "H", "mH", "data", "real", "imag"})
 
@@ -276,12 +277,21 @@ def has_two_names(write: Site) -> bool:
     return any(_reads_before_bound(code, other, later(code, write.statement)) for other in others)
 
 
+def _sets_item(code: Code, statement: ast.Assign) -> bool:
+    """``path[k] = x``, where the path is a list or a dict: a tensor takes the values alone."""
+    target = statement.targets[0]
+    base = code.text(target.value) if isinstance(target, ast.Subscript) else None
+    made = [b.value for b in bindings(code, base, statement)] if base is not None else []
+    return any(isinstance(v, (ast.List, ast.Dict)) or called_name(v) in ("list", "dict", "defaultdict") for v in made)
+
+
 def _kept_by_loop(write: Site, name: str) -> bool:
     """Whether a loop around the write, which gives the name no other tensor, puts what it names into a container each time."""
     for loop in loops(write.code, write.statement):
         nodes = [node for node in ast.walk(loop) if isinstance(node, ast.stmt)]
-        put = [given for call in calls_named(loop, "append", "add", "appendleft") for given in call.args]
-        put += [n.value for n in nodes if isinstance(n, ast.Assign) and isinstance(n.targets[0], ast.Subscript)]
+        calls = [n.value for n in nodes if isinstance(n, ast.Expr) and isinstance(n.value, ast.Call)]
+        put = [given for call in calls if called_name(call) in _PUTS for given in call.args]
+        put += [n.value for n in nodes if isinstance(n, ast.Assign) and _sets_item(write.code, n)]
         anew = any(name in rebinds(n) for n in nodes) or loop_of(write.code, write.statement, name) is not None
         if not anew and any(isinstance(one, ast.Name) and one.id == name for one in put):
             return True

@@ -16,12 +16,13 @@ total += f(y, w)                          total += f(y, fast_w)
 from __future__ import annotations
 
 import ast
+import itertools
 from collections.abc import Iterator
 
 from ...message import message
 from ...source.bindings import bindings, gone_through, key_of_item, loop_of, reads
 from ...source.blocks import loops, own_statements, scope
-from ...source.dataflow import called_name
+from ...source.dataflow import called_name, is_step
 from ...source.editor import Code, Edit, Function, Loop, dotted
 from ...source.lift import unused
 from ..analysis.functional_calls import functional_call
@@ -63,7 +64,10 @@ def _of_a_name(problem: Problem, write: Site, name: str) -> Iterator[Proposal]:
     code, statement, fast = write.code, write.statement, unused(f"fast_{name}", write.code)
     loop = next(iter(loops(code, statement)), None)
     block = code.block(loop or statement)
-    behind: list[ast.AST] = [*block[block.index(loop or statement) + 1 :]]
+    # What is read behind the optimizer's step is what that has updated.
+    behind: list[ast.AST] = [
+        *itertools.takewhile(lambda s: not is_step(s), block[block.index(loop or statement) + 1 :])
+    ]
     several = loop is not None and bool(reads(code, name, behind))
     read = [n for n in reads(code, name, behind if loop is None else [loop, *behind]) if not is_of_leaf(code, n)]
     read = [n for n in read if several or n.lineno > statement.lineno]

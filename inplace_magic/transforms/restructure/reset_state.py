@@ -30,6 +30,7 @@ from ...source.blocks import own_statements, scope, within
 from ...source.dataflow import assigned, binds, calls_named, handed_on, simple
 from ...source.editor import Code, Function, names_bound
 from ...source.lift import source_lines
+from ..analysis.collected import collected
 from ..analysis.iterations import Iteration, holdings, iterations
 from ..analysis.placement import end_of_update
 from ..analysis.points import crossing
@@ -55,7 +56,8 @@ def reset_state(problem: Problem) -> Iterator[Proposal]:
     for lines in (called or [*_initials(problem), *_ahead(problem, turn)])[:_MOST]:
         title = f"{lines[0]} {lines[-1].strip()}" if len(lines) > 1 else lines[0]
         edit = code.insert_after(end_of_update(turn.frame), *lines) if some else code.insert_before(top, *lines)
-        proposal = in_one_text(code, [edit], title, message("why_fresh_state"), form)
+        why = message("why_fresh_state_behind" if some else "why_fresh_state")
+        proposal = in_one_text(code, [edit], title, why, form)
         yield replace(proposal, restarts=True, begins=frozenset(_states(problem)) if called else frozenset())
 
 
@@ -86,6 +88,7 @@ def _resets(problem: Problem) -> Iterator[tuple[str, list[str]]]:
 def _initials(problem: Problem) -> Iterator[list[str]]:
     """``net.state = None``, ``net.hidden = net.init_hidden(batch_size)``, as the constructor has it."""
     states, top = _states(problem), [s for code in problem.codes() for s in code.tree.body]
+    computed = _made_by_constructors(problem)
     for code, cls in ((code, cls) for code, cls in problem.nodes(ast.ClassDef) if cls.name in states):
         attributes, paths = states[cls.name]
         for start in (m for m in cls.body if isinstance(m, Function) and m.name == "__init__"):
@@ -93,15 +96,14 @@ def _initials(problem: Problem) -> Iterator[list[str]]:
             for target, value in (pair for s in own_statements(code, start) for pair in handed_on(s)):
                 attribute = code.text(target).removeprefix(f"{own}.")
                 read = {n.id for n in ast.walk(value) if isinstance(n, ast.Name)} - {own}
-                if attribute in attributes & _carried(problem) and not (read & set(given)) - names_bound(top):
+                if attribute in attributes - computed and not (read & set(given)) - names_bound(top):
                     yield from _for_all(paths, cls.name, partial(_as_constructed, code, own, attribute, value))
 
 
-def _carried(problem: Problem) -> set[str]:
-    """Attributes that more than a constructor sets: what only that one sets is no state that goes on."""
-    functions = ((s, code.function(s)) for code, s in problem.nodes(ast.stmt))
-    bound = (name for s, function in functions if getattr(function, "name", "") != "__init__" for name in binds(s))
-    return {name.partition(".")[2] for name in bound}
+def _made_by_constructors(problem: Problem) -> set[str]:
+    """Attributes that hold what a constructor has made: that is no state that goes on."""
+    edges = [e for e in crossing(problem).over if any(s.function.endswith("__init__") for s in e.made)]
+    return {holder.path.rpartition(".")[2] for edge in edges for holder in edge.holders}
 
 
 def _as_constructed(code: Code, own: str, attribute: str, value: ast.expr, path: str) -> str:
@@ -114,6 +116,7 @@ def _ahead(problem: Problem, turn: Iteration) -> Iterator[list[str]]:
     """The line ahead of the loop that gives a carried name its first value."""
     code, outside = turn.code, scope(turn.code, turn.need)
     carried = {h.path for edge in crossing(problem).over for h in edge.holders if h.scope == turn.function}
+    carried -= collected(problem, turn)[0]  # which are emptied
     carried &= {name for top in turn.body for s in own_statements(code, ast.Module([top], [])) for name in binds(s)}
     for first in own_statements(code, outside):
         ahead = first.lineno < turn.body[0].lineno and simple(first) and within(code, turn.body, first) is None

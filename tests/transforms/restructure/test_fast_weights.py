@@ -150,6 +150,11 @@ SEVERAL_STEPS = """
             ONE_STEP, (("w -= 0.1 * g", "fast_w = w - 0.1 * g"), ("y @ w", "y @ fast_w")), id="what is read behind it"
         ),
         pytest.param(
+            ONE_STEP.replace("opt.step()", "opt.step()\n        print(w.tolist())"),
+            (("w -= 0.1 * g", "fast_w = w - 0.1 * g"), ("y @ w", "y @ fast_w")),
+            id="but not what the optimizer has stepped",
+        ),
+        pytest.param(
             SEVERAL_STEPS,
             (
                 ("    for _", "    fast_w = w\n    for _"),

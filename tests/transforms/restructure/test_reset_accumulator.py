@@ -99,3 +99,9 @@ def test_an_item_that_a_helper_adds_to_starts_anew_for_the_second_pass() -> None
     fix = fix_by("reset_accumulator", KEPT, TWO_PASSES)
     old, new = "    opt.step()\n    add_up", '    opt.step()\n    logs["loss"] = 0\n    add_up'
     assert fix.cells == {2: rewritten(TWO_PASSES, (old, new))}
+
+
+def test_a_list_that_is_read_behind_the_loop_is_not_emptied_at_first() -> None:
+    run = run_cells(START, CARRIED.format(test="(step + 1) % 4 == 0").rstrip() + "\n    print(len(losses))\n")
+    assert run.diagnosis is not None
+    assert "losses = h.detach(), [h.detach() for h in losses]" in run.diagnosis.fixes[0].cells[2]
