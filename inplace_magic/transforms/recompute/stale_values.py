@@ -86,7 +86,7 @@ def _targets(problem: Problem, edges: Sequence[Edge], made: Slice) -> Iterator[_
         for frame in problem.frames(need if edge.root or not edge.used else edge.used):
             code, statement = frame.code, frame.statement
             reached = not names or _reads_through(code, statement, names)
-            if not reached and (not edge.root or frame.spot is not need[0]):
+            if not _in_reach(made, frame) or (not reached and (not edge.root or frame.spot is not need[0])):
                 continue
             turn, function = _turn(problem, frame, made), code.function(statement)
             if code is made.code and frame.spot.function == made.function:
@@ -97,6 +97,13 @@ def _targets(problem: Problem, edges: Sequence[Edge], made: Slice) -> Iterator[_
                 yield _Target(code, _front(code, turn.body if turn is not None and needed else function.body, names))
             elif code is not made.code:
                 yield _Target(code, _front(code, code.block(statement), names))
+
+
+def _in_reach(made: Slice, frame: Frame) -> bool:
+    """Whether a frame's names may be those of the slice: not where they are locals of another function."""
+    local = made.function != "<module>" and not made.through and all("." not in name for name in made.names)
+    inside = frame.spot.function == made.function or frame.spot.function.startswith(f"{made.function}.<locals>.")
+    return not local or (frame.code is made.code and inside)
 
 
 def _reads_through(code: Code, statement: ast.stmt, names: set[str]) -> bool:

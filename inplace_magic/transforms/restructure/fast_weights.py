@@ -64,13 +64,13 @@ def _of_a_name(problem: Problem, write: Site, name: str) -> Iterator[Proposal]:
     code, statement, fast = write.code, write.statement, unused(f"fast_{name}", write.code)
     loop = next(iter(loops(code, statement)), None)
     block = code.block(loop or statement)
-    # What is read behind the optimizer's step is what that has updated.
-    behind: list[ast.AST] = [
-        *itertools.takewhile(lambda s: not is_step(s), block[block.index(loop or statement) + 1 :])
-    ]
+    behind: list[ast.AST] = [*_before_step(block[block.index(loop or statement) + 1 :])]
     several = loop is not None and bool(reads(code, name, behind))
     read = [n for n in reads(code, name, behind if loop is None else [loop, *behind]) if not is_of_leaf(code, n)]
-    read = [n for n in read if several or n.lineno > statement.lineno]
+    own_block = code.block(statement)
+    last = [statement, *_before_step(own_block[own_block.index(statement) + 1 :])][-1]
+    until = last.end_lineno if last is not own_block[-1] else None  # a step stands behind it
+    read = [n for n in read if several or statement.lineno < n.lineno <= (until or n.lineno)]
     own = [code.replace(n, fast) for n in ast.walk(statement) if several and isinstance(n, ast.Name) and n.id == name]
     stepped = as_new_tensor(problem, code.edited(statement, own))
     if stepped is None or stepped.target is None or not read or not code.alone(statement):
@@ -80,6 +80,11 @@ def _of_a_name(problem: Problem, write: Site, name: str) -> Iterator[Proposal]:
     edits += [code.insert_before(loop, f"{fast} = {name}")] if several and loop is not None else []
     edits.append(code.replace(statement, line))
     yield in_one_text(code, edits, line, _WHY, "fast_weights", local=True, meant=True)
+
+
+def _before_step(statements: list[ast.stmt]) -> Iterator[ast.stmt]:
+    """What is read behind an optimizer's step is what that has updated."""
+    return itertools.takewhile(lambda s: not is_step(s), statements)
 
 
 def _model(code: Code, loop: ast.For, name: str) -> tuple[str, ast.expr, ast.Assign | None] | None:

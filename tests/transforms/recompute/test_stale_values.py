@@ -470,3 +470,33 @@ def test_what_an_earlier_change_computes_again_is_not_computed_twice() -> None:
     fix = fix_by(RULE, START, TWO_NETS, IN_TURN)
     lines = "        self.fake = gen(self.x)\n        self.code = enc(self.fake)\n"
     assert fix.cells == {2: rewritten(TWO_NETS, ("        loss = self.code", f"{lines}        loss = self.code"))}
+
+
+CALLED_ALIKE = """
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.enc, self.head = nn.Linear(3, 4), nn.Linear(4, 2)
+        def forward(self, x):
+            h = self.enc(x).tanh()
+            logits = self.head(h)
+            return logits, logits.square().mean()
+    net = Net()
+    opt = torch.optim.SGD(net.parameters(), lr=0.1)
+    """
+TWO_STEPS = """
+    for x in torch.randn(2, 5, 3):
+        logits, loss = net(x)
+        loss.backward()
+        opt.step()
+        opt.zero_grad()
+        second = logits.exp().mean()
+        second.backward()
+        opt.zero_grad()
+    """
+
+
+def test_what_a_method_calls_its_own_values_is_no_name_of_the_callers() -> None:
+    fix = fix_by(RULE, START, CALLED_ALIKE, TWO_STEPS)
+    line = "    second = logits"
+    assert fix.cells == {3: rewritten(TWO_STEPS, (line, f"    logits, loss = net(x)\n{line}"))}
