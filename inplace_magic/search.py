@@ -81,6 +81,7 @@ COSTS = {
     "clone_alias: kept": 21,  # a copy each time; the object keeps values alone
     "detach: boundary of objects": 22,
     "detach: put": 23,
+    "context_each_time": 24,  # what a block computed once it computes in each iteration
     "detach: boundary of containers": 24,  # a container is created anew for the sake of what is put into it
     "recompute: each time": 25,  # a forward pass more, by a test less
     "detach: use of containers": 25,
