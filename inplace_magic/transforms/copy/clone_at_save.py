@@ -105,11 +105,8 @@ def _matched(problem: Problem, frame: Frame, names: set[str | None], path: str) 
 
 def _given_by(problem: Problem, operand: ast.expr) -> Iterator[str]:
     """What a method gives that hands out what its object keeps: ``queue.data`` for ``queue.negatives()``."""
-    owner = (
-        dotted(operand.func.value)
-        if isinstance(operand, ast.Call) and isinstance(operand.func, ast.Attribute)
-        else None
-    )
+    method = operand.func if isinstance(operand, ast.Call) else None
+    owner = dotted(method.value) if isinstance(method, ast.Attribute) else None
     if owner is None:
         return
     for code, function in problem.nodes(ast.FunctionDef):
