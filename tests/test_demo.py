@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 nbformat = pytest.importorskip("nbformat")
-nbclient = pytest.importorskip("nbclient")
+pytest.importorskip("nbclient")
+from tests.kernels import run_notebook  # noqa: E402
 
 pytestmark = pytest.mark.all_fixes
 
@@ -45,7 +46,7 @@ def stored() -> Any:
 @pytest.fixture(scope="module")
 def ran() -> Any:
     notebook = nbformat.read(DEMO, as_version=4)
-    nbclient.NotebookClient(notebook, timeout=600, kernel_name="python3", record_timing=False).execute()
+    run_notebook(notebook, record_timing=False)
     notebook.metadata["language_info"] = {"name": "python"}
     if os.environ.get("INPLACE_MAGIC_WRITE_DEMO"):
         nbformat.write(notebook, DEMO)

@@ -10,6 +10,7 @@ import pytest
 from tests.sandboxes import SANDBOXES
 
 nbclient = pytest.importorskip("nbclient")
+from tests.kernels import run_notebook  # noqa: E402
 
 MIME = "application/vnd.inplace-magic.v1+json"
 LOAD = "%load_ext inplace_magic"
@@ -19,9 +20,8 @@ BODY = "x = w.exp()\nx += 1\nx.sum().backward()"
 
 def execute(*cells: str, allow_errors: bool = False) -> Any:
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
-    client = nbclient.NotebookClient(notebook, timeout=600, kernel_name="python3", allow_errors=allow_errors)
     try:
-        client.execute()
+        run_notebook(notebook, allow_errors=allow_errors)
     except nbclient.exceptions.CellExecutionError as error:
         return notebook, error
     return notebook, None

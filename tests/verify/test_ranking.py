@@ -259,6 +259,13 @@ def test_two_names_that_are_both_read_come_apart_at_first(write: str, given: str
     assert gradients == "same" or any(fix.gradients == "same" for fix in others)
 
 
+def test_what_an_inplace_function_gives_under_another_name_is_a_value_of_its_own() -> None:
+    start = "import torch\na = torch.linspace(0.0, 6.0, 5, requires_grad=True)"
+    run = run_cells(start, "b = torch.sin_(a)\nout = (2 * b + 1).sum()\nout.backward()\nprint(a.grad)")
+    assert run.diagnosis is not None
+    assert run.diagnosis.fixes[0].cells[2].startswith("b = torch.sin(a)\n")
+
+
 PATH = """
     field = nn.Sequential(nn.Linear(2, 4), nn.Tanh(), nn.Linear(4, 2))
     state = torch.randn(3, 2, requires_grad=True) * 1.0

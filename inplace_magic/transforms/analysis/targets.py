@@ -251,7 +251,7 @@ def is_of_leaf(code: Code, read: ast.expr) -> bool:
 
 
 def has_two_names(write: Site) -> bool:
-    """Whether ``out = x`` gave the written tensor a second name, and both are read by their names once it is written.
+    """Whether ``out = x`` or ``y = torch.sin_(x)`` gave the written tensor a second name, and both are read once it is written.
 
     Then each was meant to have a value of its own: who knows the two to be one tensor needs one name for it. So it is in a
     function that was handed ``x`` and gives something back: with ``x += y``, and with what it writes into ``out = x`` and returns.
@@ -263,10 +263,10 @@ def has_two_names(write: Site) -> bool:
     if not isinstance(write.root, ast.Name) or not _reads_value(code, str(name), later(code, write.statement)):
         return False
     pairs = [
-        (key, value.id)
+        (key, same)
         for s in own_statements(code, top)
         for key, value in bound(code, s)
-        if isinstance(value, ast.Name)
+        if (same := _named_by(value)) is not None
     ]
     others = {other for pair in pairs if name in pair for other in pair} - {name}
     given = [s.value for s in own_statements(code, top) if isinstance(s, ast.Return) and s.value is not None]
@@ -275,6 +275,12 @@ def has_two_names(write: Site) -> bool:
     if given and (summed or filled) and isinstance(top, Function) and not top.name.endswith("_"):
         return True
     return any(_reads_before_bound(code, other, later(code, write.statement)) for other in others)
+
+
+def _named_by(value: ast.expr | None) -> str | None:
+    """The name of the very tensor that an expression gives: ``x``, or ``x`` for ``torch.sin_(x)``."""
+    into = written_by(value) if isinstance(value, ast.Call) else [value]
+    return into[0].id if into and isinstance(into[0], ast.Name) else None
 
 
 def _sets_item(code: Code, statement: ast.Assign) -> bool:
