@@ -20,8 +20,11 @@ _SHOWN = 4
 _RELATIVE, _OF_SCALE, _ABSOLUTE = 1e-3, 1e-5, 1e-6
 _TRAINED = 2e-2  # relative: an optimizer may enlarge what is rounding in its gradients
 _NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
-# What reads otherwise in every run, or tells of the graph and not of the values.
-_NO_VALUE = re.compile(r"0x[0-9a-fA-F]{6,}|,\s*(?:grad_fn=<[^>]*>|requires_grad=True)")
+# What reads otherwise in every run, or tells of the graph and not of the values; what %time and %timeit measure is alike
+# in two runs now and then, where a clock is coarse.
+_NO_VALUE = re.compile(
+    r"0x[0-9a-fA-F]{6,}|,\s*(?:grad_fn=<[^>]*>|requires_grad=True)|^(?:CPU times|Wall time): .*|^\S+ \S?s ± .* per loop .*"
+)
 
 Kind = Literal[
     "line", "lines", "missing", "value", "items", "not_leaf", "no_gradient", "gradient", "optimizer", "random"

@@ -24,6 +24,17 @@ def tensor(*values: float) -> Value:
         pytest.param("<Net at 0x7f12ab34cd56>", "<Net at 0x7f0000000000>", id="an address"),
         pytest.param("tensor(0.5, grad_fn=<AddBackward0>)", "tensor(0.5)", id="with and without a graph"),
         pytest.param("a  1", "a 1", id="white space"),
+        pytest.param(
+            "CPU times: user 0 ns, sys: 1.14 ms, total: 1.14 ms",
+            "CPU times: user 2.2 ms, sys: 0 ns, total: 2 ms",
+            id="%time",
+        ),
+        pytest.param("Wall time: 988 µs", "Wall time: 1.02 s", id="%time, by the clock"),
+        pytest.param(
+            "1.2 ms ± 3 µs per loop (mean ± std. dev. of 7 runs, 1,000 loops each)",
+            "980 µs ± 12.1 µs per loop (mean ± std. dev. of 7 runs, 1,000 loops each)",
+            id="%timeit",
+        ),
         pytest.param("1.00000e-3", "1.00001e-3", id="exponents"),
     ],
 )
@@ -39,6 +50,7 @@ def test_lines_that_say_the_same(one: str, other: str) -> None:
         pytest.param("loss 0.742", "loss nan", id="no number any more"),
         pytest.param("loss 0.742", "acc 0.742", id="another word"),
         pytest.param("1 2", "1", id="fewer numbers"),
+        pytest.param("epoch 1, Wall time: 2 s", "epoch 2, Wall time: 2 s", id="a line that a person prints"),
     ],
 )
 def test_lines_that_do_not(one: str, other: str) -> None:
