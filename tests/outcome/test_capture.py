@@ -115,6 +115,7 @@ def test_a_draw_shows() -> None:
 
 def test_numpys_generator_is_not_looked_at_until_somebody_has_loaded_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """Looking would load it, which seeds it anew: two runs of one cell would differ."""
+    np.random.rand()  # numpy itself loads it at the first use
     monkeypatch.delitem(sys.modules, "numpy.random", raising=False)
     before = outcome({})
     np.random.rand()
