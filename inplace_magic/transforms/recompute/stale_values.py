@@ -33,6 +33,7 @@ from dataclasses import dataclass, replace
 
 from ...message import message
 from ...record.evidence import Edge
+from ...source.bindings import parameters
 from ...source.blocks import loops, upwards, within
 from ...source.dataflow import binds, graph_reads, reads, simple
 from ...source.editor import Code, Edit, Function
@@ -100,10 +101,13 @@ def _targets(problem: Problem, edges: Sequence[Edge], made: Slice) -> Iterator[_
 
 
 def _in_reach(made: Slice, frame: Frame) -> bool:
-    """Whether a frame's names may be those of the slice: not where they are locals of another function."""
+    """Whether a frame's names may be those of the slice: not where they are locals of another function, unless that has
+    handed them on under the same name.
+    """
     local = made.function != "<module>" and not made.through and all("." not in name for name in made.names)
     inside = frame.spot.function == made.function or frame.spot.function.startswith(f"{made.function}.<locals>.")
-    return not local or (frame.code is made.code and inside)
+    handed = made.names & {*parameters(frame.code.function(frame.statement))}
+    return not local or bool(handed) or (frame.code is made.code and inside)
 
 
 def _reads_through(code: Code, statement: ast.stmt, names: set[str]) -> bool:

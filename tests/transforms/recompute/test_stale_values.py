@@ -496,6 +496,30 @@ TWO_STEPS = """
     """
 
 
+HANDED_ON = """
+    class Task:
+        def __init__(self, net, opt):
+            self.net, self.opt = net, opt
+        def update(self, x, out):
+            out.square().mean().backward()
+            self.opt.zero_grad()
+            loss = out.exp().mean()
+            loss.backward()
+            self.opt.step()
+        def fit(self, batches):
+            for x in batches:
+                out = self.net(x)
+                self.update(x, out)
+    net = nn.Linear(3, 2)
+    task = Task(net, torch.optim.SGD(net.parameters(), lr=0.1))
+    """
+
+
+def test_what_is_handed_on_under_its_own_name_is_computed_again_where_it_is_handed_to() -> None:
+    fix = fix_by(RULE, START, HANDED_ON, "task.fit(torch.randn(2, 5, 3))")
+    assert "self.net(x)" in fix.cells[2].partition("def fit")[0]
+
+
 def test_what_a_method_calls_its_own_values_is_no_name_of_the_callers() -> None:
     fix = fix_by(RULE, START, CALLED_ALIKE, TWO_STEPS)
     line = "    second = logits"
