@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from ...record.evidence import BackwardPass
 from ...source.blocks import upwards, within
 from ...source.dataflow import binds, calls_named, is_call, is_step, key_of, reads, roots, simple, slice_of, targets
-from ...source.editor import Code
+from ...source.editor import Code, Edit
 from ..problem import Problem
 
 
@@ -30,11 +30,10 @@ class Meeting:
     def between(self) -> list[ast.stmt]:
         return self.block[self.block.index(self.first) + 1 : self.block.index(self.need)]
 
-    @property
-    def needing(self) -> str:
-        """The text of ``need`` on one line: of a branch what it guards, of another block its head."""
+    def needing(self, edits: Sequence[Edit] = ()) -> str:
+        """The text of ``need`` on one line, with some edits made: of a branch what it guards, of another block its head."""
         need = self.need.body[-1] if isinstance(self.need, ast.If) and guards(self.need) else self.need
-        text = self.code.text(need)
+        text = self.code.edited(need, edits)
         return " ".join(text.split()) if simple(need) else text.splitlines()[0].rstrip(" :")
 
     @property

@@ -49,11 +49,11 @@ def move_step(problem: Problem) -> Iterator[Proposal]:
     if following is not None and [code.text(s) for s in moved] == [code.text(following)]:
         yield from _one_step(found, moved[0], names[0])
         return
-    title = message("title_after", what=tuple(names), other=found.needing)
     apart = is_step(found.first) and not share_leaves(problem, sum(map(is_step, moved)))
     own = following or _step_after(problem, found)
     limit = limited(problem, found.code, found.need, own) if apart and own is not None else []
     for extra in [limit, []] if limit else [[]]:
+        title = message("title_after", what=tuple(names), other=found.needing(extra))
         form = "move_step: unguarded" if is_step(found.first) and not extra else "move_step"
         yield in_one_text(code, [*_moved(code, moved, found.need, following), *extra], title, _WHY, form)
 

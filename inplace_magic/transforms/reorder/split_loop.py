@@ -106,7 +106,7 @@ def updates_behind(problem: Problem) -> Iterator[Proposal]:
     head = [line.removeprefix(code.indent(loop)) for line in _head(code, loop).splitlines()]
     lines = [*head, *(code.indent_step + line for line in lifted.lines)] if made else lifted.lines
     behind = code.insert_after(update_of(found.block, found.need)[-1], *lines)
-    title = message("title_after", what=message("the_update"), other=found.needing)
+    title = message("title_after", what=message("the_update"), other=found.needing())
     yield in_one_text(code, [*lifted.edits, behind], title, message("why_updates_after"), "move_step: out of a loop")
 
 

@@ -215,7 +215,8 @@ def test_a_backward_that_a_branch_guards_is_limited_in_its_branch() -> None:
     run = run_cells(NETWORKS, GUARDED, MADE_AHEAD)
     assert run.diagnosis is not None
     first = run.diagnosis.fixes[0]
-    assert (first.rule, first.gradients, first.title) == ("move_step", "same", "opt_d.step() after loss_g.backward()")
+    title = "opt_d.step() after loss_g.backward(inputs=list(gen.parameters()))"
+    assert (first.rule, first.gradients, first.title) == ("move_step", "same", title)
     guarded = "    if loss_g is not None:\n        loss_g.backward({})\n"
     assert first.cells[2].rstrip() == rewritten(
         GUARDED,
