@@ -23,10 +23,11 @@ from .caught import Caught
 from .conflict_records import records_of, spots
 from .plan import EARLY_WORK, SHORT_WORK, RecordOptions, ReplayPlan, StopRule, far_enough
 from .recorder import Recorder
-from .run_cells import ended_by_effect, error_fields, light_steps, names_of, prepare, run, with_steps
+from .run_cells import Ran, error_fields, light_steps, names_of, prepare, run, with_steps
 from .silent.events import REFERENCE
 from .silent.stream import EventStream
 
+_GOING_ON = Ran(error=None, finished=False, stumbled=())
 _RUNAWAY = 4  # times as many passes as the run that it is compared with, and a replay is ended
 
 
@@ -94,19 +95,18 @@ class _Recording:
         if not self._plan.fresh:
             self._holders = graph_holders(self._shell.user_ns)  # not a frame's local ones: they cannot be cut by name
         listeners = with_steps(self._light, self._look, [self._trace.listening(), self._recorder])
-        error, finished = run(
+        ran = run(
             self._shell,
             self._sources,
             self._plan,
             listeners,
             self._printed,
             known=lambda: self._conflict() is not None,
-            stumbled=self._stumbled,
         )
         self._over = True
-        if ended_by_effect(error):  # what was recorded before it stands
-            error, finished = None, False
-        result = self._evidence(error, finished)
+        if ran.ended_by_effect:  # what was recorded before it stands
+            ran = replace(ran, error=None, finished=False)
+        result = self._evidence(ran)
         del kept
         return result
 
@@ -143,7 +143,7 @@ class _Recording:
         if self._tell is not None and not self._told_early and met and self._recorder.work > EARLY_WORK:
             self._told_early = True
             with unobserved():
-                self._tell(self._evidence(finished=False, early=True))
+                self._tell(self._evidence(early=True))
         if self._reach.exactly and self._reach.passes is not None:  # to be compared with a run that ended there
             return done >= self._reach.passes
         return met and done >= self._far and (self._told or self._long)
@@ -152,34 +152,34 @@ class _Recording:
         met = self._conflict()
         if self._tell is not None and not self._told and met is not None and met < done < self._far and self._long:
             self._told = True
-            self._tell(self._evidence(finished=False))
+            self._tell(self._evidence())
 
     def _stepped(self, done: int) -> None:
         """With an update behind the conflict, what belongs to its iteration is known once a new graph begins."""
         if self._tell is not None and not self._told and self._conflict() is not None:
             self._recorder.at_next_save = partial(self._gone_on, done)
 
-    def _evidence(self, error: BaseException | None = None, finished: bool = True, early: bool = False) -> ev.Evidence:
+    def _evidence(self, ran: Ran = _GOING_ON, early: bool = False) -> ev.Evidence:
         recorder, values = self._recorder, names_of(self._shell, self._plan)
         names = Names(values)
         clashes = records_of(recorder, names)
         return ev.Evidence(
             cells=self._plan.cells,
             fresh=self._plan.fresh,
-            clashes=(*clashes, *_unheard(error, clashes, self._sources)),
+            clashes=(*clashes, *_unheard(ran.error, clashes, self._sources)),
             passes=self._trace.passes(names.of),
             carriers=tuple(self._brought),
             inplace_modules=tuple(names.inplace),
             inference_tensors=tuple(names.inference),
             seconds=time.monotonic() - self._start,
-            finished=finished,
+            finished=ran.finished,
             first=self._conflict(),
             far=self._far,
             early=early,
             outcome=outcome(values, self._printed.text, recorder.value_of) if self._over else None,
             work=recorder.work,
-            stumbled=tuple(self._stumbled),
-            **error_fields(error, self._sources),
+            stumbled=ran.stumbled,
+            **error_fields(ran.error, self._sources),
         )
 
 
@@ -218,14 +218,13 @@ def listen(
     if change is not None:
         change()
     holders = [] if plan.fresh else graph_holders(shell.user_ns)
-    stumbled: list[int] = []
     listeners = with_steps(light, look, [trace.listening()])
-    error, finished = run(shell, sources, plan, listeners, printed, marks.set, stumbled=stumbled)
-    if ended_by_effect(error) and (reach.conflict is None or trace.done > reach.conflict):
-        error, finished = None, False
+    ran = run(shell, sources, plan, listeners, printed, marks.set)
+    if ran.ended_by_effect and (reach.conflict is None or trace.done > reach.conflict):
+        ran = replace(ran, error=None, finished=False)
     names = Names(names_of(shell, plan))
     brought: tuple[str, ...] = ()
-    if error is not None and holders and trace._passes:
+    if ran.error is not None and holders and trace._passes:
         brought = trace.carriers(holders)
     result = ev.Evidence(
         cells=plan.cells,
@@ -233,12 +232,12 @@ def listen(
         passes=trace.passes(names.of),
         carriers=brought,
         seconds=time.monotonic() - start,
-        finished=finished,
+        finished=ran.finished,
         outcome=outcome(names_of(shell, plan), printed.text),
-        stumbled=tuple(stumbled),
-        **error_fields(error, sources),
+        stumbled=ran.stumbled,
+        **error_fields(ran.error, sources),
     )
-    if reach.again and finished:
+    if reach.again and ran.finished:
         result = replace(result, again=_fails_again(shell, sources, plan, marks))
     del kept
     return result
@@ -267,6 +266,6 @@ def _fails_again(shell: Shell, sources: Sources, plan: ReplayPlan, marks: _Mark)
     that it can.
     """
     trace = GradientTrace(sources, digests=False)
-    error, _ = run(shell, sources, ReplayPlan(plan.cells[-1:]), [trace.listening()], Printed())
-    family = family_of(error)
+    ran = run(shell, sources, ReplayPlan(plan.cells[-1:]), [trace.listening()], Printed())
+    family = family_of(ran.error)
     return family if family is not None and marks.after(trace.last_graph) else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -73,6 +74,22 @@ def with_steps(steps: LightSteps | None, look: RecordOptions, listeners: list[An
     return listeners if steps is None else [steps.counted(), *listeners, steps.lightened()]
 
 
+@dataclass(frozen=True)
+class Ran:
+    """What became of the cells: the error that ended the last one, whether it came to its end, and the earlier ones that
+    failed where the run went on.
+    """
+
+    error: BaseException | None
+    finished: bool
+    stumbled: tuple[int, ...]
+
+    @property
+    def ended_by_effect(self) -> bool:
+        """Whether the run came to an effect that could not be played: it is then as if it had come to its end there."""
+        return self.error is not None and family_of(self.error) is None and ended_by(self.error)
+
+
 def run(
     shell: Shell,
     sources: Sources,
@@ -81,15 +98,14 @@ def run(
     printed: Printed,
     at_last: Callable[[], None] = lambda: None,
     known: Callable[[], bool] = lambda: False,
-    stumbled: list[int] | None = None,
-) -> tuple[BaseException | None, bool]:
-    """Runs the cells: (the error that ended the last one or None, whether it came to its end).
+) -> Ran:
+    """Runs the cells.
 
     ``at_last`` is called before the last one. ``known``: whether enough is known for an interrupt, the end of the time or
-    what stayed in the session to be the end of the run; else they are let through. ``stumbled`` is given the earlier cells
-    that failed, where the run went on.
+    what stayed in the session to be the end of the run; else they are let through.
     """
     error: BaseException | None = None
+    stumbled: list[int] = []
     with contextlib.ExitStack() as stack:
         stack.enter_context(staged(sources, afresh=plan.fresh))
         stack.enter_context(errors_let_through(shell))
@@ -110,9 +126,9 @@ def run(
                 else:
                     replay_cell(shell, sources.cells[number])
             except Stop:
-                return None, False
+                return Ran(None, False, tuple(stumbled))
             except EndOfRun:
-                return None, True
+                return Ran(None, True, tuple(stumbled))
             except SystemExit:  # the end of a script; a notebook's cell ends, and the session continues
                 continue
             except Exception as raised:
@@ -120,18 +136,13 @@ def run(
                 if not plan.fresh:  # what is run again in the session stops where it fails
                     break
                 # from the top, an earlier cell that failed did not keep the person from going on
-                if stumbled is not None and number != plan.cells[-1]:
+                if number != plan.cells[-1]:
                     stumbled.append(number)
             except BaseException:
                 if not known():
                     raise
-                return None, False
-    return error, error is None
-
-
-def ended_by_effect(error: BaseException | None) -> bool:
-    """Whether a run came to an effect that could not be played: it is then as if it had come to its end there."""
-    return error is not None and family_of(error) is None and ended_by(error)
+                return Ran(None, False, tuple(stumbled))
+    return Ran(error, error is None, tuple(stumbled))
 
 
 def _parsed(shell: Shell, cell: Document) -> ast.Module:

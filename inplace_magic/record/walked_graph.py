@@ -56,9 +56,8 @@ class WalkedGraph:
                 self.leaves[number] = frozenset(leaves)
             kind = node.name().rstrip("0123456789").removesuffix("Backward")
             scales = kind in _SCALES and sum(parent is not None for parent, _ in edges) == 1
-            by_number = scales and any(
-                "other" in one for one in raw_names(type(node))
-            )  # MulBackward1 holds a plain number
+            # MulBackward1 holds a plain number
+            by_number = scales and any("other" in one for one in raw_names(type(node)))
             if by_number or kind.endswith("CopySlices"):
                 self.unhooked.add(number)
             if not scales and kind not in _SUMS:

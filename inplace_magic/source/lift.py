@@ -6,14 +6,31 @@ import ast
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from .editor import Code, Edit
+from .editor import Code, Edit, Function
 
 
 def unused(name: str, code: Code) -> str:
     """The name, or one like it that the cell does not use yet."""
-    nodes = list(ast.walk(code.tree))
-    taken = {n.id for n in nodes if isinstance(n, ast.Name)} | {n.arg for n in nodes if isinstance(n, ast.arg)}
+    taken = bound_names(code) | {n.id for n in ast.walk(code.tree) if isinstance(n, ast.Name)}
     return next(n for n in (name, *(f"{name}_{i}" for i in range(2, 100))) if n not in taken)
+
+
+def bound_names(code: Code) -> set[str]:
+    """All that a text gives a name, in whatever scope."""
+    stored = (ast.Store, ast.Del)
+    found: set[str | None] = set()
+    for node in ast.walk(code.tree):
+        if isinstance(node, ast.Name):
+            found |= {node.id} if isinstance(node.ctx, stored) else set()
+        elif isinstance(node, ast.arg):
+            found.add(node.arg)
+        elif isinstance(node, ast.alias):
+            found.add(node.asname or node.name.partition(".")[0])
+        elif isinstance(node, (*Function, ast.ClassDef, ast.ExceptHandler, ast.MatchAs, ast.MatchStar)):
+            found.add(node.name)
+        elif isinstance(node, ast.MatchMapping):
+            found.add(node.rest)
+    return {name for name in found if name is not None}
 
 
 @dataclass(frozen=True)

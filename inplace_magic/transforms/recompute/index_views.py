@@ -23,10 +23,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ...message import message
-from ...source.bindings import argument, bindings, gone_through, loop_of
+from ...source.bindings import Binding, argument, bindings, gone_through, loop_of
 from ...source.dataflow import called_name
 from ...source.editor import Code, Edit, atom, dotted
-from ...source.lift import unused
+from ...source.lift import bound_names, unused
 from ..analysis.targets import Site, root, sites
 from ..problem import Problem
 from ..proposal import Proposal, in_one_text
@@ -56,30 +56,37 @@ def index_views(problem: Problem) -> Iterator[Proposal]:
 @register("multi_output_view", "no_grad_view")
 def index_items(problem: Problem) -> Iterator[Proposal]:
     """``rows = x.unbind(); rows[i].mul_(2)``: the item of what was made at once."""
-    for write, name in _held(problem):
+    for write, name, made in _made(problem):
         items = [n for n in ast.walk(write.node) if isinstance(n, ast.Subscript) and write.code.text(n.value) == name]
-        for made in bindings(write.code, name, write.statement)[:1]:
-            views = _views(write.code, made.value)
-            if items and views is not None and not isinstance(items[0].slice, (ast.Slice, ast.Tuple)):
-                edit = write.code.replace(items[0], views.at(write.code.text(items[0].slice)))
-                line = write.code.edited(write.statement, [edit])
-                yield in_one_text(write.code, [edit], line, _WHY, "index_views", local=True)
+        views = _views(write.code, made.value)
+        if items and views is not None and not isinstance(items[0].slice, (ast.Slice, ast.Tuple)):
+            edit = write.code.replace(items[0], views.at(write.code.text(items[0].slice)))
+            yield _indexed(write.code, write.statement, edit)
 
 
 @register("multi_output_view", "no_grad_view")
 def index_unpacked(problem: Problem) -> Iterator[Proposal]:
     """``r, g, b = image``: the views of one assignment."""
+    for write, _, made in _made(problem):
+        line = made.statement
+        target = line.targets[0] if isinstance(line, ast.Assign) else None
+        views = _views(write.code, line.value) if isinstance(line, ast.Assign) else None
+        if not isinstance(line, ast.Assign) or not isinstance(target, ast.Tuple) or views is None:
+            continue
+        if views.size is None and all(isinstance(one, ast.Name) for one in target.elts):
+            edit = write.code.replace(line.value, ", ".join(views.at(str(i)) for i in range(len(target.elts))))
+            yield _indexed(write.code, line, edit)
+
+
+def _made(problem: Problem) -> Iterator[tuple[Site, str, Binding]]:
+    """The frames of the write, each with a name and where that last got what it holds."""
     for write, name in _held(problem):
         for made in bindings(write.code, name, write.statement)[:1]:
-            statement = made.statement
-            target = statement.targets[0] if isinstance(statement, ast.Assign) else None
-            views = _views(write.code, statement.value) if isinstance(statement, ast.Assign) else None
-            names = [one for one in target.elts if isinstance(one, ast.Name)] if isinstance(target, ast.Tuple) else []
-            if views is None or views.size is not None or not names or len(names) != len(target.elts):  # type: ignore[union-attr]
-                continue
-            edit = write.code.replace(statement.value, ", ".join(views.at(str(i)) for i in range(len(names))))  # type: ignore[attr-defined]
-            line = write.code.edited(statement, [edit])
-            yield in_one_text(write.code, [edit], line, _WHY, "index_views", local=True)
+            yield write, name, made
+
+
+def _indexed(code: Code, statement: ast.stmt, edit: Edit) -> Proposal:
+    return in_one_text(code, [edit], code.edited(statement, [edit]), _WHY, "index_views", local=True)
 
 
 def _loop(write: Site, name: str) -> ast.For | ast.comprehension | None:
@@ -110,20 +117,13 @@ def _counted(code: Code, loop: ast.For | ast.comprehension) -> tuple[str, list[E
         return target.elts[0].id, []
     index, items = unused("i", code), code.text(target)
     views = _views(code, loop.iter)
-    if views is not None and views.whole and isinstance(target, ast.Name) and not _is_bound(code, "range"):
+    if views is not None and views.whole and isinstance(target, ast.Name) and "range" not in bound_names(code):
         return index, [code.replace(target, index), code.replace(loop.iter, f"range(len({views.tensor}))")]
     items = f"({items})" if isinstance(target, ast.Tuple) and not items.startswith("(") else items
     return index, [
         code.replace(target, f"{index}, {items}"),
         code.replace(loop.iter, f"enumerate({code.text(loop.iter)})"),
     ]
-
-
-def _is_bound(code: Code, name: str) -> bool:
-    """Whether the text gives a name of Python's another meaning somewhere."""
-    nodes = list(ast.walk(code.tree))
-    given = {n.arg for n in nodes if isinstance(n, ast.arg)}
-    return name in given | {n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
 
 
 @dataclass(frozen=True)

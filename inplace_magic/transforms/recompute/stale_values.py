@@ -33,9 +33,9 @@ from dataclasses import dataclass, replace
 
 from ...message import message
 from ...record.evidence import Edge
-from ...source.bindings import parameters
+from ...source.bindings import argument
 from ...source.blocks import loops, upwards, within
-from ...source.dataflow import binds, graph_reads, reads, simple
+from ...source.dataflow import binds, calls, graph_reads, reads, simple
 from ...source.editor import Code, Edit, Function
 from ...source.lift import lift
 from ..analysis.backward_calls import freeing
@@ -84,10 +84,13 @@ def _targets(problem: Problem, edges: Sequence[Edge], made: Slice) -> Iterator[_
     """Where it is to be computed, in the frame in which the value is used after the event."""
     names, need = made.names, problem.need_stack
     for edge in edges:
-        for frame in problem.frames(need if edge.root or not edge.used else edge.used):
+        frames = problem.frames(need if edge.root or not edge.used else edge.used)
+        for depth, frame in enumerate(frames):
             code, statement = frame.code, frame.statement
             reached = not names or _reads_through(code, statement, names)
-            if not _in_reach(made, frame) or (not reached and (not edge.root or frame.spot is not need[0])):
+            if not _in_reach(made, frames[: depth + 1]) or (
+                not reached and (not edge.root or frame.spot is not need[0])
+            ):
                 continue
             turn, function = _turn(problem, frame, made), code.function(statement)
             if code is made.code and frame.spot.function == made.function:
@@ -100,14 +103,20 @@ def _targets(problem: Problem, edges: Sequence[Edge], made: Slice) -> Iterator[_
                 yield _Target(code, _front(code, code.block(statement), names))
 
 
-def _in_reach(made: Slice, frame: Frame) -> bool:
-    """Whether a frame's names may be those of the slice: not where they are locals of another function, unless that has
-    handed them on under the same name.
+def _in_reach(made: Slice, frames: list[Frame]) -> bool:
+    """Whether the last frame's names may be those of the slice: not where they are locals of another function, unless it
+    was handed one of them under the same name.
     """
+    *callers, frame = frames
     local = made.function != "<module>" and not made.through and all("." not in name for name in made.names)
     inside = frame.spot.function == made.function or frame.spot.function.startswith(f"{made.function}.<locals>.")
-    handed = made.names & {*parameters(frame.code.function(frame.statement))}
-    return not local or bool(handed) or (frame.code is made.code and inside)
+    if not local or (frame.code is made.code and inside):
+        return True
+    function, names = frame.code.function(frame.statement), made.names
+    handed = (
+        (name, argument(function, name, call)) for f in callers[-1:] for call in calls(f.statement) for name in names
+    )
+    return any(isinstance(one, ast.Name) and one.id == name for name, one in handed) and _in_reach(made, callers)
 
 
 def _reads_through(code: Code, statement: ast.stmt, names: set[str]) -> bool:

@@ -22,7 +22,7 @@ from ...source.bindings import argument
 from ...source.dataflow import added, called_name, calls, calls_named, is_step, reads, roots, simple
 from ...source.editor import Code
 from ..analysis.collected import collected
-from ..analysis.iterations import Iteration, iterations
+from ..analysis.iterations import iterations
 from ..analysis.meetings import meeting
 from ..problem import Problem
 from ..proposal import Proposal, in_one_text
@@ -112,7 +112,8 @@ def clear_collected(problem: Problem) -> Iterator[Proposal]:
         block, need = turn.branch
         step = next((s for s in block[block.index(need) :] if is_step(s)), need)
         after = [step, *(s for s in block[block.index(step) + 1 :] if lists & reads(s))][-1]
-        if not lists or (block is not turn.body and _read_behind(turn, lists)):
+        behind = turn.body[turn.body.index(turn.need) + 1 :]
+        if not lists or (block is not turn.body and any(lists & reads(s) for s in behind)):
             continue
         lines = [f"{path}.clear()" for path in sorted(lists)]
         leaves = isinstance(after, (ast.Return, ast.Break, ast.Continue))
@@ -121,7 +122,3 @@ def clear_collected(problem: Problem) -> Iterator[Proposal]:
         proposal = in_one_text(turn.code, [edit], "; ".join(lines), why, "reset_accumulator: list")
         yield replace(proposal, begins=frozenset(lists if begin else ()))
         return
-
-
-def _read_behind(turn: Iteration, names: set[str]) -> bool:
-    return any(names & reads(s) for s in turn.body[turn.body.index(turn.need) + 1 :])
