@@ -57,11 +57,17 @@ def index_views(problem: Problem) -> Iterator[Proposal]:
 def index_items(problem: Problem) -> Iterator[Proposal]:
     """``rows = x.unbind(); rows[i].mul_(2)``: the item of what was made at once."""
     for write, name, made in _made(problem):
-        items = [n for n in ast.walk(write.node) if isinstance(n, ast.Subscript) and write.code.text(n.value) == name]
-        views = _views(write.code, made.value)
+        code, line, item = write.code, write.statement, write.node
+        if isinstance(made.value, ast.Subscript) and isinstance(made.value.value, ast.Name):  # row = rows[i]
+            line, item, name = made.statement, made.value, made.value.value.id
+            of_all = bindings(code, name, line)[:1]
+            if not of_all:
+                continue
+            made = of_all[0]
+        items = [n for n in ast.walk(item) if isinstance(n, ast.Subscript) and code.text(n.value) == name]
+        views = _views(code, made.value)
         if items and views is not None and not isinstance(items[0].slice, (ast.Slice, ast.Tuple)):
-            edit = write.code.replace(items[0], views.at(write.code.text(items[0].slice)))
-            yield _indexed(write.code, write.statement, edit)
+            yield _indexed(code, line, code.replace(items[0], views.at(code.text(items[0].slice))))
 
 
 @register("multi_output_view", "no_grad_view")

@@ -17,12 +17,15 @@ from collections.abc import Iterator
 
 from ...families import is_of_base
 from ...message import message
-from ...source.bindings import bindings, reads
+from ...source.bindings import bindings, gone_through, loop_of, reads
 from ...source.blocks import own_statements, scope
 from ...source.dataflow import assigned, binds
+from ...source.dataflow import reads as names_read
 from ...source.editor import Code
 from ...source.lift import at_depth, unwrapped
-from ..analysis.targets import Site, is_functional, root, seen_through, sites, written
+from ..analysis.meetings import headline
+from ..analysis.targets import Site, is_functional, root, root_text, seen_through, sites, written
+from ..grad_mode.inference_mode import modes
 from ..problem import Problem
 from ..proposal import Proposal, in_one_text
 from ..registry import register
@@ -59,26 +62,37 @@ def _outside(problem: Problem) -> Iterator[Proposal]:
     write = written(problem)
     if write is None or write.root_text is None:
         return
-    for code, maker in _makers(problem, write):
-        block = code.parent(maker)
-        if isinstance(block, ast.With) and write.statement not in ast.walk(block):
-            text, lines = " ".join(code.text(maker).split()), _lines(code, maker)
-            edits = [code.delete(maker), code.insert_after(block, *lines)] if code.alone(maker) else []
-            if all(binds(s) for s in block.body) and (len(block.body) == 1 or not edits):
-                edit = unwrapped(code, block, block.body)
-                edits = [edit] if edit is not None else []
-            if edits and lines:
-                yield in_one_text(code, edits, message("title_outside", what=text), _OUTSIDE, "views_again")
+    for code, block, maker in _makers(problem, write):
+        lines = _lines(code, maker)
+        rest = block.body[block.body.index(maker) + 1 :]
+        insert = code.insert_before if any(binds(maker) & names_read(s) for s in rest) else code.insert_after
+        edits = [code.delete(maker), insert(block, *lines)] if code.alone(maker) else []
+        if all(binds(s) for s in block.body) and (len(block.body) == 1 or not edits):
+            edit = unwrapped(code, block, block.body)
+            edits = [edit] if edit is not None else []
+        if edits and lines:
+            title = message("title_outside", what=headline(code, maker))
+            yield in_one_text(code, edits, title, _OUTSIDE, "views_again")
 
 
-def _makers(problem: Problem, write: Site) -> Iterator[tuple[Code, ast.stmt]]:
-    """What bound the written name: in the write's own text, else where a cell before did."""
-    name, own = write.root_text or "", bindings(write.code, write.root_text or "", write.statement)
-    yield from ((write.code, binding.statement) for binding in own[:2])
-    others = (code for code in problem.codes() if code is not write.code and code.tree.body)
-    if not own and scope(write.code, write.statement) is write.code.tree:
-        made = ((code, bindings(code, name, code.tree.body[-1])[:1]) for code in others)
-        yield from next(([(code, found[0].statement)] for code, found in made if found), [])
+def _makers(problem: Problem, write: Site) -> Iterator[tuple[Code, ast.With, ast.stmt]]:
+    """The statements of blocks without gradients that gave what is written its name, or what it was taken out of.
+
+    A name that is local to the write's function stands for nothing else elsewhere.
+    """
+    here, name = scope(write.code, write.statement), write.root_text or ""
+    loop = loop_of(write.code, write.statement, name)
+    values = [
+        *(b.value for b in bindings(write.code, name, write.statement)[:2]),
+        gone_through(loop, name) if loop else None,
+    ]
+    names = {name, *(root_text(write.code, value) or "" for value in values)}
+    for code, block in problem.nodes(ast.With):
+        near = here is write.code.tree or (code is write.code and scope(code, block) is here)
+        known = names if near else {one for one in names if "." in one}
+        off = any(modes(block, "no_grad", "inference_mode")) and write.statement not in ast.walk(block)
+        for maker in reversed([s for s in block.body if binds(s) & known]) if off else ():
+            yield code, block, maker
 
 
 def _lines(code: Code, maker: ast.stmt) -> list[str]:

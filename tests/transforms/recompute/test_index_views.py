@@ -46,6 +46,8 @@ def test_proposes_nothing(cell: str, write: str) -> None:
                      id="split along another dimension"),
         pytest.param("rows = x.unbind()\nrows[2].mul_(2)\n", "rows[2].mul_(2)",
                      "rows = x.unbind()\nx[2].mul_(2)\n", id="an item of what was made at once"),
+        pytest.param("rows, i = x.unbind(), 2\nrow = rows[i]\nrow.mul_(2)\n", "row.mul_(2)",
+                     "rows, i = x.unbind(), 2\nrow = x[i]\nrow.mul_(2)\n", id="an item that has got a name"),
         pytest.param("r, g, b = image\ng -= 1\n", "g -= 1",
                      "r, g, b = image[0], image[1], image[2]\ng -= 1\n", id="the views of one assignment"),
         pytest.param("top, low = h.unbind(1)\nlow[0] = 1\n", "low[0]",

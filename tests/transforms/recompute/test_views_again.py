@@ -110,6 +110,11 @@ def test_a_stale_view_that_nobody_reads_is_no_obstacle() -> None:
         ),
         pytest.param("    top = h[:2]\n", "top = h[:2]\n", id="in place of the block that was there for it"),
         pytest.param("    flat = h; top = flat[:2]\n", "flat = h; top = flat[:2]\n", id="one of two on a line"),
+        pytest.param(
+            "    top = h[:2]\n    print(top.mean())\n",
+            "top = h[:2]\nwith torch.no_grad():\n    print(top.mean())\n",
+            id="ahead of a block that reads it",
+        ),
     ],
 )
 def test_a_view_made_without_gradients_is_made_outside(block: str, expected: str) -> None:
@@ -129,3 +134,37 @@ def test_what_a_function_was_handed_is_not_looked_for_in_other_cells() -> None:
     cell = "def f(top):\n    top.mul_(3)\n"
     before = "with torch.no_grad():\n    top = h[:2]\n"
     assert proposals(RULE, before, cell, write="top.mul_(3)", family="no_grad_view") == []
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [
+        pytest.param(
+            (
+                "with torch.inference_mode():\n    rows = {n: h[i] for i, n in enumerate('ab')}\n    print(len(rows))",
+                "row, by = rows['a'], 2; row += by",
+            ),
+            id="views in a dict, written under another name",
+        ),
+        pytest.param(
+            (
+                "with torch.no_grad():\n    rows = [h[0], h[1]]\n    print(len(rows))",
+                "for row in rows:\n    row.add_(2)",
+            ),
+            id="views in a list that a loop goes through",
+        ),
+        pytest.param(
+            (
+                "class Parts:\n    def split(self, h):\n        self.rows = {}\n        with torch.no_grad():\n"
+                "            for i in range(2):\n                self.rows[i] = h[i]\n"
+                "    def shift(self):\n        self.rows[0].add_(2)",
+                "parts = Parts()\nparts.split(h)",
+                "parts.shift()",
+            ),
+            id="views that an object keeps as items",
+        ),
+    ],
+)
+def test_so_are_views_that_something_keeps(cells: tuple[str, ...]) -> None:
+    fix = fix_by(RULE, "import torch\nx = torch.ones(2, 3, requires_grad=True)\nh = x * 2", *cells)
+    assert fix.title.endswith("outside of the block")
