@@ -11,6 +11,7 @@ cut the graph, or where it has to begin anew.
 
 from __future__ import annotations
 
+import re
 import types
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
@@ -256,22 +257,29 @@ def _partly(held: Sequence[Held], walked: set[int]) -> Iterator[str]:
     """The containers that hold items a backward leaves out beside those it goes through.
 
     Not where it goes through the first of them and leaves out what was added since: a list that is still full of what an
-    earlier backward has used, ``zip(log_probs, rewards)`` with the rewards of the last episode.
+    earlier backward has used, ``zip(log_probs, rewards)`` with the rewards of the last episode. Of items that are
+    tuples themselves, what stands at one place is compared: one may share a tensor with the next.
     """
-    items: dict[tuple[str, str], list[frozenset[int]]] = {}
+    items: dict[tuple[str, str], dict[str, list[frozenset[int]]]] = {}
     for one in held:
-        items.setdefault((one.record.scope, _container_of(one.record.path)), []).append(one.nodes)
+        for container, place in _places(one.record.path):
+            items.setdefault((one.record.scope, container), {}).setdefault(place, []).append(one.nodes)
     for one in held:
         if "[" in one.record.shape and one.nodes & walked:
-            parts = items.get((one.record.scope, one.record.path)) or [frozenset({node}) for node in one.nodes]
-            left = [min(part) for part in parts if part and not part & walked]
-            if left and min(left) < max(one.nodes & walked):
+            found = items.get((one.record.scope, one.record.path)) or {"": [frozenset({node}) for node in one.nodes]}
+            if any(_left_out(parts, walked) for parts in found.values()):
                 yield one.record.path
 
 
-def _container_of(path: str) -> str:
-    """``memory`` for its item ``memory[3]``; nothing for what is no item."""
-    return path.rpartition("[")[0] if path.endswith("]") else ""
+def _left_out(parts: Sequence[frozenset[int]], walked: set[int]) -> bool:
+    left = [min(part) for part in parts if part and not part & walked]
+    return bool(left) and min(left) < max((max(part & walked) for part in parts if part & walked), default=0)
+
+
+def _places(path: str) -> Iterator[tuple[str, str]]:
+    """``memory``, ``[0]`` and ``memory[3]``, an empty text, for ``memory[3][0]``: what holds it, and where in its items."""
+    for found in re.finditer(r"\[[^]]*\]", path):
+        yield path[: found.start()], path[found.end() :]
 
 
 def _untrained(walk: Walk, leading: set[int]) -> list[LiveEdge]:
