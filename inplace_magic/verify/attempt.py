@@ -106,6 +106,8 @@ def measured(bench: Bench, ran: Ran) -> Attempt | None:
     effect = measure(bench, candidate.steps, seen, ran.gradients, texts, live, spared)
     if proposal.lossless and "same" not in (effect.label, effect.gradients):
         return None
+    if proposal.matters and effect.label == "same":
+        return None
     accepted = _as_accepted(bench, texts, live, spared, ran)
     if accepted is None:
         return None

@@ -461,12 +461,20 @@ def test_a_name_begins_as_the_line_ahead_of_the_loop_has_it() -> None:
         assert found == (["state = torch.zeros(4, 3)"] if offered else [])
 
 
-def test_a_gradient_that_a_loss_is_made_from_may_be_meant_to_be_part_of_the_graph() -> None:
+def test_a_gradient_that_a_loss_is_made_from_is_meant_to_be_part_of_the_graph() -> None:
     run = run_cells(START, FORCES)
     assert run.diagnosis is not None
     assert [(f.rule, f.gradients, f.title) for f in run.diagnosis.fixes if f.rule == "retain"] == [
-        ("retain", "same", "forces = torch.autograd.grad(energy, x, retain_graph=True)[0]"),
         ("retain", "different", "forces = torch.autograd.grad(energy, x, create_graph=True)[0]"),
+        ("retain", "same", "forces = torch.autograd.grad(energy, x, retain_graph=True)[0]"),
+    ]
+
+
+def test_where_that_would_change_nothing_the_graph_is_only_kept() -> None:
+    run = run_cells(START, FORCES.replace("forces.pow(2)", "forces.sign()"))
+    assert run.diagnosis is not None
+    assert [(f.gradients, f.title) for f in run.diagnosis.fixes if f.rule == "retain"] == [
+        ("same", "forces = torch.autograd.grad(energy, x, retain_graph=True)[0]"),
     ]
 
 
