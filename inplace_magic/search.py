@@ -96,9 +96,11 @@ COSTS = {
     "clone_before_write: module": 30,  # a copy ahead of a module that was to save one
     "move_step": 32,  # a step is made later, and the later backward is limited to its own parameters
     "recompute: moved": 33,  # computed once per iteration, as before, with the weights of another moment
+    "move_step: whole update": 33,  # several lines change their place
     "move_step: gradients first": 33,  # several lines, a backward that is not called so
     "move_step: out of a loop": 33,  # a loop becomes two
     "split_loop": 34,  # a loop becomes several
+    "reverse_loop": 35,  # the updates come in another order
     "detach: between": 35,  # the later of two losses trains less
     "clone_at_save: view": 35,  # a copy kept for the gradient alone, one for several reads
     "limit_backward": 36,  # a backward that is not called so

@@ -289,7 +289,7 @@ SENTENCES = {
     # ---- what a fix is called
     "title_before": "{what} before {other}",
     "title_after": "{what} after {other}",
-    "title_backwards_first": "every backward first, then every step",
+    "title_backwards_first": "every {backward} first, then every step",
     "title_one_for_both": "one {what} for both",
     "title_outside": "{what} outside of the block",
     "title_undecorated": "def {name} without @{decorator}",

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import re
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
 from ...source.dataflow import called_name, calls, calls_named, handed_on
 from ...source.editor import Code, Edit, Overlap, dotted
@@ -61,6 +63,11 @@ def limited(problem: Problem, code: Code, backward: ast.stmt, step: ast.stmt, ke
         kept = with_retain(code, calls[0])
         return [add_argument(code, calls[0], inputs), *([kept] if kept is not None else [])]
     return [add_argument(code, calls[0], f"{inputs}, retain_graph=True")]
+
+
+def in_short(limit: list[Edit]) -> list[Edit]:
+    """The limit as a title shows it, without all that it takes to name what an optimizer holds."""
+    return [replace(one, text=re.sub(r'inputs=\[p for .*?"params"\]\]', "inputs=…", one.text)) for one in limit]
 
 
 def parameters_stepped(problem: Problem, near: Code, step: ast.stmt) -> str:

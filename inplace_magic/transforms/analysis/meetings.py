@@ -33,13 +33,18 @@ class Meeting:
     def needing(self, edits: Sequence[Edit] = ()) -> str:
         """The text of ``need`` on one line, with some edits made: of a branch what it guards, of another block its head."""
         need = self.need.body[-1] if isinstance(self.need, ast.If) and guards(self.need) else self.need
-        text = self.code.edited(need, edits)
-        return " ".join(text.split()) if simple(need) else text.splitlines()[0].rstrip(" :")
+        return headline(self.code, need, edits)
 
     @property
     def loss(self) -> list[ast.stmt]:
         """The statements of the block that the needed loss was made from."""
         return slice_of(self.block[: self.block.index(self.need)], roots(self.need))[0]
+
+
+def headline(code: Code, statement: ast.stmt, edits: Sequence[Edit] = ()) -> str:
+    """A statement's text on one line, with some edits made: of a block its head, marked as code."""
+    text = code.edited(statement, edits)
+    return " ".join(text.split()) if simple(statement) else f"`{text.splitlines()[0].rstrip(' :')}`"
 
 
 def updates_weights(problem: Problem) -> bool:
@@ -107,6 +112,12 @@ def update_of(block: list[ast.stmt], backward: ast.stmt) -> list[ast.stmt]:
         if calls_named(block[i], "backward") or not calls_named(block[i], *_CLIPS):
             break
     return block[first : last + 1]
+
+
+def step_behind(block: list[ast.stmt], backward: ast.stmt) -> ast.stmt:
+    """The step that a backward is for, be it one in a function; the backward where no step follows it."""
+    behind = next((s for s in block[block.index(backward) + 1 :] if not calls_named(s, *_CLIPS)), backward)
+    return behind if is_step(behind) else backward
 
 
 def guards(statement: ast.stmt) -> bool:

@@ -23,8 +23,8 @@ from ...source.blocks import within
 from ...source.dataflow import calls_named, is_call, is_step, simple
 from ...source.editor import Code, Edit
 from ...source.lift import lift, unused
-from ..analysis.backward_calls import limited, parameters_stepped
-from ..analysis.meetings import Meeting, update_between, update_of
+from ..analysis.backward_calls import in_short, limited, parameters_stepped
+from ..analysis.meetings import Meeting, headline, step_behind, update_between, update_of
 from ..analysis.targets import reads_gradient, updates_leaf
 from ..problem import Problem
 from ..proposal import Proposal, in_one_text
@@ -37,7 +37,7 @@ _ONCE = message("why_one_step")
 @register("modified", "silent")
 def move_step(problem: Problem) -> Iterator[Proposal]:
     found = update_between(problem)
-    if found is None or calls_named(found.first, "backward", "zero_grad", "zero_"):
+    if found is None or (calls_named(found.first, "backward", "zero_grad", "zero_") and not _updates(found)):
         return
     if problem.family == "silent" and not is_step(found.first) and reads_gradient(found.first):
         return  # behind the later backward it would use the gradients of both, which no comparison of passes sees
@@ -45,17 +45,53 @@ def move_step(problem: Problem) -> Iterator[Proposal]:
     moved = _writers(problem, found)
     late = update_of(found.block, found.need)
     following = late[-1] if is_step(late[-1]) else None
-    names = [" ".join(code.text(s).split()) if simple(s) else message("the_update") for s in moved]
+    names = [
+        headline(code, s) if simple(s) or isinstance(s, ast.With | ast.If) else message("the_update") for s in moved
+    ]
     if following is not None and [code.text(s) for s in moved] == [code.text(following)]:
         yield from _one_step(found, moved[0], names[0])
         return
-    apart = is_step(found.first) and not share_leaves(problem, sum(map(is_step, moved)))
+    apart = (is_step(found.first) or _updates(found)) and not share_leaves(problem, max(1, sum(map(is_step, moved))))
     own = following or _step_after(problem, found)
     limit = limited(problem, found.code, found.need, own) if apart and own is not None else []
     for extra in [limit, []] if limit else [[]]:
-        title = message("title_after", what=tuple(names), other=found.needing(extra))
+        title = message("title_after", what=tuple(names), other=found.needing(in_short(extra)))
         form = "move_step: unguarded" if is_step(found.first) and not extra else "move_step"
         yield in_one_text(code, [*_moved(code, moved, found.need, following), *extra], title, _WHY, form)
+    whole = _whole_update(problem, found) if apart and not limit else []
+    lifted = lift(code, whole) if whole else None
+    if lifted is not None:
+        names = [headline(code, s) for s in whole]
+        behind = step_behind(found.block, found.need)
+        title = message("title_after", what=tuple(names), other=headline(code, behind))
+        edits = [*lifted.edits, code.insert_after(behind, *lifted.lines)]
+        yield in_one_text(code, edits, title, _WHY, "move_step: whole update")
+
+
+def _whole_update(problem: Problem, found: Meeting) -> list[ast.stmt]:
+    """A step with the backward that it is for, and what clears the gradients for both; empty where they stand apart.
+
+    The gradients that the later backward adds are cleared with the others, wherever that one is called.
+    """
+    at = problem.clash.need.index if problem.clash.need is not None else 0
+    stack = problem.evidence.passes[at - 1].backward.stack if 0 < at <= len(problem.evidence.passes) else ()
+    of_first = (within(f.code, found.block, f.statement) for f in problem.frames(stack) if f.code is found.code)
+    backward = next((s for s in of_first if s is not None), None)
+    last = found.block.index(found.first)
+    start = found.block.index(backward) if backward is not None else last
+    while start > 0 and is_call(found.block[start - 1], "zero_grad"):
+        start -= 1
+    whole = found.block[start : last + 1]
+    return (
+        whole
+        if len(whole) > 1 and is_step(found.first) and all(map(simple, whole)) and is_call(whole[0], "zero_grad")
+        else []
+    )
+
+
+def _updates(found: Meeting) -> bool:
+    """Whether the two are blocks that update, each by itself: ``with stepping(opt): loss.backward()``."""
+    return isinstance(found.first, ast.With | ast.If) and isinstance(found.need, ast.With | ast.If)
 
 
 def _step_after(problem: Problem, found: Meeting) -> ast.stmt | None:

@@ -21,15 +21,16 @@ total.backward()                          for net, opt in zip(nets, opts):
 from __future__ import annotations
 
 import ast
+import builtins
 from collections.abc import Iterator
 
 from ...message import message
 from ...source.blocks import loops, within
 from ...source.dataflow import binds, called_name, calls_named, is_step, roots, slice_of
 from ...source.editor import Code, Edit, names_loaded
-from ...source.lift import lift, line_end, start_with_comments
-from ..analysis.backward_calls import limited
-from ..analysis.meetings import update_between, update_of
+from ...source.lift import lift, line_end, start_with_comments, unused
+from ..analysis.backward_calls import in_short, limited
+from ..analysis.meetings import headline, update_between, update_of
 from ..problem import Problem
 from ..proposal import Proposal, in_one_text
 from ..registry import register
@@ -48,19 +49,24 @@ def split_loop(problem: Problem) -> Iterator[Proposal]:
         for loop in loops(code, frame.statement):
             backward = within(code, loop.body, frame.statement)
             if isinstance(loop, ast.For) and backward is not None:
-                for edit in _split(problem, code, loop, backward):
-                    title, why = message("title_backwards_first"), message("why_all_backwards_first")
+                for edit, text in _split(problem, code, loop, backward):
+                    title, why = message("title_backwards_first", backward=text), message("why_all_backwards_first")
                     yield in_one_text(code, [edit], title, why, "split_loop")
 
 
-def _split(problem: Problem, code: Code, loop: ast.For, backward: ast.stmt) -> Iterator[Edit]:
-    """The loop's statements up to its backward in loops of their own, the steps in the last.
+def _split(problem: Problem, code: Code, loop: ast.For, backward: ast.stmt) -> Iterator[tuple[Edit, str]]:
+    """The loop's statements up to its backward in loops of their own, the steps in the last; with the backward's text.
 
     A loss may go back through what another optimizer steps: the backward is limited to what its own one holds, or is not.
     """
     steps = [i for i, s in enumerate(loop.body) if is_step(s)]
     at = loop.body.index(backward)
-    if not steps or steps[0] <= at or not _repeatable(loop):
+    if (
+        not steps
+        or steps[0] <= at
+        or not _divisible(loop)
+        or not (_again(loop.iter) or isinstance(loop.iter, ast.Call))
+    ):
         return
     zeroing = [s for s in loop.body[:at] if calls_named(s, "zero_grad")]
     before, after = loop.body[: steps[0]], loop.body[steps[0] :]
@@ -70,7 +76,13 @@ def _split(problem: Problem, code: Code, loop: ast.For, backward: ast.stmt) -> I
         return
     start, end, whole = code.whole_lines([loop])
     raw = code.cell.raw
-    head = _head(code, loop)
+    head, listed = _head(code, loop), ""
+    if not _again(loop.iter):  # an iterator, which is used up by the first of the loops
+        called = called_name(loop.iter)
+        name = unused("items" if not called or hasattr(builtins, called) else called, code)
+        at, behind = (place - start for place in code.span(loop.iter))
+        listed = f"{code.indent(loop)}{name} = list({head[at:behind]}){code.newline}"
+        head = head[:at] + name + head[behind:]
     indent = code.indent(loop.body[0])
     lines = {
         s: raw[start_with_comments(code, s) : line_end(code, s)]
@@ -82,8 +94,10 @@ def _split(problem: Problem, code: Code, loop: ast.For, backward: ast.stmt) -> I
     for limit in [inputs, []] if inputs else [[]]:
         own = {**lines, backward: f"{indent}{code.edited(backward, limit)}{code.newline}"} if limit else lines
         parts = [head + "".join(own[s] for s in body) for body in (zeroing, first, after) if body]
-        text = "".join(part if part.endswith("\n") else part + code.newline for part in parts)
-        yield Edit(start, end, text if whole.endswith("\n") else text.removesuffix(code.newline))
+        text = listed + "".join(part if part.endswith("\n") else part + code.newline for part in parts)
+        calls = [" ".join(code.edited(call, in_short(limit)).split()) for call in calls_named(backward, "backward")]
+        edit = Edit(start, end, text if whole.endswith("\n") else text.removesuffix(code.newline))
+        yield edit, (calls or [headline(code, backward)])[0]
 
 
 @register("modified")
@@ -117,7 +131,11 @@ def _head(code: Code, loop: ast.For) -> str:
 
 def _repeatable(loop: ast.For) -> bool:
     """Whether the loop can be gone through once more, with a part of its body."""
-    return not loop.orelse and loop.body[0].lineno != loop.lineno and _again(loop.iter)
+    return _divisible(loop) and _again(loop.iter)
+
+
+def _divisible(loop: ast.For) -> bool:
+    return not loop.orelse and loop.body[0].lineno != loop.lineno
 
 
 def _again(through: ast.expr) -> bool:

@@ -1,0 +1,144 @@
+"""Updates in a loop, or in blocks, that come in another order."""
+
+from __future__ import annotations
+
+import pytest
+
+from ...cells import run_cells
+from ..trying import fix_by, rules
+
+NETWORKS = """
+    import torch
+    from contextlib import contextmanager
+    from torch import nn
+    torch.manual_seed(0)
+    nets = {"disc": nn.Sequential(nn.Linear(3, 3), nn.Tanh(), nn.Linear(3, 1)), "gen": nn.Linear(3, 3)}
+    opts = {name: torch.optim.SGD(net.parameters(), lr=0.1) for name, net in nets.items()}
+
+    def update(name, loss):
+        opts[name].zero_grad()
+        loss.backward()
+        opts[name].step()
+
+    @contextmanager
+    def updating(name):
+        opts[name].zero_grad()
+        yield
+        opts[name].step()
+
+    def losses_of(x):
+        fake = nets["gen"](x)
+        return {"disc": nets["disc"](fake.detach()).exp().mean(), "gen": -nets["disc"](fake).mean()}
+    """
+HELPED = """
+    def learn(x):
+        losses = losses_of(x)
+        for name, loss in losses.items():
+            update(name, loss)
+    for x in torch.randn(2, 4, 3):
+        learn(x)
+    """
+IN_BLOCKS = """
+    losses = losses_of(torch.randn(4, 3))
+    with updating("disc"):
+        losses["disc"].backward()
+    with updating("gen"):
+        losses["gen"].backward()
+    """
+
+
+def test_an_update_that_needs_the_old_weights_comes_first() -> None:
+    run = run_cells(NETWORKS, HELPED)
+    assert run.diagnosis is not None
+    first = run.diagnosis.fixes[0]
+    title = "for name, loss in reversed(losses.items()):"
+    assert (first.rule, first.gradients, first.title) == ("reverse_loop", "same", title)
+
+
+@pytest.mark.parametrize(
+    ("through", "expected"),
+    [
+        pytest.param('("disc", "gen")', '("gen", "disc")', id="the items of a tuple change places"),
+        pytest.param('["disc", "gen"]', '["gen", "disc"]', id="those of a list do"),
+        pytest.param("losses", "reversed(losses)", id="a dict"),
+        pytest.param("map(str, losses)", "reversed(list(map(str, losses)))", id="an iterator is listed"),
+    ],
+)
+def test_a_loop_begins_at_its_end(through: str, expected: str) -> None:
+    cell = HELPED.replace("name, loss in losses.items()", f"name in {through}").replace(
+        "(name, loss)", "(name, losses[name])"
+    )
+    assert f"for name in {expected}:" in fix_by("reverse_loop", NETWORKS, cell).cells[2]
+
+
+def test_a_loop_that_makes_what_it_needs_is_not_turned_round() -> None:
+    made = """
+        for x in torch.randn(2, 4, 3):
+            losses = losses_of(x)
+            update("disc", losses["disc"])
+            update("gen", losses["gen"])
+        """
+    assert "reverse_loop" not in rules(NETWORKS, made)
+
+
+def test_of_two_blocks_that_update_the_later_one_goes_first() -> None:
+    run = run_cells(NETWORKS, IN_BLOCKS)
+    assert run.diagnosis is not None
+    first = run.diagnosis.fixes[0]
+    title = '`with updating("disc")` after `with updating("gen")`'
+    assert (first.rule, first.gradients, first.title) == ("move_step", "same", title)
+
+
+GUARDED = """
+    def learn(x, critic=True, generator=True):
+        losses = losses_of(x)
+        opts["disc"].zero_grad(); opts["gen"].zero_grad()
+        if critic:
+            losses["disc"].backward()
+            opts["disc"].step()
+        if generator:
+            losses["gen"].backward()
+            opts["gen"].step()
+    learn(torch.randn(4, 3))
+    """
+
+
+def test_so_do_updates_that_branches_guard_and_the_later_one_keeps_to_its_own_parameters() -> None:
+    fix = fix_by("move_step", NETWORKS, GUARDED)
+    text = fix.cells[2]
+    assert text.index("if generator:") < text.index("if critic:")
+    assert 'losses["gen"].backward(inputs=[p for group in opts["gen"].param_groups for p in group["params"]])' in text
+
+
+IN_METHODS = """
+    class Model:
+        def forward(self, x):
+            self.fake = nets["gen"](x)
+            self.losses = losses_of(x)
+        def critic(self):
+            self.losses["disc"].backward()
+        def generator(self):
+            (self.losses["gen"] + self.fake.square().mean()).backward()
+        def optimize(self, x):
+            self.forward(x)
+            # the critic
+            opts["disc"].zero_grad()
+            self.critic()
+            opts["disc"].step()
+            # the generator
+            opts["gen"].zero_grad()
+            self.generator()
+            opts["gen"].step()
+    model = Model()
+    for x in torch.randn(2, 4, 3):
+        model.optimize(x)
+    """
+
+
+def test_an_update_whose_backward_is_in_a_method_goes_behind_as_a_whole() -> None:
+    fix = fix_by("move_step", NETWORKS, IN_METHODS)
+    assert fix.gradients == "same"
+    assert fix.title == ('opts["disc"].zero_grad(), self.critic() and opts["disc"].step() after opts["gen"].step()')
+    critic = '        opts["disc"].zero_grad()\n        self.critic()\n        opts["disc"].step()\n'
+    generator = '        opts["gen"].zero_grad()\n        self.generator()\n        opts["gen"].step()\n'
+    assert f"        # the generator\n{generator}        # the critic\n{critic}" in fix.cells[2]
