@@ -274,3 +274,25 @@ def test_of_what_a_replay_memory_keeps_the_parts_with_a_history_are_cut(
     assert run.diagnosis is not None
     assert [fix.rule for fix in run.diagnosis.fixes if fix.rule == "reset_accumulator"] == []  # no memory is emptied
     assert cut in run.diagnosis.fixes[0].cells[3]
+
+
+TRANSITIONS = """
+    state = enc(torch.randn(3)).tanh()
+    for t in range(12):
+        following = enc(torch.randn(3)).tanh()
+        steps.append((state, 0.5, following))
+        state = following
+        if len(steps) >= 8:
+            states, rewards, _ = zip(*random.choices(steps, k=3))
+            loss = (net(torch.stack(states)).max(1)[0] - torch.tensor(rewards)).pow(2).mean()
+            opt.zero_grad()
+            loss.backward()
+            opt.step()
+    """
+
+
+def test_so_is_a_memory_whose_items_share_a_state_with_the_next() -> None:
+    run = run_cells(START, REPLAY, TRANSITIONS)
+    assert run.diagnosis is not None
+    assert "reset_accumulator" not in [fix.rule for fix in run.diagnosis.fixes]
+    assert "steps.append((state.detach(), 0.5, following.detach()))" in run.diagnosis.fixes[0].cells[3]

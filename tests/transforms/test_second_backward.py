@@ -452,6 +452,33 @@ def test_what_only_the_constructor_computes_is_no_state_that_begins_anew() -> No
     assert [fix.rule for fix in run.diagnosis.fixes] == ["recompute"]
 
 
+LAZY = """
+    class Scaled(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.scale = nn.Parameter(torch.ones(4))
+            self.known = None
+        def norm(self):
+            if self.known is None:
+                self.known = self.scale.exp()
+            return self.known
+        def forward(self, x):
+            return x * self.norm()
+    scaled = Scaled()
+    opt = torch.optim.SGD(scaled.parameters(), lr=0.1)
+    """
+
+
+def test_what_is_computed_where_there_is_nothing_yet_is_no_reset() -> None:
+    loop = "for x in torch.randn(3, 4):\n    scaled(x).sum().backward()\n    opt.step()"
+    run = run_cells(START, LAZY, loop)
+    assert run.diagnosis is not None
+    assert [(fix.rule, fix.title) for fix in run.diagnosis.fixes] == [
+        ("recompute", "self.known = self.scale.exp() each time"),
+        ("reset_state", "scaled.known = None"),
+    ]
+
+
 def test_a_name_begins_as_the_line_ahead_of_the_loop_has_it() -> None:
     both = CARRIED.replace("state, other = torch.zeros(4, 3), 0.5", "other = 0.5\n        state = torch.zeros(4, 3)")
     for cell, offered in ((CARRIED, False), (both, True)):

@@ -20,7 +20,7 @@ from collections.abc import Iterator
 
 from ...message import message
 from ...source.blocks import within
-from ...source.dataflow import calls_named, is_call, is_step, simple
+from ...source.dataflow import calls, calls_named, is_call, is_step, simple
 from ...source.editor import Code, Edit
 from ...source.lift import lift, unused
 from ..analysis.backward_calls import in_short, limited, parameters_stepped
@@ -71,7 +71,8 @@ def move_step(problem: Problem) -> Iterator[Proposal]:
 def _whole_update(problem: Problem, found: Meeting) -> list[ast.stmt]:
     """A step with the backward that it is for, and what clears the gradients for both; empty where they stand apart.
 
-    The gradients that the later backward adds are cleared with the others, wherever that one is called.
+    The gradients that the later backward adds are cleared with the others, wherever that one is called. What keeps its
+    graph for the later backward has to come first.
     """
     at = problem.clash.need.index if problem.clash.need is not None else 0
     stack = problem.evidence.passes[at - 1].backward.stack if 0 < at <= len(problem.evidence.passes) else ()
@@ -82,11 +83,9 @@ def _whole_update(problem: Problem, found: Meeting) -> list[ast.stmt]:
     while start > 0 and is_call(found.block[start - 1], "zero_grad"):
         start -= 1
     whole = found.block[start : last + 1]
-    return (
-        whole
-        if len(whole) > 1 and is_step(found.first) and all(map(simple, whole)) and is_call(whole[0], "zero_grad")
-        else []
-    )
+    keeps = any(k.arg == "retain_graph" for s in whole for call in calls(s) for k in call.keywords)
+    updates = is_call(whole[0], "zero_grad") and is_step(whole[-1]) and all(map(simple, whole))
+    return whole if updates and not keeps else []
 
 
 def _updates(found: Meeting) -> bool:

@@ -152,7 +152,10 @@ def _sets(function: Def, attributes: set[str]) -> bool:
     def holds(node: ast.AST) -> bool:
         return isinstance(node, ast.Attribute) and node.attr in attributes
 
-    sets = [s for s in ast.walk(function) if isinstance(s, ast.Assign) and any(map(holds, assigned(s)))]
+    guards = [n for n in ast.walk(function) if isinstance(n, ast.If) and any(map(holds, ast.walk(n.test)))]
+    once = {id(s) for guard in guards for s in ast.walk(guard)}  # ``if self.cache is None: self.cache = ...``
+    nodes = (n for n in ast.walk(function) if id(n) not in once)
+    sets = [s for s in nodes if isinstance(s, ast.Assign) and any(map(holds, assigned(s)))]
     return any(calls_named(s.value, "detach") or not any(map(holds, ast.walk(s.value))) for s in sets)
 
 
