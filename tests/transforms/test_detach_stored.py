@@ -277,17 +277,17 @@ def test_of_what_a_replay_memory_keeps_the_parts_with_a_history_are_cut(
 
 
 TRANSITIONS = """
-    state = enc(torch.randn(3)).tanh()
-    for t in range(12):
-        following = enc(torch.randn(3)).tanh()
-        steps.append((state, 0.5, following))
-        state = following
-        if len(steps) >= 8:
-            states, rewards, _ = zip(*random.choices(steps, k=3))
-            loss = (net(torch.stack(states)).max(1)[0] - torch.tensor(rewards)).pow(2).mean()
-            opt.zero_grad()
-            loss.backward()
-            opt.step()
+    for episode in range(3):
+        state = enc(torch.randn(3)).tanh()
+        for _ in range(4):
+            following = enc(torch.randn(3)).tanh()
+            steps.append((state, 0.5, following))
+            state = following
+        states, rewards, _ = zip(*steps[1::2])
+        loss = (net(torch.stack(states)).max(1)[0] - torch.tensor(rewards)).pow(2).mean()
+        opt.zero_grad()
+        loss.backward()
+        opt.step()
     """
 
 
