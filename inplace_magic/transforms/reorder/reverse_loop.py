@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from ...message import message
 from ...source.blocks import loops
 from ...source.dataflow import called_name
-from ...source.editor import Code, Edit
+from ...source.editor import Code, Edit, names_loaded
 from ..problem import Problem
 from ..proposal import Proposal, in_one_text
 from ..registry import register
@@ -33,8 +33,9 @@ def reverse_loop(problem: Problem) -> Iterator[Proposal]:
     first = {loop for frame in problem.frames(problem.write_stack) for loop in loops(frame.code, frame.statement)}
     made = {loop for frame in problem.frames(problem.save_stack) for loop in loops(frame.code, frame.statement)}
     for frame in problem.frames(problem.need_stack):
-        for loop in loops(frame.code, frame.statement):
-            if isinstance(loop, ast.For) and loop in first - made:
+        turned = [loop for loop in loops(frame.code, frame.statement) if loop in first - made]
+        for loop in (loop for loop in turned if isinstance(loop, ast.For)):
+            if {node.id for node in ast.walk(loop.target) if isinstance(node, ast.Name)} & names_loaded(loop.body):
                 edits = list(_reversed(frame.code, loop.iter))
                 title = f"for {frame.code.text(loop.target)} in {frame.code.edited(loop.iter, edits)}:"
                 yield in_one_text(frame.code, edits, title, _WHY, "reverse_loop")

@@ -26,7 +26,7 @@ from collections.abc import Iterator
 
 from ...message import message
 from ...source.blocks import loops, within
-from ...source.dataflow import binds, called_name, calls_named, is_step, roots, slice_of
+from ...source.dataflow import binds, called_name, calls_named, is_step, key_of, roots, slice_of, targets
 from ...source.editor import Code, Edit, names_loaded
 from ...source.lift import lift, line_end, start_with_comments, unused
 from ..analysis.backward_calls import in_short, limited
@@ -57,9 +57,11 @@ def split_loop(problem: Problem) -> Iterator[Proposal]:
 def _split(problem: Problem, code: Code, loop: ast.For, backward: ast.stmt) -> Iterator[tuple[Edit, str]]:
     """The loop's statements up to its backward in loops of their own, the steps in the last; with the backward's text.
 
+    Each iteration has an optimizer of its own: a training that goes on is not split.
     A loss may go back through what another optimizer steps: the backward is limited to what its own one holds, or is not.
     """
-    steps = [i for i, s in enumerate(loop.body) if is_step(s)]
+    bound = {key for one in targets(loop.target) if (key := key_of(one)) is not None}
+    steps = [i for i, s in enumerate(loop.body) if is_step(s) and names_loaded([s]) & bound]
     at = loop.body.index(backward)
     if (
         not steps

@@ -7,7 +7,7 @@ import textwrap
 import pytest
 
 from ...cells import run_cells
-from ..trying import clean, fix_by, rewritten
+from ..trying import clean, fix_by, rewritten, rules
 
 AGENTS = """
     import torch
@@ -77,6 +77,19 @@ def test_one_loop_becomes_three() -> None:
             opt.step()
         """
     ).rstrip("\n")
+
+
+def test_the_loop_of_a_training_is_not_split() -> None:
+    training = """
+        out = mixer(torch.cat([n(x) for n in nets], 1))
+        for epoch in range(3):
+            loss = out.pow(2).mean()
+            out = mixer(torch.cat([n(x) for n in nets], 1))
+            opts[0].zero_grad()
+            loss.backward()
+            opts[0].step()
+        """
+    assert "split_loop" not in rules(AGENTS, training)
 
 
 def test_what_an_iterator_gives_is_listed_for_them() -> None:
