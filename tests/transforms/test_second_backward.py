@@ -452,6 +452,30 @@ def test_what_only_the_constructor_computes_is_no_state_that_begins_anew() -> No
     assert [fix.rule for fix in run.diagnosis.fixes] == ["recompute"]
 
 
+BALANCED = """
+    class Balance:
+        def step(self, losses):
+            self.each(losses)
+        def each(self, losses):
+            for loss in losses:
+                loss.backward(retain_graph=False)
+                for p in net.parameters():
+                    p.grad = p.grad / p.grad.norm()
+    balance = Balance()
+    for _ in range(2):
+        opt.zero_grad()
+        out = net(x)
+        losses = [out.exp().mean(), out.pow(2).mean()]
+        balance.step(losses)
+        opt.step()
+    """
+
+
+def test_a_graph_is_kept_for_losses_that_a_function_of_its_own_sends_back_one_by_one() -> None:
+    fix = fix_by("retain", START, BALANCED)
+    assert (fix.gradients, fix.title) == ("same", "loss.backward(retain_graph=True)")
+
+
 LAZY = """
     class Scaled(nn.Module):
         def __init__(self):

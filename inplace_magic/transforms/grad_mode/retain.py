@@ -16,6 +16,7 @@ A gradient that a loss is made from is part of the graph itself: ``create_graph=
 from __future__ import annotations
 
 import ast
+import itertools
 from collections.abc import Iterator
 
 from ...gradients.digest import close
@@ -67,16 +68,16 @@ def _one_by_one(problem: Problem, call: ast.AST) -> bool:
     """Whether a loop asks one graph, made ahead of it, for one gradient after the other: each is used by itself, or is
     that of another loss.
     """
-    for need, save in zip(problem.frames(problem.need_stack), problem.frames(problem.save_stack)):
-        if need.statement is save.statement:
-            continue
-        around = [loop for loop in loops(need.code, need.statement) if save.statement not in ast.walk(loop)]
+    needs, saves = problem.frames(problem.need_stack), problem.frames(problem.save_stack)
+    calls = list(itertools.takewhile(lambda pair: pair[0].statement is pair[1].statement, zip(needs, saves)))
+    made = [s.statement for s in saves[len(calls) : len(calls) + 1]]
+    for need in needs[len(calls) :]:
+        around = [loop for loop in loops(need.code, need.statement) if not any(s in ast.walk(loop) for s in made)]
         within = [node for node in ast.walk(need.statement) if isinstance(node, _COMPREHENSIONS)]
-        if not around and not within:
-            return False
-        body = around[-1] if around else need.statement
-        apart = bool(calls_named(call, "grad")) or reads_gradient(body) or _of_another_loss(problem)
-        return apart and not updates_leaf(problem, body)
+        if around or within:
+            body = around[-1] if around else need.statement
+            apart = bool(calls_named(call, "grad")) or reads_gradient(body) or _of_another_loss(problem)
+            return apart and not updates_leaf(problem, body)
     return False
 
 

@@ -37,7 +37,7 @@ from ...source.bindings import argument
 from ...source.blocks import loops, upwards, within
 from ...source.dataflow import binds, calls, graph_reads, reads, simple
 from ...source.editor import Code, Edit, Function
-from ...source.lift import lift
+from ...source.lift import lift, unused
 from ..analysis.backward_calls import freeing
 from ..analysis.meetings import update_of, updates_weights
 from ..analysis.points import crossing
@@ -198,10 +198,11 @@ def _as_far_as_read(made: Slice, edges: Sequence[Edge], target: _Target) -> Slic
 def _candidates(problem: Problem, made: Slice, target: _Target) -> Iterator[Proposal]:
     code, backwards = made.code, problem.frames(problem.need_stack)[-1:]
     if not _read_elsewhere(problem, made, target):
-        lifted = lift(code, made.statements)  # with the comments above them
+        lifted, renamed = lift(code, made.statements), _renamed(made, target)  # with the comments above them
         gone = lifted.edits if lifted is not None else [code.delete(s) for s in made.statements]
-        lines = lifted.lines if lifted is not None else made.lines(made.statements)
-        title = _title(made.lines(made.statements))
+        lines = made.lines(made.statements, renamed)
+        title = _title(lines)
+        lines = lifted.lines if lifted is not None and not renamed else lines
         events = [" ".join(code.text(s).split()) for s in _happened(problem, made) if target.between and simple(s)]
         title = message("title_after", what=title, other=events[0]) if events else title
         for texts in freeing([target.insert(lines), *((code, edit) for edit in gone)], backwards):
@@ -220,6 +221,19 @@ def _candidates(problem: Problem, made: Slice, target: _Target) -> Iterator[Prop
             yield Proposal(title, why, "recompute: between" if target.between else "recompute: again", texts)
 
 
+def _renamed(made: Slice, target: _Target) -> list[Edit]:
+    """Other names for what the slice's own loops count with, where a loop around the target counts with it as well."""
+
+    def counted(around: Sequence[ast.stmt]) -> set[str]:
+        heads = [loop.target for loop in around if isinstance(loop, ast.For | ast.AsyncFor)]
+        return {node.id for head in heads for node in ast.walk(head) if isinstance(node, ast.Name)}
+
+    both = counted(made.statements) & counted(loops(target.code, target.front))
+    new = {name: unused(name, target.code) for name in both}
+    names = [n for s in made.statements for n in ast.walk(s) if isinstance(n, ast.Name) and n.id in new]
+    return [made.code.replace(n, new[n.id]) for n in names]
+
+
 def _copies(problem: Problem, made: Slice, target: _Target) -> Iterator[tuple[list[str], list[Edit], str]]:
     """What to repeat, what is cut where it stood, and why.
 
@@ -227,13 +241,14 @@ def _copies(problem: Problem, made: Slice, target: _Target) -> Iterator[tuple[li
     alone: ``d = D(g.detach())``. Where a step came between, the later parts may take what is made ahead as given.
     """
     code, statements, between = made.code, made.statements, target.between
+    renamed = _renamed(made, target)
     parts = [(statements[:n], statements[n:]) for n in range(1, len(statements))]
     taken = [(rest, graph_reads(code, rest, {name for s in first for name in binds(s)})) for first, rest in parts]
     if between and problem.clash.kind == "second_backward" and any(nodes for _, nodes in taken):
         first_reads = _read_first(made, target)
         cut = dict.fromkeys(n for _, nodes in taken for n in nodes if binds(code.statement(n)) & first_reads)
-        yield made.lines(statements), [code.behind(node, ".detach()") for node in cut], _ANEW
-    yield made.lines(statements), [], _ANEW
+        yield made.lines(statements, renamed), [code.behind(node, ".detach()") for node in cut], _ANEW
+    yield made.lines(statements, renamed), [], _ANEW
     for rest, nodes in taken if between and problem.clash.kind == "modified" else ():
         if nodes:
             yield made.lines(rest, [code.behind(node, ".detach()") for node in nodes]), [], _FROM_VALUES

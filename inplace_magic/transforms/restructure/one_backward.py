@@ -6,6 +6,12 @@ loss.backward()
 a, b = update(x), update(y)               a, b = update(x), update(y)   # each sends its own back
 total = a + b                             total = a + b
 total.backward()
+
+for x in xs:                              for x in xs:
+    loss = net(x).mean()                      loss = net(x).mean()
+    loss.backward(); opt.step()               loss.backward(); opt.step()
+    total += loss                             total += loss
+total.backward()
 """
 
 from __future__ import annotations
@@ -29,14 +35,13 @@ _WHY = message("why_one_backward")
 
 @register("second_backward")
 def one_backward(problem: Problem) -> Iterator[Proposal]:
-    found, passes, over = meeting(problem), passes_to_need(problem), crossing(problem).over
-    if found is None or not passes:
+    found, freed, at = meeting(problem), problem.clash.freed, problem.clash.need
+    if found is None or freed is None or at is None or at.index >= len(problem.evidence.passes):
         return
-    first, need = passes[0].backward.index, passes[-1]
-    before = problem.evidence.passes[: need.backward.index]
-    once_more = any(edge.root for edge in over) and _is_sum(need.value, passes[:1])
+    over, need, before = crossing(problem).over, problem.evidence.passes[at.index], problem.evidence.passes[: at.index]
+    once_more = any(edge.root for edge in over) and _is_sum(need.value, passes_to_need(problem)[:1])
     terms = over and all(edge.term for edge in over)
-    summed = terms and any(_is_sum(need.value, before[start:]) for start in range(first + 1))
+    summed = terms and any(_is_sum(need.value, before[start:]) for start in range(freed.index + 1))
     if not once_more and not summed:
         return
     for frame in problem.frames(problem.need_stack):

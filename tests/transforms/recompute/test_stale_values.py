@@ -524,3 +524,29 @@ def test_what_a_method_calls_its_own_values_is_no_name_of_the_callers() -> None:
     fix = fix_by(RULE, START, CALLED_ALIKE, TWO_STEPS)
     line = "    second = logits"
     assert fix.cells == {3: rewritten(TWO_STEPS, (line, f"    logits, loss = net(x)\n{line}"))}
+
+
+JOINT = """
+    actors = [nn.Sequential(nn.Linear(2, 3), nn.Tanh(), nn.Linear(3, 1)) for _ in range(2)]
+    critics = [nn.Sequential(nn.Linear(2, 3), nn.Tanh(), nn.Linear(3, 1)) for _ in range(2)]
+    opts = [torch.optim.SGD([*a.parameters()], lr=0.1) for a in actors]
+    def learn(states):
+        chosen = []
+        for i, actor in enumerate(actors):
+            chosen.append(torch.tanh(actor(states[i])))
+        joint = torch.cat(chosen, 1)
+        for i, actor in enumerate(actors):
+            loss = -critics[i](joint).exp().mean()
+            opts[i].zero_grad()
+            loss.backward(retain_graph=True)
+            opts[i].step()
+            print(i, actor[0].weight.grad.norm())
+    learn(torch.randn(2, 5, 2))
+    """
+
+
+def test_a_loop_that_is_computed_again_in_another_one_counts_with_names_of_its_own() -> None:
+    fix = fix_by(RULE, START, JOINT)
+    text = fix.cells[2]
+    assert "for i_2, actor_2 in enumerate(actors):\n            chosen.append(torch.tanh(actor_2(states[i_2])))" in text
+    assert "print(i, actor[0].weight.grad.norm())" in text

@@ -89,3 +89,30 @@ def test_a_sum_with_a_term_that_was_not_sent_back_is() -> None:
     run = run_cells(START, TERMS, rewritten(TOTAL, ("+ c", "+ c + nets[0].weight.square().sum()")))
     assert run.diagnosis is not None
     assert "one_backward" not in [fix.rule for fix in run.diagnosis.fixes]
+
+
+RUNNING = """
+    total = 0
+    for x in torch.randn(2, 4, 3):
+        loss = net(x).pow(2).mean()
+        opt.zero_grad()
+        loss.backward()
+        opt.step()
+        total += loss
+    total.backward()
+    print(float(total))
+    """
+
+
+def test_nor_is_one_whose_terms_have_each_been_stepped_for() -> None:
+    run = run_cells(START, RUNNING)
+    assert run.diagnosis is not None
+    first = run.diagnosis.fixes[0]
+    assert (first.rule, first.gradients) == ("one_backward", "different")
+    assert first.cells[2].rstrip() == rewritten(RUNNING, ("total.backward()\n", ""))
+
+
+def test_a_sum_of_other_losses_is() -> None:
+    run = run_cells(START, rewritten(RUNNING, ("total += loss", "total += 2 * loss")))
+    assert run.diagnosis is not None
+    assert "one_backward" not in [fix.rule for fix in run.diagnosis.fixes]
