@@ -84,7 +84,6 @@ class _Recording:
         self._start = time.monotonic()
         self._holders: list[tuple[str, Any]] = []
         self._brought: dict[str, None] = {}
-        self._stumbled: list[int] = []
         self._begun: dict[tuple[SourceRange, ...], int] = {}  # the first pass from each place
         self._first: int | None = None  # the pass of the first conflict
         self._far = 0  # the passes after which a long run has gone far enough, once that is known

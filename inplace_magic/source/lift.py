@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from .editor import Code, Edit, Function
 
 
-def unused(name: str, code: Code) -> str:
-    """The name, or one like it that the cell does not use yet."""
-    taken = bound_names(code) | {n.id for n in ast.walk(code.tree) if isinstance(n, ast.Name)}
+def unused(name: str, code: Code, others: Iterable[str] = ()) -> str:
+    """The name, or one like it that neither the cell uses yet nor the others are."""
+    taken = {*others} | bound_names(code) | {n.id for n in ast.walk(code.tree) if isinstance(n, ast.Name)}
     return next(n for n in (name, *(f"{name}_{i}" for i in range(2, 100))) if n not in taken)
 
 

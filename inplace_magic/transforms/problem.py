@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from ..record.evidence import Evidence, RecordedConflict
-from ..source.editor import Code
+from ..source.editor import Code, names_bound
+from ..source.lift import unused
 from ..source.location import SourceRange
 from ..source.sources import Sources
 
@@ -62,6 +63,11 @@ class Problem:
     def nodes(self, kind: type[Node]) -> Iterator[tuple[Code, Node]]:
         """What is of a kind in these texts."""
         return ((code, n) for code in self.codes() for n in ast.walk(code.tree) if isinstance(n, kind))
+
+    def unused(self, name: str, code: Code, at: ast.AST) -> str:
+        """The name, or one like it that is free where a node stands: at the top, that no text has given anything."""
+        top = code.function(at) is None
+        return unused(name, code, names_bound([s for one in self.codes() for s in one.tree.body]) if top else ())
 
     def frame(self, spot: SourceRange) -> Frame | None:
         """What stands at a spot, or None where the text is not known."""

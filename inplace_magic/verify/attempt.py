@@ -34,7 +34,8 @@ class Attempt:
     ``rank`` is what it is worth by what was measured. ``aside``: how much changes that the fix is not for.
     ``serves``: a backward whose gradients no step used, as the code is written, has a use. ``fewer``: how many updates
     the optimizers make less than in the code as written, or with gradients used before. ``unleafed``: a name that led to a
-    leaf leads to a result, whose ``.grad`` code to come finds empty. ``turn``: how many candidates had been tried by then.
+    leaf leads to a result, whose ``.grad`` code to come finds empty. ``idle``: a backward is left that trains nothing.
+    ``turn``: how many candidates had been tried by then.
     """
 
     fix: Fix
@@ -45,6 +46,7 @@ class Attempt:
     serves: bool = False
     fewer: int = 0
     unleafed: bool = False
+    idle: bool = False
 
 
 @dataclass(frozen=True)
@@ -106,8 +108,6 @@ def measured(bench: Bench, ran: Ran) -> Attempt | None:
     effect = measure(bench, candidate.steps, seen, ran.gradients, texts, live, spared)
     if proposal.lossless and "same" not in (effect.label, effect.gradients):
         return None
-    if proposal.matters and effect.label == "same":
-        return None
     accepted = _as_accepted(bench, texts, live, spared, ran)
     if accepted is None:
         return None
@@ -123,7 +123,7 @@ def measured(bench: Bench, ran: Ran) -> Attempt | None:
     fix = _fix(bench, candidate, live, run, effect, idle)
     _log.debug("%s: %s, %s, fails again: %s, %s", candidate, rank, effect.label, seen.again, effect.changes)
     serves = effect.label == "different" and bool(without_purpose(seen.passes, reference))
-    return Attempt(fix, ran.turn, seen.again, rank, aside, serves, fewer, effect.unleafed)
+    return Attempt(fix, ran.turn, seen.again, rank, aside, serves, fewer, effect.unleafed, effect.idle)
 
 
 def _as_accepted(
@@ -168,7 +168,7 @@ def _rank(bench: Bench, steps: Sequence[Proposal], ran: Ran, effect: Effect, few
             return "truncated"
         if not effect.paths and not takes:
             return "whole"
-    return "deprived" if label == "truncated" and takes else label
+    return "deprived" if label == "truncated" and (takes or proposal.lessens) else label
 
 
 def _is_meant(effect: Effect, proposal: Proposal) -> bool:

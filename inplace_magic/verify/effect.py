@@ -41,6 +41,7 @@ class Effect:
     paths: frozenset[str] = frozenset()
     unleafed: bool = False  # a name leads to a result that led to a leaf
     until_error: bool = False  # the run ended with the error with which the code as written ends behind the failure
+    idle: bool = False  # a backward is left that trains nothing
 
 
 def proof(label: Gradients, changes: Sequence[str], until_error: bool = False) -> str:
@@ -111,7 +112,7 @@ def measure(
     if idle:
         called = dict.fromkeys(idle)
         said = tuple(message("change_trains_nothing", call=text) for text in called)
-        return Effect("different", effect.changes + said, "different", effect.paths | {""})
+        return Effect("different", effect.changes + said, "different", effect.paths | {""}, idle=True)
     return effect
 
 

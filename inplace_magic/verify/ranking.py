@@ -60,8 +60,8 @@ def _alike(fix: Fix, other: Fix) -> bool:
     return fix.gradients == other.gradients and (fix.rule == other.rule or same)
 
 
-def _key(attempt: Attempt) -> tuple[int, bool, int, bool, int]:
-    return RANKS.index(attempt.rank), attempt.fewer > 0, attempt.aside, not attempt.serves, attempt.turn
+def _key(attempt: Attempt) -> tuple[int, bool, bool, int, bool, int]:
+    return RANKS.index(attempt.rank), attempt.idle, attempt.fewer > 0, attempt.aside, not attempt.serves, attempt.turn
 
 
 def _seen_twice(attempts: list[Attempt]) -> Iterator[Attempt]:

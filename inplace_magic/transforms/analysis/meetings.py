@@ -43,8 +43,14 @@ class Meeting:
 
 def headline(code: Code, statement: ast.stmt, edits: Sequence[Edit] = ()) -> str:
     """A statement's text on one line, with some edits made: of a block its head, marked as code."""
-    text = code.edited(statement, edits)
-    return " ".join(text.split()) if simple(statement) else f"`{text.splitlines()[0].rstrip(' :')}`"
+    if simple(statement):
+        return " ".join(code.edited(statement, edits).split())
+    heads = [getattr(statement, name, None) for name in ("iter", "test", "subject")]
+    heads += [node for item in getattr(statement, "items", ()) for node in (item.context_expr, item.optional_vars)]
+    ends = [code.span(head)[1] for head in heads if head is not None]
+    start, end = code.span(statement)
+    text = code.cell.raw[start : max(ends, default=end)] if ends else code.text(statement).splitlines()[0].rstrip(" :")
+    return f"`{' '.join(text.split())}`"
 
 
 def updates_weights(problem: Problem) -> bool:
@@ -99,19 +105,17 @@ def update_of(block: list[ast.stmt], backward: ast.stmt) -> list[ast.stmt]:
 
     A helper that does it all is an update of its own.
     """
-    at = block.index(backward)
     if not calls_named(backward, "backward") or not (simple(backward) or guards(backward)):
         return [backward]
-    first, last = at, at
-    while first > 0 and is_call(block[first - 1], "zero_grad"):
-        first -= 1
-    for i in range(at + 1, len(block)):
-        if is_step(block[i]):
-            last = i
-            break
-        if calls_named(block[i], "backward") or not calls_named(block[i], *_CLIPS):
-            break
-    return block[first : last + 1]
+    return block[cleared_before(block, backward) : block.index(step_behind(block, backward)) + 1]
+
+
+def cleared_before(block: list[ast.stmt], backward: ast.stmt) -> int:
+    """Where in the block an update begins: with what clears the gradients right ahead of its backward."""
+    at = block.index(backward)
+    while at > 0 and is_call(block[at - 1], "zero_grad"):
+        at -= 1
+    return at
 
 
 def step_behind(block: list[ast.stmt], backward: ast.stmt) -> ast.stmt:

@@ -20,7 +20,8 @@ def candidates(problem: Problem, changes: Sequence[Change], form: str, why: str)
     event = problem.clash.cause
     backwards = problem.frames((*(event.stack if event is not None else ()), *problem.need_stack))
     for texts in freeing(changes, backwards):
-        yield Proposal(_line_at(texts[code.cell.number], first), why, f"detach: {form}", texts)
+        title = _line_at(texts[code.cell.number], first)
+        yield Proposal(title, why, f"detach: {form}", texts, lessens=form == "between")
 
 
 def _line_at(text: str, edit: Edit) -> str:

@@ -51,17 +51,16 @@ def retain(problem: Problem) -> Iterator[Proposal]:
         return  # the same call again and again: the graph would be kept for ever
     if len(calls) != 1:
         return
-    kept, created = with_retain(code, calls[0]), None if again else with_create(code, calls[0])
+    changes = [
+        (with_retain(code, calls[0]), _LEAVES),
+        (None if again else with_create(code, calls[0]), _DIFFERENTIABLE),
+    ]
     form = "retain: past a step" if stepped else "retain: one by one" if again else "retain"
-    met = meeting(problem)
-    part = met is not None and any(met.first is s for s in met.loss)  # of the loss: a penalty
-    changes = [(created, _DIFFERENTIABLE, part), (kept, _LEAVES, False)]
-    for edit, why, meant in changes if part else changes[::-1]:
+    for edit, why in changes:
         if edit is not None:
             text = code.apply(edit)
             title = text.splitlines()[spot.line - 1].strip()
-            texts = {code.cell.number: text}
-            yield Proposal(title, why, form, texts, partial=stepped, meant=meant, matters=meant)
+            yield Proposal(title, why, form, {code.cell.number: text}, partial=stepped)
 
 
 def _one_by_one(problem: Problem, call: ast.AST) -> bool:

@@ -31,7 +31,6 @@ from ...message import message
 from ...source.bindings import bindings, later, reads
 from ...source.dataflow import assigned
 from ...source.editor import Edit, Function, Loop, dotted
-from ...source.lift import unused
 from ..analysis.functional_calls import functional_call
 from ..analysis.targets import Site, is_of_leaf, reads_gradient, seen_through, torch_in, written
 from ..grad_mode.no_grad import is_input
@@ -65,7 +64,7 @@ def _of_attribute(problem: Problem, write: Site, root: ast.Attribute) -> Iterato
     after = [read for read in after if not is_of_leaf(code, read)]
     if not code.alone(statement) or not (calls or (after and isinstance(around, Function))):
         return
-    name = unused(path.rpartition(".")[2], code)
+    name = problem.unused(path.rpartition(".")[2], code, statement)
     if write.root is None:
         edits = [code.replace(node, name) for node in (root, *after)]
         line = code.edited(statement, edits[:1])
@@ -87,7 +86,7 @@ def _of_input(problem: Problem, write: Site, root: ast.Name) -> Iterator[Proposa
     itself = [n for n in behind if is_of_leaf(code, n)]
     if event is None or not behind or any(isinstance(n.ctx, ast.Store) for n in behind) or not (itself or whole):
         return
-    name = unused(path, code) if itself else path
+    name = problem.unused(path, code, first) if itself else path
     line, edits = _worked_on(problem, write, first, path, name, [n for n in behind if n not in itself])
     own = in_one_text(code, edits, line, _WHY, "out_of_place: own name", local=True)
     yield replace(own, begins=frozenset([path, *event.held]))

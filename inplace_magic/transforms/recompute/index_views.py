@@ -66,7 +66,8 @@ def index_items(problem: Problem) -> Iterator[Proposal]:
             made = of_all[0]
         items = [n for n in ast.walk(item) if isinstance(n, ast.Subscript) and code.text(n.value) == name]
         views = _views(code, made.value)
-        if items and views is not None and not isinstance(items[0].slice, (ast.Slice, ast.Tuple)):
+        whole = items and not isinstance(items[0].slice, (ast.Slice, ast.Tuple))
+        if views is not None and whole and not (views.size is not None and isinstance(items[0].slice, ast.UnaryOp)):
             yield _indexed(code, line, code.replace(items[0], views.at(code.text(items[0].slice))))
 
 
@@ -145,6 +146,7 @@ class _Views:
         return self.dim == 0 and self.size is None
 
     def at(self, index: str) -> str:
+        index = index if index.isidentifier() or index.isdecimal() or self.size is None else f"({index})"
         stretch = index if self.size is None else f"{index} * {self.size} : ({index} + 1) * {self.size}"
         return f"{self.tensor}[{':, ' * self.dim}{f'{index} : {index} + 1' if self.size == '1' else stretch}]"
 

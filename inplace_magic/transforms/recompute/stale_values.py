@@ -37,7 +37,7 @@ from ...source.bindings import argument
 from ...source.blocks import loops, upwards, within
 from ...source.dataflow import binds, calls, graph_reads, reads, simple
 from ...source.editor import Code, Edit, Function
-from ...source.lift import lift, unused
+from ...source.lift import lift
 from ..analysis.backward_calls import freeing
 from ..analysis.meetings import update_of, updates_weights
 from ..analysis.points import crossing
@@ -198,7 +198,7 @@ def _as_far_as_read(made: Slice, edges: Sequence[Edge], target: _Target) -> Slic
 def _candidates(problem: Problem, made: Slice, target: _Target) -> Iterator[Proposal]:
     code, backwards = made.code, problem.frames(problem.need_stack)[-1:]
     if not _read_elsewhere(problem, made, target):
-        lifted, renamed = lift(code, made.statements), _renamed(made, target)  # with the comments above them
+        lifted, renamed = lift(code, made.statements), _renamed(problem, made, target)  # with the comments above them
         gone = lifted.edits if lifted is not None else [code.delete(s) for s in made.statements]
         lines = made.lines(made.statements, renamed)
         title = _title(lines)
@@ -221,7 +221,7 @@ def _candidates(problem: Problem, made: Slice, target: _Target) -> Iterator[Prop
             yield Proposal(title, why, "recompute: between" if target.between else "recompute: again", texts)
 
 
-def _renamed(made: Slice, target: _Target) -> list[Edit]:
+def _renamed(problem: Problem, made: Slice, target: _Target) -> list[Edit]:
     """Other names for what the slice's own loops count with, where a loop around the target counts with it as well."""
 
     def counted(around: Sequence[ast.stmt]) -> set[str]:
@@ -229,7 +229,7 @@ def _renamed(made: Slice, target: _Target) -> list[Edit]:
         return {node.id for head in heads for node in ast.walk(head) if isinstance(node, ast.Name)}
 
     both = counted(made.statements) & counted(loops(target.code, target.front))
-    new = {name: unused(name, target.code) for name in both}
+    new = {name: problem.unused(name, target.code, target.front) for name in both}
     names = [n for s in made.statements for n in ast.walk(s) if isinstance(n, ast.Name) and n.id in new]
     return [made.code.replace(n, new[n.id]) for n in names]
 
@@ -241,7 +241,7 @@ def _copies(problem: Problem, made: Slice, target: _Target) -> Iterator[tuple[li
     alone: ``d = D(g.detach())``. Where a step came between, the later parts may take what is made ahead as given.
     """
     code, statements, between = made.code, made.statements, target.between
-    renamed = _renamed(made, target)
+    renamed = _renamed(problem, made, target)
     parts = [(statements[:n], statements[n:]) for n in range(1, len(statements))]
     taken = [(rest, graph_reads(code, rest, {name for s in first for name in binds(s)})) for first, rest in parts]
     if between and problem.clash.kind == "second_backward" and any(nodes for _, nodes in taken):

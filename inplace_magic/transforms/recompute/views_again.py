@@ -64,8 +64,10 @@ def _outside(problem: Problem) -> Iterator[Proposal]:
         return
     for code, block, maker in _makers(problem, write):
         lines = _lines(code, maker)
-        rest = block.body[block.body.index(maker) + 1 :]
-        insert = code.insert_before if any(binds(maker) & names_read(s) for s in rest) else code.insert_after
+        before, rest = block.body[: block.body.index(maker)], block.body[block.body.index(maker) + 1 :]
+        depends = any(binds(s) & (binds(maker) | names_read(maker)) for s in before)
+        early = not depends and any(binds(maker) & names_read(s) for s in rest)
+        insert = code.insert_before if early else code.insert_after
         edits = [code.delete(maker), insert(block, *lines)] if code.alone(maker) else []
         if all(binds(s) for s in block.body) and (len(block.body) == 1 or not edits):
             edit = unwrapped(code, block, block.body)
@@ -88,7 +90,8 @@ def _makers(problem: Problem, write: Site) -> Iterator[tuple[Code, ast.With, ast
     ]
     names = {name, *(root_text(write.code, value) or "" for value in values)}
     for code, block in problem.nodes(ast.With):
-        near = here is write.code.tree or (code is write.code and scope(code, block) is here)
+        own = scope(code, block)
+        near = own is here or (here is write.code.tree and own is code.tree)
         known = names if near else {one for one in names if "." in one}
         off = any(modes(block, "no_grad", "inference_mode")) and write.statement not in ast.walk(block)
         for maker in reversed([s for s in block.body if binds(s) & known]) if off else ():

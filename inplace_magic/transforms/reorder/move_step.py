@@ -22,9 +22,9 @@ from ...message import message
 from ...source.blocks import within
 from ...source.dataflow import calls, calls_named, is_call, is_step, simple
 from ...source.editor import Code, Edit
-from ...source.lift import lift, unused
+from ...source.lift import lift
 from ..analysis.backward_calls import in_short, limited, parameters_stepped
-from ..analysis.meetings import Meeting, headline, step_behind, update_between, update_of
+from ..analysis.meetings import Meeting, cleared_before, headline, step_behind, update_between, update_of
 from ..analysis.targets import reads_gradient, updates_leaf
 from ..problem import Problem
 from ..proposal import Proposal, in_one_text
@@ -79,10 +79,9 @@ def _whole_update(problem: Problem, found: Meeting) -> list[ast.stmt]:
     of_first = (within(f.code, found.block, f.statement) for f in problem.frames(stack) if f.code is found.code)
     backward = next((s for s in of_first if s is not None), None)
     last = found.block.index(found.first)
-    start = found.block.index(backward) if backward is not None else last
-    while start > 0 and is_call(found.block[start - 1], "zero_grad"):
-        start -= 1
-    whole = found.block[start : last + 1]
+    whole = found.block[cleared_before(found.block, backward) : last + 1] if backward is not None else []
+    if not whole:
+        return []
     keeps = any(k.arg == "retain_graph" for s in whole for call in calls(s) for k in call.keywords)
     updates = is_call(whole[0], "zero_grad") and is_step(whole[-1]) and all(map(simple, whole))
     return whole if updates and not keeps else []
@@ -133,7 +132,7 @@ def gradients_first(problem: Problem) -> Iterator[Proposal]:
     if not all(code.alone(s) for s in (need, *zeroing, *makers)) or not all(map(simple, makers)):
         return
     loss = code.text(need.value.func.value)  # type: ignore[attr-defined]
-    params, grads = unused("params", code), unused("grads", code)
+    params, grads = (problem.unused(name, code, need) for name in ("params", "grads"))
     first, lifted = _writers(problem, found)[0], lift(code, makers)
     new = [
         *(lifted.lines if lifted is not None else ()),

@@ -19,9 +19,10 @@ from ...source.editor import Code, Edit, names_loaded
 from ..problem import Problem
 from ..proposal import Proposal, in_one_text
 from ..registry import register
+from .split_loop import ends
 
 _WHY = message("why_updates_after")
-_ONCE = ("zip", "enumerate", "map", "filter")  # iterators, which have no end to begin with
+_ITERATORS = ("zip", "enumerate", "map", "filter")
 
 
 @register("modified")
@@ -34,10 +35,13 @@ def reverse_loop(problem: Problem) -> Iterator[Proposal]:
     made = {loop for frame in problem.frames(problem.save_stack) for loop in loops(frame.code, frame.statement)}
     for frame in problem.frames(problem.need_stack):
         turned = [loop for loop in loops(frame.code, frame.statement) if loop in first - made]
-        for loop in (loop for loop in turned if isinstance(loop, ast.For)):
+        for loop in (one for one in turned if isinstance(one, ast.For)):
+            if called_name(loop.iter) in _ITERATORS and not ends(loop):
+                continue
             if {node.id for node in ast.walk(loop.target) if isinstance(node, ast.Name)} & names_loaded(loop.body):
                 edits = list(_reversed(frame.code, loop.iter))
-                title = f"for {frame.code.text(loop.target)} in {frame.code.edited(loop.iter, edits)}:"
+                through = ast.unparse(ast.parse(f"({frame.code.edited(loop.iter, edits)})", mode="eval"))
+                title = f"for {frame.code.text(loop.target)} in {through}:"
                 yield in_one_text(frame.code, edits, title, _WHY, "reverse_loop")
 
 
@@ -48,4 +52,6 @@ def _reversed(code: Code, through: ast.expr) -> Iterator[Edit]:
             yield code.replace(item, code.text(other))
         return
     text = code.text(through)
-    yield code.replace(through, f"reversed(list({text}))" if called_name(through) in _ONCE else f"reversed({text})")
+    yield code.replace(
+        through, f"reversed(list({text}))" if called_name(through) in _ITERATORS else f"reversed({text})"
+    )

@@ -28,7 +28,7 @@ from ...message import message
 from ...source.blocks import loops, within
 from ...source.dataflow import binds, called_name, calls_named, is_step, key_of, roots, slice_of, targets
 from ...source.editor import Code, Edit, names_loaded
-from ...source.lift import lift, line_end, start_with_comments, unused
+from ...source.lift import lift, line_end, start_with_comments
 from ..analysis.backward_calls import in_short, limited
 from ..analysis.meetings import headline, update_between, update_of
 from ..problem import Problem
@@ -63,12 +63,7 @@ def _split(problem: Problem, code: Code, loop: ast.For, backward: ast.stmt) -> I
     bound = {key for one in targets(loop.target) if (key := key_of(one)) is not None}
     steps = [i for i, s in enumerate(loop.body) if is_step(s) and names_loaded([s]) & bound]
     at = loop.body.index(backward)
-    if (
-        not steps
-        or steps[0] <= at
-        or not _divisible(loop)
-        or not (_again(loop.iter) or isinstance(loop.iter, ast.Call))
-    ):
+    if not steps or steps[0] <= at or not (_repeatable(loop) or (_divisible(loop) and ends(loop))):
         return
     zeroing = [s for s in loop.body[:at] if calls_named(s, "zero_grad")]
     before, after = loop.body[: steps[0]], loop.body[steps[0] :]
@@ -81,10 +76,10 @@ def _split(problem: Problem, code: Code, loop: ast.For, backward: ast.stmt) -> I
     head, listed = _head(code, loop), ""
     if not _again(loop.iter):  # an iterator, which is used up by the first of the loops
         called = called_name(loop.iter)
-        name = unused("items" if not called or hasattr(builtins, called) else called, code)
-        at, behind = (place - start for place in code.span(loop.iter))
-        listed = f"{code.indent(loop)}{name} = list({head[at:behind]}){code.newline}"
-        head = head[:at] + name + head[behind:]
+        name = problem.unused("items" if not called or hasattr(builtins, called) else called, code, loop)
+        begin, behind = (place - start for place in code.span(loop.iter))
+        listed = f"{code.indent(loop)}{name} = list({head[begin:behind]}){code.newline}"
+        head = head[:begin] + name + head[behind:]
     indent = code.indent(loop.body[0])
     lines = {
         s: raw[start_with_comments(code, s) : line_end(code, s)]
@@ -138,6 +133,12 @@ def _repeatable(loop: ast.For) -> bool:
 
 def _divisible(loop: ast.For) -> bool:
     return not loop.orelse and loop.body[0].lineno != loop.lineno
+
+
+def ends(loop: ast.For) -> bool:
+    """Whether all that a loop goes through can be listed: nothing leaves the loop, so that what it goes through ends."""
+    leaves = any(isinstance(node, ast.Break | ast.Return) for s in loop.body for node in ast.walk(s))
+    return isinstance(loop.iter, ast.Call) and not leaves and not calls_named(loop.iter, "count", "cycle", "repeat")
 
 
 def _again(through: ast.expr) -> bool:

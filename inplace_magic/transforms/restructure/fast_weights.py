@@ -61,7 +61,8 @@ def _of_a_name(problem: Problem, write: Site, name: str) -> Iterator[Proposal]:
 
     In a loop of several steps each goes on from the last one, and so does what is read behind the loop.
     """
-    code, statement, fast = write.code, write.statement, unused(f"fast_{name}", write.code)
+    code, statement = write.code, write.statement
+    fast = problem.unused(f"fast_{name}", code, statement)
     loop = next(iter(loops(code, statement)), None)
     block = code.block(loop or statement)
     behind: list[ast.AST] = [*_before_step(block[block.index(loop or statement) + 1 :])]

@@ -147,15 +147,17 @@ def _states(problem: Problem) -> dict[str, tuple[set[str], list[str]]]:
 
 
 def _sets(function: Def, attributes: set[str]) -> bool:
-    """Whether a function gives one of the attributes a value without the history of its old one."""
+    """Whether a function gives one of the attributes a value without the history of its old one, and does not return it:
+    what does is a cache that is filled where it is empty.
+    """
 
     def holds(node: ast.AST) -> bool:
         return isinstance(node, ast.Attribute) and node.attr in attributes
 
-    guards = [n for n in ast.walk(function) if isinstance(n, ast.If) and any(map(holds, ast.walk(n.test)))]
-    once = {id(s) for guard in guards for s in ast.walk(guard)}  # ``if self.cache is None: self.cache = ...``
-    nodes = (n for n in ast.walk(function) if id(n) not in once)
-    sets = [s for s in nodes if isinstance(s, ast.Assign) and any(map(holds, assigned(s)))]
+    given = [n for s in ast.walk(function) if isinstance(s, ast.Return) for n in ast.walk(s)]
+    if any(map(holds, given)):
+        return False
+    sets = [s for s in ast.walk(function) if isinstance(s, ast.Assign) and any(map(holds, assigned(s)))]
     return any(calls_named(s.value, "detach") or not any(map(holds, ast.walk(s.value))) for s in sets)
 
 

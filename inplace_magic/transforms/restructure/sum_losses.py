@@ -25,7 +25,6 @@ from ...message import message
 from ...source.blocks import within
 from ...source.dataflow import binds, calls_named, is_call, reads
 from ...source.editor import Code, atom
-from ...source.lift import unused
 from ..analysis.meetings import meeting, steps_between
 from ..analysis.points import crossing
 from ..analysis.targets import is_functional, reads_gradient
@@ -68,7 +67,7 @@ def _whole_loop(problem: Problem) -> Iterator[Proposal]:
             continue
         if any(binds(s) & reads(root) for s in rest):
             if not _hands_on(problem, code, loop):
-                yield from _collected(code, loop, statement, root)
+                yield from _collected(problem, code, loop, statement, root)
             continue
         if rest and not code.alone(statement):
             continue
@@ -84,12 +83,12 @@ def _hands_on(problem: Problem, code: Code, loop: Loops) -> bool:
     return any(frame.code is code and within(code, loop.body, frame.statement) is not None for frame in made)
 
 
-def _collected(code: Code, loop: Loops, need: ast.stmt, root: ast.expr) -> Iterator[Proposal]:
+def _collected(problem: Problem, code: Code, loop: Loops, need: ast.stmt, root: ast.expr) -> Iterator[Proposal]:
     """The losses that a loop makes, kept until it has ended. Nothing in it may have waited for the gradients."""
     left = any(isinstance(node, ast.Return) for s in loop.body for node in ast.walk(s))
     if left or any(map(reads_gradient, loop.body[loop.body.index(need) + 1 :])) or not code.alone(need):
         return
-    name = unused("losses", code)
+    name = problem.unused("losses", code, loop)
     text = f"sum({name}).backward()"
     edits = [
         code.insert_before(loop, f"{name} = []"),

@@ -115,6 +115,11 @@ def test_a_stale_view_that_nobody_reads_is_no_obstacle() -> None:
             "top = h[:2]\nwith torch.no_grad():\n    print(top.mean())\n",
             id="ahead of a block that reads it",
         ),
+        pytest.param(
+            "    n = 1\n    top = h[:n]\n    print(top.mean())\n",
+            "with torch.no_grad():\n    n = 1\n    print(top.mean())\ntop = h[:n]\n",
+            id="never ahead of what it is made from",
+        ),
     ],
 )
 def test_a_view_made_without_gradients_is_made_outside(block: str, expected: str) -> None:
@@ -168,3 +173,8 @@ def test_what_a_function_was_handed_is_not_looked_for_in_other_cells() -> None:
 def test_so_are_views_that_something_keeps(cells: tuple[str, ...]) -> None:
     fix = fix_by(RULE, "import torch\nx = torch.ones(2, 3, requires_grad=True)\nh = x * 2", *cells)
     assert fix.title.endswith("outside of the block")
+
+
+def test_what_functions_call_their_own_views_is_not_looked_for() -> None:
+    shows = "def show():\n    with torch.no_grad():\n        row = h[0]\n        print(row)\n"
+    assert proposals(RULE, shows, "row = g(h)\nrow.add_(2)\n", write="row.add_(2)", family="no_grad_view") == []

@@ -142,3 +142,47 @@ def test_an_update_whose_backward_is_in_a_method_goes_behind_as_a_whole() -> Non
     critic = '        opts["disc"].zero_grad()\n        self.critic()\n        opts["disc"].step()\n'
     generator = '        opts["gen"].zero_grad()\n        self.generator()\n        opts["gen"].step()\n'
     assert f"        # the generator\n{generator}        # the critic\n{critic}" in fix.cells[2]
+
+
+def test_an_update_that_keeps_the_graph_for_the_later_one_stays_ahead_of_it() -> None:
+    cell = IN_METHODS.replace(
+        "self.critic()\n            opts", 'self.losses["disc"].backward(retain_graph=True)\n            opts'
+    )
+    found = run_cells(NETWORKS, cell).diagnosis
+    assert found is not None
+    assert not any("zero_grad(), " in fix.title for fix in found.fixes)
+
+
+def test_a_step_of_an_earlier_iterations_backward_is_moved_alone() -> None:
+    cell = """
+        class Back:
+            def back(self, loss):
+                loss.backward()
+        m, a, b = Back(), nets["disc"], nn.Sequential(nn.Linear(3, 3), nn.Tanh())
+        each = [torch.optim.SGD(net.parameters(), lr=0.1) for net in (b, a)]
+        for i, x in enumerate(torch.randn(4, 4, 3)):
+            loss = a(b(x)).square().mean()
+            each[i % 2].step()
+            m.back(loss)
+        """
+    assert fix_by("move_step", NETWORKS, cell).title == "each[i % 2].step() after m.back(loss)"
+
+
+def test_the_title_of_a_block_is_its_head_on_one_line() -> None:
+    cell = IN_BLOCKS.replace('with updating("gen"):', 'with updating(\n        "gen"\n    ):  # the generator')
+    title = '`with updating("disc")` after `with updating( "gen" )`'
+    assert fix_by("move_step", NETWORKS, cell).title == title
+
+
+def test_a_loop_that_is_left_is_neither_listed_nor_turned_round() -> None:
+    endless = """
+        import itertools
+        losses = losses_of(torch.randn(4, 3))
+        for i, name in enumerate(itertools.cycle(losses)):
+            opts[name].zero_grad()
+            losses[name].backward()
+            opts[name].step()
+            if i == 1:
+                break
+        """
+    assert not {"split_loop", "reverse_loop"} & {*rules(NETWORKS, endless)}
