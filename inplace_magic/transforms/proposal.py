@@ -27,7 +27,8 @@ class Proposal:
     names that it uses side by side get a value each, where they had one between them; one loss is sent back once; a flag that
     saves memory does nothing else. ``begins``: names that are to have another value afterwards, which is what the rewrite is
     for. ``partial``: no fix by itself, even if it runs.
-    ``lessens``: a cut within one iteration, by which the later of two losses trains less than it says. ``idle``: what gives no gradient to anything any more, although it is still computed.
+    ``lessens``: a cut within one iteration, by which the later of two losses trains less than it says.
+    ``idle``: what gives no gradient to anything any more, although it is still computed.
     """
 
     title: str

@@ -48,8 +48,8 @@ def headline(code: Code, statement: ast.stmt, edits: Sequence[Edit] = ()) -> str
     heads = [getattr(statement, name, None) for name in ("iter", "test", "subject")]
     heads += [node for item in getattr(statement, "items", ()) for node in (item.context_expr, item.optional_vars)]
     ends = [code.span(head)[1] for head in heads if head is not None]
-    start, end = code.span(statement)
-    text = code.cell.raw[start : max(ends, default=end)] if ends else code.text(statement).splitlines()[0].rstrip(" :")
+    start, text = code.span(statement)[0], code.text(statement)
+    text = code.cell.raw[start : max(ends)] if ends else text.splitlines()[0].rstrip(" :")
     return f"`{' '.join(text.split())}`"
 
 

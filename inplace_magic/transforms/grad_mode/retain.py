@@ -68,9 +68,9 @@ def _one_by_one(problem: Problem, call: ast.AST) -> bool:
     that of another loss.
     """
     needs, saves = problem.frames(problem.need_stack), problem.frames(problem.save_stack)
-    calls = list(itertools.takewhile(lambda pair: pair[0].statement is pair[1].statement, zip(needs, saves)))
-    made = [s.statement for s in saves[len(calls) : len(calls) + 1]]
-    for need in needs[len(calls) :]:
+    same = sum(1 for _ in itertools.takewhile(lambda pair: pair[0].statement is pair[1].statement, zip(needs, saves)))
+    made = [save.statement for save in saves[same : same + 1]]
+    for need in needs[same:]:
         around = [loop for loop in loops(need.code, need.statement) if not any(s in ast.walk(loop) for s in made)]
         within = [node for node in ast.walk(need.statement) if isinstance(node, _COMPREHENSIONS)]
         if around or within:

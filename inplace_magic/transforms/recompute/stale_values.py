@@ -198,7 +198,8 @@ def _as_far_as_read(made: Slice, edges: Sequence[Edge], target: _Target) -> Slic
 def _candidates(problem: Problem, made: Slice, target: _Target) -> Iterator[Proposal]:
     code, backwards = made.code, problem.frames(problem.need_stack)[-1:]
     if not _read_elsewhere(problem, made, target):
-        lifted, renamed = lift(code, made.statements), _renamed(problem, made, target)  # with the comments above them
+        lifted = lift(code, made.statements)  # with the comments above them
+        renamed = _renamed(problem, made, target)
         gone = lifted.edits if lifted is not None else [code.delete(s) for s in made.statements]
         lines = made.lines(made.statements, renamed)
         title = _title(lines)

@@ -94,7 +94,7 @@ def _makers(problem: Problem, write: Site) -> Iterator[tuple[Code, ast.With, ast
         near = own is here or (here is write.code.tree and own is code.tree)
         known = names if near else {one for one in names if "." in one}
         off = any(modes(block, "no_grad", "inference_mode")) and write.statement not in ast.walk(block)
-        for maker in reversed([s for s in block.body if binds(s) & known]) if off else ():
+        for maker in [s for s in block.body if binds(s) & known][:-3:-1] if off else ():
             yield code, block, maker
 
 
