@@ -19,9 +19,9 @@ from ...families import is_of_base
 from ...message import message
 from ...source.bindings import bindings, gone_through, loop_of, reads
 from ...source.blocks import own_statements, scope
-from ...source.dataflow import assigned, binds
+from ...source.dataflow import assigned, binds, called_name, calls
 from ...source.dataflow import reads as names_read
-from ...source.editor import Code
+from ...source.editor import Code, Function
 from ...source.lift import at_depth, unwrapped
 from ..analysis.meetings import headline
 from ..analysis.targets import Site, is_functional, root, root_text, seen_through, sites, written
@@ -80,19 +80,21 @@ def _outside(problem: Problem) -> Iterator[Proposal]:
 def _makers(problem: Problem, write: Site) -> Iterator[tuple[Code, ast.With, ast.stmt]]:
     """The statements of blocks without gradients that gave what is written its name, or what it was taken out of.
 
-    A name that is local to the write's function stands for nothing else elsewhere.
+    A name that is local to the write's function stands for nothing else elsewhere; what a function gave it is what that
+    function returns.
     """
     here, name = scope(write.code, write.statement), write.root_text or ""
     loop = loop_of(write.code, write.statement, name)
-    values = [
-        *(b.value for b in bindings(write.code, name, write.statement)[:2]),
-        gone_through(loop, name) if loop else None,
-    ]
+    bound = bindings(write.code, name, write.statement)[:2]
+    values = [*(binding.value for binding in bound), gone_through(loop, name) if loop else None]
     names = {name, *(root_text(write.code, value) or "" for value in values)}
+    called = {called_name(call) for binding in bound for call in calls(binding.statement)} - {""}
     for code, block in problem.nodes(ast.With):
         own = scope(code, block)
         near = own is here or (here is write.code.tree and own is code.tree)
         known = names if near else {one for one in names if "." in one}
+        if isinstance(own, Function) and own.name in called:
+            known = {key for s in ast.walk(own) if isinstance(s, ast.Return) for key in names_read(s)}
         off = any(modes(block, "no_grad", "inference_mode")) and write.statement not in ast.walk(block)
         for maker in [s for s in block.body if binds(s) & known][:-3:-1] if off else ():
             yield code, block, maker

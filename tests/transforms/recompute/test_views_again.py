@@ -168,6 +168,13 @@ def test_what_a_function_was_handed_is_not_looked_for_in_other_cells() -> None:
             ),
             id="views that an object keeps as items",
         ),
+        pytest.param(
+            (
+                "def top(h):\n    with torch.no_grad():\n        row = h[0]\n        size = row.norm()\n    return row, size",
+                "first, _ = top(h)\nfirst.mul_(2)",
+            ),
+            id="a view that a function returns",
+        ),
     ],
 )
 def test_so_are_views_that_something_keeps(cells: tuple[str, ...]) -> None:
