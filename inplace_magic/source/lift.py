@@ -35,7 +35,7 @@ def bound_names(code: Code) -> set[str]:
 
 @dataclass(frozen=True)
 class Lifted:
-    """Whole lines taken out of a cell, with the comments right above them."""
+    """Statements taken out of a cell, with the comments right above them."""
 
     text: str
     edits: tuple[Edit, ...]
@@ -48,36 +48,56 @@ class Lifted:
 
 
 def lift(code: Code, statements: Sequence[ast.stmt]) -> Lifted | None:
-    """Takes statements out, to be put elsewhere; None where they share lines with others than each other.
+    """Takes statements out, to be put elsewhere; None where they share a line with the head of a block.
 
-    Where a blank line parts them from what is above, it goes with them, and stands behind them at the new place.
+    Where a blank line parts them from what is above, it goes with them, and stands behind them at the new place. What
+    shares a line with others, which stay, gets one of its own.
     """
-    if not statements or not all(code.alone(s) or _together(code, s, statements) for s in statements):
+    if not statements or any(code.begins_on_head(s) for s in statements):
         return None
-    raw = code.cell.raw
-    text = ""
+    raw, text = code.cell.raw, ""
     edits: list[Edit] = []
     for statement in statements:
-        start = start_with_comments(code, statement)
-        end = line_end(code, statement)
-        if edits and start < edits[-1].end:
-            continue  # on the line of the one before
-        text += raw[start:end] if raw[start:end].endswith("\n") else raw[start:end] + code.newline
-        edits.append(Edit(start, end, ""))
+        beside = _beside(code, statement)
+        if not all(any(s is one for one in statements) for s in beside):
+            text += code.indent(statement) + code.text(statement) + code.newline
+            edits.append(_out_of_line(code, statement, beside, statements))
+        elif statement is beside[0]:
+            start, end = start_with_comments(code, statement), line_end(code, beside[-1])
+            text += raw[start:end] if raw[start:end].endswith("\n") else raw[start:end] + code.newline
+            edits.append(Edit(start, end, ""))
     above = raw[: edits[0].start].splitlines(keepends=True)
-    if above and not above[-1].strip() and statements[0] is not code.block(statements[0])[0]:
+    blank = bool(above) and above[-1].endswith("\n") and not above[-1].strip()
+    if blank and statements[0] is not code.block(statements[0])[0]:
         edits[0] = Edit(edits[0].start - len(above[-1]), edits[0].end, "")
         text += code.newline
     return Lifted(text, tuple(edits), code.indent(statements[0]))
 
 
-def _together(code: Code, statement: ast.stmt, statements: Sequence[ast.stmt]) -> bool:
-    """Whether all that shares lines with a statement of one line is among the statements."""
-    line = statement.lineno
-    block = code.block(statement)
-    beside = [s for s in block if s.lineno <= line <= (s.end_lineno or s.lineno)]
-    whole = code.begins_line(beside[0]) and all(s.lineno == s.end_lineno == line for s in beside)
-    return whole and all(any(s is one for one in statements) for s in beside)
+def _beside(code: Code, statement: ast.stmt) -> list[ast.stmt]:
+    """The statement with those of its block that share lines with it."""
+    found, block = [statement], code.block(statement)
+    at = block.index(statement)
+    for other in reversed(block[:at]):
+        if (other.end_lineno or other.lineno) < found[0].lineno:
+            break
+        found.insert(0, other)
+    for other in block[at + 1 :]:
+        if other.lineno > (found[-1].end_lineno or found[-1].lineno):
+            break
+        found.append(other)
+    return found
+
+
+def _out_of_line(code: Code, statement: ast.stmt, beside: list[ast.stmt], gone: Sequence[ast.stmt]) -> Edit:
+    """Takes one of several statements out of their line, with the semicolon behind it; that before it, where all behind
+    it go as well.
+    """
+    at, (start, end) = beside.index(statement), code.span(statement)
+    behind = beside[at + 1 :]
+    if all(any(s is one for one in gone) for s in behind):
+        return Edit(code.span(beside[at - 1])[1], end, "")
+    return Edit(start, code.span(behind[0])[0], "")
 
 
 def start_with_comments(code: Code, statement: ast.stmt) -> int:

@@ -1,4 +1,4 @@
-"""A new name is given to nothing that has it already."""
+"""A new name is given to nothing that has it already; statements are taken out of their lines."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 from inplace_magic.source.document import CellSource
 from inplace_magic.source.editor import Code
-from inplace_magic.source.lift import unused
+from inplace_magic.source.lift import lift, unused
 
 
 def test_a_free_name_is_taken() -> None:
@@ -28,3 +28,37 @@ def test_a_free_name_is_taken() -> None:
 ])  # fmt: skip
 def test_a_name_that_is_bound_or_read_is_not_taken(text: str) -> None:
     assert unused("i", Code(CellSource(1, text))) == "i_2"
+
+
+ON_ONE_LINE = "opt.zero_grad(); loss = f(x)  # one\nloss.backward(); opt.step(); log(loss)\nprint(1)\n"
+
+
+@pytest.mark.parametrize(
+    ("taken", "rest"),
+    [
+        pytest.param(
+            [0], "loss = f(x)  # one\nloss.backward(); opt.step(); log(loss)\nprint(1)\n", id="the first of a line"
+        ),
+        pytest.param([1], "opt.zero_grad()  # one\nloss.backward(); opt.step(); log(loss)\nprint(1)\n", id="the last"),
+        pytest.param(
+            [3], "opt.zero_grad(); loss = f(x)  # one\nloss.backward(); log(loss)\nprint(1)\n", id="the middle"
+        ),
+        pytest.param([3, 4], "opt.zero_grad(); loss = f(x)  # one\nloss.backward()\nprint(1)\n", id="the last two"),
+        pytest.param([0, 1, 2], "opt.step(); log(loss)\nprint(1)\n", id="a line and a part of the next"),
+        pytest.param([5], "opt.zero_grad(); loss = f(x)  # one\nloss.backward(); opt.step(); log(loss)\n", id="a line"),
+    ],
+)
+def test_statements_are_taken_out_of_lines_that_they_share(taken: list[int], rest: str) -> None:
+    code = Code(CellSource(1, ON_ONE_LINE))
+    lifted = lift(code, [code.tree.body[i] for i in taken])
+    assert lifted is not None
+    assert code.apply(*lifted.edits) == rest
+    assert [line.partition("  #")[0] for line in lifted.lines if ";" not in line] == [
+        code.text(code.tree.body[i]) for i in taken if taken != [0, 1, 2] or i == 2
+    ]
+
+
+def test_what_stands_on_the_head_of_a_block_is_not_taken_out() -> None:
+    code = Code(CellSource(1, "for x in xs: f(x); g(x)\n"))
+    loop = code.tree.body[0]
+    assert lift(code, [loop.body[1]]) is None  # type: ignore[attr-defined]

@@ -24,7 +24,15 @@ from ...source.dataflow import calls, calls_named, is_call, is_step, simple
 from ...source.editor import Code, Edit
 from ...source.lift import lift
 from ..analysis.backward_calls import in_short, limited, parameters_stepped
-from ..analysis.meetings import Meeting, cleared_before, headline, step_behind, update_between, update_of
+from ..analysis.meetings import (
+    Meeting,
+    cleared_before,
+    headline,
+    share_leaves,
+    step_behind,
+    update_between,
+    update_of,
+)
 from ..analysis.targets import reads_gradient, updates_leaf
 from ..problem import Problem
 from ..proposal import Proposal, in_one_text
@@ -48,7 +56,8 @@ def move_step(problem: Problem) -> Iterator[Proposal]:
     names = [
         headline(code, s) if simple(s) or isinstance(s, ast.With | ast.If) else message("the_update") for s in moved
     ]
-    if following is not None and [code.text(s) for s in moved] == [code.text(following)]:
+    steps = [code.text(s) for s in moved if is_step(s) or not is_call(s, "zero_grad")]
+    if following is not None and steps == [code.text(following)]:
         yield from _one_step(found, moved[0], names[0])
         return
     apart = (is_step(found.first) or _updates(found)) and not share_leaves(problem, max(1, sum(map(is_step, moved))))
@@ -129,7 +138,8 @@ def gradients_first(problem: Problem) -> Iterator[Proposal]:
     if code.text(found.first) == code.text(late[-1]):
         return  # one optimizer would step twice from one point: whoever means that adds the losses up
     zeroing, makers = [s for s in late if is_call(s, "zero_grad")], [s for s in found.between if s in found.loss]
-    if not all(code.alone(s) for s in (need, *zeroing, *makers)) or not all(map(simple, makers)):
+    out = lift(code, sorted([need, *zeroing, *makers], key=found.block.index))
+    if out is None or not all(map(simple, makers)):
         return
     loss = code.text(need.value.func.value)  # type: ignore[attr-defined]
     params, grads = (problem.unused(name, code, need) for name in ("params", "grads"))
@@ -140,9 +150,7 @@ def gradients_first(problem: Problem) -> Iterator[Proposal]:
         f"{grads} = torch.autograd.grad({loss}, {params}, retain_graph=True, allow_unused=True)",
     ]
     loop = [f"for p, g in zip({params}, {grads}):", f"{code.indent_step}p.grad = g"]
-    edits = [code.delete(s) for s in (need, *zeroing)]
-    edits += [code.insert_before(found.block[found.block.index(need) + 1], *loop), code.insert_before(first, *new)]
-    edits += lifted.edits if lifted is not None else ()
+    edits = [*out.edits, code.insert_before(need, *loop), code.insert_before(first, *new)]
     title = message(
         "title_before", what=f"{grads} = torch.autograd.grad({loss}, …)", other=" ".join(code.text(first).split())
     )
@@ -150,33 +158,26 @@ def gradients_first(problem: Problem) -> Iterator[Proposal]:
 
 
 def _clears_all(problem: Problem, found: Meeting, late: ast.stmt) -> bool:
-    """Whether more than the later optimizer's own gradients is cleared in between, there or in a function of the user's."""
+    """Whether more than the two optimizers' own gradients is cleared in between, there or in a function of the user's."""
     clearing = {"zero_grad", *(f.name for _, f in problem.nodes(ast.FunctionDef) if calls_named(f, "zero_grad"))}
-    return any(calls_named(s, *clearing) and not _clears(found.code, s, late) for s in found.between)
-
-
-def share_leaves(problem: Problem, moved: int) -> bool:
-    """Whether the later optimizer updates parameters that a moved step updates too. True if that is not known."""
-    passes = problem.evidence.passes
-    at = problem.clash.need.index if problem.clash.need is not None else 0
-    if not 0 < at < len(passes) or not passes[at].steps:
-        return True
-    later = {g.leaf for g in passes[at].steps[0]}
-    return any(later & one.stepped for one in passes[max(0, at - moved) : at])
+    between = [s for s in found.between if not any(_clears(found.code, s, step) for step in (found.first, late))]
+    return any(calls_named(s, *clearing) for s in between)
 
 
 def _writers(problem: Problem, found: Meeting) -> list[ast.stmt]:
-    """The statement that wrote, with every other update between the saving and the needing, in their order."""
+    """The statement that wrote, with every other update between the saving and the needing, and what clears the gradients
+    behind a step, in their order."""
     block = found.block
     start = block.index(found.save) + 1 if found.save is not None else 0
     if not is_step(found.first):
         return [found.first]
     first = block.index(found.first)
-    return [
-        s
-        for i, s in enumerate(block[: block.index(found.need)])
-        if i >= start and (is_step(s) or (i > first and updates_leaf(problem, s) and not calls_named(s, "backward")))
-    ]
+    moved: list[ast.stmt] = []
+    for at, s in enumerate(block[: block.index(found.need)]):
+        update = at > first and updates_leaf(problem, s) and not calls_named(s, "backward")
+        if at >= start and (is_step(s) or update or any(_clears(found.code, s, one) for one in moved if is_step(one))):
+            moved.append(s)
+    return moved
 
 
 def _moved(code: Code, moved: list[ast.stmt], need: ast.stmt, following: ast.stmt | None) -> list[Edit]:

@@ -30,11 +30,10 @@ from ...source.dataflow import binds, called_name, calls_named, is_step, key_of,
 from ...source.editor import Code, Edit, names_loaded
 from ...source.lift import lift, line_end, start_with_comments
 from ..analysis.backward_calls import in_short, limited
-from ..analysis.meetings import headline, update_between, update_of
+from ..analysis.meetings import headline, share_leaves, update_between, update_of
 from ..problem import Problem
 from ..proposal import Proposal, in_one_text
 from ..registry import register
-from .move_step import share_leaves
 
 _AGAIN = ("zip", "enumerate", "range", "reversed", "sorted", "list")  # what may be gone through a second time
 
