@@ -69,7 +69,7 @@ def _outside(problem: Problem) -> Iterator[Proposal]:
         early = not depends and any(binds(maker) & names_read(s) for s in rest)
         insert = code.insert_before if early else code.insert_after
         edits = [code.delete(maker), insert(block, *lines)] if code.alone(maker) else []
-        if all(binds(s) for s in block.body) and (len(block.body) == 1 or not edits):
+        if all(binds(s) or s is maker for s in block.body) and (len(block.body) == 1 or not edits):
             edit = unwrapped(code, block, block.body)
             edits = [edit] if edit is not None else []
         if edits and lines:
@@ -81,22 +81,25 @@ def _makers(problem: Problem, write: Site) -> Iterator[tuple[Code, ast.With, ast
     """The statements of blocks without gradients that gave what is written its name, or what it was taken out of.
 
     A name that is local to the write's function stands for nothing else elsewhere; what a function gave it is what that
-    function returns.
+    function returns, or yields.
     """
     here, name = scope(write.code, write.statement), write.root_text or ""
     loop = loop_of(write.code, write.statement, name)
     bound = bindings(write.code, name, write.statement)[:2]
     values = [*(binding.value for binding in bound), gone_through(loop, name) if loop else None]
     names = {name, *(root_text(write.code, value) or "" for value in values)}
-    called = {called_name(call) for binding in bound for call in calls(binding.statement)} - {""}
+    given = [*(binding.statement for binding in bound), *([loop.iter] if loop else [])]
+    called = {called_name(call) for one in given for call in calls(one)} - {""}
     for code, block in problem.nodes(ast.With):
         own = scope(code, block)
         near = own is here or (here is write.code.tree and own is code.tree)
         known = names if near else {one for one in names if "." in one}
+        returned: list[ast.AST] = []
         if isinstance(own, Function) and own.name in called:
-            known = {key for s in ast.walk(own) if isinstance(s, ast.Return) for key in names_read(s)}
+            returned = [s for s in ast.walk(own) if isinstance(s, ast.Return | ast.Yield)]
+            known = {key for s in returned for key in names_read(s)}
         off = any(modes(block, "no_grad", "inference_mode")) and write.statement not in ast.walk(block)
-        for maker in [s for s in block.body if binds(s) & known][:-3:-1] if off else ():
+        for maker in [s for s in block.body if binds(s) & known or s in returned][:-3:-1] if off else ():
             yield code, block, maker
 
 

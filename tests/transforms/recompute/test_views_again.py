@@ -175,6 +175,18 @@ def test_what_a_function_was_handed_is_not_looked_for_in_other_cells() -> None:
             ),
             id="a view that a function returns",
         ),
+        pytest.param(
+            ("def top(h):\n    with torch.inference_mode():\n        return h[0]", "first = top(h)\nfirst.mul_(2)"),
+            id="a view that a function returns from within the block",
+        ),
+        pytest.param(
+            (
+                "def rows(h):\n    for i in range(2):\n        with torch.no_grad():\n            row = h[i]\n"
+                "        yield row",
+                "for row in rows(h):\n    row.mul_(2)",
+            ),
+            id="views that a generator yields",
+        ),
     ],
 )
 def test_so_are_views_that_something_keeps(cells: tuple[str, ...]) -> None:
