@@ -101,6 +101,7 @@ class PastErrors:
             conflict.value = base
             conflict.write.parameter = isinstance(base, torch.nn.Parameter)
             conflict.write.fed = base.is_leaf and base.grad is not None
+            conflict.write.stepped = bool(self._steps_of(base))
             if conflict in self._conflicts.found:  # not again for each iteration
                 conflict.write.held = held_at(written[0], sys._getframe(1))
                 conflict.write.aliases = names_of(written[0], sys._getframe(1)) if conflict.write.leaf else ()

@@ -45,8 +45,11 @@ def no_grad(problem: Problem) -> Iterator[Proposal]:
         return
     torch, imported = named
     statements, update = _block(write, _refused(problem, write.code)), _is_update(problem, write)
-    moved = _is_iterate(write) or bool(_names(write) & _stepped(problem))
-    if not moved and _goes_on(write, statements) and not reads_gradient(write.statement):
+    if (
+        not (_is_iterate(write) or _is_stepped(problem, write))
+        and _goes_on(write, statements)
+        and not reads_gradient(write.statement)
+    ):
         return
     called = _called_by(problem, write)
     code, statements = (write.code, statements) if called is None else (called.code, [called.statement])
@@ -119,8 +122,8 @@ def is_input(problem: Problem, write: Site) -> bool:
 
 def _is_stepped(problem: Problem, write: Site) -> bool:
     """Whether an optimizer steps the leaf that is written."""
-    name = problem.clash.write and problem.clash.write.name
-    return bool((_names(write) | {name}) & _stepped(problem))
+    event = problem.clash.write
+    return event is not None and (event.stepped or bool((_names(write) | {event.name}) & _stepped(problem)))
 
 
 def _names(write: Site) -> set[str | None]:

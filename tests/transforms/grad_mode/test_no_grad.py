@@ -388,3 +388,22 @@ def test_a_helper_that_writes_into_what_an_optimizer_steps_under_another_name_is
     inside = "    with torch.no_grad():\n        img[0, :2] = 0.5\n        img[0, -2:] = 0.5"
     assert fix.cells == {2: rewritten(helper, (written, inside))}
     assert fix.gradients == "same"
+
+
+def test_what_an_optimizer_of_a_function_steps_is_updated_though_no_name_of_the_session_leads_to_it() -> None:
+    cell = """
+        import torch
+        def plan(goal):
+            at = torch.zeros(3).requires_grad_(True)
+            opt = torch.optim.Adam([at], lr=0.3)
+            for _ in range(3):
+                loss = (at - goal).pow(2).sum()
+                opt.zero_grad()
+                loss.backward()
+                opt.step()
+                at.clamp_(-0.5, 0.5)
+            best = at.detach()
+            return best + 1
+        found = plan(torch.ones(3))
+        """
+    assert rules(cell) == [RULE]
