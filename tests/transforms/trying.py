@@ -108,8 +108,13 @@ def rewritten(cell: str, *changes: tuple[str, str]) -> str:
     return text.rstrip()
 
 
-def rules(*cells: str) -> list[str]:
-    """The rules whose fixes were proved for a real failure."""
+def fixes(*cells: str) -> tuple[Fix, ...]:
+    """The fixes that were proved for a real failure."""
     run = run_cells(*cells)
     assert run.diagnosis is not None, run.output
-    return [fix.rule for fix in run.diagnosis.fixes]
+    return run.diagnosis.fixes
+
+
+def rules(*cells: str) -> list[str]:
+    """Their rules."""
+    return [fix.rule for fix in fixes(*cells)]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ast
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -308,6 +308,27 @@ def _reads_value(code: Code, name: str, nodes: list[ast.AST]) -> bool:
     """Whether a name is read for more than to write into what it names."""
     into = {id(root(target)) for top in nodes for node in ast.walk(top) for target in written_by(node)}
     return any(id(read) not in into for read in reads(code, name, nodes))
+
+
+def goes_on_with(frames: Sequence[Site]) -> bool:
+    """Whether the code around a write reads the value that it has written; one that a function returns, its caller's code.
+
+    ``frames``: those of the write, innermost first.
+    """
+    if not frames or frames[0].root_text is None:
+        return False
+    write, code, name = frames[0], frames[0].code, str(frames[0].root_text)
+    statement = write.statement
+    if isinstance(statement, ast.Assign) and isinstance(write.node, ast.Call):
+        return True
+    behind = later(code, statement)
+    returned = [s for top in (statement, *behind) for s in ast.walk(top) if isinstance(s, ast.Return)]
+    given = {id(n) for s in returned for n in ast.walk(s)}
+    into = {id(root(target)) for top in behind for node in ast.walk(top) for target in written_by(node)}
+    if any(id(read) not in into | given for read in reads(code, name, behind)):
+        return True
+    gives = any(reads(code, name, [s]) for s in returned)
+    return gives and any(not isinstance(caller.statement, ast.Expr) for caller in frames[1:2])
 
 
 def meant_for_whole(write: Site) -> bool:

@@ -2,6 +2,7 @@
 
 residual = x.detach()             residual = x.detach().clone()
 shown = x.data.cpu().numpy()      shown = x.data.cpu().numpy().copy()
+save(x.detach())                  save(x.detach().clone())
 rows = bias.expand(4, 3)          rows = bias.expand(4, 3).clone()
 out = x                           out = x.clone()
 x[1:] = x[:-1]                    x[1:] = x[:-1].clone()
@@ -29,10 +30,12 @@ from ...source.blocks import own_statements
 from ...source.dataflow import called_name, calls, calls_named
 from ...source.editor import Code, Function, dotted
 from ..analysis.iterations import holdings
+from ..analysis.meetings import updates_weights
 from ..analysis.targets import (
     VIEW_METHODS,
     Site,
     chain,
+    goes_on_with,
     has_two_names,
     meant_for_whole,
     root,
@@ -71,6 +74,8 @@ def clone_alias(problem: Problem) -> Iterator[Proposal]:
     for binding in bindings(write.code, name, write.statement)[:1]:
         if binding.value is not None:
             yield from _copied(problem, write, name, binding.value)
+    if problem.family in ("modified", "silent"):
+        yield from _handed_over(problem)
     if problem.family == "overlap":
         yield from _shifted(write)
         loop = loop_of(write.code, write.statement, write.root_text or "")
@@ -81,7 +86,7 @@ def clone_alias(problem: Problem) -> Iterator[Proposal]:
 def _copied(problem: Problem, write: Site, name: str, value: ast.expr) -> Iterator[Proposal]:
     code = write.code
     if problem.family in ("modified", "silent") and _shares(value):
-        yield _parted(code, [value])
+        yield _parted(code, [value], meant=_is_picture(problem, sites(problem)))
     elif dotted(value) is not None or isinstance(value, ast.Subscript) or called_name(value) in _VIEWS:
         plain = dotted(value) is not None
         drops = not plain and meant_for_whole(write)
@@ -93,14 +98,39 @@ def _copied(problem: Problem, write: Site, name: str, value: ast.expr) -> Iterat
         yield in_one_text(code, [edit], f"{name} = {edit.text}", why, form, local=True, lossless=drops, meant=apart)
 
 
+def _handed_over(problem: Problem) -> Iterator[Proposal]:
+    """Another look at a tensor, past its graph, was handed to the code that writes."""
+    frames = sites(problem)
+    for caller in frames[1:]:
+        call, code = caller.expression, caller.code
+        given = [*call.args, *(k.value for k in call.keywords)] if isinstance(call, ast.Call) else []
+        for one in given:
+            bound = bindings(code, code.text(one), caller.statement)[:1] if isinstance(one, ast.Name) else []
+            value = bound[0].value if bound else one
+            if value is not None and _shares(value):
+                yield _parted(code, [value], caller.node, meant=_is_picture(problem, frames))
+
+
+def _is_picture(problem: Problem, frames: Sequence[Site]) -> bool:
+    """Whether what is written lies in a weight, and the code goes on with the value that it has written: to show it, to save
+    it. An update writes, and is done.
+    """
+    return updates_weights(problem) and goes_on_with(frames)
+
+
 def _parted(
-    code: Code, values: Sequence[ast.expr], shown: ast.AST | None = None, why: str = _WHY, form: str = "clone_alias"
+    code: Code,
+    values: Sequence[ast.expr],
+    shown: ast.AST | None = None,
+    why: str = _WHY,
+    form: str = "clone_alias",
+    meant: bool = False,
 ) -> Proposal:
     """Each of the values replaced by a copy; ``shown``: what is to be read as the title, if not the first copy alone."""
     arrays = [called_name(value) in ("numpy", "asarray") for value in values]
     edits = [code.behind(value, ".copy()" if array else ".clone()") for value, array in zip(values, arrays)]
     title = edits[0].text if shown is None else code.edited(shown, edits)
-    return in_one_text(code, edits, title, why, form, local=True)
+    return in_one_text(code, edits, title, why, form, local=True, meant=meant)
 
 
 def _shares(value: ast.expr) -> bool:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from ..trying import clean, fix_by, rewritten, rules, titles
+from ..trying import clean, fix_by, fixes, rewritten, rules, titles
 
 RULE = "clone_alias"
 
@@ -199,3 +199,52 @@ def test_what_an_optimizer_steps_gets_memory_of_its_own(
     fix = fix_by(RULE, "import torch\ntorch.manual_seed(0)\nx = torch.rand(5, 4)", *cells, STEPS.format(stepped))
     assert fix.cells == {changed: rewritten(cells[0], (spread, f"{spread}.clone()"))}
     assert (fix.gradients, fix.changes) == ("same", ())
+
+
+PICTURE = """
+    import torch
+    torch.manual_seed(0)
+    image = torch.rand(3, 4, requires_grad=True)
+    opt = torch.optim.SGD([image], lr=0.1)
+    shown = []
+    """
+
+
+@pytest.mark.parametrize(
+    ("define", "show", "copied"),
+    [
+        pytest.param(
+            "",
+            "img = image.detach()\n    img *= 255\n    shown.append(img.mean().item())",
+            "image.detach()",
+            id="a name",
+        ),
+        pytest.param(
+            "def save(tensor):\n    grid = tensor.mul_(255).round()\n    shown.append(grid.mean().item())\n",
+            "save(image.cpu().detach())",
+            "image.cpu().detach()",
+            id="what is handed to a function",
+        ),
+    ],
+)
+def test_a_picture_of_what_is_trained_is_made_of_a_copy(define: str, show: str, copied: str) -> None:
+    cell = f"for step in range(2):\n    loss = image.pow(2).sum()\n    {show}\n    opt.zero_grad()\n    loss.backward()\n    opt.step()"
+    first = fixes(PICTURE, define, cell)[0]
+    assert first.rule == "clone_alias"
+    assert f"{copied}.clone()" in first.cells[max(first.cells)]
+
+
+@pytest.mark.parametrize(
+    ("define", "update"),
+    [
+        pytest.param("", "w = image.detach()\n    w.mul_(0.9)", id="nobody reads it"),
+        pytest.param(
+            "def decay(w):\n    w.mul_(0.9)\n    return w\n",
+            "decay(image.detach())",
+            id="nobody reads what is returned",
+        ),
+    ],
+)
+def test_an_update_past_the_graph_is_no_picture(define: str, update: str) -> None:
+    cell = f"for step in range(2):\n    loss = image.pow(2).sum()\n    {update}\n    opt.zero_grad()\n    loss.backward()\n    opt.step()"
+    assert fixes(PICTURE, define, cell)[0].rule != "clone_alias"
