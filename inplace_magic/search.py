@@ -17,8 +17,8 @@ from .transforms.problem import Problem
 from .transforms.proposal import Proposal
 
 Rank = Literal[  # what a fix is worth by what was measured alone, the best first
-    # Nothing changes, or a cut that no step feels; or the code says what it was meant to (Proposal.meant): the label still
-    # says that the result differs.
+    # Nothing changes, or a cut that no step feels; or the code says what it was meant to (Proposal.meant), or a loss sees the
+    # updates that stand before its own (Proposal.in_order): the label still says that the result differs.
     "same",
     # Edges are cut, and each leaf still learns from every loss that it is stepped for; or a sum goes back once, whole; or
     # what was to begin anew does, in as many updates.
@@ -94,6 +94,7 @@ COSTS = {
     "restructure: behind the loop": 29,  # another number of updates
     "no_grad: value": 30,  # cuts a step out of a computation, unless it was none
     "clone_before_write: module": 30,  # a copy ahead of a module that was to save one
+    "recompute: in order": 31,  # a line changes its place, and its loss sees what has been trained so far
     "move_step": 32,  # a step is made later, and the later backward is limited to its own parameters
     "recompute: moved": 33,  # computed once per iteration, as before, with the weights of another moment
     "move_step: whole update": 33,  # several lines change their place

@@ -9,7 +9,16 @@ from dataclasses import dataclass, replace
 from typing import get_args
 
 from ..diagnosis import Fix, Gradients, LiveChange
-from ..gradients.compare import deprived, same_for_training, starved, stepped_again, untrained, updates, without_purpose
+from ..gradients.compare import (
+    compare,
+    deprived,
+    same_for_training,
+    starved,
+    stepped_again,
+    untrained,
+    updates,
+    without_purpose,
+)
 from ..message import message
 from ..record.evidence import Evidence
 from ..search import Rank
@@ -35,7 +44,7 @@ class Attempt:
     ``serves``: a backward whose gradients no step used, as the code is written, has a use. ``fewer``: how many updates
     the optimizers make less than in the code as written, or with gradients used before. ``unleafed``: a name that led to a
     leaf leads to a result, whose ``.grad`` code to come finds empty. ``idle``: a backward is left that trains nothing.
-    ``turn``: how many candidates had been tried by then.
+    ``sooner``: a cut that takes from backwards, too, which come before the conflict and run as written. ``turn``: how many candidates had been tried by then.
     """
 
     fix: Fix
@@ -47,6 +56,7 @@ class Attempt:
     fewer: int = 0
     unleafed: bool = False
     idle: bool = False
+    sooner: bool = False
 
 
 @dataclass(frozen=True)
@@ -95,12 +105,12 @@ def try_out(bench: Bench, problem: Problem, candidate: Candidate) -> Attempt | R
         gradients = gradients_of(bench, candidate.steps, seen)
         ran = Ran(candidate, live, seen, gradients, len(bench.tried), accepting)
         if gradients != "different":
-            return measured(bench, ran)
+            return measured(bench, problem, ran)
         accepted = accepting() if accepting is not None else None
         return replace(ran, accepting=(lambda: accepted) if accepting is not None else None)
 
 
-def measured(bench: Bench, ran: Ran) -> Attempt | None:
+def measured(bench: Bench, problem: Problem, ran: Ran) -> Attempt | None:
     """What a candidate that ran changes, and what it takes to accept it in the session."""
     candidate, live, seen = ran.candidate, ran.live, ran.seen
     proposal, texts, spared = candidate.steps[0], candidate.texts, candidate.spared
@@ -122,8 +132,11 @@ def measured(bench: Bench, ran: Ran) -> Attempt | None:
     aside = 0 if meant else len(effect.changes)
     fix = _fix(bench, candidate, live, run, effect, idle)
     _log.debug("%s: %s, %s, fails again: %s, %s", candidate, rank, effect.label, seen.again, effect.changes)
+    need = problem.clash.need
+    before = need.index if need is not None and rank == "truncated" else 0
+    sooner = compare(reference[:before], seen.passes[:before], cut_off=True) != "same"
     serves = effect.label == "different" and bool(without_purpose(seen.passes, reference))
-    return Attempt(fix, ran.turn, seen.again, rank, aside, serves, fewer, effect.unleafed, effect.idle)
+    return Attempt(fix, ran.turn, seen.again, rank, aside, serves, fewer, effect.unleafed, effect.idle, sooner)
 
 
 def _as_accepted(
@@ -167,7 +180,7 @@ def _rank(bench: Bench, steps: Sequence[Proposal], ran: Ran, effect: Effect, few
         if proposal.begins or (proposal.whole and not effect.paths):
             return "truncated"
         if not effect.paths and not takes:
-            return "whole"
+            return "same" if proposal.in_order else "whole"
     return "deprived" if label == "truncated" and (takes or proposal.lessens) else label
 
 

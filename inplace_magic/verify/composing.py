@@ -36,7 +36,7 @@ def verified(bench: Bench, problem: Problem, enough: Callable[[], bool]) -> Iter
             return
         seen: Attempt | Ran | Unfinished | None
         if isinstance(item, Ran):
-            candidate, seen = item.candidate, measured(bench, item)
+            candidate, seen = item.candidate, measured(bench, problem, item)
         elif enough():
             waiting.end()
             continue
@@ -62,7 +62,7 @@ def _without_superfluous(
     """A fix without the steps in whose absence it is verified as well, and worth no less."""
     for smaller in candidate.smaller(bench.sources):
         ran = try_out(bench, problem, smaller) if not bench.over else None
-        seen = measured(bench, ran) if isinstance(ran, Ran) else ran
+        seen = measured(bench, problem, ran) if isinstance(ran, Ran) else ran
         if isinstance(seen, Attempt) and seen.fix.verified and _worth(seen) <= _worth(found):
             return _without_superfluous(bench, problem, smaller, seen)
     return candidate, found

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ..cells import run_cells
-from .trying import fix_by, rewritten, rules
+from .trying import fix_by, fixes, rewritten, rules
 
 RULE = "detach"
 START = """
@@ -296,3 +296,32 @@ def test_so_is_a_memory_whose_items_share_a_state_with_the_next() -> None:
     assert run.diagnosis is not None
     assert "reset_accumulator" not in [fix.rule for fix in run.diagnosis.fixes]
     assert "steps.append((state.detach(), 0.5, following.detach()))" in run.diagnosis.fixes[0].cells[3]
+
+
+def test_of_two_cuts_the_one_comes_first_that_leaves_the_backwards_ahead_of_the_conflict_as_they_are() -> None:
+    """What is put into the bank is read in the same iteration, too: put there without its history it would train less."""
+    bank = """
+        import torch
+        torch.manual_seed(0)
+        net = torch.nn.Linear(3, 2)
+        opt = torch.optim.SGD(net.parameters(), lr=0.1)
+        class Bank:
+            def __init__(self):
+                self.means = {}
+            def update(self, z, k):
+                mean = z.mean(0)
+                if k in self.means:
+                    mean = 0.8 * self.means[k] + 0.2 * mean
+                self.means[k] = mean
+        bank = Bank()
+        """
+    cell = """
+        for x in torch.randn(4, 5, 3):
+            z = net(x)
+            bank.update(z, "a")
+            loss = (z - bank.means["a"]).pow(4).mean()
+            opt.zero_grad()
+            loss.backward()
+            opt.step()
+        """
+    assert fixes(bank, cell)[0].title == "bank.means = {key: h.detach() for key, h in bank.means.items()}"

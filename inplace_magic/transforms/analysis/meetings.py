@@ -11,6 +11,7 @@ from ...source.blocks import upwards, within
 from ...source.dataflow import binds, calls_named, is_call, is_step, key_of, reads, roots, simple, slice_of, targets
 from ...source.editor import Code, Edit
 from ..problem import Problem
+from .points import crossing
 
 
 @dataclass(frozen=True)
@@ -157,3 +158,25 @@ def steps_between(problem: Problem) -> bool:
     if clash.freed is None or clash.need is None:
         return True
     return any(one.steps for one in problem.evidence.passes[clash.freed.index : clash.need.index])
+
+
+def share_leaves(problem: Problem, moved: int) -> bool:
+    """Whether the later optimizer updates parameters that a moved step updates too. True if that is not known."""
+    passes = problem.evidence.passes
+    at = problem.clash.need.index if problem.clash.need is not None else 0
+    if not 0 < at < len(passes) or not passes[at].steps:
+        return True
+    later = {g.leaf for g in passes[at].steps[0]}
+    return any(later & one.stepped for one in passes[max(0, at - moved) : at])
+
+
+def goes_through_update(problem: Problem) -> bool:
+    """Whether the later loss goes through what a step before its backward has updated, on the way to what its own step is
+    for: a generator's through the discriminator, an actor's through the critic.
+    """
+    write, save, need, passes = problem.clash.write, problem.clash.save, problem.clash.need, problem.evidence.passes
+    if write is None or write.origin != "optim" or save is None or need is None or need.index >= len(passes):
+        return False
+    between = [one for one in passes[: need.index] if one.backward.clock > save.clock]
+    trained, later = {leaf for one in between for leaf in one.stepped}, passes[need.index].stepped
+    return bool(later) and not trained & later and not crossing(problem).untrained

@@ -8,17 +8,23 @@ now = ahead                               now = ahead
 ahead = encode(obs[t + 1])                ahead = encode(obs[t + 1])
 learn(loss(now, ahead))                   learn(loss(now, ahead))
                                           ahead = encode(obs[t + 1])
+
+state = encode(next_obs)                  update(net, obs)
+update(net, obs)                          state = encode(next_obs)
 """
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from dataclasses import replace
 
 from ...message import message
-from ...source.dataflow import binds, handed_on
-from ...source.lift import source_lines
-from ..analysis.iterations import iterations
+from ...source.blocks import within
+from ...source.dataflow import binds, handed_on, live_in, reads, simple
+from ...source.lift import lift, source_lines
+from ..analysis.iterations import Iteration, iterations
+from ..analysis.meetings import headline
 from ..problem import Problem
 from ..proposal import Proposal, in_one_text
 from ..registry import register
@@ -45,3 +51,37 @@ def recompute_carried(problem: Problem) -> Iterator[Proposal]:
                 lines = source_lines(code, maker)
                 line, edit = "\n".join(lines), code.insert_after(body[-1], *lines)
             yield in_one_text(code, [edit], line, _WHY, "recompute_carried")
+
+
+@register("modified")
+def made_behind_update(problem: Problem) -> Iterator[Proposal]:
+    """What only the next iteration reads is made behind the update, with what is made of it and read there alone, too."""
+    write = problem.clash.write
+    for turn in (one for one in iterations(problem) if one.loop and write is not None and write.origin == "optim"):
+        code, update = turn.code, _last_update(problem, turn)
+        saved = [within(code, turn.body, f.statement) for f in problem.frames(problem.save_stack) if f.code is code]
+        for maker in (s for s in saved if s is not None):
+            lifted = lift(code, _read_later(turn, maker, update)) if update is not None else None
+            if lifted is not None and update is not None:
+                title = message("title_after", what=headline(code, maker), other=headline(code, update))
+                edits = [*lifted.edits, code.insert_after(update, *lifted.lines)]
+                yield replace(in_one_text(code, edits, title, _WHY, "recompute_carried"), in_order=True)
+
+
+def _read_later(turn: Iteration, maker: ast.stmt, update: ast.stmt) -> list[ast.stmt]:
+    """The maker of what the next iteration reads, with what is made of it; empty if one of them is read up to the update."""
+    moved, stays = [maker], [update]
+    for one in turn.body[turn.body.index(maker) + 1 : turn.body.index(update)]:
+        (moved if any(binds(s) & reads(one) for s in moved) else stays).append(one)
+    made = {name for s in moved for name in binds(s)}
+    needed = {name for s in moved for name in reads(s)}
+    kept = any(made & (reads(s) | binds(s)) or binds(s) & needed for s in stays)
+    return moved if made & live_in(turn.body) and all(map(simple, moved)) and not kept else []
+
+
+def _last_update(problem: Problem, turn: Iteration) -> ast.stmt | None:
+    """The last statement of an iteration that is seen to have changed what a conflict is about."""
+    stacks = [clash.cause.stack for clash in problem.evidence.clashes if clash.cause is not None]
+    frames = [frame for stack in stacks for frame in problem.frames(stack) if frame.code is turn.code]
+    found = [s for f in frames if (s := within(turn.code, turn.body, f.statement)) is not None]
+    return max(found, key=turn.body.index, default=None)

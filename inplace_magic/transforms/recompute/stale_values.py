@@ -39,7 +39,7 @@ from ...source.dataflow import binds, calls, graph_reads, reads, simple
 from ...source.editor import Code, Edit, Function
 from ...source.lift import lift
 from ..analysis.backward_calls import freeing
-from ..analysis.meetings import update_of, updates_weights
+from ..analysis.meetings import goes_through_update, update_of, updates_weights
 from ..analysis.points import crossing
 from ..problem import Frame, Problem
 from ..proposal import Change, Proposal
@@ -206,8 +206,10 @@ def _candidates(problem: Problem, made: Slice, target: _Target) -> Iterator[Prop
         lines = lifted.lines if lifted is not None and not renamed else lines
         events = [" ".join(code.text(s).split()) for s in _happened(problem, made) if target.between and simple(s)]
         title = message("title_after", what=title, other=events[0]) if events else title
+        in_order = target.between and goes_through_update(problem)
+        form = "recompute: in order" if in_order else "recompute: moved"
         for texts in freeing([target.insert(lines), *((code, edit) for edit in gone)], backwards):
-            yield Proposal(title, _ANEW, "recompute: moved", texts)
+            yield Proposal(title, _ANEW, form, texts, in_order=in_order)
         return
     if sum(1 + len(getattr(s, "body", ())) for s in made.statements) > MOST:
         return

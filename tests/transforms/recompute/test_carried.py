@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from ..trying import fix_by, rewritten, rules
+import pytest
+
+from ..trying import fix_by, fixes, rewritten, rules
 
 RULE = "recompute_carried"
 START = """
@@ -58,3 +60,35 @@ def test_what_the_next_iteration_takes_at_its_beginning_is_computed_again_at_the
     fix = fix_by(RULE, START, cell)
     assert fix.cells == {2: rewritten(cell, ("    opt.step()", "    opt.step()\n    ahead = encode(seen[t + 1])"))}
     assert fix.gradients == "different"
+
+
+BEFORE_ITS_TIME = """
+    state = encode(seen[0])
+    for t in range(3):
+        value = critic(state)
+        state = encode(seen[t + 1])
+        sure = state.norm() > 1
+        loss = (value - 0.9).pow(2).mean()
+        opt.zero_grad()
+        loss.backward()
+        opt.step()
+    """
+
+
+def test_what_only_the_next_iteration_reads_is_made_behind_the_update() -> None:
+    moved = "    state = encode(seen[t + 1])\n    sure = state.norm() > 1\n"
+    fix = fix_by(RULE, START, BEFORE_ITS_TIME)
+    assert fix.cells == {2: rewritten(BEFORE_ITS_TIME, (moved, ""), ("    opt.step()\n", f"    opt.step()\n{moved}"))}
+    assert rules(START, BEFORE_ITS_TIME)[0] == RULE
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        pytest.param("loss = (value - state.mean()).pow(2).mean()", id="where the loss of its own iteration reads it"),
+        pytest.param("loss = (value - 0.9).pow(2).mean(); t += 1", id="where what it is made from has changed by then"),
+    ],
+)
+def test_it_is_not_moved(line: str) -> None:
+    cell = BEFORE_ITS_TIME.replace("loss = (value - 0.9).pow(2).mean()", line).replace("range(3)", "(0, 1, 2)")
+    assert not any("state = encode(seen[t + 1]) after" in fix.title for fix in fixes(START, cell))

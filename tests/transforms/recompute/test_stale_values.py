@@ -5,7 +5,7 @@ import textwrap
 import pytest
 
 from ...cells import run_cells
-from ..trying import clean, fix_by, rewritten, rules
+from ..trying import clean, fix_by, fixes, rewritten, rules
 
 RULE = "recompute"
 START = """
@@ -550,3 +550,38 @@ def test_a_loop_that_is_computed_again_in_another_one_counts_with_names_of_its_o
     text = fix.cells[2]
     assert "for i_2, actor_2 in enumerate(actors):\n            chosen.append(torch.tanh(actor_2(states[i_2])))" in text
     assert "print(i, actor[0].weight.grad.norm())" in text
+
+
+ADVERSARIES = """
+    import torch
+    from torch import nn
+    torch.manual_seed(0)
+    G, D = nn.Linear(3, 3), nn.Sequential(nn.Linear(3, 3), nn.Tanh(), nn.Linear(3, 1))
+    opt_g, opt_d = torch.optim.SGD(G.parameters(), lr=0.1), torch.optim.SGD(D.parameters(), lr=0.1)
+    """
+BOTH_AHEAD = """
+    for x in torch.randn(3, 4, 3):
+        fake = G(x)
+        loss_d = D(fake.detach()).exp().mean()
+        loss_g = -D(fake).mean()
+        opt_d.zero_grad()
+        loss_d.backward()
+        opt_d.step()
+        opt_g.zero_grad()
+        loss_g.backward()
+        opt_g.step()
+    """
+
+
+def test_a_loss_that_goes_through_what_another_update_trains_is_computed_behind_that_first() -> None:
+    first, second = fixes(ADVERSARIES, BOTH_AHEAD)[:2]
+    line = "    loss_g = -D(fake).mean()\n"
+    behind = ("    opt_g.zero_grad()\n", f"{line}    opt_g.zero_grad()\n")
+    assert first.cells == {2: rewritten(BOTH_AHEAD, (line, ""), behind)}
+    assert (first.gradients, second.rule, second.gradients) == ("different", "move_step", "same")
+
+
+def test_a_loss_that_trains_the_same_weights_is_not_computed_behind_the_update_first() -> None:
+    both = ADVERSARIES.replace("SGD(G.parameters()", "SGD([*G.parameters(), *D.parameters()]")
+    first = fixes(both, BOTH_AHEAD)[0]
+    assert (first.rule, first.gradients) == ("move_step", "same")
