@@ -44,7 +44,8 @@ class Attempt:
     ``serves``: a backward whose gradients no step used, as the code is written, has a use. ``fewer``: how many updates
     the optimizers make less than in the code as written, or with gradients used before. ``unleafed``: a name that led to a
     leaf leads to a result, whose ``.grad`` code to come finds empty. ``idle``: a backward is left that trains nothing.
-    ``sooner``: a cut that takes from backwards, too, which come before the conflict and run as written. ``turn``: how many candidates had been tried by then.
+    ``sooner``: it also takes from backwards that come before the conflict. ``turn``: how many candidates had been tried by
+    then.
     """
 
     fix: Fix
@@ -133,8 +134,8 @@ def measured(bench: Bench, problem: Problem, ran: Ran) -> Attempt | None:
     fix = _fix(bench, candidate, live, run, effect, idle)
     _log.debug("%s: %s, %s, fails again: %s, %s", candidate, rank, effect.label, seen.again, effect.changes)
     need = problem.clash.need
-    before = need.index if need is not None and rank == "truncated" else 0
-    sooner = compare(reference[:before], seen.passes[:before], cut_off=True) != "same"
+    before = need.index if need is not None and any(step.kept for step in candidate.steps) else 0
+    sooner = before > 0 and compare(reference[:before], seen.passes[:before], cut_off=True) != "same"
     serves = effect.label == "different" and bool(without_purpose(seen.passes, reference))
     return Attempt(fix, ran.turn, seen.again, rank, aside, serves, fewer, effect.unleafed, effect.idle, sooner)
 

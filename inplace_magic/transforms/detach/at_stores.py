@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
 from ...record.evidence import Edge, Holder
 from ...source.dataflow import called_name, calls_named
@@ -17,6 +18,7 @@ from ..analysis.points import detached
 from ..problem import Problem
 from ..proposal import Change, Proposal
 from .candidates import CARRIED, candidates
+from .made_once import before_turns
 
 
 def at_stores(problem: Problem, edges: Sequence[Edge]) -> Iterator[Proposal]:
@@ -31,10 +33,13 @@ def at_stores(problem: Problem, edges: Sequence[Edge]) -> Iterator[Proposal]:
         for code, node, (value, path) in values
         for change in _without_history(problem, code, node, value, _items_held(holders, path))
     ]
-    yield from candidates(problem, changes, "put", CARRIED)
+    again = not any(before_turns(problem, edge) for edge in edges)  # each iteration puts one there
+    for one in candidates(problem, changes, "put", CARRIED):
+        yield replace(one, kept=again)
     given = [(code, value) for code, node in nodes if (value := _set(code, node, attributes)) is not None]
     sets = [(code, code.behind(value, ".detach()")) for code, value in given]
-    yield from candidates(problem, sets or list(_set_together(problem, edges)), "set", CARRIED)
+    for one in candidates(problem, sets or list(_set_together(problem, edges)), "set", CARRIED):
+        yield replace(one, kept=again)
 
 
 def _put(node: ast.AST, containers: set[tuple[str, str]]) -> tuple[ast.expr, str] | None:

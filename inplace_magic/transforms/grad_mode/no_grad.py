@@ -45,11 +45,8 @@ def no_grad(problem: Problem) -> Iterator[Proposal]:
         return
     torch, imported = named
     statements, update = _block(write, _refused(problem, write.code)), _is_update(problem, write)
-    if (
-        not (_is_iterate(write) or _is_stepped(problem, write))
-        and _goes_on(write, statements)
-        and not reads_gradient(write.statement)
-    ):
+    moved = _is_iterate(write) or bool(_names(write) & _stepped(problem))
+    if not moved and _goes_on(write, statements) and not reads_gradient(write.statement):
         return
     called = _called_by(problem, write)
     code, statements = (write.code, statements) if called is None else (called.code, [called.statement])
