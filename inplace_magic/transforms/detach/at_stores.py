@@ -33,9 +33,10 @@ def at_stores(problem: Problem, edges: Sequence[Edge]) -> Iterator[Proposal]:
         for code, node, (value, path) in values
         for change in _without_history(problem, code, node, value, _items_held(holders, path))
     ]
-    again = not any(before_turns(problem, edge) for edge in edges)  # each iteration puts one there
+    again = not any(before_turns(problem, edge) for edge in edges)  # each iteration keeps one there
+    replaced = again and all(isinstance(node, ast.Assign) for _, node, _ in values)  # in the place of another
     for one in candidates(problem, changes, "put", CARRIED):
-        yield replace(one, kept=again)
+        yield replace(one, kept=replaced)
     given = [(code, value) for code, node in nodes if (value := _set(code, node, attributes)) is not None]
     sets = [(code, code.behind(value, ".detach()")) for code, value in given]
     for one in candidates(problem, sets or list(_set_together(problem, edges)), "set", CARRIED):
