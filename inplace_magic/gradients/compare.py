@@ -115,7 +115,26 @@ def _shapes(steps: Sequence[tuple[LeafGradient, ...]]) -> tuple[tuple[int, ...],
 
 
 def deprived(reference: Sequence[BackwardPass], tried: Sequence[BackwardPass]) -> bool:
-    """Whether a loss gives nothing any more to a leaf that the next steps after it are there for.
+    """Whether a loss gives nothing any more to a leaf that the next steps after it are there for."""
+    return any(
+        (leaves_reached([one]) - leaves_reached([other])) & leaves
+        for one, other, leaves in _paired_losses(reference, tried)
+    )
+
+
+def lessened(reference: Sequence[BackwardPass], tried: Sequence[BackwardPass]) -> bool:
+    """Whether a loss gives another gradient to a leaf that the next steps after it are there for."""
+    return any(
+        leaf in leaves and not close(a, b)
+        for one, other, leaves in _paired_losses(reference, tried)
+        for leaf, a, b in _paired(one, other)
+    )
+
+
+def _paired_losses(
+    reference: Sequence[BackwardPass], tried: Sequence[BackwardPass]
+) -> Iterator[tuple[BackwardPass, BackwardPass, frozenset[str]]]:
+    """The passes of one loss in two runs, with the leaves that the next steps after it are there for.
 
     Losses are the same where their values are: a fix may send them back in another order. No step uses a gradient that
     ``autograd.grad`` was asked for.
@@ -127,9 +146,7 @@ def deprived(reference: Sequence[BackwardPass], tried: Sequence[BackwardPass]) -
         other = next((two for two in rest if one.value and two.value and close(one.value, two.value)), None)
         if other is not None and one.looked and other.looked:
             rest.remove(other)
-            if (leaves_reached([one]) - leaves_reached([other])) & stepped_first(reference[index:]):
-                return True
-    return False
+            yield one, other, stepped_first(reference[index:])
 
 
 def stepped_first(passes: Sequence[BackwardPass]) -> frozenset[str]:

@@ -12,6 +12,7 @@ from ..diagnosis import Fix, Gradients, LiveChange
 from ..gradients.compare import (
     compare,
     deprived,
+    lessened,
     same_for_training,
     starved,
     stepped_again,
@@ -171,7 +172,8 @@ def _rank(bench: Bench, steps: Sequence[Proposal], ran: Ran, effect: Effect, few
     takes = any(deprived(one.passes, seen.passes) for one in _meant(bench, proposal))
     if any(step.meant for step in steps) and label == "different" and not fewer and not takes:
         return "same"
-    if label == "truncated" and proposal.rule == "detach" and same_for_training(reference, seen.passes):
+    cuts = any(step.rule == "detach" for step in steps)
+    if label == "truncated" and cuts and same_for_training(reference, seen.passes):
         return "same"
     if proposal.lossless and label != "same":
         return "doubtful"
@@ -182,7 +184,9 @@ def _rank(bench: Bench, steps: Sequence[Proposal], ran: Ran, effect: Effect, few
             return "truncated"
         if not effect.paths and not takes:
             return "same" if proposal.in_order else "whole"
-    return "deprived" if label == "truncated" and (takes or proposal.lessens) else label
+    felt = any(step.unfelt for step in steps) and lessened(reference, seen.passes)
+    lessens = felt or any(step.lessens for step in steps)
+    return "deprived" if label == "truncated" and (takes or lessens) else label
 
 
 def _is_meant(effect: Effect, proposal: Proposal) -> bool:

@@ -99,12 +99,29 @@ DRAWN = """
         opt_d.step()
         D.zero_grad()
     """
+JUDGED_ONCE = """
+    for step in range(2):
+        drawn = G(torch.randn(4, 2))
+        seen = D(drawn)
+        if step >= 0:
+            D.zero_grad()
+            seen.log().mean().backward(retain_graph=True)
+            opt_d.step()
+        if step >= 0:
+            G.zero_grad()
+            loss = drawn.abs().mean() - seen.mean()
+            loss.backward()
+            opt_g.step()
+    """
 
 
 @pytest.mark.parametrize(
     ("start", "cell", "starving", "gradients"),
     [
         pytest.param(METRIC, PULLED, "out.detach()", "different", id="an update that moves, before a part trains less"),
+        pytest.param(
+            SEVERAL, JUDGED_ONCE, "D(drawn.detach())", "different", id="a forward more, before a cut in both losses"
+        ),
         pytest.param(
             SEVERAL, DRAWN, "seen = D(drawn.detach())", "truncated", id="a cut behind the step, before one ahead"
         ),
