@@ -25,11 +25,10 @@ def best(
 ) -> tuple[Fix, ...]:
     """The best verified fixes, each of another kind; ``tried`` is told of those that are known so far.
 
-    By what they are worth (search.Rank); of those with the same rank, what leaves the backwards ahead of the conflict as they are
-    before what cuts there as well, as many updates as written before fewer, what
-    changes less first; then in the order in which they were tried. A cut that leaves a parameter without any gradient, or what
-    ends with another error, is shown where there is nothing better; so is what makes a leaf a result, where something of the
-    best rank leaves it one.
+    By what they are worth (search.Rank); of those with the same rank, what leaves the backwards ahead of the conflict as they
+    are before what cuts there as well, as many updates as written before fewer, what changes less first; then in the order
+    in which they were tried. A cut that leaves a parameter without any gradient, or what ends with another error, is shown
+    where there is nothing better; so is what makes a leaf a result, where something of the best rank leaves it one.
     """
     found = _Found(bench)
     for attempt in verified(bench, problem, found.enough):
