@@ -108,7 +108,8 @@ def _handed_over(problem: Problem) -> Iterator[Proposal]:
             bound = bindings(code, code.text(one), caller.statement)[:1] if isinstance(one, ast.Name) else []
             value = bound[0].value if bound else one
             if value is not None and _shares(value):
-                yield _parted(code, [value], caller.node, meant=_is_picture(problem, frames))
+                shown = bound[0].statement if bound else caller.node
+                yield _parted(code, [value], shown, meant=_is_picture(problem, frames))
 
 
 def _is_picture(problem: Problem, frames: Sequence[Site]) -> bool:

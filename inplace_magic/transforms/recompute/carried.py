@@ -70,13 +70,13 @@ def made_behind_update(problem: Problem) -> Iterator[Proposal]:
 
 def _read_later(turn: Iteration, maker: ast.stmt, update: ast.stmt) -> list[ast.stmt]:
     """The maker of what the next iteration reads, with what is made of it; empty if one of them is read up to the update."""
-    moved, stays = [maker], [update]
-    for one in turn.body[turn.body.index(maker) + 1 : turn.body.index(update)]:
+    moved, stays, (first, last) = [maker], [update], map(turn.body.index, (maker, update))
+    for one in turn.body[first + 1 : last]:
         (moved if any(binds(s) & reads(one) for s in moved) else stays).append(one)
     made = {name for s in moved for name in binds(s)}
     needed = {name for s in moved for name in reads(s)}
     kept = any(made & (reads(s) | binds(s)) or binds(s) & needed for s in stays)
-    return moved if made & live_in(turn.body) and all(map(simple, moved)) and not kept else []
+    return moved if first < last and made & live_in(turn.body) and all(map(simple, moved)) and not kept else []
 
 
 def _last_update(problem: Problem, turn: Iteration) -> ast.stmt | None:

@@ -220,6 +220,12 @@ PICTURE = """
             id="a name",
         ),
         pytest.param(
+            "def save(tensor):\n    tensor *= 255\n    shown.append(tensor.mean().item())\n",
+            "img = image.detach()\n    save(img)",
+            "img = image.detach()",
+            id="a name that is handed to a function",
+        ),
+        pytest.param(
             "def save(tensor):\n    grid = tensor.mul_(255).round()\n    shown.append(grid.mean().item())\n",
             "save(image.cpu().detach())",
             "image.cpu().detach()",
@@ -232,6 +238,7 @@ def test_a_picture_of_what_is_trained_is_made_of_a_copy(define: str, show: str, 
     first = fixes(PICTURE, define, cell)[0]
     assert first.rule == "clone_alias"
     assert f"{copied}.clone()" in first.cells[max(first.cells)]
+    assert f"{copied}.clone()" in first.title
 
 
 @pytest.mark.parametrize(
