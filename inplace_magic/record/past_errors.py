@@ -101,7 +101,8 @@ class PastErrors:
             conflict.value = base
             conflict.write.parameter = isinstance(base, torch.nn.Parameter)
             conflict.write.fed = base.is_leaf and base.grad is not None
-            conflict.write.stepped = bool(self._steps_of(base))
+            operands = [t for t in arguments(args, kwargs) if t is not written[0] and t is not base]
+            conflict.write.stepped = bool(self._steps_of(base)) and not any(t.requires_grad for t in operands)
             if conflict in self._conflicts.found:  # not again for each iteration
                 conflict.write.held = held_at(written[0], sys._getframe(1))
                 conflict.write.aliases = names_of(written[0], sys._getframe(1)) if conflict.write.leaf else ()

@@ -60,18 +60,18 @@ def lift(code: Code, statements: Sequence[ast.stmt]) -> Lifted | None:
     for statement in statements:
         beside = _beside(code, statement)
         if not all(any(s is one for one in statements) for s in beside):
-            text += code.indent(statement) + code.text(statement) + code.newline
+            text += code.indent(beside[0]) + code.text(statement) + code.newline
             edits.append(_out_of_line(code, statement, beside, statements))
         elif statement is beside[0]:
             start, end = start_with_comments(code, statement), line_end(code, beside[-1])
             text += raw[start:end] if raw[start:end].endswith("\n") else raw[start:end] + code.newline
             edits.append(Edit(start, end, ""))
     above = raw[: edits[0].start].splitlines(keepends=True)
-    blank = bool(above) and above[-1].endswith("\n") and not above[-1].strip()
-    if blank and statements[0] is not code.block(statements[0])[0]:
+    whole = edits[0].end == line_end(code, statements[0])
+    if whole and above and not above[-1].strip() and statements[0] is not code.block(statements[0])[0]:
         edits[0] = Edit(edits[0].start - len(above[-1]), edits[0].end, "")
         text += code.newline
-    return Lifted(text, tuple(edits), code.indent(statements[0]))
+    return Lifted(text, tuple(edits), code.indent(_beside(code, statements[0])[0]))
 
 
 def _beside(code: Code, statement: ast.stmt) -> list[ast.stmt]:

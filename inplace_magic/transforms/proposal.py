@@ -29,7 +29,7 @@ class Proposal:
     for. ``partial``: no fix by itself, even if it runs.
     ``lessens``: a cut within one iteration, by which the later of two losses trains less than it says.
     ``unfelt``: a cut that only takes gradients which no step uses, or so it is meant.
-    ``kept``: a cut where a value is kept, from which the same iteration may read it as well.
+    ``kept``: a cut where a running value is kept, from which the same iteration may read it as well.
     ``in_order``: a loss is computed where its update stands, by the weights that the updates before it have left.
     ``idle``: what gives no gradient to anything any more, although it is still computed.
     """

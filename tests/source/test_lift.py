@@ -53,9 +53,23 @@ def test_statements_are_taken_out_of_lines_that_they_share(taken: list[int], res
     lifted = lift(code, [code.tree.body[i] for i in taken])
     assert lifted is not None
     assert code.apply(*lifted.edits) == rest
-    assert [line.partition("  #")[0] for line in lifted.lines if ";" not in line] == [
-        code.text(code.tree.body[i]) for i in taken if taken != [0, 1, 2] or i == 2
-    ]
+    given = [part for line in lifted.lines for part in line.partition("  #")[0].split("; ")]
+    assert given == [code.text(code.tree.body[i]) for i in taken]
+
+
+def test_the_blank_line_above_stays_with_what_stays() -> None:
+    code = Code(CellSource(1, "x = 1\n\na(); b()\n"))
+    lifted = lift(code, code.tree.body[1:2])
+    assert lifted is not None
+    assert code.apply(*lifted.edits) == "x = 1\n\nb()\n"
+
+
+def test_what_follows_a_statement_on_several_lines_goes_in_as_far_as_that() -> None:
+    code = Code(CellSource(1, "def g():\n    a()\n    b = f(\n            x); c()\n    d()\n"))
+    body = code.tree.body[0].body  # type: ignore[attr-defined]
+    lifted = lift(code, [body[0], body[2]])
+    assert lifted is not None
+    assert lifted.lines == ["a()", "c()"]
 
 
 def test_what_stands_on_the_head_of_a_block_is_not_taken_out() -> None:

@@ -311,24 +311,20 @@ def _reads_value(code: Code, name: str, nodes: list[ast.AST]) -> bool:
 
 
 def goes_on_with(frames: Sequence[Site]) -> bool:
-    """Whether the code around a write reads the value that it has written; one that a function returns, its caller's code.
+    """Whether what an in-place call gives is a value that the code around goes on with: ``pixels = grid.mul_(255).round()``.
 
-    ``frames``: those of the write, innermost first.
+    ``frames``: those of the write, innermost first; what a function gives back is read by its caller's code.
     """
-    if not frames or frames[0].root_text is None:
-        return False
-    write, code, name = frames[0], frames[0].code, str(frames[0].root_text)
+    write, name = frames[0], frames[0].root_text
     statement = write.statement
-    if isinstance(statement, ast.Assign) and isinstance(write.node, ast.Call):
-        return True
-    behind = later(code, statement)
-    returned = [s for top in (statement, *behind) for s in ast.walk(top) if isinstance(s, ast.Return)]
-    given = {id(n) for s in returned for n in ast.walk(s)}
-    into = {id(root(target)) for top in behind for node in ast.walk(top) for target in written_by(node)}
-    if any(id(read) not in into | given for read in reads(code, name, behind)):
-        return True
-    gives = any(reads(code, name, [s]) for s in returned)
-    return gives and any(not isinstance(caller.statement, ast.Expr) for caller in frames[1:2])
+    if name is None or not isinstance(write.node, ast.Call):
+        return False
+    if isinstance(statement, ast.Return):
+        callers = [caller for caller in frames[1:2] if not isinstance(caller.statement, ast.Expr)]
+        return bool(callers) or any(caller.statement.value is not caller.node for caller in frames[1:2])  # type: ignore[attr-defined]
+    if isinstance(statement, ast.Assign):
+        return all(root_text(write.code, target) != name for target in statement.targets)
+    return isinstance(statement, ast.Expr) and root_text(write.code, statement.value) != name
 
 
 def meant_for_whole(write: Site) -> bool:

@@ -113,10 +113,10 @@ def _handed_over(problem: Problem) -> Iterator[Proposal]:
 
 
 def _is_picture(problem: Problem, frames: Sequence[Site]) -> bool:
-    """Whether what is written lies in a weight, and the code goes on with the value that it has written: to show it, to save
-    it. An update writes, and is done.
+    """Whether what is written lies in a weight, and the write is part of an expression that shows or saves it. An update is a
+    statement of its own.
     """
-    return updates_weights(problem) and goes_on_with(frames)
+    return bool(frames) and updates_weights(problem) and goes_on_with(frames)
 
 
 def _parted(

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from ...record.evidence import Edge, Holder
+from ...source.blocks import scope
 from ...source.dataflow import called_name, calls_named
 from ...source.editor import Code, Function
 from ..analysis.points import detached
@@ -33,14 +34,19 @@ def at_stores(problem: Problem, edges: Sequence[Edge]) -> Iterator[Proposal]:
         for code, node, (value, path) in values
         for change in _without_history(problem, code, node, value, _items_held(holders, path))
     ]
-    again = not any(before_turns(problem, edge) for edge in edges)  # each iteration keeps one there
-    replaced = again and all(isinstance(node, ast.Assign) for _, node, _ in values)  # in the place of another
+    again = not any(before_turns(problem, edge) for edge in edges)  # each iteration puts one there
+    goes_on = again and all(_from_old(code, node, path) for code, node, (_, path) in values)
     for one in candidates(problem, changes, "put", CARRIED):
-        yield replace(one, kept=replaced)
+        yield replace(one, kept=goes_on)
     given = [(code, value) for code, node in nodes if (value := _set(code, node, attributes)) is not None]
     sets = [(code, code.behind(value, ".detach()")) for code, value in given]
-    for one in candidates(problem, sets or list(_set_together(problem, edges)), "set", CARRIED):
-        yield replace(one, kept=again)
+    yield from candidates(problem, sets or list(_set_together(problem, edges)), "set", CARRIED)
+
+
+def _from_old(code: Code, node: ast.AST, path: str) -> bool:
+    """Whether an item replaces another, and the code around reads items of the container: ``d[k] = f(d[k], x)``."""
+    items = (n for n in ast.walk(scope(code, node)) if isinstance(n, ast.Subscript) and isinstance(n.ctx, ast.Load))
+    return isinstance(node, ast.Assign) and any(ast.unparse(n.value).endswith(path) for n in items)
 
 
 def _put(node: ast.AST, containers: set[tuple[str, str]]) -> tuple[ast.expr, str] | None:

@@ -17,11 +17,10 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from dataclasses import replace
 
 from ...message import message
 from ...source.blocks import within
-from ...source.dataflow import binds, handed_on, live_in, reads, simple
+from ...source.dataflow import binds, calls, handed_on, key_of, live_in, reads, simple
 from ...source.lift import lift, source_lines
 from ..analysis.iterations import Iteration, iterations
 from ..analysis.meetings import headline
@@ -61,11 +60,14 @@ def made_behind_update(problem: Problem) -> Iterator[Proposal]:
         code, update = turn.code, _last_update(problem, turn)
         saved = [within(code, turn.body, f.statement) for f in problem.frames(problem.save_stack) if f.code is code]
         for maker in (s for s in saved if s is not None):
-            lifted = lift(code, _read_later(turn, maker, update)) if update is not None else None
+            moved = _read_later(turn, maker, update) if update is not None else []
+            lifted = lift(code, moved)
             if lifted is not None and update is not None:
-                title = message("title_after", what=headline(code, maker), other=headline(code, update))
+                title = message(
+                    "title_after", what=tuple(headline(code, s) for s in moved), other=headline(code, update)
+                )
                 edits = [*lifted.edits, code.insert_after(update, *lifted.lines)]
-                yield replace(in_one_text(code, edits, title, _WHY, "recompute_carried"), in_order=True)
+                yield in_one_text(code, edits, title, _WHY, "recompute_carried")
 
 
 def _read_later(turn: Iteration, maker: ast.stmt, update: ast.stmt) -> list[ast.stmt]:
@@ -76,7 +78,13 @@ def _read_later(turn: Iteration, maker: ast.stmt, update: ast.stmt) -> list[ast.
     made = {name for s in moved for name in binds(s)}
     needed = {name for s in moved for name in reads(s)}
     kept = any(made & (reads(s) | binds(s)) or binds(s) & needed for s in stays)
-    return moved if first < last and made & live_in(turn.body) and all(map(simple, moved)) and not kept else []
+    owners = {key_of(call.func.value) for s in moved for call in calls(s) if isinstance(call.func, ast.Attribute)}
+    asked = any(owners & reads(s) for s in stays if s is not update)  # what is called may have changed by its calls
+    on_object = any("." in name for name in made)  # which others may read through their own calls
+    leaves = any(isinstance(node, ast.Continue | ast.Break | ast.Return) for s in stays for node in ast.walk(s))
+    if first >= last or kept or asked or on_object or leaves or not made & live_in(turn.body):
+        return []
+    return moved if all(map(simple, moved)) else []
 
 
 def _last_update(problem: Problem, turn: Iteration) -> ast.stmt | None:

@@ -214,22 +214,22 @@ PICTURE = """
     ("define", "show", "copied"),
     [
         pytest.param(
-            "",
-            "img = image.detach()\n    img *= 255\n    shown.append(img.mean().item())",
-            "image.detach()",
-            id="a name",
+            "def save(tensor):\n    grid = tensor.mul_(255).round()\n    shown.append(grid.mean().item())\n",
+            "save(image.cpu().detach())",
+            "image.cpu().detach()",
+            id="what is handed to a function",
         ),
         pytest.param(
-            "def save(tensor):\n    tensor *= 255\n    shown.append(tensor.mean().item())\n",
+            "def save(tensor):\n    shown.append(tensor.mul_(255).mean().item())\n",
             "img = image.detach()\n    save(img)",
             "img = image.detach()",
             id="a name that is handed to a function",
         ),
         pytest.param(
-            "def save(tensor):\n    grid = tensor.mul_(255).round()\n    shown.append(grid.mean().item())\n",
-            "save(image.cpu().detach())",
-            "image.cpu().detach()",
-            id="what is handed to a function",
+            "def grid(tensor):\n    return tensor.mul_(255).round()\n",
+            "shown.append(grid(image.detach()).mean().item())",
+            "image.detach()",
+            id="what a function gives back, read by its caller",
         ),
     ],
 )
@@ -244,7 +244,10 @@ def test_a_picture_of_what_is_trained_is_made_of_a_copy(define: str, show: str, 
 @pytest.mark.parametrize(
     ("define", "update"),
     [
-        pytest.param("", "w = image.detach()\n    w.mul_(0.9)", id="nobody reads it"),
+        pytest.param(
+            "", "w = image.detach()\n    w.mul_(0.9)\n    print(w.norm())", id="it is read for a number alone"
+        ),
+        pytest.param("def limit(w):\n    w = w.clamp_(0, 0.5)\n", "limit(image.detach())", id="under its own name"),
         pytest.param(
             "def decay(w):\n    w.mul_(0.9)\n    return w\n",
             "decay(image.detach())",

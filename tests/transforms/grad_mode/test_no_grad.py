@@ -407,3 +407,23 @@ def test_what_an_optimizer_of_a_function_steps_is_updated_though_no_name_of_the_
         found = plan(torch.ones(3))
         """
     assert rules(cell) == [RULE]
+
+
+def test_what_carries_a_graph_is_no_update_of_what_an_optimizer_of_a_function_steps() -> None:
+    cell = """
+        import torch
+        def fit():
+            scale, w = torch.ones(1, requires_grad=True), torch.ones(4, requires_grad=True)
+            opt = torch.optim.SGD([w, scale], lr=0.1)
+            (w * scale).sum().backward()
+            opt.step()
+            for _ in range(3):
+                w *= scale
+                loss = (w ** 2).sum()
+                opt.zero_grad()
+                loss.backward()
+                opt.step()
+            return scale.item()
+        found = fit()
+        """
+    assert RULE not in rules(cell)

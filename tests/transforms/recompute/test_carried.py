@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ..trying import fix_by, fixes, rewritten, rules
+from ..trying import clean, fix_by, fixes, rewritten, rules
 
 RULE = "recompute_carried"
 START = """
@@ -79,16 +79,42 @@ def test_what_only_the_next_iteration_reads_is_made_behind_the_update() -> None:
     moved = "    state = encode(seen[t + 1])\n    sure = state.norm() > 1\n"
     fix = fix_by(RULE, START, BEFORE_ITS_TIME)
     assert fix.cells == {2: rewritten(BEFORE_ITS_TIME, (moved, ""), ("    opt.step()\n", f"    opt.step()\n{moved}"))}
-    assert rules(START, BEFORE_ITS_TIME)[0] == RULE
+    assert fix.title == "state = encode(seen[t + 1]) and sure = state.norm() > 1 after opt.step()"
 
 
 @pytest.mark.parametrize(
-    "line",
+    ("old", "new"),
     [
-        pytest.param("loss = (value - state.mean()).pow(2).mean()", id="where the loss of its own iteration reads it"),
-        pytest.param("loss = (value - 0.9).pow(2).mean(); t += 1", id="where what it is made from has changed by then"),
+        pytest.param("    loss = ", "    if t == 2: continue\n    loss = ", id="where an iteration may be left before"),
+        pytest.param(
+            "    state = encode(seen[t + 1])",
+            "    state = encode(todo.pop()); todo.pop()",
+            id="where others take from it as well",
+        ),
     ],
 )
-def test_it_is_not_moved(line: str) -> None:
-    cell = BEFORE_ITS_TIME.replace("loss = (value - 0.9).pow(2).mean()", line).replace("range(3)", "(0, 1, 2)")
-    assert not any("state = encode(seen[t + 1]) after" in fix.title for fix in fixes(START, cell))
+def test_it_is_not_moved(old: str, new: str) -> None:
+    cell = f"todo = list(seen) * 3\n{clean(BEFORE_ITS_TIME)}".replace("    sure = state.norm() > 1\n", "").replace(
+        old, new
+    )
+    assert not any(fix.title.endswith("after opt.step()") for fix in fixes(START, cell))
+
+
+def test_what_a_method_may_read_is_not_moved() -> None:
+    agent = """
+        class Agent:
+            def learn(self, value):
+                with torch.no_grad():
+                    target = 0.9 * critic(self.state)
+                loss = (value - target).pow(2).mean()
+                opt.zero_grad()
+                loss.backward()
+                opt.step()
+            def run(self):
+                self.state = encode(seen[0])
+                for t in range(3):
+                    value = critic(self.state)
+                    self.state = encode(seen[t + 1])
+                    self.learn(value)
+        """
+    assert not any("after" in fix.title for fix in fixes(START, agent, "Agent().run()"))

@@ -585,3 +585,33 @@ def test_a_loss_that_trains_the_same_weights_is_not_computed_behind_the_update_f
     both = ADVERSARIES.replace("SGD(G.parameters()", "SGD([*G.parameters(), *D.parameters()]")
     first = fixes(both, BOTH_AHEAD)[0]
     assert (first.rule, first.gradients) == ("move_step", "same")
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        pytest.param(
+            "loss_g = -D(fake).mean()\n",
+            "goal = 1.0\n    loss_g = (goal - D(fake)).mean()\n    goal = 0.0\n",
+            id="where a name that it reads has another value by then",
+        ),
+        pytest.param(
+            "loss_g = -D(fake).mean()\n", "loss_g = -D(fake).mean()\n    x.add_(1)\n", id="where it is written by then"
+        ),
+        pytest.param(
+            "loss_g = -D(fake).mean()\n",
+            "D.requires_grad_(False)\n    loss_g = -D(fake).mean()\n    D.requires_grad_(True)\n",
+            id="out of what is set for it",
+        ),
+    ],
+)
+def test_it_is_not_computed_behind_the_update_first(old: str, new: str) -> None:
+    lines = clean(BOTH_AHEAD).replace("    fake = G(x)\n", "").replace("D(fake).mean()", "D(G(x)).mean()")
+    lines = lines.replace("fake.detach()", "G(x).detach()").replace(
+        old.replace("fake", "G(x)"), new.replace("fake", "G(x)")
+    )
+    body = lines.replace("for x in torch.randn(3, 4, 3):", "def step(x):")
+    assert body != lines
+    assert old not in body
+    first = fixes(ADVERSARIES, body + "\nfor x in torch.randn(3, 4, 3):\n    step(x)\n")[0]
+    assert first.rule != "recompute"
