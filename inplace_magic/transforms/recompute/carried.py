@@ -20,7 +20,7 @@ from collections.abc import Iterator
 
 from ...message import message
 from ...source.blocks import within
-from ...source.dataflow import binds, calls, handed_on, key_of, live_in, reads, simple
+from ...source.dataflow import binds, calls, handed_on, key_of, live_in, reads
 from ...source.lift import lift, source_lines
 from ..analysis.iterations import Iteration, iterations
 from ..analysis.meetings import headline
@@ -84,7 +84,7 @@ def _read_later(turn: Iteration, maker: ast.stmt, update: ast.stmt) -> list[ast.
     leaves = any(isinstance(node, ast.Continue | ast.Break | ast.Return) for s in stays for node in ast.walk(s))
     if first >= last or kept or asked or on_object or leaves or not made & live_in(turn.body):
         return []
-    return moved if all(map(simple, moved)) else []
+    return moved if all(isinstance(s, ast.Assign) for s in moved) else []
 
 
 def _last_update(problem: Problem, turn: Iteration) -> ast.stmt | None:
