@@ -27,8 +27,7 @@ class Proposal:
     names that it uses side by side get a value each, where they had one between them; one loss is sent back once; a flag that
     saves memory does nothing else. ``begins``: names that are to have another value afterwards, which is what the rewrite is
     for. ``partial``: no fix by itself, even if it runs.
-    ``lessens``: a cut within one iteration, by which the later of two losses trains less than it says.
-    ``unfelt``: a cut that only takes gradients which no step uses, or so it is meant.
+    ``lessens``: a cut within one iteration, by which the later of two losses may train less than it says.
     ``kept``: a cut where a running value is kept, from which the same iteration may read it as well.
     ``in_order``: a loss is computed where its update stands, by the weights that the updates before it have left.
     ``idle``: what gives no gradient to anything any more, although it is still computed.
@@ -49,7 +48,6 @@ class Proposal:
     begins: frozenset[str] = frozenset()
     partial: bool = False
     lessens: bool = False
-    unfelt: bool = False
     kept: bool = False
     in_order: bool = False
     idle: str = ""

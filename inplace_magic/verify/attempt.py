@@ -45,11 +45,12 @@ class Attempt:
     ``serves``: a backward whose gradients no step used, as the code is written, has a use. ``fewer``: how many updates
     the optimizers make less than in the code as written, or with gradients used before. ``unleafed``: a name that led to a
     leaf leads to a result, whose ``.grad`` code to come finds empty. ``idle``: a backward is left that trains nothing.
-    ``sooner``: it also takes from backwards that come before the conflict. ``turn``: how many candidates had been tried by
-    then.
+    ``sooner``: it also takes from backwards that come before the conflict. ``cost``: the candidate's; ``turn``: how many
+    had been tried by then.
     """
 
     fix: Fix
+    cost: int
     turn: int
     again: str | None = None
     rank: Rank = "unknown"
@@ -138,7 +139,9 @@ def measured(bench: Bench, problem: Problem, ran: Ran) -> Attempt | None:
     before = need.index if need is not None and any(step.kept for step in candidate.steps) else 0
     sooner = before > 0 and compare(reference[:before], seen.passes[:before], cut_off=True) != "same"
     serves = effect.label == "different" and bool(without_purpose(seen.passes, reference))
-    return Attempt(fix, ran.turn, seen.again, rank, aside, serves, fewer, effect.unleafed, effect.idle, sooner)
+    return Attempt(
+        fix, candidate.cost, ran.turn, seen.again, rank, aside, serves, fewer, effect.unleafed, effect.idle, sooner
+    )
 
 
 def _as_accepted(
@@ -184,8 +187,7 @@ def _rank(bench: Bench, steps: Sequence[Proposal], ran: Ran, effect: Effect, few
             return "truncated"
         if not effect.paths and not takes:
             return "same" if proposal.in_order else "whole"
-    felt = any(step.unfelt for step in steps) and lessened(reference, seen.passes)
-    lessens = felt or any(step.lessens for step in steps)
+    lessens = any(step.lessens for step in steps) and lessened(reference, seen.passes)
     return "deprived" if label == "truncated" and (takes or lessens) else label
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from ..explain.conflicts import relevant
-from ..search import cost, propose
+from ..search import LATE, cost, propose
 from ..transforms.problem import Problem
 from .attempt import RANKS, Attempt, Ran, measured, try_out
 from .bench import Bench
@@ -89,7 +89,8 @@ class _Waiting:
 
     def add(self, item: Candidate | Unfinished) -> None:
         candidate = item.candidate if isinstance(item, Unfinished) else item
-        heapq.heappush(self._heap, (candidate.cost, -len(candidate.steps), next(self._number), item))
+        turn = candidate.cost + LATE.get(candidate.steps[-1].form, 0)
+        heapq.heappush(self._heap, (turn, -len(candidate.steps), next(self._number), item))
 
     def put_aside(self, ran: Ran) -> None:
         """What this one changes is measured later: another one, that changes nothing, may be found with fewer runs."""

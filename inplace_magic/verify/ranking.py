@@ -26,8 +26,8 @@ def best(
     """The best verified fixes, each of another kind; ``tried`` is told of those that are known so far.
 
     By what they are worth (search.Rank); of those with the same rank, what leaves the backwards ahead of the conflict as they
-    are before what cuts there as well, as many updates as written before fewer, what changes less first; then in the order
-    in which they were tried. A cut that leaves a parameter without any gradient, or what ends with another error, is shown
+    are before what cuts there as well, as many updates as written before fewer, what changes less first; then what costs
+    less, and was tried first. A cut that leaves a parameter without any gradient, or what ends with another error, is shown
     where there is nothing better; so is what makes a leaf a result, where something of the best rank leaves it one.
     """
     found = _Found(bench)
@@ -60,9 +60,9 @@ def _alike(fix: Fix, other: Fix) -> bool:
     return fix.gradients == other.gradients and (fix.rule == other.rule or same)
 
 
-def _key(attempt: Attempt) -> tuple[int, bool, bool, bool, int, bool, int]:
+def _key(attempt: Attempt) -> tuple[int, bool, bool, bool, int, bool, int, int]:
     rank, fewer = RANKS.index(attempt.rank), attempt.fewer > 0
-    return rank, attempt.idle, attempt.sooner, fewer, attempt.aside, not attempt.serves, attempt.turn
+    return rank, attempt.idle, attempt.sooner, fewer, attempt.aside, not attempt.serves, attempt.cost, attempt.turn
 
 
 def _seen_twice(attempts: list[Attempt]) -> Iterator[Attempt]:
