@@ -57,8 +57,8 @@ def lift(code: Code, statements: Sequence[ast.stmt]) -> Lifted | None:
         return None
     raw, text = code.cell.raw, ""
     edits: list[Edit] = []
-    for statement in statements:
-        beside = _beside(code, statement)
+    shared = [_beside(code, s) for s in statements]
+    for statement, beside in zip(statements, shared):
         if not all(any(s is one for one in statements) for s in beside):
             text += code.indent(beside[0]) + code.text(statement) + code.newline
             edits.append(_out_of_line(code, statement, beside, statements))
@@ -71,7 +71,7 @@ def lift(code: Code, statements: Sequence[ast.stmt]) -> Lifted | None:
     if whole and above and not above[-1].strip() and statements[0] is not code.block(statements[0])[0]:
         edits[0] = Edit(edits[0].start - len(above[-1]), edits[0].end, "")
         text += code.newline
-    return Lifted(text, tuple(edits), code.indent(_beside(code, statements[0])[0]))
+    return Lifted(text, tuple(edits), code.indent(shared[0][0]))
 
 
 def _beside(code: Code, statement: ast.stmt) -> list[ast.stmt]:

@@ -177,6 +177,5 @@ def goes_through_update(problem: Problem) -> bool:
     write, save, need, passes = problem.clash.write, problem.clash.save, problem.clash.need, problem.evidence.passes
     if write is None or write.origin != "optim" or save is None or need is None or need.index >= len(passes):
         return False
-    between = [one for one in passes[: need.index] if one.backward.clock > save.clock]
-    trained, later = {leaf for one in between for leaf in one.stepped}, passes[need.index].stepped
-    return bool(later) and not trained & later and not crossing(problem).untrained
+    between = sum(one.backward.clock > save.clock for one in passes[: need.index])
+    return not share_leaves(problem, between) and not crossing(problem).untrained

@@ -86,7 +86,7 @@ def clone_alias(problem: Problem) -> Iterator[Proposal]:
 def _copied(problem: Problem, write: Site, name: str, value: ast.expr) -> Iterator[Proposal]:
     code = write.code
     if problem.family in ("modified", "silent") and _shares(value):
-        yield _parted(code, [value], meant=_is_picture(problem, sites(problem)))
+        yield _parted(code, [value], meant=_is_picture(problem))
     elif dotted(value) is not None or isinstance(value, ast.Subscript) or called_name(value) in _VIEWS:
         plain = dotted(value) is not None
         drops = not plain and meant_for_whole(write)
@@ -100,8 +100,8 @@ def _copied(problem: Problem, write: Site, name: str, value: ast.expr) -> Iterat
 
 def _handed_over(problem: Problem) -> Iterator[Proposal]:
     """Another look at a tensor, past its graph, was handed to the code that writes."""
-    frames = sites(problem)
-    for caller in frames[1:]:
+    meant = _is_picture(problem)
+    for caller in sites(problem)[1:]:
         call, code = caller.expression, caller.code
         given = [*call.args, *(k.value for k in call.keywords)] if isinstance(call, ast.Call) else []
         for one in given:
@@ -109,13 +109,14 @@ def _handed_over(problem: Problem) -> Iterator[Proposal]:
             value = bound[0].value if bound else one
             if value is not None and _shares(value):
                 shown = bound[0].statement if bound else caller.node
-                yield _parted(code, [value], shown, meant=_is_picture(problem, frames))
+                yield _parted(code, [value], shown, meant=meant)
 
 
-def _is_picture(problem: Problem, frames: Sequence[Site]) -> bool:
+def _is_picture(problem: Problem) -> bool:
     """Whether what is written lies in a weight, and the write is part of an expression that shows or saves it. An update is a
     statement of its own.
     """
+    frames = sites(problem)
     return bool(frames) and updates_weights(problem) and goes_on_with(frames)
 
 

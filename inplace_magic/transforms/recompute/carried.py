@@ -20,10 +20,11 @@ from collections.abc import Iterator
 
 from ...message import message
 from ...source.blocks import within
-from ...source.dataflow import binds, calls, handed_on, key_of, live_in, reads
+from ...source.dataflow import binds, handed_on, live_in, reads
 from ...source.lift import lift, source_lines
 from ..analysis.iterations import Iteration, iterations
 from ..analysis.meetings import headline
+from ..analysis.moving import may_pass
 from ..problem import Problem
 from ..proposal import Proposal, in_one_text
 from ..registry import register
@@ -76,13 +77,11 @@ def _read_later(turn: Iteration, maker: ast.stmt, update: ast.stmt) -> list[ast.
     for one in turn.body[first + 1 : last]:
         (moved if any(binds(s) & reads(one) for s in moved) else stays).append(one)
     made = {name for s in moved for name in binds(s)}
-    needed = {name for s in moved for name in reads(s)}
-    kept = any(made & (reads(s) | binds(s)) or binds(s) & needed for s in stays)
-    owners = {key_of(call.func.value) for s in moved for call in calls(s) if isinstance(call.func, ast.Attribute)}
-    asked = any(owners & reads(s) for s in stays if s is not update)  # what is called may have changed by its calls
     on_object = any("." in name for name in made)  # which others may read through their own calls
     leaves = any(isinstance(node, ast.Continue | ast.Break | ast.Return) for s in stays for node in ast.walk(s))
-    if first >= last or kept or asked or on_object or leaves or not made & live_in(turn.body):
+    if first >= last or on_object or leaves or not made & live_in(turn.body):
+        return []
+    if not may_pass(turn.code, moved, stays, update):
         return []
     return moved if all(isinstance(s, ast.Assign) for s in moved) else []
 

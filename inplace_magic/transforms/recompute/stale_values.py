@@ -35,13 +35,13 @@ from ...message import message
 from ...record.evidence import Edge
 from ...source.bindings import argument
 from ...source.blocks import loops, upwards, within
-from ...source.dataflow import binds, calls, graph_reads, key_of, reads, simple
+from ...source.dataflow import binds, calls, graph_reads, reads, simple
 from ...source.editor import Code, Edit, Function
 from ...source.lift import lift
 from ..analysis.backward_calls import freeing
 from ..analysis.meetings import goes_through_update, update_of, updates_weights
+from ..analysis.moving import may_pass
 from ..analysis.points import crossing
-from ..analysis.targets import written_by
 from ..problem import Frame, Problem
 from ..proposal import Change, Proposal
 from ..registry import register
@@ -207,7 +207,7 @@ def _candidates(problem: Problem, made: Slice, target: _Target) -> Iterator[Prop
         lines = lifted.lines if lifted is not None and not renamed else lines
         events = [" ".join(code.text(s).split()) for s in _happened(problem, made) if target.between and simple(s)]
         title = message("title_after", what=title, other=events[0]) if events else title
-        in_order = target.between and goes_through_update(problem) and not _changed(problem, made, target)
+        in_order = target.between and goes_through_update(problem) and _may_move(problem, made, target)
         form = "recompute: in order" if in_order else "recompute: moved"
         for texts in freeing([target.insert(lines), *((code, edit) for edit in gone)], backwards):
             yield Proposal(title, _ANEW, form, texts, in_order=in_order)
@@ -225,25 +225,14 @@ def _candidates(problem: Problem, made: Slice, target: _Target) -> Iterator[Prop
             yield Proposal(title, why, "recompute: between" if target.between else "recompute: again", texts)
 
 
-def _changed(problem: Problem, made: Slice, target: _Target) -> bool:
-    """Whether something on the way gives what the slice reads another value, or does something to it: ``net.train()``."""
-    code, happened = made.code, _happened(problem, made)
-    block = code.block(made.statements[0])
-    front = within(code, block, target.front)
-    needed = {name for s in made.statements for name in reads(s)} - {"self"}
-    passed = block[block.index(made.statements[0]) : block.index(front)] if front is not None else block
-    for one in (s for s in passed if s not in made.statements):
-        if binds(one) & needed:
-            return True
-        for node in ast.walk(one):
-            written = {key_of(into) for into in written_by(node)}
-            call = node.value if isinstance(node, ast.Expr) and one not in happened else None
-            given = [call, *call.args] if isinstance(call, ast.Call) else []
-            owner = call.func.value if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) else None
-            touched = {key_of(part) for part in (owner, *given) if part is not None}
-            if (written | touched) & needed:
-                return True
-    return False
+def _may_move(problem: Problem, made: Slice, target: _Target) -> bool:
+    """Whether the slice, computed ahead of the target, gives what it would have given where it stood, but for the event."""
+    block = made.code.block(made.statements[0])
+    front = within(made.code, block, target.front)
+    passed = block[block.index(made.statements[0]) : block.index(front) if front is not None else None]
+    others = [s for s in passed if s not in made.statements]
+    events = (within(made.code, block, s) for s in _happened(problem, made))
+    return may_pass(made.code, made.statements, others, next(events, None))
 
 
 def _renamed(problem: Problem, made: Slice, target: _Target) -> list[Edit]:

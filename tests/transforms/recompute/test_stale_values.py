@@ -603,6 +603,11 @@ def test_a_loss_that_trains_the_same_weights_is_not_computed_behind_the_update_f
             "D.requires_grad_(False)\n    loss_g = -D(fake).mean()\n    D.requires_grad_(True)\n",
             id="out of what is set for it",
         ),
+        pytest.param(
+            "loss_g = -D(fake).mean()\n",
+            "loss_g = -D(fake).mean()\n    D.train()\n",
+            id="past a change of mode",
+        ),
     ],
 )
 def test_it_is_not_computed_behind_the_update_first(old: str, new: str) -> None:
