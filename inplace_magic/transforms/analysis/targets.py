@@ -10,16 +10,15 @@ from __future__ import annotations
 
 import ast
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
 from ...families import is_of_base
 from ...record.evidence import Write
-from ...source.bindings import bindings, bound, later, loop_of, parameters, reads
-from ...source.blocks import loops, own_statements, scope
-from ...source.dataflow import assigned, called_name, calls_named, key_of, rebinds
-from ...source.editor import Code, Edit, Function, dotted
+from ...source.bindings import bindings, reads
+from ...source.dataflow import assigned, calls_named, key_of
+from ...source.editor import Code, Edit, dotted
 from ...source.modules import module_of
 from ..problem import Frame, Problem
 
@@ -30,7 +29,6 @@ VIEW_METHODS = frozenset({
     "contiguous", "numpy", "real", "imag", "unbind", "chunk", "split", "requires_grad_", "broadcast_to", "ravel",
     "unflatten", "to", "float", "double", "T", "type", "type_as", "cpu", "values", "adjoint",
 })  # fmt: skip
-_PUTS = ("append", "add", "appendleft")
 _OF_LEAF = ("grad", "requires_grad", "requires_grad_", "is_leaf")
 VIEW_ATTRIBUTES = frozenset({"T", "mT", "H", "mH", "data", "real", "imag"})
 
@@ -248,109 +246,6 @@ def is_of_leaf(code: Code, read: ast.expr) -> bool:
     """``weight.grad``, ``weight.requires_grad = False``: what a leaf is asked, or told, that no value made of it could be."""
     above = code.parent(read)
     return isinstance(above, ast.Attribute) and (above.attr in _OF_LEAF or isinstance(above.ctx, ast.Store))
-
-
-def has_two_names(write: Site) -> bool:
-    """Whether ``out = x`` or ``y = torch.sin_(x)`` gave the written tensor a second name, and both are read once it is written.
-
-    Then each was meant to have a value of its own: who knows the two to be one tensor needs one name for it. So it is in a
-    function that was handed ``x`` and gives something back: with ``x += y``, and with what it writes into ``out = x`` and returns.
-    And so it is where a loop keeps what it goes on writing: ``path.append(x)``.
-    """
-    name, code, top = write.root_text, write.code, scope(write.code, write.statement)
-    if isinstance(write.root, ast.Name) and _kept_by_loop(write, write.root.id):
-        return True
-    if not isinstance(write.root, ast.Name) or not _reads_value(code, str(name), later(code, write.statement)):
-        return False
-    pairs = [
-        (key, same)
-        for s in own_statements(code, top)
-        for key, value in bound(code, s)
-        if (same := _named_by(value)) is not None
-    ]
-    others = {other for pair in pairs if name in pair for other in pair} - {name}
-    given = [s.value for s in own_statements(code, top) if isinstance(s, ast.Return) and s.value is not None]
-    summed = isinstance(write.statement, ast.AugAssign) and write.target is write.root and name in parameters(top)
-    filled = bool(others & {*parameters(top)} and reads(code, str(name), [*given]))
-    if given and (summed or filled) and isinstance(top, Function) and not top.name.endswith("_"):
-        return True
-    return any(_reads_before_bound(code, other, later(code, write.statement)) for other in others)
-
-
-def _named_by(value: ast.expr | None) -> str | None:
-    """The name of the very tensor that an expression gives: ``x``, or ``x`` for ``torch.sin_(x)``."""
-    into = written_by(value) if isinstance(value, ast.Call) else [value]
-    return into[0].id if into and isinstance(into[0], ast.Name) else None
-
-
-def _sets_item(code: Code, statement: ast.Assign) -> bool:
-    """``path[k] = x``, where the path is a list or a dict: a tensor takes the values alone."""
-    target = statement.targets[0]
-    base = code.text(target.value) if isinstance(target, ast.Subscript) else None
-    made = [b.value for b in bindings(code, base, statement)] if base is not None else []
-    return any(isinstance(v, (ast.List, ast.Dict)) or called_name(v) in ("list", "dict", "defaultdict") for v in made)
-
-
-def _kept_by_loop(write: Site, name: str) -> bool:
-    """Whether a loop around the write, which gives the name no other tensor, puts what it names into a container each time."""
-    for loop in loops(write.code, write.statement):
-        nodes = [node for node in ast.walk(loop) if isinstance(node, ast.stmt)]
-        calls = [n.value for n in nodes if isinstance(n, ast.Expr) and isinstance(n.value, ast.Call)]
-        put = [given for call in calls if called_name(call) in _PUTS for given in call.args]
-        put += [n.value for n in nodes if isinstance(n, ast.Assign) and _sets_item(write.code, n)]
-        anew = any(name in rebinds(n) for n in nodes) or loop_of(write.code, write.statement, name) is not None
-        if not anew and any(isinstance(one, ast.Name) and one.id == name for one in put):
-            return True
-    return False
-
-
-def _reads_value(code: Code, name: str, nodes: list[ast.AST]) -> bool:
-    """Whether a name is read for more than to write into what it names."""
-    into = {id(root(target)) for top in nodes for node in ast.walk(top) for target in written_by(node)}
-    return any(id(read) not in into for read in reads(code, name, nodes))
-
-
-def goes_on_with(frames: Sequence[Site]) -> bool:
-    """Whether what an in-place call gives is a value that the code around goes on with: ``pixels = grid.mul_(255).round()``.
-
-    ``frames``: those of the write, innermost first; what a function gives back is read by its caller's code.
-    """
-    write, name = frames[0], frames[0].root_text
-    statement = write.statement
-    if name is None or not isinstance(write.node, ast.Call):
-        return False
-    if isinstance(statement, ast.Return):
-        callers = [caller for caller in frames[1:2] if not isinstance(caller.statement, ast.Expr)]
-        return bool(callers) or any(caller.statement.value is not caller.node for caller in frames[1:2])  # type: ignore[attr-defined]
-    if isinstance(statement, ast.Assign):
-        return all(root_text(write.code, target) != name for target in statement.targets)
-    return isinstance(statement, ast.Expr) and root_text(write.code, statement.value) != name
-
-
-def meant_for_whole(write: Site) -> bool:
-    """Whether the write was meant to reach more than its name: the whole of a view, or what the caller handed over."""
-    name, code = write.root_text, write.code
-    if name is None or not isinstance(write.root, ast.Name) or has_two_names(write):
-        return False
-    whole = seen_through(code, name, write.statement)
-    if whole is not None:
-        return _reads_before_bound(code, whole, later(code, write.statement))
-    function = code.function(write.statement)
-    return name in parameters(function) and function is not None and not _gives_value(function)
-
-
-def _gives_value(function: ast.AST) -> bool:
-    return any(isinstance(n, ast.Return) and n.value is not None for n in ast.walk(function))
-
-
-def _reads_before_bound(code: Code, text: str, nodes: list[ast.AST]) -> bool:
-    """Whether a name is read while it still has its value of now."""
-    for node in nodes:
-        if reads(code, text, [node]):
-            return True
-        if isinstance(node, ast.stmt) and text in rebinds(node):
-            return False
-    return False
 
 
 def updates_leaf(problem: Problem, body: ast.AST) -> bool:

@@ -30,14 +30,12 @@ from ...source.blocks import own_statements
 from ...source.dataflow import called_name, calls, calls_named
 from ...source.editor import Code, Function, dotted
 from ..analysis.iterations import holdings
+from ..analysis.meant import goes_on_with, has_two_names, meant_for_whole
 from ..analysis.meetings import updates_weights
 from ..analysis.targets import (
     VIEW_METHODS,
     Site,
     chain,
-    goes_on_with,
-    has_two_names,
-    meant_for_whole,
     root,
     root_text,
     seen_through,

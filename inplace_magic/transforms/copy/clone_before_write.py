@@ -23,7 +23,8 @@ from ...message import message
 from ...source.bindings import bindings, loop_of
 from ...source.blocks import scope
 from ...source.editor import Loop, dotted
-from ..analysis.targets import Site, has_two_names, meant_for_whole, sites, tensor_written, used_later, written_here
+from ..analysis.meant import has_two_names, meant_for_whole
+from ..analysis.targets import Site, sites, tensor_written, used_later, written_here
 from ..problem import Frame, Problem
 from ..proposal import Proposal, in_one_text
 from ..registry import register

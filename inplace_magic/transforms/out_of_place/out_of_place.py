@@ -25,7 +25,8 @@ from dataclasses import replace
 from ...message import message
 from ...source.bindings import gone_through, key_of_item, loop_of
 from ...source.editor import Code, dotted
-from ..analysis.targets import Site, has_two_names, meant_for_whole, tensor_written, used_later, written
+from ..analysis.meant import has_two_names, meant_for_whole
+from ..analysis.targets import Site, tensor_written, used_later, written
 from ..problem import Problem
 from ..proposal import Proposal, in_one_text
 from ..registry import register

@@ -29,22 +29,22 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ...message import message
 from ...record.evidence import Edge
-from ...source.bindings import argument
-from ...source.blocks import loops, upwards, within
-from ...source.dataflow import binds, calls, graph_reads, reads, simple
-from ...source.editor import Code, Edit, Function
+from ...source.blocks import loops, within
+from ...source.dataflow import binds, graph_reads, reads, simple
+from ...source.editor import Edit
 from ...source.lift import lift
 from ..analysis.backward_calls import freeing
-from ..analysis.meetings import goes_through_update, update_of, updates_weights
+from ..analysis.meetings import goes_through_update, updates_weights
 from ..analysis.moving import may_pass
 from ..analysis.points import crossing
-from ..problem import Frame, Problem
-from ..proposal import Change, Proposal
+from ..problem import Problem
+from ..proposal import Proposal
 from ..registry import register
+from .places import Target, happened, has_slice, targets
 from .slices import MOST, Slice, slices, with_arguments
 
 _ANEW, _FROM_VALUES = message("why_graphs_of_their_own"), message("why_later_loss_as_given")
@@ -55,134 +55,14 @@ def recompute(problem: Problem) -> Iterator[Proposal]:
     found = crossing(problem)
     innermost = True
     for made in slices(problem, found):
-        target = next(_targets(problem, found.over, made), None) if innermost or not made.names else None
+        target = next(targets(problem, found.over, made), None) if innermost or not made.names else None
         if target is not None and (updates_weights(problem) if target.between else made.names):
             made = with_arguments(_as_far_as_read(made, found.over, target), target.code.function(target.front))
             yield from _candidates(problem, made, target)
             innermost = False
 
 
-# ---- where to compute it ---------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class _Target:
-    """The statement to compute it before; ``between``: the event stands right between there and the slice."""
-
-    code: Code
-    front: ast.stmt
-    between: bool = False
-
-    def insert(self, lines: Sequence[str]) -> Change:
-        """Without the last lines that stand there already: an earlier change has put them there."""
-        block = self.code.block(self.front)
-        there = [self.code.text(s) for s in block[block.index(self.front) :]]
-        same = next(n for n in range(len(lines), -1, -1) if [*lines[len(lines) - n :]] == there[:n])
-        return self.code, self.code.insert_before(self.front, *lines[: len(lines) - same])
-
-
-def _targets(problem: Problem, edges: Sequence[Edge], made: Slice) -> Iterator[_Target]:
-    """Where it is to be computed, in the frame in which the value is used after the event."""
-    names, need = made.names, problem.need_stack
-    for edge in edges:
-        frames = problem.frames(need if edge.root or not edge.used else edge.used)
-        for depth, frame in enumerate(frames):
-            code, statement = frame.code, frame.statement
-            reached = not names or _reads_through(code, statement, names)
-            if not _in_reach(made, frames[: depth + 1]) or (
-                not reached and (not edge.root or frame.spot is not need[0])
-            ):
-                continue
-            turn, function = _turn(problem, frame, made), code.function(statement)
-            if code is made.code and frame.spot.function == made.function:
-                behind = _Target(code, _front(code, turn.body, names)) if turn else _behind(problem, made, statement)
-                yield from [behind] if behind is not None else []
-            elif isinstance(function, Function):
-                needed = any(within(code, function.body, f.statement) for f in problem.frames(need))
-                yield _Target(code, _front(code, turn.body if turn is not None and needed else function.body, names))
-            elif code is not made.code:
-                yield _Target(code, _front(code, code.block(statement), names))
-
-
-def _in_reach(made: Slice, frames: list[Frame]) -> bool:
-    """Whether the last frame's names may be those of the slice: not where they are locals of another function, unless it
-    was handed one of them under the same name.
-    """
-    *callers, frame = frames
-    local = made.function != "<module>" and not made.through and all("." not in name for name in made.names)
-    inside = frame.spot.function == made.function or frame.spot.function.startswith(f"{made.function}.<locals>.")
-    if not local or (frame.code is made.code and inside):
-        return True
-    function, names = frame.code.function(frame.statement), made.names
-    handed = (
-        (name, argument(function, name, call)) for f in callers[-1:] for call in calls(f.statement) for name in names
-    )
-    return any(isinstance(one, ast.Name) and one.id == name for name, one in handed) and _in_reach(made, callers)
-
-
-def _reads_through(code: Code, statement: ast.stmt, names: set[str]) -> bool:
-    """Whether a statement reads one of the names, or what the lines above it took from one: ``x = batches[i]``."""
-    block, wanted = code.block(statement), reads(statement)
-    for above in reversed(block[: block.index(statement)]):
-        if wanted & names:
-            return True
-        if simple(above) and binds(above) & wanted:
-            wanted = (wanted - binds(above)) | reads(above)
-    return bool(wanted & names)
-
-
-def _behind(problem: Problem, made: Slice, statement: ast.stmt) -> _Target | None:
-    """The statement that reads the names, in the innermost block that has both, behind the slice and the event; None where
-    one call does both.
-    """
-    code, happened = made.code, _happened(problem, made)
-    for above in upwards(code, statement):
-        block = code.block(above)
-        top = within(code, block, made.statements[-1])
-        if top is not None and top is not above:
-            events = [one for s in happened if (one := within(code, block, s)) is not None]
-            if above in events and simple(above):
-                return None
-            last = max(map(block.index, [top, *(e for e in events if block.index(e) < block.index(above))]))
-            return _Target(code, _front(code, block[last + 1 :], made.names, above), block[last] in events)
-    return _Target(code, statement)
-
-
-def _happened(problem: Problem, made: Slice) -> list[ast.stmt]:
-    """The statement of the event, in the function that has the slice."""
-    cause = problem.clash.cause
-    frames = problem.frames(cause.stack if cause is not None else ())
-    return [f.statement for f in frames if f.code is made.code and f.spot.function == made.function][:1]
-
-
-def _turn(problem: Problem, frame: Frame, made: Slice) -> ast.For | ast.While | ast.AsyncFor | None:
-    """The loop in each iteration of which the value is used anew: the innermost one that has the backward in it, too."""
-    around = [loop for loop in loops(frame.code, frame.statement) if not _inside(made, loop)]
-    needed = [f.statement for f in problem.frames(problem.need_stack) if f.code is frame.code]
-    both = (loop for loop in around if any(within(frame.code, loop.body, s) is not None for s in needed))
-    return next(both, around[-1] if around else None)
-
-
-def _inside(made: Slice, loop: ast.stmt) -> bool:
-    return any(node is s for node in ast.walk(loop) for s in made.statements)
-
-
-def _front(code: Code, statements: list[ast.stmt], names: set[str], other: ast.stmt | None = None) -> ast.stmt:
-    """The first statement that goes on from the names, or the ``other``; the first of the update that it is part of.
-
-    What only shows a number, ``print(loss.item())``, still shows the old one.
-    """
-    kept = {name for name in names if "." in name}
-    goes_on = (s for s in statements if reads(s) & kept or graph_reads(code, [s], names))
-    top = next(goes_on, other or statements[0])
-    update = update_of(code.block(top), top)
-    return update[0] if top in update else top
-
-
-# ---- candidates ------------------------------------------------------------------------------------------------------
-
-
-def _as_far_as_read(made: Slice, edges: Sequence[Edge], target: _Target) -> Slice:
+def _as_far_as_read(made: Slice, edges: Sequence[Edge], target: Target) -> Slice:
     """The slice without what nothing reads where it is computed again: ``samples`` beside the distribution they are of."""
     block = target.code.block(target.front)
     passing = [h for edge in edges for h in edge.holders if h.scope == made.function and target.between]
@@ -196,7 +76,7 @@ def _as_far_as_read(made: Slice, edges: Sequence[Edge], target: _Target) -> Slic
     return replace(made, statements=kept or made.statements)
 
 
-def _candidates(problem: Problem, made: Slice, target: _Target) -> Iterator[Proposal]:
+def _candidates(problem: Problem, made: Slice, target: Target) -> Iterator[Proposal]:
     code, backwards = made.code, problem.frames(problem.need_stack)[-1:]
     if not _read_elsewhere(problem, made, target):
         lifted = lift(code, made.statements)  # with the comments above them
@@ -205,7 +85,7 @@ def _candidates(problem: Problem, made: Slice, target: _Target) -> Iterator[Prop
         lines = made.lines(made.statements, renamed)
         title = _title(lines)
         lines = lifted.lines if lifted is not None and not renamed else lines
-        events = [" ".join(code.text(s).split()) for s in _happened(problem, made) if target.between and simple(s)]
+        events = [" ".join(code.text(s).split()) for s in happened(problem, made) if target.between and simple(s)]
         title = message("title_after", what=title, other=events[0]) if events else title
         in_order = target.between and goes_through_update(problem) and _may_move(problem, made, target)
         form = "recompute: in order" if in_order else "recompute: moved"
@@ -225,17 +105,17 @@ def _candidates(problem: Problem, made: Slice, target: _Target) -> Iterator[Prop
             yield Proposal(title, why, "recompute: between" if target.between else "recompute: again", texts)
 
 
-def _may_move(problem: Problem, made: Slice, target: _Target) -> bool:
+def _may_move(problem: Problem, made: Slice, target: Target) -> bool:
     """Whether the slice, computed ahead of the target, gives what it would have given where it stood, but for the event."""
     block = made.code.block(made.statements[0])
     front = within(made.code, block, target.front)
     passed = block[block.index(made.statements[0]) : block.index(front) if front is not None else None]
     others = [s for s in passed if s not in made.statements]
-    events = (within(made.code, block, s) for s in _happened(problem, made))
+    events = (within(made.code, block, s) for s in happened(problem, made))
     return may_pass(made.code, made.statements, others, next(events, None))
 
 
-def _renamed(problem: Problem, made: Slice, target: _Target) -> list[Edit]:
+def _renamed(problem: Problem, made: Slice, target: Target) -> list[Edit]:
     """Other names for what the slice's own loops count with, where a loop around the target counts with it as well."""
 
     def counted(around: Sequence[ast.stmt]) -> set[str]:
@@ -248,7 +128,7 @@ def _renamed(problem: Problem, made: Slice, target: _Target) -> list[Edit]:
     return [made.code.replace(n, new[n.id]) for n in names]
 
 
-def _copies(problem: Problem, made: Slice, target: _Target) -> Iterator[tuple[list[str], list[Edit], str]]:
+def _copies(problem: Problem, made: Slice, target: Target) -> Iterator[tuple[list[str], list[Edit], str]]:
     """What to repeat, what is cut where it stood, and why.
 
     Where a graph was used up, the slice is cut apart for the earlier loss, so that its backward leaves the first part
@@ -268,7 +148,7 @@ def _copies(problem: Problem, made: Slice, target: _Target) -> Iterator[tuple[li
             yield made.lines(rest, [code.behind(node, ".detach()") for node in nodes]), [], _FROM_VALUES
 
 
-def _read_first(made: Slice, target: _Target) -> set[str]:
+def _read_first(made: Slice, target: Target) -> set[str]:
     """What the statements ahead of the target read, by way of those of the slice."""
     ahead = [s for s in made.code.block(made.statements[0]) if s.lineno < target.front.lineno and s is not target.front]
     wanted: set[str] = set()
@@ -282,7 +162,7 @@ def _title(lines: Sequence[str]) -> str:
     return "; ".join(lines) if len(lines) < 3 else f"{lines[0]} … {lines[-1].strip()}"
 
 
-def _read_elsewhere(problem: Problem, made: Slice, target: _Target) -> bool:
+def _read_elsewhere(problem: Problem, made: Slice, target: Target) -> bool:
     """Whether something but the statements from the target on reads what the slice makes."""
     code, front, names = target.code, target.front, made.names
     if code is not made.code or not names:
@@ -290,7 +170,7 @@ def _read_elsewhere(problem: Problem, made: Slice, target: _Target) -> bool:
     function = code.function(front)
     whole = function if function is not code.function(made.statements[0]) else None
     if whole is None:
-        whole = next((loop for loop in reversed(loops(code, front)) if not _inside(made, loop)), None)
+        whole = next((loop for loop in reversed(loops(code, front)) if not has_slice(loop, made)), None)
     block = code.block(front)
     inside = {id(n) for s in ([whole] if whole is not None else block[block.index(front) :]) for n in ast.walk(s)}
     own = {id(n) for s in made.statements for n in ast.walk(s)}

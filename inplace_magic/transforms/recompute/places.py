@@ -1,0 +1,131 @@
+"""Where what was overwritten or used up is to be computed again: ahead of what reads it once the event has happened."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from ...record.evidence import Edge
+from ...source.bindings import argument
+from ...source.blocks import loops, upwards, within
+from ...source.dataflow import binds, calls, graph_reads, reads, simple
+from ...source.editor import Code, Function
+from ..analysis.meetings import update_of
+from ..problem import Frame, Problem
+from ..proposal import Change
+from .slices import Slice
+
+
+@dataclass(frozen=True)
+class Target:
+    """The statement to compute it before; ``between``: the event stands right between there and the slice."""
+
+    code: Code
+    front: ast.stmt
+    between: bool = False
+
+    def insert(self, lines: Sequence[str]) -> Change:
+        """Without the last lines that stand there already: an earlier change has put them there."""
+        block = self.code.block(self.front)
+        there = [self.code.text(s) for s in block[block.index(self.front) :]]
+        same = next(n for n in range(len(lines), -1, -1) if [*lines[len(lines) - n :]] == there[:n])
+        return self.code, self.code.insert_before(self.front, *lines[: len(lines) - same])
+
+
+def targets(problem: Problem, edges: Sequence[Edge], made: Slice) -> Iterator[Target]:
+    """Where it is to be computed, in the frame in which the value is used after the event."""
+    names, need = made.names, problem.need_stack
+    for edge in edges:
+        frames = problem.frames(need if edge.root or not edge.used else edge.used)
+        for depth, frame in enumerate(frames):
+            code, statement = frame.code, frame.statement
+            reached = not names or _reads_through(code, statement, names)
+            if not _in_reach(made, frames[: depth + 1]) or (
+                not reached and (not edge.root or frame.spot is not need[0])
+            ):
+                continue
+            turn, function = _turn(problem, frame, made), code.function(statement)
+            if code is made.code and frame.spot.function == made.function:
+                behind = Target(code, _front(code, turn.body, names)) if turn else _behind(problem, made, statement)
+                yield from [behind] if behind is not None else []
+            elif isinstance(function, Function):
+                needed = any(within(code, function.body, f.statement) for f in problem.frames(need))
+                yield Target(code, _front(code, turn.body if turn is not None and needed else function.body, names))
+            elif code is not made.code:
+                yield Target(code, _front(code, code.block(statement), names))
+
+
+def _in_reach(made: Slice, frames: list[Frame]) -> bool:
+    """Whether the last frame's names may be those of the slice: not where they are locals of another function, unless it
+    was handed one of them under the same name.
+    """
+    *callers, frame = frames
+    local = made.function != "<module>" and not made.through and all("." not in name for name in made.names)
+    inside = frame.spot.function == made.function or frame.spot.function.startswith(f"{made.function}.<locals>.")
+    if not local or (frame.code is made.code and inside):
+        return True
+    function, names = frame.code.function(frame.statement), made.names
+    handed = (
+        (name, argument(function, name, call)) for f in callers[-1:] for call in calls(f.statement) for name in names
+    )
+    return any(isinstance(one, ast.Name) and one.id == name for name, one in handed) and _in_reach(made, callers)
+
+
+def _reads_through(code: Code, statement: ast.stmt, names: set[str]) -> bool:
+    """Whether a statement reads one of the names, or what the lines above it took from one: ``x = batches[i]``."""
+    block, wanted = code.block(statement), reads(statement)
+    for above in reversed(block[: block.index(statement)]):
+        if wanted & names:
+            return True
+        if simple(above) and binds(above) & wanted:
+            wanted = (wanted - binds(above)) | reads(above)
+    return bool(wanted & names)
+
+
+def _behind(problem: Problem, made: Slice, statement: ast.stmt) -> Target | None:
+    """The statement that reads the names, in the innermost block that has both, behind the slice and the event; None where
+    one call does both.
+    """
+    code, came = made.code, happened(problem, made)
+    for above in upwards(code, statement):
+        block = code.block(above)
+        top = within(code, block, made.statements[-1])
+        if top is not None and top is not above:
+            events = [one for s in came if (one := within(code, block, s)) is not None]
+            if above in events and simple(above):
+                return None
+            last = max(map(block.index, [top, *(e for e in events if block.index(e) < block.index(above))]))
+            return Target(code, _front(code, block[last + 1 :], made.names, above), block[last] in events)
+    return Target(code, statement)
+
+
+def happened(problem: Problem, made: Slice) -> list[ast.stmt]:
+    """The statement of the event, in the function that has the slice."""
+    cause = problem.clash.cause
+    frames = problem.frames(cause.stack if cause is not None else ())
+    return [f.statement for f in frames if f.code is made.code and f.spot.function == made.function][:1]
+
+
+def _turn(problem: Problem, frame: Frame, made: Slice) -> ast.For | ast.While | ast.AsyncFor | None:
+    """The loop in each iteration of which the value is used anew: the innermost one that has the backward in it, too."""
+    around = [loop for loop in loops(frame.code, frame.statement) if not has_slice(loop, made)]
+    needed = [f.statement for f in problem.frames(problem.need_stack) if f.code is frame.code]
+    both = (loop for loop in around if any(within(frame.code, loop.body, s) is not None for s in needed))
+    return next(both, around[-1] if around else None)
+
+
+def has_slice(loop: ast.stmt, made: Slice) -> bool:
+    return any(node is s for node in ast.walk(loop) for s in made.statements)
+
+
+def _front(code: Code, statements: list[ast.stmt], names: set[str], other: ast.stmt | None = None) -> ast.stmt:
+    """The first statement that goes on from the names, or the ``other``; the first of the update that it is part of.
+
+    What only shows a number, ``print(loss.item())``, still shows the old one.
+    """
+    kept = {name for name in names if "." in name}
+    goes_on = (s for s in statements if reads(s) & kept or graph_reads(code, [s], names))
+    top = next(goes_on, other or statements[0])
+    update = update_of(code.block(top), top)
+    return update[0] if top in update else top
