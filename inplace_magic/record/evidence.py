@@ -103,8 +103,8 @@ class Edge:
     """A value that passes an event: the call that ``used`` it, the one that ``made`` it, and who held it in between.
 
     ``again``: the same call took part in that graph with other values, too. ``root``: it is what backward was called on.
-    ``term``: it is only added to what backward was called on, so that nobody else's gradient depends on it. ``over``: it
-    was used after the event.
+    ``term``: it makes up a term of what backward was called on by itself, so that nobody else's gradient depends on it.
+    ``over``: it was used after the event.
     """
 
     used: tuple[SourceRange, ...]

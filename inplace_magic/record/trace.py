@@ -176,7 +176,7 @@ class Trace:
         repeated = self._repeated(leading, moment)
         return leading, Crossing(
             over=over,
-            terms={edge for edge in over if edge.user not in walk.inner},
+            terms=_terms(walk, over, moment),
             shared=shared,
             stale=sorted(leading & below),
             untrained=(),
@@ -280,6 +280,18 @@ def _places(path: str) -> Iterator[tuple[str, str]]:
     """``memory``, ``[0]`` and ``memory[3]``, an empty text, for ``memory[3][0]``: what holds it, and where in its items."""
     for found in re.finditer(r"\[[^]]*\]", path):
         yield path[: found.start()], path[found.end() :]
+
+
+def _terms(walk: Walk, over: Sequence[LiveEdge], moment: int) -> set[LiveEdge]:
+    """The edges on whose way to the root nothing else comes in but where terms are added up."""
+    parents, leaves = walk.graph.parents, walk.graph.leaves
+    alone = {edge.made for edge in over}
+    for node in sorted(node for node in walk.nodes if node >= moment):
+        if parents[node] and node not in leaves and alone.issuperset(parents[node]):
+            alone.add(node)
+    mixing = {node for node in walk.inner if node >= moment and node not in alone}
+    met = reached(parents, [parent for node in mixing for parent in parents[node] if parent in alone])
+    return {edge for edge in over if edge.user not in mixing and edge.user not in met}
 
 
 def _untrained(walk: Walk, leading: set[int]) -> list[LiveEdge]:

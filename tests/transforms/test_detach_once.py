@@ -88,6 +88,12 @@ PENALISED = """
             + clean(PENALISED).replace("critic(x)", "(critic(x) - 1)"),
             id="its gradient happens to be zero at the start",
         ),
+        pytest.param(
+            PENALISED.replace(
+                "penalty = 0.1 * sum(p.square().sum() for p in critic.parameters())", "penalty = critic(x).tanh()"
+            ).replace("+ penalty", "+ 0.1 * (penalty - 1).abs().mean()"),
+            id="of which the term is computed",
+        ),
     ],
 )
 def test_a_penalty_that_is_cut_off_trains_nothing_which_is_said_and_comes_later(cell: str) -> None:
@@ -101,6 +107,10 @@ def test_a_penalty_that_is_cut_off_trains_nothing_which_is_said_and_comes_later(
     "cell",
     [
         pytest.param(PENALISED.replace("+ penalty", "* penalty"), id="a factor, which other gradients depend on"),
+        pytest.param(
+            PENALISED.replace("critic(x).pow(2).mean() + penalty", "(critic(x) - penalty.exp()).pow(2).mean()"),
+            id="a target, as the old one of a ratio",
+        ),
         pytest.param(
             PENALISED.replace("+ penalty", "+ penalty").replace("loss.backward()", "loss.sqrt().backward()"),
             id="a term of what a root is taken of",
