@@ -98,6 +98,7 @@ COSTS = {
     "recompute: in order": 31,  # a line changes its place, and its loss sees what has been trained so far
     "move_step": 32,  # a step is made later, and the later backward is limited to its own parameters
     "recompute: moved": 33,  # computed once per iteration, as before, with the weights of another moment
+    "move_step: with its test": 33,  # a branch becomes two
     "move_step: whole update": 33,  # several lines change their place
     "move_step: gradients first": 33,  # several lines, a backward that is not called so
     "move_step: out of a loop": 33,  # a loop becomes two

@@ -107,6 +107,8 @@ JUDGED_ONCE = """
             D.zero_grad()
             seen.log().mean().backward(retain_graph=True)
             opt_d.step()
+        else:
+            D.zero_grad()
         if step >= 0:
             G.zero_grad()
             loss = drawn.abs().mean() - seen.mean()

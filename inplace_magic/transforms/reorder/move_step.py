@@ -10,7 +10,7 @@
 Where the same optimizer steps again after the later backward, it steps but once, for both.
 
 The later backward must not add to the gradients that the moved step uses, nor its zero_grad() clear them: it is
-limited to its own parameters, or its gradients are taken first.
+limited to its own parameters, or its gradients are taken first. A step in a branch takes the branch's test along.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from collections.abc import Iterator
 
 from ...message import message
 from ...source.blocks import within
-from ...source.dataflow import calls, calls_named, is_call, is_step, simple
+from ...source.dataflow import binds, calls, calls_named, is_call, is_step, reads, simple
 from ...source.editor import Code, Edit
 from ...source.lift import lift
 from ..analysis.backward_calls import in_short, limited, parameters_stepped
@@ -124,6 +124,29 @@ def _clears(code: Code, statement: ast.stmt, step: ast.stmt) -> bool:
     return is_call(statement, "zero_grad") and code.text(statement.value.func.value) == code.text(step.value.func.value)  # type: ignore[attr-defined]
 
 
+@register("modified")
+def move_guarded(problem: Problem) -> Iterator[Proposal]:
+    """The step in a branch goes behind the later backward with the test that it stands behind."""
+    found = update_between(problem)
+    branch = found.first if found is not None else None
+    if found is None or not isinstance(branch, ast.If) or branch.orelse or share_leaves(problem, 1):
+        return
+    code, cause = found.code, problem.clash.cause
+    frames = problem.frames(cause.stack if cause is not None else ())
+    step = next((f.statement for f in frames if f.code is code and f.statement in branch.body), None)
+    passed = [*branch.body, *found.between, found.need]
+    if step is None or not is_step(step) or not code.alone(step) or any(binds(s) & reads(branch.test) for s in passed):
+        return
+    late = update_of(found.block, found.need)[-1]
+    own = late if is_step(late) else _step_after(problem, found)
+    limit = limited(problem, code, found.need, own) if own is not None else []
+    lines = [f"if {code.text(branch.test)}:", f"{code.indent_step}{code.text(step)}"]
+    title = message("title_after", what=code.text(step), other=found.needing(in_short(limit)))
+    edits = [code.delete(step), code.insert_after(found.need, *lines), *limit]
+    form = "move_step: with its test" if limit else "move_step: unguarded"
+    yield in_one_text(code, edits, title, _WHY, form)
+
+
 @register("modified", "silent")
 def gradients_first(problem: Problem) -> Iterator[Proposal]:
     """Both gradients before either step, where the two optimizers share parameters, or all gradients are cleared."""
@@ -165,19 +188,29 @@ def _clears_all(problem: Problem, found: Meeting, late: ast.stmt) -> bool:
 
 
 def _writers(problem: Problem, found: Meeting) -> list[ast.stmt]:
-    """The statement that wrote, with every other update between the saving and the needing, and what clears the gradients
-    behind a step, in their order."""
+    """The statement that wrote, with every other update between the saving and the needing that the later backward meets, and
+    what clears the gradients behind a step, in their order."""
     block = found.block
     start = block.index(found.save) + 1 if found.save is not None else 0
     if not is_step(found.first):
         return [found.first]
     first = block.index(found.first)
+    met = _met(problem, found)
     moved: list[ast.stmt] = []
     for at, s in enumerate(block[: block.index(found.need)]):
         update = at > first and updates_leaf(problem, s) and not calls_named(s, "backward")
-        if at >= start and (is_step(s) or update or any(_clears(found.code, s, one) for one in moved if is_step(one))):
+        if at >= start and (
+            (is_step(s) and s in met) or update or any(_clears(found.code, s, one) for one in moved if is_step(one))
+        ):
             moved.append(s)
     return moved
+
+
+def _met(problem: Problem, found: Meeting) -> list[ast.stmt]:
+    """The statements of the block whose writes the later backward is seen to meet."""
+    stacks = [c.write.stack for c in problem.evidence.clashes if c.write is not None and c.need == problem.clash.need]
+    frames = [frame for stack in stacks for frame in problem.frames(stack) if frame.code is found.code]
+    return [found.first, *(s for f in frames if (s := within(found.code, found.block, f.statement)) is not None)]
 
 
 def _moved(code: Code, moved: list[ast.stmt], need: ast.stmt, following: ast.stmt | None) -> list[Edit]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ...cells import run_cells
-from ..trying import fix_by, rules
+from ..trying import fix_by, rewritten, rules
 
 NETWORKS = """
     import torch
@@ -103,11 +103,27 @@ GUARDED = """
     """
 
 
-def test_so_do_updates_that_branches_guard_and_the_later_one_keeps_to_its_own_parameters() -> None:
-    fix = fix_by("move_step", NETWORKS, GUARDED)
-    text = fix.cells[2]
-    assert text.index("if generator:") < text.index("if critic:")
-    assert 'losses["gen"].backward(inputs=[p for group in opts["gen"].param_groups for p in group["params"]])' in text
+def test_a_step_in_a_branch_takes_its_test_along_and_the_later_backward_keeps_to_its_own_parameters() -> None:
+    run = run_cells(NETWORKS, GUARDED)
+    assert run.diagnosis is not None
+    first, second = run.diagnosis.fixes[:2]
+    limited = 'losses["gen"].backward(inputs=[p for group in opts["gen"].param_groups for p in group["params"]])'
+    assert (first.rule, first.gradients, first.changes) == ("move_step", "same", ())
+    assert first.cells[2] == rewritten(
+        GUARDED,
+        ('        losses["disc"].backward()\n        opts["disc"].step()\n', '        losses["disc"].backward()\n'),
+        ('losses["gen"].backward()', limited),
+        ("learn(torch", '    if critic:\n        opts["disc"].step()\nlearn(torch'),
+    )
+    assert second.cells[2].index("if generator:") < second.cells[2].index("if critic:")
+    assert limited in second.cells[2]
+
+
+def test_it_does_not_where_the_test_may_say_something_else_by_then() -> None:
+    rebound = GUARDED.replace('opts["disc"].step()\n', 'opts["disc"].step()\n            critic = False\n')
+    run = run_cells(NETWORKS, rebound)
+    assert run.diagnosis is not None
+    assert all(text.count("if critic") == 1 for fix in run.diagnosis.fixes for text in fix.cells.values())
 
 
 IN_METHODS = """

@@ -362,3 +362,33 @@ def test_a_loop_in_a_function_is_split_and_each_backward_limited_to_what_its_own
     found = [fix for fix in run.diagnosis.fixes if fix.rule == "split_loop"]
     assert found[0].gradients == "same"
     assert 'inputs=[p for group in opt.param_groups for p in group["params"]])' in found[0].cells[3]
+
+
+AUTOENCODER = """
+    enc, dec, disc = nn.Linear(3, 3), nn.Sequential(nn.Linear(3, 3), nn.Tanh(), nn.Linear(3, 3)), nn.Linear(3, 1)
+    opt_e, opt_g, opt_d = (torch.optim.SGD(net.parameters(), lr=0.1) for net in (enc, dec, disc))
+    """
+TWICE_JUDGED = """
+    for _ in range(2):
+        code = enc(x)
+        made = dec(code)
+        opt_d.zero_grad()
+        disc(made).mean().backward(retain_graph=True)
+        opt_d.step()
+        rebuilt = (made - x).pow(2).mean()
+        loss = rebuilt - disc(made).mean()
+        opt_g.zero_grad()
+        loss.backward(retain_graph=True)
+        opt_g.step()
+        opt_e.zero_grad()
+        (rebuilt + code.abs().mean()).backward()
+        opt_e.step()
+    """
+
+
+def test_only_steps_whose_writes_the_later_backward_meets_are_moved() -> None:
+    run = run_cells(NETWORKS, AUTOENCODER, TWICE_JUDGED)
+    assert run.diagnosis is not None
+    first = run.diagnosis.fixes[0]
+    assert (first.rule, first.gradients, first.changes) == ("move_step", "same", ())
+    assert first.title.startswith("opt_g.step() after")
