@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from ..record.evidence import Evidence, RecordedConflict
+from ..source.bindings import Binding, bindings, bound
 from ..source.editor import Code, names_bound
 from ..source.lift import unused
 from ..source.location import SourceRange
@@ -63,6 +64,16 @@ class Problem:
     def nodes(self, kind: type[Node]) -> Iterator[tuple[Code, Node]]:
         """What is of a kind in these texts."""
         return ((code, n) for code in self.codes() for n in ast.walk(code.tree) if isinstance(n, kind))
+
+    def bindings(self, code: Code, name: str, near: ast.stmt) -> Iterator[tuple[Code, Binding]]:
+        """Where a name gets its value: in the same function; what has none in its cell, at the top of the cells before it."""
+        own = bindings(code, name, near)
+        yield from ((code, one) for one in own)
+        if own or code.function(near) is not None:
+            return
+        for other in (one for one in self.codes() if one.cell.number < code.cell.number):
+            for s in reversed(other.tree.body):
+                yield from ((other, Binding(s, value)) for key, value in bound(other, s) if key == name)
 
     def unused(self, name: str, code: Code, at: ast.AST) -> str:
         """The name, or one like it that is free where a node stands: at the top, that no text has given anything."""

@@ -19,15 +19,16 @@ for i, part in enumerate(h.split(4, 1)):  for i, part in enumerate(h.split(4, 1)
 from __future__ import annotations
 
 import ast
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ...message import message
-from ...source.bindings import Binding, argument, bindings, gone_through, loop_of
+from ...source.bindings import Binding, argument, gone_through, loop_of
 from ...source.dataflow import called_name
 from ...source.editor import Code, Edit, atom, dotted
 from ...source.lift import bound_names, unused
-from ..analysis.targets import Site, root, sites
+from ..analysis.targets import Site, chain, root, sites
 from ..problem import Problem
 from ..proposal import Proposal, in_one_text
 from ..registry import register
@@ -56,44 +57,53 @@ def index_views(problem: Problem) -> Iterator[Proposal]:
 @register("multi_output_view", "no_grad_view")
 def index_items(problem: Problem) -> Iterator[Proposal]:
     """``rows = x.unbind(); rows[i].mul_(2)``: the item of what was made at once."""
-    for write, name, made in _made(problem):
-        code, line, item = write.code, write.statement, write.node
-        if isinstance(made.value, ast.Subscript) and isinstance(made.value.value, ast.Name):  # row = rows[i]
-            line, item, name = made.statement, made.value, made.value.value.id
-            of_all = bindings(code, name, line)[:1]
-            if not of_all:
+    for write, name, maker, made in _made(problem):
+        code, line = write.code, write.statement
+        item: ast.AST | None = write.node
+        held = root(made.value)
+        if isinstance(held, ast.Name) and any(isinstance(n, ast.Subscript) for n in chain(made.value)):  # row = rows[i]
+            code, line, item, name = maker, made.statement, made.value, held.id
+            of_all = next(problem.bindings(code, name, line), None)
+            if of_all is None:
                 continue
-            made = of_all[0]
-        items = [n for n in ast.walk(item) if isinstance(n, ast.Subscript) and code.text(n.value) == name]
-        views = _views(code, made.value)
-        whole = items and not isinstance(items[0].slice, (ast.Slice, ast.Tuple))
-        if views is not None and whole and not (views.size is not None and isinstance(items[0].slice, ast.UnaryOp)):
-            yield _indexed(code, line, code.replace(items[0], views.at(code.text(items[0].slice))))
+            maker, made = of_all
+        views = _views(maker, made.value)
+        items = [n for n in _items(code, item or line, name) if views is not None and views.indexed_by(n.slice)]
+        if views is None or not items:
+            continue
+        later = (n for n in _items(code, code.tree, name) if n.lineno >= line.lineno and views.indexed_by(n.slice))
+        everywhere = [n for n in later if n is items[0] or isinstance(n.ctx, ast.Load)]
+        for chosen in [items[:1], everywhere] if len(everywhere) > 1 else [items[:1]]:  # the others read a stale view
+            yield _indexed(code, line, *(code.replace(n, views.at(code.text(n.slice))) for n in chosen))
+
+
+def _items(code: Code, top: ast.AST, name: str) -> list[ast.Subscript]:
+    return [n for n in ast.walk(top) if isinstance(n, ast.Subscript) and code.text(n.value) == name]
 
 
 @register("multi_output_view", "no_grad_view")
 def index_unpacked(problem: Problem) -> Iterator[Proposal]:
     """``r, g, b = image``: the views of one assignment."""
-    for write, _, made in _made(problem):
+    for _, _, code, made in _made(problem):
         line = made.statement
         target = line.targets[0] if isinstance(line, ast.Assign) else None
-        views = _views(write.code, line.value) if isinstance(line, ast.Assign) else None
+        views = _views(code, line.value) if isinstance(line, ast.Assign) else None
         if not isinstance(line, ast.Assign) or not isinstance(target, ast.Tuple) or views is None:
             continue
         if views.size is None and all(isinstance(one, ast.Name) for one in target.elts):
-            edit = write.code.replace(line.value, ", ".join(views.at(str(i)) for i in range(len(target.elts))))
-            yield _indexed(write.code, line, edit)
+            edit = code.replace(line.value, ", ".join(views.at(str(i)) for i in range(len(target.elts))))
+            yield _indexed(code, line, edit)
 
 
-def _made(problem: Problem) -> Iterator[tuple[Site, str, Binding]]:
+def _made(problem: Problem) -> Iterator[tuple[Site, str, Code, Binding]]:
     """The frames of the write, each with a name and where that last got what it holds."""
     for write, name in _held(problem):
-        for made in bindings(write.code, name, write.statement)[:1]:
-            yield write, name, made
+        for code, made in itertools.islice(problem.bindings(write.code, name, write.statement), 1):
+            yield write, name, code, made
 
 
-def _indexed(code: Code, statement: ast.stmt, edit: Edit) -> Proposal:
-    return in_one_text(code, [edit], code.edited(statement, [edit]), _WHY, "index_views", local=True)
+def _indexed(code: Code, statement: ast.stmt, *edits: Edit) -> Proposal:
+    return in_one_text(code, edits, code.edited(statement, edits), _WHY, "index_views", local=True)
 
 
 def _loop(write: Site, name: str) -> ast.For | ast.comprehension | None:
@@ -144,6 +154,11 @@ class _Views:
     @property
     def whole(self) -> bool:
         return self.dim == 0 and self.size is None
+
+    def indexed_by(self, index: ast.expr) -> bool:
+        """Whether the index picks one of the views."""
+        several = isinstance(index, ast.Slice | ast.Tuple)
+        return not several and not (self.size is not None and isinstance(index, ast.UnaryOp))
 
     def at(self, index: str) -> str:
         index = index if index.isidentifier() or index.isdecimal() or self.size is None else f"({index})"

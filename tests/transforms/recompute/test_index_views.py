@@ -125,3 +125,11 @@ def test_is_proved(cell: str, expected: str) -> None:
     fix = fix_by(RULE, "import torch\nw = torch.ones(2, 3, requires_grad=True)", cell)
     assert fix.cells == {2: expected}
     assert fix.gradients == "same"
+
+
+def test_an_item_of_what_another_cell_made_is_indexed_wherever_it_is_read_on() -> None:
+    start = "import torch\nw = torch.ones(3, 3, requires_grad=True)\nh = w * 2"
+    cell = "rows[0].mul_(3)\npart = rows[0].narrow(0, 0, 2)\npart.mul_(2)\nrows[1].sum()\nh.sum().backward()"
+    fix = fix_by(RULE, start, "rows = h.unbind()", cell)
+    assert fix.cells == {3: cell.replace("rows[", "h[")}
+    assert (fix.gradients, fix.title) == ("same", "h[0].mul_(3)")
