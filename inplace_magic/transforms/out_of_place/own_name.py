@@ -84,7 +84,8 @@ def _of_input(problem: Problem, write: Site, root: ast.Name) -> Iterator[Proposa
     named = [n for top in later(code, first) for n in ast.walk(top) if isinstance(n, ast.Name) and n.id == path]
     behind = [n for n in named if n.lineno > first.lineno]
     itself = [n for n in behind if is_of_leaf(code, n)]
-    if event is None or not behind or any(isinstance(n.ctx, ast.Store) for n in behind) or not (itself or whole):
+    used = [n for n in behind if n not in itself] or whole is not None
+    if event is None or not used or any(isinstance(n.ctx, ast.Store) for n in behind) or not (itself or whole):
         return
     name = problem.unused(path, code, first) if itself else path
     line, edits = _worked_on(problem, write, first, path, name, [n for n in behind if n not in itself])

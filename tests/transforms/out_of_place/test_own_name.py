@@ -204,3 +204,9 @@ def test_a_function_that_writes_into_a_view_of_what_it_gives_back_copies_the_who
     part = "    part = image[:, :size]"
     assert fix.cells == {2: rewritten(OCCLUDED, (part, f"    image = image.clone()\n{part}"))}
     assert fix.changes == ("image has other values afterwards",)
+
+
+def test_what_is_only_asked_whether_it_is_a_leaf_gets_no_value_that_nobody_reads() -> None:
+    run = run_cells("import torch\nc = torch.ones(3, requires_grad=True)", "c[:] += 1\nprint(c.is_leaf)")
+    assert run.diagnosis is not None
+    assert [fix.rule for fix in run.diagnosis.fixes] == ["no_grad"]
