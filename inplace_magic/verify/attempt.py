@@ -45,7 +45,8 @@ class Attempt:
     ``serves``: a backward whose gradients no step used, as the code is written, has a use. ``fewer``: how many updates
     the optimizers make less than in the code as written, or with gradients used before. ``unleafed``: a name that led to a
     leaf leads to a result, whose ``.grad`` code to come finds empty. ``idle``: a backward is left that trains nothing.
-    ``sooner``: it also takes from backwards that come before the conflict. ``cost``: the candidate's; ``turn``: how many
+    ``sooner``: it also takes from backwards that come before the conflict. ``corrects``: it gives another
+    result than the code as written, which can hardly have meant that (Proposal.meant). ``cost``: the candidate's; ``turn``: how many
     had been tried by then.
     """
 
@@ -60,6 +61,7 @@ class Attempt:
     unleafed: bool = False
     idle: bool = False
     sooner: bool = False
+    corrects: bool = False
 
 
 @dataclass(frozen=True)
@@ -139,8 +141,20 @@ def measured(bench: Bench, problem: Problem, ran: Ran) -> Attempt | None:
     before = need.index if need is not None and any(step.kept for step in candidate.steps) else 0
     sooner = before > 0 and compare(reference[:before], seen.passes[:before], cut_off=True) != "same"
     serves = effect.label == "different" and bool(without_purpose(seen.passes, reference))
+    corrects = rank == "same" and effect.label == "different" and any(step.meant for step in candidate.steps)
     return Attempt(
-        fix, candidate.cost, ran.turn, seen.again, rank, aside, serves, fewer, effect.unleafed, effect.idle, sooner
+        fix=fix,
+        cost=candidate.cost,
+        turn=ran.turn,
+        again=seen.again,
+        rank=rank,
+        aside=aside,
+        serves=serves,
+        fewer=fewer,
+        unleafed=effect.unleafed,
+        idle=effect.idle,
+        sooner=sooner,
+        corrects=corrects,
     )
 
 

@@ -47,8 +47,11 @@ def _chosen(attempts: list[Attempt], wanted: int) -> tuple[Fix, ...]:
     good = [a for a in found if a.fix.verified and not a.fix.untrained and a.rank != "doubtful"]
     if any(a.rank == "same" and not a.unleafed for a in good):
         good = [a for a in good if not a.unleafed]
-    for attempt in sorted(good or found, key=_key):
+    ordered = sorted(good or found, key=_key)
+    for attempt in ordered:
         fix = attempt.fix
+        if ordered[0].corrects and fix.gradients == "same":
+            fix = _saying(fix, message("change_keeps_mistake"))
         if not any(_alike(fix, other) for other in chosen):
             chosen.append(fix)
     return tuple(chosen[:wanted])
@@ -73,11 +76,14 @@ def _seen_twice(attempts: list[Attempt]) -> Iterator[Attempt]:
             yield attempt
             continue
         fix = attempt.fix
-        said = message("change_fails_again")
         label: Gradients = "different" if fix.gradients in ("same", "truncated") else fix.gradients
-        changed = (*fix.changes, said)
-        fix = replace(fix, gradients=label, changes=changed, proof=proof(label, changed))
+        fix = _saying(replace(fix, gradients=label), message("change_fails_again"))
         yield replace(attempt, fix=fix, rank=label, aside=attempt.aside + 1)
+
+
+def _saying(fix: Fix, said: str) -> Fix:
+    changed = (*fix.changes, said)
+    return replace(fix, changes=changed, proof=proof(fix.gradients, changed))
 
 
 @dataclass
