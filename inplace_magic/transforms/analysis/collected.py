@@ -23,21 +23,28 @@ def collected(problem: Problem, turn: Iteration) -> tuple[set[str], bool]:
     """The lists that a backward uses up, and whether each backward is to begin with an empty one: not where every
     iteration adds one item to a memory and goes back from all of them.
     """
-    graph = {
-        path
-        for scope, names in holdings(problem).items()
-        for path, kind in names.items()
-        if kind.startswith(("list", "sequence")) and (scope == turn.function or "." in path)
-    }
-    filled = _filled(problem) - crossing(problem).partly
     used = {name for s in turn.body for name in reads(s)}
-    lists = {path for path in filled & used if not any(_empties(n, path) for s in turn.body for n in ast.walk(s))}
+    held = [
+        (scope, path) for scope, names in holdings(problem).items() for path, kind in names.items() if _is_list(kind)
+    ]
+    graph = {path for scope, path in held if scope == turn.function or "." in path}
+    kept, partly = {path for scope, path in held if scope.startswith("stored in ")}, crossing(problem).partly
+    filled = _filled(problem) - partly
+    own = {path.partition(".")[2] for path in filled if "." in path} & kept - partly
+    of_objects = {path for path in used if path.partition(".")[2] in own}
+    graph, filled = graph | of_objects, filled | of_objects
+    anew = {path for s in turn.body for node in ast.walk(s) for path in emptied(node)}
+    lists = {path for path in filled & used if path not in anew}
     if not lists & graph:
         return set(), False
     asks = isinstance(turn.need, ast.If) and bool(lists & reads(turn.need.test))  # whether a memory is full by now
     several = turn.branch[0] is not turn.body and not asks
     begin = several or _made_in_an_inner_loop(problem)
     return lists, begin and not any(_read_behind(turn, path) for path in lists)
+
+
+def _is_list(kind: str) -> bool:
+    return kind.startswith(("list", "sequence", "deque"))
 
 
 def _read_behind(turn: Iteration, path: str) -> bool:
@@ -60,8 +67,10 @@ def _filled(problem: Problem) -> set[str]:
     return {path for path in paths if path is not None}
 
 
-def _empties(node: ast.AST, path: str) -> bool:
-    """Whether the iteration itself sets the list anew or clears it."""
+def emptied(node: ast.AST) -> set[str | None]:
+    """What a statement sets anew, deletes or clears."""
+    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+        path, _, method = (dotted(node.value.func) or "").rpartition(".")
+        return {path} if method == "clear" else set()
     targets = node.targets if isinstance(node, ast.Delete) else assigned(node) if isinstance(node, ast.Assign) else ()
-    cleared = isinstance(node, ast.Call) and dotted(node.func) == f"{path}.clear"
-    return cleared or any(key_of(target) == path for target in targets)
+    return {key_of(target) for target in targets}

@@ -18,10 +18,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from ...message import message
-from ...source.bindings import argument
+from ...source.bindings import argument, parameters
 from ...source.dataflow import added, called_name, calls, calls_named, is_step, reads, roots, simple
 from ...source.editor import Code
-from ..analysis.collected import collected
+from ..analysis.collected import collected, emptied
 from ..analysis.iterations import iterations
 from ..analysis.meetings import meeting
 from ..problem import Problem
@@ -115,10 +115,22 @@ def clear_collected(problem: Problem) -> Iterator[Proposal]:
         behind = turn.body[turn.body.index(turn.need) + 1 :]
         if not lists or (block is not turn.body and any(lists & reads(s) for s in behind)):
             continue
-        lines = [f"{path}.clear()" for path in sorted(lists)]
+        lines = list(dict.fromkeys(_written_for_it(problem, path) or f"{path}.clear()" for path in sorted(lists)))
         leaves = isinstance(after, (ast.Return, ast.Break, ast.Continue))
         edit = turn.code.insert_before(after, *lines) if leaves else turn.code.insert_after(after, *lines)
         why = message("why_collected_anew")
         proposal = in_one_text(turn.code, [edit], "; ".join(lines), why, "reset_accumulator: list")
         yield replace(proposal, begins=frozenset(lists if begin else ()))
         return
+
+
+def _written_for_it(problem: Problem, path: str) -> str | None:
+    """The call of a method that does nothing but empty lists, this one among them: ``memory.clear()``."""
+    owner, _, name = path.partition(".")
+    for code, method in problem.nodes(ast.FunctionDef):
+        own = parameters(method)
+        if name and len(own) == 1 and isinstance(code.parent(method), ast.ClassDef):
+            gone = [emptied(s) for s in method.body]
+            if all(gone) and {f"{own[0]}.{name}"} in gone:
+                return f"{owner}.{method.name}()"
+    return None

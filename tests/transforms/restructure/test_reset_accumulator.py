@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from ...cells import run_cells
-from ..trying import fix_by, rewritten
+from ..trying import clean, fix_by, rewritten
 
 START = """
     import torch
@@ -105,3 +105,54 @@ def test_a_list_that_is_read_behind_the_loop_is_not_emptied_at_first() -> None:
     run = run_cells(START, CARRIED.format(test="(step + 1) % 4 == 0").rstrip() + "\n    print(len(losses))\n")
     assert run.diagnosis is not None
     assert "losses = h.detach(), [h.detach() for h in losses]" in run.diagnosis.fixes[0].cells[2]
+
+
+REMEMBERED = """
+    from collections import deque
+    policy = nn.Linear(2, 2)
+    opt = torch.optim.SGD(policy.parameters(), lr=0.1)
+    class Memory:
+        def __init__(self):
+            self.steps, self.seen = deque(maxlen=100), 0
+        def push(self, *step):
+            self.steps.append(step)
+            self.seen += 1
+        def clear(self):
+            {clear}
+    def learn(memory):
+        loss = -torch.stack([log_prob * reward for log_prob, reward in {taken}]).sum()
+        opt.zero_grad()
+        loss.backward()
+        opt.step()
+        return loss.item()
+    memory = Memory()
+    """
+LEARNED = """
+    for episode in range(2):
+        for state in torch.randn(3, 2):
+            memory.push(policy(state).log_softmax(0)[0], 1.0)
+        learn(memory)
+    """
+
+
+@pytest.mark.parametrize(
+    ("clear", "line"),
+    [
+        pytest.param("self.steps.clear()", "    memory.clear()\n", id="by the method that was written for it"),
+        pytest.param("self.__init__()", "    memory.steps.clear()\n", id="itself where a method does more"),
+    ],
+)
+def test_a_memory_that_an_object_keeps_is_emptied_once_it_is_learned_from(clear: str, line: str) -> None:
+    start = clean(START + REMEMBERED.format(clear=clear, taken="memory.steps"))
+    run = run_cells(start, LEARNED)
+    assert run.diagnosis is not None
+    first = run.diagnosis.fixes[0]
+    assert first.rule == "reset_accumulator"
+    assert first.cells[1].rstrip() == start.replace("    return loss.item()", f"{line}    return loss.item()").rstrip()
+
+
+def test_a_memory_that_an_object_keeps_stays_full_where_each_loss_takes_some_of_it() -> None:
+    start = clean(START + REMEMBERED.format(clear="self.steps.clear()", taken="list(memory.steps)[::2]"))
+    run = run_cells(start, LEARNED)
+    assert run.diagnosis is not None
+    assert all("clear()" not in fix.title for fix in run.diagnosis.fixes)
