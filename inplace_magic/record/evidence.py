@@ -103,8 +103,9 @@ class Edge:
     """A value that passes an event: the call that ``used`` it, the one that ``made`` it, and who held it in between.
 
     ``again``: the same call took part in that graph with other values, too. ``root``: it is what backward was called on.
-    ``term``: it makes up a term of what backward was called on by itself, so that nobody else's gradient depends on it.
-    ``over``: it was used after the event.
+    ``term``: it is only added to what backward was called on, so that nobody else's gradient depends on it. ``alone``: such a
+    term is computed of it and nothing else that has a history, and it leads to a leaf that is stepped. ``over``: it was used
+    after the event.
     """
 
     used: tuple[SourceRange, ...]
@@ -113,6 +114,7 @@ class Edge:
     again: bool = False
     root: bool = False
     term: bool = False
+    alone: bool = False
     over: bool = False
 
 

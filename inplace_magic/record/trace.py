@@ -144,7 +144,9 @@ class Trace:
             self._crossings[asked] = self._crossing(*asked)
         leading, found = self._crossings[asked]
         untrained = [edge for edge in _untrained(walk, leading) if self._call(edge.user) != self._call(edge.made)]
-        return replace(found, untrained=untrained)
+        stepped = {leaf for one in self.walks.values() for leaf in one.stepped}
+        alone = {edge for edge in found.alone if not stepped or walk.graph.leaves_of(edge.made) & stepped}
+        return replace(found, untrained=untrained, alone=alone)
 
     def _crossing(self, need: int, moment: int, stale: int | None, freed: int | None) -> tuple[set[int], Crossing]:
         """All of it but what the steps tell that are still to come; with the nodes that lead to stale ones."""
@@ -176,7 +178,8 @@ class Trace:
         repeated = self._repeated(leading, moment)
         return leading, Crossing(
             over=over,
-            terms=_terms(walk, over, moment),
+            terms={edge for edge in over if edge.user not in walk.inner},
+            alone=_alone(walk, over, moment),
             shared=shared,
             stale=sorted(leading & below),
             untrained=(),
@@ -214,6 +217,7 @@ class Crossing:
 
     over: Sequence[LiveEdge]
     terms: set[LiveEdge]
+    alone: set[LiveEdge]
     shared: Sequence[LiveEdge]
     stale: Sequence[int]
     untrained: Sequence[LiveEdge]
@@ -236,8 +240,8 @@ def record_of(crossing: Crossing, trace: Trace, place: evidence.Placing) -> evid
             used, made = trace.stack_of(edge.user), trace.stack_of(edge.made)
             names = tuple(sorted({one.record for one in held if edge.made in one.nodes}))
             again = crossing.repeated.get(used, 0) > len(times[used])
-            term = edge in crossing.terms
-            record = evidence.Edge(place(used), place(made), names, again, root=edge.user < 0, term=term, over=over)
+            term, alone = edge in crossing.terms, edge in crossing.alone
+            record = evidence.Edge(place(used), place(made), names, again, edge.user < 0, term, alone, over)
             found.setdefault((used, made, names), record)
             if len(found) == _SITES:
                 break
@@ -282,16 +286,18 @@ def _places(path: str) -> Iterator[tuple[str, str]]:
         yield path[: found.start()], path[found.end() :]
 
 
-def _terms(walk: Walk, over: Sequence[LiveEdge], moment: int) -> set[LiveEdge]:
-    """The edges on whose way to the root nothing else comes in but where terms are added up."""
+def _alone(walk: Walk, over: Sequence[LiveEdge], moment: int) -> set[LiveEdge]:
+    """The edges of which whole terms of the loss are computed: on their way to where terms are added up nothing else that
+    has a history comes in, be it from before the event or a leaf.
+    """
     parents, leaves = walk.graph.parents, walk.graph.leaves
-    alone = {edge.made for edge in over}
+    made_of = {edge.made for edge in over}  # the nodes that would have no history without the edges
     for node in sorted(node for node in walk.nodes if node >= moment):
-        if parents[node] and node not in leaves and alone.issuperset(parents[node]):
-            alone.add(node)
-    mixing = {node for node in walk.inner if node >= moment and node not in alone}
-    met = reached(parents, [parent for node in mixing for parent in parents[node] if parent in alone])
-    return {edge for edge in over if edge.user not in mixing and edge.user not in met}
+        if parents[node] and node not in leaves and made_of.issuperset(parents[node]):
+            made_of.add(node)
+    mixing = {node for node in walk.inner if node >= moment and node not in made_of}
+    mixed = reached(parents, [parent for node in mixing for parent in parents[node] if parent in made_of])
+    return {edge for edge in over if edge.user not in mixing and edge.user not in mixed}
 
 
 def _untrained(walk: Walk, leading: set[int]) -> list[LiveEdge]:

@@ -64,6 +64,10 @@ class WalkedGraph:
                 self.bent.add(number)
         return tuple(number for number, _ in roots)
 
+    def leaves_of(self, root: int) -> set[int]:
+        """The ids of the leaves to which a backward from there gives gradients."""
+        return {leaf for node in self.reached([root]) for leaf in self.leaves.get(node, ())}
+
     def reached(self, roots: Iterable[int]) -> set[int]:
         """The nodes that a backward from there goes through."""
         return reached(self.parents, roots) & self.parents.keys()

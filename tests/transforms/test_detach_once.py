@@ -242,3 +242,18 @@ def test_what_learns_through_it_is_not_cut_off() -> None:
     both = MADE.replace("head.parameters()", "[*head.parameters(), *critic.parameters()]")
     fixes = run_cells(START, both, "data = Data(critic(x))", "train(data)").diagnosis.fixes  # type: ignore[union-attr]
     assert all(fix.untrained for fix in fixes if fix.rule == RULE)
+
+
+def test_a_term_of_what_no_optimizer_steps_never_trained_anything() -> None:
+    frozen = """
+        head = nn.Linear(2, 1)
+        opt = torch.optim.SGD(head.parameters(), lr=0.1)
+        features = actor(x).tanh()
+        for epoch in range(3):
+            loss = head(features).pow(2).mean() + 0.01 * features.pow(2).mean()
+            opt.zero_grad()
+            loss.backward()
+            opt.step()
+        """
+    fix = fix_by(RULE, START, frozen)
+    assert not any("trains nothing" in change for change in fix.changes)

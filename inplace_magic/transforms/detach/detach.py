@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import ast
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 
 from ...message import message
-from ...record.evidence import Edge
 from ..analysis.meetings import meeting
 from ..analysis.points import crossing, uses
 from ..problem import Problem
@@ -39,12 +38,13 @@ def detach(problem: Problem) -> Iterator[Proposal]:
         again = any(edge.again for edge in found.over)
         given = bool(found.over) and all(given_once(problem, edge) for edge in found.over)
         form = "again" if again else "between" if between else "once" if given else "use"
-        idle = _term_of_every_loss(problem, found.over)
-        boundary = at_boundary(problem, found.over, between) if not idle else ()
+        whole_terms = [edge for edge in found.over if edge.alone and before_turns(problem, edge)]
+        yield from at_boundary(problem, [edge for edge in found.over if edge not in whole_terms], between)
+        idle = next((ast.unparse(use.node) for edge in whole_terms for use in uses(problem, edge)), "")
         once = before_loop(problem, found.over) or ([] if given else where_made_once(problem, found.over))
-        cuts = once, boundary, at_uses(problem, found.over, form, CARRIED, carried=True)
-        for proposal in itertools.chain(*cuts, at_stores(problem, found.over)):
-            yield replace(proposal, idle=idle)
+        read = at_uses(problem, found.over, form, CARRIED, carried=True)
+        for proposal in itertools.chain(once, read, at_stores(problem, found.over)):
+            yield replace(proposal, idle=idle)  # a term of every loss, computed of what was made before the loop
         if not any(uses(problem, edge) for edge in found.over):
             yield from behind_uses(problem, found.over)
 
@@ -61,12 +61,6 @@ def _passes_on(problem: Problem) -> bool:
         return True
     saved, needed = clash.save.clock, clash.need.clock
     return any(saved < one.backward.clock < needed for one in problem.evidence.passes)
-
-
-def _term_of_every_loss(problem: Problem, edges: Sequence[Edge]) -> str:
-    """A penalty that was computed before the loop and is added to every loss in it: cut off, it is there for nothing."""
-    once = (edge for edge in edges if edge.term and before_turns(problem, edge))
-    return next((ast.unparse(use.node) for edge in once for use in uses(problem, edge)), "")
 
 
 def _steps_on_less(problem: Problem) -> bool:
