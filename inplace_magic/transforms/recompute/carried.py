@@ -20,7 +20,7 @@ from collections.abc import Iterator
 
 from ...message import message
 from ...source.blocks import within
-from ...source.dataflow import binds, handed_on, live_in, reads
+from ...source.dataflow import binds, calls, handed_on, key_of, live_in, reads
 from ...source.lift import lift, source_lines
 from ..analysis.iterations import Iteration, iterations
 from ..analysis.meetings import headline
@@ -79,7 +79,9 @@ def _read_later(turn: Iteration, maker: ast.stmt, update: ast.stmt) -> list[ast.
     made = {name for s in moved for name in binds(s)}
     on_object = any("." in name for name in made)  # which others may read through their own calls
     leaves = any(isinstance(node, ast.Continue | ast.Break | ast.Return) for s in stays for node in ast.walk(s))
-    if first >= last or on_object or leaves or not made & live_in(turn.body):
+    owners = {key_of(call.func.value) for s in moved for call in calls(s) if isinstance(call.func, ast.Attribute)}
+    asked = any(owners & reads(s) for s in stays if s is not update)  # what is called may have changed by its calls
+    if first >= last or on_object or leaves or asked or not made & live_in(turn.body):
         return []
     if not may_pass(turn.code, moved, stays, update):
         return []

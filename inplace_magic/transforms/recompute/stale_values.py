@@ -111,8 +111,7 @@ def _may_move(problem: Problem, made: Slice, target: Target) -> bool:
     front = within(made.code, block, target.front)
     passed = block[block.index(made.statements[0]) : block.index(front) if front is not None else None]
     others = [s for s in passed if s not in made.statements]
-    events = (within(made.code, block, s) for s in happened(problem, made))
-    return may_pass(made.code, made.statements, others, next(events, None))
+    return may_pass(made.code, made.statements, others, next(iter(happened(problem, made)), None))
 
 
 def _renamed(problem: Problem, made: Slice, target: Target) -> list[Edit]:

@@ -16,6 +16,7 @@ limited to its own parameters, or its gradients are taken first. A step in a bra
 from __future__ import annotations
 
 import ast
+import itertools
 from collections.abc import Iterator
 
 from ...message import message
@@ -61,7 +62,9 @@ def move_step(problem: Problem) -> Iterator[Proposal]:
         yield from _one_step(found, moved[0], names[0])
         return
     apart = (is_step(found.first) or _updates(found)) and not share_leaves(problem, max(1, sum(map(is_step, moved))))
-    own = following or _step_after(problem, found)
+    if not apart and not simple(found.need) and calls_named(found.need, "zero_grad"):
+        return  # what the moved step is to use would be cleared
+    own = _step_after(problem, found)
     limit = limited(problem, found.code, found.need, own) if apart and own is not None else []
     for extra in [limit, []] if limit else [[]]:
         title = message("title_after", what=tuple(names), other=found.needing(in_short(extra)))
@@ -102,11 +105,17 @@ def _updates(found: Meeting) -> bool:
 
 
 def _step_after(problem: Problem, found: Meeting) -> ast.stmt | None:
-    """The step that uses the later backward's gradients, where both stand in a loop of their own."""
+    """The step that uses the later backward's gradients: in a loop or a branch of their own, or behind other statements."""
+    late = update_of(found.block, found.need)[-1]
+    if is_step(late):
+        return late
     for frame in problem.frames(problem.need_stack):
         if frame.code is found.code and within(found.code, [found.need], frame.statement) is found.need:
-            late = update_of(found.code.block(frame.statement), frame.statement)
-            return late[-1] if is_step(late[-1]) else None
+            block = found.code.block(frame.statement)
+            behind = itertools.takewhile(
+                lambda s: not calls_named(s, "backward", "zero_grad"), block[block.index(frame.statement) + 1 :]
+            )
+            return next(filter(is_step, behind), None)
     return None
 
 
@@ -126,7 +135,7 @@ def _clears(code: Code, statement: ast.stmt, step: ast.stmt) -> bool:
 
 @register("modified")
 def move_guarded(problem: Problem) -> Iterator[Proposal]:
-    """The step in a branch goes behind the later backward with the test that it stands behind."""
+    """The step in a branch, and what follows it there, goes behind the later backward with the branch's test."""
     found = update_between(problem)
     branch = found.first if found is not None else None
     if found is None or not isinstance(branch, ast.If) or branch.orelse or share_leaves(problem, 1):
@@ -134,15 +143,18 @@ def move_guarded(problem: Problem) -> Iterator[Proposal]:
     code, cause = found.code, problem.clash.cause
     frames = problem.frames(cause.stack if cause is not None else ())
     step = next((f.statement for f in frames if f.code is code and f.statement in branch.body), None)
+    moved = branch.body[branch.body.index(step) :] if step is not None and is_step(step) else []
     passed = [*branch.body, *found.between, found.need]
-    if step is None or not is_step(step) or not code.alone(step) or any(binds(s) & reads(branch.test) for s in passed):
+    says_the_same = not any(isinstance(n, ast.Call | ast.NamedExpr | ast.Await) for n in ast.walk(branch.test))
+    says_the_same &= not any(binds(s) & reads(branch.test) for s in passed)
+    lifted = lift(code, moved) if moved and says_the_same and all(map(simple, moved)) else None
+    if lifted is None or moved == branch.body:
         return
-    late = update_of(found.block, found.need)[-1]
-    own = late if is_step(late) else _step_after(problem, found)
+    own = _step_after(problem, found)
     limit = limited(problem, code, found.need, own) if own is not None else []
-    lines = [f"if {code.text(branch.test)}:", f"{code.indent_step}{code.text(step)}"]
-    title = message("title_after", what=code.text(step), other=found.needing(in_short(limit)))
-    edits = [code.delete(step), code.insert_after(found.need, *lines), *limit]
+    lines = [f"if {code.text(branch.test)}:", *(f"{code.indent_step}{line}" for line in lifted.lines)]
+    title = message("title_after", what=tuple(map(code.text, moved)), other=found.needing(in_short(limit)))
+    edits = [*lifted.edits, code.insert_after(found.need, *lines), *limit]
     form = "move_step: with its test" if limit else "move_step: unguarded"
     yield in_one_text(code, edits, title, _WHY, form)
 
@@ -188,8 +200,8 @@ def _clears_all(problem: Problem, found: Meeting, late: ast.stmt) -> bool:
 
 
 def _writers(problem: Problem, found: Meeting) -> list[ast.stmt]:
-    """The statement that wrote, with every other update between the saving and the needing that the later backward meets, and
-    what clears the gradients behind a step, in their order."""
+    """The statement that wrote, with what the later backward meets as well: steps since the saving, updates by hand behind the
+    statement, and what clears the gradients behind a step, in their order."""
     block = found.block
     start = block.index(found.save) + 1 if found.save is not None else 0
     if not is_step(found.first):

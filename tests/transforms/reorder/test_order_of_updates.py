@@ -202,3 +202,66 @@ def test_a_loop_that_is_left_is_neither_listed_nor_turned_round() -> None:
                 break
         """
     assert not {"split_loop", "reverse_loop"} & {*rules(NETWORKS, endless)}
+
+
+JUDGED = """
+    for i, x in enumerate(torch.randn(3, 4, 3)):
+        losses = losses_of(x)
+        if {test}:
+            opts["disc"].zero_grad()
+            losses["disc"].backward(retain_graph=True)
+            opts["disc"].step()
+            {behind}
+        opts["gen"].zero_grad()
+        losses["gen"].backward()
+        opts["gen"].step()
+    """
+
+
+def test_what_follows_the_step_in_its_branch_goes_with_it() -> None:
+    clamp = "[p.data.clamp_(-0.3, 0.3) for p in nets['disc'].parameters()]  # as in the paper"
+    run = run_cells(NETWORKS, JUDGED.format(test="i % 2 == 0", behind=clamp))
+    assert run.diagnosis is not None
+    assert any(fix.rule == "move_step" for fix in run.diagnosis.fixes)
+    for fix in run.diagnosis.fixes:
+        lines = [line.strip() for line in fix.cells[2].splitlines()]
+        assert lines.index('opts["disc"].step()') + 1 == lines.index(clamp)
+
+
+@pytest.mark.parametrize("test", ["next(flags)", "(on := not i % 2)"])
+def test_a_test_that_does_something_is_not_asked_twice(test: str) -> None:
+    run = run_cells(
+        NETWORKS,
+        "import itertools\nflags = itertools.cycle([True, True, False])",
+        JUDGED.format(test=test, behind="pass"),
+    )
+    assert run.diagnosis is not None
+    assert all(fix.cells[3].count(test) == 1 for fix in run.diagnosis.fixes)
+
+
+def test_a_step_is_not_moved_behind_what_clears_its_gradients() -> None:
+    regularised = """
+        for x in torch.randn(2, 4, 3):
+            fake = nets["gen"](x)
+            loss, penalty = nets["disc"](fake.detach()).exp().mean(), nets["disc"](x).pow(2).mean()
+            opts["disc"].zero_grad()
+            loss.backward()
+            opts["disc"].step()
+            if x is not None:
+                nets["disc"].zero_grad()
+                penalty.backward()
+                opts["disc"].step()
+        """
+    run = run_cells(NETWORKS, regularised)
+    assert run.diagnosis is not None
+    assert all(fix.rule != "move_step" for fix in run.diagnosis.fixes)
+
+
+def test_a_backward_keeps_to_what_is_stepped_for_it_a_few_statements_later() -> None:
+    shown = JUDGED.format(test="i >= 0", behind="pass").replace(
+        'losses["gen"].backward()\n', 'losses["gen"].backward()\n        print(losses["gen"].item())\n'
+    )
+    shown = shown.replace("if i >= 0:", "if True:").replace("            pass\n", "")
+    run = run_cells(NETWORKS, shown)
+    assert run.diagnosis is not None
+    assert run.diagnosis.fixes[0].gradients == "same"
