@@ -1,7 +1,7 @@
 """What a write writes into, as the code says it: the expression, its names, where they were bound.
 
 x[:, 0] = 1             writes into `x[:, 0]`, a part of `x`
-scale.mul_(2).tanh_()   writes into `scale`
+scale.mul_(2).tanh_()   writes into `scale`, as getattr(scale, name)(2) does
 F.relu(h, inplace=True) writes into `h`
 torch.add(a, b, out=c)  writes into `c`
 """
@@ -17,7 +17,7 @@ from functools import cached_property
 from ...families import is_of_base
 from ...record.evidence import Write
 from ...source.bindings import bindings, reads
-from ...source.dataflow import assigned, calls_named, key_of
+from ...source.dataflow import assigned, called_name, calls_named, key_of
 from ...source.editor import Code, Edit, dotted
 from ...source.modules import module_of
 from ..problem import Frame, Problem
@@ -101,6 +101,8 @@ def called_target(call: ast.Call) -> ast.expr | None:
     out = next((k.value for k in call.keywords if k.arg == "out"), None)
     if out is not None:
         return out
+    if called_name(call.func) == "getattr" and isinstance(call.func, ast.Call):
+        return call.func.args[0]
     if isinstance(call.func, ast.Attribute):
         if is_functional(call.func.value):
             return call.args[0] if call.args else None

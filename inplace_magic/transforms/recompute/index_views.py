@@ -25,7 +25,8 @@ from dataclasses import dataclass
 
 from ...message import message
 from ...source.bindings import Binding, argument, gone_through, loop_of
-from ...source.dataflow import called_name
+from ...source.blocks import own_statements, scope
+from ...source.dataflow import binds, called_name, simple
 from ...source.editor import Code, Edit, atom, dotted
 from ...source.lift import bound_names, unused
 from ..analysis.targets import Site, chain, root, sites
@@ -71,10 +72,34 @@ def index_items(problem: Problem) -> Iterator[Proposal]:
         items = [n for n in _items(code, item or line, name) if views is not None and views.indexed_by(n.slice)]
         if views is None or not items:
             continue
-        later = (n for n in _items(code, code.tree, name) if n.lineno >= line.lineno and views.indexed_by(n.slice))
-        everywhere = [n for n in later if n is items[0] or isinstance(n.ctx, ast.Load)]
-        for chosen in [items[:1], everywhere] if len(everywhere) > 1 else [items[:1]]:  # the others read a stale view
+        if _bound_since(problem, code, views.tensor, line, (maker, made)):
+            continue
+        for chosen in dict.fromkeys((tuple(items[:1]), _read_on(code, line, name, views))):  # the others would be stale
             yield _indexed(code, line, *(code.replace(n, views.at(code.text(n.slice))) for n in chosen))
+
+
+def _bound_since(problem: Problem, code: Code, name: str, line: ast.stmt, made: tuple[Code, Binding]) -> bool:
+    """Whether a name stands for something else by the line than where something was made of it."""
+    known = problem.bindings(code, name, line)
+    latest = next((one for one in known if one[0] is not code or one[1].statement.lineno <= line.lineno), None)
+    moments = [(where.cell.number, one.statement.lineno) for where, one in (latest or made, made)]
+    return moments[0] > moments[1]
+
+
+def _read_on(code: Code, line: ast.stmt, name: str, views: _Views) -> tuple[ast.Subscript, ...]:
+    """The items that the line and those behind it in its function read, as far as neither name is bound anew."""
+    found: list[ast.Subscript] = []
+    for s in own_statements(code, scope(code, line)):
+        if s.lineno < line.lineno or not simple(s):
+            continue
+        if s is not line and binds(s) & {name, views.tensor}:
+            break
+        found += [n for n in _items(code, s, name) if views.indexed_by(n.slice) and (s is line or _loads(n))]
+    return tuple(found)
+
+
+def _loads(item: ast.Subscript) -> bool:
+    return isinstance(item.ctx, ast.Load)
 
 
 def _items(code: Code, top: ast.AST, name: str) -> list[ast.Subscript]:

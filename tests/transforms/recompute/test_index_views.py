@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from ...cells import run_cells
 from ..trying import fix_by, proposals, titles
 
 RULE = "index_views"
@@ -133,3 +134,17 @@ def test_an_item_of_what_another_cell_made_is_indexed_wherever_it_is_read_on() -
     fix = fix_by(RULE, start, "rows = h.unbind()", cell)
     assert fix.cells == {3: cell.replace("rows[", "h[")}
     assert (fix.gradients, fix.title) == ("same", "h[0].mul_(3)")
+
+
+def test_items_of_another_function_stay() -> None:
+    other = "def second(parts):\n    return parts[1] * 7"
+    text = f"def first(x):\n    parts = x.unbind()\n    parts[0].mul_(3)\n    return parts[0].sum()\n{other}"
+    fix = fix_by(RULE, "import torch\nw = torch.ones(3, 3, requires_grad=True)", text, "first(w * 2).backward()")
+    assert fix.cells[2].endswith(other)
+
+
+def test_what_has_another_value_by_then_is_not_indexed() -> None:
+    start = "import torch\nw = torch.ones(3, 3, requires_grad=True)\nh = w * 2"
+    run = run_cells(start, "rows = h.unbind()", "h = w * 5", "rows[0].mul_(3)\nrows[0].sum().backward()")
+    assert run.diagnosis is not None
+    assert all("h[0]" not in fix.title for fix in run.diagnosis.fixes)

@@ -137,7 +137,7 @@ def test_a_view_that_a_cell_before_made_without_gradients_is_made_outside_there(
 
 def test_what_a_function_was_handed_is_not_looked_for_in_other_cells() -> None:
     cell = "def f(top):\n    top.mul_(3)\n"
-    before = "with torch.no_grad():\n    top = h[:2]\n"
+    before = "with torch.no_grad():\n    top = h[:2]\n    print(top)\n"
     assert proposals(RULE, before, cell, write="top.mul_(3)", family="no_grad_view") == []
 
 
