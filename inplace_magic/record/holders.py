@@ -53,7 +53,7 @@ class _Walk:
         if is_a(value, (list, tuple, dict, collections.deque)):
             self._container(path, value, depth, owner)
         elif is_a(value, types.FunctionType):
-            self._closure(value, depth)
+            self._function(path, value, depth)
         elif is_a(value, types.MethodType):
             self.visit(f"{path}.__self__", value.__self__, depth - 1)
         elif is_a(value, types.GeneratorType) and value.gi_frame is not None:
@@ -86,11 +86,18 @@ class _Walk:
             elif not is_a(item, torch.Tensor):
                 self.visit(f"{path}[...]", item, depth - 1)
 
-    def _closure(self, function: types.FunctionType, depth: int) -> None:
-        if kind_of(function.__code__.co_filename) != "user":
+    def _function(self, path: str, function: types.FunctionType, depth: int) -> None:
+        """What its closure, its defaults and its attributes keep."""
+        code = function.__code__
+        if kind_of(code.co_filename) != "user":
             return
-        inner = _Walk(function.__code__.co_qualname, self.found, self.seen, self.left)
-        for name, cell in zip(function.__code__.co_freevars, function.__closure__ or ()):
+        for name, value in own_names(vars(function)):
+            self.visit(f"{path}.{name}", value, depth - 1)
+        inner = _Walk(code.co_qualname, self.found, self.seen, self.left)
+        given = function.__defaults__ or ()
+        for name, value in zip(code.co_varnames[code.co_argcount - len(given) :], given):
+            inner.visit(name, value, depth - 1)
+        for name, cell in zip(code.co_freevars, function.__closure__ or ()):
             try:
                 inner.visit(name, cell.cell_contents, depth - 1)
             except ValueError:  # not bound yet

@@ -325,3 +325,36 @@ def test_of_two_cuts_the_one_comes_first_that_leaves_the_backwards_ahead_of_the_
             opt.step()
         """
     assert fixes(bank, cell)[0].title == "bank.means = {key: h.detach() for key, h in bank.means.items()}"
+
+
+@pytest.mark.parametrize(
+    ("define", "expected"),
+    [
+        pytest.param(
+            "def step(x):\n    step.state = cell(x, step.state)\n    return step.state[0]\nstep.state = start()",
+            "step.state = cell(x, tuple(h.detach() for h in step.state))",
+            id="an attribute of a function",
+        ),
+        pytest.param(
+            "def step(x, kept=[start()]):\n    h, c = cell(x, kept[0])\n    kept[0] = h, c\n    return h",
+            ".detach()",
+            id="the default of an argument",
+        ),
+    ],
+)
+def test_a_state_that_a_function_keeps_is_cut(define: str, expected: str) -> None:
+    start = """
+        import torch
+        from torch import nn
+        torch.manual_seed(0)
+        cell = nn.LSTMCell(2, 3)
+        opt = torch.optim.SGD(cell.parameters(), lr=0.1)
+        def start():
+            return torch.zeros(4, 3), torch.zeros(4, 3)
+        """
+    loop = "for x in torch.randn(3, 4, 2):\n    loss = step(x).pow(2).mean()\n    opt.zero_grad()\n    loss.backward()\n    opt.step()"
+    run = run_cells(start, define, loop)
+    assert run.diagnosis is not None
+    first = run.diagnosis.fixes[0]
+    assert (first.rule, first.gradients) == ("detach", "truncated")
+    assert expected in first.diff

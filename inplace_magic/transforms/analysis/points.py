@@ -152,7 +152,7 @@ def detached(path: str, shape: str, item: str = "h") -> str | None:
     if "[" not in shape or shape.endswith("[mixed]"):
         return None
     outer, inner = shape[:-1].split("[", 1)
-    variable = item if inner == "Tensor" else "state"
+    variable = next(name for name in ((item, "t") if inner == "Tensor" else ("state", "part")) if name != path)
     each = detached(variable, inner, item)
     if each is None:
         return None
