@@ -134,7 +134,7 @@ def measured(bench: Bench, problem: Problem, ran: Ran) -> Attempt | None:
     fewer += max(stepped_again(seen.passes) - stepped_again(reference), 0)
     rank = _rank(bench, candidate.steps, ran, effect, fewer)
     meant = rank == "same" or _is_meant(effect, proposal) or (bool(proposal.begins) and rank == "truncated")
-    aside = 0 if meant else len(effect.changes)
+    aside = len(effect.changes) if effect.paths and not meant else 0  # statistics are no change that counts
     fix = _fix(bench, candidate, live, run, effect, idle)
     _log.debug("%s: %s, %s, fails again: %s, %s", candidate, rank, effect.label, seen.again, effect.changes)
     need = problem.clash.need
@@ -201,7 +201,8 @@ def _rank(bench: Bench, steps: Sequence[Proposal], ran: Ran, effect: Effect, few
             return "truncated"
         if not effect.paths and not takes:
             return "same" if proposal.in_order else "whole"
-    lessens = any(step.lessens for step in steps) and lessened(reference, seen.passes)
+    by_hand = not updates(reference)  # then it is not known what is updated for which loss
+    lessens = any(step.lessens for step in steps) and (by_hand or lessened(reference, seen.passes))
     return "deprived" if label == "truncated" and (takes or lessens) else label
 
 
