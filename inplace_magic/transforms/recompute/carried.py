@@ -20,7 +20,7 @@ from collections.abc import Iterator
 
 from ...message import message
 from ...source.blocks import within
-from ...source.dataflow import binds, calls, handed_on, key_of, live_in, reads
+from ...source.dataflow import binds, calls, handed_on, key_of, live_in, reads, targets
 from ...source.lift import lift, source_lines
 from ..analysis.iterations import Iteration, iterations
 from ..analysis.meetings import headline
@@ -38,19 +38,28 @@ def recompute_carried(problem: Problem) -> Iterator[Proposal]:
     for turn in (one for one in iterations(problem) if one.loop):
         code, body = turn.code, turn.body
         makers = [s for s in body if s in saved and isinstance(s, ast.Assign) and isinstance(s.value, ast.Call)]
-        made = {name: s for s in makers if len(binds(s)) == 1 for name in binds(s)}
+        made = {name: made for s in makers for name, made in _made_by(s)}
         pairs = [(s, target, value) for s in body for target, value in handed_on(s)]
         for statement, target, value in pairs:
-            maker = made.get(value.id) if isinstance(value, ast.Name) else None
-            if maker is None:
+            found = made.get(value.id) if isinstance(value, ast.Name) else None
+            if found is None:
                 continue
+            maker, item = found
             if body.index(maker) < body.index(statement):
-                text = code.text(maker.value)
+                text = f"{code.text(maker.value)}{item}"
                 line, edit = f"{code.text(target)} = {text}", code.replace(value, text)
             else:  # by then the names that it is made from would be those of the next iteration
                 lines = source_lines(code, maker)
                 line, edit = "\n".join(lines), code.insert_after(body[-1], *lines)
             yield in_one_text(code, [edit], line, _WHY, "recompute_carried")
+
+
+def _made_by(statement: ast.Assign) -> Iterator[tuple[str, tuple[ast.Assign, str]]]:
+    """The names to which a statement gives what it makes, each with which of it: all, or ``[0]`` of a tuple."""
+    target = statement.targets[0]
+    for at, one in enumerate(targets(target)) if len(statement.targets) == 1 else ():
+        if isinstance(one, ast.Name):
+            yield one.id, (statement, f"[{at}]" if isinstance(target, ast.Tuple) else "")
 
 
 @register("modified")

@@ -46,6 +46,12 @@ def test_one_of_several_names_that_are_handed_on() -> None:
     assert fix.cells == {2: rewritten(cell, ("= loss, next_state", "= loss, encode(obs)"))}
 
 
+def test_what_one_call_makes_beside_something_else_is_taken_out_of_it() -> None:
+    cell = ITERATIONS.replace("next_state = encode(obs)", "next_state, bonus = both(obs)")
+    fix = fix_by(RULE, START, "def both(obs):\n    return encode(obs), 1.0", cell)
+    assert fix.cells == {3: rewritten(cell, ("    state = next_state", "    state = both(obs)[0]"))}
+
+
 def test_what_the_next_iteration_takes_at_its_beginning_is_computed_again_at_the_end_of_this_one() -> None:
     cell = """
         ahead = encode(seen[0])
