@@ -57,28 +57,37 @@ def index_views(problem: Problem) -> Iterator[Proposal]:
 
 @register("multi_output_view", "no_grad_view")
 def index_items(problem: Problem) -> Iterator[Proposal]:
-    """``rows = x.unbind(); rows[i].mul_(2)``: the item of what was made at once."""
-    for write, name, maker, made in _made(problem):
-        code, line = write.code, write.statement
-        item: ast.AST | None = write.node
-        held = root(made.value)
-        if isinstance(held, ast.Name) and any(isinstance(n, ast.Subscript) for n in chain(made.value)):  # row = rows[i]
-            code, line, item, name = maker, made.statement, made.value, held.id
-            of_all = next(problem.bindings(code, name, line), None)
-            if of_all is None:
-                continue
-            maker, made = of_all
-        views = _views(maker, made.value)
-        items = [n for n in _items(code, item or line, name) if views is not None and views.indexed_by(n.slice)]
-        if views is None or not items:
+    """``rows = x.unbind(); rows[i].mul_(2)``: the item of what was made at once, alone or wherever it is read on."""
+    for code, line, top, name, made in _picked(problem):
+        views = _views(made[0], made[1].value)
+        if views is None or _bound_since(problem, code, views.tensor, line, made):
             continue
-        if _bound_since(problem, code, views.tensor, line, (maker, made)):
-            continue
-        for chosen in dict.fromkeys((tuple(items[:1]), _read_on(code, line, name, views))):  # the others would be stale
+        items = tuple(n for n in _items(code, top, name) if views.indexed_by(n.slice))[:1]
+        for chosen in dict.fromkeys((items, _read_on(code, line, name, views))) if items else ():
             yield _indexed(code, line, *(code.replace(n, views.at(code.text(n.slice))) for n in chosen))
 
 
-def _bound_since(problem: Problem, code: Code, name: str, line: ast.stmt, made: tuple[Code, Binding]) -> bool:
+_Made = tuple[Code, Binding]
+
+
+def _picked(problem: Problem) -> Iterator[tuple[Code, ast.stmt, ast.AST, str, _Made]]:
+    """Where an item that is written may be picked, in a statement or in part of it, with the name of what it is picked from
+    and where that was made: in the write itself, or where the item got a name, ``row = rows[i]``.
+    """
+    for write, name, code, made in _made(problem):
+        held = root(made.value)
+        if made.value is None or not isinstance(held, ast.Name) or not _subscripted(made.value):
+            yield write.code, write.statement, write.node, name, (code, made)
+            continue
+        for of_all in itertools.islice(problem.bindings(code, held.id, made.statement), 1):
+            yield code, made.statement, made.value, held.id, of_all
+
+
+def _subscripted(value: ast.expr) -> bool:
+    return any(isinstance(n, ast.Subscript) for n in chain(value))
+
+
+def _bound_since(problem: Problem, code: Code, name: str, line: ast.stmt, made: _Made) -> bool:
     """Whether a name stands for something else by the line than where something was made of it."""
     known = problem.bindings(code, name, line)
     latest = next((one for one in known if one[0] is not code or one[1].statement.lineno <= line.lineno), None)
