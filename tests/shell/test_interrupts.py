@@ -6,10 +6,12 @@ tests/seeds.py: how many there are for each room, and the seed.
 from __future__ import annotations
 
 import collections
+import logging
 import random
 import signal
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +40,16 @@ table["x"] = x = w.exp()
 x += 1
 x.sum().backward()
 """
+
+
+@pytest.fixture(autouse=True)
+def no_logging() -> Iterator[None]:
+    """An interrupt between a log handler's acquire() and the ``try`` behind it leaves the handler's lock taken for good, and
+    every other thread that logs would wait for it.
+    """
+    logging.disable()
+    yield
+    logging.disable(logging.NOTSET)
 
 
 def children() -> set[str]:
