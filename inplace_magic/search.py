@@ -19,7 +19,7 @@ from .transforms.proposal import Proposal
 
 Rank = Literal[  # what a fix is worth by what was measured alone, the best first
     # Nothing changes, or a cut that no step feels; or the code says what it was meant to (Proposal.meant), or a loss sees the
-    # updates that stand before its own (Proposal.in_order): the label still says that the result differs.
+    # updates that stand before its own (IN_ORDER): the label still says that the result differs.
     "same",
     # Edges are cut, and each leaf still learns from every loss that it is stepped for; or a sum goes back once, whole; or
     # what was to begin anew does, in as many updates.
@@ -120,7 +120,17 @@ COSTS = {
     "training_statistics": 65,  # past the version counter, which nobody should get used to
     "clone_at_save: any operand": 70,  # a guess
 }
-LATE = {"recompute: in order": 2}
+# What verification asks of some forms:
+PARTIAL = frozenset({"retain: past a step"})  # no fix by itself, even if it runs
+ONE_UPDATE = frozenset({"restructure: one update"})  # a part counts once that counted several times, and no edge is cut
+RESTARTS = frozenset(
+    {"reset_state: called", "reset_state: initial"}
+)  # a state begins anew, so that the losses are others
+# Within one iteration the later of two losses may train less than it says.
+LESSENS = frozenset({"detach: between", "detach: untrained"})
+# A loss is computed where its update stands, by the weights that the updates before it have left.
+IN_ORDER = frozenset({"recompute: in order"})
+LATE = dict.fromkeys(IN_ORDER, 2)
 _ROWS = {form: row for row, form in enumerate(COSTS)}
 
 

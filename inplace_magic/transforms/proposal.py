@@ -11,6 +11,10 @@ from ..message import kind_of
 from ..source.editor import Code, Edit
 
 Reading = Literal["tracked", "update"]
+_LOCAL = frozenset({
+    "clone_alias", "clone_at_save", "clone_before_write", "fast_weights", "hook", "index_views", "kept_views",
+    "module_flag", "no_grad", "out_of_place",
+})  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -19,17 +23,11 @@ class Proposal:
 
     ``live`` are changes of objects that exist already; where they make a cell's rerun superfluous, the cell is named
     in ``spared``. ``reading`` tells what a refused write into a leaf is taken to mean: part of the graph, or an update.
-    ``local``: it mends the line of a write or of a save and leaves the flow of the program alone. A fix of several steps
-    that began with one of them goes on with them. ``lossless``: worth nothing unless the gradients stay the same, as
-    where the write may have been meant for more than what the rewrite gives it to. ``whole``: gradients differ only in
-    how often a part is counted, and no edge is cut, which is worth no less than a cut. ``restarts``: a state begins anew, so
-    that the losses are others. ``meant``: the code can hardly have meant what it says, and now says what it was meant to: two
+    ``lossless``: worth nothing unless the gradients stay the same, as where the write may have been meant for more than what
+    the rewrite gives it to. ``meant``: the code can hardly have meant what it says, and now says what it was meant to: two
     names that it uses side by side get a value each, where they had one between them; one loss is sent back once; a flag that
     saves memory does nothing else. ``begins``: names that are to have another value afterwards, which is what the rewrite is
-    for. ``partial``: no fix by itself, even if it runs.
-    ``lessens``: a cut within one iteration, by which the later of two losses may train less than it says.
-    ``kept``: a cut where a running value is kept, from which the same iteration may read it as well.
-    ``in_order``: a loss is computed where its update stands, by the weights that the updates before it have left.
+    for. ``kept``: a cut where a running value is kept, from which the same iteration may read it as well.
     ``idle``: what gives no gradient to anything any more, although it is still computed.
     """
 
@@ -40,21 +38,23 @@ class Proposal:
     live: tuple[LiveChange, ...] = ()
     spared: tuple[int, ...] = ()
     reading: Reading = "tracked"
-    local: bool = False
     lossless: bool = False
-    whole: bool = False
-    restarts: bool = False
     meant: bool = False
     begins: frozenset[str] = frozenset()
-    partial: bool = False
-    lessens: bool = False
     kept: bool = False
-    in_order: bool = False
     idle: str = ""
 
     @property
     def rule(self) -> str:
         return self.form.partition(":")[0]
+
+    @property
+    def local(self) -> bool:
+        """Whether it mends the line of a write or of a save and leaves the flow of the program alone.
+
+        A fix of several steps that began with one of them goes on with them.
+        """
+        return self.rule in _LOCAL
 
 
 Change = tuple[Code, Edit]
@@ -77,21 +77,11 @@ def in_one_text(
     *,
     live: tuple[LiveChange, ...] = (),
     spare: bool = False,
-    local: bool = False,
     lossless: bool = False,
     meant: bool = False,
 ) -> Proposal:
     """The edits of one cell or file, as a proposal whose title has one line. ``spare``: that cell need not run again."""
     number = code.cell.number
     texts, spared = {number: code.apply(*edits)}, (number,) if spare else ()
-    return Proposal(
-        title if kind_of(title) else " ".join(title.split()),
-        why,
-        form,
-        texts,
-        live,
-        spared,
-        local=local,
-        lossless=lossless,
-        meant=meant,
-    )
+    title = title if kind_of(title) else " ".join(title.split())
+    return Proposal(title, why, form, texts, live, spared, lossless=lossless, meant=meant)

@@ -22,7 +22,7 @@ from ..gradients.compare import (
 )
 from ..message import message
 from ..record.evidence import Evidence
-from ..search import Rank
+from ..search import IN_ORDER, LESSENS, ONE_UPDATE, PARTIAL, Rank
 from ..source.document import FileSource, is_cell
 from ..source.editor import names_bound
 from ..source.sources import Sources
@@ -101,7 +101,7 @@ def try_out(bench: Bench, problem: Problem, candidate: Candidate) -> Attempt | R
                 return None
             if left.error is not None or any(c.kind == "silent" for c in left.clashes):
                 return Unfinished(candidate, left)
-        if all(step.partial for step in candidate.steps):
+        if all(step.form in PARTIAL for step in candidate.steps):
             return None
         meant = _meant(bench, candidate.steps[0])
         if any(starved(one.passes, seen.passes, one.finished and seen.finished) for one in meant):
@@ -197,12 +197,12 @@ def _rank(bench: Bench, steps: Sequence[Proposal], ran: Ran, effect: Effect, few
     if _is_meant(effect, proposal):
         label = ran.gradients if ran.gradients == "same" else effect.gradients
     elif label == "different" and not fewer:
-        if proposal.begins or (proposal.whole and not effect.paths):
+        if proposal.begins or (proposal.form in ONE_UPDATE and not effect.paths):
             return "truncated"
         if not effect.paths and not takes:
-            return "same" if proposal.in_order else "whole"
+            return "same" if proposal.form in IN_ORDER else "whole"
     by_hand = not updates(reference)  # then it is not known what is updated for which loss
-    lessens = any(step.lessens for step in steps) and (by_hand or lessened(reference, seen.passes))
+    lessens = any(step.form in LESSENS for step in steps) and (by_hand or lessened(reference, seen.passes))
     return "deprived" if label == "truncated" and (takes or lessens) else label
 
 

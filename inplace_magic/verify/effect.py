@@ -18,6 +18,7 @@ from ..message import message
 from ..outcome.changes import Difference, clauses, differences, without
 from ..outcome.kept import Outcome
 from ..record.evidence import Backward, Evidence
+from ..search import RESTARTS
 from ..source.loop_names import passing_names
 from ..transforms.proposal import Proposal, Reading
 from .bench import Bench, Live, Spared, Texts
@@ -180,7 +181,7 @@ def _gradients(bench: Bench, steps: Sequence[Proposal], meant: Evidence, seen: E
         return "truncated"  # what was written came from a graph, which an update cuts off
     if (
         effect in ("same", "truncated")
-        and any(s.local or s.restarts for s in steps)
+        and any(s.local or s.form in RESTARTS for s in steps)
         and forward_changed(reference, passes)
     ):
         return "different"  # nobody sees the write any more who was meant to

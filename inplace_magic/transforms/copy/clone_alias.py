@@ -93,7 +93,7 @@ def _copied(problem: Problem, write: Site, name: str, value: ast.expr) -> Iterat
         apart = plain and has_two_names(write)
         why = message("why_names_apart") if apart else message("why_name_copied", name=name)
         edit = code.behind(value, ".clone()")
-        yield in_one_text(code, [edit], f"{name} = {edit.text}", why, form, local=True, lossless=drops, meant=apart)
+        yield in_one_text(code, [edit], f"{name} = {edit.text}", why, form, lossless=drops, meant=apart)
 
 
 def _handed_over(problem: Problem) -> Iterator[Proposal]:
@@ -130,7 +130,7 @@ def _parted(
     arrays = [called_name(value) in ("numpy", "asarray") for value in values]
     edits = [code.behind(value, ".copy()" if array else ".clone()") for value, array in zip(values, arrays)]
     title = edits[0].text if shown is None else code.edited(shown, edits)
-    return in_one_text(code, edits, title, why, form, local=True, meant=meant)
+    return in_one_text(code, edits, title, why, form, meant=meant)
 
 
 def _shares(value: ast.expr) -> bool:

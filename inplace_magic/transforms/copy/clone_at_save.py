@@ -165,4 +165,4 @@ def _copy(code: Code, operand: ast.expr) -> Edit:
 
 
 def _proposal(code: Code, edits: list[Edit], shown: ast.expr, form: str) -> Proposal:
-    return in_one_text(code, edits, code.edited(shown, edits), _WHY, f"clone_at_save: {form}", local=True)
+    return in_one_text(code, edits, code.edited(shown, edits), _WHY, f"clone_at_save: {form}")

@@ -51,7 +51,7 @@ def _at_apply(write: Site) -> Iterator[Proposal]:
         if dotted(given) is not None or isinstance(given, ast.Subscript):
             edit = code.behind(given, ".clone()")
             title = f"{code.text(call.func)}({edit.text})"
-            yield in_one_text(code, [edit], title, _WHY, "clone_before_write: of a Function", local=True)
+            yield in_one_text(code, [edit], title, _WHY, "clone_before_write: of a Function")
 
 
 def _at_write(problem: Problem, write: Site) -> Iterator[Proposal]:
@@ -71,7 +71,7 @@ def _at_write(problem: Problem, write: Site) -> Iterator[Proposal]:
     why = message("why_names_apart") if apart else _WHY
     for place in dict.fromkeys([before, write.statement]):
         edit = code.insert_before(place, line)
-        yield in_one_text(code, [edit], line, why, form, local=True, lossless=more, meant=apart)
+        yield in_one_text(code, [edit], line, why, form, lossless=more, meant=apart)
 
 
 def _loop_after_save(problem: Problem, write: Site, name: str) -> ast.stmt:

@@ -21,7 +21,7 @@ def candidates(problem: Problem, changes: Sequence[Change], form: str, why: str)
     backwards = problem.frames((*(event.stack if event is not None else ()), *problem.need_stack))
     for texts in freeing(changes, backwards):
         title = _line_at(texts[code.cell.number], first)
-        yield Proposal(title, why, f"detach: {form}", texts, lessens=form in ("between", "untrained"))
+        yield Proposal(title, why, f"detach: {form}", texts)
 
 
 def _line_at(text: str, edit: Edit) -> str:

@@ -62,7 +62,6 @@ def no_grad(problem: Problem) -> Iterator[Proposal]:
         form="no_grad: update" if update else "no_grad: value",
         texts={code.cell.number: code.apply(edit, *imported)},
         reading="update" if outside else "tracked",
-        local=True,
         # A step that was asked for as a part of the graph is not to be cut out of it. Without a backward there is
         # nothing to lose.
         lossless=(inner or not update) and bool(problem.evidence.passes),

@@ -60,7 +60,7 @@ def retain(problem: Problem) -> Iterator[Proposal]:
         if edit is not None:
             text = code.apply(edit)
             title = text.splitlines()[spot.line - 1].strip()
-            yield Proposal(title, why, form, {code.cell.number: text}, partial=stepped)
+            yield Proposal(title, why, form, {code.cell.number: text})
 
 
 def _one_by_one(problem: Problem, call: ast.AST) -> bool:

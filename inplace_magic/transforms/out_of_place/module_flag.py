@@ -44,7 +44,7 @@ def module_flag(problem: Problem) -> Iterator[Proposal]:
     for code, call, edit in sorted(flags, key=lambda flag: _fit(problem, write, *flag[:2]), reverse=True)[:_MOST]:
         spare = bool(live) and code.cell.number != problem.cell
         title = code.edited(call, [edit])
-        yield in_one_text(code, [edit], title, _WHY, "module_flag", live=live, spare=spare, local=True, meant=True)
+        yield in_one_text(code, [edit], title, _WHY, "module_flag", live=live, spare=spare, meant=True)
     if not flags:
         yield from _from_outside(problem)
 
@@ -119,4 +119,4 @@ def _from_outside(problem: Problem) -> Iterator[Proposal]:
         f"{code.indent_step * 2}module.inplace = False",
     ]
     title = message("title_every_module", name=name)
-    yield in_one_text(code, [code.insert_before(top, *lines)], title, _WHY, "module_flag", local=True, meant=True)
+    yield in_one_text(code, [code.insert_before(top, *lines)], title, _WHY, "module_flag", meant=True)

@@ -49,7 +49,7 @@ def out_of_place(problem: Problem) -> Iterator[Proposal]:
         form = f"out_of_place: {form}"
         apart = has_two_names(write) and tensor is write.root
         why = _APART if apart else _WHY
-        yield in_one_text(write.code, rewrite.edits, rewrite.line, why, form, local=True, lossless=more, meant=apart)
+        yield in_one_text(write.code, rewrite.edits, rewrite.line, why, form, lossless=more, meant=apart)
 
 
 def _rewrites(problem: Problem, write: Site, tensor: ast.expr | None, form: str) -> Iterator[tuple[str, Rewrite]]:

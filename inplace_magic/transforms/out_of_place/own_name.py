@@ -73,7 +73,7 @@ def _of_attribute(problem: Problem, write: Site, root: ast.Attribute) -> Iterato
     edits += imported if calls else []
     for call, parameter in calls:
         edits += functional_call(code, call, f'{{"{parameter}": {name}}}', torch)
-    yield in_one_text(code, edits, line, _WHY, "out_of_place: own name", local=True)
+    yield in_one_text(code, edits, line, _WHY, "out_of_place: own name")
 
 
 def _of_input(problem: Problem, write: Site, root: ast.Name) -> Iterator[Proposal]:
@@ -89,7 +89,7 @@ def _of_input(problem: Problem, write: Site, root: ast.Name) -> Iterator[Proposa
         return
     name = problem.unused(path, code, first) if itself else path
     line, edits = _worked_on(problem, write, first, path, name, [n for n in behind if n not in itself])
-    own = in_one_text(code, edits, line, _WHY, "out_of_place: own name", local=True)
+    own = in_one_text(code, edits, line, _WHY, "out_of_place: own name")
     yield replace(own, begins=frozenset([path, *event.held]))
 
 

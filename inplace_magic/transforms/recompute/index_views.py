@@ -52,7 +52,7 @@ def index_views(problem: Problem) -> Iterator[Proposal]:
             read = next(n for n in ast.walk(write.node) if isinstance(n, ast.Name) and n.id == name)
             edits.append(code.replace(read, views.at(index)))
             line = code.edited(write.statement, edits)
-        yield in_one_text(code, edits, line, _WHY, "index_views", local=True)
+        yield in_one_text(code, edits, line, _WHY, "index_views")
 
 
 @register("multi_output_view", "no_grad_view")
@@ -137,7 +137,7 @@ def _made(problem: Problem) -> Iterator[tuple[Site, str, Code, Binding]]:
 
 
 def _indexed(code: Code, statement: ast.stmt, *edits: Edit) -> Proposal:
-    return in_one_text(code, edits, code.edited(statement, edits), _WHY, "index_views", local=True)
+    return in_one_text(code, edits, code.edited(statement, edits), _WHY, "index_views")
 
 
 def _loop(write: Site, name: str) -> ast.For | ast.comprehension | None:

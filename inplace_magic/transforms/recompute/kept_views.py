@@ -44,7 +44,7 @@ def kept_views(problem: Problem) -> Iterator[Proposal]:
         if frame.code is code and _only_here(code, statement, before):
             edits.append(code.delete(statement))
         title = " ".join(code.text(statement).split())
-        yield in_one_text(frame.code, edits, title, _WHY, "kept_views", local=True)
+        yield in_one_text(frame.code, edits, title, _WHY, "kept_views")
         return
 
 

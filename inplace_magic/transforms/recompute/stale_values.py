@@ -90,7 +90,7 @@ def _candidates(problem: Problem, made: Slice, target: Target) -> Iterator[Propo
         in_order = target.between and goes_through_update(problem) and _may_move(problem, made, target)
         form = "recompute: in order" if in_order else "recompute: moved"
         for texts in freeing([target.insert(lines), *((code, edit) for edit in gone)], backwards):
-            yield Proposal(title, _ANEW, form, texts, in_order=in_order)
+            yield Proposal(title, _ANEW, form, texts)
         return
     if sum(1 + len(getattr(s, "body", ())) for s in made.statements) > MOST:
         return

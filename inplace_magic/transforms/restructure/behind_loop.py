@@ -39,9 +39,8 @@ def restructure(problem: Problem) -> Iterator[Proposal]:
         if edits:
             title = message("title_once_over", what=" ".join(frame.code.text(frame.statement).split()))
             texts = {frame.code.cell.number: frame.code.apply(*edits)}
-            one_update = not steps_between(problem)
-            form = "restructure: one update" if one_update else "restructure: behind the loop"
-            yield Proposal(title, _ONCE, form, texts, whole=one_update)
+            form = "restructure: behind the loop" if steps_between(problem) else "restructure: one update"
+            yield Proposal(title, _ONCE, form, texts)
         return
 
 

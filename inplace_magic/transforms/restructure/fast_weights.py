@@ -53,7 +53,7 @@ def fast_weights(problem: Problem) -> Iterator[Proposal]:
         edits = _rewrite(write, loop, *found, stepped.value, torch)
         title = message("title_fast_weights", call=f"{torch}.func.functional_call({found[0]}, ...)")
         if edits:
-            yield in_one_text(write.code, edits, title, _WHY, "fast_weights", local=True)
+            yield in_one_text(write.code, edits, title, _WHY, "fast_weights")
 
 
 def _of_a_name(problem: Problem, write: Site, name: str) -> Iterator[Proposal]:
@@ -80,7 +80,7 @@ def _of_a_name(problem: Problem, write: Site, name: str) -> Iterator[Proposal]:
     edits = [code.replace(n, fast) for n in read if code.statement(n) is not statement]
     edits += [code.insert_before(loop, f"{fast} = {name}")] if several and loop is not None else []
     edits.append(code.replace(statement, line))
-    yield in_one_text(code, edits, line, _WHY, "fast_weights", local=True, meant=True)
+    yield in_one_text(code, edits, line, _WHY, "fast_weights", meant=True)
 
 
 def _before_step(statements: list[ast.stmt]) -> Iterator[ast.stmt]:

@@ -58,7 +58,7 @@ def reset_state(problem: Problem) -> Iterator[Proposal]:
         edit = code.insert_after(end_of_update(turn.frame), *lines) if some else code.insert_before(top, *lines)
         why = message("why_fresh_state_behind" if some else "why_fresh_state")
         proposal = in_one_text(code, [edit], title, why, form)
-        yield replace(proposal, restarts=True, begins=frozenset(_states(problem)) if called else frozenset())
+        yield replace(proposal, begins=frozenset(_states(problem)) if called else frozenset())
 
 
 def _resets(problem: Problem) -> Iterator[tuple[str, list[str]]]:
