@@ -44,10 +44,8 @@ COSTS = {
     "no_grad: update": 5,  # how every optimizer writes its update
     "silent_batch_norm": 5,  # two small copies
     "views_again": 5,  # a line changes its place
-    "kept_views": 5,  # views anew for each iteration, which cost nothing
     "kept_by_forward: random numbers": 6,  # what a checkpoint does by default
     "clone_before_write: of a Function": 6,  # a copy of an argument
-    "connected: made later": 7,  # a line changes its place
     "silent_order": 7,  # a line changes its place
     "index_views": 7,  # the loop counts
     "clone_returned": 8,  # a copy for each caller
@@ -63,7 +61,6 @@ COSTS = {
     "out_of_place: statement": 10,  # a tensor more for as long as the graph lives
     "detach: shared": 11,  # the earlier loss's own parameters keep their gradients
     "reset_accumulator: sum": 11,  # what is summed up is another number afterwards
-    "detach: made once": 12,  # what is computed once stays computed once, and all who read it hold values
     "detach: untrained": 12,  # what it was made from gets no gradient that a step uses
     "silent_order: before a copy": 12,  # a backward moved for the sake of an array that a copy serves as well
     "out_of_place: container": 12,  # other references to the container see nothing
@@ -79,17 +76,13 @@ COSTS = {
     "detach: boundary": 20,  # history ends where an iteration does
     "clone_before_write: write": 20,  # a copy of the whole for the sake of a part
     "detach: use": 21,
-    "clone_alias: kept": 21,  # a copy each time; the object keeps values alone
     "detach: boundary of objects": 22,
     "detach: put": 23,
     "context_each_time": 24,  # what a block computed once it computes in each iteration
     "detach: boundary of containers": 24,  # a container is created anew for the sake of what is put into it
-    "recompute: each time": 25,  # a forward pass more, by a test less
-    "detach: use of containers": 25,
     "detach: again": 26,  # history ends within an iteration as well
     "reset_state: initial": 26,  # as above, by a line that nobody wrote for the purpose
     "detach: set": 27,
-    "detach: gathered": 27,  # what is kept keeps its history, and each use pays for it
     "recompute: again": 28,  # a forward pass more
     "recompute_carried": 28,  # a forward pass more
     "restructure: behind the loop": 29,  # another number of updates
@@ -98,27 +91,19 @@ COSTS = {
     "recompute: in order": 31,  # a line changes its place, and its loss sees what has been trained so far
     "move_step": 32,  # a step is made later, and the later backward is limited to its own parameters
     "recompute: moved": 33,  # computed once per iteration, as before, with the weights of another moment
-    "move_step: with its test": 33,  # a branch becomes two
-    "move_step: whole update": 33,  # several lines change their place
     "move_step: gradients first": 33,  # several lines, a backward that is not called so
-    "move_step: out of a loop": 33,  # a loop becomes two
     "split_loop": 34,  # a loop becomes several
-    "reverse_loop": 35,  # the updates come in another order
     "detach: between": 35,  # the later of two losses trains less
-    "clone_at_save: view": 35,  # a copy kept for the gradient alone, one for several reads
-    "limit_backward": 36,  # a backward that is not called so
     "recompute: between": 38,  # a forward pass more, written out between the two updates
     "retain: past a step": 39,  # memory, and half a fix
     "kept_by_forward": 39,  # the memory that a checkpoint saves
-    "clone_at_save: operand": 40,  # a copy kept for the gradient alone
+    "clone_at_save": 40,  # a copy kept for the gradient alone
     "out_of_place: meant for more": 45,  # others who hold the tensor do not see what is written
     "move_step: unguarded": 45,  # the step may find the other loss's gradients added
     "clone_before_write: meant for more": 47,
     "silent_tracked: after a save": 48,  # the value saved was meant, unless more is changed so
     "silent_tracked: on a copy after a save": 49,
     "clone_at_save: result": 60,  # a copy of what the formula keeps of itself
-    "training_statistics": 65,  # past the version counter, which nobody should get used to
-    "clone_at_save: any operand": 70,  # a guess
 }
 # What verification asks of some forms:
 PARTIAL = frozenset({"retain: past a step"})  # no fix by itself, even if it runs

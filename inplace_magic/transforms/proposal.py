@@ -12,8 +12,8 @@ from ..source.editor import Code, Edit
 
 Reading = Literal["tracked", "update"]
 _LOCAL = frozenset({
-    "clone_alias", "clone_at_save", "clone_before_write", "fast_weights", "hook", "index_views", "kept_views",
-    "module_flag", "no_grad", "out_of_place",
+    "clone_alias", "clone_at_save", "clone_before_write", "fast_weights", "hook", "index_views", "module_flag",
+    "no_grad", "out_of_place",
 })  # fmt: skip
 
 

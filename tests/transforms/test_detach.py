@@ -392,12 +392,6 @@ DRAWN = """
     """
 
 
-def test_items_that_no_name_is_known_to_have_held_are_cut_behind_what_gathers_them() -> None:
-    fix = fix_by("detach", START, DRAWN)
-    assert fix.cells == {2: rewritten(DRAWN, ("torch.stack(firsts)", "torch.stack(firsts).detach()"))}
-    assert fix.changes, "the cell trains no longer, which is told"
-
-
 def test_what_gradients_are_asked_for_goes_on_to_require_them() -> None:
     fix = fix_by("detach", START, UNROLLED)
     line = "theta, h = theta.detach().requires_grad_(), h.detach()"

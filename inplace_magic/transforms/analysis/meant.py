@@ -11,7 +11,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Sequence
 
-from ...source.bindings import bindings, bound, later, loop_of, parameters, reads
+from ...source.bindings import bindings, bound, bound_anew, later, loop_of, parameters, reads
 from ...source.blocks import loops, own_statements, scope
 from ...source.dataflow import called_name, rebinds
 from ...source.editor import Code, Function
@@ -103,6 +103,9 @@ def meant_for_whole(write: Site) -> bool:
     if name is None or not isinstance(write.root, ast.Name) or has_two_names(write):
         return False
     whole = seen_through(code, name, write.statement)
+    if whole is not None and (loop_of(code, write.statement, whole) or bound_anew(code, write.statement, whole)):
+        read = reads(code, whole, later(code, write.statement))
+        return any(one.lineno > write.statement.lineno for one in read)  # in the same iteration
     if whole is not None:
         return _reads_before_bound(code, whole, later(code, write.statement))
     function = code.function(write.statement)

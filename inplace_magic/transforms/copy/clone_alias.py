@@ -8,9 +8,6 @@ out = x                           out = x.clone()
 x[1:] = x[:-1]                    x[1:] = x[:-1].clone()
 live[live] = fooled               live[live.clone()] = fooled
 
-pose = self.poses[i]              pose = self.poses[i].clone()
-pose += self.shift                pose += self.shift      # and self.poses keeps no graph
-
 stage.copy_(t)                    stage.copy_(t)
 return stage                      return stage.clone()    # and the next call leaves it alone
 
@@ -22,26 +19,23 @@ from __future__ import annotations
 import ast
 import itertools
 import re
-from collections.abc import Container, Iterator, Sequence, Set
+from collections.abc import Iterator, Sequence, Set
 
 from ...message import message
-from ...source.bindings import bindings, later, loop_of
+from ...source.bindings import bindings, loop_of
 from ...source.blocks import own_statements
-from ...source.dataflow import called_name, calls, calls_named
+from ...source.dataflow import assigned, called_name, calls, calls_named
 from ...source.editor import Code, Function, dotted
-from ..analysis.iterations import holdings
 from ..analysis.meant import goes_on_with, has_two_names, meant_for_whole
 from ..analysis.meetings import updates_weights
 from ..analysis.targets import (
     VIEW_METHODS,
     Site,
     chain,
-    root,
     root_text,
     seen_through,
     sites,
     tensor_written,
-    written_by,
     written_here,
 )
 from ..problem import Problem
@@ -143,10 +137,11 @@ def _where_spread(problem: Problem, names: Set[str | None]) -> Iterator[Proposal
     """What gave one of the names memory that several elements share, or gave it to what the name was made from: an
     expression, or what a function of the user's returns."""
     for _ in range(_LINKS):
-        assigned = [
-            (code, s) for code, s in problem.nodes(ast.Assign) if names & {root_text(code, t) for t in s.targets}
+        made = [
+            (code, s.value)
+            for code, s in problem.nodes(ast.Assign)
+            if names & {root_text(code, t) for t in assigned(s)}
         ]
-        made = [(code, s.value) for code, s in assigned]
         called = {called_name(call) for _, value in made for call in calls(value)}
         made += [(code, n.value) for code, n in problem.nodes(ast.Return) if n.value and _name_of(code, n) in called]
         for code in dict.fromkeys(code for code, _ in made):
@@ -198,27 +193,6 @@ def _origin(code: Code, node: ast.expr, statement: ast.stmt) -> str | None:
     for _ in range(4):
         name = (seen_through(code, name, statement) if name is not None else None) or name
     return name
-
-
-# ---- a graph that an object keeps ------------------------------------------------------------------------------------
-
-
-@register("second_backward")
-def clone_kept(problem: Problem) -> Iterator[Proposal]:
-    """A graph that an object keeps because it was written through another look at the object's tensor."""
-    names = {n for scope, held in holdings(problem).items() if scope.startswith("class ") for n in held}
-    for code, statement in problem.nodes(ast.Assign):
-        if code.function(statement) is not None and _kept_and_written(code, statement, names):
-            yield _parted(code, [statement.value], form="clone_alias: kept")
-
-
-def _kept_and_written(code: Code, statement: ast.Assign, names: Container[str]) -> bool:
-    """``x = self.kept[i]``, where ``x`` is written later on."""
-    held, target = root(statement.value), statement.targets[0]
-    if not isinstance(held, ast.Attribute) or held.attr not in names or not isinstance(target, ast.Name):
-        return False
-    below = [node for top in later(code, statement) for node in ast.walk(top)]
-    return any(getattr(root(into), "id", None) == target.id for node in below for into in written_by(node))
 
 
 # ---- a buffer that is given out --------------------------------------------------------------------------------------

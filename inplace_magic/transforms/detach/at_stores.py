@@ -1,56 +1,46 @@
-"""What is put into a container, or an attribute, goes there without its history.
+"""What is put into a container goes there without its history; what an object keeps is cut where it is set.
 
 bank.append(z)                            bank.append(z.detach())
-self.state = h                            self.state = h.detach()
+
+out, self.h = self.rnn(x, self.h)         out, self.h = self.rnn(x, self.h)
+                                          self.h = self.h.detach()
 """
 
 from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from ...record.evidence import Edge, Holder
-from ...source.blocks import scope
-from ...source.dataflow import called_name, calls_named
-from ...source.editor import Code, Function
+from ...record.evidence import Edge
+from ...source.dataflow import assigned, called_name
+from ...source.editor import Code
 from ..analysis.points import detached
 from ..problem import Problem
 from ..proposal import Change, Proposal
 from .candidates import CARRIED, candidates
 from .made_once import before_turns
 
+_ITEM = re.compile(r"[^[]*\[[^]]*\](\[[^]]*\]|\.\w+)")  # ``[0]`` of ``memory[3][0]``, ``.state`` of ``memory[3].state``
+
 
 def at_stores(problem: Problem, edges: Sequence[Edge]) -> Iterator[Proposal]:
-    """What is put into a container, or an attribute, goes there without its history."""
     holders = {h for edge in edges for h in edge.holders}
     containers = {(h.scope, h.path.partition("[")[0]) for h in holders if h.shape != "Tensor" or "[" in h.path}
-    attributes = {h.path for h in holders if h.scope.startswith("class ") and h.shape == "Tensor" and "[" not in h.path}
-    nodes = list(problem.nodes(ast.AST))
-    values = [(code, node, found) for code, node in nodes if (found := _put(node, containers)) is not None]
-    changes = [
-        change
-        for code, node, (value, path) in values
-        for change in _without_history(problem, code, node, value, _items_held(holders, path))
+    put = [
+        (code, node, value) for code, node in problem.nodes(ast.stmt) if (value := _put(node, containers)) is not None
     ]
+    items = {match[1] for h in holders if (match := _ITEM.match(h.path))}
+    changes = [change for code, node, value in put for change in _without_history(code, node, value, items)]
     again = not any(before_turns(problem, edge) for edge in edges)  # each iteration puts one there
-    goes_on = again and all(_from_old(code, node, path) for code, node, (_, path) in values)
     for one in candidates(problem, changes, "put", CARRIED):
-        yield replace(one, kept=goes_on)
-    given = [(code, value) for code, node in nodes if (value := _set(code, node, attributes)) is not None]
-    sets = [(code, code.behind(value, ".detach()")) for code, value in given]
-    yield from candidates(problem, sets or list(_set_together(problem, edges)), "set", CARRIED)
+        yield replace(one, kept=again)
+    yield from candidates(problem, list(_behind_the_setting(problem, edges)), "set", CARRIED)
 
 
-def _from_old(code: Code, node: ast.AST, path: str) -> bool:
-    """Whether an item replaces another, and the code around reads items of the container: ``d[k] = f(d[k], x)``."""
-    items = (n for n in ast.walk(scope(code, node)) if isinstance(n, ast.Subscript) and isinstance(n.ctx, ast.Load))
-    return isinstance(node, ast.Assign) and any(ast.unparse(n.value).endswith(path) for n in items)
-
-
-def _put(node: ast.AST, containers: set[tuple[str, str]]) -> tuple[ast.expr, str] | None:
-    """What ``bank.append(z)`` or ``bank[k] = z`` puts into one of the containers, and the path of that one."""
+def _put(node: ast.stmt, containers: set[tuple[str, str]]) -> ast.expr | None:
+    """What ``bank.append(z)`` or ``bank[k] = z`` puts into one of the containers."""
     into: ast.expr | None = None
     value: ast.expr | None = None
     if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and isinstance(node.value.func, ast.Attribute):
@@ -62,72 +52,37 @@ def _put(node: ast.AST, containers: set[tuple[str, str]]) -> tuple[ast.expr, str
         into = into.value
     text = ast.unparse(into) if into is not None and not isinstance(value, ast.Constant) else ""
     own = text.partition(".")[2]
-    into_one = (path for scope, path in containers if (own if scope.startswith("class ") else text) == path)
-    path = next(into_one, None)
-    return None if value is None or path is None else (value, path)
+    held = any((own if scope.startswith("class ") else text) == path for scope, path in containers)
+    return value if held else None
 
 
-def _items_held(holders: Iterable[Holder], container: str) -> set[str]:
-    """Where in what a container keeps a history was: ``{"[0]"}`` if ``memory[3][0]`` held one, ``{".state"}``."""
-    item = re.compile(rf"(?:.*\.)?{re.escape(container)}\[[^]]*\](\[[^]]*\]|\.\w+)")
-    return {match[1] for holder in holders if (match := item.match(holder.path))}
-
-
-def _without_history(problem: Problem, code: Code, node: ast.AST, value: ast.expr, items: set[str]) -> list[Change]:
+def _without_history(code: Code, node: ast.stmt, value: ast.expr, items: set[str]) -> list[Change]:
     """``items``: which parts of a value that has some hold a history, where that is known."""
-    parts = [(key, c, part) for key, c, part in _parts(problem, code, value) if not isinstance(part, ast.Constant)]
-    held = [(c, part) for key, c, part in parts if key in items]
+    parts = {key: part for key, part in _parts(value) if not isinstance(part, ast.Constant)}
+    held = [part for key, part in parts.items() if key in items]
     if held or isinstance(value, (ast.Tuple, ast.List)):
-        return [(c, c.behind(part, ".detach()")) for c, part in held or [(c, part) for _, c, part in parts]]
+        return [(code, code.behind(part, ".detach()")) for part in held or parts.values()]
     if isinstance(node, ast.Expr) and called_name(node.value).startswith("extend"):
         return [(code, code.replace(value, f"[m.detach() for m in {code.text(value)}]"))]
     return [(code, code.behind(value, ".detach()"))]
 
 
-def _parts(problem: Problem, code: Code, value: ast.expr) -> Iterator[tuple[str, Code, ast.expr]]:
-    """``(s, r)``, ``{"s": s}``, ``Step(s, reward=r)``: the expressions in it, each with the way to what it becomes.
-
-    Those of ``Step(*args)`` are what the function that got ``*args`` is called with.
-    """
+def _parts(value: ast.expr) -> Iterator[tuple[str, ast.expr]]:
+    """``(s, r)``, ``{"s": s}``, ``Step(s, reward=r)``: the expressions in it, each with the way to what it becomes."""
     if isinstance(value, ast.Dict):
-        yield from ((f"[{ast.unparse(key)}]", code, part) for key, part in zip(value.keys, value.values) if key)
+        yield from ((f"[{ast.unparse(key)}]", part) for key, part in zip(value.keys, value.values) if key)
     given = value.elts if isinstance(value, (ast.Tuple, ast.List)) else getattr(value, "args", [])
-    function = code.function(value)
-    for i, part in enumerate(given):
-        if not isinstance(part, ast.Starred):
-            yield f"[{i}]", code, part
-        elif (
-            isinstance(function, Function)
-            and function.args.vararg
-            and ast.unparse(part.value) == function.args.vararg.arg
-        ):
-            calls = ((c, call) for c in problem.codes() for call in calls_named(c.tree, function.name))
-            yield from ((f"[{i + j}]", c, one) for c, call in calls for j, one in enumerate(call.args))
-            return
-    yield from ((f".{keyword.arg}", code, keyword.value) for keyword in getattr(value, "keywords", []))
+    yield from ((f"[{i}]", part) for i, part in enumerate(given) if not isinstance(part, ast.Starred))
+    yield from ((f".{keyword.arg}", keyword.value) for keyword in getattr(value, "keywords", []))
 
 
-def _set(code: Code, node: ast.AST, attributes: set[str]) -> ast.expr | None:
-    """What a method sets an attribute to; a constructor too, where the value is made from something."""
-    if not isinstance(node, ast.Assign) or len(node.targets) != 1 or isinstance(node.value, ast.Constant):
-        return None
-    target = node.targets[0]
-    if not isinstance(target, ast.Attribute) or not isinstance(target.value, ast.Name) or target.attr not in attributes:
-        return None
-    return node.value if isinstance(code.function(node), Function) else None
-
-
-def _set_together(problem: Problem, edges: Sequence[Edge]) -> Iterator[Change]:
-    """``out, self.state = self.lstm(x, self.state)``: what is set together with others, or is itself several tensors."""
-    kept = {
-        h.path: h.shape for edge in edges for h in edge.holders if h.scope.startswith("class ") and "[" not in h.path
-    }
-    made = {id(f.statement): f for edge in edges for f in problem.frames(edge.made)}
-    for frame in made.values():
-        code, statement = frame.code, frame.statement
-        targets = statement.targets[0] if isinstance(statement, ast.Assign) else None
-        for target in targets.elts if isinstance(targets, (ast.Tuple, ast.List)) else [targets]:
-            if isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name) and target.attr in kept:
-                path = code.text(target)
-                if (new := detached(path, kept[target.attr])) is not None:
-                    yield code, code.insert_after(statement, f"{path} = {new}")
+def _behind_the_setting(problem: Problem, edges: Sequence[Edge]) -> Iterator[Change]:
+    """A line behind the one that made the value and gave it to an attribute: where a library runs the loop, there is no other."""
+    kept = {h.path: h.shape for edge in edges for h in edge.holders if h.scope.startswith("class ")}
+    made = {f.statement: f.code for edge in edges for f in problem.frames(edge.made)}
+    for statement, code in made.items():
+        for target in assigned(statement):
+            path = code.text(target)
+            new = detached(path, kept.get(path.partition(".")[2], "")) if isinstance(target, ast.Attribute) else None
+            if new is not None:
+                yield code, code.insert_after(statement, f"{path} = {new}")

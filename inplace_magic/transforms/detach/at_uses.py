@@ -21,7 +21,7 @@ from ..analysis.backward_calls import asked_for_gradients, asks_for_gradients
 from ..analysis.points import Use, alike, detached, uses
 from ..problem import Problem
 from ..proposal import Change, Proposal
-from .candidates import CARRIED, candidates, of_containers
+from .candidates import candidates
 
 
 def at_uses(
@@ -40,14 +40,6 @@ def at_uses(
         statement = use.frame.statement
         if isinstance(statement, ast.AugAssign) and ast.unparse(statement.target) == use.holder.path:
             return
-    if not changes:
-        changes = [change for edge in edges for change in _into_itself(problem, edge)]
-    if not changes and carried:
-        for change in _operands(problem, edges):
-            yield from candidates(problem, [change], form, why)
-    several = {use.holder.shape for use in found.values()} - {"Tensor"}
-    if form == "use" and several and of_containers({h.shape for edge in edges for h in edge.holders} | several):
-        form = "use of containers"
     yield from candidates(problem, changes, form, why)
     tensors = [(edge, use) for edge in edges for use in uses(problem, edge) if use.holder.shape == "Tensor"]
     asked = {use.frame.code.span(use.node) for edge, use in tensors if _asked(problem, edge)}
@@ -63,14 +55,6 @@ def at_uses(
 def _asked(problem: Problem, edge: Edge) -> bool:
     """Whether a gradient is asked of what is made from the value, so that it has to require one without it, too."""
     return any(binds(frame.statement) & asked_for_gradients(frame) for frame in problem.frames(edge.used))
-
-
-def behind_uses(problem: Problem, edges: Sequence[Edge]) -> Iterator[Proposal]:
-    """``torch.stack(states)``, where no name is known to have held the items: what is made of them is cut off."""
-    made = [frame for edge in edges if edge.used for frame in problem.frames(edge.used[:1])]
-    calls = {(id(f.code), f.code.span(f.node)): f for f in made if isinstance(f.node, ast.Call)}
-    changes = [(f.code, f.code.behind(f.node, ".detach()")) for f in calls.values()]
-    yield from candidates(problem, changes, "gathered", CARRIED)
 
 
 def _is_root(use: Use) -> bool:
@@ -94,25 +78,4 @@ def _where_made(problem: Problem, edge: Edge) -> Iterator[Change]:
         node, within_use = maker.node, user.code is maker.code and maker.node is not user.node
         if within_use and isinstance(node, ast.expr) and any(inner is node for inner in ast.walk(user.node)):
             yield maker.code, maker.code.behind(node, ".detach()")
-            return
-
-
-def _operands(problem: Problem, edges: Sequence[Edge]) -> Iterator[Change]:
-    """``h, n = state; h = cell(x, h)``, where what was held has other things in it: one operand or another is the value."""
-    frames = {id(f.node): f for edge in edges for f in problem.frames(edge.used)[-1:]}
-    for frame in frames.values() if len(frames) == 1 else ():
-        call = frame.expression
-        given = [*call.args, *(k.value for k in call.keywords)] if isinstance(call, ast.Call) else []
-        for operand in given:
-            if isinstance(operand, (ast.Name, ast.Attribute, ast.Subscript)):
-                yield frame.code, frame.code.behind(operand, ".detach()")
-
-
-def _into_itself(problem: Problem, edge: Edge) -> Iterator[Change]:
-    """``total += x``, whose target is read without being written as an expression."""
-    for frame in problem.frames(edge.used):
-        statement = frame.statement
-        if isinstance(statement, ast.AugAssign) and ast.unparse(statement.target) in {h.path for h in edge.holders}:
-            target = frame.code.text(statement.target)
-            yield frame.code, frame.code.insert_before(statement, f"{target} = {target}.detach()")
             return

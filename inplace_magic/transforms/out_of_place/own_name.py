@@ -7,10 +7,6 @@ self.table[0] = 0                         table = self.table.clone()
 return F.embedding(ids, self.table)       table[0] = 0
                                           return F.embedding(ids, table)
 
-emb.weight[0] = self.vector               weight = emb.weight.clone()
-return self.encoder(ids)                  weight[0] = self.vector
-                                          return torch.func.functional_call(self.encoder, {"emb.weight": weight}, (ids,))
-
 part = image[:, :8]                       image_2 = image.clone()
 part *= 0.5                               part = image_2[:, :8]
 loss = f(net(image))                      part *= 0.5
@@ -23,16 +19,14 @@ Bound anew itself, a parameter's attribute would be refused by its module, and a
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from ...message import message
 from ...source.bindings import bindings, later, reads
 from ...source.dataflow import assigned
-from ...source.editor import Edit, Function, Loop, dotted
-from ..analysis.functional_calls import functional_call
-from ..analysis.targets import Site, is_of_leaf, reads_gradient, seen_through, torch_in, written
+from ...source.editor import Edit, Function, Loop
+from ..analysis.targets import Site, is_of_leaf, seen_through, written
 from ..grad_mode.no_grad import is_input
 from ..problem import Problem
 from ..proposal import Proposal, in_one_text
@@ -58,11 +52,9 @@ def _of_attribute(problem: Problem, write: Site, root: ast.Attribute) -> Iterato
     block = code.block(statement)
     around = next((above for above in code.parents(statement) if isinstance(above, (Loop, *Function))), None)
     behind: list[ast.AST] = [*block[block.index(statement) + 1 :]]
-    torch, imported = torch_in(problem, code) or ("", [])
-    calls = list(_of_owners(problem, write, behind)) if torch else []
     after = reads(code, path, later(code, statement) if isinstance(around, Function) else behind)
     after = [read for read in after if not is_of_leaf(code, read)]
-    if not code.alone(statement) or not (calls or (after and isinstance(around, Function))):
+    if not code.alone(statement) or not after or not isinstance(around, Function):
         return
     name = problem.unused(path.rpartition(".")[2], code, statement)
     if write.root is None:
@@ -70,9 +62,6 @@ def _of_attribute(problem: Problem, write: Site, root: ast.Attribute) -> Iterato
         line = code.edited(statement, edits[:1])
     else:
         line, edits = _worked_on(problem, write, statement, path, name, after)
-    edits += imported if calls else []
-    for call, parameter in calls:
-        edits += functional_call(code, call, f'{{"{parameter}": {name}}}', torch)
     yield in_one_text(code, edits, line, _WHY, "out_of_place: own name")
 
 
@@ -107,19 +96,3 @@ def _worked_on(
         same = [n for n in ast.walk(first) if isinstance(n, (ast.Name, ast.Attribute)) and code.text(n) == path]
         edits = [code.insert_before(first, line), *(code.replace(n, name) for n in same)]
     return line, [*edits, *(code.replace(read, name) for read in after)]
-
-
-def _of_owners(problem: Problem, write: Site, nodes: list[ast.AST]) -> Iterator[tuple[ast.Call, str]]:
-    """The calls of modules to which the written parameter belongs, each with the name that it has in the module.
-
-    An update is to be seen by all who have the parameter.
-    """
-    event = problem.clash.write
-    if event is None or not event.parameter or reads_gradient(write.statement):
-        return
-    for call in (node for top in nodes for node in ast.walk(top) if isinstance(node, ast.Call)):
-        module = dotted(call.func) or ""
-        for path in event.held:
-            if re.fullmatch(rf"{re.escape(module)}(\.\w+|\[\d+\])+", path):
-                yield call, re.sub(r"\[(\d+)\]", r".\1", path.removeprefix(module)).removeprefix(".")
-                break

@@ -19,17 +19,15 @@ for i, part in enumerate(h.split(4, 1)):  for i, part in enumerate(h.split(4, 1)
 from __future__ import annotations
 
 import ast
-import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ...message import message
-from ...source.bindings import Binding, argument, gone_through, loop_of
-from ...source.blocks import own_statements, scope
-from ...source.dataflow import binds, called_name, simple
+from ...source.bindings import argument, gone_through, loop_of
+from ...source.dataflow import called_name
 from ...source.editor import Code, Edit, atom, dotted
 from ...source.lift import bound_names, unused
-from ..analysis.targets import Site, chain, root, sites
+from ..analysis.targets import Site, root, sites
 from ..problem import Problem
 from ..proposal import Proposal, in_one_text
 from ..registry import register
@@ -56,88 +54,18 @@ def index_views(problem: Problem) -> Iterator[Proposal]:
 
 
 @register("multi_output_view", "no_grad_view")
-def index_items(problem: Problem) -> Iterator[Proposal]:
-    """``rows = x.unbind(); rows[i].mul_(2)``: the item of what was made at once, alone or wherever it is read on."""
-    for code, line, top, name, made in _picked(problem):
-        views = _views(made[0], made[1].value)
-        if views is None or _bound_since(problem, code, views.tensor, line, made):
-            continue
-        items = tuple(n for n in _items(code, top, name) if views.indexed_by(n.slice))[:1]
-        for chosen in dict.fromkeys((items, _read_on(code, line, name, views))) if items else ():
-            yield _indexed(code, line, *(code.replace(n, views.at(code.text(n.slice))) for n in chosen))
-
-
-_Made = tuple[Code, Binding]
-
-
-def _picked(problem: Problem) -> Iterator[tuple[Code, ast.stmt, ast.AST, str, _Made]]:
-    """Where an item that is written may be picked, in a statement or in part of it, with the name of what it is picked from
-    and where that was made: in the write itself, or where the item got a name, ``row = rows[i]``.
-    """
-    for write, name, code, made in _made(problem):
-        held = root(made.value)
-        if made.value is None or not isinstance(held, ast.Name) or not _subscripted(made.value):
-            yield write.code, write.statement, write.node, name, (code, made)
-            continue
-        for of_all in itertools.islice(problem.bindings(code, held.id, made.statement), 1):
-            yield code, made.statement, made.value, held.id, of_all
-
-
-def _subscripted(value: ast.expr) -> bool:
-    return any(isinstance(n, ast.Subscript) for n in chain(value))
-
-
-def _bound_since(problem: Problem, code: Code, name: str, line: ast.stmt, made: _Made) -> bool:
-    """Whether a name stands for something else by the line than where something was made of it."""
-    known = problem.bindings(code, name, line)
-    latest = next((one for one in known if one[0] is not code or one[1].statement.lineno <= line.lineno), None)
-    moments = [(where.cell.number, one.statement.lineno) for where, one in (latest or made, made)]
-    return moments[0] > moments[1]
-
-
-def _read_on(code: Code, line: ast.stmt, name: str, views: _Views) -> tuple[ast.Subscript, ...]:
-    """The items that the line and those behind it in its function read, as far as neither name is bound anew."""
-    found: list[ast.Subscript] = []
-    for s in own_statements(code, scope(code, line)):
-        if s.lineno < line.lineno or not simple(s):
-            continue
-        if s is not line and binds(s) & {name, views.tensor}:
-            break
-        found += [n for n in _items(code, s, name) if views.indexed_by(n.slice) and (s is line or _loads(n))]
-    return tuple(found)
-
-
-def _loads(item: ast.Subscript) -> bool:
-    return isinstance(item.ctx, ast.Load)
-
-
-def _items(code: Code, top: ast.AST, name: str) -> list[ast.Subscript]:
-    return [n for n in ast.walk(top) if isinstance(n, ast.Subscript) and code.text(n.value) == name]
-
-
-@register("multi_output_view", "no_grad_view")
 def index_unpacked(problem: Problem) -> Iterator[Proposal]:
     """``r, g, b = image``: the views of one assignment."""
-    for _, _, code, made in _made(problem):
-        line = made.statement
+    for write, name in _held(problem):
+        code, made = next(problem.bindings(write.code, name, write.statement), (write.code, None))
+        line = made.statement if made is not None else None
         target = line.targets[0] if isinstance(line, ast.Assign) else None
         views = _views(code, line.value) if isinstance(line, ast.Assign) else None
         if not isinstance(line, ast.Assign) or not isinstance(target, ast.Tuple) or views is None:
             continue
         if views.size is None and all(isinstance(one, ast.Name) for one in target.elts):
             edit = code.replace(line.value, ", ".join(views.at(str(i)) for i in range(len(target.elts))))
-            yield _indexed(code, line, edit)
-
-
-def _made(problem: Problem) -> Iterator[tuple[Site, str, Code, Binding]]:
-    """The frames of the write, each with a name and where that last got what it holds."""
-    for write, name in _held(problem):
-        for code, made in itertools.islice(problem.bindings(write.code, name, write.statement), 1):
-            yield write, name, code, made
-
-
-def _indexed(code: Code, statement: ast.stmt, *edits: Edit) -> Proposal:
-    return in_one_text(code, edits, code.edited(statement, edits), _WHY, "index_views")
+            yield in_one_text(code, [edit], code.edited(line, [edit]), _WHY, "index_views")
 
 
 def _loop(write: Site, name: str) -> ast.For | ast.comprehension | None:
@@ -188,11 +116,6 @@ class _Views:
     @property
     def whole(self) -> bool:
         return self.dim == 0 and self.size is None
-
-    def indexed_by(self, index: ast.expr) -> bool:
-        """Whether the index picks one of the views."""
-        several = isinstance(index, ast.Slice | ast.Tuple)
-        return not several and not (self.size is not None and isinstance(index, ast.UnaryOp))
 
     def at(self, index: str) -> str:
         index = index if index.isidentifier() or index.isdecimal() or self.size is None else f"({index})"

@@ -1,10 +1,5 @@
-"""What is computed again: the statements that made stale values, as they read where they run a second time.
-
-    for p in self.parameters():           for p in net.parameters():
-        self.penalty += p.norm()              net.penalty += p.norm()
-
-A sum comes with its beginning, and with the loop that adds to it; a value that an object keeps, as whoever has the object
-reads it, with the arguments that its method was handed.
+"""What is computed again: the statements that made stale values. A sum comes with its beginning, and with the loop that adds
+to it.
 """
 
 from __future__ import annotations
@@ -13,11 +8,10 @@ import ast
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from ...record.evidence import Crossing, Edge
-from ...source.bindings import parameters
+from ...record.evidence import Crossing
 from ...source.blocks import upwards, within
-from ...source.dataflow import added, binds, key_of, live_in, reads, rebinds, simple, value_reads
-from ...source.editor import Code, Edit, dotted
+from ...source.dataflow import added, binds, key_of, live_in, rebinds, simple, value_reads
+from ...source.editor import Code, Edit
 from ...source.lift import source_lines
 from ...source.location import SourceRange
 from ..analysis.points import uses
@@ -30,49 +24,29 @@ MOST = 6  # statements that a person would repeat
 class Slice:
     """Statements that created the stale values, in order, and the names that lead to them afterwards.
 
-    ``own``: what the statements call their object, and what it is called where their values are read. ``kept``: what their
-    method was handed, which the object keeps for whoever computes it again. ``through``: the names under which hooks keep
-    what a call made, where nothing binds it: ``feats`` for ``model(x)``.
+    ``through``: the names under which hooks keep what a call made, where nothing binds it: ``feats`` for ``model(x)``.
     """
 
     code: Code
     statements: list[ast.stmt]
     function: str
-    own: tuple[str, str] = ("", "")
-    kept: tuple[str, ...] = ()
     through: frozenset[str] = frozenset()
 
     @property
     def names(self) -> set[str]:
-        inside, outside = self.own
-        return {*self.through} or {outside + name.removeprefix(inside) for s in self.statements for name in _made_by(s)}
-
-    @property
-    def object(self) -> str:
-        """What its method calls the object on which the slice keeps all that it makes; nothing where there is none."""
-        method = self.code.function(self.statements[0])
-        inside = next(iter(parameters(method)), "")
-        local = {name for s in getattr(method, "body", ()) for name in binds(s)} - {*parameters(method)}
-        own = {name for s in self.statements for name in binds(s)}
-        needed = self.names | ({name for s in self.statements for name in reads(s)} & local - own)
-        return inside if self.names and all(name.startswith(f"{inside}.") for name in needed) else ""
+        return {*self.through} or {name for s in self.statements for name in _made_by(s)}
 
     def lines(self, statements: Sequence[ast.stmt], edits: Sequence[Edit] = ()) -> list[str]:
-        inside, outside = self.own
-        new = {inside: outside, **{name: f"{outside}.{name}" for name in self.kept}}
-        named = [n for s in statements for n in ast.walk(s) if isinstance(n, ast.Name) and n.id in new]
-        edits = [*edits, *(self.code.replace(n, new[n.id]) for n in named)]
         return [line for s in statements for line in source_lines(self.code, s, edits)]
 
 
 def slices(problem: Problem, found: Crossing) -> Iterator[Slice]:
-    """The stale statements, frame by frame from the innermost one that all of them share; each as it reads from outside, too."""
+    """The stale statements, frame by frame from the innermost one that all of them share."""
     for made in _in_one_frame(problem, found.stale):
         if not made.names:
             read = (key_of(use.node) for edge in found.over for use in uses(problem, edge))
             made = replace(made, through=frozenset(name for name in read if name is not None))
         yield made
-        yield from _from_outside(problem, found.over, made)
 
 
 def _in_one_frame(problem: Problem, stale: Sequence[tuple[SourceRange, ...]]) -> Iterator[Slice]:
@@ -106,26 +80,6 @@ def _beside(statements: Sequence[ast.stmt]) -> set[str]:
     made, read = ({ast.unparse(n) for n in items if isinstance(n.ctx, kind)} for kind in (ast.Store, ast.Load))
     again = {text.partition("[")[0] for text in made & read}
     return kept - whole - again
-
-
-def _from_outside(problem: Problem, edges: Sequence[Edge], made: Slice) -> Iterator[Slice]:
-    """The slice as it reads where somebody else has the object: what a method computes for its object."""
-    inside = made.object
-    for use in (use for edge in edges for use in uses(problem, edge) if inside):
-        outside, dot, attribute = ast.unparse(use.node).rpartition(".")
-        if dot and f"{inside}.{attribute}" in made.names and outside.isidentifier() and outside != inside:
-            yield replace(made, own=(inside, outside))
-            return
-
-
-def with_arguments(made: Slice, where: ast.AST | None) -> Slice:
-    """The slice as it reads in another function than the method that made it."""
-    method, inside = made.code.function(made.statements[0]), made.own[0] or made.object
-    if not inside or where is method:
-        return made
-    read = {name for s in made.statements for name in reads(s)}
-    kept = tuple(name for name in parameters(method)[1:] if name in read)
-    return replace(made, own=made.own if any(made.own) else (inside, inside), kept=kept)
 
 
 def _side_by_side(code: Code, statements: Sequence[ast.stmt]) -> list[ast.stmt]:
@@ -164,7 +118,6 @@ def _from_beginning(problem: Problem, code: Code, turn: list[ast.stmt], chosen: 
     adds to it, with the loop: ``loss = 0``, ``for w in ws: loss += ...``.
     """
     begun = {name for s in chosen for name in _sums(s)}
-    begun |= {name for s in chosen if isinstance(s, ast.Expr) for name in _added_by(problem, s.value)}
     before = turn[: turn.index(chosen[0])] if begun else []
     first = next((s for s in reversed(before) if rebinds(s) & begun), None)
     if first is None:
@@ -195,16 +148,6 @@ def _sums(statement: ast.stmt) -> set[str]:
 def _made_by(statement: ast.stmt) -> set[str]:
     """What is asked for of a statement: of a loop its sums alone, and not what each iteration binds anew."""
     return binds(statement) if simple(statement) else _sums(statement)
-
-
-def _added_by(problem: Problem, call: ast.expr) -> Iterator[str]:
-    """The attributes to which a method adds that is called on its own object: ``self.penalty`` for ``self.weigh(net)``."""
-    owner, _, method = (dotted(call.func) or "" if isinstance(call, ast.Call) else "").partition(".")
-    for _, function in problem.nodes(ast.FunctionDef) if method else ():
-        inside = next(iter(parameters(function)), None)
-        for key in _sums(function) if function.name == method else ():
-            if key.startswith(f"{inside}."):
-                yield f"{owner}.{key.partition('.')[2]}"
 
 
 def _repeatable(statement: ast.stmt) -> bool:

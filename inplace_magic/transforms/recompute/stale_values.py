@@ -8,9 +8,6 @@ def closure():                                u = net(x)
 
 self.prior = Normal(self.loc, scale)      # again in the method that reads it
 
-self.penalty = self.weigh()               model.penalty = model.weigh()
-loss = fit + model.penalty                loss = fit + model.penalty
-
 d = D(g)                                  d = D(g)
 lossD(d).backward(); optimD.step()        lossD(d).backward(); optimD.step()
                                           d = D(g)
@@ -45,7 +42,7 @@ from ..problem import Problem
 from ..proposal import Proposal
 from ..registry import register
 from .places import Target, happened, has_slice, targets
-from .slices import MOST, Slice, slices, with_arguments
+from .slices import MOST, Slice, slices
 
 _ANEW, _FROM_VALUES = message("why_graphs_of_their_own"), message("why_later_loss_as_given")
 
@@ -57,8 +54,7 @@ def recompute(problem: Problem) -> Iterator[Proposal]:
     for made in slices(problem, found):
         target = next(targets(problem, found.over, made), None) if innermost or not made.names else None
         if target is not None and (updates_weights(problem) if target.between else made.names):
-            made = with_arguments(_as_far_as_read(made, found.over, target), target.code.function(target.front))
-            yield from _candidates(problem, made, target)
+            yield from _candidates(problem, _as_far_as_read(made, found.over, target), target)
             innermost = False
 
 
@@ -70,7 +66,7 @@ def _as_far_as_read(made: Slice, edges: Sequence[Edge], target: Target) -> Slice
     wanted = wanted or {name for s in block[block.index(target.front) :] for name in reads(s)}
     kept: list[ast.stmt] = []
     for statement in reversed(made.statements):
-        if binds(statement) & wanted or isinstance(statement, ast.Expr) or any(made.own):
+        if binds(statement) & wanted or isinstance(statement, ast.Expr):
             wanted |= reads(statement)
             kept.insert(0, statement)
     return replace(made, statements=kept or made.statements)
@@ -98,10 +94,7 @@ def _candidates(problem: Problem, made: Slice, target: Target) -> Iterator[Propo
         title = _title(lines)
         if target.between:
             title = message("title_again_after_step" if problem.family == "modified" else "title_again", what=title)
-        first = made.statements[0]
-        there = {code.text(s) for s in code.block(first)}
-        own = [code.insert_before(first, line) for n in made.kept if (line := f"{made.own[0]}.{n} = {n}") not in there]
-        for texts in freeing([target.insert(lines), *((code, edit) for edit in (*cut, *own))], backwards):
+        for texts in freeing([target.insert(lines), *((code, edit) for edit in cut)], backwards):
             yield Proposal(title, why, "recompute: between" if target.between else "recompute: again", texts)
 
 

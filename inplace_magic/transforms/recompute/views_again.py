@@ -37,7 +37,6 @@ _WHY, _OUTSIDE = message("why_views_again"), message("why_view_seen")
 def views_again(problem: Problem) -> Iterator[Proposal]:
     if not is_of_base(problem.clash.message):
         yield from _outside(problem)
-        yield from _without_block(problem)
         return
     for write in sites(problem, depth=2):
         code, name, last = write.code, write.root_text, write.statement
@@ -76,15 +75,6 @@ def _outside(problem: Problem) -> Iterator[Proposal]:
         if edits and lines:
             title = message("title_outside", what=headline(code, maker))
             yield in_one_text(code, edits, title, _OUTSIDE, "views_again")
-
-
-def _without_block(problem: Problem) -> Iterator[Proposal]:
-    """Blocks without gradients go that do nothing but bind: by whatever way what they made has come to the write."""
-    for code, block in problem.nodes(ast.With):
-        edit = unwrapped(code, block, block.body) if any(modes(block, "no_grad", "inference_mode")) else None
-        if edit is not None and all(map(binds, block.body)):
-            title = message("title_outside", what=headline(code, block.body[-1]))
-            yield in_one_text(code, [edit], title, _OUTSIDE, "views_again")
 
 
 def _makers(problem: Problem, write: Site) -> Iterator[tuple[Code, ast.With, ast.stmt]]:

@@ -10,7 +10,7 @@
 Where the same optimizer steps again after the later backward, it steps but once, for both.
 
 The later backward must not add to the gradients that the moved step uses, nor its zero_grad() clear them: it is
-limited to its own parameters, or its gradients are taken first. A step in a branch takes the branch's test along.
+limited to its own parameters, or its gradients are taken first.
 """
 
 from __future__ import annotations
@@ -21,16 +21,14 @@ from collections.abc import Iterator
 
 from ...message import message
 from ...source.blocks import within
-from ...source.dataflow import binds, calls, calls_named, is_call, is_step, reads, simple
+from ...source.dataflow import calls_named, is_call, is_step, simple
 from ...source.editor import Code, Edit
 from ...source.lift import lift
 from ..analysis.backward_calls import in_short, limited, parameters_stepped
 from ..analysis.meetings import (
     Meeting,
-    cleared_before,
     headline,
     share_leaves,
-    step_behind,
     update_between,
     update_of,
 )
@@ -70,33 +68,6 @@ def move_step(problem: Problem) -> Iterator[Proposal]:
         title = message("title_after", what=tuple(names), other=found.needing(in_short(extra)))
         form = "move_step: unguarded" if is_step(found.first) and not extra else "move_step"
         yield in_one_text(code, [*_moved(code, moved, found.need, following), *extra], title, _WHY, form)
-    whole = _whole_update(problem, found) if apart and not limit else []
-    lifted = lift(code, whole) if whole else None
-    if lifted is not None:
-        names = [headline(code, s) for s in whole]
-        behind = step_behind(found.block, found.need)
-        title = message("title_after", what=tuple(names), other=headline(code, behind))
-        edits = [*lifted.edits, code.insert_after(behind, *lifted.lines)]
-        yield in_one_text(code, edits, title, _WHY, "move_step: whole update")
-
-
-def _whole_update(problem: Problem, found: Meeting) -> list[ast.stmt]:
-    """A step with the backward that it is for, and what clears the gradients for both; empty where they stand apart.
-
-    The gradients that the later backward adds are cleared with the others, wherever that one is called. What keeps its
-    graph for the later backward has to come first.
-    """
-    at = problem.clash.need.index if problem.clash.need is not None else 0
-    stack = problem.evidence.passes[at - 1].backward.stack if 0 < at <= len(problem.evidence.passes) else ()
-    of_first = (within(f.code, found.block, f.statement) for f in problem.frames(stack) if f.code is found.code)
-    backward = next((s for s in of_first if s is not None), None)
-    last = found.block.index(found.first)
-    whole = found.block[cleared_before(found.block, backward) : last + 1] if backward is not None else []
-    if not whole:
-        return []
-    keeps = any(k.arg == "retain_graph" for s in whole for call in calls(s) for k in call.keywords)
-    updates = is_call(whole[0], "zero_grad") and is_step(whole[-1]) and all(map(simple, whole))
-    return whole if updates and not keeps else []
 
 
 def _updates(found: Meeting) -> bool:
@@ -131,32 +102,6 @@ def _one_step(found: Meeting, step: ast.stmt, name: str) -> Iterator[Proposal]:
 def _clears(code: Code, statement: ast.stmt, step: ast.stmt) -> bool:
     """Whether a statement is the zero_grad of a step's optimizer."""
     return is_call(statement, "zero_grad") and code.text(statement.value.func.value) == code.text(step.value.func.value)  # type: ignore[attr-defined]
-
-
-@register("modified")
-def move_guarded(problem: Problem) -> Iterator[Proposal]:
-    """The step in a branch, and what follows it there, goes behind the later backward with the branch's test."""
-    found = update_between(problem)
-    branch = found.first if found is not None else None
-    if found is None or not isinstance(branch, ast.If) or branch.orelse or share_leaves(problem, 1):
-        return
-    code, cause = found.code, problem.clash.cause
-    frames = problem.frames(cause.stack if cause is not None else ())
-    step = next((f.statement for f in frames if f.code is code and f.statement in branch.body), None)
-    moved = branch.body[branch.body.index(step) :] if step is not None and is_step(step) else []
-    passed = [*branch.body, *found.between, found.need]
-    says_the_same = not any(isinstance(n, ast.Call | ast.NamedExpr | ast.Await) for n in ast.walk(branch.test))
-    says_the_same &= not any(binds(s) & reads(branch.test) for s in passed)
-    lifted = lift(code, moved) if moved and says_the_same and all(map(simple, moved)) else None
-    if lifted is None or moved == branch.body:
-        return
-    own = _step_after(problem, found)
-    limit = limited(problem, code, found.need, own) if own is not None else []
-    lines = [f"if {code.text(branch.test)}:", *(f"{code.indent_step}{line}" for line in lifted.lines)]
-    title = message("title_after", what=tuple(map(code.text, moved)), other=found.needing(in_short(limit)))
-    edits = [*lifted.edits, code.insert_after(found.need, *lines), *limit]
-    form = "move_step: with its test" if limit else "move_step: unguarded"
-    yield in_one_text(code, edits, title, _WHY, form)
 
 
 @register("modified", "silent")

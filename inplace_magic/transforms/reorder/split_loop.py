@@ -1,4 +1,4 @@
-"""A loop that updates becomes several: all backwards before all steps, or its updates behind a later backward.
+"""A loop that updates becomes several: all backwards before all steps.
 
 Losses of one forward, each with an optimizer of its own:
 
@@ -8,29 +8,20 @@ for opt, loss in zip(opts, losses):       for opt, loss in zip(opts, losses):
     opt.step()                                loss.backward(retain_graph=True)
                                           for opt, loss in zip(opts, losses):
                                               opt.step()
-
-What a later backward needs, made in the same loop:
-
-for net, opt in zip(nets, opts):          for net, opt in zip(nets, opts):
-    total += net(fake).mean()                 total += net(fake).mean()
-    update(net, opt, fake.detach())       total.backward()
-total.backward()                          for net, opt in zip(nets, opts):
-                                              update(net, opt, fake.detach())
 """
 
 from __future__ import annotations
 
 import ast
-import builtins
 from collections.abc import Iterator
 
 from ...message import message
 from ...source.blocks import loops, within
-from ...source.dataflow import binds, called_name, calls_named, is_step, key_of, roots, slice_of, targets
+from ...source.dataflow import binds, called_name, calls_named, is_step, key_of, targets
 from ...source.editor import Code, Edit, names_loaded
-from ...source.lift import lift, line_end, start_with_comments
+from ...source.lift import line_end, start_with_comments
 from ..analysis.backward_calls import in_short, limited
-from ..analysis.meetings import headline, share_leaves, update_between, update_of
+from ..analysis.meetings import headline, share_leaves
 from ..problem import Problem
 from ..proposal import Proposal, in_one_text
 from ..registry import register
@@ -62,7 +53,7 @@ def _split(problem: Problem, code: Code, loop: ast.For, backward: ast.stmt) -> I
     bound = {key for one in targets(loop.target) if (key := key_of(one)) is not None}
     steps = [i for i, s in enumerate(loop.body) if is_step(s) and names_loaded([s]) & bound]
     at = loop.body.index(backward)
-    if not steps or steps[0] <= at or not (_repeatable(loop) or (_divisible(loop) and ends(loop))):
+    if not steps or steps[0] <= at or not _repeatable(loop):
         return
     zeroing = [s for s in loop.body[:at] if calls_named(s, "zero_grad")]
     before, after = loop.body[: steps[0]], loop.body[steps[0] :]
@@ -72,13 +63,7 @@ def _split(problem: Problem, code: Code, loop: ast.For, backward: ast.stmt) -> I
         return
     start, end, whole = code.whole_lines([loop])
     raw = code.cell.raw
-    head, listed = _head(code, loop), ""
-    if not _again(loop.iter):  # an iterator, which is used up by the first of the loops
-        called = called_name(loop.iter)
-        name = problem.unused("items" if not called or hasattr(builtins, called) else called, code, loop)
-        begin, behind = (place - start for place in code.span(loop.iter))
-        listed = f"{code.indent(loop)}{name} = list({head[begin:behind]}){code.newline}"
-        head = head[:begin] + name + head[behind:]
+    head = raw[start : start_with_comments(code, loop.body[0])]
     indent = code.indent(loop.body[0])
     lines = {
         s: raw[start_with_comments(code, s) : line_end(code, s)]
@@ -90,54 +75,15 @@ def _split(problem: Problem, code: Code, loop: ast.For, backward: ast.stmt) -> I
     for limit in [inputs, []] if inputs else [[]]:
         own = {**lines, backward: f"{indent}{code.edited(backward, limit)}{code.newline}"} if limit else lines
         parts = [head + "".join(own[s] for s in body) for body in (zeroing, first, after) if body]
-        text = listed + "".join(part if part.endswith("\n") else part + code.newline for part in parts)
+        text = "".join(part if part.endswith("\n") else part + code.newline for part in parts)
         calls = [" ".join(code.edited(call, in_short(limit)).split()) for call in calls_named(backward, "backward")]
         edit = Edit(start, end, text if whole.endswith("\n") else text.removesuffix(code.newline))
         yield edit, (calls or [headline(code, backward)])[0]
 
 
-@register("modified")
-def updates_behind(problem: Problem) -> Iterator[Proposal]:
-    """A loop's updates behind a backward that follows it; the loop as it is where it makes nothing that is needed there."""
-    found = update_between(problem)
-    if found is None or not isinstance(found.first, ast.For):
-        return
-    code, loop = found.code, found.first
-    made = slice_of(loop.body, slice_of(found.between, roots(found.need))[1])[0]
-    rest = [s for s in loop.body if s not in made]
-    if not _repeatable(loop) if made else not calls_named(loop, "backward"):  # without one, move_step moves it
-        return
-    lifted = lift(code, rest if made else [loop])
-    writes = [one.statement for one in problem.frames(problem.write_stack) if one.code is code]
-    if lifted is None or not any(within(code, rest, s) for s in writes):
-        return
-    if {name for s in made for name in binds(s)} & names_loaded(rest):
-        return
-    head = [line.removeprefix(code.indent(loop)) for line in _head(code, loop).splitlines()]
-    lines = [*head, *(code.indent_step + line for line in lifted.lines)] if made else lifted.lines
-    behind = code.insert_after(update_of(found.block, found.need)[-1], *lines)
-    title = message("title_after", what=message("the_update"), other=found.needing())
-    yield in_one_text(code, [*lifted.edits, behind], title, message("why_updates_after"), "move_step: out of a loop")
-
-
-def _head(code: Code, loop: ast.For) -> str:
-    """The lines of a loop above its body."""
-    return code.cell.raw[code.whole_lines([loop])[0] : start_with_comments(code, loop.body[0])]
-
-
 def _repeatable(loop: ast.For) -> bool:
     """Whether the loop can be gone through once more, with a part of its body."""
-    return _divisible(loop) and _again(loop.iter)
-
-
-def _divisible(loop: ast.For) -> bool:
-    return not loop.orelse and loop.body[0].lineno != loop.lineno
-
-
-def ends(loop: ast.For) -> bool:
-    """Whether all that a loop goes through can be listed: nothing leaves the loop, so that what it goes through ends."""
-    leaves = any(isinstance(node, ast.Break | ast.Return) for s in loop.body for node in ast.walk(s))
-    return isinstance(loop.iter, ast.Call) and not leaves and not calls_named(loop.iter, "count", "cycle", "repeat")
+    return not loop.orelse and loop.body[0].lineno != loop.lineno and _again(loop.iter)
 
 
 def _again(through: ast.expr) -> bool:

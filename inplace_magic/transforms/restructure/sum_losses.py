@@ -8,12 +8,6 @@ for loss in losses:                       sum(losses).backward()
 
 for w, loss in zip(weights, losses):      sum(w * loss for w, loss in zip(weights, losses)).backward()
     (w * loss).backward()
-
-for t in range(n):                        losses = []
-    loss = criterion(h, y[t])             for t in range(n):
-    loss.backward()                           loss = criterion(h, y[t])
-                                              losses.append(loss)
-                                          sum(losses).backward()
 """
 
 from __future__ import annotations
@@ -22,12 +16,10 @@ import ast
 from collections.abc import Iterator
 
 from ...message import message
-from ...source.blocks import within
 from ...source.dataflow import binds, calls_named, is_call, reads
 from ...source.editor import Code, atom
 from ..analysis.meetings import meeting, steps_between
-from ..analysis.points import crossing
-from ..analysis.targets import is_functional, reads_gradient
+from ..analysis.targets import is_functional
 from ..problem import Problem
 from ..proposal import Proposal, in_one_text
 from ..registry import register
@@ -65,37 +57,12 @@ def _whole_loop(problem: Problem) -> Iterator[Proposal]:
         rest = [s for s in loop.body if s is not statement]
         if any(calls_named(s, *_UPDATES) for s in rest):
             continue
-        if any(binds(s) & reads(root) for s in rest):
-            if not _hands_on(problem, code, loop):
-                yield from _collected(problem, code, loop, statement, root)
-            continue
-        if rest and not code.alone(statement):
+        if any(binds(s) & reads(root) for s in rest) or (rest and not code.alone(statement)):
             continue
         target, through, loss = code.text(loop.target), code.text(loop.iter), code.text(root)
         text = f"sum({through if loss == target else f'{loss} for {target} in {through}'}).backward()"
         edits = [code.insert_before(loop, text), code.delete(statement)] if rest else [code.replace(loop, text)]
         yield in_one_text(code, edits, text, _WHY, "sum_losses")
-
-
-def _hands_on(problem: Problem, code: Code, loop: Loops) -> bool:
-    """Whether a backward goes on into what an earlier iteration made: history is to end there, not to be kept."""
-    made = [frame for edge in crossing(problem).over for frame in problem.frames(edge.made)]
-    return any(frame.code is code and within(code, loop.body, frame.statement) is not None for frame in made)
-
-
-def _collected(problem: Problem, code: Code, loop: Loops, need: ast.stmt, root: ast.expr) -> Iterator[Proposal]:
-    """The losses that a loop makes, kept until it has ended. Nothing in it may have waited for the gradients."""
-    left = any(isinstance(node, ast.Return) for s in loop.body for node in ast.walk(s))
-    if left or any(map(reads_gradient, loop.body[loop.body.index(need) + 1 :])) or not code.alone(need):
-        return
-    name = problem.unused("losses", code, loop)
-    text = f"sum({name}).backward()"
-    edits = [
-        code.insert_before(loop, f"{name} = []"),
-        code.replace(need, f"{name}.append({code.text(root)})"),
-        code.insert_after(loop, text),
-    ]
-    yield in_one_text(code, edits, text, _WHY, "sum_losses")
 
 
 def loss_of(statement: ast.stmt) -> ast.expr | None:

@@ -93,29 +93,6 @@ def test_the_parameter_learns_through_it_and_keeps_its_value() -> None:
     assert fix.changes == ("net.rows has other values afterwards",)
 
 
-@pytest.mark.parametrize(
-    ("call", "expected"),
-    [
-        pytest.param("enc(x)", 'functional_call(enc, {"emb.0.weight": weight}, (x,))', id="one argument"),
-        pytest.param("f(enc(x, h(y)))", 'f(torch.func.functional_call(enc, {"emb.0.weight": weight}, (x, h(y))))', id="several"),
-        pytest.param("enc()", 'functional_call(enc, {"emb.0.weight": weight}, ())', id="none"),
-        pytest.param(
-            "enc(x, mask=m, **more)", 'functional_call(enc, {"emb.0.weight": weight}, (x,), {"mask": m, **more})', id="by name as well"
-        ),
-        pytest.param("enc(ids=x)", 'functional_call(enc, {"emb.0.weight": weight}, (), {"ids": x})', id="by name alone"),
-        pytest.param("table(x)", 'functional_call(table, {"weight": weight}, (x,))', id="the very module"),
-    ],
-)  # fmt: skip
-def test_a_module_is_called_with_the_value_in_place_of_its_parameter(call: str, expected: str) -> None:
-    cell = "def f(enc, table, x, m, more):\n    table.weight[0] = m\n    return {}\n"
-    about = {"family": "view_of_leaf", "parameter": True, "held": ("enc.emb[0].weight", "table.weight")}
-    found = proposals("out_of_place", cell.format(call), write="table.weight[0] = m", **about)
-    texts = [p.texts[1] for p in found if p.title == "weight = table.weight.clone()"]
-    lines = "    weight = table.weight.clone()\n    weight[0] = m\n    return "
-    wanted = expected if expected.startswith("f(") else f"torch.func.{expected}"
-    assert [t.partition("\n")[2] for t in texts] == [f"{lines}{wanted}\n"]
-
-
 PROMPT = """
     prompt = nn.Parameter(torch.ones(3))
     table, out = nn.Embedding(4, 3), nn.Linear(3, 2)
@@ -129,15 +106,6 @@ LEARNS = """
         loss.backward()
         opt.step()
     """
-
-
-def test_a_value_that_is_trained_and_stands_in_a_parameter_is_put_where_the_module_is_called() -> None:
-    run = run_cells(START, PROMPT, LEARNS)
-    assert run.diagnosis is not None
-    (fix,) = run.diagnosis.fixes
-    assert fix.changes == ("table.weight has other values afterwards",)
-    again = run_cells(START, PROMPT, fix.cells[3])
-    assert again.error is None and again.shell.user_ns["prompt"].grad.any()
 
 
 IMAGE = """

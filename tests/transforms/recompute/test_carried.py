@@ -81,13 +81,6 @@ BEFORE_ITS_TIME = """
     """
 
 
-def test_what_only_the_next_iteration_reads_is_made_behind_the_update() -> None:
-    moved = "    state = encode(seen[t + 1])\n    sure = state.norm() > 1\n"
-    fix = fix_by(RULE, START, BEFORE_ITS_TIME)
-    assert fix.cells == {2: rewritten(BEFORE_ITS_TIME, (moved, ""), ("    opt.step()\n", f"    opt.step()\n{moved}"))}
-    assert fix.title == "state = encode(seen[t + 1]) and sure = state.norm() > 1 after opt.step()"
-
-
 @pytest.mark.parametrize(
     ("old", "new"),
     [

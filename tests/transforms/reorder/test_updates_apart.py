@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
-
-import pytest
-
 from ...cells import run_cells
 from ..trying import clean, fix_by, rewritten, rules
 
@@ -90,16 +86,6 @@ def test_the_loop_of_a_training_is_not_split() -> None:
             opts[0].step()
         """
     assert "split_loop" not in rules(AGENTS, training)
-
-
-def test_what_an_iterator_gives_is_listed_for_them() -> None:
-    consumed = ONE_LOOP.replace("in zip(opts, losses):", "in map(tuple, zip(opts, losses)):")
-    text = fix_by("split_loop", AGENTS, consumed).cells[2]
-    assert (
-        "items = list(map(tuple, zip(opts, losses)))\nfor opt, loss in items:  # each its own\n    opt.zero_grad()"
-        in text
-    )
-    assert text.count("for opt, loss in items:") == 3
 
 
 def test_a_prediction_kept_on_the_trainer_is_made_again() -> None:
@@ -287,59 +273,6 @@ IN_ITS_OWN_LOOP = """
         loss.backward()
         opt_g.step()
     """
-
-
-@pytest.mark.parametrize(
-    ("cell", "end"),
-    [
-        pytest.param(
-            INLINE,
-            """
-                    losses.append(-judge(fake).mean())
-                opt_g.zero_grad()
-                sum(losses).backward()
-                opt_g.step()
-                for judge, opt in zip(judges, opts):
-                    # the judge
-                    opt.zero_grad()
-                    judged = judge(fake.detach()).exp().mean()
-                    judged.backward()
-                    opt.step()
-            """,
-            id="the lines of an update, from a loop that collects losses",
-        ),
-        pytest.param(
-            BY_HELPER,
-            """
-                    loss = loss - judge(fake).mean()
-                update(opt_g, loss)
-                for judge, opt in zip(judges, opts):
-                    update(opt, judge(fake.detach()).exp().mean())
-            """,
-            id="a helper's call, from a loop that adds losses up",
-        ),
-        pytest.param(
-            IN_ITS_OWN_LOOP,
-            """
-                loss = -sum(judge(fake).mean() for judge in judges)
-                opt_g.zero_grad()
-                loss.backward()
-                opt_g.step()
-                for judge, opt in zip(judges, opts):
-                    opt.zero_grad()
-                    judge(fake.detach()).exp().mean().backward()
-                    opt.step()
-            """,
-            id="a loop that does nothing else, as it is",
-        ),
-    ],
-)
-def test_the_updates_of_a_loop_go_behind_the_backward_that_needs_the_old_weights(cell: str, end: str) -> None:
-    run = run_cells(NETWORKS, JUDGES, cell)
-    assert run.diagnosis is not None
-    first = run.diagnosis.fixes[0]
-    assert (first.rule, first.gradients, first.changes) == ("move_step", "same", ())
-    assert first.cells[3].rstrip().endswith(textwrap.indent(clean(end).rstrip(), "    "))
 
 
 PAIRS = """
