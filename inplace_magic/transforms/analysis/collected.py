@@ -25,7 +25,7 @@ def collected(problem: Problem, turn: Iteration) -> tuple[set[str], bool]:
     """
     used = {name for s in turn.body for name in reads(s)}
     held = [
-        (scope, path) for scope, names in holdings(problem).items() for path, kind in names.items() if _is_list(kind)
+        (scope, path) for scope, names in holdings(problem).items() for path, kind in names.items() if is_list(kind)
     ]
     graph = {path for scope, path in held if scope == turn.function or "." in path}
     kept, partly = {path for scope, path in held if scope.startswith("stored in ")}, crossing(problem).partly
@@ -43,7 +43,7 @@ def collected(problem: Problem, turn: Iteration) -> tuple[set[str], bool]:
     return lists, begin and not any(_read_behind(turn, path) for path in lists)
 
 
-def _is_list(kind: str) -> bool:
+def is_list(kind: str) -> bool:
     return kind.startswith(("list", "sequence", "deque"))
 
 

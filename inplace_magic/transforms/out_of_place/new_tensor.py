@@ -92,7 +92,7 @@ def _operand(code: Code, value: ast.expr, operator: ast.operator) -> str:
     return atom(code, value) if "\n" not in text or text[:1] in "([{" else f"({text})"
 
 
-def is_alias(node: ast.AST) -> bool:
+def is_alias(node: ast.AST | None) -> bool:
     if isinstance(node, ast.Call):
         return isinstance(node.func, ast.Attribute) and node.func.attr == "detach" and not node.args
     return isinstance(node, ast.Attribute) and node.attr == "data"

@@ -26,11 +26,11 @@ from ...message import message
 from ...source.bindings import gone_through, key_of_item, loop_of
 from ...source.editor import Code, dotted
 from ..analysis.meant import has_two_names, meant_for_whole
-from ..analysis.targets import Site, tensor_written, used_later, written
+from ..analysis.targets import Site, chain, tensor_written, used_later, written
 from ..problem import Problem
 from ..proposal import Proposal, in_one_text
 from ..registry import register
-from .new_tensor import Rewrite, augmented, rewritten, writes_in_place
+from .new_tensor import Rewrite, augmented, is_alias, rewritten, writes_in_place
 
 _WHY, _APART = message("why_new_tensor"), message("why_names_apart")
 
@@ -43,6 +43,8 @@ def out_of_place(problem: Problem) -> Iterator[Proposal]:
     write = written(problem)
     if write is None or problem.clash.write is None or problem.clash.write.origin == "optim":
         return
+    if problem.family == "silent" and problem.clash.save is None and any(map(is_alias, chain(write.target))):
+        return  # ``h.data = h.data.clamp(min=0)``: the graph would hear of it no more than it does now
     tensor = tensor_written(problem, write)
     more = meant_for_whole(write) and not isinstance(tensor, ast.Subscript)
     for form, rewrite in _rewrites(problem, write, tensor, "meant for more" if more else "statement"):

@@ -21,8 +21,8 @@ from ...message import message
 from ...source.bindings import argument, parameters
 from ...source.dataflow import added, called_name, calls, calls_named, is_step, reads, roots, simple
 from ...source.editor import Code
-from ..analysis.collected import collected, emptied
-from ..analysis.iterations import iterations
+from ..analysis.collected import collected, emptied, is_list
+from ..analysis.iterations import holdings, iterations
 from ..analysis.meetings import meeting
 from ..problem import Problem
 from ..proposal import Proposal, in_one_text
@@ -97,11 +97,12 @@ def _sets(statement: ast.AST, name: str) -> bool:
 
 
 def _initial(problem: Problem, name: str) -> str:
-    """What the sum starts from where the notebook sets it, ``0`` if that is not found."""
+    """What the sum starts from where the notebook sets it; if that is not found, an empty list or ``0``."""
     for code, value in ((code, node.value) for code, node in problem.nodes(ast.Assign) if _sets(node, name)):
         if isinstance(value, ast.Constant) or calls_named(value, "zeros", "tensor", "new_zeros"):
             return code.text(value)
-    return "0"
+    kinds = (names[name] for names in holdings(problem).values() if name in names)
+    return "[]" if any(map(is_list, kinds)) else "0"
 
 
 @register("second_backward", "modified")

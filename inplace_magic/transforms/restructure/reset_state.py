@@ -25,7 +25,7 @@ from dataclasses import replace
 from functools import partial
 
 from ...message import message
-from ...source.bindings import parameters
+from ...source.bindings import argument, parameters
 from ...source.blocks import own_statements, scope, within
 from ...source.dataflow import assigned, binds, calls_named, handed_on, simple
 from ...source.editor import Code, Function, names_bound
@@ -96,8 +96,9 @@ def _initials(problem: Problem) -> Iterator[list[str]]:
             for target, value in (pair for s in own_statements(code, start) for pair in handed_on(s)):
                 attribute = code.text(target).removeprefix(f"{own}.")
                 read = {n.id for n in ast.walk(value) if isinstance(n, ast.Name)} - {own}
-                if attribute in attributes - computed and not (read & set(given)) - names_bound(top):
-                    yield from _for_all(paths, cls.name, partial(_as_constructed, code, own, attribute, value))
+                handed = _handed(problem, start, cls.name, read & set(given) - names_bound(top))
+                if attribute in attributes - computed and handed is not None:
+                    yield from _for_all(paths, cls.name, partial(_as_constructed, code, own, attribute, value, handed))
 
 
 def _made_by_constructors(problem: Problem) -> set[str]:
@@ -106,9 +107,18 @@ def _made_by_constructors(problem: Problem) -> set[str]:
     return {holder.path.rpartition(".")[2] for edge in edges for holder in edge.holders}
 
 
-def _as_constructed(code: Code, own: str, attribute: str, value: ast.expr, path: str) -> str:
+def _handed(problem: Problem, start: Def, name: str, wanted: set[str]) -> dict[str, str] | None:
+    """What the one call of a constructor hands it for some of its arguments; None where that is not written out."""
+    calls = [(code, call) for code in problem.codes() for call in calls_named(code.tree, name)]
+    given = {one: argument(start, one, call) for _, call in calls[:1] for one in wanted}
+    known = len(calls) == 1 and all(isinstance(one, ast.Constant | ast.Name | ast.Attribute) for one in given.values())
+    return {one: calls[0][0].text(value) for one, value in given.items() if value} if known or not wanted else None
+
+
+def _as_constructed(code: Code, own: str, attribute: str, value: ast.expr, handed: dict[str, str], path: str) -> str:
     """What a constructor gives an attribute, said of the object that a path leads to."""
-    renamed = [code.replace(n, path) for n in ast.walk(value) if isinstance(n, ast.Name) and n.id == own]
+    new = {own: path, **handed}
+    renamed = [code.replace(n, new[n.id]) for n in ast.walk(value) if isinstance(n, ast.Name) and n.id in new]
     return f"{path}.{attribute} = {code.edited(value, renamed)}"
 
 
