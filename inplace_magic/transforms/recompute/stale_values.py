@@ -30,8 +30,8 @@ from dataclasses import replace
 
 from ...message import message
 from ...record.evidence import Edge
-from ...source.blocks import loops, within
-from ...source.dataflow import binds, graph_reads, reads, simple
+from ...source.blocks import loops, own_statements, scope, within
+from ...source.dataflow import binds, calls_named, graph_reads, key_of, reads, simple
 from ...source.editor import Edit
 from ...source.lift import lift
 from ..analysis.backward_calls import freeing
@@ -134,10 +134,37 @@ def _copies(problem: Problem, made: Slice, target: Target) -> Iterator[tuple[lis
         first_reads = _read_first(made, target)
         cut = dict.fromkeys(n for _, nodes in taken for n in nodes if binds(code.statement(n)) & first_reads)
         yield made.lines(statements, renamed), [code.behind(node, ".detach()") for node in cut], _ANEW
+    of_slice, of_need = _under_other_names(problem, made, target) if between else ([], [])
+    if of_slice:
+        yield made.lines(statements, [*renamed, *of_slice]), of_need, _ANEW
     yield made.lines(statements, renamed), [], _ANEW
     for rest, nodes in taken if between and problem.clash.kind == "modified" else ():
         if nodes:
             yield made.lines(rest, [code.behind(node, ".detach()") for node in nodes]), [], _FROM_VALUES
+
+
+def _under_other_names(problem: Problem, made: Slice, target: Target) -> tuple[list[Edit], list[Edit]]:
+    """The edits by which a slice gives other names to what is read on behind the backward, where the old values stay, and by
+    which the backward's own statements read those. A loss that is sent back is read on as it was sent back.
+    """
+    code, block = made.code, made.code.block(target.front)
+    here = (within(code, block, f.statement) for f in problem.frames(problem.need_stack) if f.code is code)
+    need = next((s for s in here if s is not None), None)
+    if need is None or code is not target.code:
+        return [], []
+    passed = block[block.index(target.front) : block.index(need) + 1]
+    behind = [
+        s for s in own_statements(code, scope(code, need)) if s.lineno > need.lineno and within(code, [need], s) is None
+    ]
+    sent = {key_of(call.func.value) for call in calls_named(need, "backward") if isinstance(call.func, ast.Attribute)}
+    kept = made.names & {name for s in behind for name in reads(s)} - sent
+    read = {name for s in (*passed, *made.statements) for name in reads(s)}
+    new = {name: problem.unused(name, code, target.front) if name in read else "_" for name in kept}
+    of_slice, of_need = (
+        [code.replace(n, new[n.id]) for s in some for n in ast.walk(s) if isinstance(n, ast.Name) and n.id in new]
+        for some in (made.statements, passed)
+    )
+    return of_slice, of_need
 
 
 def _read_first(made: Slice, target: Target) -> set[str]:
