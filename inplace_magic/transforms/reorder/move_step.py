@@ -21,12 +21,13 @@ from collections.abc import Iterator
 
 from ...message import message
 from ...source.blocks import within
-from ...source.dataflow import calls_named, is_call, is_step, simple
+from ...source.dataflow import calls_named, is_call, is_step, roots, simple
 from ...source.editor import Code, Edit
 from ...source.lift import lift
 from ..analysis.backward_calls import in_short, limited, parameters_stepped
 from ..analysis.meetings import (
     Meeting,
+    cleared_before,
     headline,
     share_leaves,
     update_between,
@@ -67,7 +68,25 @@ def move_step(problem: Problem) -> Iterator[Proposal]:
     for extra in [limit, []] if limit else [[]]:
         title = message("title_after", what=tuple(names), other=found.needing(in_short(extra)))
         form = "move_step: unguarded" if is_step(found.first) and not extra else "move_step"
-        yield in_one_text(code, [*_moved(code, moved, found.need, following), *extra], title, _WHY, form)
+        ahead = [] if apart or not is_step(found.first) else _cleared_first(problem, found)
+        yield in_one_text(code, [*_moved(code, moved, found.need, following), *extra, *ahead], title, _WHY, form)
+
+
+def _cleared_first(problem: Problem, found: Meeting) -> list[Edit]:
+    """Of two steps that share parameters each uses the gradients of both losses: what clears them comes ahead of both backwards."""
+    at, passes, code = (
+        problem.clash.need.index if problem.clash.need is not None else 0,
+        problem.evidence.passes,
+        found.code,
+    )
+    earlier = problem.frames(passes[at - 1].backward.stack) if 0 < at <= len(passes) else []
+    here = [s for f in earlier if f.code is code and (s := within(code, found.block, f.statement)) is not None]
+    clearing = [s for s in found.between if is_call(s, "zero_grad") and not _clears(code, s, found.first)]
+    lifted = lift(code, clearing) if here and clearing else None
+    if lifted is None or roots(here[0]) & roots(found.need) or here[0].lineno > found.first.lineno:
+        return []  # one loss, sent back twice, would count twice for each
+    first = found.block[cleared_before(found.block, here[0])]
+    return [*lifted.edits, code.insert_before(first, *lifted.lines)]
 
 
 def _updates(found: Meeting) -> bool:
