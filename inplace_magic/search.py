@@ -61,6 +61,7 @@ COSTS = {
     "out_of_place: statement": 10,  # a tensor more for as long as the graph lives
     "detach: shared": 11,  # the earlier loss's own parameters keep their gradients
     "reset_accumulator: sum": 11,  # what is summed up is another number afterwards
+    "detach: made once": 12,  # what is computed once stays computed once, and all who read it hold values
     "detach: untrained": 12,  # what it was made from gets no gradient that a step uses
     "silent_order: before a copy": 12,  # a backward moved for the sake of an array that a copy serves as well
     "out_of_place: container": 12,  # other references to the container see nothing

@@ -521,27 +521,6 @@ def test_a_tensor_is_not_replaced_before_its_gradient_has_been_read() -> None:
     assert fix.cells == {2: rewritten(cell, (line, f"{line}\n    h = h.detach().requires_grad_()"))}
 
 
-def test_what_is_kept_beside_other_things_is_cut_off_where_it_is_computed_with() -> None:
-    step = """
-        def step(x, state):
-            h, count = state
-            h = cell(x, h)
-            return h, (h, count + 1)
-        """
-    cell = """
-        state = torch.zeros(2, 4), 0
-        for x in torch.randn(3, 2, 3):
-            out, state = step(x, state)
-            loss = out.exp().mean()
-            opt.zero_grad()
-            loss.backward()
-            opt.step()
-        """
-    fix = fix_by("detach", START, step, cell)
-    assert fix.cells == {2: rewritten(step, ("cell(x, h)", "cell(x, h.detach())"))}
-    assert fix.gradients == "truncated"
-
-
 CRITIC = """
     gen, critic = nn.Linear(2, 3), nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1))
     opt_c, opt_g = (torch.optim.SGD(net.parameters(), lr=0.1) for net in (critic, gen))

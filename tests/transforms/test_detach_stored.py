@@ -264,7 +264,6 @@ SAMPLED = """
         pytest.param("steps.append((state, t, 0.5))", "one[0]", "one[2]", "steps.append((state.detach(), t, 0.5))", id="a tuple"),
         pytest.param("steps.append({'s': state, 't': t, 'r': 0.5})", "one['s']", "one['r']", "steps.append({'s': state.detach(), 't': t, 'r': 0.5})", id="a dict"),
         pytest.param("steps.append(Step(state, t, 0.5))", "one.state", "one.reward", "steps.append(Step(state.detach(), t, 0.5))", id="a named tuple"),
-        pytest.param("push(state, t, 0.5)", "one.state", "one.reward", "push(state.detach(), t, 0.5)", id="what a function hands on"),
     ],
 )  # fmt: skip
 def test_of_what_a_replay_memory_keeps_the_parts_with_a_history_are_cut(
@@ -324,7 +323,7 @@ def test_of_two_cuts_the_one_comes_first_that_leaves_the_backwards_ahead_of_the_
             loss.backward()
             opt.step()
         """
-    assert fixes(bank, cell)[0].title == "bank.means = {key: h.detach() for key, h in bank.means.items()}"
+    assert fixes(bank, cell)[0].title == "mean = 0.8 * self.means[k].detach() + 0.2 * mean"
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,8 @@ from dataclasses import replace
 
 from ...record.evidence import Edge, Holder
 from ...source.bindings import bound_anew
-from ...source.blocks import loops
-from ...source.dataflow import binds, handed_on
+from ...source.blocks import loops, within
+from ...source.dataflow import binds, handed_on, live_in
 from ...source.editor import Edit
 from ..analysis.backward_calls import asked_for_gradients, asks_for_gradients
 from ..analysis.collected import collected
@@ -52,6 +52,8 @@ def at_boundary(problem: Problem, edges: Sequence[Edge], between: bool) -> Itera
             for one in candidates(problem, changes, "again" if again else form, CARRIED):
                 yield replace(one, begins=begins)
         outermost = False
+    if not between:
+        yield from candidates(problem, list(_handed_to_next(problem, edges)), "boundary", CARRIED)
 
 
 def _cuts(problem: Problem, frame: Frame, held: Sequence[tuple[str, str]]) -> Iterator[dict[str, str]]:
@@ -77,6 +79,20 @@ def _boundary(held: Sequence[tuple[str, str]]) -> str:
     if of_containers(shape for _, shape in held):
         return "boundary of containers"
     return "boundary of objects" if any("." in path for path, _ in held) else "boundary"
+
+
+def _handed_to_next(problem: Problem, edges: Sequence[Edge]) -> Iterator[Change]:
+    """``x = x - rate * noise`` behind the backward: what it makes of an old value, the next iteration begins with."""
+    after = {(id(f.code), f.spot.function): f.statement for f in problem.frames(problem.need_stack)}
+    used = {id(f.statement): f for edge in edges for f in problem.frames(edge.used)}
+    for frame in used.values():
+        code, statement = frame.code, frame.statement
+        around, need = loops(code, statement), after.get((id(code), frame.spot.function))
+        if not around or need is None or need.lineno >= statement.lineno or within(code, around[0].body, need) is None:
+            continue
+        for name in sorted(n for n in binds(statement) & live_in(around[0].body) if n.isidentifier()):
+            asked = ".requires_grad_()" if name in asked_for_gradients(frame) else ""
+            yield code, code.insert_after(statement, f"{name} = {name}.detach(){asked}")
 
 
 def _around_both(problem: Problem, frame: Frame) -> bool:

@@ -17,7 +17,7 @@ from .at_boundary import at_boundary
 from .at_stores import at_stores
 from .at_uses import at_uses
 from .candidates import CARRIED
-from .made_once import before_loop, before_turns, given_once
+from .made_once import before_loop, before_turns, given_once, where_made_once
 from .summed import summed
 
 _SHARED = message("why_left_to_the_later")
@@ -41,7 +41,7 @@ def detach(problem: Problem) -> Iterator[Proposal]:
         whole_terms = [edge for edge in found.over if edge.alone and before_turns(problem, edge)]
         yield from at_boundary(problem, [edge for edge in found.over if edge not in whole_terms], between)
         idle = next((ast.unparse(use.node) for edge in whole_terms for use in uses(problem, edge)), "")
-        once = before_loop(problem, found.over)
+        once = before_loop(problem, found.over) or ([] if given else where_made_once(problem, found.over))
         read = at_uses(problem, found.over, form, CARRIED, carried=True)
         for proposal in itertools.chain(once, read, at_stores(problem, found.over)):
             yield replace(proposal, idle=idle)  # a term of every loss, computed of what was made before the loop

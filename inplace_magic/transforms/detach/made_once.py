@@ -8,14 +8,17 @@ for x in data:                            for x in data:
 
 from __future__ import annotations
 
+import ast
+import itertools
 from collections.abc import Sequence
 
 from ...message import message
 from ...record.evidence import Edge
 from ...source.blocks import loops, within
+from ...source.dataflow import binds
 from ..analysis.points import detached, uses
-from ..problem import Problem
-from ..proposal import Proposal
+from ..problem import Frame, Problem
+from ..proposal import Change, Proposal
 from .candidates import candidates, in_one_line
 
 _GIVEN = message("why_counts_as_given")
@@ -55,3 +58,34 @@ def before_loop(problem: Problem, edges: Sequence[Edge]) -> list[Proposal]:
         line = in_one_line([(path, str(new)) for path, new in held])
         return list(candidates(problem, [(frame.code, frame.code.insert_before(outer[-1], line))], "once", _GIVEN))
     return []
+
+
+def where_made_once(problem: Problem, edges: Sequence[Edge]) -> list[Proposal]:
+    """A value that was computed once and comes into the loop through objects, as the items of a data set do."""
+    makers = [_maker(problem, edge) if before_turns(problem, edge) else None for edge in edges]
+    changes: list[Change] = []
+    for edge, maker in zip(edges, makers):
+        if maker is None:
+            return []
+        code, statement, value = maker.code, maker.statement, maker.expression
+        if isinstance(statement, ast.Expr) and value is statement.value:
+            return []  # somebody else keeps what is made there: a hook
+        bound = binds(statement) if value is getattr(statement, "value", None) else set()
+        held = {(h.path, h.shape) for h in edge.holders if h.scope == maker.spot.function and h.path in bound}
+        if held and (len(bound) > 1 or any(shape != "Tensor" for _, shape in held)):
+            lines = [f"{path} = {new}" for path, shape in sorted(held) if (new := detached(path, shape)) is not None]
+            changes += [(code, code.insert_after(statement, line)) for line in lines]
+        elif isinstance(value, ast.expr):
+            changes.append((code, code.behind(value, ".detach()")))
+    return list(candidates(problem, changes, "made once", _GIVEN))
+
+
+def _maker(problem: Problem, edge: Edge) -> Frame | None:
+    """The outermost call that gave a value apart from the loop; a constructor gives none."""
+    made, need = problem.frames(edge.made), problem.frames(problem.need_stack)
+    apart = itertools.dropwhile(
+        lambda pair: None not in pair and pair[0].statement is pair[1].statement, itertools.zip_longest(made, need)
+    )
+    own = [maker for maker, _ in apart if maker is not None]
+    given = list(itertools.takewhile(lambda frame: frame.spot.function.endswith("__init__"), own[1:]))
+    return [*own[:1], *given][-1] if own else None

@@ -98,14 +98,6 @@ PROMPT = """
     table, out = nn.Embedding(4, 3), nn.Linear(3, 2)
     opt = torch.optim.SGD([prompt], lr=0.1)
     """
-LEARNS = """
-    for _ in range(3):
-        table.weight[2] = prompt
-        loss = out(table(torch.tensor([1, 2]))).pow(2).sum()
-        opt.zero_grad()
-        loss.backward()
-        opt.step()
-    """
 
 
 IMAGE = """

@@ -77,13 +77,6 @@ def test_what_was_made_from_a_name_of_the_constructors_own_cannot_be_made_from_s
     assert RULE not in rules(START, FROM_LOCAL, TRAIN)
 
 
-def test_what_was_made_from_an_argument_is_made_again_from_the_argument_as_the_object_keeps_it() -> None:
-    fix = fix_by(RULE, START, FROM_ARGUMENT, TRAIN)
-    gate, read = "        self.gate = torch.sigmoid(self.w * start)\n", "        return x * self.gate"
-    changes = (gate, f"        self.start = start\n{gate}"), (read, gate.replace("start)", "self.start)") + read)
-    assert fix.cells[2].rstrip() == rewritten(FROM_ARGUMENT, *changes)
-
-
 def test_what_was_computed_in_an_earlier_cell_is_computed_where_a_part_of_it_is_taken() -> None:
     made = "lift, opt = nn.Linear(2, 3), torch.optim.SGD(nn.Linear(3, 1).parameters(), lr=0.1)\nraw = torch.randn(4, 2)"
     parts = "data = lift(raw).exp()\nbatches = [data[:2], data[2:]]"
@@ -131,25 +124,6 @@ def test_what_the_constructor_made_is_made_where_it_is_read_by_way_of_a_local_na
     assert (fix.gradients, fix.run, fix.untrained) == ("different", (3,), ())
 
 
-def test_what_an_object_computed_of_itself_is_computed_anew_in_each_iteration_and_shown_once() -> None:
-    run = run_cells(START, PENALTY, FIT)
-    assert run.diagnosis is not None
-    anew = [fix for fix in run.diagnosis.fixes if fix.title == "net.penalty = net.weigh()"]
-    assert [fix.gradients for fix in anew] == ["different"] and anew[0] is run.diagnosis.fixes[0]
-    line = "            loss = loss + net.penalty\n"
-    assert f"            net.penalty = net.weigh()\n{line}" in anew[0].cells[3]
-
-
-def test_whoever_computes_it_anew_reads_an_argument_of_the_constructor_from_its_object() -> None:
-    from_argument = PENALTY.replace("self.weigh()", "size * self.weigh()")
-    fix = fix_by(RULE, START, from_argument, FIT)
-    made, line = "        self.penalty = size", "            loss = loss + net.penalty\n"
-    assert fix.cells == {
-        2: rewritten(from_argument, (made, f"        self.size = size\n{made}")),
-        3: rewritten(FIT, (line, f"            net.penalty = net.size * net.weigh()\n{line}")),
-    }
-
-
 KERNEL = """
     class Kernel:
         def __init__(self, raw):
@@ -168,14 +142,6 @@ FIT_KERNEL = """
         loss.backward()
         opt.step()
     """
-
-
-def test_a_leaf_without_a_name_learns_through_what_its_object_computes_of_it() -> None:
-    fix = fix_by(RULE, START, KERNEL, FIT_KERNEL)
-    old, read = "        self.scale = nn.functional.softplus(raw)", "        return torch.exp("
-    again = f"{old.replace('raw', 'self.raw')}\n{read}"
-    assert fix.cells == {2: rewritten(KERNEL, (old, f"        self.raw = raw\n{old}"), (read, again))}
-    assert fix.untrained == ()
 
 
 JUDGED = """
@@ -234,19 +200,6 @@ FIT_ADDED_UP = """
     """
 
 
-def test_what_a_constructor_added_up_by_calls_is_added_up_again_from_its_beginning() -> None:
-    fix = fix_by(RULE, START, ADDED_UP, FIT_ADDED_UP)
-    first = "        self.penalty = torch.zeros(())\n"
-    assert fix.cells[2].rstrip() == rewritten(ADDED_UP, (first, f"        self.decay = decay\n{first}"))
-    again = (
-        "    net.penalty = torch.zeros(())\n"
-        "    net.weigh(net.first.parameters(), net.decay)\n"
-        "    net.weigh(net.last.parameters(), 2 * net.decay)\n"
-    )
-    assert again in fix.cells[3]
-    assert "retain_graph" not in fix.cells[3]
-
-
 AHEAD_OF_EPOCHS = """
     net = nn.Linear(4, 1)
     opt = torch.optim.SGD(net.parameters(), lr=0.1)
@@ -291,12 +244,6 @@ ADDED_IN_LOOP = """
         def forward(self, x):
             return self.last(x)
     """
-
-
-def test_what_a_loop_of_the_constructor_added_up_is_added_up_where_it_is_read() -> None:
-    fix = fix_by(RULE, START, ADDED_IN_LOOP, FIT_ADDED_UP)
-    again = "    net.penalty = 0.\n    for p in net.parameters():\n        net.penalty += p.square().sum()\n    loss = "
-    assert again in fix.cells[3] and list(fix.cells) == [3]
 
 
 def test_a_long_loop_is_moved_and_never_repeated() -> None:

@@ -229,52 +229,6 @@ def test_a_backward_that_a_branch_guards_is_limited_in_its_branch() -> None:
     )
 
 
-JUDGES = """
-    judges = [nn.Sequential(nn.Linear(3, 3), nn.Tanh(), nn.Linear(3, 1)) for _ in range(2)]
-    opt_g, *opts = (torch.optim.SGD(net.parameters(), lr=0.1) for net in (gen, *judges))
-
-    def update(opt, loss):
-        opt.zero_grad()
-        loss.backward()
-        opt.step()
-    """
-INLINE = """
-    for _ in range(2):
-        fake, losses = gen(x), []
-        for judge, opt in zip(judges, opts):
-            losses.append(-judge(fake).mean())
-
-            # the judge
-            opt.zero_grad()
-            judged = judge(fake.detach()).exp().mean()
-            judged.backward()
-            opt.step()
-        opt_g.zero_grad()
-        sum(losses).backward()
-        opt_g.step()
-    """
-BY_HELPER = """
-    for _ in range(2):
-        fake, loss = gen(x), 0
-        for judge, opt in zip(judges, opts):
-            loss = loss - judge(fake).mean()
-            update(opt, judge(fake.detach()).exp().mean())
-        update(opt_g, loss)
-    """
-IN_ITS_OWN_LOOP = """
-    for _ in range(2):
-        fake = gen(x)
-        loss = -sum(judge(fake).mean() for judge in judges)
-        for judge, opt in zip(judges, opts):
-            opt.zero_grad()
-            judge(fake.detach()).exp().mean().backward()
-            opt.step()
-        opt_g.zero_grad()
-        loss.backward()
-        opt_g.step()
-    """
-
-
 PAIRS = """
     def learn(x):
         fake = gen(x)

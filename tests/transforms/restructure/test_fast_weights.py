@@ -113,31 +113,3 @@ def test_a_first_order_update_stays_an_update() -> None:
     run = run_cells(START, cell)
     assert run.diagnosis is not None
     assert run.diagnosis.fixes[0].rule == "no_grad"
-
-
-NAMED = """
-    import torch
-    torch.manual_seed(0)
-    w = torch.randn(3, requires_grad=True)
-    opt = torch.optim.SGD([w], lr=0.1)
-    """
-ONE_STEP = """
-    for x, y in torch.randn(2, 2, 3):
-        g, = torch.autograd.grad((x @ w).pow(2), [w], create_graph=True)
-        w -= 0.1 * g
-        loss = (y @ w - 1).pow(2)
-        opt.zero_grad()
-        loss.backward()
-        print(w.grad)
-        opt.step()
-    """
-SEVERAL_STEPS = """
-    for x, y in torch.randn(2, 2, 3):
-        for _ in range(2):
-            g, = torch.autograd.grad((x @ w).pow(2), [w], create_graph=True)
-            w.sub_(g, alpha=0.1)
-        loss = (y @ w - 1).pow(2)
-        opt.zero_grad()
-        loss.backward()
-        opt.step()
-    """
