@@ -1,5 +1,6 @@
-"""What is computed again: the statements that made stale values. A sum comes with its beginning, and with the loop that adds
-to it.
+"""What is computed again: the statements that made stale values.
+
+A sum comes with its beginning, and with the loop that adds to it.
 """
 
 from __future__ import annotations
