@@ -177,3 +177,16 @@ def test_the_statistics_of_every_layer_of_a_net_used_in_a_function() -> None:
         checked(cell, ("    loss = ", f"{loop}    loss = ")),
         checked(cell, ("\nstep()", "\n" + clean(loop) + "step()")),
     )
+
+
+def test_a_change_of_which_the_graph_never_hears_is_not_written_past_it_once_more() -> None:
+    define = "def rate_of(eta):\n    rate = torch.exp(eta)\n    rate.data.clamp_(max=2.0)\n    return rate\nw = torch.ones(3, requires_grad=True)"
+    found = run_cells(
+        IMPORTS, define, "%%autograd_check\nloss = rate_of(w * torch.arange(3.)).log1p().sum()\nloss.backward()"
+    )
+    assert found.diagnosis is not None
+    assert found.diagnosis.fixes[0].rule == "silent_tracked"
+    assert found.diagnosis.fixes[0].cells[2] == define.replace(
+        "rate.data.clamp_(max=2.0)", "rate = rate.clamp(max=2.0)"
+    )
+    assert not any("rate.data = " in text for fix in found.diagnosis.fixes for text in fix.cells.values())

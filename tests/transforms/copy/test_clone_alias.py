@@ -254,3 +254,11 @@ def test_a_picture_of_what_is_trained_is_made_of_a_copy(define: str, show: str, 
 def test_an_update_past_the_graph_is_no_picture(define: str, update: str) -> None:
     cell = f"for step in range(2):\n    loss = image.pow(2).sum()\n    {update}\n    opt.zero_grad()\n    loss.backward()\n    opt.step()"
     assert fixes(PICTURE, define, cell)[0].rule != "clone_alias"
+
+
+def test_what_is_unpacked_is_found_in_the_function_that_spread_it() -> None:
+    define = "def both(p):\n    return p.sum(1, keepdim=True).expand(3, 3), p.sum(0, keepdim=True).expand(3, 3)"
+    cell = "rows, cols = both(torch.rand(3, 3, requires_grad=True) * 2)\nfor t in (rows, cols):\n    t[t < 1] = 1\n(rows * cols).sum().backward()"
+    first = fixes("import torch\ntorch.manual_seed(0)", define, cell)[0]
+    assert first.rule == "clone_alias"
+    assert first.cells == {2: define.replace("expand(3, 3)", "expand(3, 3).clone()")}

@@ -290,3 +290,21 @@ def test_a_watched_cell_fails_at_it_as_it_does_alone() -> None:
     alone, watched = run_cells(STATE, CHUNKS), run_cells(STATE, f"%%autograd_check\n{clean(CHUNKS)}")
     assert str(watched.error) == str(alone.error)
     assert watched.diagnosis is not None and watched.diagnosis.fixes[0].rule == "out_of_place"
+
+
+@pytest.mark.parametrize(
+    "loop",
+    [
+        pytest.param(
+            "for row in x.unbind():\n    part = row.narrow(0, 0, 2)", id="an item of what the loop goes through"
+        ),
+        pytest.param(
+            "for i in range(3):\n    row = x.unbind()[i]\n    part = row.narrow(0, 0, 2)", id="a name bound in it"
+        ),
+    ],
+)
+def test_a_view_of_what_each_iteration_has_anew_is_written_for_nobody_else(loop: str) -> None:
+    start = "import torch\nw = torch.ones(3, 3, requires_grad=True)\nx, kept = w * 2, []"
+    cell = f"{loop}\n    part.mul_(2)\n    kept.append(part)\ntorch.cat(kept).sum().backward()"
+    fix = fix_by("out_of_place", start, cell)
+    assert fix.cells == {2: cell.replace("part.mul_(2)", "part = part.mul(2)")}

@@ -43,30 +43,6 @@ FROM_ARGUMENT = """
             return x * self.gate
     """
 
-PENALTY = """
-    class Net(nn.Module):
-        def __init__(self, size=4):
-            super().__init__()
-            self.lin = nn.Linear(size, 1)
-            self.penalty = self.weigh()
-        def weigh(self):
-            return 0.1 * sum(p.square().sum() for p in self.parameters())
-        def forward(self, x):
-            return self.lin(x)
-    """
-FIT = """
-    def fit(net, opt):
-        for epoch in range(2):
-            for x in torch.randn(2, 3, 4):
-                loss = net(x).square().mean()
-                loss = loss + net.penalty
-                opt.zero_grad()
-                loss.backward()
-                opt.step()
-    net = Net()
-    fit(net, torch.optim.SGD(net.parameters(), lr=0.1))
-    """
-
 
 FROM_LOCAL = FROM_ARGUMENT.replace("self.w * start)", "self.w * ones)").replace(
     "self.gate", "ones = start\n            self.gate", 1
@@ -124,26 +100,6 @@ def test_what_the_constructor_made_is_made_where_it_is_read_by_way_of_a_local_na
     assert (fix.gradients, fix.run, fix.untrained) == ("different", (3,), ())
 
 
-KERNEL = """
-    class Kernel:
-        def __init__(self, raw):
-            self.scale = nn.functional.softplus(raw)
-        def __call__(self, x):
-            return torch.exp(-torch.cdist(x, x) / self.scale)
-    def made():
-        leaves = [torch.zeros(1, requires_grad=True)]
-        return Kernel(*leaves), torch.optim.SGD(leaves, lr=0.1)
-    kernel, opt = made()
-    """
-FIT_KERNEL = """
-    for x in torch.randn(3, 4, 2):
-        loss = kernel(x).sum()
-        opt.zero_grad()
-        loss.backward()
-        opt.step()
-    """
-
-
 JUDGED = """
     net, judge = nn.Linear(4, 4), nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 1))
     opt, opt_judge = (torch.optim.SGD(one.parameters(), lr=0.1) for one in (net, judge))
@@ -172,32 +128,6 @@ def test_a_sum_of_losses_is_made_behind_the_step_as_a_whole() -> None:
     update = "    opt_judge.zero_grad()\n    judged.backward()\n    opt_judge.step()\n"
     assert fix.cells[3].rstrip() == rewritten(SUMMED, (update, ""), ("    loss = 0\n", f"{update}    loss = 0\n"))
     assert fix.title.endswith(" after opt_judge.step()")
-
-
-ADDED_UP = """
-    class Net(nn.Module):
-        def __init__(self, decay=0.01):
-            super().__init__()
-            self.penalty = torch.zeros(())
-            self.first = nn.Linear(4, 3)
-            self.weigh(self.first.parameters(), decay)
-            self.last = nn.Linear(3, 1)
-            self.weigh(self.last.parameters(), 2 * decay)
-        def weigh(self, weights, by):
-            for w in weights:
-                self.penalty = self.penalty + by * w.norm()
-        def forward(self, x):
-            return self.last(self.first(x).tanh())
-    """
-FIT_ADDED_UP = """
-    net = Net()
-    opt = torch.optim.SGD(net.parameters(), lr=0.1)
-    for x in torch.randn(3, 5, 4):
-        opt.zero_grad()
-        loss = net(x).square().mean() + net.penalty
-        loss.backward(retain_graph=True)
-        opt.step()
-    """
 
 
 AHEAD_OF_EPOCHS = """
@@ -231,19 +161,6 @@ def test_a_loss_that_a_loop_adds_up_ahead_of_all_epochs_is_made_in_each(lines: s
     assert first.rule == RULE
     head = "for epoch in range(3):\n"
     assert first.cells[3].startswith(head + textwrap.indent(lines, "    ") + "\n    opt.zero_grad()")
-
-
-ADDED_IN_LOOP = """
-    class Net(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.last = nn.Linear(4, 1)
-            self.penalty = 0.
-            for p in self.parameters():
-                self.penalty += p.square().sum()
-        def forward(self, x):
-            return self.last(x)
-    """
 
 
 def test_a_long_loop_is_moved_and_never_repeated() -> None:
@@ -567,3 +484,30 @@ def test_it_is_not_computed_behind_the_update_first(old: str, new: str) -> None:
     assert old not in body
     first = fixes(ADVERSARIES, body + "\nfor x in torch.randn(3, 4, 3):\n    step(x)\n")[0]
     assert first.rule != "recompute"
+
+
+TWO_PASSES = """
+    net = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
+    ps, shown = list(net.parameters()), []
+    for x in torch.randn(3, 5, 3):
+        out = net(x)
+        loss = out.pow(2).mean()
+        loss.backward()
+        with torch.no_grad():
+            for p in ps:
+                p.add_(0.1 * p.grad)
+        (out - 1).pow(2).mean().backward()
+        {behind}
+    """
+
+
+def test_what_is_computed_again_leaves_alone_what_is_read_on_behind_the_backward() -> None:
+    cell = TWO_PASSES.format(behind="shown.append((loss.item(), out.argmax(1).tolist()))")
+    first = fixes(START, cell)[0]
+    assert (first.rule, first.title, first.changes) == ("recompute", "out_2 = net(x) again", ())
+    needed = "(out - 1).pow(2).mean().backward()"
+    assert first.cells == {2: rewritten(cell, (needed, f"out_2 = net(x)\n    {needed.replace('out', 'out_2')}"))}
+
+
+def test_its_names_stay_where_nothing_reads_them_on() -> None:
+    assert fix_by(RULE, START, TWO_PASSES.format(behind="shown.append(loss.item())")).title == "out = net(x) again"

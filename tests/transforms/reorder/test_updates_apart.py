@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...cells import run_cells
-from ..trying import clean, fix_by, rewritten, rules
+from ..trying import clean, fix_by, fixes, rewritten, rules
 
 AGENTS = """
     import torch
@@ -279,3 +279,40 @@ def test_only_steps_whose_writes_the_later_backward_meets_are_moved() -> None:
     first = run.diagnosis.fixes[0]
     assert (first.rule, first.gradients, first.changes) == ("move_step", "same", ())
     assert first.title.startswith("opt_g.step() after")
+
+
+SHARED_TRUNK = """
+    import torch
+    from torch import nn
+    torch.manual_seed(0)
+    trunk = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 4))
+    actor, critic = nn.Linear(4, 2), nn.Linear(4, 1)
+    opt_a = torch.optim.SGD([*trunk.parameters(), *actor.parameters()], lr=0.1)
+    opt_c = torch.optim.SGD([*trunk.parameters(), *critic.parameters()], lr=0.1)
+    """
+BOTH_UPDATES = """
+    h = trunk(torch.randn(5, 3))
+    loss_c, loss_a = critic(h).exp().mean(), actor(h).exp().mean()
+    opt_c.zero_grad()
+    loss_c.backward(retain_graph=True)
+    opt_c.step()
+    opt_a.zero_grad()
+    {loss}.backward()
+    opt_a.step()
+    """
+
+
+def test_gradients_of_shared_parameters_are_cleared_ahead_of_both_backwards() -> None:
+    cell = BOTH_UPDATES.format(loss="loss_a")
+    moved = [f for f in fixes(SHARED_TRUNK, cell) if f.title == "opt_c.step() after loss_a.backward()"]
+    assert [fix.gradients for fix in moved] == ["different"]
+    assert moved[0].cells[2].splitlines()[2:] == [
+        "opt_a.zero_grad()", "opt_c.zero_grad()", "loss_c.backward(retain_graph=True)", "loss_a.backward()", "opt_c.step()",
+        "opt_a.step()",
+    ]  # fmt: skip
+
+
+def test_one_loss_that_is_sent_back_for_both_is_not_counted_twice() -> None:
+    found = fixes(SHARED_TRUNK, BOTH_UPDATES.format(loss="loss_c"))
+    moved = next(fix for fix in found if fix.title == "opt_c.step() after loss_c.backward()")
+    assert "retain_graph=True)\nopt_a.zero_grad()\nloss_c.backward()\nopt_c.step()" in moved.cells[2]

@@ -156,3 +156,11 @@ def test_a_memory_that_an_object_keeps_stays_full_where_each_loss_takes_some_of_
     run = run_cells(start, LEARNED)
     assert run.diagnosis is not None
     assert all("clear()" not in fix.title for fix in run.diagnosis.fixes)
+
+
+def test_a_list_that_is_added_to_begins_empty() -> None:
+    start = "import torch\nw = torch.ones(3, requires_grad=True)\ndef losses_of(x):\n    return [(w * part).exp().mean() for part in x.split(2)]"
+    cell = "for x in torch.ones(2, 4, 3):\n    losses = losses_of(x)\n    sum(losses).backward()\n    losses += losses_of(x + 1)\n    sum(losses).backward()\n"
+    fix = fix_by("reset_accumulator", start, cell)
+    assert fix.title == "losses = []"
+    assert fix.cells == {2: cell.replace("    losses +=", "    losses = []\n    losses +=").rstrip()}
