@@ -300,6 +300,7 @@ SENTENCES = {
     "title_once_over": "{what} once the loop is over",
     "title_fast_weights": "the inner steps on a copy, with {call}",
     "title_block_gone": "without `{block}`",
+    "title_made_behind": "{what} behind {other}",
     "title_statistics": "copies of the running statistics of {names}",
     "layers": "{count} layers",
     "what_changes_them": "what changes them",

@@ -283,6 +283,7 @@ SENTENCES = {
     "title_once_over": "循环结束后再执行 {what}",
     "title_fast_weights": "内层更新作用于副本，使用 {call}",
     "title_block_gone": "去掉 `{block}`",
+    "title_made_behind": "{what} 移到 {other} 之后",
     "title_statistics": "{names} 的运行统计量换成副本",
     "layers": "{count} 个层",
     "what_changes_them": "改变它们的语句",

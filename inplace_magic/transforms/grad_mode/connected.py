@@ -7,6 +7,9 @@ net.load_state_dict(state, assign=True)    net.load_state_dict(state)
 
 with torch.no_grad():                      code = net(x)
     code = net(x)
+
+optimizer = SGD(net.parameters(), 0.1)     net.weight = nn.Parameter(...)
+net.weight = nn.Parameter(...)             optimizer = SGD(net.parameters(), 0.1)
 """
 
 from __future__ import annotations
@@ -15,9 +18,11 @@ import ast
 from collections.abc import Iterator
 
 from ...message import message
-from ...source.dataflow import called_name, calls_named
-from ...source.editor import Code, Edit
-from ...source.lift import unwrapped
+from ...source.bindings import bindings
+from ...source.blocks import own_statements, scope, within
+from ...source.dataflow import called_name, calls_named, is_step
+from ...source.editor import Code, Edit, dotted
+from ...source.lift import at_depth, unwrapped
 from ..analysis.backward_calls import add_argument
 from ..analysis.targets import sites
 from ..out_of_place.new_tensor import is_alias, unaliased
@@ -38,6 +43,7 @@ def connected(problem: Problem) -> Iterator[Proposal]:
         yield from _without_aliases(found.code, found.statement)
         yield from _without_block(found.code, found.statement)
         yield from _other_arguments(found.code, found.statement)
+        yield from _made_later(found.code, found.statement)
 
 
 def _without_aliases(code: Code, statement: ast.stmt) -> Iterator[Proposal]:
@@ -68,6 +74,23 @@ def _other_arguments(code: Code, statement: ast.stmt) -> Iterator[Proposal]:
         elif "assign" in given:
             edit = code.without_argument(given["assign"])
             yield _proposal(code, code.edited(call, [edit]), "connected", edit)
+
+
+def _made_later(code: Code, statement: ast.stmt) -> Iterator[Proposal]:
+    """An optimizer that was made ahead of its parameters goes right in front of the statement that uses it first."""
+    steps = [one.value for one in own_statements(code, scope(code, statement)) if is_step(one)]  # type: ignore[attr-defined]
+    for name in sorted({code.text(step.func.value) for step in steps if dotted(step.func.value) is not None}):
+        for made in (b.statement for b in bindings(code, name, statement)[:1]):
+            block = code.block(made)
+            here = within(code, block, statement)
+            rest = block[block.index(made) + 1 :]
+            first = next((s for s in rest if any(isinstance(n, ast.Name) and n.id == name for n in ast.walk(s))), None)
+            text = at_depth(code, [made], code.indent(made)) if code.alone(made) else None
+            if here is None or first is None or text is None or not made.lineno < here.lineno < first.lineno:
+                continue
+            start, _, _ = code.whole_lines([first])
+            title = message("title_made_behind", what=f"{name} = …", other=code.text(here).splitlines()[0])
+            yield _proposal(code, title, "connected: made later", code.delete(made), Edit(start, start, text))
 
 
 def _proposal(code: Code, title: str, form: str, *edits: Edit) -> Proposal:

@@ -22,6 +22,14 @@ def test_proposes_nothing_for_writes() -> None:
     [
         pytest.param("h = net(x)", "h = net(x)", id="nothing is cut"),
         pytest.param("with torch.enable_grad():\n    h = net(x)", "with torch.enable_grad():\n    h = net(x)", id="a block that cuts nothing"),
+        pytest.param(
+            "opt = SGD(net.parameters())\nopt.step()\nnet.w = Parameter(w)\nopt.step()", "net.w = Parameter(w)",
+            id="an optimizer that is used before",
+        ),
+        pytest.param(
+            "net.w = Parameter(w)\nopt = SGD(net.parameters())\nopt.step()", "net.w = Parameter(w)",
+            id="an optimizer that is made behind",
+        ),
     ],
 )  # fmt: skip
 def test_proposes_nothing(cell: str, cut: str) -> None:
@@ -52,6 +60,12 @@ def test_proposes_nothing(cell: str, cut: str) -> None:
         pytest.param(
             "net.load_state_dict(state, assign=True)\n", "net.load_state_dict(state, assign=True)",
             ["net.load_state_dict(state)\n"], id="parameters that are exchanged",
+        ),
+        pytest.param(
+            "opt = SGD(net.parameters())\nnet.w = Parameter(w)\nnet.b = Parameter(b)\nfor x in data:\n    net(x).backward()\n    opt.step()\n",
+            "net.w = Parameter(w)",
+            ["net.w = Parameter(w)\nnet.b = Parameter(b)\nopt = SGD(net.parameters())\nfor x in data:\n    net(x).backward()\n    opt.step()\n"],
+            id="an optimizer made too early",
         ),
     ],
 )  # fmt: skip
