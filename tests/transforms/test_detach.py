@@ -372,26 +372,6 @@ def test_what_nobody_holds_is_cut_where_it_is_made() -> None:
     assert fix.cells == {2: rewritten(PEERS, ("outs[j].exp()", "outs[j].exp().detach()"))}
 
 
-DRAWN = """
-    from collections import deque
-    kept, last = deque(), cell(torch.randn(1, 3)).squeeze(0)
-    def keep(*step):
-        kept.append(step)
-    def learn():
-        firsts, rewards, seconds = zip(*kept)
-        firsts = torch.stack(firsts)
-        loss = (head(firsts).squeeze(1) - torch.tensor(rewards)).pow(2).mean()
-        opt.zero_grad()
-        loss.backward()
-        opt.step()
-    for _ in range(4):
-        now = cell(torch.randn(1, 3)).squeeze(0)
-        keep(last, 1.0, now)
-        learn()
-        last = now
-    """
-
-
 def test_what_gradients_are_asked_for_goes_on_to_require_them() -> None:
     fix = fix_by("detach", START, UNROLLED)
     line = "theta, h = theta.detach().requires_grad_(), h.detach()"

@@ -241,8 +241,6 @@ REPLAY = """
     opt = torch.optim.SGD([*net.parameters(), *enc.parameters()], lr=0.1)
     Step = namedtuple("Step", "state action reward")
     steps = []
-    def push(*args):
-        steps.append(Step(*args))
     """
 SAMPLED = """
     for t in range(12):

@@ -42,54 +42,6 @@ PRECOMPUTED = """
     loss_g.backward()
     optG.step()
     """
-CRITIC_LOOP = """
-    fake = G(z)
-    # through D as it is now
-    loss_g = -D(fake).mean()
-    for _ in range(2):
-        loss_d = D(fake.detach()).exp().mean()
-        optD.zero_grad(); loss_d.backward(); optD.step()
-    optG.zero_grad()
-    loss_g.backward()
-    optG.step()
-    """
-EARLIER_PART = """
-    fake = G(z)
-    d = D(fake)
-    loss_g = -d.mean()
-    optG.zero_grad()
-    loss_g.backward(retain_graph=True)
-    optG.step()
-    loss_d = d.exp().mean() - D(real).mean()
-    optD.zero_grad()
-    loss_d.backward()
-    optD.step()
-    """
-CARRIED_INTO_BOTH = """
-    fake = G(z)
-    noise = G(torch.randn(5, 2))
-    losses = {"g": -D(fake).mean()}
-    for name in ("d",):
-        losses[name] = D(noise).exp().mean() - D(real).mean()
-    optG.zero_grad()
-    losses["g"].backward()
-    optG.step()
-    optD.zero_grad()
-    losses["d"].backward()
-    optD.step()
-    """
-IN_A_BRANCH = """
-    pred, other = D(real), D(real * 2)
-    if real.shape[0] > 2:
-        penalty = pred.pow(2).mean()
-        loss_d = (pred.exp() + other).mean()
-        optD.zero_grad()
-        loss_d.backward(retain_graph=True)
-        optD.step()
-        optD.zero_grad()
-        penalty.backward()
-        optD.step()
-    """
 TWICE = """
     a, b = D(real), D(real * 2)
     optD.zero_grad()
@@ -113,44 +65,6 @@ CODED = """
     optD.zero_grad()
     loss.backward()
     optD.step()
-    """
-HANDED = """
-    def generate():
-        fake = G(z)
-        optG.zero_grad()
-        (-D(fake).mean()).backward()
-        optG.step()
-        return fake
-    def judge(fake):
-        optD.zero_grad()
-        (D(fake) - D(real)).mean().backward()
-        optD.step()
-    """
-RETAINED = """
-    fake = G(z)
-    d = D(fake)
-    loss_d = d.exp().mean()
-    optD.zero_grad()
-    loss_d.backward(retain_graph=True)
-    optD.step()
-    loss_g = (fake.pow(2) - d).mean()
-    optG.zero_grad()
-    loss_g.backward()
-    optG.step()
-    """
-HELPER = """
-    def update(opt, loss):
-        opt.zero_grad()
-        loss.backward()
-        opt.step()
-    """
-THROUGH_HELPER = """
-    for _ in range(2):
-        fake = G(z)
-        loss_d = D(fake.detach()).exp().mean()
-        loss_g = -D(fake).mean()
-        update(optD, loss_d)
-        update(optG, loss_g)
     """
 CLIPPED = """
     loss = D(real).mean()
@@ -218,7 +132,6 @@ TWO_HEADS = """
 @pytest.mark.parametrize(
     ("rule", "cells"),
     [
-        pytest.param("compute_later", (RETAINED,), id="what the earlier loss needs is not put off"),
         pytest.param("detach", (PRECOMPUTED,), id="a loss that would train nothing is no fix"),
         pytest.param("retain", (SHARED,), id="a graph is not kept over a step by itself"),
         pytest.param("sum_losses", (SHARED,), id="losses with a step between them are not summed"),

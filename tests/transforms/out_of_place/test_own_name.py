@@ -93,13 +93,6 @@ def test_the_parameter_learns_through_it_and_keeps_its_value() -> None:
     assert fix.changes == ("net.rows has other values afterwards",)
 
 
-PROMPT = """
-    prompt = nn.Parameter(torch.ones(3))
-    table, out = nn.Embedding(4, 3), nn.Linear(3, 2)
-    opt = torch.optim.SGD([prompt], lr=0.1)
-    """
-
-
 IMAGE = """
     import torch
     from torch import nn

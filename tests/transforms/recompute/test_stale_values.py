@@ -33,24 +33,6 @@ IN_CONSTRUCTOR = """
             x = x * 2
             return self.prior.log_prob(x)
     """
-FROM_ARGUMENT = """
-    class Net(nn.Module):
-        def __init__(self, start=torch.ones(4)):
-            super().__init__()
-            self.w = nn.Parameter(torch.ones(4))
-            self.gate = torch.sigmoid(self.w * start)
-        def forward(self, x):
-            return x * self.gate
-    """
-
-
-FROM_LOCAL = FROM_ARGUMENT.replace("self.w * start)", "self.w * ones)").replace(
-    "self.gate", "ones = start\n            self.gate", 1
-)
-
-
-def test_what_was_made_from_a_name_of_the_constructors_own_cannot_be_made_from_self() -> None:
-    assert RULE not in rules(START, FROM_LOCAL, TRAIN)
 
 
 def test_what_was_computed_in_an_earlier_cell_is_computed_where_a_part_of_it_is_taken() -> None:

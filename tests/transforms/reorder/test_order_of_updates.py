@@ -13,11 +13,6 @@ NETWORKS = """
     nets = {"disc": nn.Sequential(nn.Linear(3, 3), nn.Tanh(), nn.Linear(3, 1)), "gen": nn.Linear(3, 3)}
     opts = {name: torch.optim.SGD(net.parameters(), lr=0.1) for name, net in nets.items()}
 
-    def update(name, loss):
-        opts[name].zero_grad()
-        loss.backward()
-        opts[name].step()
-
     @contextmanager
     def updating(name):
         opts[name].zero_grad()
@@ -64,20 +59,6 @@ def test_the_title_of_a_block_is_its_head_on_one_line() -> None:
     cell = IN_BLOCKS.replace('with updating("gen"):', 'with updating(\n        "gen"\n    ):  # the generator')
     title = '`with updating("disc")` after `with updating( "gen" )`'
     assert fix_by("move_step", NETWORKS, cell).title == title
-
-
-JUDGED = """
-    for i, x in enumerate(torch.randn(3, 4, 3)):
-        losses = losses_of(x)
-        if {test}:
-            opts["disc"].zero_grad()
-            losses["disc"].backward(retain_graph=True)
-            opts["disc"].step()
-            {behind}
-        opts["gen"].zero_grad()
-        losses["gen"].backward()
-        opts["gen"].step()
-    """
 
 
 def test_a_step_is_not_moved_behind_what_clears_its_gradients() -> None:
