@@ -110,9 +110,8 @@ COSTS = {
 # What verification asks of some forms:
 PARTIAL = frozenset({"retain: past a step"})  # no fix by itself, even if it runs
 ONE_UPDATE = frozenset({"restructure: one update"})  # a part counts once that counted several times, and no edge is cut
-RESTARTS = frozenset(
-    {"reset_state: called", "reset_state: initial"}
-)  # a state begins anew, so that the losses are others
+# A state begins anew, so that the losses are others.
+RESTARTS = frozenset({"reset_state: called", "reset_state: initial"})
 # Within one iteration the later of two losses may train less than it says.
 LESSENS = frozenset({"detach: between", "detach: untrained"})
 # A loss is computed where its update stands, by the weights that the updates before it have left.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from .document import Document
@@ -142,6 +142,11 @@ class Code:
     def replace(self, node: ast.AST, text: str) -> Edit:
         start, end = self.span(node)
         return Edit(start, end, text)
+
+    def renamed(self, nodes: Iterable[ast.AST], new: Mapping[str, str]) -> list[Edit]:
+        """Other texts for the names below some nodes, read and bound ones."""
+        names = (n for top in nodes for n in ast.walk(top) if isinstance(n, ast.Name) and n.id in new)
+        return [self.replace(n, new[n.id]) for n in names]
 
     def behind(self, node: ast.AST, text: str) -> Edit:
         """A call or an attribute behind an expression, which goes into parentheses where it needs them."""

@@ -103,11 +103,11 @@ def meant_for_whole(write: Site) -> bool:
     if name is None or not isinstance(write.root, ast.Name) or has_two_names(write):
         return False
     whole = seen_through(code, name, write.statement)
-    if whole is not None and (loop_of(code, write.statement, whole) or bound_anew(code, write.statement, whole)):
-        read = reads(code, whole, later(code, write.statement))
-        return any(one.lineno > write.statement.lineno for one in read)  # in the same iteration
     if whole is not None:
-        return _reads_before_bound(code, whole, later(code, write.statement))
+        behind = later(code, write.statement)
+        if loop_of(code, write.statement, whole) or bound_anew(code, write.statement, whole):  # in this iteration alone
+            return any(read.lineno > write.statement.lineno for read in reads(code, whole, behind))
+        return _reads_before_bound(code, whole, behind)
     function = code.function(write.statement)
     return name in parameters(function) and function is not None and not _gives_value(function)
 

@@ -19,6 +19,7 @@ for i, part in enumerate(h.split(4, 1)):  for i, part in enumerate(h.split(4, 1)
 from __future__ import annotations
 
 import ast
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -57,15 +58,14 @@ def index_views(problem: Problem) -> Iterator[Proposal]:
 def index_unpacked(problem: Problem) -> Iterator[Proposal]:
     """``r, g, b = image``: the views of one assignment."""
     for write, name in _held(problem):
-        code, made = next(problem.bindings(write.code, name, write.statement), (write.code, None))
-        line = made.statement if made is not None else None
-        target = line.targets[0] if isinstance(line, ast.Assign) else None
-        views = _views(code, line.value) if isinstance(line, ast.Assign) else None
-        if not isinstance(line, ast.Assign) or not isinstance(target, ast.Tuple) or views is None:
-            continue
-        if views.size is None and all(isinstance(one, ast.Name) for one in target.elts):
-            edit = code.replace(line.value, ", ".join(views.at(str(i)) for i in range(len(target.elts))))
-            yield in_one_text(code, [edit], code.edited(line, [edit]), _WHY, "index_views")
+        for code, made in itertools.islice(problem.bindings(write.code, name, write.statement), 1):
+            line = made.statement
+            if not isinstance(line, ast.Assign) or not isinstance(target := line.targets[0], ast.Tuple):
+                continue
+            views = _views(code, line.value)
+            if views is not None and views.size is None and all(isinstance(one, ast.Name) for one in target.elts):
+                edit = code.replace(line.value, ", ".join(views.at(str(i)) for i in range(len(target.elts))))
+                yield in_one_text(code, [edit], code.edited(line, [edit]), _WHY, "index_views")
 
 
 def _loop(write: Site, name: str) -> ast.For | ast.comprehension | None:

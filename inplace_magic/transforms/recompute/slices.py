@@ -63,7 +63,7 @@ def _in_one_frame(problem: Problem, stale: Sequence[tuple[SourceRange, ...]]) ->
             continue
         statements = _side_by_side(code, [f.statement for f in level])
         turn = _in_turn(code, statements)
-        chosen = _from_beginning(problem, code, turn, _chain(turn, statements))
+        chosen = _from_beginning(code, turn, _chain(turn, statements))
         bound = {name for s in chosen for name in _made_by(s)}
         kept = [s for s in chosen if isinstance(s, ast.Expr)]  # a call whose object keeps what it makes
         own = {name for s in chosen for name in binds(s)}
@@ -114,7 +114,7 @@ def _chain(turn: list[ast.stmt], statements: Sequence[ast.stmt]) -> list[ast.stm
     return found
 
 
-def _from_beginning(problem: Problem, code: Code, turn: list[ast.stmt], chosen: list[ast.stmt]) -> list[ast.stmt]:
+def _from_beginning(code: Code, turn: list[ast.stmt], chosen: list[ast.stmt]) -> list[ast.stmt]:
     """The statements with those that a sum begins with, and that add to it before; where it begins ahead of a loop that
     adds to it, with the loop: ``loss = 0``, ``for w in ws: loss += ...``.
     """

@@ -116,8 +116,7 @@ def _renamed(problem: Problem, made: Slice, target: Target) -> list[Edit]:
 
     both = counted(made.statements) & counted(loops(target.code, target.front))
     new = {name: problem.unused(name, target.code, target.front) for name in both}
-    names = [n for s in made.statements for n in ast.walk(s) if isinstance(n, ast.Name) and n.id in new]
-    return [made.code.replace(n, new[n.id]) for n in names]
+    return made.code.renamed(made.statements, new)
 
 
 def _copies(problem: Problem, made: Slice, target: Target) -> Iterator[tuple[list[str], list[Edit], str]]:
@@ -160,11 +159,7 @@ def _under_other_names(problem: Problem, made: Slice, target: Target) -> tuple[l
     kept = made.names & {name for s in behind for name in reads(s)} - sent
     read = {name for s in (*passed, *made.statements) for name in reads(s)}
     new = {name: problem.unused(name, code, target.front) if name in read else "_" for name in kept}
-    of_slice, of_need = (
-        [code.replace(n, new[n.id]) for s in some for n in ast.walk(s) if isinstance(n, ast.Name) and n.id in new]
-        for some in (made.statements, passed)
-    )
-    return of_slice, of_need
+    return code.renamed(made.statements, new), code.renamed(passed, new)
 
 
 def _read_first(made: Slice, target: Target) -> set[str]:

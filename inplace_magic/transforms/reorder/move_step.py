@@ -74,11 +74,8 @@ def move_step(problem: Problem) -> Iterator[Proposal]:
 
 def _cleared_first(problem: Problem, found: Meeting) -> list[Edit]:
     """Of two steps that share parameters each uses the gradients of both losses: what clears them comes ahead of both backwards."""
-    at, passes, code = (
-        problem.clash.need.index if problem.clash.need is not None else 0,
-        problem.evidence.passes,
-        found.code,
-    )
+    code, passes = found.code, problem.evidence.passes
+    at = problem.clash.need.index if problem.clash.need is not None else 0
     earlier = problem.frames(passes[at - 1].backward.stack) if 0 < at <= len(passes) else []
     here = [s for f in earlier if f.code is code and (s := within(code, found.block, f.statement)) is not None]
     clearing = [s for s in found.between if is_call(s, "zero_grad") and not _clears(code, s, found.first)]

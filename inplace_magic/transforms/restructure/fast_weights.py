@@ -7,6 +7,10 @@ grads = grad(loss, model.parameters(),    grads = grad(loss, fast.values(),
 for p, g in zip(model.parameters(), grads):
     p.sub_(lr * g)                        fast = {name: p.sub(lr * g) for (name, p), g in zip(fast.items(), grads)}
 return f(model(y))                        return f(torch.func.functional_call(model, fast, (y,)))
+
+g = grad(f(x, w), w, create_graph=True)   g = grad(f(x, w), w, create_graph=True)
+w -= lr * g                               fast_w = w - lr * g
+total += f(y, w)                          total += f(y, fast_w)
 """
 
 from __future__ import annotations
@@ -16,12 +20,13 @@ import itertools
 from collections.abc import Iterator
 
 from ...message import message
-from ...source.bindings import bindings, gone_through, key_of_item, loop_of
-from ...source.blocks import own_statements, scope
-from ...source.dataflow import called_name
+from ...source.bindings import bindings, gone_through, key_of_item, loop_of, reads
+from ...source.blocks import loops, own_statements, scope
+from ...source.dataflow import called_name, is_step
 from ...source.editor import Code, Edit, Function, Loop, dotted
 from ...source.lift import unused
-from ..analysis.targets import Site, torch_name, written
+from ..analysis.targets import Site, is_of_leaf, torch_name, written
+from ..grad_mode.no_grad import carries_graph
 from ..out_of_place.new_tensor import as_new_tensor
 from ..problem import Problem
 from ..proposal import Proposal, in_one_text
@@ -35,6 +40,8 @@ def fast_weights(problem: Problem) -> Iterator[Proposal]:
     write, torch = written(problem), torch_name(problem)
     if write is None or torch is None or not isinstance(write.root, ast.Name):
         return
+    if write.target is write.root and carries_graph(write):
+        yield from _of_a_name(problem, write, write.root.id)
     loop = loop_of(write.code, write.statement, write.root.id)
     stepped = as_new_tensor(problem, write.code.text(write.statement).replace(f"{write.root.id}.data", write.root.id))
     if loop is None or loop.body != [write.statement] or stepped is None or stepped.target is None:
@@ -46,6 +53,38 @@ def fast_weights(problem: Problem) -> Iterator[Proposal]:
         title = message("title_fast_weights", call=f"{torch}.func.functional_call({found[0]}, ...)")
         if edits:
             yield in_one_text(write.code, edits, title, _WHY, "fast_weights")
+
+
+def _of_a_name(problem: Problem, write: Site, name: str) -> Iterator[Proposal]:
+    """A leaf that the code names: what is read behind the step is the stepped value, and the leaf stays what it is.
+
+    In a loop of several steps each goes on from the last one, and so does what is read behind the loop.
+    """
+    code, statement = write.code, write.statement
+    fast = problem.unused(f"fast_{name}", code, statement)
+    loop = next(iter(loops(code, statement)), None)
+    block = code.block(loop or statement)
+    behind: list[ast.AST] = [*_before_step(block[block.index(loop or statement) + 1 :])]
+    several = loop is not None and bool(reads(code, name, behind))
+    read = [n for n in reads(code, name, behind if loop is None else [loop, *behind]) if not is_of_leaf(code, n)]
+    own_block = code.block(statement)
+    last = [statement, *_before_step(own_block[own_block.index(statement) + 1 :])][-1]
+    until = last.end_lineno if last is not own_block[-1] else None  # a step stands behind it
+    read = [n for n in read if several or statement.lineno < n.lineno <= (until or n.lineno)]
+    own = [code.replace(n, fast) for n in ast.walk(statement) if several and isinstance(n, ast.Name) and n.id == name]
+    stepped = as_new_tensor(problem, code.edited(statement, own))
+    if stepped is None or stepped.target is None or not read or not code.alone(statement):
+        return
+    line = f"{fast} = {stepped.value}"
+    edits = [code.replace(n, fast) for n in read if code.statement(n) is not statement]
+    edits += [code.insert_before(loop, f"{fast} = {name}")] if several and loop is not None else []
+    edits.append(code.replace(statement, line))
+    yield in_one_text(code, edits, line, _WHY, "fast_weights", meant=True)
+
+
+def _before_step(statements: list[ast.stmt]) -> Iterator[ast.stmt]:
+    """What is read behind an optimizer's step is what that has updated."""
+    return itertools.takewhile(lambda s: not is_step(s), statements)
 
 
 def _model(code: Code, loop: ast.For, name: str) -> tuple[str, ast.expr, ast.Assign | None] | None:

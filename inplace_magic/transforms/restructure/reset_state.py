@@ -110,16 +110,20 @@ def _made_by_constructors(problem: Problem) -> set[str]:
 def _handed(problem: Problem, start: Def, name: str, wanted: set[str]) -> dict[str, str] | None:
     """What the one call of a constructor hands it for some of its arguments; None where that is not written out."""
     calls = [(code, call) for code in problem.codes() for call in calls_named(code.tree, name)]
-    given = {one: argument(start, one, call) for _, call in calls[:1] for one in wanted}
-    known = len(calls) == 1 and all(isinstance(one, ast.Constant | ast.Name | ast.Attribute) for one in given.values())
-    return {one: calls[0][0].text(value) for one, value in given.items() if value} if known or not wanted else None
+    given = (
+        [(code, one, argument(start, one, call)) for code, call in calls for one in wanted] if len(calls) == 1 else []
+    )
+    texts = {
+        one: code.text(value)
+        for code, one, value in given
+        if isinstance(value, ast.Constant | ast.Name | ast.Attribute)
+    }
+    return texts if texts.keys() == wanted else None
 
 
 def _as_constructed(code: Code, own: str, attribute: str, value: ast.expr, handed: dict[str, str], path: str) -> str:
     """What a constructor gives an attribute, said of the object that a path leads to."""
-    new = {own: path, **handed}
-    renamed = [code.replace(n, new[n.id]) for n in ast.walk(value) if isinstance(n, ast.Name) and n.id in new]
-    return f"{path}.{attribute} = {code.edited(value, renamed)}"
+    return f"{path}.{attribute} = {code.edited(value, code.renamed([value], {own: path, **handed}))}"
 
 
 def _ahead(problem: Problem, turn: Iteration) -> Iterator[list[str]]:

@@ -25,7 +25,6 @@ from ..proposal import Proposal, in_one_text
 from ..registry import register
 
 _WHY = message("why_sum_losses")
-Loops = ast.For | ast.While | ast.AsyncFor
 _UPDATES = ("zero_grad", "step", "clip_grad_norm_", "clip_grad_value_")
 
 

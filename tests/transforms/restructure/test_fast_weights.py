@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from ...cells import run_cells
-from ..trying import clean, fix_by, titles
+from ..trying import clean, fix_by, rewritten, titles
 
 RULE = "fast_weights"
 
@@ -113,3 +113,64 @@ def test_a_first_order_update_stays_an_update() -> None:
     run = run_cells(START, cell)
     assert run.diagnosis is not None
     assert run.diagnosis.fixes[0].rule == "no_grad"
+
+
+NAMED = """
+    import torch
+    torch.manual_seed(0)
+    w = torch.randn(3, requires_grad=True)
+    opt = torch.optim.SGD([w], lr=0.1)
+    """
+ONE_STEP = """
+    for x, y in torch.randn(2, 2, 3):
+        g, = torch.autograd.grad((x @ w).pow(2), [w], create_graph=True)
+        w -= 0.1 * g
+        loss = (y @ w - 1).pow(2)
+        opt.zero_grad()
+        loss.backward()
+        print(w.grad)
+        opt.step()
+    """
+SEVERAL_STEPS = """
+    for x, y in torch.randn(2, 2, 3):
+        for _ in range(2):
+            g, = torch.autograd.grad((x @ w).pow(2), [w], create_graph=True)
+            w.sub_(g, alpha=0.1)
+        loss = (y @ w - 1).pow(2)
+        opt.zero_grad()
+        loss.backward()
+        opt.step()
+    """
+
+
+@pytest.mark.parametrize(
+    ("cell", "changes"),
+    [
+        pytest.param(
+            ONE_STEP, (("w -= 0.1 * g", "fast_w = w - 0.1 * g"), ("y @ w", "y @ fast_w")), id="what is read behind it"
+        ),
+        pytest.param(
+            ONE_STEP.replace("opt.step()", "opt.step()\n        print(w.tolist())"),
+            (("w -= 0.1 * g", "fast_w = w - 0.1 * g"), ("y @ w", "y @ fast_w")),
+            id="but not what the optimizer has stepped",
+        ),
+        pytest.param(
+            SEVERAL_STEPS,
+            (
+                ("    for _", "    fast_w = w\n    for _"),
+                ("(x @ w).pow(2), [w]", "(x @ fast_w).pow(2), [fast_w]"),
+                ("w.sub_(g", "fast_w = fast_w.sub(g"),
+                ("y @ w", "y @ fast_w"),
+            ),
+            id="each of several steps goes on from the last",
+        ),
+    ],
+)
+def test_a_leaf_that_an_inner_step_is_written_into_keeps_its_name(
+    cell: str, changes: tuple[tuple[str, str], ...]
+) -> None:
+    run = run_cells(NAMED, cell)
+    assert run.diagnosis is not None
+    first = run.diagnosis.fixes[0]
+    assert first.cells[2].rstrip() == rewritten(cell, *changes)
+    assert "opt no longer updates w" not in "".join(first.changes)
