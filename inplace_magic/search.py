@@ -93,6 +93,7 @@ COSTS = {
     "recompute: in order": 31,  # a line changes its place, and its loss sees what has been trained so far
     "move_step": 32,  # a step is made later, and the later backward is limited to its own parameters
     "recompute: moved": 33,  # computed once per iteration, as before, with the weights of another moment
+    "move_step: projection": 33,  # as above, and what is stepped is projected
     "move_step: gradients first": 33,  # several lines, a backward that is not called so
     "split_loop": 34,  # a loop becomes several
     "detach: between": 35,  # the later of two losses trains less
@@ -132,14 +133,17 @@ def propose(problem: Problem) -> Iterator[Proposal]:
         if problem.family not in families:
             continue
         try:
-            found += sorted(transform(problem), key=cost)  # a form without a cost is a crash as well
-        except Overlap:
-            continue
-        except Exception:
+            for proposal in transform(problem):
+                cost(proposal)  # a form without one is a crash as well
+                found.append(proposal)
+        except Exception:  # what it found before stays
             registry.passed_over(transform.__name__)
     seen: set[tuple[tuple[int, str], ...]] = set()
     for proposal in sorted(found, key=lambda one: (cost(one), _ROWS[one.form])):
-        key = tuple(sorted(proposal.texts.items()))
+        try:
+            key = tuple(sorted(proposal.texts.items()))
+        except Overlap:  # its edits cannot be made together
+            continue
         unchanged = all(problem.sources.cells[n].raw == text for n, text in proposal.texts.items())
         if key in seen or (unchanged and not proposal.live):
             continue

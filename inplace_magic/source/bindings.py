@@ -4,12 +4,14 @@ function."""
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from .blocks import loops, own_statements, scope, upwards
 from .dataflow import binds, called_name, live_in
 from .editor import Code, Function, Loop
+from .names import named
 
 
 @dataclass(frozen=True)
@@ -119,12 +121,13 @@ def gone_through(loop: ast.For | ast.comprehension, name: str) -> ast.expr | Non
 
 def reads(code: Code, text: str, nodes: list[ast.AST]) -> list[ast.expr]:
     """Where a name or attribute is read below the nodes."""
-    return [
-        n
-        for top in nodes
-        for n in ast.walk(top)
-        if isinstance(n, (ast.Name, ast.Attribute)) and isinstance(n.ctx, ast.Load) and code.text(n) == text
-    ]
+    found: list[ast.expr] = []
+    for name in named(code, re.split(r"\W", text)[0], nodes):
+        read: ast.AST | None = name
+        while isinstance(read, (ast.Name, ast.Attribute, ast.Subscript)) and code.text(read) != text:
+            read = code.parent(read)
+        found += [read] if isinstance(read, (ast.Name, ast.Attribute)) and isinstance(read.ctx, ast.Load) else []
+    return found
 
 
 def later(code: Code, statement: ast.stmt) -> list[ast.AST]:

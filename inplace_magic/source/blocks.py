@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from .editor import Code, Function, Loop
 
@@ -39,6 +39,9 @@ def within(code: Code, block: list[ast.stmt], statement: ast.stmt) -> ast.stmt |
     return next((above for above in upwards(code, statement) if any(above is s for s in block)), None)
 
 
-def loops(code: Code, statement: ast.stmt) -> list[ast.For | ast.While | ast.AsyncFor]:
-    """The loops around a statement within its function, the innermost first."""
-    return [above for above in upwards(code, statement) if isinstance(above, Loop) and above is not statement]
+def loops(
+    code: Code, statement: ast.stmt, without: Iterable[ast.stmt] = ()
+) -> list[ast.For | ast.While | ast.AsyncFor]:
+    """The loops around a statement within its function, the innermost first; those with none of some other statements."""
+    around = [above for above in upwards(code, statement) if isinstance(above, Loop) and above is not statement]
+    return [loop for loop in around if not any(loop in upwards(code, other) for other in without)]

@@ -213,7 +213,7 @@ def is_call(statement: ast.stmt, *methods: str) -> bool:
 
 def is_step(statement: ast.stmt) -> bool:
     """``optimizer.step()``, and what a GradScaler makes of it."""
-    return is_call(statement, "step") and bool(calls_named(statement, "step"))
+    return is_call(statement, "step")
 
 
 def simple(statement: ast.stmt) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from .document import Document
@@ -77,6 +77,16 @@ class Code:
                 return statements
         raise ValueError("the statement stands in no block")
 
+    def following(self, statement: ast.stmt) -> list[ast.stmt]:
+        """What stands behind a statement in its block."""
+        block = self.block(statement)
+        return block[block.index(statement) + 1 :]
+
+    def preceding(self, statement: ast.stmt) -> list[ast.stmt]:
+        """What stands before a statement in its block."""
+        block = self.block(statement)
+        return block[: block.index(statement)]
+
     def at(self, spot: SourceRange) -> ast.AST | None:
         """The node at exactly this stretch of source, or the innermost statement of that line."""
         if spot.column is not None and spot.end_line is not None:
@@ -125,6 +135,14 @@ class Code:
         line = self._lines[statement.lineno - 1]
         return line[: len(line) - len(line.lstrip())]
 
+    def line_start(self, statement: ast.stmt) -> int:
+        """Where the statement's first line begins, that of its first decorator."""
+        return self.whole_lines([statement])[0]
+
+    def is_whole(self, edit: Edit) -> bool:
+        """Whether an edit replaces whole lines."""
+        return edit.start < edit.end and edit.start in self._starts and edit.end in self._starts
+
     def begins_line(self, statement: ast.stmt) -> bool:
         """Whether nothing stands before the statement on its line."""
         start, _ = self.span(statement)
@@ -142,11 +160,6 @@ class Code:
     def replace(self, node: ast.AST, text: str) -> Edit:
         start, end = self.span(node)
         return Edit(start, end, text)
-
-    def renamed(self, nodes: Iterable[ast.AST], new: Mapping[str, str]) -> list[Edit]:
-        """Other texts for the names below some nodes, read and bound ones."""
-        names = (n for top in nodes for n in ast.walk(top) if isinstance(n, ast.Name) and n.id in new)
-        return [self.replace(n, new[n.id]) for n in names]
 
     def behind(self, node: ast.AST, text: str) -> Edit:
         """A call or an attribute behind an expression, which goes into parentheses where it needs them."""
@@ -175,19 +188,34 @@ class Code:
             return Edit(at, at, text)
         return Edit(end, end, "".join(f"; {line}" for line in lines))
 
-    def delete(self, statement: ast.stmt) -> Edit:
-        """Takes a statement out, its line with it (a comment behind it too) if nothing else stands there."""
-        start, end = self.span(statement)
-        if self.alone(statement):
-            return Edit(self._starts[statement.lineno - 1], self._starts[statement.end_lineno or statement.lineno], "")
-        raw = self.cell.raw
-        if self._shares_line_after(statement):
-            end = raw.index(";", end) + 1
-            while end < len(raw) and raw[end] == " ":
-                end += 1
-        else:
-            start = raw.rindex(";", 0, start)
-        return Edit(start, end, "")
+    def delete(self, statement: ast.stmt, *others: ast.stmt) -> Edit:
+        """Takes a statement out, its line with it (a comment behind it too) if nothing else stands there.
+
+        ``others``: what is taken out as well. Where nothing is left of a block, it says ``pass``.
+        """
+        beside, gone = self._beside(statement), {statement, *others}
+        kept = [one for one in beside if one not in gone]
+        at, (start, end) = beside.index(statement), self.span(statement)
+        empty = gone.issuperset(self.block(statement)) and not isinstance(self.parent(statement), ast.Module)
+        if kept or self.begins_on_head(statement):
+            if any(one in kept for one in beside[at + 1 :]):
+                return Edit(start, self.span(beside[at + 1])[0], "")
+            return Edit(self.span(beside[at - 1])[1] if at else start, end, "" if at else "pass")
+        if at:
+            return Edit(end, end, "")  # its line goes with the first one there
+        start, end, _ = self.whole_lines(beside)
+        first = empty and statement is self.block(statement)[0]
+        return Edit(start, end, f"{self.indent(statement)}pass{self.newline}" if first else "")
+
+    def _beside(self, statement: ast.stmt) -> list[ast.stmt]:
+        """The statement with those of its block that share lines with it."""
+        block = self.block(statement)
+        first = last = block.index(statement)
+        while first and (block[first - 1].end_lineno or 0) >= block[first].lineno:
+            first -= 1
+        while last + 1 < len(block) and block[last + 1].lineno <= (block[last].end_lineno or 0):
+            last += 1
+        return block[first : last + 1]
 
     def without_decorator(self, decorator: ast.expr) -> Edit:
         """Takes a decorator out, its lines with it."""
@@ -209,14 +237,29 @@ class Code:
         return rest.startswith(";") and bool(rest.strip("; ")) and not rest.strip("; ").startswith("#")
 
     def without_argument(self, node: ast.AST) -> Edit:
-        """Takes an argument out of a call, with the comma before it, or the one behind it where it comes first."""
+        """Takes an argument out of a call, with the comma before it, or the one behind it where it comes first or a comment
+        stands before it."""
         start, end = self.span(node)
-        raw = self.cell.raw
-        before = raw[:start].rstrip()
-        if before.endswith(","):
-            return Edit(len(before) - 1, end, "")
+        raw, call = self.cell.raw, self._parents[node]
+        ends = [self.span(one)[1] for one in (*call.args, *call.keywords)]  # type: ignore[attr-defined]
+        last = max((one for one in ends if one <= start), default=start)
+        before, comma, _ = raw[last:start].partition(",")
+        if comma and "#" not in raw[last:start]:
+            return Edit(last + len(before), end, "")
         behind = re.match(r"\s*,\s*", raw[end:])
         return Edit(start, end + (behind.end() if behind else 0), "")
+
+    def add_argument(self, call: ast.Call, argument: str) -> Edit:
+        """One more argument at the end of a call."""
+        end = self.span(call)[1] - 1
+        last = max((self.span(node)[1] for node in (*call.args, *call.keywords)), default=end)
+        gap = re.sub(r"#.*", "", self.cell.raw[last:end]).strip()
+        if not call.args and not call.keywords:
+            return Edit(end, end, argument)
+        if gap.endswith(","):
+            return Edit(end, end, f" {argument}")
+        at = end if gap else last  # behind what parentheses around the last argument are left
+        return Edit(at, at, f", {argument}")
 
     def edited(self, node: ast.AST, edits: Iterable[Edit]) -> str:
         """The node's text with those of the edits made that lie inside of it."""
@@ -251,6 +294,7 @@ class Code:
         """
         text = self.cell.raw
         last = len(text) + 1
+        edits = tuple(edit for edit in edits if edit.text or edit.start < edit.end)
         for edit in sorted(edits, key=lambda e: (e.start, e.end), reverse=True):
             if edit.end > last:
                 raise Overlap("edits overlap")

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import ast
+import itertools
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TypeVar
 
-from ..record.evidence import Evidence, RecordedConflict
+from ..record.evidence import Crossing, Evidence, RecordedConflict
 from ..source.bindings import Binding, bindings, bound
 from ..source.editor import Code, names_bound
-from ..source.lift import unused
 from ..source.location import SourceRange
+from ..source.names import unused
 from ..source.sources import Sources
 
 Node = TypeVar("Node", bound=ast.AST)
@@ -34,6 +36,13 @@ class Frame:
         """What ran, without the statement that only keeps, or returns, what it gives."""
         kept = isinstance(self.node, (ast.Expr, ast.Assign, ast.Return))
         return getattr(self.node, "value", None) or self.node if kept else self.node
+
+
+def parted(first: list[Frame], second: list[Frame]) -> tuple[list[Frame], list[Frame]]:
+    """What is left of two stacks, outermost frame first, from where they no longer run the same statement."""
+    same = itertools.takewhile(lambda pair: pair[0].statement is pair[1].statement, zip(first, second))
+    depth = sum(1 for _ in same)
+    return first[depth:], second[depth:]
 
 
 @dataclass(frozen=True)
@@ -101,3 +110,37 @@ class Problem:
     @property
     def need_stack(self) -> tuple[SourceRange, ...]:
         return self.clash.need.stack if self.clash.need is not None else self.raised
+
+    @cached_property
+    def saved(self) -> list[Frame]:
+        """The frames in which the tensor was saved, outermost first."""
+        return self.frames(self.save_stack)
+
+    @cached_property
+    def needed(self) -> list[Frame]:
+        """The frames of the backward that needs it."""
+        return self.frames(self.need_stack)
+
+    @cached_property
+    def lost(self) -> list[Frame]:
+        """The frames of the event by which it was lost: the write, or the backward that freed the graph."""
+        return self.frames(self.clash.cause.stack if self.clash.cause is not None else ())
+
+    @cached_property
+    def crossing(self) -> Crossing:
+        """The edges of every conflict between the same two events: one cut has to meet all of them."""
+        event, need = self.clash.cause, self.clash.need
+        same = [
+            one.crossing
+            for one in self.evidence.clashes
+            if one.crossing is not None and event is not None and one.cause is not None
+            if need is not None and one.need is not None
+            if (one.cause.stack, one.need.stack) == (event.stack, need.stack)
+        ]
+        return Crossing(
+            over=tuple(dict.fromkeys(edge for one in same for edge in one.over)),
+            shared=tuple(dict.fromkeys(edge for one in same for edge in one.shared)),
+            stale=tuple(dict.fromkeys(stack for one in same for stack in one.stale)),
+            untrained=tuple(dict.fromkeys(edge for one in same for edge in one.untrained)),
+            partly=frozenset(path for one in same for path in one.partly),
+        )

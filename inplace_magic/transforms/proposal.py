@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Literal
 
 from ..diagnosis import LiveChange
 from ..message import kind_of
 from ..source.editor import Code, Edit
 
 Reading = Literal["tracked", "update"]
+Change = tuple[Code, Edit]
 _LOCAL = frozenset({
     "clone_alias", "clone_at_save", "clone_before_write", "fast_weights", "hook", "index_views", "module_flag",
     "no_grad", "out_of_place",
@@ -19,7 +21,7 @@ _LOCAL = frozenset({
 
 @dataclass(frozen=True)
 class Proposal:
-    """``form``: its row in ``search.COSTS``, ``rule: variant``. ``texts``: execution count to the whole new text.
+    """``form``: its row in ``search.COSTS``, ``rule: variant``. ``edits``: what is written where, in cells and files.
 
     ``live`` are changes of objects that exist already; where they make a cell's rerun superfluous, the cell is named
     in ``spared``. ``reading`` tells what a refused write into a leaf is taken to mean: part of the graph, or an update.
@@ -34,7 +36,7 @@ class Proposal:
     title: str
     why: str
     form: str
-    texts: dict[int, str]
+    edits: tuple[Change, ...]
     live: tuple[LiveChange, ...] = ()
     spared: tuple[int, ...] = ()
     reading: Reading = "tracked"
@@ -43,6 +45,20 @@ class Proposal:
     begins: frozenset[str] = frozenset()
     kept: bool = False
     idle: str = ""
+
+    @cached_property
+    def texts(self) -> dict[int, str]:
+        """Execution count to the whole new text. Raises Overlap where two edits meet."""
+        codes: dict[int, tuple[Code, dict[Edit, None]]] = {}
+        for code, edit in self.edits:
+            codes.setdefault(code.cell.number, (code, {}))[1][edit] = None
+        return {number: code.apply(*edits) for number, (code, edits) in codes.items()}
+
+    def with_texts(self, texts: Mapping[int, str]) -> Proposal:
+        """The same change with other texts for its cells."""
+        codes = {code.cell.number: code for code, _ in self.edits if code.cell.number in texts}
+        whole = ((code, Edit(0, len(code.cell.raw), texts[number])) for number, code in codes.items())
+        return replace(self, edits=tuple(whole))
 
     @property
     def rule(self) -> str:
@@ -57,31 +73,7 @@ class Proposal:
         return self.rule in _LOCAL
 
 
-Change = tuple[Code, Edit]
-
-
-def texts_of(changes: Iterable[Change]) -> dict[int, str]:
-    """The new texts that edits of several cells and files give. Raises Overlap where two edits meet."""
-    codes: dict[int, tuple[Code, dict[Edit, None]]] = {}
-    for code, edit in changes:
-        codes.setdefault(code.cell.number, (code, {}))[1][edit] = None
-    return {number: code.apply(*edits) for number, (code, edits) in codes.items()}
-
-
-def in_one_text(
-    code: Code,
-    edits: Iterable[Edit],
-    title: str,
-    why: str,
-    form: str,
-    *,
-    live: tuple[LiveChange, ...] = (),
-    spare: bool = False,
-    lossless: bool = False,
-    meant: bool = False,
-) -> Proposal:
-    """The edits of one cell or file, as a proposal whose title has one line. ``spare``: that cell need not run again."""
-    number = code.cell.number
-    texts, spared = {number: code.apply(*edits)}, (number,) if spare else ()
+def in_one_text(code: Code, edits: Iterable[Edit], title: str, why: str, form: str, **facts: Any) -> Proposal:
+    """The edits of one cell or file, as a proposal whose title has one line."""
     title = title if kind_of(title) else " ".join(title.split())
-    return Proposal(title, why, form, texts, live, spared, lossless=lossless, meant=meant)
+    return Proposal(title, why, form, tuple((code, edit) for edit in edits), **facts)

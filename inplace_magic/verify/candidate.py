@@ -87,7 +87,7 @@ class Candidate:
                 texts = {
                     n: _without(t, before[n], gone.texts[n]) if n in gone.texts else t for n, t in step.texts.items()
                 }
-                rest.append(replace(step, texts={n: t for n, t in texts.items() if t is not None}))
+                rest.append(step.with_texts({n: t for n, t in texts.items() if t is not None}))
             if all(len(one.texts) == len(step.texts) for one, step in zip(rest, self.steps[at + 1 :])):
                 yield replace(self, steps=(*self.steps[:at], *rest))
 

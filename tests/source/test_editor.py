@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+
 import pytest
 
 from inplace_magic.source.document import CellSource
@@ -16,3 +18,39 @@ def test_a_text_ends_as_it_did_when_its_last_line_goes_elsewhere(newline: str, e
     first, _, last = code.tree.body
     moved = code.apply(code.insert_before(first, "c = 3"), code.delete(last))
     assert moved == newline.join(["c = 3", "a = 1", "b = 2"]) + newline * end
+
+
+@pytest.mark.parametrize(
+    ("call", "expected"),
+    [
+        pytest.param("f()", "f(k=1)", id="without any"),
+        pytest.param("f(a)", "f(a, k=1)", id="behind the last"),
+        pytest.param("f((a))", "f((a), k=1)", id="behind its parentheses"),
+        pytest.param("f(a,)", "f(a, k=1)", id="behind a comma"),
+        pytest.param("f(\n    a  # one, two\n)", "f(\n    a, k=1  # one, two\n)", id="ahead of a comment with a comma"),
+    ],
+)
+def test_an_argument_more(call: str, expected: str) -> None:
+    code = Code(CellSource(1, call))
+    assert code.apply(code.add_argument(code.tree.body[0].value, "k=1")) == expected  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("call", "expected"),
+    [
+        pytest.param("f(k=1)", "f()", id="the only one"),
+        pytest.param("f(k=1, a=2)", "f(a=2)", id="the first"),
+        pytest.param("f(a, k=1)", "f(a)", id="the last"),
+        pytest.param("f((a), k=1)", "f((a))", id="behind parentheses"),
+        pytest.param("f(a,  # big,\n  k=1)", "f(a,  # big,\n  )", id="behind a comment that ends in a comma"),
+    ],
+)
+def test_an_argument_less(call: str, expected: str) -> None:
+    code = Code(CellSource(1, call))
+    node = next(n for n in ast.walk(code.tree) if isinstance(n, ast.keyword) and n.arg == "k")
+    assert code.apply(code.without_argument(node)) == expected
+
+
+def test_what_stands_on_the_head_of_a_block_is_taken_out_of_it_alone() -> None:
+    code = Code(CellSource(1, "a = 1; b = 2\nc = 3\nif a: u = 4\n"))
+    assert code.apply(code.delete(code.tree.body[3].body[0])) == "a = 1; b = 2\nc = 3\nif a: pass\n"  # type: ignore[attr-defined]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 
 import pytest
 
 from inplace_magic.transforms.problem import Problem
-from inplace_magic.transforms.proposal import Proposal
+from inplace_magic.transforms.proposal import Proposal, in_one_text
 from inplace_magic.verify import composing
 
 from ..cells import run_cells
@@ -207,23 +208,24 @@ TWO_WRITES = """
 @pytest.mark.parametrize(
     ("second", "kept"),
     [
-        pytest.param(("torch.tanh(",), True, id="one that nothing else serves for"),
+        pytest.param("torch.tanh(", True, id="one that nothing else serves for"),
         pytest.param(("torch.tanh(", "torch.sigmoid("), False, id="one that a later step serves for as well"),
     ],
 )
 def test_a_step_without_which_a_fix_is_verified_as_well_is_no_part_of_it(
-    monkeypatch: pytest.MonkeyPatch, second: tuple[str, ...], kept: bool
+    monkeypatch: pytest.MonkeyPatch, second: str | tuple[str, ...], kept: bool
 ) -> None:
     def propose(problem: Problem) -> Iterator[Proposal]:
-        text = problem.sources.cells[2].raw
-        if "z *= 2" in text:
-            yield Proposal("z = z * 2", "", "out_of_place: statement", {2: text.replace("z *= 2", "z = z * 2")})
+        code = problem.code(2)
+        assert code is not None
+        writes = [n for n in ast.walk(code.tree) if isinstance(n, ast.AugAssign) and code.text(n) == "z *= 2"]
+        if writes:
+            edits = [code.replace(writes[0], "z = z * 2")]
+            yield in_one_text(code, edits, "z = z * 2", "", "out_of_place: statement")
         else:
-            for function in second:
-                text = text.replace(function, f"torch.clone({function}", 1)
-                at = text.index("\n", text.index(function))
-                text = f"{text[:at]}){text[at:]}"
-            yield Proposal("clone", "", "clone_at_save: result", {2: text})
+            calls = [n for n in ast.walk(code.tree) if isinstance(n, ast.Call) and code.text(n).startswith(second)]
+            edits = [code.replace(n, f"torch.clone({code.text(n)})") for n in calls]
+            yield in_one_text(code, edits, "clone", "", "clone_at_save: result")
 
     monkeypatch.setattr(composing, "propose", propose)
     run = run_cells(START, TWO_WRITES)

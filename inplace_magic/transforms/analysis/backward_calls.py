@@ -3,43 +3,38 @@
 from __future__ import annotations
 
 import ast
-import contextlib
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from ...source.dataflow import called_name, calls, calls_named, handed_on
-from ...source.editor import Code, Edit, Overlap, dotted
+from ...source.editor import Code, Edit, dotted
 from ..problem import Frame, Problem
-from ..proposal import Change, texts_of
+from ..proposal import Change
 
 
-def freeing(changes: Sequence[Change], backwards: Iterable[Frame]) -> Iterator[dict[int, str]]:
-    """The texts that the changes give: with ``retain_graph=True`` taken out of the backwards, and as they stand."""
+def freeing(changes: Sequence[Change], backwards: Iterable[Frame]) -> Iterator[tuple[Change, ...]]:
+    """The changes with ``retain_graph=True`` taken out of the backwards, and as they stand."""
     free = [
         (frame.code, frame.code.without_argument(keyword))
         for frame in backwards
         if not hasattr(frame.statement, "body")
         for call in calls(frame.statement)
         for keyword in call.keywords
-        if keyword.arg == "retain_graph" and isinstance(keyword.value, ast.Constant) and keyword.value.value is True
+        if keyword.arg == "retain_graph" and _is_true(keyword.value)
     ]
     for extra in [free, []] if free else [[]]:
-        with contextlib.suppress(Overlap):
-            yield texts_of([*changes, *extra])
+        yield (*changes, *extra)
 
 
 def with_retain(code: Code, call: ast.Call) -> Edit | None:
     """``retain_graph=True`` put into a call of backward; None where it is there already."""
-    given = next((k for k in call.keywords if k.arg == "retain_graph"), None)
+    given = next((k.value for k in call.keywords if k.arg == "retain_graph"), None)
     if given is not None:
-        value = given.value
-        return None if isinstance(value, ast.Constant) and value.value is True else code.replace(value, "True")
+        return None if _is_true(given) else code.replace(given, "True")
     path = dotted(call.func) or ""
     ahead = 3 if path.endswith("grad") else 2 if path.endswith("autograd.backward") else 1  # positions before it
-    if len(call.args) > ahead:
-        return None
-    return add_argument(code, call, "retain_graph=True")
+    return code.add_argument(call, "retain_graph=True") if len(call.args) <= ahead else None
 
 
 def with_create(code: Code, call: ast.Call) -> Edit | None:
@@ -47,22 +42,13 @@ def with_create(code: Code, call: ast.Call) -> Edit | None:
     given = {k.arg for k in call.keywords}
     if not (dotted(call.func) or "").endswith("grad") or len(call.args) > 3 or given & {"create_graph", "retain_graph"}:
         return None
-    return add_argument(code, call, "create_graph=True")
+    return code.add_argument(call, "create_graph=True")
 
 
-def limited(problem: Problem, code: Code, backward: ast.stmt, step: ast.stmt, keep: bool = False) -> list[Edit]:
-    """``inputs=`` for a backward: the parameters of the optimizer that steps after it; none where it is limited already.
-
-    ``keep``: and ``retain_graph=True``.
-    """
+def limited(problem: Problem, code: Code, backward: ast.stmt, step: ast.stmt) -> list[Edit]:
+    """``inputs=`` for a backward: the parameters of the optimizer that steps after it; none where it is limited already."""
     calls = [c for c in calls_named(backward, "backward")[:1] if all(k.arg != "inputs" for k in c.keywords)]
-    inputs = f"inputs={parameters_stepped(problem, code, step)}"
-    if not keep or not calls:
-        return [add_argument(code, call, inputs) for call in calls]
-    if any(k.arg == "retain_graph" for k in calls[0].keywords):
-        kept = with_retain(code, calls[0])
-        return [add_argument(code, calls[0], inputs), *([kept] if kept is not None else [])]
-    return [add_argument(code, calls[0], f"{inputs}, retain_graph=True")]
+    return [code.add_argument(call, f"inputs={parameters_stepped(problem, code, step)}") for call in calls]
 
 
 def in_short(limit: list[Edit]) -> list[Edit]:
@@ -105,13 +91,5 @@ def asks_for_gradients(problem: Problem, elsewhere: bool = False) -> bool:
     return any(not elsewhere or problem.frame(stack[0]) is None for stack in asked if stack)
 
 
-def add_argument(code: Code, call: ast.Call, argument: str) -> Edit:
-    """One more argument at the end of a call."""
-    _, end = code.span(call)
-    raw = code.cell.raw
-    given = [*call.args, *call.keywords]
-    if not given:
-        return Edit(end - 1, end - 1, argument)
-    last = max(code.span(node)[1] for node in given)
-    gap = raw[last : end - 1]
-    return Edit(last, last, f", {argument}") if "," not in gap else Edit(end - 1, end - 1, f" {argument}")
+def _is_true(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and node.value is True

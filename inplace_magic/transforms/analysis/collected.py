@@ -16,7 +16,6 @@ from ...source.dataflow import assigned, calls_named, key_of, reads
 from ...source.editor import dotted
 from ..problem import Problem
 from .iterations import Iteration, holdings
-from .points import crossing
 
 
 def collected(problem: Problem, turn: Iteration) -> tuple[set[str], bool]:
@@ -28,7 +27,7 @@ def collected(problem: Problem, turn: Iteration) -> tuple[set[str], bool]:
         (scope, path) for scope, names in holdings(problem).items() for path, kind in names.items() if is_list(kind)
     ]
     graph = {path for scope, path in held if scope == turn.function or "." in path}
-    kept, partly = {path for scope, path in held if scope.startswith("stored in ")}, crossing(problem).partly
+    kept, partly = {path for scope, path in held if scope.startswith("stored in ")}, problem.crossing.partly
     filled = _filled(problem) - partly
     own = {path.partition(".")[2] for path in filled if "." in path} & kept - partly
     of_objects = {path for path in used if path.partition(".")[2] in own}
@@ -55,9 +54,8 @@ def _read_behind(turn: Iteration, path: str) -> bool:
 
 def _made_in_an_inner_loop(problem: Problem) -> bool:
     """Whether what is needed was made in a loop that has run to its end by the time of the backward."""
-    needed = [loop for f in problem.frames(problem.need_stack) for loop in loops(f.code, f.statement)]
-    made = [loop for f in problem.frames(problem.save_stack) for loop in loops(f.code, f.statement)]
-    return any(all(loop is not other for other in needed) for loop in made)
+    needed = [f.statement for f in problem.needed]
+    return any(loops(f.code, f.statement, without=needed) for f in problem.saved)
 
 
 def _filled(problem: Problem) -> set[str]:

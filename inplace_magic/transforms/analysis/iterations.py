@@ -56,7 +56,7 @@ def holdings(problem: Problem) -> dict[str, dict[str, str]]:
 
 def iterations(problem: Problem) -> Iterator[Iteration]:
     """The loops around the failing backward, the innermost first; then the functions that may be called in turn."""
-    stack = problem.frames(problem.need_stack)[::-1]
+    stack = problem.needed[::-1]
     blocks = [(frame, loop.body, True) for frame in stack for loop in loops(frame.code, frame.statement)]
     if meeting(problem) is None:
         functions = [(frame, frame.code.function(frame.statement)) for frame in stack]

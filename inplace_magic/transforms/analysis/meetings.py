@@ -10,8 +10,8 @@ from ...record.evidence import BackwardPass
 from ...source.blocks import upwards, within
 from ...source.dataflow import binds, calls_named, is_call, is_step, key_of, reads, roots, simple, slice_of, targets
 from ...source.editor import Code, Edit
-from ..problem import Problem
-from .points import crossing
+from ...source.lines import lines_of
+from ..problem import Problem, parted
 
 
 @dataclass(frozen=True)
@@ -39,19 +39,16 @@ class Meeting:
     @property
     def loss(self) -> list[ast.stmt]:
         """The statements of the block that the needed loss was made from."""
-        return slice_of(self.block[: self.block.index(self.need)], roots(self.need))[0]
+        return slice_of(self.code.preceding(self.need), roots(self.need))[0]
 
 
 def headline(code: Code, statement: ast.stmt, edits: Sequence[Edit] = ()) -> str:
     """A statement's text on one line, with some edits made: of a block its head, marked as code."""
     if simple(statement):
         return " ".join(code.edited(statement, edits).split())
-    heads = [getattr(statement, name, None) for name in ("iter", "test", "subject")]
-    heads += [node for item in getattr(statement, "items", ()) for node in (item.context_expr, item.optional_vars)]
-    ends = [code.span(head)[1] for head in heads if head is not None]
-    start, text = code.span(statement)[0], code.text(statement)
-    text = code.cell.raw[start : max(ends)] if ends else text.splitlines()[0].rstrip(" :")
-    return f"`{' '.join(text.split())}`"
+    start, body = code.span(statement)[0], getattr(statement, "body", None)
+    text = code.cell.raw[start : code.span(body[0])[0]] if body else lines_of(code.text(statement))[0]
+    return f"`{' '.join(text.partition('  #')[0].split()).rstrip(' :')}`"
 
 
 def updates_weights(problem: Problem) -> bool:
@@ -71,33 +68,18 @@ def update_between(problem: Problem) -> Meeting | None:
 
 def meeting(problem: Problem) -> Meeting | None:
     """Where the two events of a conflict stand one after the other; None if they are an iteration apart, or cells."""
-    cause = problem.clash.cause
-    first, need = problem.frames(cause.stack if cause is not None else ()), problem.frames(problem.need_stack)
-    saved = problem.frames(problem.save_stack)
-    for depth, (one, other) in enumerate(zip(first, need)):
-        code, a, b = one.code, one.statement, other.statement
-        if code is not other.code:
-            return None
-        if a is b:
-            continue
-        common = _common_block(code, a, b)
-        if common is None:
-            return None
-        block, before, after = common
-        if block.index(before) >= block.index(after):
-            return None
-        save = saved[depth].statement if depth < len(saved) and saved[depth].code is code else None
-        return Meeting(code, block, before, after, within(code, block, save) if save is not None else None)
-    return None
-
-
-def _common_block(code: Code, a: ast.stmt, b: ast.stmt) -> tuple[list[ast.stmt], ast.stmt, ast.stmt] | None:
-    """The innermost block that holds both, with its statements in which they lie."""
-    for above in upwards(code, a):
+    lost, needed = parted(problem.lost, problem.needed)
+    if not lost or not needed or lost[0].code is not needed[0].code:
+        return None
+    code, depth = lost[0].code, len(problem.lost) - len(lost)
+    saved = [f.statement for f in problem.saved[depth : depth + 1] if f.code is code]
+    for above in upwards(code, lost[0].statement):
         block = code.block(above)
-        other = within(code, block, b)
-        if other is not None and other is not above:
-            return block, above, other
+        other = within(code, block, needed[0].statement)
+        if other is not None and other is not above:  # the innermost block that holds both
+            save = within(code, block, saved[0]) if saved else None
+            ahead = block.index(above) < block.index(other)
+            return Meeting(code, block, above, other, save) if ahead else None
     return None
 
 
@@ -121,7 +103,7 @@ def cleared_before(block: list[ast.stmt], backward: ast.stmt) -> int:
 
 def step_behind(block: list[ast.stmt], backward: ast.stmt) -> ast.stmt:
     """The step that a backward is for, be it one in a function; the backward where no step follows it."""
-    behind = next((s for s in block[block.index(backward) + 1 :] if not calls_named(s, *_CLIPS)), backward)
+    behind = next((s for s in block[block.index(backward) + 1 :] if not calls_named(s, *CLIPS)), backward)
     return behind if is_step(behind) else backward
 
 
@@ -141,7 +123,8 @@ def may_leave(loop: ast.For | ast.While | ast.AsyncFor, update: list[ast.stmt], 
     return not any(reads(s) & bound for s in update if s is not backward)
 
 
-_CLIPS = ("clip_grad_norm_", "clip_grad_value_", "unscale_")
+CLIPS = ("clip_grad_norm_", "clip_grad_value_", "unscale_")  # what may stand between a backward and its step
+UPDATES = ("zero_grad", "step", *CLIPS)  # what works with the gradients of all that a backward reached
 
 
 def passes_to_need(problem: Problem) -> Sequence[BackwardPass]:
@@ -178,4 +161,4 @@ def goes_through_update(problem: Problem) -> bool:
     if write is None or write.origin != "optim" or save is None or need is None or need.index >= len(passes):
         return False
     between = sum(one.backward.clock > save.clock for one in passes[: need.index])
-    return not share_leaves(problem, between) and not crossing(problem).untrained
+    return not share_leaves(problem, between) and not problem.crossing.untrained

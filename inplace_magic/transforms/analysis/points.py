@@ -6,35 +6,13 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ...record.evidence import Crossing, Edge, Holder
+from ...record.evidence import Edge, Holder
 from ...source.bindings import bound_anew, parameters
 from ...source.dataflow import binds
 from ...source.editor import Code
-from ...source.location import SourceRange
 from ..problem import Frame, Problem
 
 _DESCRIBES = frozenset({"shape", "size", "device", "dtype", "ndim", "dim", "grad", "requires_grad", "detach", "item"})
-
-
-def crossing(problem: Problem) -> Crossing:
-    """The edges of every conflict between the same two events: one cut has to meet all of them."""
-    event, need = problem.clash.cause, problem.clash.need
-    over: dict[Edge, None] = {}
-    shared: dict[Edge, None] = {}
-    stale: dict[tuple[SourceRange, ...], None] = {}
-    untrained: dict[Edge, None] = {}
-    partly: set[str] = set()
-    for clash in problem.evidence.clashes:
-        other = clash.cause
-        if clash.crossing is None or event is None or other is None or need is None or clash.need is None:
-            continue
-        if (other.stack, clash.need.stack) == (event.stack, need.stack):
-            over.update(dict.fromkeys(clash.crossing.over))
-            shared.update(dict.fromkeys(clash.crossing.shared))
-            stale.update(dict.fromkeys(clash.crossing.stale))
-            untrained.update(dict.fromkeys(clash.crossing.untrained))
-            partly |= clash.crossing.partly
-    return Crossing(tuple(over), tuple(shared), tuple(stale), tuple(untrained), frozenset(partly))
 
 
 @dataclass(frozen=True)
@@ -48,8 +26,7 @@ class Use:
 
 def uses(problem: Problem, edge: Edge) -> list[Use]:
     """Where the value is read under a name that held it, and still does, in the outermost frame that reads it so."""
-    cause = problem.clash.cause
-    events = {(f.code, f.spot.function): f.statement for f in problem.frames(cause.stack if cause is not None else ())}
+    events = {(f.code, f.spot.function): f.statement for f in problem.lost}
     for frame in problem.frames(edge.used):
         since = events.get((frame.code, frame.spot.function))
         held = [h for h in edge.holders or bound_by(problem, edge, frame) if not (edge.over and _gone(frame, h, since))]

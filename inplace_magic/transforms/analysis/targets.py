@@ -16,7 +16,7 @@ from functools import cached_property
 
 from ...families import is_of_base
 from ...record.evidence import Write
-from ...source.bindings import bindings, reads
+from ...source.bindings import argument, bindings, reads
 from ...source.dataflow import assigned, called_name, calls_named, key_of
 from ...source.editor import Code, Edit, dotted
 from ...source.modules import module_of
@@ -55,6 +55,27 @@ class Site(Frame):
 def sites(problem: Problem, depth: int = 4) -> list[Site]:
     """The frames of the write, innermost first; only the first one's target is what was written."""
     return [Site(f.code, f.node, f.spot) for f in problem.frames(problem.write_stack[:depth])[::-1]]
+
+
+def handed_down(problem: Problem, depth: int = 4) -> Iterator[tuple[Site, str]]:
+    """The frames of the write, innermost first, with their names for what is written, as far as one hands it to the next."""
+    inner: Site | None = None
+    name: str | None = None
+    for site in sites(problem, depth):
+        name = site.root_text if inner is None else _outside(inner, site, str(name))
+        if name is None:
+            return
+        yield site, name
+        inner = site
+
+
+def _outside(inner: Site, outer: Site, name: str) -> str | None:
+    """The caller's name for what the callee calls ``name``."""
+    call = outer.expression
+    if name.startswith("self.") and isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute):
+        owner = dotted(call.func.value)
+        return None if owner is None else owner + name[len("self") :]
+    return root_text(outer.code, argument(inner.code.function(inner.statement), name, call))
 
 
 def written(problem: Problem) -> Site | None:
@@ -103,15 +124,10 @@ def called_target(call: ast.Call) -> ast.expr | None:
         return out
     if called_name(call.func) == "getattr" and isinstance(call.func, ast.Call):
         return call.func.args[0]
-    if isinstance(call.func, ast.Attribute):
-        if is_functional(call.func.value):
-            return call.args[0] if call.args else None
-        if is_inplace_name(call.func.attr):
-            inner: ast.expr = call.func.value
-            while isinstance(inner, ast.Call) and isinstance(inner.func, ast.Attribute) and is_inplace_name(inner.func.attr):  # fmt: skip
-                inner = inner.func.value
-            return inner
-    return call.args[0] if call.args else None
+    inner: ast.expr | None = call
+    while isinstance(inner, ast.Call) and isinstance(inner.func, ast.Attribute) and is_inplace_name(inner.func.attr):
+        inner = receiver(inner)
+    return inner if inner is not call else call.args[0] if call.args else None
 
 
 def written_by(node: ast.AST) -> list[ast.expr]:
@@ -129,8 +145,17 @@ def reads_gradient(node: ast.AST) -> bool:
 
 
 def is_functional(node: ast.expr) -> bool:
-    """Whether a name stands for torch's functions rather than for a tensor."""
+    """Whether a name stands for torch's functions rather than for a tensor: ``F``, ``torch.Tensor``."""
+    while isinstance(node, ast.Attribute) and module_of(node) is None:
+        node = node.value
     return (module_of(node) or "").partition(".")[0] == "torch"
+
+
+def receiver(call: ast.Call) -> ast.expr | None:
+    """The tensor that a method is called on, as a method or as a function: ``x`` of ``x.view(-1)`` and ``torch.flatten(x)``."""
+    if isinstance(call.func, ast.Attribute) and not is_functional(call.func.value):
+        return call.func.value
+    return call.args[0] if call.args else None
 
 
 def is_inplace_name(name: str) -> bool:
@@ -164,9 +189,8 @@ def chain(node: ast.expr | None) -> Iterator[ast.expr | None]:
             isinstance(node, ast.Call)
             and isinstance(node.func, ast.Attribute)
             and (node.func.attr in VIEW_METHODS or is_inplace_name(node.func.attr))
-            and not is_functional(node.func.value)
         ):
-            node = node.func.value
+            node = receiver(node)
         else:
             node = None
 

@@ -117,14 +117,13 @@ def _parted(
     values: Sequence[ast.expr],
     shown: ast.AST | None = None,
     why: str = _WHY,
-    form: str = "clone_alias",
     meant: bool = False,
 ) -> Proposal:
     """Each of the values replaced by a copy; ``shown``: what is to be read as the title, if not the first copy alone."""
     arrays = [called_name(value) in ("numpy", "asarray") for value in values]
     edits = [code.behind(value, ".copy()" if array else ".clone()") for value, array in zip(values, arrays)]
     title = edits[0].text if shown is None else code.edited(shown, edits)
-    return in_one_text(code, edits, title, why, form, meant=meant)
+    return in_one_text(code, edits, title, why, "clone_alias", meant=meant)
 
 
 def _shares(value: ast.expr) -> bool:

@@ -12,13 +12,11 @@ Of the saving expression's operands it is the one that the write names; where it
 from __future__ import annotations
 
 import ast
-import itertools
 from collections.abc import Iterator
 
 from ...message import message
-from ...source.bindings import argument
 from ...source.editor import Code, Edit, dotted
-from ..analysis.targets import Site, is_functional, is_inplace_name, root, root_text, seen_through, sites
+from ..analysis.targets import handed_down, is_functional, is_inplace_name, root, seen_through
 from ..problem import Frame, Problem
 from ..proposal import Proposal, in_one_text
 from ..registry import register
@@ -36,34 +34,16 @@ def clone_at_save(problem: Problem) -> Iterator[Proposal]:
     if write is not None and write.origin == "nn" and problem.save_stack[:1] == problem.write_stack[:1]:
         return  # saved and written by modules inside one call
     stack = problem.write_stack if problem.family == "inference" else problem.save_stack
-    named, path = _named(problem), (write.name if write is not None else None) or ""
+    path = (write.name if write is not None else None) or ""
     frames = problem.frames(stack[:_FRAMES])[::-1]
-    known = [{name for *place, name in named if place == [f.spot.cell, f.spot.function]} for f in frames]
+    named = {
+        (site.code, site.spot.function, one)
+        for site, name in handed_down(problem, _FRAMES)
+        for one in (name, seen_through(site.code, name, site.statement))
+    }
+    known = [{name for *place, name in named if place == [f.code, f.spot.function]} for f in frames]
     matched = [proposal for frame, names in zip(frames, known) for proposal in _matched(frame, names, path)]
     yield from matched or [one for frame in frames[:1] for one in _result(frame)]
-
-
-def _named(problem: Problem) -> set[tuple[int | None, str, str | None]]:
-    """(cell, function, name) of the written tensor, for each frame of the write where a name can be told."""
-    found: set[tuple[int | None, str, str | None]] = set()
-    frames = sites(problem)
-    name = frames[0].root_text if frames else None
-    for frame, caller in itertools.zip_longest(frames, frames[1:]):
-        if name is None:
-            break
-        whole = seen_through(frame.code, name, frame.statement)
-        found |= {(frame.spot.cell, frame.spot.function, one) for one in (name, whole)}
-        name = _outside(frame, caller, name) if caller is not None else None
-    return found
-
-
-def _outside(inner: Site, outer: Site, name: str) -> str | None:
-    """The caller's name for what the callee calls ``name``."""
-    call = outer.node.value if isinstance(outer.node, ast.Expr) else outer.node
-    if name.startswith("self.") and isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute):
-        owner = dotted(call.func.value)
-        return None if owner is None else owner + name[len("self") :]
-    return root_text(outer.code, argument(inner.code.function(inner.statement), name, call))
 
 
 def _matched(frame: Frame, names: set[str | None], path: str) -> Iterator[Proposal]:

@@ -105,11 +105,11 @@ def copied_statistics(problem: Problem) -> Iterator[Proposal]:
     names = _of_the_session(problem)
     for frame in reversed(frames) if names else ():
         if not any(isinstance(above, ast.ClassDef) for above in frame.code.parents(frame.statement)):
-            yield _copied(frame, names)
+            yield _copied(problem, frame, names)
     for frame in frames:
         name = dotted(frame.expression.func) if isinstance(frame.expression, ast.Call) else None
         if name is not None:
-            yield _copied(frame, [name])
+            yield _copied(problem, frame, [name])
 
 
 def _of_the_session(problem: Problem) -> list[str]:
@@ -119,11 +119,12 @@ def _of_the_session(problem: Problem) -> list[str]:
     return sorted({w.module for w in writes if w.module is not None and w.stack[-1:] == stack[-1:]})
 
 
-def _copied(frame: Frame, names: list[str]) -> Proposal:
-    owners = names if len(names) <= 2 else ["norm"]
+def _copied(problem: Problem, frame: Frame, names: list[str]) -> Proposal:
+    norm = problem.unused("norm", frame.code, frame.statement)
+    owners = names if len(names) <= 2 else [norm]
     lines = [f"{owner}.{statistic} = {owner}.{statistic}.clone()" for owner in owners for statistic in _STATISTICS]
     title = message("title_statistics", names=tuple(names) if len(names) <= 2 else message("layers", count=len(names)))
     if len(names) > 2:
-        lines = [f"for norm in ({', '.join(names)}):", *(frame.code.indent_step + line for line in lines)]
+        lines = [f"for {norm} in ({', '.join(names)}):", *(frame.code.indent_step + line for line in lines)]
     edit = frame.code.insert_before(frame.statement, *lines)
     return in_one_text(frame.code, [edit], title, _STATISTICS_WHY, "silent_batch_norm")

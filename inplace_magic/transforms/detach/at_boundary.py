@@ -23,7 +23,7 @@ from ..analysis.placement import assignments_to_follow, end_of_update, read_on
 from ..analysis.points import bound_by, detached, is_named, uses
 from ..problem import Frame, Problem
 from ..proposal import Change, Proposal
-from .candidates import CARRIED, candidates, in_one_line, of_containers
+from .candidates import CARRIED, candidates, in_one_line
 
 _LEAF, _EMPTY = ".detach().requires_grad_()", "[]"
 
@@ -34,11 +34,9 @@ def at_boundary(problem: Problem, edges: Sequence[Edge], between: bool) -> Itera
     Nobody can tell from the lines whether the event and the need were in one call of an outer loop; then only a cut in
     an inner one comes between them.
     """
-    event, outermost = problem.clash.cause, True
-    if event is None:
-        return
-    for frame in problem.frames(event.stack):
-        if frame.spot is not event.stack[0] and _around_both(problem, frame):
+    outermost = True
+    for frame in problem.lost:
+        if frame is not problem.lost[-1] and _around_both(problem, frame):
             continue
         chosen = [h for edge in edges if (h := _visible(problem, frame, edge, carried=not between)) is not None]
         if not chosen or len({h.path for h in chosen}) > 6:
@@ -76,14 +74,14 @@ def _as_written(frame: Frame, path: str) -> str:
 
 
 def _boundary(held: Sequence[tuple[str, str]]) -> str:
-    if of_containers(shape for _, shape in held):
-        return "boundary of containers"
+    if any(shape.startswith(("list", "dict", "mapping", "deque")) for _, shape in held):
+        return "boundary of containers"  # which others fill, and which would be created anew
     return "boundary of objects" if any("." in path for path, _ in held) else "boundary"
 
 
 def _handed_to_next(problem: Problem, edges: Sequence[Edge]) -> Iterator[Change]:
     """``x = x - rate * noise`` behind the backward: what it makes of an old value, the next iteration begins with."""
-    after = {(id(f.code), f.spot.function): f.statement for f in problem.frames(problem.need_stack)}
+    after = {(id(f.code), f.spot.function): f.statement for f in problem.needed}
     used = {id(f.statement): f for edge in edges for f in problem.frames(edge.used)}
     for frame in used.values():
         code, statement = frame.code, frame.statement
@@ -97,7 +95,7 @@ def _handed_to_next(problem: Problem, edges: Sequence[Edge]) -> Iterator[Change]
 
 def _around_both(problem: Problem, frame: Frame) -> bool:
     """Whether the frame's call, made once, has both the event and the need in it: what stands behind it is too late."""
-    needed = any(other.statement is frame.statement for other in problem.frames(problem.need_stack))
+    needed = any(other.statement is frame.statement for other in problem.needed)
     return needed and not loops(frame.code, frame.statement)
 
 
@@ -126,8 +124,7 @@ def _lines_where_assigned(problem: Problem, frame: Frame, pairs: list[tuple[str,
 def _handed_on(frame: Frame, path: str, new: str) -> Edit | None:
     """``previous = now`` behind the update, as ``previous = now.detach()``."""
     end, code = end_of_update(frame), frame.code
-    block = code.block(end)
-    pairs = [pair for s in block[block.index(end) + 1 :] for pair in handed_on(s)]
+    pairs = [pair for s in code.following(end) for pair in handed_on(s)]
     given = [value for target, value in pairs if code.text(target) == path]
     plain = given and isinstance(given[-1], (ast.Name, ast.Attribute)) and new.startswith(f"{path}.detach()")
     return code.behind(given[-1], new.removeprefix(path)) if plain else None
@@ -137,14 +134,13 @@ def _last_use(frame: Frame, paths: Sequence[str]) -> ast.stmt:
     """The end of the update, and of what binds the names anew or reads the gradients of what they hold: a tensor without
     history has none."""
     end = end_of_update(frame)
-    block = frame.code.block(end)
     gradients = {f"{path}.grad" for path in paths}
 
     def concerns(statement: ast.stmt) -> bool:
         read = (ast.unparse(n) for n in ast.walk(statement) if isinstance(n, ast.Attribute))
         return bool(binds(statement) & set(paths)) or any(text in gradients for text in read)
 
-    return [end, *filter(concerns, block[block.index(end) + 1 :])][-1]
+    return [end, *filter(concerns, frame.code.following(end))][-1]
 
 
 def _visible(problem: Problem, frame: Frame, edge: Edge, carried: bool) -> Holder | None:

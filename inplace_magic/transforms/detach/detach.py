@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from ...message import message
 from ..analysis.meetings import meeting
-from ..analysis.points import crossing, uses
+from ..analysis.points import uses
 from ..problem import Problem
 from ..proposal import Proposal
 from ..registry import register
@@ -28,7 +28,7 @@ _UNTRAINED = message("why_not_stepped")
 def detach(problem: Problem) -> Iterator[Proposal]:
     if not _passes_on(problem):
         return
-    found = crossing(problem)
+    found = problem.crossing
     later, between = {edge.used for edge in found.over}, meeting(problem) is not None
     earlier = [e for e in found.shared if e.used not in later and _steps_on_less(problem)]
     yield from at_uses(problem, earlier, "shared", _SHARED)

@@ -17,7 +17,7 @@ from ...record.evidence import Edge
 from ...source.blocks import loops, within
 from ...source.dataflow import binds
 from ..analysis.points import detached, uses
-from ..problem import Frame, Problem
+from ..problem import Frame, Problem, parted
 from ..proposal import Change, Proposal
 from .candidates import candidates, in_one_line
 
@@ -26,18 +26,20 @@ _GIVEN = message("why_counts_as_given")
 
 def before_turns(problem: Problem, edge: Edge) -> bool:
     """Whether a value is older than the loop that runs the backward again and again."""
-    turns = False  # whether the call that both were made in runs in a loop itself
-    for maker, need in zip(problem.frames(edge.made), problem.frames(problem.need_stack)):
-        around = loops(need.code, need.statement)
-        if maker.statement is not need.statement:
-            return within(need.code, around[0].body, maker.statement) is None if around else not turns
-        turns = turns or bool(around)
-    return False
+    made, needed = parted(problem.frames(edge.made), problem.needed)
+    if not made or not needed:
+        return False
+    around = loops(needed[0].code, needed[0].statement)
+    if around:
+        return within(needed[0].code, around[0].body, made[0].statement) is None
+    return not any(
+        loops(f.code, f.statement) for f in problem.needed[: -len(needed)]
+    )  # both in one call, made in a loop
 
 
 def given_once(problem: Problem, edge: Edge) -> bool:
     """Whether a value from before is handed, once, to the code that runs the backward again and again."""
-    calls = {frame.statement for frame in problem.frames(problem.need_stack)[:-1]}
+    calls = {frame.statement for frame in problem.needed[:-1]}
     read = uses(problem, edge)
     once = all(use.frame.statement in calls and not loops(use.frame.code, use.frame.statement) for use in read)
     return bool(read) and once and before_turns(problem, edge)
@@ -50,9 +52,8 @@ def before_loop(problem: Problem, edges: Sequence[Edge]) -> list[Proposal]:
     if not found or not all(uses(problem, edge) for edge in edges) or any(new is None for _, new in held):
         return []
     frame = found[0].frame
-    around = loops(frame.code, frame.statement)
     made = [f.statement for edge in edges for f in problem.frames(edge.made) if f.code is frame.code]
-    outer = [loop for loop in around if not any(within(frame.code, loop.body, s) for s in made)]
+    outer = loops(frame.code, frame.statement, without=made)
     one_place = all(use.frame.code is frame.code and use.frame.spot.function == frame.spot.function for use in found)
     if outer and one_place and (len(found) > 1 or len(held) == 1) and all("[" not in path for path, _ in held):
         line = in_one_line([(path, str(new)) for path, new in held])
@@ -82,10 +83,6 @@ def where_made_once(problem: Problem, edges: Sequence[Edge]) -> list[Proposal]:
 
 def _maker(problem: Problem, edge: Edge) -> Frame | None:
     """The outermost call that gave a value apart from the loop; a constructor gives none."""
-    made, need = problem.frames(edge.made), problem.frames(problem.need_stack)
-    apart = itertools.dropwhile(
-        lambda pair: None not in pair and pair[0].statement is pair[1].statement, itertools.zip_longest(made, need)
-    )
-    own = [maker for maker, _ in apart if maker is not None]
+    own, _ = parted(problem.frames(edge.made), problem.needed)
     given = list(itertools.takewhile(lambda frame: frame.spot.function.endswith("__init__"), own[1:]))
     return [*own[:1], *given][-1] if own else None

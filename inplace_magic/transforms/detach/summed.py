@@ -29,7 +29,7 @@ def summed(problem: Problem, edges: Sequence[Edge]) -> Iterator[Proposal]:
             if sum_and_term is None or (total := ast.unparse(sum_and_term[0])) not in paths:
                 continue
             code, value = frame.code, sum_and_term[1]
-            need = next((f for f in problem.frames(problem.need_stack) if f.code is code), None)
+            need = next((f for f in problem.needed if f.code is code), None)
             one_loop = need is not None and loops(code, frame.statement) == loops(code, need.statement)
             roots = _roots_named(need, total) if need is not None and one_loop else []
             if roots and isinstance(value, (ast.Name, ast.Attribute)):

@@ -22,8 +22,9 @@ from ...source.bindings import bindings
 from ...source.blocks import own_statements, scope, within
 from ...source.dataflow import called_name, calls_named, is_step
 from ...source.editor import Code, Edit, dotted
-from ...source.lift import at_depth, unwrapped
-from ..analysis.backward_calls import add_argument
+from ...source.lift import lift, unwrapped
+from ...source.names import named
+from ..analysis.meetings import headline
 from ..analysis.targets import sites
 from ..out_of_place.new_tensor import is_alias, unaliased
 from ..problem import Problem
@@ -49,9 +50,9 @@ def connected(problem: Problem) -> Iterator[Proposal]:
 def _without_aliases(code: Code, statement: ast.stmt) -> Iterator[Proposal]:
     """Each by itself, then all: one of them may be meant."""
     aliases = [] if isinstance(statement, ast.With) else [n for n in ast.walk(statement) if is_alias(n)]
-    edits = [unaliased(code, node) for node in aliases]
-    for some in [*([edit] for edit in edits), *([edits] if len(edits) > 1 else [])]:
-        yield _proposal(code, code.edited(statement, some).splitlines()[0], "connected", *some)
+    for some in [*([alias] for alias in aliases), *([aliases] if len(aliases) > 1 else [])]:
+        edits = unaliased(code, some)
+        yield _proposal(code, code.edited(statement, edits).splitlines()[0], "connected", *edits)
 
 
 def _without_block(code: Code, block: ast.stmt) -> Iterator[Proposal]:
@@ -68,7 +69,7 @@ def _other_arguments(code: Code, statement: ast.stmt) -> Iterator[Proposal]:
         given = {keyword.arg: keyword for keyword in call.keywords}
         if called_name(call) != "load_state_dict":
             reentrant = given.get("use_reentrant")
-            added = add_argument(code, call, "use_reentrant=False")
+            added = code.add_argument(call, "use_reentrant=False")
             edit = added if reentrant is None else code.replace(reentrant.value, "False")
             yield _proposal(code, code.edited(call, [edit]), "connected", edit)
         elif "assign" in given:
@@ -81,16 +82,13 @@ def _made_later(code: Code, statement: ast.stmt) -> Iterator[Proposal]:
     steps = [one.value for one in own_statements(code, scope(code, statement)) if is_step(one)]  # type: ignore[attr-defined]
     for name in sorted({code.text(step.func.value) for step in steps if dotted(step.func.value) is not None}):
         for made in (b.statement for b in bindings(code, name, statement)[:1]):
-            block = code.block(made)
-            here = within(code, block, statement)
-            rest = block[block.index(made) + 1 :]
-            first = next((s for s in rest if any(isinstance(n, ast.Name) and n.id == name for n in ast.walk(s))), None)
-            text = at_depth(code, [made], code.indent(made)) if code.alone(made) else None
-            if here is None or first is None or text is None or not made.lineno < here.lineno < first.lineno:
+            here = within(code, code.block(made), statement)
+            first = next((s for s in code.following(made) if any(named(code, name, [s]))), None)
+            if here is None or first is None or not made.lineno < here.lineno < first.lineno:
                 continue
-            start, _, _ = code.whole_lines([first])
-            title = message("title_made_behind", what=f"{name} = …", other=code.text(here).splitlines()[0])
-            yield _proposal(code, title, "connected: made later", code.delete(made), Edit(start, start, text))
+            edits = [code.delete(made), code.insert_before(first, *lift(code, [made]).lines)]
+            title = message("title_made_behind", what=f"{name} = …", other=headline(code, here).strip("`"))
+            yield _proposal(code, title, "connected: made later", *edits)
 
 
 def _proposal(code: Code, title: str, form: str, *edits: Edit) -> Proposal:

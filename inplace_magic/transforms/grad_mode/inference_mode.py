@@ -18,8 +18,8 @@ from ...diagnosis import LiveChange
 from ...message import message
 from ...source.bindings import bindings
 from ...source.dataflow import called_name
-from ...source.editor import Code, Edit, Function, names_bound
-from ..analysis.targets import written
+from ...source.editor import Code, Function, atom, names_bound
+from ..analysis.targets import torch_in, written
 from ..problem import Problem
 from ..proposal import Proposal, in_one_text
 from ..registry import register
@@ -41,10 +41,23 @@ def inference_mode(problem: Problem) -> Iterator[Proposal]:
     form = "inference_mode" if problem.family == "inference" else "inference_mode: of views"
     live = _live(problem)
     for code, mode in list(found.values())[:_MOST]:
-        edit = _renamed(code, mode)
+        func = mode.func if isinstance(mode, ast.Call) else mode
+        torch = (code.text(func.value), []) if isinstance(func, ast.Attribute) else torch_in(problem, code)
+        switch = _switch(code, mode)
+        if torch is None or switch is None:
+            continue
+        edit = code.replace(mode, f"{torch[0]}.{switch}")
         title = f"with {edit.text}:" if isinstance(code.parent(mode), ast.withitem) else f"@{edit.text}"
-        spare = bool(live) and code.cell.number != problem.cell
-        yield in_one_text(code, [edit], title, _WHY, form, live=live, spare=spare)
+        spared = (code.cell.number,) if live and code.cell.number != problem.cell else ()
+        yield in_one_text(code, [edit, *torch[1]], title, _WHY, form, live=live, spared=spared)
+
+
+def _switch(code: Code, mode: ast.expr) -> str | None:
+    """What takes the place of an inference mode; None where that is switched off."""
+    given = [*mode.args, *(k.value for k in mode.keywords)] if isinstance(mode, ast.Call) else []
+    if not given or (isinstance(given[0], ast.Constant) and given[0].value):
+        return "no_grad()"
+    return None if isinstance(given[0], ast.Constant) else f"set_grad_enabled(not {atom(code, given[0])})"
 
 
 def _live(problem: Problem) -> tuple[LiveChange, ...]:
@@ -62,12 +75,6 @@ def modes(node: ast.AST, *names: str) -> Iterator[ast.expr]:
         func = one.func if isinstance(one, ast.Call) else one
         if isinstance(func, (ast.Attribute, ast.Name)) and ast.unparse(func).rpartition(".")[2] in names:
             yield one
-
-
-def _renamed(code: Code, mode: ast.expr) -> Edit:
-    func = mode.func if isinstance(mode, ast.Call) else mode
-    owner = f"{code.text(func.value)}." if isinstance(func, ast.Attribute) else "torch."
-    return code.replace(mode, f"{owner}no_grad()")
 
 
 @register("no_grad_view")

@@ -60,7 +60,7 @@ def no_grad(problem: Problem) -> Iterator[Proposal]:
         title=f"with {torch}.no_grad(): {first}",
         why=_WHY,
         form="no_grad: update" if update else "no_grad: value",
-        texts={code.cell.number: code.apply(edit, *imported)},
+        edits=tuple((code, one) for one in (edit, *imported)),
         reading="update" if outside else "tracked",
         # A step that was asked for as a part of the graph is not to be cut out of it. Without a backward there is
         # nothing to lose.

@@ -16,18 +16,18 @@ A gradient that a loss is made from is part of the graph itself: ``create_graph=
 from __future__ import annotations
 
 import ast
-import itertools
 from collections.abc import Iterator
 
 from ...gradients.digest import close
 from ...message import message
 from ...source.blocks import loops
 from ...source.dataflow import calls_named
+from ...source.lines import lines_of
 from ..analysis.backward_calls import with_create, with_retain
 from ..analysis.meetings import meeting, passes_to_need, steps_between
 from ..analysis.targets import reads_gradient, updates_leaf
-from ..problem import Problem
-from ..proposal import Proposal
+from ..problem import Problem, parted
+from ..proposal import Proposal, in_one_text
 from ..registry import register
 
 _LEAVES = message("why_graph_kept")
@@ -58,20 +58,17 @@ def retain(problem: Problem) -> Iterator[Proposal]:
     form = "retain: past a step" if stepped else "retain: one by one" if again else "retain"
     for edit, why in changes:
         if edit is not None:
-            text = code.apply(edit)
-            title = text.splitlines()[spot.line - 1].strip()
-            yield Proposal(title, why, form, {code.cell.number: text})
+            title = lines_of(code.apply(edit))[spot.line - 1]
+            yield in_one_text(code, [edit], title, why, form)
 
 
 def _one_by_one(problem: Problem, call: ast.AST) -> bool:
     """Whether a loop asks one graph, made ahead of it, for one gradient after the other: each is used by itself, or is
     that of another loss.
     """
-    needs, saves = problem.frames(problem.need_stack), problem.frames(problem.save_stack)
-    same = sum(1 for _ in itertools.takewhile(lambda pair: pair[0].statement is pair[1].statement, zip(needs, saves)))
-    made = [save.statement for save in saves[same : same + 1]]
-    for need in needs[same:]:
-        around = [loop for loop in loops(need.code, need.statement) if not any(s in ast.walk(loop) for s in made)]
+    needed, saved = parted(problem.needed, problem.saved)
+    for need in needed:
+        around = loops(need.code, need.statement, without=[f.statement for f in saved[:1] if f.code is need.code])
         within = [node for node in ast.walk(need.statement) if isinstance(node, _COMPREHENSIONS)]
         if around or within:
             body = around[-1] if around else need.statement
@@ -91,7 +88,7 @@ def _updated_between(problem: Problem) -> bool:
     met = meeting(problem)
     if met is not None:
         return any(updates_leaf(problem, s) for s in met.between)
-    first, need = problem.frames(problem.clash.freed.stack)[:1], problem.frames(problem.need_stack)[:1]
+    first, need = problem.frames(problem.clash.freed.stack)[:1], problem.needed[:1]
     if not first or not need or first[0].code is need[0].code:
         return False
     between = [s for s in first[0].code.tree.body if s.lineno > first[0].statement.lineno]

@@ -6,6 +6,7 @@ w.grad.zero_()                            w.grad = None
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 
 from ...message import message
@@ -35,5 +36,5 @@ def _edit(write: Site) -> Edit | None:
             if keyword.arg == "set_to_none":
                 return code.without_argument(keyword)
     held, target = write.root_text or "", write.target
-    whole = target is not None and code.text(target) in (held, f"{held}.data")
+    whole = target is not None and isinstance(statement, ast.Expr) and code.text(target) in (held, f"{held}.data")
     return code.replace(statement, f"{held} = None") if whole and held.endswith(".grad") else None

@@ -85,7 +85,7 @@ def _in_function(
         if new is not None:
             line = f"return {_with(code, root, new)}"
             yield line, [code.replace(write.statement, line)]
-        if not returns:
+        if not returns and not any(isinstance(s, ast.Return) for s in own_statements(code, function)):
             edits = [code.insert_before(top, own), code.insert_after(body[-1], f"return {whole}")]
             yield f"{own} … return {whole}", edits
         if isinstance(root, ast.Subscript):  # handed over to be looked at, as the gradients of a module's outputs are

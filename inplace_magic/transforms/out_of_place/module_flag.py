@@ -42,9 +42,9 @@ def module_flag(problem: Problem) -> Iterator[Proposal]:
         return
     live, flags = _live(problem), list(_flags(problem))
     for code, call, edit in sorted(flags, key=lambda flag: _fit(problem, write, *flag[:2]), reverse=True)[:_MOST]:
-        spare = bool(live) and code.cell.number != problem.cell
+        spared = (code.cell.number,) if live and code.cell.number != problem.cell else ()
         title = code.edited(call, [edit])
-        yield in_one_text(code, [edit], title, _WHY, "module_flag", live=live, spare=spare, meant=True)
+        yield in_one_text(code, [edit], title, _WHY, "module_flag", live=live, spared=spared, meant=True)
     if not flags:
         yield from _from_outside(problem)
 
@@ -113,10 +113,11 @@ def _from_outside(problem: Problem) -> Iterator[Proposal]:
         return
     code, name = frames[0].code, model.group()
     top = [node for node in (frames[0].statement, *code.parents(frames[0].statement)) if isinstance(node, ast.stmt)][-1]
+    module = problem.unused("module", code, top)
     lines = [
-        f"for module in {name}.modules():",
-        f'{code.indent_step}if hasattr(module, "inplace"):',
-        f"{code.indent_step * 2}module.inplace = False",
+        f"for {module} in {name}.modules():",
+        f'{code.indent_step}if hasattr({module}, "inplace"):',
+        f"{code.indent_step * 2}{module}.inplace = False",
     ]
     title = message("title_every_module", name=name)
     yield in_one_text(code, [code.insert_before(top, *lines)], title, _WHY, "module_flag", meant=True)

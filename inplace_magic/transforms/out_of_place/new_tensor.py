@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ...source.bindings import bindings, loop_of
@@ -11,7 +12,7 @@ from ...source.dataflow import called_name
 from ...source.document import CellSource
 from ...source.editor import Code, Edit, atom, dotted
 from ...source.modules import module_of
-from ..analysis.targets import called_target, is_functional, is_inplace_name, torch_name
+from ..analysis.targets import called_target, is_functional, is_inplace_name, receiver, torch_name
 from ..problem import Problem
 from .inplace_flag import flag, without_flag
 
@@ -93,15 +94,20 @@ def _operand(code: Code, value: ast.expr, operator: ast.operator) -> str:
 
 
 def is_alias(node: ast.AST | None) -> bool:
+    """``x.detach()``, ``torch.Tensor.detach(x)``, ``x.data``"""
     if isinstance(node, ast.Call):
-        return isinstance(node.func, ast.Attribute) and node.func.attr == "detach" and not node.args
+        return called_name(node) == "detach" and isinstance(node.func, ast.Attribute) and receiver(node) is not None
     return isinstance(node, ast.Attribute) and node.attr == "data"
 
 
-def unaliased(code: Code, node: ast.AST) -> Edit:
-    """Takes ``.detach()`` or ``.data`` off."""
-    inner = node.func.value if isinstance(node, ast.Call) else node.value  # type: ignore[attr-defined]
-    return Edit(code.span(inner)[1], code.span(node)[1], "")
+def unaliased(code: Code, nodes: Iterable[ast.AST]) -> list[Edit]:
+    """Takes ``.detach()`` or ``.data`` off each."""
+    edits = []
+    for node in nodes:
+        inner = receiver(node) if isinstance(node, ast.Call) else node.value  # type: ignore[attr-defined]
+        (start, end), (first, last) = code.span(node), code.span(inner)  # type: ignore[arg-type]
+        edits += [Edit(a, b, "") for a, b in ((start, first), (last, end)) if a < b]
+    return edits
 
 
 def as_new_tensor(problem: Problem, text: str) -> Rewrite | None:

@@ -20,12 +20,12 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 from ...message import message
 from ...source.bindings import bindings, later, reads
 from ...source.dataflow import assigned
 from ...source.editor import Edit, Function, Loop
+from ...source.names import named
 from ..analysis.targets import Site, is_of_leaf, seen_through, written
 from ..grad_mode.no_grad import is_input
 from ..problem import Problem
@@ -70,16 +70,15 @@ def _of_input(problem: Problem, write: Site, root: ast.Name) -> Iterator[Proposa
     code, event, view = write.code, problem.clash.write, bindings(write.code, root.id, write.statement)[:1]
     whole = seen_through(code, root.id, write.statement)
     path, first = (root.id, write.statement) if whole is None else (whole, view[0].statement)
-    named = [n for top in later(code, first) for n in ast.walk(top) if isinstance(n, ast.Name) and n.id == path]
-    behind = [n for n in named if n.lineno > first.lineno]
+    behind = [n for n in named(code, path, later(code, first)) if n.lineno > first.lineno]
     itself = [n for n in behind if is_of_leaf(code, n)]
     used = [n for n in behind if n not in itself] or whole is not None
     if event is None or not used or any(isinstance(n.ctx, ast.Store) for n in behind) or not (itself or whole):
         return
     name = problem.unused(path, code, first) if itself else path
     line, edits = _worked_on(problem, write, first, path, name, [n for n in behind if n not in itself])
-    own = in_one_text(code, edits, line, _WHY, "out_of_place: own name")
-    yield replace(own, begins=frozenset([path, *event.held]))
+    begins = frozenset([path, *event.held])
+    yield in_one_text(code, edits, line, _WHY, "out_of_place: own name", begins=begins)
 
 
 def _worked_on(

@@ -68,7 +68,7 @@ def _without_alias(write: Site) -> tuple[str | None, str, list[str]]:
         value = statement.value if isinstance(statement, ast.Assign) else None
         read = [n for n in ast.walk(value) if isinstance(n, ast.expr) and is_alias(n)] if value is not None else []
         aliases += [n for n in read if (of := root(n)) is not None and dotted(of) == name]
-        return name, code.edited(statement, [unaliased(code, node) for node in aliases]), []
+        return name, code.edited(statement, unaliased(code, aliases)), []
     for value in [b.value for b in bindings(code, name, statement)[:1] if b.value is not None]:
         base = root(value)
         if is_alias(value) and base is not None and dotted(base) is not None:  # a view of it has to be written through

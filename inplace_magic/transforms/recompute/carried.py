@@ -13,11 +13,12 @@ learn(loss(now, ahead))                   learn(loss(now, ahead))
 from __future__ import annotations
 
 import ast
+import itertools
 from collections.abc import Iterator
 
 from ...message import message
-from ...source.dataflow import handed_on, targets
-from ...source.lift import source_lines
+from ...source.dataflow import handed_on
+from ...source.lift import as_lines
 from ..analysis.iterations import iterations
 from ..problem import Problem
 from ..proposal import Proposal, in_one_text
@@ -28,7 +29,7 @@ _WHY = message("why_next_iteration_anew")
 
 @register("modified", "second_backward")
 def recompute_carried(problem: Problem) -> Iterator[Proposal]:
-    saved = [frame.statement for frame in problem.frames(problem.save_stack)]
+    saved = [frame.statement for frame in problem.saved]
     for turn in (one for one in iterations(problem) if one.loop):
         code, body = turn.code, turn.body
         makers = [s for s in body if s in saved and isinstance(s, ast.Assign) and isinstance(s.value, ast.Call)]
@@ -43,7 +44,7 @@ def recompute_carried(problem: Problem) -> Iterator[Proposal]:
                 text = f"{code.text(maker.value)}{item}"
                 line, edit = f"{code.text(target)} = {text}", code.replace(value, text)
             else:  # by then the names that it is made from would be those of the next iteration
-                lines = source_lines(code, maker)
+                lines = as_lines(code, maker)
                 line, edit = "\n".join(lines), code.insert_after(body[-1], *lines)
             yield in_one_text(code, [edit], line, _WHY, "recompute_carried")
 
@@ -51,6 +52,8 @@ def recompute_carried(problem: Problem) -> Iterator[Proposal]:
 def _made_by(statement: ast.Assign) -> Iterator[tuple[str, tuple[ast.Assign, str]]]:
     """The names to which a statement gives what it makes, each with which of it: all, or ``[0]`` of a tuple."""
     target = statement.targets[0]
-    for at, one in enumerate(targets(target)) if len(statement.targets) == 1 else ():
+    parts = target.elts if isinstance(target, (ast.Tuple, ast.List)) else None
+    first = itertools.takewhile(lambda one: not isinstance(one, ast.Starred), parts or [target])
+    for at, one in enumerate(first) if len(statement.targets) == 1 else ():
         if isinstance(one, ast.Name):
-            yield one.id, (statement, f"[{at}]" if isinstance(target, ast.Tuple) else "")
+            yield one.id, (statement, "" if parts is None else f"[{at}]")

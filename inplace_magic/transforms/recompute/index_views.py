@@ -24,11 +24,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ...message import message
-from ...source.bindings import argument, gone_through, loop_of
+from ...source.bindings import gone_through, loop_of
 from ...source.dataflow import called_name
 from ...source.editor import Code, Edit, atom, dotted
-from ...source.lift import bound_names, unused
-from ..analysis.targets import Site, root, sites
+from ...source.names import bound_names
+from ..analysis.targets import Site, handed_down, root
 from ..problem import Problem
 from ..proposal import Proposal, in_one_text
 from ..registry import register
@@ -38,12 +38,12 @@ _WHY = message("why_index_views")
 
 @register("multi_output_view", "no_grad_view")
 def index_views(problem: Problem) -> Iterator[Proposal]:
-    for write, name in _held(problem):
+    for write, name in handed_down(problem, len(problem.write_stack)):
         code, loop = write.code, _loop(write, name)
         views = _views(code, gone_through(loop, name)) if loop is not None else None
         if loop is None or views is None:
             continue
-        index, edits = _counted(code, loop)
+        index, edits = _counted(problem, code, loop)
         if isinstance(loop, ast.For):
             line = f"{name} = {views.at(index)}"
             edits.append(code.insert_before(loop.body[0], line))
@@ -57,7 +57,7 @@ def index_views(problem: Problem) -> Iterator[Proposal]:
 @register("multi_output_view", "no_grad_view")
 def index_unpacked(problem: Problem) -> Iterator[Proposal]:
     """``r, g, b = image``: the views of one assignment."""
-    for write, name in _held(problem):
+    for write, name in handed_down(problem, len(problem.write_stack)):
         for code, made in itertools.islice(problem.bindings(write.code, name, write.statement), 1):
             line = made.statement
             if not isinstance(line, ast.Assign) or not isinstance(target := line.targets[0], ast.Tuple):
@@ -77,24 +77,12 @@ def _loop(write: Site, name: str) -> ast.For | ast.comprehension | None:
     return loop_of(write.code, write.statement, name)
 
 
-def _held(problem: Problem) -> Iterator[tuple[Site, str]]:
-    """The frames of the write, innermost first, each with the name that it hands on to the one inside of it."""
-    inner: ast.AST | None = None
-    name: str | None = None
-    for site in sites(problem, depth=len(problem.write_stack)):
-        given = argument(inner, name, site.expression) if name is not None else None
-        held = root(given) if given is not None else site.root
-        inner, name = site.code.function(site.statement), site.code.text(held) if held is not None else None
-        if name is not None:
-            yield site, name
-
-
-def _counted(code: Code, loop: ast.For | ast.comprehension) -> tuple[str, list[Edit]]:
+def _counted(problem: Problem, code: Code, loop: ast.For | ast.comprehension) -> tuple[str, list[Edit]]:
     """The name that counts the iterations, and the edits by which there is one."""
     target = loop.target
     if called_name(loop.iter) == "enumerate" and isinstance(target, ast.Tuple) and isinstance(target.elts[0], ast.Name):
         return target.elts[0].id, []
-    index, items = unused("i", code), code.text(target)
+    index, items = problem.unused("i", code, loop), code.text(target)
     views = _views(code, loop.iter)
     if views is not None and views.whole and isinstance(target, ast.Name) and "range" not in bound_names(code):
         return index, [code.replace(target, index), code.replace(loop.iter, f"range(len({views.tensor}))")]

@@ -27,8 +27,7 @@ class Target:
 
     def insert(self, lines: Sequence[str]) -> Change:
         """Without the last lines that stand there already: an earlier change has put them there."""
-        block = self.code.block(self.front)
-        there = [self.code.text(s) for s in block[block.index(self.front) :]]
+        there = [self.code.text(s) for s in [self.front, *self.code.following(self.front)]]
         same = next(n for n in range(len(lines), -1, -1) if [*lines[len(lines) - n :]] == there[:n])
         return self.code, self.code.insert_before(self.front, *lines[: len(lines) - same])
 
@@ -74,8 +73,8 @@ def _in_reach(made: Slice, frames: list[Frame]) -> bool:
 
 def _reads_through(code: Code, statement: ast.stmt, names: set[str]) -> bool:
     """Whether a statement reads one of the names, or what the lines above it took from one: ``x = batches[i]``."""
-    block, wanted = code.block(statement), reads(statement)
-    for above in reversed(block[: block.index(statement)]):
+    wanted = reads(statement)
+    for above in reversed(code.preceding(statement)):
         if wanted & names:
             return True
         if simple(above) and binds(above) & wanted:
@@ -102,21 +101,15 @@ def _behind(problem: Problem, made: Slice, statement: ast.stmt) -> Target | None
 
 def happened(problem: Problem, made: Slice) -> list[ast.stmt]:
     """The statement of the event, in the function that has the slice."""
-    cause = problem.clash.cause
-    frames = problem.frames(cause.stack if cause is not None else ())
-    return [f.statement for f in frames if f.code is made.code and f.spot.function == made.function][:1]
+    return [f.statement for f in problem.lost if f.code is made.code and f.spot.function == made.function][:1]
 
 
 def _turn(problem: Problem, frame: Frame, made: Slice) -> ast.For | ast.While | ast.AsyncFor | None:
     """The loop in each iteration of which the value is used anew: the innermost one that has the backward in it, too."""
-    around = [loop for loop in loops(frame.code, frame.statement) if not has_slice(loop, made)]
-    needed = [f.statement for f in problem.frames(problem.need_stack) if f.code is frame.code]
+    around = loops(frame.code, frame.statement, without=made.statements if frame.code is made.code else ())
+    needed = [f.statement for f in problem.needed if f.code is frame.code]
     both = (loop for loop in around if any(within(frame.code, loop.body, s) is not None for s in needed))
     return next(both, around[-1] if around else None)
-
-
-def has_slice(loop: ast.stmt, made: Slice) -> bool:
-    return any(node is s for node in ast.walk(loop) for s in made.statements)
 
 
 def _front(code: Code, statements: list[ast.stmt], names: set[str], other: ast.stmt | None = None) -> ast.stmt:

@@ -13,7 +13,7 @@ from ...record.evidence import Crossing
 from ...source.blocks import upwards, within
 from ...source.dataflow import added, binds, key_of, live_in, rebinds, simple, value_reads
 from ...source.editor import Code, Edit
-from ...source.lift import source_lines
+from ...source.lift import as_lines
 from ...source.location import SourceRange
 from ..analysis.points import uses
 from ..problem import Problem
@@ -38,7 +38,7 @@ class Slice:
         return {*self.through} or {name for s in self.statements for name in _made_by(s)}
 
     def lines(self, statements: Sequence[ast.stmt], edits: Sequence[Edit] = ()) -> list[str]:
-        return [line for s in statements for line in source_lines(self.code, s, edits)]
+        return [line for s in statements for line in as_lines(self.code, s, edits)]
 
 
 def slices(problem: Problem, found: Crossing) -> Iterator[Slice]:
@@ -64,6 +64,8 @@ def _in_one_frame(problem: Problem, stale: Sequence[tuple[SourceRange, ...]]) ->
         statements = _side_by_side(code, [f.statement for f in level])
         turn = _in_turn(code, statements)
         chosen = _from_beginning(code, turn, _chain(turn, statements))
+        if any(frame.statement in chosen for frame in problem.needed):
+            return  # the call that both were made in, and gone back from
         bound = {name for s in chosen for name in _made_by(s)}
         kept = [s for s in chosen if isinstance(s, ast.Expr)]  # a call whose object keeps what it makes
         own = {name for s in chosen for name in binds(s)}
@@ -94,21 +96,20 @@ def _in_turn(code: Code, statements: Sequence[ast.stmt]) -> list[ast.stmt]:
     *_, last = sorted(statements, key=lambda s: (s.lineno, s.col_offset))
     found = list(code.block(last))
     for above in list(upwards(code, last))[1:]:
-        around = code.block(above)
-        found = [*around[: around.index(above)], *found]
+        found = [*code.preceding(above), *found]
     return found
 
 
 def _chain(turn: list[ast.stmt], statements: Sequence[ast.stmt]) -> list[ast.stmt]:
     """The statements that created the stale values, and what leads from them to the names they have; none if one is missing."""
-    if not all(any(s is one for one in turn) for s in statements):
+    if not all(s in turn for s in statements):
         return []
     tainted: set[str] = set()
     last = max(turn.index(s) for s in statements)
     found = []
     for statement in turn[: last + 2]:
         aliases = isinstance(statement, ast.Assign) and value_reads(statement) & tainted
-        if any(statement is s for s in statements) or aliases:
+        if statement in statements or aliases:
             tainted |= binds(statement)
             found.append(statement)
     return found
@@ -124,15 +125,15 @@ def _from_beginning(code: Code, turn: list[ast.stmt], chosen: list[ast.stmt]) ->
     if first is None:
         return chosen
     block = code.block(first)
-    found = {id(one): one for s in chosen if (one := within(code, block, s)) is not None}
-    among = [s for s in block[block.index(first) :] if id(s) in found or (s in before and binds(s) & begun)]
-    return [*among, *_made_of(among, block)] if found else chosen
+    found = [one for s in chosen if (one := within(code, block, s)) is not None]
+    among = [s for s in [first, *code.following(first)] if s in found or (s in before and binds(s) & begun)]
+    return [*among, *_made_of(among, code.following(among[-1]))] if found else chosen
 
 
-def _made_of(sums: list[ast.stmt], block: list[ast.stmt]) -> Iterator[ast.stmt]:
+def _made_of(sums: list[ast.stmt], behind: list[ast.stmt]) -> Iterator[ast.stmt]:
     """What stands right behind and is made of the sums: ``loss = torch.stack(losses).mean()``."""
     names = {name for s in sums for name in _made_by(s)}
-    for statement in block[block.index(sums[-1]) + 1 :]:
+    for statement in behind:
         if not isinstance(statement, ast.Assign) or not value_reads(statement) & names:
             return
         names |= binds(statement)

@@ -34,14 +34,14 @@ from ...source.blocks import loops, own_statements, scope, within
 from ...source.dataflow import binds, calls_named, graph_reads, key_of, reads, simple
 from ...source.editor import Edit
 from ...source.lift import lift
+from ...source.names import renamed
 from ..analysis.backward_calls import freeing
 from ..analysis.meetings import goes_through_update, updates_weights
 from ..analysis.moving import may_pass
-from ..analysis.points import crossing
 from ..problem import Problem
 from ..proposal import Proposal
 from ..registry import register
-from .places import Target, happened, has_slice, targets
+from .places import Target, happened, targets
 from .slices import MOST, Slice, slices
 
 _ANEW, _FROM_VALUES = message("why_graphs_of_their_own"), message("why_later_loss_as_given")
@@ -49,7 +49,7 @@ _ANEW, _FROM_VALUES = message("why_graphs_of_their_own"), message("why_later_los
 
 @register("modified", "second_backward")
 def recompute(problem: Problem) -> Iterator[Proposal]:
-    found = crossing(problem)
+    found = problem.crossing
     innermost = True
     for made in slices(problem, found):
         target = next(targets(problem, found.over, made), None) if innermost or not made.names else None
@@ -60,10 +60,9 @@ def recompute(problem: Problem) -> Iterator[Proposal]:
 
 def _as_far_as_read(made: Slice, edges: Sequence[Edge], target: Target) -> Slice:
     """The slice without what nothing reads where it is computed again: ``samples`` beside the distribution they are of."""
-    block = target.code.block(target.front)
     passing = [h for edge in edges for h in edge.holders if h.scope == made.function and target.between]
     wanted = {h.path.partition("[")[0] for h in passing} & made.names
-    wanted = wanted or {name for s in block[block.index(target.front) :] for name in reads(s)}
+    wanted = wanted or {name for s in [target.front, *target.code.following(target.front)] for name in reads(s)}
     kept: list[ast.stmt] = []
     for statement in reversed(made.statements):
         if binds(statement) & wanted or isinstance(statement, ast.Expr):
@@ -73,37 +72,34 @@ def _as_far_as_read(made: Slice, edges: Sequence[Edge], target: Target) -> Slice
 
 
 def _candidates(problem: Problem, made: Slice, target: Target) -> Iterator[Proposal]:
-    code, backwards = made.code, problem.frames(problem.need_stack)[-1:]
+    code, backwards = made.code, problem.needed[-1:]
     if not _read_elsewhere(problem, made, target):
-        lifted = lift(code, made.statements)  # with the comments above them
-        renamed = _renamed(problem, made, target)
-        gone = lifted.edits if lifted is not None else [code.delete(s) for s in made.statements]
-        lines = made.lines(made.statements, renamed)
-        title = _title(lines)
-        lines = lifted.lines if lifted is not None and not renamed else lines
+        lifted = lift(code, made.statements, _renamed(problem, made, target))
+        title = _title(lifted.lines)
         events = [" ".join(code.text(s).split()) for s in happened(problem, made) if target.between and simple(s)]
         title = message("title_after", what=title, other=events[0]) if events else title
         in_order = target.between and goes_through_update(problem) and _may_move(problem, made, target)
         form = "recompute: in order" if in_order else "recompute: moved"
-        for texts in freeing([target.insert(lines), *((code, edit) for edit in gone)], backwards):
-            yield Proposal(title, _ANEW, form, texts)
+        for edits in freeing([target.insert(lifted.lines), *((code, edit) for edit in lifted.edits)], backwards):
+            yield Proposal(title, _ANEW, form, edits)
         return
     if sum(1 + len(getattr(s, "body", ())) for s in made.statements) > MOST:
         return
+    form = "recompute: between" if target.between else "recompute: again"
     for lines, cut, why in _copies(problem, made, target):
         title = _title(lines)
         if target.between:
             title = message("title_again_after_step" if problem.family == "modified" else "title_again", what=title)
-        for texts in freeing([target.insert(lines), *((code, edit) for edit in cut)], backwards):
-            yield Proposal(title, why, "recompute: between" if target.between else "recompute: again", texts)
+        for edits in freeing([target.insert(lines), *((code, edit) for edit in cut)], backwards):
+            yield Proposal(title, why, form, edits)
 
 
 def _may_move(problem: Problem, made: Slice, target: Target) -> bool:
     """Whether the slice, computed ahead of the target, gives what it would have given where it stood, but for the event."""
     block = made.code.block(made.statements[0])
     front = within(made.code, block, target.front)
-    passed = block[block.index(made.statements[0]) : block.index(front) if front is not None else None]
-    others = [s for s in passed if s not in made.statements]
+    ahead = block if front is None else block[: block.index(front)]
+    others = [s for s in made.code.following(made.statements[0]) if s in ahead and s not in made.statements]
     return may_pass(made.code, made.statements, others, next(iter(happened(problem, made)), None))
 
 
@@ -116,7 +112,7 @@ def _renamed(problem: Problem, made: Slice, target: Target) -> list[Edit]:
 
     both = counted(made.statements) & counted(loops(target.code, target.front))
     new = {name: problem.unused(name, target.code, target.front) for name in both}
-    return made.code.renamed(made.statements, new)
+    return renamed(made.code, made.statements, new)
 
 
 def _copies(problem: Problem, made: Slice, target: Target) -> Iterator[tuple[list[str], list[Edit], str]]:
@@ -147,7 +143,7 @@ def _under_other_names(problem: Problem, made: Slice, target: Target) -> tuple[l
     which the backward's own statements read those. A loss that is sent back is read on as it was sent back.
     """
     code, block = made.code, made.code.block(target.front)
-    here = (within(code, block, f.statement) for f in problem.frames(problem.need_stack) if f.code is code)
+    here = (within(code, block, f.statement) for f in problem.needed if f.code is code)
     need = next((s for s in here if s is not None), None)
     if need is None or code is not target.code:
         return [], []
@@ -159,7 +155,7 @@ def _under_other_names(problem: Problem, made: Slice, target: Target) -> tuple[l
     kept = made.names & {name for s in behind for name in reads(s)} - sent
     read = {name for s in (*passed, *made.statements) for name in reads(s)}
     new = {name: problem.unused(name, code, target.front) if name in read else "_" for name in kept}
-    return code.renamed(made.statements, new), code.renamed(passed, new)
+    return renamed(code, made.statements, new), renamed(code, passed, new)
 
 
 def _read_first(made: Slice, target: Target) -> set[str]:
@@ -173,6 +169,7 @@ def _read_first(made: Slice, target: Target) -> set[str]:
 
 
 def _title(lines: Sequence[str]) -> str:
+    lines = [line for line in lines if not line.startswith("#")]
     return "; ".join(lines) if len(lines) < 3 else f"{lines[0]} … {lines[-1].strip()}"
 
 
@@ -182,16 +179,10 @@ def _read_elsewhere(problem: Problem, made: Slice, target: Target) -> bool:
     if code is not made.code or not names:
         return True
     function = code.function(front)
-    whole = function if function is not code.function(made.statements[0]) else None
-    if whole is None:
-        whole = next((loop for loop in reversed(loops(code, front)) if not has_slice(loop, made)), None)
-    block = code.block(front)
-    inside = {id(n) for s in ([whole] if whole is not None else block[block.index(front) :]) for n in ast.walk(s)}
-    own = {id(n) for s in made.statements for n in ast.walk(s)}
-    for number in problem.sources.cells:
-        other = problem.code(number)
-        for node in ast.walk(other.tree) if other is not None else ():
-            read = isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id in names
-            if read and id(node) not in inside and id(node) not in own:
-                return True
-    return any("." in name for name in names)
+    around = [function] if function is not code.function(made.statements[0]) else []
+    around += loops(code, front, without=made.statements)[-1:]
+    inside = [*made.statements, *(around[:1] or [front, *code.following(front)])]
+    own = {id(n) for s in inside if s is not None for n in ast.walk(s)}
+    others = (other for number in problem.sources.cells if (other := problem.code(number)) is not None)
+    read = (n for other in others for n in ast.walk(other.tree) if isinstance(n, ast.Name) and id(n) not in own)
+    return any(isinstance(n.ctx, ast.Load) and n.id in names for n in read) or any("." in name for name in names)

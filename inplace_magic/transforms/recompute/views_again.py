@@ -18,13 +18,13 @@ from collections.abc import Iterator
 from ...families import is_of_base
 from ...message import message
 from ...source.bindings import bindings, gone_through, loop_of, reads
-from ...source.blocks import own_statements, scope
+from ...source.blocks import own_statements, scope, within
 from ...source.dataflow import assigned, binds, called_name, calls
 from ...source.dataflow import reads as names_read
 from ...source.editor import Code, Function
-from ...source.lift import at_depth, unwrapped
+from ...source.lift import lift, unwrapped
 from ..analysis.meetings import headline
-from ..analysis.targets import Site, is_functional, root, root_text, seen_through, sites, written
+from ..analysis.targets import Site, receiver, root_text, seen_through, sites, written
 from ..grad_mode.inference_mode import modes
 from ..problem import Problem
 from ..proposal import Proposal, in_one_text
@@ -44,14 +44,14 @@ def views_again(problem: Problem) -> Iterator[Proposal]:
         before = [s for s in own_statements(code, scope(code, last)) if s.lineno < last.lineno]
         for maker in before:
             plain = isinstance(maker, ast.Assign) and not any(isinstance(t, ast.Subscript) for t in assigned(maker))
-            if not plain or _base(code, maker) not in bases or not (lines := _lines(code, maker)):
+            if not plain or _base(code, maker) not in bases:
                 continue
-            block = code.block(maker)
-            top = next((s for s in block if last in ast.walk(s)), last)  # the write may stand in an inner block
-            between = block[block.index(maker) + 1 : block.index(top) + 1 if top in block else None]
-            edits = [code.insert_after(top, *lines)]
+            block, behind = code.block(maker), code.following(maker)
+            top = within(code, block, last)  # the write may stand in an inner block
+            between = behind if top is None else behind[: behind.index(top) + 1]
+            edits = [code.insert_after(top or last, *lift(code, [maker]).lines)]
             used = any(reads(code, one, [*between]) for one in binds(maker))
-            if not used and top in block and code.alone(maker):
+            if not used and top is not None and code.alone(maker):
                 edits.append(code.delete(maker))
             title = message("title_after", what=" ".join(code.text(maker).split()), other=message("the_write"))
             yield in_one_text(code, edits, title, _WHY, "views_again")
@@ -63,16 +63,14 @@ def _outside(problem: Problem) -> Iterator[Proposal]:
     if write is None or write.root_text is None:
         return
     for code, block, maker in _makers(problem, write):
-        lines = _lines(code, maker)
-        before, rest = block.body[: block.body.index(maker)], block.body[block.body.index(maker) + 1 :]
-        depends = any(binds(s) & (binds(maker) | names_read(maker)) for s in before)
-        early = not depends and any(binds(maker) & names_read(s) for s in rest)
+        depends = any(binds(s) & (binds(maker) | names_read(maker)) for s in code.preceding(maker))
+        early = not depends and any(binds(maker) & names_read(s) for s in code.following(maker))
         insert = code.insert_before if early else code.insert_after
-        edits = [code.delete(maker), insert(block, *lines)] if code.alone(maker) else []
+        edits = [code.delete(maker), insert(block, *lift(code, [maker]).lines)] if code.alone(maker) else []
         if all(binds(s) or s is maker for s in block.body) and (len(block.body) == 1 or not edits):
             edit = unwrapped(code, block, block.body)
             edits = [edit] if edit is not None else []
-        if edits and lines:
+        if edits:
             title = message("title_outside", what=headline(code, maker))
             yield in_one_text(code, edits, title, _OUTSIDE, "views_again")
 
@@ -103,19 +101,7 @@ def _makers(problem: Problem, write: Site) -> Iterator[tuple[Code, ast.With, ast
             yield code, block, maker
 
 
-def _lines(code: Code, maker: ast.stmt) -> list[str]:
-    """The statement's lines with their comments; none where they cannot be written again."""
-    indent = code.indent(maker)
-    text = at_depth(code, [maker], indent)
-    if text is None:
-        return [code.text(maker)] if maker.lineno == maker.end_lineno else []
-    return [line.removeprefix(indent) for line in text.splitlines()]
-
-
 def _base(code: Code, maker: ast.stmt) -> str | None:
     """What a view is made of: ``x`` for ``x.chunk(2)`` and ``torch.chunk(x, 2)``."""
     value: ast.expr = maker.value  # type: ignore[attr-defined]
-    if isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute):
-        value = value.args[0] if value.args and is_functional(value.func.value) else value.func.value
-    held = root(value)
-    return code.text(held) if held is not None else None
+    return root_text(code, receiver(value) if isinstance(value, ast.Call) else value)

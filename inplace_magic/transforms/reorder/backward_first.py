@@ -11,17 +11,16 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 from ...message import message
-from ...source.blocks import upwards, within
+from ...source.blocks import loops, within
 from ...source.dataflow import binds, calls_named, roots, simple
-from ...source.editor import Code, Loop
-from ...source.lift import lift
-from ..analysis.meetings import meeting
+from ...source.editor import Code
+from ...source.lift import as_lines, lift
+from ..analysis.meetings import UPDATES, meeting
 from ..analysis.targets import reads_gradient
 from ..problem import Problem
-from ..proposal import Change, Proposal, texts_of
+from ..proposal import Change, Proposal
 from ..registry import register
 
 _WHY = message("why_backward_first")
@@ -29,63 +28,43 @@ _WHY = message("why_backward_first")
 
 @register("silent")
 def backward_first(problem: Problem) -> Iterator[Proposal]:
-    for proposal in _proposals(problem):
-        # An array that was made for a plot is better copied; a tensor that is written on purpose, later.
-        on_purpose = problem.clash.write is not None and problem.clash.write.operation
-        yield proposal if on_purpose else replace(proposal, form="silent_order: before a copy")
-
-
-def _proposals(problem: Problem) -> Iterator[Proposal]:
-    if problem.clash.save is None or problem.clash.write is None:
+    write, found = problem.clash.write, meeting(problem)
+    if problem.clash.save is None or write is None:
         return
-    found = meeting(problem)
+    # An array that was made for a plot is better copied; a tensor that is written on purpose, later.
+    form = "silent_order" if write.operation else "silent_order: before a copy"
     if found is None:
-        yield from _from_a_later_cell(problem)
+        yield from _from_a_later_cell(problem, form)
         return
-    makers = [s for s in found.between if any(s is one for one in found.loss)]
+    makers = [s for s in found.between if s in found.loss]
     passed = [found.first, *(s for s in found.between if s not in makers)]
-    if any(found.first is one for one in found.loss) or _uses_gradients(passed) or not simple(found.need):
+    if found.first in found.loss or _uses_gradients(passed) or not simple(found.need):
         return
     lifted = lift(found.code, [*makers, found.need])
-    if lifted is None:
-        return
     edits = [found.code.insert_before(found.first, *lifted.lines), *lifted.edits]
-    yield _proposal(found.code, found.first, found.code.text(found.need), [(found.code, edit) for edit in edits])
+    yield _proposal(found.code, found.first, found.code.text(found.need), [(found.code, e) for e in edits], form)
 
 
 def _uses_gradients(statements: Sequence[ast.stmt]) -> bool:
     """Whether the statements work with gradients, which a backward that comes earlier would have changed."""
-    return any(
-        calls_named(s, "step", "zero_grad", "backward", "grad", "clip_grad_norm_", "clip_grad_value_")
-        or reads_gradient(s)
-        for s in statements
-    )
+    return any(calls_named(s, *UPDATES, "backward", "grad") or reads_gradient(s) for s in statements)
 
 
-def _from_a_later_cell(problem: Problem) -> Iterator[Proposal]:
-    first, needed = problem.frames(problem.write_stack)[:1], problem.frames(problem.need_stack)
+def _from_a_later_cell(problem: Problem, form: str) -> Iterator[Proposal]:
+    first, needed = problem.frames(problem.write_stack)[:1], problem.needed
     if not first or len(needed) != 1:
         return
     code, other, backward = first[0].code, needed[0].code, needed[0].statement
-    if code.cell.number >= other.cell.number or not simple(backward):
-        return
     top = within(code, code.tree.body, first[0].statement)
-    below = code.tree.body[code.tree.body.index(top) :] if top is not None else []
-    if top is None or {name for s in below for name in binds(s)} & roots(backward) or _uses_gradients(below):
+    if code.cell.number >= other.cell.number or not simple(backward) or top is None or loops(other, backward):
         return
-    if any(isinstance(above, Loop) for above in upwards(other, backward)):
+    below = [top, *code.following(top)]
+    if {name for s in below for name in binds(s)} & roots(backward) or _uses_gradients(below):
         return
-    text = other.text(backward)
-    only = len(other.block(backward)) == 1 and not isinstance(other.parent(backward), ast.Module)
-    gone = other.replace(backward, "pass") if only else other.delete(backward)
-    yield _proposal(code, top, text, [(code, code.insert_before(top, " ".join(text.split()))), (other, gone)])
+    there = code.insert_before(top, *as_lines(other, backward))
+    yield _proposal(code, top, other.text(backward), [(code, there), (other, other.delete(backward))], form)
 
 
-def _proposal(code: Code, first: ast.stmt, need: str, changes: list[Change]) -> Proposal:
-    title = message("title_before", what=" ".join(need.split()), other=_short(code, first))
-    return Proposal(title, _WHY, "silent_order", texts_of(changes))
-
-
-def _short(code: Code, statement: ast.stmt) -> str:
-    first = code.text(statement).splitlines()[0].strip()
-    return f"`{first}`" if simple(statement) else message("what_changes_them")
+def _proposal(code: Code, first: ast.stmt, need: str, changes: list[Change], form: str) -> Proposal:
+    short = f"`{' '.join(code.text(first).split())}`" if simple(first) else message("what_changes_them")
+    return Proposal(message("title_before", what=" ".join(need.split()), other=short), _WHY, form, tuple(changes))

@@ -33,7 +33,7 @@ from ..analysis.meetings import (
     update_between,
     update_of,
 )
-from ..analysis.targets import reads_gradient, updates_leaf
+from ..analysis.targets import reads_gradient, torch_in, updates_leaf
 from ..problem import Problem
 from ..proposal import Proposal, in_one_text
 from ..registry import register
@@ -65,6 +65,9 @@ def move_step(problem: Problem) -> Iterator[Proposal]:
         return  # what the moved step is to use would be cleared
     own = _step_after(problem, found)
     limit = limited(problem, found.code, found.need, own) if apart and own is not None else []
+    if following is not None and _projects(problem, found):
+        title = message("title_after", what=tuple(names), other=headline(code, following))
+        yield in_one_text(code, _moved(code, moved, following, None), title, _WHY, "move_step: projection")
     for extra in [limit, []] if limit else [[]]:
         title = message("title_after", what=tuple(names), other=found.needing(in_short(extra)))
         form = "move_step: unguarded" if is_step(found.first) and not extra else "move_step"
@@ -72,17 +75,23 @@ def move_step(problem: Problem) -> Iterator[Proposal]:
         yield in_one_text(code, [*_moved(code, moved, found.need, following), *extra, *ahead], title, _WHY, form)
 
 
+def _projects(problem: Problem, found: Meeting) -> bool:
+    """Whether weights are changed by no gradient, ``w.clamp_(min=0)``: such a change is due once they have been stepped."""
+    stacked = problem.frames(problem.write_stack)
+    return not is_step(found.first) and not _updates(found) and not any(reads_gradient(f.statement) for f in stacked)
+
+
 def _cleared_first(problem: Problem, found: Meeting) -> list[Edit]:
     """Of two steps that share parameters each uses the gradients of both losses: what clears them comes ahead of both backwards."""
     code, passes = found.code, problem.evidence.passes
     at = problem.clash.need.index if problem.clash.need is not None else 0
-    earlier = problem.frames(passes[at - 1].backward.stack) if 0 < at <= len(passes) else []
+    earlier = problem.frames(passes[at - 1].backward.stack if 0 < at <= len(passes) else ())
     here = [s for f in earlier if f.code is code and (s := within(code, found.block, f.statement)) is not None]
     clearing = [s for s in found.between if is_call(s, "zero_grad") and not _clears(code, s, found.first)]
-    lifted = lift(code, clearing) if here and clearing else None
-    if lifted is None or roots(here[0]) & roots(found.need) or here[0].lineno > found.first.lineno:
+    if not here or not clearing or here[0].lineno > found.first.lineno or roots(here[0]) & roots(found.need):
         return []  # one loss, sent back twice, would count twice for each
     first = found.block[cleared_before(found.block, here[0])]
+    lifted = lift(code, clearing)
     return [*lifted.edits, code.insert_before(first, *lifted.lines)]
 
 
@@ -96,13 +105,11 @@ def _step_after(problem: Problem, found: Meeting) -> ast.stmt | None:
     late = update_of(found.block, found.need)[-1]
     if is_step(late):
         return late
-    for frame in problem.frames(problem.need_stack):
+    for frame in problem.needed:
         if frame.code is found.code and within(found.code, [found.need], frame.statement) is found.need:
-            block = found.code.block(frame.statement)
-            behind = itertools.takewhile(
-                lambda s: not calls_named(s, "backward", "zero_grad"), block[block.index(frame.statement) + 1 :]
-            )
-            return next(filter(is_step, behind), None)
+            behind = found.code.following(frame.statement)
+            own = itertools.takewhile(lambda s: not calls_named(s, "backward", "zero_grad"), behind)
+            return next(filter(is_step, own), None)
     return None
 
 
@@ -110,9 +117,8 @@ def _one_step(found: Meeting, step: ast.stmt, name: str) -> Iterator[Proposal]:
     """The same optimizer steps after the later backward anyway: once, with the gradients of both."""
     code = found.code
     gone = [step, *(s for s in found.between if _clears(code, s, step))]
-    if all(code.alone(s) for s in gone):
-        edits = [code.delete(s) for s in gone]
-        yield in_one_text(code, edits, message("title_one_for_both", what=name), _ONCE, "move_step")
+    edits = [code.delete(s, *gone) for s in gone]
+    yield in_one_text(code, edits, message("title_one_for_both", what=name), _ONCE, "move_step")
 
 
 def _clears(code: Code, statement: ast.stmt, step: ast.stmt) -> bool:
@@ -134,22 +140,21 @@ def gradients_first(problem: Problem) -> Iterator[Proposal]:
     if code.text(found.first) == code.text(late[-1]):
         return  # one optimizer would step twice from one point: whoever means that adds the losses up
     zeroing, makers = [s for s in late if is_call(s, "zero_grad")], [s for s in found.between if s in found.loss]
-    out = lift(code, sorted([need, *zeroing, *makers], key=found.block.index))
-    if out is None or not all(map(simple, makers)):
+    torch = torch_in(problem, code)
+    if torch is None or not all(map(simple, makers)):
         return
     loss = code.text(need.value.func.value)  # type: ignore[attr-defined]
-    params, grads = (problem.unused(name, code, need) for name in ("params", "grads"))
-    first, lifted = _writers(problem, found)[0], lift(code, makers)
+    params, grads, p, g = (problem.unused(name, code, need) for name in ("params", "grads", "p", "g"))
+    grad, first = f"{grads} = {torch[0]}.autograd.grad({loss}, ", _writers(problem, found)[0]
     new = [
-        *(lifted.lines if lifted is not None else ()),
+        *lift(code, makers).lines,
         f"{params} = {parameters_stepped(problem, code, late[-1])}",
-        f"{grads} = torch.autograd.grad({loss}, {params}, retain_graph=True, allow_unused=True)",
+        f"{grad}{params}, retain_graph=True, allow_unused=True)",
     ]
-    loop = [f"for p, g in zip({params}, {grads}):", f"{code.indent_step}p.grad = g"]
-    edits = [*out.edits, code.insert_before(need, *loop), code.insert_before(first, *new)]
-    title = message(
-        "title_before", what=f"{grads} = torch.autograd.grad({loss}, …)", other=" ".join(code.text(first).split())
-    )
+    loop = [f"for {p}, {g} in zip({params}, {grads}):", f"{code.indent_step}{p}.grad = {g}"]
+    out = lift(code, sorted([need, *zeroing, *makers], key=found.block.index))
+    edits = [*out.edits, code.insert_before(need, *loop), code.insert_before(first, *new), *torch[1]]
+    title = message("title_before", what=f"{grad}…)", other=" ".join(code.text(first).split()))
     yield in_one_text(code, edits, title, message("why_gradients_taken"), "move_step: gradients first")
 
 
@@ -188,8 +193,6 @@ def _met(problem: Problem, found: Meeting) -> list[ast.stmt]:
 
 def _moved(code: Code, moved: list[ast.stmt], need: ast.stmt, following: ast.stmt | None) -> list[Edit]:
     lifted = lift(code, moved)
-    lines = lifted.lines if lifted is not None else [code.text(s) for s in moved]
-    gone = lifted.edits if lifted is not None else [code.delete(s) for s in moved]
-    if following is not None and (lifted is None or code.alone(following)):
-        return [*gone, code.insert_before(following, *lines)]
-    return [*gone, code.insert_after(need, *lines)]
+    if following is not None and code.alone(following):
+        return [*lifted.edits, code.insert_before(following, *lifted.lines)]
+    return [*lifted.edits, code.insert_after(need, *lifted.lines)]

@@ -16,14 +16,13 @@ import ast
 from collections.abc import Iterator
 
 from ...message import message
-from ...source.blocks import within
+from ...source.blocks import loops, within
 from ...source.dataflow import added, binds, calls_named, roots
-from ...source.editor import Code, Edit, Loop
+from ...source.editor import Code, Edit
 from ...source.lift import lift
-from ..analysis.meetings import may_leave, steps_between, update_of
-from ..analysis.points import crossing
+from ..analysis.meetings import UPDATES, may_leave, steps_between, update_of
 from ..problem import Frame, Problem
-from ..proposal import Proposal
+from ..proposal import Proposal, in_one_text
 from ..registry import register
 
 _ONCE = message("why_sum_once")
@@ -31,27 +30,26 @@ _ONCE = message("why_sum_once")
 
 @register("second_backward", "modified")
 def restructure(problem: Problem) -> Iterator[Proposal]:
-    for frame in problem.frames(problem.need_stack):
-        loop = next((above for above in frame.code.parents(frame.statement) if isinstance(above, Loop)), None)
-        if loop is None or not _sums_up(problem, frame, loop):
-            continue
-        edits = _behind(frame.code, loop, frame.statement)
-        if edits:
-            title = message("title_once_over", what=" ".join(frame.code.text(frame.statement).split()))
-            texts = {frame.code.cell.number: frame.code.apply(*edits)}
-            form = "restructure: behind the loop" if steps_between(problem) else "restructure: one update"
-            yield Proposal(title, _ONCE, form, texts)
-        return
+    for frame in problem.needed:
+        code, statement = frame.code, frame.statement
+        for loop in loops(code, statement)[:1]:
+            if not _sums_up(problem, frame, loop):
+                continue
+            edits = _behind(code, loop, statement)
+            if edits:
+                title = message("title_once_over", what=" ".join(code.text(statement).split()))
+                form = "restructure: behind the loop" if steps_between(problem) else "restructure: one update"
+                yield in_one_text(code, edits, title, _ONCE, form)
+            return
 
 
 def _sums_up(problem: Problem, frame: Frame, loop: ast.stmt) -> bool:
     """Whether what passes from one iteration into the next is a sum that is begun right before the loop."""
     code = frame.code
-    used = [f.statement for edge in crossing(problem).over for f in problem.frames(edge.used) if f.code is code]
+    used = [f.statement for edge in problem.crossing.over for f in problem.frames(edge.used) if f.code is code]
     terms = [added(s) for s in used if within(code, [loop], s) is loop]
     sums = {ast.unparse(term[0]) for term in terms if term is not None}
-    block = code.block(loop)
-    begun = {name for s in block[: block.index(loop)] if isinstance(s, ast.Assign) for name in binds(s)}
+    begun = {name for s in code.preceding(loop) if isinstance(s, ast.Assign) for name in binds(s)}
     return bool(sums & roots(frame.statement) & begun)
 
 
@@ -61,9 +59,8 @@ def _behind(code: Code, loop: ast.For | ast.While | ast.AsyncFor, backward: ast.
     if top is None or loop.orelse:
         return []
     moved = update_of(loop.body, top)
-    moved += [s for s in loop.body[loop.body.index(moved[-1]) + 1 :] if calls_named(s, "zero_grad", "step")]
-    last = moved[-1] is loop.body[-1] and len(moved) < len(loop.body)
-    lifted = lift(code, moved) if last and may_leave(loop, moved, top) else None
-    if lifted is None:
+    moved += [s for s in code.following(moved[-1]) if calls_named(s, *UPDATES)]
+    if moved[-1] is not loop.body[-1] or moved == loop.body or not may_leave(loop, moved, top):
         return []
+    lifted = lift(code, moved)
     return [*lifted.edits, code.insert_after(loop, *lifted.lines)]

@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from ...message import message
 from ...source.blocks import loops
 from ...source.editor import Code, Edit
-from ..analysis.points import crossing
 from ..problem import Problem
 from ..proposal import Proposal, in_one_text
 from ..registry import register
@@ -23,10 +22,10 @@ _WHY = message("why_context_each_time")
 
 @register("second_backward", "modified")
 def context_each_time(problem: Problem) -> Iterator[Proposal]:
-    over = crossing(problem).over
+    over = problem.crossing.over
     if not over or any(edge.holders for edge in over):  # what a name holds is no context's
         return
-    for frame in problem.frames(problem.need_stack):
+    for frame in problem.needed:
         for loop in loops(frame.code, frame.statement):
             block = frame.code.parent(loop)
             if isinstance(block, ast.With) and block.body == [loop] and not loop.orelse:

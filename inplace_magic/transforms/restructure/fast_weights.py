@@ -24,7 +24,6 @@ from ...source.bindings import bindings, gone_through, key_of_item, loop_of, rea
 from ...source.blocks import loops, own_statements, scope
 from ...source.dataflow import called_name, is_step
 from ...source.editor import Code, Edit, Function, Loop, dotted
-from ...source.lift import unused
 from ..analysis.targets import Site, is_of_leaf, torch_name, written
 from ..grad_mode.no_grad import carries_graph
 from ..out_of_place.new_tensor import as_new_tensor
@@ -49,7 +48,7 @@ def fast_weights(problem: Problem) -> Iterator[Proposal]:
     calls = [n for n in ast.walk(scope(write.code, loop)) if isinstance(n, ast.Call)]
     found = _model(write.code, loop, write.root.id)
     if found is not None and any(called_name(call) == "grad" for call in calls):  # whose step can be differentiated
-        edits = _rewrite(write, loop, *found, stepped.value, torch)
+        edits = _rewrite(problem, write, loop, *found, stepped.value, torch)
         title = message("title_fast_weights", call=f"{torch}.func.functional_call({found[0]}, ...)")
         if edits:
             yield in_one_text(write.code, edits, title, _WHY, "fast_weights")
@@ -108,7 +107,14 @@ def _owner(node: ast.AST | None) -> str | None:
 
 
 def _rewrite(
-    write: Site, loop: ast.For, model: str, given: ast.expr, listed: ast.Assign | None, value: str, torch: str
+    problem: Problem,
+    write: Site,
+    loop: ast.For,
+    model: str,
+    given: ast.expr,
+    listed: ast.Assign | None,
+    value: str,
+    torch: str,
 ) -> list[Edit]:
     code, name = write.code, write.root.id  # type: ignore[union-attr]
     block, top = code.parent(loop), scope(code, loop)
@@ -116,7 +122,7 @@ def _rewrite(
     first = _first_use(code, top, loop, model)
     if first is None:
         return []
-    fast, key = unused("fast", code), key_of_item(loop, name)
+    fast, key = problem.unused("fast", code, loop), key_of_item(loop, name)
     held = next(n for n in ast.walk(loop.target) if isinstance(n, ast.Name) and n.id == name)
     target = code.edited(loop.target, [code.replace(held, f"(name, {name})")] if key is None else [])
     through = code.edited(loop.iter, [code.replace(given, f"{fast}.items()")])

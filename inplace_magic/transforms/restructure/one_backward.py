@@ -18,14 +18,12 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 from ...gradients.digest import close
 from ...message import message
 from ...record.evidence import BackwardPass
 from ...source.blocks import within
 from ..analysis.meetings import meeting, passes_to_need
-from ..analysis.points import crossing
 from ..problem import Problem
 from ..proposal import Proposal, in_one_text
 from ..registry import register
@@ -38,13 +36,13 @@ def one_backward(problem: Problem) -> Iterator[Proposal]:
     found, freed, at = meeting(problem), problem.clash.freed, problem.clash.need
     if found is None or freed is None or at is None or at.index >= len(problem.evidence.passes):
         return
-    over, need, before = crossing(problem).over, problem.evidence.passes[at.index], problem.evidence.passes[: at.index]
+    over, need, before = problem.crossing.over, problem.evidence.passes[at.index], problem.evidence.passes[: at.index]
     once_more = any(edge.root for edge in over) and _is_sum(need.value, passes_to_need(problem)[:1])
     terms = over and all(edge.term for edge in over)
     summed = terms and any(_is_sum(need.value, before[start:]) for start in range(freed.index + 1))
     if not once_more and not summed:
         return
-    for frame in problem.frames(problem.need_stack):
+    for frame in problem.needed:
         statement, code = frame.statement, frame.code
         gone = statement
         while code.block(gone) == [gone] and isinstance(above := code.parent(gone), ast.With):
@@ -52,7 +50,7 @@ def one_backward(problem: Problem) -> Iterator[Proposal]:
         inside = code is found.code and within(code, found.block, statement) is found.need
         if inside and isinstance(statement, ast.Expr) and code.block(gone) != [gone]:
             title = message("title_block_gone", block=" ".join(code.text(statement).split()))
-            yield replace(in_one_text(code, [code.delete(gone)], title, _WHY, "one_backward"), meant=True)
+            yield in_one_text(code, [code.delete(gone)], title, _WHY, "one_backward", meant=True)
             return
 
 

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from dataclasses import replace
 
 from ...message import message
 from ...source.bindings import argument, parameters
@@ -40,13 +39,9 @@ def reset_sum(problem: Problem) -> Iterator[Proposal]:
             if first is None or any(_sets(s, name) for s in block[start : block.index(first)]):
                 continue
             line = f"{shown.get(name, name)} = {_initial(problem, name)}"
-            yield Proposal(
-                title=line,
-                why=message("why_sum_anew", name=name),
-                form="reset_accumulator: sum",
-                texts={code.cell.number: code.apply(code.insert_before(first, line))},
-                begins=frozenset({name} if meeting(problem) is not None else ()),  # no total over all iterations
-            )
+            begins = frozenset({name} if meeting(problem) is not None else ())  # no total over all iterations
+            edits, why = [code.insert_before(first, line)], message("why_sum_anew", name=name)
+            yield in_one_text(code, edits, line, why, "reset_accumulator: sum", begins=begins)
             return
 
 
@@ -120,8 +115,8 @@ def clear_collected(problem: Problem) -> Iterator[Proposal]:
         leaves = isinstance(after, (ast.Return, ast.Break, ast.Continue))
         edit = turn.code.insert_before(after, *lines) if leaves else turn.code.insert_after(after, *lines)
         why = message("why_collected_anew")
-        proposal = in_one_text(turn.code, [edit], "; ".join(lines), why, "reset_accumulator: list")
-        yield replace(proposal, begins=frozenset(lists if begin else ()))
+        begins = frozenset(lists if begin else ())
+        yield in_one_text(turn.code, [edit], "; ".join(lines), why, "reset_accumulator: list", begins=begins)
         return
 
 

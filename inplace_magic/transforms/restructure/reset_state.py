@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from functools import partial
 
 from ...message import message
@@ -29,11 +28,11 @@ from ...source.bindings import argument, parameters
 from ...source.blocks import own_statements, scope, within
 from ...source.dataflow import assigned, binds, calls_named, handed_on, simple
 from ...source.editor import Code, Function, names_bound
-from ...source.lift import source_lines
+from ...source.lift import as_lines
+from ...source.names import renamed
 from ..analysis.collected import collected
 from ..analysis.iterations import Iteration, holdings, iterations
 from ..analysis.placement import end_of_update
-from ..analysis.points import crossing
 from ..problem import Problem
 from ..proposal import Proposal, in_one_text
 from ..registry import register
@@ -48,20 +47,20 @@ def reset_state(problem: Problem) -> Iterator[Proposal]:
     if turn is None or not turn.loop:
         return
     code = turn.code
-    saved = [frame.statement for frame in problem.frames(problem.save_stack) if frame.code is code]
+    saved = [frame.statement for frame in problem.saved if frame.code is code]
     top = next((inner for s in saved if (inner := within(code, turn.body, s)) is not None), turn.body[0])
-    called = [lines for name, lines in _resets(problem) if not calls_named(ast.Module(turn.body, []), name)]
+    called = [lines for name, lines in _resets(problem, turn) if not calls_named(ast.Module(turn.body, []), name)]
     form = "reset_state: called" if called else "reset_state: initial"
     some = turn.branch[0] is not turn.body  # the state lives from one backward to the next
-    for lines in (called or [*_initials(problem), *_ahead(problem, turn)])[:_MOST]:
+    for lines in (called or [*_initials(problem, turn), *_ahead(problem, turn)])[:_MOST]:
         title = f"{lines[0]} {lines[-1].strip()}" if len(lines) > 1 else lines[0]
         edit = code.insert_after(end_of_update(turn.frame), *lines) if some else code.insert_before(top, *lines)
         why = message("why_fresh_state_behind" if some else "why_fresh_state")
-        proposal = in_one_text(code, [edit], title, why, form)
-        yield replace(proposal, begins=frozenset(_states(problem)) if called else frozenset())
+        begins = frozenset(_states(problem) if called else ())
+        yield in_one_text(code, [edit], title, why, form, begins=begins)
 
 
-def _resets(problem: Problem) -> Iterator[tuple[str, list[str]]]:
+def _resets(problem: Problem, turn: Iteration) -> Iterator[tuple[str, list[str]]]:
     """The name of each reset, with the lines that call it: functions first, as they take care of every object."""
     states, bodies = _states(problem), [code.tree.body for code in problem.codes()][::-1]
     top = [s for body in bodies for s in body]
@@ -81,11 +80,15 @@ def _resets(problem: Problem) -> Iterator[tuple[str, list[str]]]:
         if resets and needed and set(needed) <= names:
             yield function.name, [f"{function.name}({', '.join(needed)})"]
     for owner, method in methods:
-        for lines in _for_all(states[owner][1], owner, lambda path, name=method.name: f"{path}.{name}()"):  # type: ignore[misc]
+        for lines in _for_all(problem, turn, states[owner][1], owner, partial(_called, method.name)):
             yield method.name, lines
 
 
-def _initials(problem: Problem) -> Iterator[list[str]]:
+def _called(method: str, path: str) -> str:
+    return f"{path}.{method}()"
+
+
+def _initials(problem: Problem, turn: Iteration) -> Iterator[list[str]]:
     """``net.state = None``, ``net.hidden = net.init_hidden(batch_size)``, as the constructor has it."""
     states, top = _states(problem), [s for code in problem.codes() for s in code.tree.body]
     computed = _made_by_constructors(problem)
@@ -98,12 +101,14 @@ def _initials(problem: Problem) -> Iterator[list[str]]:
                 read = {n.id for n in ast.walk(value) if isinstance(n, ast.Name)} - {own}
                 handed = _handed(problem, start, cls.name, read & set(given) - names_bound(top))
                 if attribute in attributes - computed and handed is not None:
-                    yield from _for_all(paths, cls.name, partial(_as_constructed, code, own, attribute, value, handed))
+                    yield from _for_all(
+                        problem, turn, paths, cls.name, partial(_as_constructed, code, own, attribute, value, handed)
+                    )
 
 
 def _made_by_constructors(problem: Problem) -> set[str]:
     """Attributes that hold what a constructor has made: that is no state that goes on."""
-    edges = [e for e in crossing(problem).over if any(s.function.endswith("__init__") for s in e.made)]
+    edges = [e for e in problem.crossing.over if any(s.function.endswith("__init__") for s in e.made)]
     return {holder.path.rpartition(".")[2] for edge in edges for holder in edge.holders}
 
 
@@ -123,29 +128,32 @@ def _handed(problem: Problem, start: Def, name: str, wanted: set[str]) -> dict[s
 
 def _as_constructed(code: Code, own: str, attribute: str, value: ast.expr, handed: dict[str, str], path: str) -> str:
     """What a constructor gives an attribute, said of the object that a path leads to."""
-    return f"{path}.{attribute} = {code.edited(value, code.renamed([value], {own: path, **handed}))}"
+    return f"{path}.{attribute} = {code.edited(value, renamed(code, [value], {own: path, **handed}))}"
 
 
 def _ahead(problem: Problem, turn: Iteration) -> Iterator[list[str]]:
     """The line ahead of the loop that gives a carried name its first value."""
     code, outside = turn.code, scope(turn.code, turn.need)
-    carried = {h.path for edge in crossing(problem).over for h in edge.holders if h.scope == turn.function}
+    carried = {h.path for edge in problem.crossing.over for h in edge.holders if h.scope == turn.function}
     carried -= collected(problem, turn)[0]  # which are emptied
     carried &= {name for top in turn.body for s in own_statements(code, ast.Module([top], [])) for name in binds(s)}
     for first in own_statements(code, outside):
         ahead = first.lineno < turn.body[0].lineno and simple(first) and within(code, turn.body, first) is None
         if ahead and isinstance(first, ast.Assign) and binds(first) and binds(first) <= carried:
-            yield source_lines(code, first)
+            yield as_lines(code, first)
 
 
-def _for_all(paths: list[str], owner: str, what: Callable[[str], str]) -> Iterator[list[str]]:
+def _for_all(
+    problem: Problem, turn: Iteration, paths: list[str], owner: str, what: Callable[[str], str]
+) -> Iterator[list[str]]:
     """What is to be done with the one object, or with all modules of its class."""
     heads = {path.split("[")[0].split(".")[0] for path in paths}
     if len(paths) == 1:
         yield [what(paths[0])]
     elif len(heads) == 1:
-        head = f"for module in {heads.pop()}.modules():"
-        yield [head, f"    if isinstance(module, {owner}):", f"        {what('module')}"]
+        module, step = problem.unused("module", turn.code, turn.need), turn.code.indent_step
+        head = f"for {module} in {heads.pop()}.modules():"
+        yield [head, f"{step}if isinstance({module}, {owner}):", f"{step * 2}{what(module)}"]
 
 
 def _states(problem: Problem) -> dict[str, tuple[set[str], list[str]]]:

@@ -48,7 +48,7 @@ def sum_losses(problem: Problem) -> Iterator[Proposal]:
 
 def _whole_loop(problem: Problem) -> Iterator[Proposal]:
     """A loop that calls backward on one loss after the other."""
-    for frame in problem.frames(problem.need_stack):
+    for frame in problem.needed:
         code, statement = frame.code, frame.statement
         loop, root = code.parent(statement), loss_of(statement)
         if not isinstance(loop, ast.For) or statement not in loop.body or loop.orelse or root is None:

@@ -36,7 +36,6 @@ def edited(cell: str, write: str, **about: str) -> str:
         pytest.param("a, b = y.chunk(2)\na.fill_(1)", "a.fill_(1)", "multi_output_view", id="one of several views of a value"),
         pytest.param("if a: n += 1; w -= w.grad", "w -= w.grad", "leaf", id="a line that the head of a branch begins"),
         pytest.param("for a in b: w -= w.grad; print(w)", "w -= w.grad", "leaf", id="a line that the head of a loop begins"),
-        pytest.param('w.set_text("""a\n  b""")', 'w.set_text("""a\n  b""")', "leaf", id="a text on several lines must not be moved"),
     ],
 )  # fmt: skip
 def test_leaves_alone(cell: str, write: str, family: str) -> None:
@@ -51,6 +50,12 @@ def test_leaves_alone(cell: str, write: str, family: str) -> None:
             "w -= lr * w.grad",
             "loss.backward()\nwith torch.no_grad():\n    w -= lr * w.grad   # step\n    b -= lr * b.grad\n    w.grad = None\nprint(w)\n",
             id="neighbours that update go along, a print does not",
+        ),
+        pytest.param(
+            'w.set_text("""a\n  b""")',
+            'w.set_text("""a\n  b""")',
+            'with torch.no_grad():\n    w.set_text("""a\n  b""")',
+            id="a text on several lines stays as it is",
         ),
         pytest.param(
             "n = 1\nif n:\n  w.copy_(v)\nprint(w)\n",

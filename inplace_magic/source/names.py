@@ -1,0 +1,72 @@
+"""What a name stands for where it is read, and names that stand for nothing yet."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from .blocks import own_statements, scope
+from .editor import Code, Edit, Function, names_bound
+
+_COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+
+
+def named(code: Code, name: str, nodes: Iterable[ast.AST]) -> Iterator[ast.Name]:
+    """The name below some nodes, as far as it stands for what it stands for around them: not a lambda's own argument."""
+    for top in nodes:
+        around = scope(code, top)
+        for node in ast.walk(top):
+            if isinstance(node, ast.Name) and node.id == name and not _is_other(code, node, around):
+                yield node
+
+
+def renamed(code: Code, nodes: Sequence[ast.AST], new: Mapping[str, str]) -> list[Edit]:
+    """Other texts for names below some nodes, read and bound ones."""
+    return [code.replace(node, text) for name, text in new.items() for node in named(code, name, nodes)]
+
+
+def _is_other(code: Code, node: ast.Name, around: ast.AST) -> bool:
+    """Whether something below ``around`` that a name stands in has given the name a meaning of its own."""
+    for above in code.parents(node):
+        if above is around:
+            return False
+        if node.id in _own(code, above):
+            return True
+    return False
+
+
+def _own(code: Code, node: ast.AST) -> set[str]:
+    """The names that a function, a lambda, a class or a comprehension has to itself."""
+    found: set[str] = set()
+    if isinstance(node, (*Function, ast.Lambda)):
+        found = {one.arg for one in ast.walk(node.args) if isinstance(one, ast.arg)}
+    if isinstance(node, (*Function, ast.ClassDef)):
+        own = list(own_statements(code, node))
+        found |= names_bound(own) - {n for s in own if isinstance(s, (ast.Global, ast.Nonlocal)) for n in s.names}
+    if isinstance(node, _COMPREHENSIONS):
+        found = {n.id for one in node.generators for n in ast.walk(one.target) if isinstance(n, ast.Name)}
+    return found
+
+
+def unused(name: str, code: Code, others: Iterable[str] = ()) -> str:
+    """The name, or one like it that neither the cell uses yet nor the others are."""
+    taken = {*others} | bound_names(code) | {n.id for n in ast.walk(code.tree) if isinstance(n, ast.Name)}
+    return next(n for n in (name, *(f"{name}_{i}" for i in range(2, 100))) if n not in taken)
+
+
+def bound_names(code: Code) -> set[str]:
+    """All that a text gives a name, in whatever scope."""
+    stored = (ast.Store, ast.Del)
+    found: set[str | None] = set()
+    for node in ast.walk(code.tree):
+        if isinstance(node, ast.Name):
+            found |= {node.id} if isinstance(node.ctx, stored) else set()
+        elif isinstance(node, ast.arg):
+            found.add(node.arg)
+        elif isinstance(node, ast.alias):
+            found.add(node.asname or node.name.partition(".")[0])
+        elif isinstance(node, (*Function, ast.ClassDef, ast.ExceptHandler, ast.MatchAs, ast.MatchStar)):
+            found.add(node.name)
+        elif isinstance(node, ast.MatchMapping):
+            found.add(node.rest)
+    return {name for name in found if name is not None}
