@@ -56,7 +56,8 @@ def parameters(function: ast.AST | None) -> list[str]:
     if not isinstance(function, Function):
         return []
     a = function.args
-    return [one.arg for one in (*a.posonlyargs, *a.args, *a.kwonlyargs)]
+    others = [one for one in (a.vararg, a.kwarg) if one is not None]
+    return [one.arg for one in (*a.posonlyargs, *a.args, *a.kwonlyargs, *others)]
 
 
 def argument(function: ast.AST | None, name: str, call: ast.AST) -> ast.expr | None:
@@ -138,10 +139,13 @@ def later(code: Code, statement: ast.stmt) -> list[ast.AST]:
         if isinstance(above, Loop):
             found = [above]
         else:
-            for field in ("body", "orelse", "finalbody"):
-                block = getattr(above, field, None)
-                if isinstance(block, list) and inner in block:
-                    found += block[block.index(inner) + 1 :]
+            parts = [getattr(above, field, None) for field in ("body", "handlers", "orelse", "finalbody")]
+            blocks = [part for part in parts if isinstance(part, list)]
+            at = next((i for i, block in enumerate(blocks) if inner in block), len(blocks))
+            for block in blocks[at : at + 1]:
+                found += block[block.index(inner) + 1 :] if block is not getattr(above, "handlers", None) else []
+            for block in blocks[at + 1 :] if isinstance(above, ast.Try) else ():
+                found += block
         if isinstance(above, Function):
             break
         inner = above

@@ -59,6 +59,8 @@ def assigned(statement: ast.stmt) -> list[ast.expr]:
 
 def handed_on(statement: ast.stmt) -> list[tuple[ast.expr, ast.expr]]:
     """What an assignment gives to what: ``a, b = c, d`` gives c to a and d to b."""
+    if isinstance(statement, ast.AnnAssign) and statement.value is not None:
+        return [(statement.target, statement.value)]
     if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
         return []
     target, value = statement.targets[0], statement.value
@@ -71,9 +73,10 @@ def added(statement: ast.AST) -> tuple[ast.expr, ast.expr] | None:
     """The sum and what is added to it, for ``total += x`` and ``total = total + x``."""
     if isinstance(statement, ast.AugAssign) and isinstance(statement.op, ast.Add):
         return statement.target, statement.value
-    if not isinstance(statement, ast.Assign) or not isinstance(statement.value, ast.BinOp):
+    given = handed_on(statement) if isinstance(statement, ast.stmt) else []
+    total, value = given[0] if len(given) == 1 else (None, None)
+    if total is None or not isinstance(value, ast.BinOp):
         return None
-    total, value = statement.targets[0], statement.value
     sides = ((value.left, value.right), (value.right, value.left)) if isinstance(value.op, ast.Add) else ()
     return next(((total, other) for one, other in sides if ast.unparse(one) == ast.unparse(total)), None)
 
@@ -105,17 +108,28 @@ def binds(node: ast.stmt) -> set[str]:
 
 def rebinds(statement: ast.stmt) -> set[str]:
     """Names whose old value plays no part after the statement. A loop is taken to run at least once."""
-    if isinstance(statement, ast.Assign):
-        plain = {t.id for t in assigned(statement) if isinstance(t, ast.Name)}
-        plain |= {
-            p for t in assigned(statement) if isinstance(t, ast.Attribute) and (p := key_of(t)) == dotted(t) and p
-        }
-        return plain
     if isinstance(statement, (ast.With, ast.AsyncWith, ast.For, ast.AsyncFor, ast.While)):
-        return _all_rebinds(statement.body)
+        return _whole(_of_head(statement)) | _all_rebinds(statement.body)
+    if isinstance(statement, ast.Try):
+        return _all_rebinds(statement.finalbody) | (set() if statement.handlers else _all_rebinds(statement.body))
     if isinstance(statement, ast.If):
         return _all_rebinds(statement.body) & _all_rebinds(statement.orelse)
-    return set()
+    if isinstance(statement, (*Function, ast.ClassDef)):
+        return {statement.name}
+    if isinstance(statement, ast.AugAssign) or (isinstance(statement, ast.AnnAssign) and statement.value is None):
+        return set()
+    return _whole(assigned(statement))
+
+
+def _of_head(statement: ast.stmt) -> list[ast.expr]:
+    """What the head of a loop or of a ``with`` binds."""
+    heads = [getattr(statement, "target", None), *(i.optional_vars for i in getattr(statement, "items", ()))]
+    return [target for head in heads if head is not None for target in targets(head)]
+
+
+def _whole(bound: Iterable[ast.expr]) -> set[str]:
+    """The names among some targets: of an item of a container the rest keeps its value."""
+    return {path for target in bound if (path := key_of(target)) is not None and path == dotted(target)}
 
 
 def _all_rebinds(statements: Sequence[ast.stmt]) -> set[str]:
@@ -141,12 +155,13 @@ def value_reads(statement: ast.stmt) -> set[str]:
         below = [statement.value, *(t.slice for t in assigned(statement) if isinstance(t, ast.Subscript))]
         return {name for node in below for name in reads(node)}
     if isinstance(statement, (ast.For, ast.AsyncFor)):
-        bound = {key for t in targets(statement.target) if (key := key_of(t)) is not None}
-        return reads(statement.iter) | (live_in(statement.body) - bound) | live_in(statement.orelse)
+        inner = live_in(statement.body) - _whole(_of_head(statement))
+        return reads(statement.iter) | inner | live_in(statement.orelse)
     if isinstance(statement, (ast.While, ast.If)):
         return reads(statement.test) | live_in(statement.body) | live_in(statement.orelse)
     if isinstance(statement, (ast.With, ast.AsyncWith)):
-        return {n for item in statement.items for n in reads(item.context_expr)} | live_in(statement.body)
+        given = {n for item in statement.items for n in reads(item.context_expr)}
+        return given | (live_in(statement.body) - _whole(_of_head(statement)))
     return reads(statement)
 
 

@@ -34,7 +34,7 @@ class Frame:
     @property
     def expression(self) -> ast.AST:
         """What ran, without the statement that only keeps, or returns, what it gives."""
-        kept = isinstance(self.node, (ast.Expr, ast.Assign, ast.Return))
+        kept = isinstance(self.node, (ast.Expr, ast.Assign, ast.AnnAssign, ast.Return))
         return getattr(self.node, "value", None) or self.node if kept else self.node
 
 

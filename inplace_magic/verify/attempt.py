@@ -21,7 +21,7 @@ from ..gradients.compare import (
     without_purpose,
 )
 from ..message import message
-from ..record.evidence import Evidence
+from ..record.evidence import BackwardPass, Evidence
 from ..search import IN_ORDER, LESSENS, ONE_UPDATE, PARTIAL, Rank
 from ..source.document import FileSource, is_cell
 from ..source.editor import names_bound
@@ -46,8 +46,8 @@ class Attempt:
     the optimizers make less than in the code as written, or with gradients used before. ``unleafed``: a name that led to a
     leaf leads to a result, whose ``.grad`` code to come finds empty. ``idle``: a backward is left that trains nothing.
     ``sooner``: it also takes from backwards that come before the conflict. ``corrects``: it gives another
-    result than the code as written, which can hardly have meant that (Proposal.meant). ``cost``: the candidate's; ``turn``: how many
-    had been tried by then.
+    result than the code as written, which can hardly have meant that (Proposal.meant). ``passes``: the backwards of its run. ``cost``: the
+    candidate's; ``turn``: how many had been tried by then.
     """
 
     fix: Fix
@@ -62,6 +62,7 @@ class Attempt:
     idle: bool = False
     sooner: bool = False
     corrects: bool = False
+    passes: tuple[BackwardPass, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -155,6 +156,7 @@ def measured(bench: Bench, problem: Problem, ran: Ran) -> Attempt | None:
         idle=effect.idle,
         sooner=sooner,
         corrects=corrects,
+        passes=seen.passes,
     )
 
 

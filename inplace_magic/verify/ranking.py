@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from ..diagnosis import Fix, Gradients
+from ..gradients.compare import compare
 from ..message import message
 from ..transforms.problem import Problem
 from .attempt import RANKS, Attempt
@@ -43,7 +44,7 @@ def best(
 
 def _chosen(attempts: list[Attempt], wanted: int) -> tuple[Fix, ...]:
     found = list(_seen_twice(attempts))
-    chosen: list[Fix] = []
+    chosen: list[tuple[Attempt, Fix]] = []
     good = [a for a in found if a.fix.verified and not a.fix.untrained and a.rank != "doubtful"]
     if any(a.rank == "same" and not a.unleafed for a in good):
         good = [a for a in good if not a.unleafed]
@@ -52,15 +53,20 @@ def _chosen(attempts: list[Attempt], wanted: int) -> tuple[Fix, ...]:
         fix = attempt.fix
         if ordered[0].corrects and fix.gradients == "same":
             fix = _saying(fix, message("change_keeps_mistake"))
-        if not any(_alike(fix, other) for other in chosen):
-            chosen.append(fix)
-    return tuple(chosen[:wanted])
+        if not _repeats(attempt, [other for other, _ in chosen]):
+            chosen.append((attempt, fix))
+    return tuple(fix for _, fix in chosen[:wanted])
 
 
-def _alike(fix: Fix, other: Fix) -> bool:
-    """Whether two fixes are of one kind, or write the same elsewhere and change the same by it."""
-    same = fix.title == other.title and fix.changes == other.changes
-    return fix.gradients == other.gradients and (fix.rule == other.rule or same)
+def _repeats(attempt: Attempt, chosen: Sequence[Attempt]) -> bool:
+    """Whether a fix adds nothing to others: one of them writes the same elsewhere, or is of its kind and gives the same
+    gradients; of one kind two are enough.
+    """
+    fix = attempt.fix
+    alike = [other for other in chosen if other.fix.gradients == fix.gradients]
+    of_kind = [other for other in alike if other.fix.rule == fix.rule]
+    elsewhere = any((other.fix.title, other.fix.changes) == (fix.title, fix.changes) for other in alike)
+    return elsewhere or len(of_kind) > 1 or any(compare(other.passes, attempt.passes) == "same" for other in of_kind)
 
 
 def _key(attempt: Attempt) -> tuple[int, bool, bool, bool, int, bool, int, int]:

@@ -22,6 +22,17 @@ START = """
             grad[0] = 0
             return grad * 2
 
+    class Once(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * 2
+
+        @staticmethod
+        @torch.autograd.function.once_differentiable
+        def backward(ctx, grad):
+            grad.mul_(2)
+            return grad
+
     class Scale:
         def __call__(self, grad):
             grad.mul_(0.1)
@@ -77,6 +88,7 @@ def test_nothing_is_found(cell: str) -> None:
         ),
         pytest.param("w.register_hook(halve)\n((w + v) * 3).exp().sum().backward()", "grad /= 2", id="a leaf's hook"),
         pytest.param("(w * 3 + Gate.apply(v)).pow(2).sum().backward()", "grad[0] = 0", id="a Function"),
+        pytest.param("(w * 3 + Once.apply(v)).pow(2).sum().backward()", "grad.mul_(2)", id="a Function that is differentiated once"),
     ],
 )  # fmt: skip
 def test_the_line_is_found_and_a_fix_is_proved(cell: str, line: str) -> None:

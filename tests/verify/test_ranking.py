@@ -430,3 +430,27 @@ def test_no_fix_is_shown_that_writes_the_same_as_another_one_elsewhere_and_chang
     assert run.diagnosis is not None
     found = [(fix.title, fix.gradients, fix.changes) for fix in run.diagnosis.fixes]
     assert len(found) == len(set(found)) == 3
+
+
+TABLE = """
+    embed = nn.Linear(3, 2)
+    opt = torch.optim.SGD(embed.parameters(), lr=0.1)
+    table = {}
+    for x in torch.randn(4, 5, 3):
+        for c, z in enumerate(embed(x).chunk(5)):
+            if c in table:
+                z = 0.8 * table[c] + 0.2 * z
+            table[c] = z
+        loss = torch.stack(list(table.values())).pow(2).mean() + embed(x).abs().mean()
+        opt.zero_grad()
+        loss.backward()
+        opt.step()
+    """
+
+
+def test_two_of_one_kind_are_shown_where_they_give_other_gradients() -> None:
+    run = run_cells(START, TABLE)
+    assert run.diagnosis is not None
+    cuts = [fix for fix in run.diagnosis.fixes if fix.rule == "detach"]
+    assert [fix.title for fix in cuts] == ["z = 0.8 * table[c].detach() + 0.2 * z", "table[c] = z.detach()"]
+    assert {fix.gradients for fix in cuts} == {"truncated"}

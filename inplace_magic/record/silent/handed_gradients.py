@@ -39,7 +39,7 @@ from ..operations import tensors_in
 from .events import Applied, Call, Detector, Passing, Run
 from .sums import Sums, WrittenGradient, before_node
 
-_MODULE_HOOKS = torch.utils.hooks.__file__
+_MODULE_HOOKS, _FUNCTIONS = torch.utils.hooks.__file__, torch.autograd.function.__file__
 
 
 @dataclass
@@ -236,8 +236,12 @@ def _callback(frame: types.FrameType | None) -> list[types.FrameType]:
         if kind_of(frames[-2].f_code.co_filename) == "user":
             return frames
         frames.pop()
-    if len(frames) > 1 and frames[-1].f_code is FUNCTION_BACKWARD_CODE:
-        return frames if kind_of(frames[-2].f_code.co_filename) == "user" else []
+    if (
+        frames and frames[-1].f_code is FUNCTION_BACKWARD_CODE
+    ):  # ``once_differentiable`` stands between it and the user's
+        inner = (f for f in frames[-2::-1] if f.f_code.co_filename != _FUNCTIONS)
+        own = next(inner, None) if len(frames) > 1 else None
+        return frames if own is not None and kind_of(own.f_code.co_filename) == "user" else []
     return frames if frames and kind_of(frames[-1].f_code.co_filename) == "user" else []
 
 

@@ -106,7 +106,9 @@ def _target(node: ast.AST, statement: ast.stmt) -> ast.expr | None:
         subscripts = [t for t in getattr(statement, "targets", ()) if isinstance(t, ast.Subscript)]
         if subscripts:
             return subscripts[0]
-        if isinstance(statement, (ast.Expr, ast.Assign, ast.Return)) and isinstance(statement.value, ast.Call):
+        if isinstance(statement, (ast.Expr, ast.Assign, ast.AnnAssign, ast.Return)) and isinstance(
+            statement.value, ast.Call
+        ):
             node = statement.value
     if isinstance(statement, ast.AugAssign) and (node is statement or node is statement.target):
         return statement.target

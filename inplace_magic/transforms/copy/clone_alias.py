@@ -56,9 +56,10 @@ _VIEWS = VIEW_METHODS - {"numpy", "unbind", "chunk", "split", "values"}
 def clone_alias(problem: Problem) -> Iterator[Proposal]:
     """The written name was bound to another look at the memory of something else."""
     write, event = written_here(problem), problem.clash.write
-    if problem.family == "overlap" and event is not None and event.origin == "optim":  # known by its path
-        path = re.sub(r"\[.*?\]", "", event.name or "")
-        yield from _where_spread(problem, {path, f"self.{path.rpartition('.')[2]}"})
+    path = re.sub(r"\[.*?\]", "", (event.name if event is not None else None) or "")
+    known: set[str | None] = {path, f"self.{path.rpartition('.')[2]}"}
+    if problem.family == "overlap" and event is not None and event.origin == "optim":
+        yield from _where_spread(problem, known)
     if write is None:
         return
     tensor = tensor_written(problem, write)
@@ -72,13 +73,14 @@ def clone_alias(problem: Problem) -> Iterator[Proposal]:
         yield from _shifted(write)
         loop = loop_of(write.code, write.statement, write.root_text or "")
         items = [n for n in ast.walk(loop.iter) if isinstance(n, (ast.Name, ast.Attribute))] if loop is not None else []
-        yield from _where_spread(problem, {write.root_text, *map(write.code.text, items)} - {None})
+        yield from _where_spread(problem, {write.root_text, *map(write.code.text, items), *known} - {None})
 
 
 def _copied(problem: Problem, write: Site, name: str, value: ast.expr) -> Iterator[Proposal]:
     code = write.code
     if problem.family in ("modified", "silent") and _shares(value):
-        yield _parted(code, [value], meant=_is_picture(problem))
+        apart = _is_detached(value) and not updates_weights(problem)
+        yield _parted(code, [value], meant=apart or _is_picture(problem))
     elif dotted(value) is not None or isinstance(value, ast.Subscript) or called_name(value) in _VIEWS:
         plain = dotted(value) is not None
         drops = not plain and meant_for_whole(write)
@@ -126,6 +128,11 @@ def _parted(
     return in_one_text(code, edits, title, why, "clone_alias", meant=meant)
 
 
+def _is_detached(value: ast.expr) -> bool:
+    """Whether a value was detached under a name of its own: whoever does that writes into it because nobody is to see it."""
+    return any(called_name(node) == "detach" for node in chain(value))
+
+
 def _shares(value: ast.expr) -> bool:
     """Whether an expression's chain holds one of the ways to share memory past the graph, and no copy behind it."""
     names = (called_name(node) or getattr(node, "attr", "") for node in chain(value))
@@ -137,9 +144,10 @@ def _where_spread(problem: Problem, names: Set[str | None]) -> Iterator[Proposal
     expression, or what a function of the user's returns."""
     for _ in range(_LINKS):
         made = [
-            (code, s.value)
-            for code, s in problem.nodes(ast.Assign)
-            if names & {root_text(code, t) for t in assigned(s)}
+            (code, value)
+            for code, node in problem.nodes(ast.AST)
+            for kept, value in _kept(code, node)
+            if kept is None or kept in names
         ]
         called = {called_name(call) for _, value in made for call in calls(value)}
         made += [(code, n.value) for code, n in problem.nodes(ast.Return) if n.value and _name_of(code, n) in called]
@@ -150,6 +158,15 @@ def _where_spread(problem: Problem, names: Set[str | None]) -> Iterator[Proposal
                 yield _parted(code, spread)
         read = [(code, n) for code, value in made for n in ast.walk(value) if isinstance(n, (ast.Name, ast.Attribute))]
         names = {code.text(n) for code, n in read} - names
+
+
+def _kept(code: Code, node: ast.AST) -> Iterator[tuple[str | None, ast.expr]]:
+    """Under what name a node keeps what; None where that is not written out: ``self.register_buffer(name, x.expand(3, 4))``."""
+    if isinstance(node, ast.Assign):
+        yield from ((root_text(code, target), node.value) for target in assigned(node))
+    elif called_name(node) in ("register_buffer", "register_parameter", "setattr") and isinstance(node, ast.Call):
+        for name, value in [node.args[called_name(node) == "setattr" :][:2]] if len(node.args) > 1 else []:
+            yield f"self.{name.value!s}" if isinstance(name, ast.Constant) else None, value
 
 
 def _name_of(code: Code, node: ast.AST) -> str | None:

@@ -43,15 +43,28 @@ def index_views(problem: Problem) -> Iterator[Proposal]:
         views = _views(code, gone_through(loop, name)) if loop is not None else None
         if loop is None or views is None:
             continue
-        index, edits = _counted(problem, code, loop)
         if isinstance(loop, ast.For):
-            line = f"{name} = {views.at(index)}"
-            edits.append(code.insert_before(loop.body[0], line))
+            line, edits = _indexed(problem, code, loop, name, views)
         else:
+            index, edits = _counted(problem, code, loop)
             read = next(n for n in ast.walk(write.node) if isinstance(n, ast.Name) and n.id == name)
             edits.append(code.replace(read, views.at(index)))
             line = code.edited(write.statement, edits)
         yield in_one_text(code, edits, line, _WHY, "index_views")
+
+
+def _indexed(
+    problem: Problem, code: Code, loop: ast.For, name: str, views: _Views, letter: str = "i"
+) -> tuple[str, list[Edit]]:
+    """The line that takes a view by its index, with the edits of the loop, and of that around it which gave what it goes through."""
+    index, edits = _counted(problem, code, loop, letter)
+    line = f"{name} = {views.at(index)}"
+    edits.append(code.insert_before(loop.body[0], line))
+    outer = loop_of(code, loop, views.tensor)
+    through = _views(code, gone_through(outer, views.tensor)) if outer is not None else None
+    if outer is not None and through is not None:
+        edits += _indexed(problem, code, outer, views.tensor, through, chr(ord(letter) + 1))[1]
+    return line, edits
 
 
 @register("multi_output_view", "no_grad_view")
@@ -77,12 +90,14 @@ def _loop(write: Site, name: str) -> ast.For | ast.comprehension | None:
     return loop_of(write.code, write.statement, name)
 
 
-def _counted(problem: Problem, code: Code, loop: ast.For | ast.comprehension) -> tuple[str, list[Edit]]:
+def _counted(
+    problem: Problem, code: Code, loop: ast.For | ast.comprehension, letter: str = "i"
+) -> tuple[str, list[Edit]]:
     """The name that counts the iterations, and the edits by which there is one."""
     target = loop.target
     if called_name(loop.iter) == "enumerate" and isinstance(target, ast.Tuple) and isinstance(target.elts[0], ast.Name):
         return target.elts[0].id, []
-    index, items = problem.unused("i", code, loop), code.text(target)
+    index, items = problem.unused(letter, code, loop), code.text(target)
     views = _views(code, loop.iter)
     if views is not None and views.whole and isinstance(target, ast.Name) and "range" not in bound_names(code):
         return index, [code.replace(target, index), code.replace(loop.iter, f"range(len({views.tensor}))")]

@@ -35,6 +35,7 @@ class Target:
 def targets(problem: Problem, edges: Sequence[Edge], made: Slice) -> Iterator[Target]:
     """Where it is to be computed, in the frame in which the value is used after the event."""
     names, need = made.names, problem.need_stack
+    yield from _handed_out(problem, made)
     for edge in edges:
         frames = problem.frames(need if edge.root or not edge.used else edge.used)
         for depth, frame in enumerate(frames):
@@ -53,6 +54,16 @@ def targets(problem: Problem, edges: Sequence[Edge], made: Slice) -> Iterator[Ta
                 yield Target(code, _front(code, turn.body if turn is not None and needed else function.body, names))
             elif code is not made.code:
                 yield Target(code, _front(code, code.block(statement), names))
+
+
+def _handed_out(problem: Problem, made: Slice) -> Iterator[Target]:
+    """``return outputs``, where the function that made them has used them up by then, and its caller goes back from them."""
+    for event in happened(problem, made):
+        if any(f.code is made.code and f.spot.function == made.function for f in problem.needed):
+            return
+        behind = (s for above in upwards(made.code, event) for s in made.code.following(above))
+        given = next((s for s in behind if isinstance(s, ast.Return) and reads(s) & made.names), None)
+        yield from [Target(made.code, given, between=True)] if given is not None else ()
 
 
 def _in_reach(made: Slice, frames: list[Frame]) -> bool:

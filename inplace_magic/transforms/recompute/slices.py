@@ -16,7 +16,7 @@ from ...source.editor import Code, Edit
 from ...source.lift import as_lines
 from ...source.location import SourceRange
 from ..analysis.points import uses
-from ..problem import Problem
+from ..problem import Problem, parted
 
 MOST = 6  # statements that a person would repeat
 
@@ -53,6 +53,8 @@ def slices(problem: Problem, found: Crossing) -> Iterator[Slice]:
 def _in_one_frame(problem: Problem, stale: Sequence[tuple[SourceRange, ...]]) -> Iterator[Slice]:
     stacks = [problem.frames(stack) for stack in stale]
     stacks = [stack for stack in stacks if stack]
+    # What was computed for an argument of the call in which the event happened is at hand there.
+    stacks = [stack for stack in stacks if parted(stack, problem.lost)[0]] or stacks
     if not stacks:
         return
     deepest = min(len(stack) for stack in stacks)
@@ -64,8 +66,8 @@ def _in_one_frame(problem: Problem, stale: Sequence[tuple[SourceRange, ...]]) ->
         statements = _side_by_side(code, [f.statement for f in level])
         turn = _in_turn(code, statements)
         chosen = _from_beginning(code, turn, _chain(turn, statements))
-        if any(frame.statement in chosen for frame in problem.needed):
-            return  # the call that both were made in, and gone back from
+        if any(frame.statement in chosen for frame in (*problem.lost, *problem.needed)):
+            return  # the call in which they were used up, or gone back from
         bound = {name for s in chosen for name in _made_by(s)}
         kept = [s for s in chosen if isinstance(s, ast.Expr)]  # a call whose object keeps what it makes
         own = {name for s in chosen for name in binds(s)}

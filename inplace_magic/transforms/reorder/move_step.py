@@ -60,7 +60,8 @@ def move_step(problem: Problem) -> Iterator[Proposal]:
     if following is not None and steps == [code.text(following)]:
         yield from _one_step(found, moved[0], names[0])
         return
-    apart = (is_step(found.first) or _updates(found)) and not share_leaves(problem, max(1, sum(map(is_step, moved))))
+    steps_alone = _steps(found.first) or _updates(found)
+    apart = steps_alone and not share_leaves(problem, max(1, sum(map(is_step, moved))))
     if not apart and not simple(found.need) and calls_named(found.need, "zero_grad"):
         return  # what the moved step is to use would be cleared
     own = _step_after(problem, found)
@@ -93,6 +94,11 @@ def _cleared_first(problem: Problem, found: Meeting) -> list[Edit]:
     first = found.block[cleared_before(found.block, here[0])]
     lifted = lift(code, clearing)
     return [*lifted.edits, code.insert_before(first, *lifted.lines)]
+
+
+def _steps(statement: ast.stmt) -> bool:
+    """Whether a statement is a step, or a loop of steps: ``for opt in opts: opt.step()``."""
+    return is_step(statement) or (isinstance(statement, ast.For) and all(map(is_step, statement.body)))
 
 
 def _updates(found: Meeting) -> bool:

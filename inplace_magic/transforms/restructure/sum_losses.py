@@ -18,14 +18,13 @@ from collections.abc import Iterator
 from ...message import message
 from ...source.dataflow import binds, calls_named, is_call, reads
 from ...source.editor import Code, atom
-from ..analysis.meetings import meeting, steps_between
+from ..analysis.meetings import UPDATES, meeting, steps_between
 from ..analysis.targets import is_functional
 from ..problem import Problem
 from ..proposal import Proposal, in_one_text
 from ..registry import register
 
 _WHY = message("why_sum_losses")
-_UPDATES = ("zero_grad", "step", "clip_grad_norm_", "clip_grad_value_")
 
 
 @register("second_backward", "modified")
@@ -40,7 +39,7 @@ def sum_losses(problem: Problem) -> Iterator[Proposal]:
     first, second = loss_of(found.first), loss_of(found.need)
     if first is None or second is None or ast.dump(first) == ast.dump(second):
         return
-    if any(calls_named(s, *_UPDATES) or binds(s) & reads(first) for s in found.between):
+    if any(calls_named(s, *UPDATES) or binds(s) & reads(first) for s in found.between):
         return
     text = f"({_term(code, first)} + {_term(code, second)}).backward()"
     yield in_one_text(code, [code.delete(found.first), code.replace(found.need, text)], text, _WHY, "sum_losses")
@@ -54,7 +53,7 @@ def _whole_loop(problem: Problem) -> Iterator[Proposal]:
         if not isinstance(loop, ast.For) or statement not in loop.body or loop.orelse or root is None:
             continue
         rest = [s for s in loop.body if s is not statement]
-        if any(calls_named(s, *_UPDATES) for s in rest):
+        if any(calls_named(s, *UPDATES) for s in rest):
             continue
         if any(binds(s) & reads(root) for s in rest) or (rest and not code.alone(statement)):
             continue

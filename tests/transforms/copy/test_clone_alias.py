@@ -46,6 +46,20 @@ def test_proposes_nothing(cell: str, write: str, family: str) -> None:
             "b.expand_as(x).clone()",
             id="one of those that a loop goes through",
         ),
+        pytest.param(
+            "self.register_buffer('m', b.expand(3, 4))\nself.m.mul_(2)",
+            "self.m.mul_(2)",
+            "overlap",
+            "b.expand(3, 4).clone()",
+            id="a buffer that is registered so",
+        ),
+        pytest.param(
+            "for name in names:\n    self.register_buffer(name, b.expand(3, 4))\nm = getattr(self, names[0])\nm.mul_(2)",
+            "m.mul_(2)",
+            "overlap",
+            "b.expand(3, 4).clone()",
+            id="buffers that a loop registers",
+        ),
         pytest.param("x[1:] += x[:-1]", "x[1:]", "overlap", "x[1:] += x[:-1].clone()", id="a stretch of itself"),
         pytest.param(
             "x[1:].copy_(x[:-1])",
@@ -262,3 +276,20 @@ def test_what_is_unpacked_is_found_in_the_function_that_spread_it() -> None:
     first = fixes("import torch\ntorch.manual_seed(0)", define, cell)[0]
     assert first.rule == "clone_alias"
     assert first.cells == {2: define.replace("expand(3, 3)", "expand(3, 3).clone()")}
+
+
+def test_what_was_detached_under_a_name_is_not_meant_to_reach_the_graph() -> None:
+    start = """
+        import torch
+        torch.manual_seed(0)
+        w, x = torch.randn(3, 3, requires_grad=True), torch.randn(2, 3)
+        """
+    cell = """
+        h = torch.tanh(x @ w)
+        shown = h.detach()
+        shown.clamp_(min=0)
+        h.pow(2).mean().backward()
+        """
+    first, *others = fixes(start, cell)
+    assert (first.rule, first.title, first.gradients) == ("clone_alias", "h.detach().clone()", "different")
+    assert [fix.gradients for fix in others if fix.rule == "clone_at_save"] == ["same"]

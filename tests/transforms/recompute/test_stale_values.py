@@ -493,3 +493,30 @@ def test_what_is_computed_again_leaves_alone_what_is_read_on_behind_the_backward
 
 def test_its_names_stay_where_nothing_reads_them_on() -> None:
     assert fix_by(RULE, START, TWO_PASSES.format(behind="shown.append(loss.item())")).title == "out = net(x) again"
+
+
+ADAPTED = """
+    net, x = nn.Linear(3, 3), torch.randn(5, 3)
+    opt, delta = torch.optim.SGD(net.parameters(), 0.1), torch.zeros(5, 3, requires_grad=True)
+    def adapt(x):
+        out = net(x)
+        loss = -(out.softmax(1) * out.log_softmax(1)).sum(1).mean()
+        opt.zero_grad()
+        loss.backward()
+        opt.step()
+        return out
+    """
+ATTACK = """
+    for i in range(3):
+        out = adapt(x + delta)
+        attack = nn.functional.cross_entropy(out, torch.zeros(5).long())
+        delta.grad = None
+        attack.backward()
+        delta.data += 0.1 * delta.grad.sign()
+    """
+
+
+def test_what_a_function_has_used_up_is_made_again_before_it_is_given_out() -> None:
+    fix = fix_by(RULE, START, ADAPTED, ATTACK)
+    assert fix.cells == {2: rewritten(ADAPTED, ("    return out", "    out = net(x)\n    return out"))}
+    assert fix.gradients == "different"

@@ -316,3 +316,37 @@ def test_one_loss_that_is_sent_back_for_both_is_not_counted_twice() -> None:
     found = fixes(SHARED_TRUNK, BOTH_UPDATES.format(loss="loss_c"))
     moved = next(fix for fix in found if fix.title == "opt_c.step() after loss_c.backward()")
     assert "retain_graph=True)\nopt_a.zero_grad()\nloss_c.backward()\nopt_c.step()" in moved.cells[2]
+
+
+def test_a_loop_of_steps_goes_behind_a_later_update_that_is_limited_to_its_own() -> None:
+    start = """
+        import torch
+        from torch import nn
+        torch.manual_seed(0)
+        actor, critics = nn.Linear(3, 2), [nn.Linear(5, 1) for _ in range(2)]
+        actor_opt, opts = torch.optim.SGD(actor.parameters(), 0.1), [torch.optim.SGD(c.parameters(), 0.1) for c in critics]
+        """
+    cell = """
+        for step, (obs, act) in enumerate(zip(torch.randn(4, 6, 3), torch.randn(4, 6, 2))):
+            q = torch.cat([c(torch.cat([obs, act], 1)) for c in critics], 1)
+            q_loss = q.pow(2).mean()
+            actor_loss = -sum(c(torch.cat([obs, actor(obs)], 1)).mean() for c in critics)
+            for opt in opts:
+                opt.zero_grad()
+            q_loss.backward()
+            for opt in opts:
+                opt.step()
+            if step % 2 == 0:
+                actor_opt.zero_grad()
+                actor_loss.backward()
+                actor_opt.step()
+        """
+    fix = fix_by("move_step", start, cell)
+    loop = "    for opt in opts:\n        opt.step()\n"
+    expected = rewritten(
+        cell,
+        (loop, ""),
+        ("actor_loss.backward()", "actor_loss.backward(inputs=list(actor.parameters()))"),
+        ("        actor_opt.step()\n", f"        actor_opt.step()\n{loop}"),
+    )
+    assert (fix.cells, fix.gradients) == ({2: expected}, "same")

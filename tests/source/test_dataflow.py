@@ -1,0 +1,41 @@
+"""What a statement binds, and what runs behind it."""
+
+from __future__ import annotations
+
+import ast
+
+import pytest
+
+from inplace_magic.source.bindings import later
+from inplace_magic.source.dataflow import live_in, rebinds
+from inplace_magic.source.document import CellSource
+from inplace_magic.source.editor import Code
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        pytest.param("h[0] = 1", set(), id="an item: the rest keeps its value"),
+        pytest.param("h += 1", set(), id="what is added to"),
+        pytest.param("h: int", set(), id="an annotation alone"),
+        pytest.param("if x: h = 1", set(), id="one branch"),
+        pytest.param("try: h = f()\nexcept E: pass", set(), id="what may not run to its end"),
+        pytest.param("h: int = 1", {"h"}, id="an annotated assignment"),
+        pytest.param("with f() as h: pass", {"h"}, id="the name of a context"),
+        pytest.param("for h in x: pass", {"h"}, id="the name of a loop"),
+        pytest.param("try: pass\nfinally: h = 1", {"h"}, id="what runs in any case"),
+        pytest.param("def h(): pass", {"h"}, id="a function"),
+        pytest.param("self.h, k = f()", {"self.h", "k"}, id="an attribute and a name"),
+    ],
+)
+def test_names_whose_old_value_is_gone(text: str, expected: set[str]) -> None:
+    statement = ast.parse(text).body[0]
+    assert rebinds(statement) == expected
+    assert ("h" in live_in([statement, *ast.parse("print(h)").body])) is ("h" not in expected)
+
+
+def test_behind_a_statement_in_a_try_come_its_other_blocks() -> None:
+    code = Code(CellSource(1, "try:\n    a()\n    b()\nexcept E:\n    c()\nelse:\n    d()\nfinally:\n    e()\nf()\n"))
+    first = code.tree.body[0].body[0]  # type: ignore[attr-defined]
+    calls = {ast.unparse(n) for top in later(code, first) for n in ast.walk(top) if isinstance(n, ast.Call)}
+    assert calls == {"b()", "c()", "d()", "e()", "f()"}
