@@ -60,6 +60,7 @@ COSTS = {
     "one_backward": 10,  # a line less
     "detach: summed": 10,  # nothing but the history of a sum goes
     "out_of_place: statement": 10,  # a tensor more for as long as the graph lives
+    "detach: for both": 11,  # what neither of two losses is to train gets no gradient
     "detach: shared": 11,  # the earlier loss's own parameters keep their gradients
     "reset_accumulator: sum": 11,  # what is summed up is another number afterwards
     "detach: made once": 12,  # what is computed once stays computed once, and all who read it hold values
@@ -87,6 +88,7 @@ COSTS = {
     "detach: set": 27,
     "recompute: again": 28,  # a forward pass more
     "recompute_carried": 28,  # a forward pass more
+    "restructure: one step": 29,  # one update for several
     "restructure: behind the loop": 29,  # another number of updates
     "no_grad: value": 30,  # cuts a step out of a computation, unless it was none
     "clone_before_write: module": 30,  # a copy ahead of a module that was to save one
@@ -113,6 +115,11 @@ PARTIAL = frozenset({"retain: past a step"})  # no fix by itself, even if it run
 ONE_UPDATE = frozenset({"restructure: one update"})  # a part counts once that counted several times, and no edge is cut
 # A state begins anew, so that the losses are others.
 RESTARTS = frozenset({"reset_state: called", "reset_state: initial"})
+# What goes on from the conflict is parted from what came before, which stays as it was.
+CARRIED = frozenset({
+    "detach: boundary", "detach: boundary of objects", "detach: boundary of containers", "detach: again", "detach: use",
+    "detach: put", "detach: set",
+})  # fmt: skip
 # Within one iteration the later of two losses may train less than it says.
 LESSENS = frozenset({"detach: between", "detach: untrained"})
 # A loss is computed where its update stands, by the weights that the updates before it have left.

@@ -90,7 +90,7 @@ class Holder:
 
     ``scope`` is the qualified name of the function whose frame or closure has the name, ``<module>`` for a cell, or
     ``class C`` where ``path`` is the attribute of an object of that class. ``shape`` is ``Tensor``,
-    ``tuple[Tensor]``, ``dict[mixed]`` and so on.
+    ``tuple[Tensor]``, ``dict[mixed]``, ``tuple(Tensor|-)`` and so on (holders.shape_of).
     """
 
     scope: str

@@ -19,6 +19,7 @@ from ..torch_private import sequence_number
 from .evidence import Holder
 
 _WIDTH = 32  # items looked at in one container
+_PARTS = 4  # of a tuple that are told apart
 _ITEMS = 6  # items that are named one by one
 _DEPTH = 5
 _MOST = 800  # values looked at in one frame
@@ -122,7 +123,9 @@ def holders(frame: types.FrameType | None) -> Iterator[Held]:
 
 
 def shape_of(value: Any, depth: int = 3) -> tuple[str | None, frozenset[int]]:
-    """(``Tensor``, ``tuple[Tensor]``, ``dict[list[Tensor]]``; None where no history is held; the nodes that are)."""
+    """(``Tensor``, ``tuple[Tensor]``, ``dict[list[Tensor]]``, ``tuple(Tensor|-|list[Tensor])`` for a short tuple of several
+    kinds; None where no history is held; the nodes that are).
+    """
     if is_a(value, torch.Tensor):
         number = _number(value)
         return (None, frozenset()) if number is None else ("Tensor", frozenset({number}))
@@ -139,6 +142,8 @@ def shape_of(value: Any, depth: int = 3) -> tuple[str | None, frozenset[int]]:
     alike = torch.Tensor if shapes == {"Tensor"} else (list, tuple, dict)
     mixed = len(shapes) > 1 or any(not is_a(item, alike) for item in items)
     shape = f"{kind}[{'mixed' if mixed else shapes.pop()}]"
+    if mixed and type(value) is tuple and len(value) <= _PARTS:
+        shape = f"tuple({'|'.join(one or '-' for one, _ in inner)})"
     return shape, frozenset().union(*(nodes for _, nodes in inner))
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from ..diagnosis import Fix, Gradients
 from ..gradients.compare import compare
 from ..message import message
+from ..source.lines import lines_of
 from ..transforms.problem import Problem
 from .attempt import RANKS, Attempt
 from .bench import Bench
@@ -66,7 +67,14 @@ def _repeats(attempt: Attempt, chosen: Sequence[Attempt]) -> bool:
     alike = [other for other in chosen if other.fix.gradients == fix.gradients]
     of_kind = [other for other in alike if other.fix.rule == fix.rule]
     elsewhere = any((other.fix.title, other.fix.changes) == (fix.title, fix.changes) for other in alike)
+    elsewhere = elsewhere or any(_code(other.fix) == _code(fix) for other in chosen)
     return elsewhere or len(of_kind) > 1 or any(compare(other.passes, attempt.passes) == "same" for other in of_kind)
+
+
+def _code(fix: Fix) -> dict[int, list[str]]:
+    """The texts without blank lines and those of comments: where they stand alone makes no other fix."""
+    lines = {number: lines_of(text) for number, text in fix.cells.items()}
+    return {n: [line for line in text if line.strip() and line.lstrip()[0] != "#"] for n, text in lines.items()}
 
 
 def _key(attempt: Attempt) -> tuple[int, bool, bool, bool, int, bool, int, int]:

@@ -12,7 +12,7 @@ import ast
 from ...source.bindings import later
 from ...source.bindings import reads as named
 from ...source.blocks import loops
-from ...source.dataflow import assigned, calls_named, key_of, reads
+from ...source.dataflow import assigned, calls_named, key_of, reads, roots, slice_of
 from ...source.editor import dotted
 from ..problem import Problem
 from .iterations import Iteration, holdings
@@ -33,7 +33,10 @@ def collected(problem: Problem, turn: Iteration) -> tuple[set[str], bool]:
     of_objects = {path for path in used if path.partition(".")[2] in own}
     graph, filled = graph | of_objects, filled | of_objects
     anew = {path for s in turn.body for node in ast.walk(s) for path in emptied(node)}
-    lists = {path for path in filled & used if path not in anew}
+    _, need = turn.branch
+    ahead = [] if need is turn.need else turn.code.preceding(need)
+    of_loss = slice_of([*turn.code.preceding(turn.need), *ahead], roots(need))[1]
+    lists = {path for path in filled & used & (graph | of_loss) if path not in anew}
     if not lists & graph:
         return set(), False
     asks = isinstance(turn.need, ast.If) and bool(lists & reads(turn.need.test))  # whether a memory is full by now

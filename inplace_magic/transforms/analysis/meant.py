@@ -11,7 +11,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Sequence
 
-from ...source.bindings import bindings, bound, bound_anew, later, loop_of, parameters, reads
+from ...source.bindings import bindings, bound, bound_anew, gone_through, later, loop_of, parameters, reads
 from ...source.blocks import loops, own_statements, scope
 from ...source.dataflow import called_name, rebinds
 from ...source.editor import Code, Function
@@ -102,6 +102,10 @@ def meant_for_whole(write: Site) -> bool:
     name, code = write.root_text, write.code
     if name is None or not isinstance(write.root, ast.Name) or has_two_names(write):
         return False
+    loop = loop_of(code, write.statement, name)
+    items = root(gone_through(loop, name)) if loop is not None else None
+    if loop is not None and items is not None and reads(code, code.text(items), later(code, loop)):
+        return True
     whole = seen_through(code, name, write.statement)
     if whole is not None:
         behind = later(code, write.statement)
@@ -110,6 +114,14 @@ def meant_for_whole(write: Site) -> bool:
         return _reads_before_bound(code, whole, behind)
     function = code.function(write.statement)
     return name in parameters(function) and function is not None and not _gives_value(function)
+
+
+def is_lost(write: Site, name: str) -> bool:
+    """Whether a function would give its own name another value that nobody reads: ``def hook(g): g = g * 2``."""
+    code, function = write.code, write.code.function(write.statement)
+    shared = {n for s in ast.walk(function or write.node) if isinstance(s, (ast.Global, ast.Nonlocal)) for n in s.names}
+    alone = isinstance(write.statement, (ast.AugAssign, ast.Expr)) and function is not None and name not in shared
+    return alone and not reads(code, name, later(code, write.statement))
 
 
 def _gives_value(function: ast.AST) -> bool:

@@ -120,7 +120,8 @@ def may_leave(loop: ast.For | ast.While | ast.AsyncFor, update: list[ast.stmt], 
     bound = {name for s in loop.body if s not in update for name in binds(s)}
     if not isinstance(loop, ast.While):
         bound |= {key for one in targets(loop.target) if (key := key_of(one)) is not None}
-    return not any(reads(s) & bound for s in update if s is not backward)
+    asked = reads(backward.test) if isinstance(backward, ast.If) else set()
+    return not asked & bound and not any(reads(s) & bound for s in update if s is not backward)
 
 
 CLIPS = ("clip_grad_norm_", "clip_grad_value_", "unscale_")  # what may stand between a backward and its step

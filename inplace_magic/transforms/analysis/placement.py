@@ -16,7 +16,7 @@ import itertools
 from ...source.bindings import bound, parameters
 from ...source.blocks import loops, own_statements, scope, upwards
 from ...source.dataflow import binds, calls_named, is_step, reads, rebinds
-from ...source.editor import Code, Function
+from ...source.editor import Code, Function, Loop
 from ..problem import Frame, Problem
 from .meetings import UPDATES
 
@@ -75,8 +75,12 @@ def _given(problem: Problem, frame: Frame, name: str) -> bool:
 def _dominated(frame: Frame, name: str) -> bool:
     """Whether an assignment that runs in any case, or the name's own use in the statement, comes before its end."""
     code, statement = frame.code, frame.statement
-    before = (s for above in upwards(code, statement) for s in code.preceding(above))
+    before = [s for above in upwards(code, statement) for s in code.preceding(above)]
+    # A loop is taken to run at least once: ``total = 0``, ``for x in xs: total += f(x)``.
+    before += [inner for s in before if isinstance(s, Loop) for inner in s.body if isinstance(inner, ast.AugAssign)]
     if any(name in rebinds(s) and not _is_literal(code, s, name) for s in before):
+        return True
+    if any(isinstance(s, ast.AugAssign) and name in binds(s) for s in before):
         return True
     return name in reads(statement) and not isinstance(statement, ast.If)
 

@@ -126,6 +126,12 @@ def detached(path: str, shape: str, item: str = "h") -> str | None:
     """The expression that cuts a value of this shape off from its graph; None where none can be written."""
     if shape == "Tensor":
         return f"{path}.detach()"
+    if shape.startswith("tuple("):
+        parts = [
+            f"{path}[{at}]" if part == "-" else detached(f"{path}[{at}]", part, item)
+            for at, part in enumerate(_parts(shape))
+        ]
+        return f"({', '.join(map(str, parts))})" if None not in parts else None
     if "[" not in shape or shape.endswith("[mixed]"):
         return None
     outer, inner = shape[:-1].split("[", 1)
@@ -144,3 +150,15 @@ def detached(path: str, shape: str, item: str = "h") -> str | None:
     if outer == "deque":
         return f"type({path})(({each} for {variable} in {path}), {path}.maxlen)"
     return f"type({path})(*({each} for {variable} in {path}))"
+
+
+def _parts(shape: str) -> list[str]:
+    """``Tensor`` and ``list[Tensor]`` of ``tuple(Tensor|list[Tensor])``."""
+    parts, depth = [""], 0
+    for sign in shape.removeprefix("tuple(")[:-1]:
+        depth += (sign in "[(") - (sign in "])")
+        if sign == "|" and not depth:
+            parts.append("")
+        else:
+            parts[-1] += sign
+    return parts

@@ -23,7 +23,7 @@ from ...message import message
 from ...source.bindings import bindings, loop_of
 from ...source.blocks import scope
 from ...source.editor import Loop, dotted
-from ..analysis.meant import has_two_names, meant_for_whole
+from ..analysis.meant import has_two_names, is_lost, meant_for_whole
 from ..analysis.targets import Site, sites, tensor_written, used_later, written_here
 from ..problem import Frame, Problem
 from ..proposal import Proposal, in_one_text
@@ -60,7 +60,8 @@ def _at_write(problem: Problem, write: Site) -> Iterator[Proposal]:
     if found is None:
         return
     name, item = code.text(found), isinstance(found, ast.Subscript)
-    if isinstance(found, ast.Name) and loop_of(code, write.statement, name) and not used_later(write, name):
+    looped = isinstance(found, ast.Name) and loop_of(code, write.statement, name) and not used_later(write, name)
+    if looped or (isinstance(found, ast.Name) and is_lost(write, name)):
         return
     more = meant_for_whole(write) and not item
     module = isinstance(write.node, ast.Call) and problem.clash.write is not None and problem.clash.write.origin == "nn"

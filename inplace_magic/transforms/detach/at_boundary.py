@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from ...record.evidence import Edge, Holder
-from ...source.bindings import bound_anew
+from ...source.bindings import bound, bound_anew
 from ...source.blocks import loops, within
 from ...source.dataflow import binds, handed_on, live_in
 from ...source.editor import Edit
@@ -137,6 +137,13 @@ def _last_use(frame: Frame, paths: Sequence[str]) -> ast.stmt:
     gradients = {f"{path}.grad" for path in paths}
 
     def concerns(statement: ast.stmt) -> bool:
+        if isinstance(statement, ast.If) and any(
+            isinstance(value, ast.Constant) and key in paths
+            for s in ast.walk(statement)
+            if isinstance(s, ast.stmt)
+            for key, value in bound(frame.code, s)
+        ):
+            return False  # from there on it may hold nothing
         read = (ast.unparse(n) for n in ast.walk(statement) if isinstance(n, ast.Attribute))
         return bool(binds(statement) & set(paths)) or any(text in gradients for text in read)
 

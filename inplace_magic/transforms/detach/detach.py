@@ -17,7 +17,7 @@ from .at_boundary import at_boundary
 from .at_stores import at_stores
 from .at_uses import at_uses
 from .candidates import CARRIED
-from .made_once import before_loop, before_turns, given_once, where_made_once
+from .made_once import GIVEN, before_loop, before_turns, given_once, where_made
 from .summed import summed
 
 _SHARED = message("why_left_to_the_later")
@@ -31,6 +31,8 @@ def detach(problem: Problem) -> Iterator[Proposal]:
     found = problem.crossing
     later, between = {edge.used for edge in found.over}, meeting(problem) is not None
     earlier = [e for e in found.shared if e.used not in later and _steps_on_less(problem)]
+    both = [e for e in found.untrained if e.made in {one.made for one in earlier} and e.holders]
+    yield from where_made(problem, both, "for both", _UNTRAINED)
     yield from at_uses(problem, earlier, "shared", _SHARED)
     yield from at_uses(problem, [e for e in found.untrained if between or e.used not in later], "untrained", _UNTRAINED)
     if not any(edge.root for edge in found.over):
@@ -38,13 +40,19 @@ def detach(problem: Problem) -> Iterator[Proposal]:
         again = any(edge.again for edge in found.over)
         given = bool(found.over) and all(given_once(problem, edge) for edge in found.over)
         form = "again" if again else "between" if between else "once" if given else "use"
-        whole_terms = [edge for edge in found.over if edge.alone and before_turns(problem, edge)]
+        whole_terms = [edge for edge in found.over if edge.alone]
         yield from at_boundary(problem, [edge for edge in found.over if edge not in whole_terms], between)
         idle = next((ast.unparse(use.node) for edge in whole_terms for use in uses(problem, edge)), "")
-        once = before_loop(problem, found.over) or ([] if given else where_made_once(problem, found.over))
+        once = before_loop(problem, found.over) or ([] if given else _of_old_values(problem))
         read = at_uses(problem, found.over, form, CARRIED, carried=True)
         for proposal in itertools.chain(once, read, at_stores(problem, found.over)):
             yield replace(proposal, idle=idle)  # a term of every loss, computed of what was made before the loop
+
+
+def _of_old_values(problem: Problem) -> list[Proposal]:
+    """A value that was computed once and comes into the loop through objects, as the items of a data set do."""
+    over = problem.crossing.over
+    return where_made(problem, over, "made once", GIVEN) if all(before_turns(problem, edge) for edge in over) else []
 
 
 def _passes_on(problem: Problem) -> bool:

@@ -21,7 +21,7 @@ from ..problem import Frame, Problem, parted
 from ..proposal import Change, Proposal
 from .candidates import candidates, in_one_line
 
-_GIVEN = message("why_counts_as_given")
+GIVEN = message("why_counts_as_given")
 
 
 def before_turns(problem: Problem, edge: Edge) -> bool:
@@ -57,15 +57,15 @@ def before_loop(problem: Problem, edges: Sequence[Edge]) -> list[Proposal]:
     one_place = all(use.frame.code is frame.code and use.frame.spot.function == frame.spot.function for use in found)
     if outer and one_place and (len(found) > 1 or len(held) == 1) and all("[" not in path for path, _ in held):
         line = in_one_line([(path, str(new)) for path, new in held])
-        return list(candidates(problem, [(frame.code, frame.code.insert_before(outer[-1], line))], "once", _GIVEN))
+        return list(candidates(problem, [(frame.code, frame.code.insert_before(outer[-1], line))], "once", GIVEN))
     return []
 
 
-def where_made_once(problem: Problem, edges: Sequence[Edge]) -> list[Proposal]:
-    """A value that was computed once and comes into the loop through objects, as the items of a data set do."""
-    makers = [_maker(problem, edge) if before_turns(problem, edge) else None for edge in edges]
-    changes: list[Change] = []
-    for edge, maker in zip(edges, makers):
+def where_made(problem: Problem, edges: Sequence[Edge], form: str, why: str) -> list[Proposal]:
+    """Values cut off by the statement that made each of them, for all who have them."""
+    changes: dict[Change, None] = {}
+    for edge in edges:
+        maker = _maker(problem, edge)
         if maker is None:
             return []
         code, statement, value = maker.code, maker.statement, maker.expression
@@ -75,10 +75,10 @@ def where_made_once(problem: Problem, edges: Sequence[Edge]) -> list[Proposal]:
         held = {(h.path, h.shape) for h in edge.holders if h.scope == maker.spot.function and h.path in bound}
         if held and (len(bound) > 1 or any(shape != "Tensor" for _, shape in held)):
             lines = [f"{path} = {new}" for path, shape in sorted(held) if (new := detached(path, shape)) is not None]
-            changes += [(code, code.insert_after(statement, line)) for line in lines]
+            changes |= dict.fromkeys((code, code.insert_after(statement, line)) for line in lines)
         elif isinstance(value, ast.expr):
-            changes.append((code, code.behind(value, ".detach()")))
-    return list(candidates(problem, changes, "made once", _GIVEN))
+            changes[code, code.behind(value, ".detach()")] = None
+    return list(candidates(problem, [*changes], form, why))
 
 
 def _maker(problem: Problem, edge: Edge) -> Frame | None:

@@ -52,7 +52,8 @@ def hook(problem: Problem) -> Iterator[Proposal]:
         if isinstance(function, Function) and _is_hook(problem, function.name):
             found += _in_function(problem, write, function, innermost=depth == 0)
         for title, edits in found:
-            yield in_one_text(write.code, edits, title, why, "hook", lossless=True)
+            lossless = problem.family in ("modified", "silent")  # a refused write had no effect yet
+            yield in_one_text(write.code, edits, title, why, "hook", lossless=lossless, meant=not lossless)
 
 
 def _in_lambda(problem: Problem, write: Site) -> Iterator[Way]:

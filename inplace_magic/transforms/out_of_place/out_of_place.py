@@ -25,7 +25,7 @@ from dataclasses import replace
 from ...message import message
 from ...source.bindings import gone_through, key_of_item, loop_of
 from ...source.editor import Code, dotted
-from ..analysis.meant import has_two_names, meant_for_whole
+from ..analysis.meant import has_two_names, is_lost, meant_for_whole
 from ..analysis.targets import Site, chain, tensor_written, used_later, written
 from ..problem import Problem
 from ..proposal import Proposal, in_one_text
@@ -46,6 +46,8 @@ def out_of_place(problem: Problem) -> Iterator[Proposal]:
     if problem.family == "silent" and problem.clash.save is None and any(map(is_alias, chain(write.target))):
         return  # ``h.data = h.data.clamp(min=0)``: the graph would hear of it no more than it does now
     tensor = tensor_written(problem, write)
+    if isinstance(tensor, ast.Name) and is_lost(write, tensor.id):
+        return
     more = meant_for_whole(write) and not isinstance(tensor, ast.Subscript)
     for form, rewrite in _rewrites(problem, write, tensor, "meant for more" if more else "statement"):
         form = f"out_of_place: {form}"

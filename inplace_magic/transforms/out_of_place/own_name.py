@@ -23,8 +23,9 @@ from collections.abc import Iterator, Sequence
 
 from ...message import message
 from ...source.bindings import bindings, later, reads
+from ...source.blocks import within
 from ...source.dataflow import assigned
-from ...source.editor import Edit, Function, Loop
+from ...source.editor import Code, Edit, Function, Loop
 from ...source.names import named
 from ..analysis.targets import Site, is_of_leaf, seen_through, written
 from ..grad_mode.no_grad import is_input
@@ -56,6 +57,8 @@ def _of_attribute(problem: Problem, write: Site, root: ast.Attribute) -> Iterato
     after = [read for read in after if not is_of_leaf(code, read)]
     if not code.alone(statement) or not after or not isinstance(around, Function):
         return
+    if not _all_behind(code, statement, after):
+        return
     name = problem.unused(path.rpartition(".")[2], code, statement)
     if write.root is None:
         edits = [code.replace(node, name) for node in (root, *after)]
@@ -75,10 +78,19 @@ def _of_input(problem: Problem, write: Site, root: ast.Name) -> Iterator[Proposa
     used = [n for n in behind if n not in itself] or whole is not None
     if event is None or not used or any(isinstance(n.ctx, ast.Store) for n in behind) or not (itself or whole):
         return
+    function = code.function(first)
+    shared = {n for s in ast.walk(function or first) if isinstance(s, (ast.Global, ast.Nonlocal)) for n in s.names}
+    if path in shared or not _all_behind(code, first, [n for n in behind if n not in itself]):
+        return
     name = problem.unused(path, code, first) if itself else path
     line, edits = _worked_on(problem, write, first, path, name, [n for n in behind if n not in itself])
     begins = frozenset([path, *event.held])
     yield in_one_text(code, edits, line, _WHY, "out_of_place: own name", begins=begins)
+
+
+def _all_behind(code: Code, first: ast.stmt, reads: Sequence[ast.expr]) -> bool:
+    """Whether all reads stand behind a statement in its block, where a name that it makes certainly has a value."""
+    return all(within(code, [first, *code.following(first)], code.statement(node)) is not None for node in reads)
 
 
 def _worked_on(

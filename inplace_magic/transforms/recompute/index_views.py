@@ -25,7 +25,7 @@ from dataclasses import dataclass
 
 from ...message import message
 from ...source.bindings import gone_through, loop_of
-from ...source.dataflow import called_name
+from ...source.dataflow import called_name, rebinds
 from ...source.editor import Code, Edit, atom, dotted
 from ...source.names import bound_names
 from ..analysis.targets import Site, handed_down, root
@@ -43,6 +43,8 @@ def index_views(problem: Problem) -> Iterator[Proposal]:
         views = _views(code, gone_through(loop, name)) if loop is not None else None
         if loop is None or views is None:
             continue
+        if isinstance(loop, ast.For) and any(views.tensor in rebinds(s) for s in loop.body):
+            continue  # by then it is another tensor
         if isinstance(loop, ast.For):
             line, edits = _indexed(problem, code, loop, name, views)
         else:

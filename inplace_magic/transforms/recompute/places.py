@@ -51,7 +51,10 @@ def targets(problem: Problem, edges: Sequence[Edge], made: Slice) -> Iterator[Ta
                 yield from [behind] if behind is not None else []
             elif isinstance(function, Function):
                 needed = any(within(code, function.body, f.statement) for f in problem.frames(need))
-                yield Target(code, _front(code, turn.body if turn is not None and needed else function.body, names))
+                body = turn.body if turn is not None and needed else function.body
+                front = _front(code, body, names)
+                # Given a value there, a name is the function's own: nothing may read it before.
+                yield Target(code, next((s for s in body if reads(s) & names and s.lineno < front.lineno), front))
             elif code is not made.code:
                 yield Target(code, _front(code, code.block(statement), names))
 

@@ -68,6 +68,9 @@ def _in_one_frame(problem: Problem, stale: Sequence[tuple[SourceRange, ...]]) ->
         chosen = _from_beginning(code, turn, _chain(turn, statements))
         if any(frame.statement in chosen for frame in (*problem.lost, *problem.needed)):
             return  # the call in which they were used up, or gone back from
+        stepped = {leaf for one in problem.evidence.passes for leaf in one.stepped}
+        if any(path.split(".")[0].split("[")[0] in binds(s) for s in chosen for path in stepped):
+            return  # what is trained would begin anew
         bound = {name for s in chosen for name in _made_by(s)}
         kept = [s for s in chosen if isinstance(s, ast.Expr)]  # a call whose object keeps what it makes
         own = {name for s in chosen for name in binds(s)}

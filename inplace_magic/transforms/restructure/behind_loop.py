@@ -8,6 +8,14 @@ for x in batch:                           for x in batch:
 
 Where no step comes between the backwards they belong to one update, and the part that was summed first would count in
 each of them.
+
+for reward, prob in episode:              opt.zero_grad()
+    loss = -prob.log() * reward           for reward, prob in episode:
+    opt.zero_grad()                           loss = -prob.log() * reward
+    loss.backward()                           loss.backward()
+    opt.step()                            opt.step()
+
+Losses of one forward are sent back one by one, and are stepped for together.
 """
 
 from __future__ import annotations
@@ -17,15 +25,17 @@ from collections.abc import Iterator
 
 from ...message import message
 from ...source.blocks import loops, within
-from ...source.dataflow import added, binds, calls_named, roots
+from ...source.dataflow import added, binds, calls_named, is_call, is_step, reads, roots
 from ...source.editor import Code, Edit
 from ...source.lift import lift
-from ..analysis.meetings import UPDATES, may_leave, steps_between, update_of
+from ..analysis.meetings import CLIPS, UPDATES, may_leave, steps_between, update_of
 from ..problem import Frame, Problem
 from ..proposal import Proposal, in_one_text
 from ..registry import register
 
 _ONCE = message("why_sum_once")
+_TOGETHER = message("why_one_step")
+AnyLoop = ast.For | ast.While | ast.AsyncFor
 
 
 @register("second_backward", "modified")
@@ -53,7 +63,7 @@ def _sums_up(problem: Problem, frame: Frame, loop: ast.stmt) -> bool:
     return bool(sums & roots(frame.statement) & begun)
 
 
-def _behind(code: Code, loop: ast.For | ast.While | ast.AsyncFor, backward: ast.stmt) -> list[Edit]:
+def _behind(code: Code, loop: AnyLoop, backward: ast.stmt) -> list[Edit]:
     """The update, which must be the end of the loop's body, moved behind the loop."""
     top = within(code, loop.body, backward)
     if top is None or loop.orelse:
@@ -64,3 +74,23 @@ def _behind(code: Code, loop: ast.For | ast.While | ast.AsyncFor, backward: ast.
         return []
     lifted = lift(code, moved)
     return [*lifted.edits, code.insert_after(loop, *lifted.lines)]
+
+
+@register("modified", "silent")
+def one_step(problem: Problem) -> Iterator[Proposal]:
+    """The step of a loop over losses whose graphs are older than the loop: once, behind it, for all of them."""
+    write = problem.clash.write
+    saved = [frame.statement for frame in problem.saved]
+    for frame in problem.needed if write is not None and write.origin == "optim" else ():
+        code = frame.code
+        for loop in loops(code, frame.statement, without=saved)[:1]:
+            steps = [s for s in loop.body if is_step(s) or calls_named(s, *CLIPS)]
+            clearing = [s for s in loop.body if is_call(s, "zero_grad")]
+            bound = {name for s in loop.body for name in binds(s)} | binds(loop)
+            if not any(map(is_step, steps)) or loop.orelse or any(reads(s) & bound for s in (*steps, *clearing)):
+                continue
+            behind, ahead = lift(code, steps), lift(code, clearing)
+            edits = [*behind.edits, code.insert_after(loop, *behind.lines), *ahead.edits]
+            edits += [code.insert_before(loop, *ahead.lines)] if clearing else []
+            title = message("title_once_over", what=" ".join(code.text(next(filter(is_step, steps))).split()))
+            yield in_one_text(code, edits, title, _TOGETHER, "restructure: one step")

@@ -132,7 +132,9 @@ def _rewrite(
         edits.append(code.replace(listed, copied))
     else:
         edits += [code.insert_before(first, copied), *([code.delete(listed)] if listed is not None else [])]
-    known = code.text(listed.targets[0]) if listed is not None else None
+    known, behind = code.text(listed.targets[0]) if listed is not None else None, loop.end_lineno or 0
+    if not any(isinstance(n, ast.Call) and dotted(n.func) == model and n.lineno > behind for n in ast.walk(top)):
+        return []  # nobody in this function would read them
     gone = {id(n) for one in (replaced, listed) if one is not None for n in ast.walk(one)}
     for node in ast.walk(top):
         if id(node) in gone or getattr(node, "lineno", 0) < first.lineno:

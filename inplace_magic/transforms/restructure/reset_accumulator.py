@@ -125,8 +125,16 @@ def _written_for_it(problem: Problem, path: str) -> str | None:
     owner, _, name = path.partition(".")
     for code, method in problem.nodes(ast.FunctionDef):
         own = parameters(method)
-        if name and len(own) == 1 and isinstance(code.parent(method), ast.ClassDef):
-            gone = [emptied(s) for s in method.body]
+        if name and len(own) == 1 and isinstance(code.parent(method), ast.ClassDef) and method.name[:2] != "__":
+            gone = [emptied(s) if _empties(s) else set() for s in method.body]
             if all(gone) and {f"{own[0]}.{name}"} in gone:
                 return f"{owner}.{method.name}()"
     return None
+
+
+def _empties(statement: ast.stmt) -> bool:
+    """``self.rewards = []``, ``del self.rewards[:]``, ``self.rewards.clear()``"""
+    value = statement.value if isinstance(statement, ast.Assign) else None
+    empty = isinstance(value, (ast.List, ast.Dict)) and not ast.unparse(value).strip("[]{}")
+    made = called_name(value) in ("list", "dict", "deque", "defaultdict", "set")
+    return not isinstance(statement, ast.Assign) or empty or made

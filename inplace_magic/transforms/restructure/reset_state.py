@@ -20,13 +20,13 @@ begins as the constructor, or the line ahead of the loop, has it.
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from functools import partial
 
 from ...message import message
 from ...source.bindings import argument, parameters
 from ...source.blocks import own_statements, scope, within
-from ...source.dataflow import assigned, binds, calls_named, handed_on, simple
+from ...source.dataflow import assigned, binds, called_name, calls_named, handed_on, simple
 from ...source.editor import Code, Function, names_bound
 from ...source.lift import as_lines
 from ...source.names import renamed
@@ -71,12 +71,12 @@ def _resets(problem: Problem, turn: Iteration) -> Iterator[tuple[str, list[str]]
         if isinstance(cls, ast.ClassDef) and cls.name in states
         for method in cls.body
         if isinstance(method, Function) and len(_required(method)) == 1 and not method.name.startswith("__")
-        if _sets(method, states[cls.name][0])
+        if _sets(problem, method, states[cls.name][0])
     ]
     every = {attribute for attributes, _ in states.values() for attribute in attributes}
     for function in (s for s in top if isinstance(s, Function)):
         needed = _required(function)
-        resets = _sets(function, every) or calls_named(function, *(method.name for _, method in methods))
+        resets = _sets(problem, function, every, [method.name for _, method in methods])
         if resets and needed and set(needed) <= names:
             yield function.name, [f"{function.name}({', '.join(needed)})"]
     for owner, method in methods:
@@ -168,19 +168,27 @@ def _states(problem: Problem) -> dict[str, tuple[set[str], list[str]]]:
     return found
 
 
-def _sets(function: Def, attributes: set[str]) -> bool:
-    """Whether a function gives one of the attributes a value without the history of its old one, and does not return it:
-    what does is a cache that is filled where it is empty.
+def _sets(problem: Problem, function: Def, attributes: set[str], resets: Collection[str] = ()) -> bool:
+    """Whether a function does nothing but give attributes a value that is none of their old ones, one of these among them,
+    be it by resets that it calls. Others it may only give what the constructor gave them.
     """
+    starts = [node for _, node in problem.nodes(ast.FunctionDef) if node.name == "__init__"]
+    begun = {ast.unparse(s) for start in starts for s in ast.walk(start) if isinstance(s, ast.Assign)}
+    nodes = [node for node in ast.walk(function) if isinstance(node, ast.stmt) and node is not function]
+    sets = [s for s in nodes if isinstance(s, ast.Assign) and not all(isinstance(t, ast.Name) for t in assigned(s))]
+    calls = [s for s in nodes if isinstance(s, ast.Expr) and not isinstance(s.value, ast.Constant)]
+    others = [s for s in nodes if not isinstance(s, (ast.Assign, ast.Expr, ast.For, ast.If, ast.Pass))]
 
     def holds(node: ast.AST) -> bool:
         return isinstance(node, ast.Attribute) and node.attr in attributes
 
-    given = [n for s in ast.walk(function) if isinstance(s, ast.Return) for n in ast.walk(s)]
-    if any(map(holds, given)):
+    def is_reset(statement: ast.Assign) -> bool:
+        kept = calls_named(statement.value, "detach") or not any(map(holds, ast.walk(statement.value)))
+        return bool(kept) and all(map(holds, assigned(statement)))
+
+    if others or any(called_name(s.value) not in resets for s in calls):
         return False
-    sets = [s for s in ast.walk(function) if isinstance(s, ast.Assign) and any(map(holds, assigned(s)))]
-    return any(calls_named(s.value, "detach") or not any(map(holds, ast.walk(s.value))) for s in sets)
+    return bool(calls or any(map(is_reset, sets))) and all(is_reset(s) or ast.unparse(s) in begun for s in sets)
 
 
 def _required(function: Def) -> list[str]:

@@ -19,7 +19,7 @@ from ...message import message
 from ...source.dataflow import binds, calls_named, is_call, reads
 from ...source.editor import Code, atom
 from ..analysis.meetings import UPDATES, meeting, steps_between
-from ..analysis.targets import is_functional
+from ..analysis.targets import is_functional, reads_gradient
 from ..problem import Problem
 from ..proposal import Proposal, in_one_text
 from ..registry import register
@@ -39,7 +39,7 @@ def sum_losses(problem: Problem) -> Iterator[Proposal]:
     first, second = loss_of(found.first), loss_of(found.need)
     if first is None or second is None or ast.dump(first) == ast.dump(second):
         return
-    if any(calls_named(s, *UPDATES) or binds(s) & reads(first) for s in found.between):
+    if any(calls_named(s, *UPDATES) or reads_gradient(s) or binds(s) & reads(first) for s in found.between):
         return
     text = f"({_term(code, first)} + {_term(code, second)}).backward()"
     yield in_one_text(code, [code.delete(found.first), code.replace(found.need, text)], text, _WHY, "sum_losses")
