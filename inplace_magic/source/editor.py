@@ -294,6 +294,11 @@ class Code:
         """
         text = self.cell.raw
         last = len(text) + 1
+        if any(edit.start < edit.end == len(text) and not edit.text and edit.start in self._starts for edit in edits):
+            edits = tuple(  # behind what is left there stands a newline already
+                Edit(e.start, e.end, e.text.removeprefix(self.newline)) if e.start == e.end == len(text) else e
+                for e in edits
+            )
         edits = tuple(edit for edit in edits if edit.text or edit.start < edit.end)
         for edit in sorted(edits, key=lambda e: (e.start, e.end), reverse=True):
             if edit.end > last:

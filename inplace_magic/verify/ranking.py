@@ -71,10 +71,10 @@ def _repeats(attempt: Attempt, chosen: Sequence[Attempt]) -> bool:
     return elsewhere or len(of_kind) > 1 or any(compare(other.passes, attempt.passes) == "same" for other in of_kind)
 
 
-def _code(fix: Fix) -> dict[int, list[str]]:
+def _code(fix: Fix) -> list[tuple[object, list[str]]]:
     """The texts without blank lines and those of comments: where they stand alone makes no other fix."""
-    lines = {number: lines_of(text) for number, text in fix.cells.items()}
-    return {n: [line for line in text if line.strip() and line.lstrip()[0] != "#"] for n, text in lines.items()}
+    texts: list[tuple[object, str]] = [*fix.cells.items(), *fix.files.items()]
+    return [(at, [line for line in lines_of(text) if line.strip() and line.lstrip()[0] != "#"]) for at, text in texts]
 
 
 def _key(attempt: Attempt) -> tuple[int, bool, bool, bool, int, bool, int, int]:

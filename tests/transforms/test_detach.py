@@ -10,7 +10,7 @@ from inplace_magic.source.dataflow import binds, live_in, rebinds, slice_of
 from inplace_magic.transforms.analysis.points import detached
 
 from ..cells import run_cells
-from .trying import clean, fix_by, rewritten, rules
+from .trying import clean, fix_by, fixes, rewritten, rules
 
 START = """
     import torch
@@ -374,7 +374,7 @@ def test_what_nobody_holds_is_cut_where_it_is_made() -> None:
 
 def test_what_gradients_are_asked_for_goes_on_to_require_them() -> None:
     fix = fix_by("detach", START, UNROLLED)
-    line = "theta, h = theta.detach().requires_grad_(), h.detach()"
+    line = "h, theta = h.detach(), theta.detach().requires_grad_()"
     assert fix.cells == {2: rewritten(UNROLLED, ("opt.step()\n", f"opt.step()\n            {line}\n"))}
 
 
@@ -402,7 +402,10 @@ def test_an_earlier_loss_that_was_not_meant_for_it_takes_a_value_without_its_his
         ("Tensor", "s.detach()"),
         ("list[tuple[Tensor]]", "[tuple(h.detach() for h in state) for state in s]"),
         ("sequence[Tensor]", "type(s)(*(h.detach() for h in s))"),
-        ("mapping[Tensor]", "type(s)((key, h.detach()) for key, h in s.items())"),
+        ("mapping[Tensor]", "s | {key: h.detach() for key, h in s.items()}"),
+        ("tuple(Tensor|-)", "(s[0].detach(), s[1])"),
+        ("tuple(list[Tensor]|tuple(Tensor|-))", "([h.detach() for h in s[0]], (s[1][0].detach(), s[1][1]))"),
+        ("list[tuple(Tensor|-)]", "[(state[0].detach(), state[1]) for state in s]"),
     ],
 )
 def test_every_shape_has_its_expression(kind: str, text: str) -> None:
@@ -653,3 +656,26 @@ def test_a_state_that_a_dict_holds_beside_lists_is_cut_alone() -> None:
     fix = fix_by("detach", START, step, cell)
     assert fix.gradients == "truncated"
     assert fix.cells == {3: rewritten(cell, ("    opt.step()\n", '    opt.step()\n    run["h"] = run["h"].detach()\n'))}
+
+
+def test_a_target_that_neither_loss_is_to_train_is_cut_where_it_is_made() -> None:
+    start = """
+        import torch
+        from torch import nn
+        torch.manual_seed(0)
+        q1, q2, frozen = nn.Linear(3, 1), nn.Linear(3, 1), nn.Linear(3, 1)
+        o1, o2 = torch.optim.SGD(q1.parameters(), 0.1), torch.optim.SGD(q2.parameters(), 0.1)
+        def update(net, opt, x, y):
+            loss = (net(x) - y).pow(2).mean()
+            opt.zero_grad()
+            loss.backward()
+            opt.step()
+        """
+    cell = """
+        for x in torch.randn(3, 4, 3):
+            target = frozen(x) + 1
+            update(q1, o1, x, target)
+            update(q2, o2, x, target)
+        """
+    first = fixes(start, cell)[0]
+    assert first.cells == {2: rewritten(cell, ("frozen(x) + 1", "(frozen(x) + 1).detach()"))}

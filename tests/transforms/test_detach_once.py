@@ -182,7 +182,7 @@ def test_what_is_handed_to_a_loop_once_is_cut_where_it_is_handed_over(cells: tup
     assert run.diagnosis is not None
     fix = run.diagnosis.fixes[0]
     assert fix.cells == {len(cells) + 1: rewritten(GIVEN, ("fit(z)", "fit(z.detach())"))}
-    assert [one.gradients for one in run.diagnosis.fixes if one.rule == RULE] == ["truncated"]
+    assert {one.gradients for one in run.diagnosis.fixes if one.rule == RULE} == {"truncated"}
 
 
 MADE = """

@@ -174,7 +174,7 @@ def test_a_forward_that_runs_again_and_adds_to_statistics_comes_first(more: str)
     run = run_cells(STEPS_ON_ONE.rstrip() + more.rstrip() + "\n" + 16 * " " + "opt.step()\n", "train(2, 3)")
     assert run.diagnosis is not None
     fixes = run.diagnosis.fixes
-    assert [fix.rule for fix in fixes] == ["recompute", "detach"]
+    assert [fix.rule for fix in fixes if fix.rule != "restructure"] == ["recompute", "detach"]
     assert "fake = G(z)\n            judged" in fixes[0].cells[1]
     assert any("running_mean" in clause for clause in fixes[0].changes)
 

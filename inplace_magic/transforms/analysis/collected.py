@@ -11,7 +11,7 @@ import ast
 
 from ...source.bindings import later
 from ...source.bindings import reads as named
-from ...source.blocks import loops
+from ...source.blocks import loops, upwards
 from ...source.dataflow import assigned, calls_named, key_of, reads, roots, slice_of
 from ...source.editor import dotted
 from ..problem import Problem
@@ -33,16 +33,24 @@ def collected(problem: Problem, turn: Iteration) -> tuple[set[str], bool]:
     of_objects = {path for path in used if path.partition(".")[2] in own}
     graph, filled = graph | of_objects, filled | of_objects
     anew = {path for s in turn.body for node in ast.walk(s) for path in emptied(node)}
-    _, need = turn.branch
-    ahead = [] if need is turn.need else turn.code.preceding(need)
-    of_loss = slice_of([*turn.code.preceding(turn.need), *ahead], roots(need))[1]
-    lists = {path for path in filled & used & (graph | of_loss) if path not in anew}
+    of_loss = _of_loss(problem)
+    lists = {p for p in filled & used if p not in anew and (p in graph | of_loss or p.partition(".")[2] in of_loss)}
     if not lists & graph:
         return set(), False
     asks = isinstance(turn.need, ast.If) and bool(lists & reads(turn.need.test))  # whether a memory is full by now
     several = turn.branch[0] is not turn.body and not asks
     begin = several or _made_in_an_inner_loop(problem)
     return lists, begin and not any(_read_behind(turn, path) for path in lists)
+
+
+def _of_loss(problem: Problem) -> set[str]:
+    """What the loss is computed of in the functions that lead to its backward; of an object's attributes without the object."""
+    found: set[str] = set()
+    for frame in problem.needed:
+        ahead = [s for above in upwards(frame.code, frame.statement) for s in frame.code.preceding(above)]
+        ahead.sort(key=lambda s: s.lineno)
+        found |= slice_of(ahead, roots(frame.statement))[1]
+    return found | {name.partition(".")[2] for name in found if "." in name}
 
 
 def is_list(kind: str) -> bool:

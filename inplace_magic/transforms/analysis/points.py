@@ -143,8 +143,8 @@ def detached(path: str, shape: str, item: str = "h") -> str | None:
         return f"[{each} for {variable} in {path}]"
     if outer == "dict":
         return f"{{key: {each} for key, {variable} in {path}.items()}}"
-    if outer == "mapping":  # an OrderedDict; what takes other arguments does not run
-        return f"type({path})((key, {each}) for key, {variable} in {path}.items())"
+    if outer == "mapping":  # an OrderedDict or a defaultdict stays one
+        return f"{path} | {{key: {each} for key, {variable} in {path}.items()}}"
     if outer == "tuple":
         return f"tuple({each} for {variable} in {path})"
     if outer == "deque":

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from ...message import message
+from ...record.evidence import Edge
+from ...source.dataflow import added
 from ..analysis.meetings import meeting
 from ..analysis.points import uses
 from ..problem import Problem
@@ -40,13 +42,22 @@ def detach(problem: Problem) -> Iterator[Proposal]:
         again = any(edge.again for edge in found.over)
         given = bool(found.over) and all(given_once(problem, edge) for edge in found.over)
         form = "again" if again else "between" if between else "once" if given else "use"
-        whole_terms = [edge for edge in found.over if edge.alone]
+        whole_terms = [edge for edge in found.over if edge.alone and _is_old_term(problem, edge)]
         yield from at_boundary(problem, [edge for edge in found.over if edge not in whole_terms], between)
         idle = next((ast.unparse(use.node) for edge in whole_terms for use in uses(problem, edge)), "")
         once = before_loop(problem, found.over) or ([] if given else _of_old_values(problem))
         read = at_uses(problem, found.over, form, CARRIED, carried=True)
         for proposal in itertools.chain(once, read, at_stores(problem, found.over)):
             yield replace(proposal, idle=idle)  # a term of every loss, computed of what was made before the loop
+
+
+def _is_old_term(problem: Problem, edge: Edge) -> bool:
+    """Whether a term of a loss was computed before the loop, or is kept by a name for a later loss: no sum that goes on, and
+    no list that a loss is collected in.
+    """
+    running = any(added(frame.statement) for frame in problem.frames(edge.used))
+    collected = any("[" in holder.path or holder.shape != "Tensor" for holder in edge.holders)
+    return before_turns(problem, edge) or not (running or collected or meeting(problem) is not None)
 
 
 def _of_old_values(problem: Problem) -> list[Proposal]:

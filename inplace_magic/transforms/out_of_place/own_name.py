@@ -23,7 +23,7 @@ from collections.abc import Iterator, Sequence
 
 from ...message import message
 from ...source.bindings import bindings, later, reads
-from ...source.blocks import within
+from ...source.blocks import loops, within
 from ...source.dataflow import assigned
 from ...source.editor import Code, Edit, Function, Loop
 from ...source.names import named
@@ -73,7 +73,8 @@ def _of_input(problem: Problem, write: Site, root: ast.Name) -> Iterator[Proposa
     code, event, view = write.code, problem.clash.write, bindings(write.code, root.id, write.statement)[:1]
     whole = seen_through(code, root.id, write.statement)
     path, first = (root.id, write.statement) if whole is None else (whole, view[0].statement)
-    behind = [n for n in named(code, path, later(code, first)) if n.lineno > first.lineno]
+    first = next(reversed(loops(code, first)), first)  # one value for all iterations
+    behind = [n for n in named(code, path, later(code, first)) if n.lineno > (first.end_lineno or first.lineno)]
     itself = [n for n in behind if is_of_leaf(code, n)]
     used = [n for n in behind if n not in itself] or whole is not None
     if event is None or not used or any(isinstance(n.ctx, ast.Store) for n in behind) or not (itself or whole):
@@ -98,7 +99,8 @@ def _worked_on(
 ) -> tuple[str, list[Edit]]:
     """The line by which a name is given a value of its own, and the edits by which a statement and the reads after it use it."""
     code = write.code
-    new = as_new_tensor(problem, code.text(first)) if write.target is write.root else None
+    alone = write.target is write.root and first is write.statement
+    new = as_new_tensor(problem, code.text(first)) if alone else None
     if new is not None and new.target is not None:
         line = f"{name} = {new.value}"
         edits = [code.replace(first, line)]

@@ -6,6 +6,7 @@ A sum comes with its beginning, and with the loop that adds to it.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -16,7 +17,7 @@ from ...source.editor import Code, Edit
 from ...source.lift import as_lines
 from ...source.location import SourceRange
 from ..analysis.points import uses
-from ..problem import Problem, parted
+from ..problem import Frame, Problem, parted
 
 MOST = 6  # statements that a person would repeat
 
@@ -51,14 +52,19 @@ def slices(problem: Problem, found: Crossing) -> Iterator[Slice]:
 
 
 def _in_one_frame(problem: Problem, stale: Sequence[tuple[SourceRange, ...]]) -> Iterator[Slice]:
-    stacks = [problem.frames(stack) for stack in stale]
-    stacks = [stack for stack in stacks if stack]
+    stacks = [stack for one in stale if (stack := problem.frames(one))]
     # What was computed for an argument of the call in which the event happened is at hand there.
     stacks = [stack for stack in stacks if parted(stack, problem.lost)[0]] or stacks
-    if not stacks:
-        return
-    deepest = min(len(stack) for stack in stacks)
-    for depth in range(deepest - 1, -1, -1):
+    found = list(_levels(problem, stacks))
+    # What another cell has made, or another call, may not have to be made again.
+    here = [stack for stack in stacks if problem.lost and stack[0].statement is problem.lost[0].statement]
+    yield from found or _levels(problem, here if len(here) < len(stacks) else [])
+
+
+def _levels(problem: Problem, stacks: Sequence[list[Frame]]) -> Iterator[Slice]:
+    """The slices of the frames that all stacks share, the innermost first."""
+    stepped = {re.split(r"\W", leaf)[0] for one in problem.evidence.passes for leaf in one.stepped}
+    for depth in range(min((len(stack) for stack in stacks), default=0) - 1, -1, -1):
         level = [stack[depth] for stack in stacks]
         code, function = level[0].code, level[0].spot.function
         if any(f.code is not code or f.spot.function != function for f in level):
@@ -66,14 +72,11 @@ def _in_one_frame(problem: Problem, stale: Sequence[tuple[SourceRange, ...]]) ->
         statements = _side_by_side(code, [f.statement for f in level])
         turn = _in_turn(code, statements)
         chosen = _from_beginning(code, turn, _chain(turn, statements))
-        if any(frame.statement in chosen for frame in (*problem.lost, *problem.needed)):
-            return  # the call in which they were used up, or gone back from
-        stepped = {leaf for one in problem.evidence.passes for leaf in one.stepped}
-        if any(path.split(".")[0].split("[")[0] in binds(s) for s in chosen for path in stepped):
-            return  # what is trained would begin anew
+        own = {name for s in chosen for name in binds(s)}
+        if own & stepped or any(frame.statement in chosen for frame in (*problem.lost, *problem.needed)):
+            return  # what is trained would begin anew; or it is the call in which they were used up, or gone back from
         bound = {name for s in chosen for name in _made_by(s)}
         kept = [s for s in chosen if isinstance(s, ast.Expr)]  # a call whose object keeps what it makes
-        own = {name for s in chosen for name in binds(s)}
         anew = not (live_in(chosen) & own) - _beside(chosen)  # what needs its own old value cannot be had a second time
         if (bound or kept == chosen != []) and anew and len(chosen) <= MOST and all(map(_repeatable, chosen)):
             yield Slice(code, chosen, function)

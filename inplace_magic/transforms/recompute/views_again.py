@@ -71,7 +71,7 @@ def _outside(problem: Problem) -> Iterator[Proposal]:
             edit = unwrapped(code, block, block.body)
             edits = [edit] if edit is not None else []
         if edits:
-            gone = len(edits) == 1  # the whole block
+            gone = len(edits) == 1 and len(block.body) > 1  # what else stands in the block is seen as well
             title = message("title_outside", what=headline(code, maker))
             title = message("title_block_gone", block=headline(code, block).strip("`")) if gone else title
             yield in_one_text(code, edits, title, _OUTSIDE, "views_again")

@@ -520,3 +520,19 @@ def test_what_a_function_has_used_up_is_made_again_before_it_is_given_out() -> N
     fix = fix_by(RULE, START, ADAPTED, ATTACK)
     assert fix.cells == {2: rewritten(ADAPTED, ("    return out", "    out = net(x)\n    return out"))}
     assert fix.gradients == "different"
+
+
+def test_what_a_closure_computes_again_stands_ahead_of_all_that_reads_it() -> None:
+    made = "net, x, y = nn.Linear(3, 1), torch.randn(8, 3), torch.randn(8, 1)\nopt = torch.optim.LBFGS(net.parameters(), max_iter=3)"
+    cell = """
+        loss = (net(x) - y).pow(2).mean()
+        def closure():
+            opt.zero_grad()
+            print(loss.item())
+            loss.backward()
+            return loss
+        opt.step(closure)
+        """
+    line = "loss = (net(x) - y).pow(2).mean()\n"
+    fix = fix_by(RULE, START, made, cell)
+    assert fix.cells == {3: rewritten(cell, (line, ""), ("    print", f"    {line}    print"))}

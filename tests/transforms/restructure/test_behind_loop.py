@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from ...cells import run_cells
-from ..trying import fix_by, rewritten
+from ..trying import fix_by, rewritten, rules
 
 START = """
     import torch
@@ -79,3 +79,29 @@ def test_is_not_proposed(cell: str) -> None:
     run = run_cells(START, cell)
     assert run.diagnosis is not None
     assert "restructure" not in [fix.rule for fix in run.diagnosis.fixes]
+
+
+EPISODE = """
+    import torch
+    from torch import nn
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2))
+    opt = torch.optim.Adam(net.parameters())
+    data = [net(x).softmax(0)[0] for x in torch.randn(5, 4)]
+    """
+
+
+@pytest.mark.parametrize("cleared", [False, True])
+def test_losses_of_one_forward_are_stepped_for_once(cleared: bool) -> None:
+    clear = "    opt.zero_grad()\n" if cleared else ""
+    cell = f"for prob in data:\n    loss = -prob.log()\n{clear}    loss.backward()\n    opt.step()\n"
+    fix = fix_by("restructure", EPISODE, cell)
+    ahead = "opt.zero_grad()\n" if cleared else ""
+    assert fix.cells == {2: f"{ahead}for prob in data:\n    loss = -prob.log()\n    loss.backward()\nopt.step()"}
+    assert fix.gradients == "different"
+
+
+def test_a_step_that_is_the_iterations_own_stays_in_it() -> None:
+    start = EPISODE.replace("data =", "opts = [torch.optim.SGD(net.parameters(), 0.1) for _ in range(5)]\n    data =")
+    cell = "for prob, o in zip(data, opts):\n    loss = -prob.log()\n    loss.backward()\n    o.step()\n"
+    assert "restructure" not in rules(start, cell)
