@@ -191,6 +191,21 @@ def test_a_write_into_rows_that_are_read_as_a_whole_is_not_lost() -> None:
     assert rules_or_none(START, cell) == []
 
 
+def test_items_that_a_function_goes_through_are_made_anew() -> None:
+    cell = """
+        def step(grads):
+            ws = [p.exp() for p in net.parameters()]
+            for w, g in zip(ws, grads):
+                w -= 0.1 * g
+            return sum(w.sum() for w in ws)
+        step([p.detach() for p in net.parameters()]).backward()
+        """
+    line = "ws = [w - 0.1 * g for w, g in zip(ws, grads)]"
+    loop = "for w, g in zip(ws, grads):\n        w -= 0.1 * g"
+    fix = fix_by("out_of_place", START, cell)
+    assert (fix.cells, fix.gradients) == ({2: rewritten(cell, (loop, line))}, "same")
+
+
 def test_a_hook_that_gives_nothing_back_keeps_its_effect() -> None:
     start = """
         import torch

@@ -8,12 +8,13 @@ torch.stack(log_probs).sum().backward()       sum(losses).backward()
 from __future__ import annotations
 
 import ast
+import itertools
 
 from ...source.bindings import later
 from ...source.bindings import reads as named
 from ...source.blocks import loops, upwards
 from ...source.dataflow import assigned, calls_named, key_of, reads, roots, slice_of
-from ...source.editor import dotted
+from ...source.editor import Loop, dotted
 from ..problem import Problem
 from .iterations import Iteration, holdings
 
@@ -47,7 +48,8 @@ def _of_loss(problem: Problem) -> set[str]:
     """What the loss is computed of in the functions that lead to its backward; of an object's attributes without the object."""
     found: set[str] = set()
     for frame in problem.needed:
-        ahead = [s for above in upwards(frame.code, frame.statement) for s in frame.code.preceding(above)]
+        turn = itertools.takewhile(lambda s: not isinstance(s, Loop), upwards(frame.code, frame.statement))
+        ahead = [s for above in turn for s in frame.code.preceding(above)]
         ahead.sort(key=lambda s: s.lineno)
         found |= slice_of(ahead, roots(frame.statement))[1]
     return found | {name.partition(".")[2] for name in found if "." in name}

@@ -121,7 +121,8 @@ def is_lost(write: Site, name: str) -> bool:
     code, function = write.code, write.code.function(write.statement)
     shared = {n for s in ast.walk(function or write.node) if isinstance(s, (ast.Global, ast.Nonlocal)) for n in s.names}
     alone = isinstance(write.statement, (ast.AugAssign, ast.Expr)) and function is not None and name not in shared
-    return alone and not reads(code, name, later(code, write.statement))
+    looped = loop_of(code, write.statement, name) is not None  # then it is an item of what is gone through
+    return alone and not looped and not reads(code, name, later(code, write.statement))
 
 
 def _gives_value(function: ast.AST) -> bool:
