@@ -115,11 +115,6 @@ PARTIAL = frozenset({"retain: past a step"})  # no fix by itself, even if it run
 ONE_UPDATE = frozenset({"restructure: one update"})  # a part counts once that counted several times, and no edge is cut
 # A state begins anew, so that the losses are others.
 RESTARTS = frozenset({"reset_state: called", "reset_state: initial"})
-# What goes on from the conflict is parted from what came before, which stays as it was.
-CARRIED = frozenset({
-    "detach: boundary", "detach: boundary of objects", "detach: boundary of containers", "detach: again", "detach: use",
-    "detach: put", "detach: set",
-})  # fmt: skip
 # Within one iteration the later of two losses may train less than it says.
 LESSENS = frozenset({"detach: between", "detach: untrained"})
 # A loss is computed where its update stands, by the weights that the updates before it have left.

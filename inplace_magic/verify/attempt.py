@@ -22,7 +22,7 @@ from ..gradients.compare import (
 )
 from ..message import message
 from ..record.evidence import BackwardPass, Evidence
-from ..search import CARRIED, IN_ORDER, LESSENS, ONE_UPDATE, PARTIAL, Rank
+from ..search import IN_ORDER, LESSENS, ONE_UPDATE, PARTIAL, Rank
 from ..source.document import FileSource, is_cell
 from ..source.editor import names_bound
 from ..source.sources import Sources
@@ -140,7 +140,7 @@ def measured(bench: Bench, problem: Problem, ran: Ran) -> Attempt | None:
     fix = _fix(bench, candidate, live, run, effect, idle)
     _log.debug("%s: %s, %s, fails again: %s, %s", candidate, rank, effect.label, seen.again, effect.changes)
     need = problem.clash.need
-    before = need.index if need is not None and any(_carried(step) for step in candidate.steps) else 0
+    before = need.index if need is not None and any(step.kept for step in candidate.steps) else 0
     sooner = before > 0 and compare(reference[:before], seen.passes[:before], cut_off=True) != "same"
     serves = effect.label == "different" and bool(without_purpose(seen.passes, reference))
     corrects = rank == "same" and effect.label == "different" and any(step.meant for step in candidate.steps)
@@ -207,11 +207,6 @@ def _rank(bench: Bench, steps: Sequence[Proposal], ran: Ran, effect: Effect, few
     by_hand = not updates(reference)  # then it is not known what is updated for which loss
     lessens = any(step.form in LESSENS for step in steps) and (by_hand or lessened(reference, seen.passes))
     return "deprived" if label == "truncated" and (takes or lessens) else label
-
-
-def _carried(step: Proposal) -> bool:
-    """Whether a cut is to part what goes on from the conflict from what came before, and leave what came before as it was."""
-    return step.kept or step.form in CARRIED
 
 
 def _is_meant(effect: Effect, proposal: Proposal) -> bool:

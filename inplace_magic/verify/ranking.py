@@ -66,15 +66,27 @@ def _repeats(attempt: Attempt, chosen: Sequence[Attempt]) -> bool:
     fix = attempt.fix
     alike = [other for other in chosen if other.fix.gradients == fix.gradients]
     of_kind = [other for other in alike if other.fix.rule == fix.rule]
-    elsewhere = any((other.fix.title, other.fix.changes) == (fix.title, fix.changes) for other in alike)
-    elsewhere = elsewhere or any(_code(other.fix) == _code(fix) for other in chosen)
-    return elsewhere or len(of_kind) > 1 or any(compare(other.passes, attempt.passes) == "same" for other in of_kind)
+    if any((other.fix.title, other.fix.changes) == (fix.title, fix.changes) for other in alike):
+        return True
+    if any(_code(other.fix) == _code(fix) for other in chosen):
+        return True
+    return len(of_kind) > 1 or any(compare(other.passes, attempt.passes) == "same" for other in of_kind)
 
 
 def _code(fix: Fix) -> list[tuple[object, list[str]]]:
-    """The texts without blank lines and those of comments: where they stand alone makes no other fix."""
+    """The texts without blank lines, those of comments, and what a cut asks for: by these alone no two fixes differ."""
     texts: list[tuple[object, str]] = [*fix.cells.items(), *fix.files.items()]
-    return [(at, [line for line in lines_of(text) if line.strip() and line.lstrip()[0] != "#"]) for at, text in texts]
+    return [
+        (
+            at,
+            [
+                line.replace(".requires_grad_()", "")
+                for line in lines_of(text)
+                if line.strip() and line.lstrip()[0] != "#"
+            ],
+        )
+        for at, text in texts
+    ]
 
 
 def _key(attempt: Attempt) -> tuple[int, bool, bool, bool, int, bool, int, int]:
