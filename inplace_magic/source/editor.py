@@ -256,6 +256,9 @@ class Code:
         gap = re.sub(r"#.*", "", self.cell.raw[last:end]).strip()
         if not call.args and not call.keywords:
             return Edit(end, end, argument)
+        if gap.endswith(",") and "\n" in self.cell.raw[last:end]:
+            at = self.cell.raw.index(",", last) + 1
+            return Edit(at, at, f" {argument},")
         if gap.endswith(","):
             return Edit(end, end, f" {argument}")
         at = end if gap else last  # behind what parentheses around the last argument are left

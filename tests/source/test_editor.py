@@ -27,6 +27,7 @@ def test_a_text_ends_as_it_did_when_its_last_line_goes_elsewhere(newline: str, e
         pytest.param("f(a)", "f(a, k=1)", id="behind the last"),
         pytest.param("f((a))", "f((a), k=1)", id="behind its parentheses"),
         pytest.param("f(a,)", "f(a, k=1)", id="behind a comma"),
+        pytest.param("f(\n    a,\n)", "f(\n    a, k=1,\n)", id="behind a comma that ends a line"),
         pytest.param("f(\n    a  # one, two\n)", "f(\n    a, k=1  # one, two\n)", id="ahead of a comment with a comma"),
     ],
 )

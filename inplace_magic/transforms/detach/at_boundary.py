@@ -8,6 +8,7 @@ optimizer.step()                          optimizer.step()
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
@@ -156,7 +157,7 @@ def _visible(problem: Problem, frame: Frame, edge: Edge, carried: bool) -> Holde
     ``carried``: into another iteration, which a name that each iteration binds anew does not do.
     """
     holders = edge.holders or bound_by(problem, edge, frame)
-    mine = [h for h in holders if _settable(frame, h) and "[...]" not in h.path]
+    mine = [h for h in holders if _settable(frame, h) and "[...]" not in h.path and not _is_private(problem, h)]
     found = uses(problem, edge)
     read = {use.holder for use in found}
     exact = {use.holder for use in found if ast.unparse(use.node) == use.holder.path}
@@ -174,6 +175,12 @@ def _visible(problem: Problem, frame: Frame, edge: Edge, carried: bool) -> Holde
 
     own = [h for h in writable if h.scope == frame.spot.function]
     return min(own or writable, key=order, default=None)
+
+
+def _is_private(problem: Problem, holder: Holder) -> bool:
+    """Whether a path goes through an attribute of a library's own, which no text of the user's names: ``fnet._fast_params``."""
+    own = re.findall(r"\._\w+", holder.path)
+    return any(not any(name in code.cell.raw for code in problem.codes()) for name in own)
 
 
 def _settable(frame: Frame, holder: Holder) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import sys
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ...source.bindings import bindings, loop_of
 from ...source.dataflow import called_name
@@ -36,11 +36,15 @@ _GIVE_MASKS = frozenset({"isnan", "isinf", "isfinite", "bool", "eq", "ne", "lt",
 
 @dataclass(frozen=True)
 class Rewrite:
-    """Edits of one cell, and what they write: a new value, and the name that it is given; None where it needs none."""
+    """Edits of one cell, and what they write: a new value, and the name that it is given; None where it needs none.
+
+    ``unsure``: whether the two mean the same depends on shapes.
+    """
 
     edits: tuple[Edit, ...]
     target: str | None
     value: str
+    unsure: bool = False
 
     @property
     def line(self) -> str:
@@ -154,7 +158,8 @@ def masked(
         return None
     where = code.text(mask)
     if isinstance(value, ast.Subscript) and code.text(value.slice) == where:
-        return _assigned(code, statement, name, f"{torch}.where({where}, {code.text(value.value)}, {name})")
+        new = _assigned(code, statement, name, f"{torch}.where({where}, {code.text(value.value)}, {name})")
+        return replace(new, unsure=True)
     return _assigned(code, statement, name, f"{name}.masked_fill({where}, {code.text(value)})")
 
 

@@ -50,7 +50,7 @@ def out_of_place(problem: Problem) -> Iterator[Proposal]:
         return
     more = meant_for_whole(write) and not isinstance(tensor, ast.Subscript)
     for form, rewrite in _rewrites(problem, write, tensor, "meant for more" if more else "statement"):
-        lossless = more and form != "container"  # which all who go through it see
+        lossless = rewrite.unsure or (more and form != "container")  # which all who go through it see
         form = f"out_of_place: {form}"
         apart = has_two_names(write) and tensor is write.root
         why = _APART if apart else _WHY
