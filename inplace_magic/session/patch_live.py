@@ -7,6 +7,7 @@ A trained model is kept: only the code of the functions that the cell defined is
 from __future__ import annotations
 
 import ast
+import copy
 import functools
 import os
 import types
@@ -72,15 +73,66 @@ def _functions(cell: Document) -> Iterator[tuple[str, ast.AST]]:
 
 
 def _outline(node: ast.stmt) -> str:
-    """A definition without the bodies of its functions; decorators and default values belong to it."""
+    """A definition without the bodies of its functions; default values belong to it, and decorators, but for those of
+    methods, which are given to the class anew.
+    """
+    made_anew = {id(method) for method in _methods(node) if _can_be_given(method)}
 
     class Empty(ast.NodeTransformer):
         def visit_FunctionDef(self, function: ast.FunctionDef) -> ast.AST:
-            return ast.FunctionDef(function.name, function.args, [ast.Pass()], function.decorator_list, None, None)
+            decorators = [] if id(function) in made_anew else function.decorator_list
+            return ast.FunctionDef(function.name, function.args, [ast.Pass()], decorators, None, None)
 
         visit_AsyncFunctionDef = visit_FunctionDef  # type: ignore[assignment]
 
-    return ast.dump(Empty().visit(ast.parse(ast.unparse(node))))
+    return ast.dump(Empty().visit(copy.deepcopy(node, {id(one): one for one in _methods(node)})))
+
+
+def _methods(node: ast.AST) -> list[ast.FunctionDef]:
+    """The methods that stand in the body of a class."""
+    return [one for one in node.body if isinstance(one, ast.FunctionDef)] if isinstance(node, ast.ClassDef) else []
+
+
+def _can_be_given(method: ast.FunctionDef) -> bool:
+    """Whether a method can be made outside of its class: not where it knows that by ``super()``."""
+    return not names_loaded([method]) & {"super", "__class__"}
+
+
+def _redecorated(old: Document, new: Document) -> Iterator[tuple[str, ast.FunctionDef]]:
+    """The methods whose decorators a rewrite changes, each with the name of its class."""
+    before, after = (
+        {(top.name, m.name): m for top in doc.tree.body for m in _methods(top) if isinstance(top, ast.ClassDef)}
+        for doc in (old, new)
+        if doc.tree is not None
+    )
+    for key in before.keys() & after.keys():
+        if [*map(ast.dump, before[key].decorator_list)] != [*map(ast.dump, after[key].decorator_list)]:
+            yield key[0], after[key]
+
+
+def _give_methods(old: Document, new: Document, code: types.CodeType, namespace: dict[str, Any]) -> Iterator[Undo]:
+    """Gives live classes their methods under the decorators that a rewrite leaves them. Yields what takes it back."""
+    spaces = [vars(module) for module in modules_of(new.path)] if isinstance(new, FileSource) else [namespace]
+    for name, method in _redecorated(old, new):
+        made = _by_name(code).get(f"{name}.{method.name}", [])
+        for names in spaces:
+            owner = names.get(name)
+            if len(made) == 1 and isinstance(owner, type) and method.name in vars(owner) and _can_be_given(method):
+                was = vars(owner)[method.name]
+                setattr(owner, method.name, _made(name, method, made[0], names))
+                yield functools.partial(setattr, owner, method.name, was)
+
+
+def _made(owner: str, method: ast.FunctionDef, code: types.CodeType, names: dict[str, Any]) -> Any:
+    """A method as its class would make it, on the lines of its ``code``."""
+    node = copy.deepcopy(method)
+    first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
+    ast.increment_lineno(node, code.co_firstlineno - first)
+    tree = ast.parse(f"class {owner}: pass")
+    tree.body[0].body = [node]  # type: ignore[attr-defined]
+    found: dict[str, Any] = {}
+    exec(compile(tree, code.co_filename, "exec", dont_inherit=True), names, found)
+    return vars(found[owner])[method.name]
 
 
 def cells_to_run(sources: Sources, texts: dict[int, str], spared: tuple[int, ...], failing: int) -> tuple[int, ...]:
@@ -146,7 +198,7 @@ def patch_functions(
     number: int,
     text: str,
     compile_cell: Callable[[Document], types.CodeType],
-    namespace: Mapping[str, Any],
+    namespace: dict[str, Any],
 ) -> list[Undo]:
     """Gives every live function of a cell its code from the new text. Returns what takes it back, newest last.
 
@@ -167,7 +219,7 @@ def patch_functions(
             continue  # in a file what has only moved gets its new lines as well
         function.__code__ = new_code
         undo.append(lambda f=function, c=old_code: setattr(f, "__code__", c))  # type: ignore[misc]
-    return undo
+    return [*undo, *_give_methods(cell, new, compile_cell(new), namespace)]
 
 
 def _by_name(code: types.CodeType) -> dict[str, list[types.CodeType]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.cells import run_cells
+from tests.cells import run_cells, run_in
 
 CELL = """
 import torch
@@ -63,3 +63,41 @@ def test_several_lambdas_that_do_the_same() -> None:
     assert run.diagnosis is not None
     assert run.diagnosis.fixes
     assert run.cell("%autograd_fix --run").error is None
+
+
+TRAINED = """
+    import torch
+    from torch import nn
+    torch.manual_seed(0)
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.body = nn.Linear(3, 3)
+
+        @torch.inference_mode()
+        def features(self, x):
+            return self.body(x).tanh()
+    """
+MADE = "net, head, x = Net(), nn.Linear(3, 1), torch.ones(2, 3)\nnet.trained = True"
+USED = "head(net.features(x)).sum().backward()"
+
+
+def test_a_method_gets_another_decorator_and_the_model_is_kept() -> None:
+    run = run_cells(TRAINED, MADE, USED)
+    assert run.diagnosis is not None
+    fix = run.diagnosis.fixes[0]
+    assert (fix.title, fix.run) == ("@torch.no_grad()", (3,))
+    net, method = run.shell.user_ns["net"], vars(run.shell.user_ns["Net"])["features"]
+    accepted = run_in(run.shell, ["%autograd_fix 1 --run"])
+    assert accepted.error is None
+    assert run.shell.user_ns["net"] is net and net.trained
+    assert not net.features(run.shell.user_ns["x"]).is_inference()
+    run_in(run.shell, ["%autograd_fix --undo"])
+    assert vars(run.shell.user_ns["Net"])["features"] is method
+
+
+def test_a_method_that_asks_for_its_class_is_made_with_it() -> None:
+    text = TRAINED.replace("return self.body(x).tanh()", "super().train()\n            return self.body(x).tanh()")
+    run = run_cells(text, MADE, USED)
+    assert run.diagnosis is not None
+    assert run.diagnosis.fixes[0].run == (1, 2, 3)
