@@ -454,3 +454,28 @@ def test_two_of_one_kind_are_shown_where_they_give_other_gradients() -> None:
     cuts = [fix for fix in run.diagnosis.fixes if fix.rule == "detach"]
     assert [fix.title for fix in cuts] == ["z = 0.8 * table[c].detach() + 0.2 * z", "table[c] = z.detach()"]
     assert {fix.gradients for fix in cuts} == {"truncated"}
+
+
+TARGETS = """
+    pi, q1, q2, frozen = nn.Linear(3, 1), nn.Linear(3, 1), nn.Linear(3, 1), nn.Linear(1, 1)
+    o1, o2, op = (torch.optim.SGD(net.parameters(), 0.1) for net in (q1, q2, pi))
+    for s in torch.randn(3, 4, 3):
+        target = frozen(pi(s)).tanh()
+        for q, opt in ((q1, o1), (q2, o2)):
+            loss = (q(s) - target).pow(2).mean()
+            opt.zero_grad()
+            loss.backward()
+            opt.step()
+        actor = -q1(s * pi(s)).mean()
+        op.zero_grad()
+        actor.backward()
+        op.step()
+    """
+
+
+def test_a_cut_whose_gradients_are_cleared_before_any_step_comes_before_a_forward_that_runs_again() -> None:
+    run = run_cells(START, TARGETS)
+    assert run.diagnosis is not None
+    first = run.diagnosis.fixes[0]
+    assert (first.rule, first.gradients) == ("detach", "truncated")
+    assert any(fix.rule == "recompute" and fix.gradients == "same" for fix in run.diagnosis.fixes)
