@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable
 
+from .names import own_names
+
 _Scopes = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
 
 
@@ -32,14 +34,6 @@ def _visit(node: ast.AST, bound: frozenset[str], inside: set[str], outside: set[
     if isinstance(node, (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)):
         bound |= {n.id for g in node.generators for n in ast.walk(g.target) if isinstance(n, ast.Name)}
     elif isinstance(node, _Scopes):
-        bound |= _own_names(node)
+        bound |= own_names(node)
     for child in ast.iter_child_nodes(node):
         _visit(child, bound, inside, outside)
-
-
-def _own_names(scope: ast.AST) -> frozenset[str]:
-    """What a function binds for itself: its parameters, and what it assigns without calling it global."""
-    shared = {n for s in ast.walk(scope) if isinstance(s, (ast.Global, ast.Nonlocal)) for n in s.names}
-    given = {n.arg for n in ast.walk(scope) if isinstance(n, ast.arg)}
-    stored = {n.id for n in ast.walk(scope) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
-    return frozenset((given | stored) - shared)

@@ -25,6 +25,18 @@ def renamed(code: Code, nodes: Sequence[ast.AST], new: Mapping[str, str]) -> lis
     return [code.replace(node, text) for name, text in new.items() for node in named(code, name, nodes)]
 
 
+def declared(node: ast.AST) -> set[str]:
+    """The names that a function, or code in it, takes from around it by ``global`` or ``nonlocal``."""
+    return {name for s in ast.walk(node) if isinstance(s, (ast.Global, ast.Nonlocal)) for name in s.names}
+
+
+def own_names(function: ast.AST) -> frozenset[str]:
+    """What a function, with those in it, binds for itself: its parameters, and what it assigns without calling it global."""
+    given = {n.arg for n in ast.walk(function) if isinstance(n, ast.arg)}
+    stored = {n.id for n in ast.walk(function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+    return frozenset((given | stored) - declared(function))
+
+
 def _is_other(code: Code, node: ast.Name, around: ast.AST) -> bool:
     """Whether something below ``around`` that a name stands in has given the name a meaning of its own."""
     for above in code.parents(node):
@@ -41,8 +53,7 @@ def _own(code: Code, node: ast.AST) -> set[str]:
     if isinstance(node, (*Function, ast.Lambda)):
         found = {one.arg for one in ast.walk(node.args) if isinstance(one, ast.arg)}
     if isinstance(node, (*Function, ast.ClassDef)):
-        own = list(own_statements(code, node))
-        found |= names_bound(own) - {n for s in own if isinstance(s, (ast.Global, ast.Nonlocal)) for n in s.names}
+        found |= names_bound([*own_statements(code, node)]) - declared(node)
     if isinstance(node, _COMPREHENSIONS):
         found = {n.id for one in node.generators for n in ast.walk(one.target) if isinstance(n, ast.Name)}
     return found

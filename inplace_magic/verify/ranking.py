@@ -75,18 +75,13 @@ def _repeats(attempt: Attempt, chosen: Sequence[Attempt]) -> bool:
 
 def _code(fix: Fix) -> list[tuple[object, list[str]]]:
     """The texts without blank lines, those of comments, and what a cut asks for: by these alone no two fixes differ."""
+
+    def bare(text: str) -> list[str]:
+        lines = (line for line in lines_of(text) if line.strip() and line.lstrip()[0] != "#")
+        return [line.replace(".requires_grad_()", "") for line in lines]
+
     texts: list[tuple[object, str]] = [*fix.cells.items(), *fix.files.items()]
-    return [
-        (
-            at,
-            [
-                line.replace(".requires_grad_()", "")
-                for line in lines_of(text)
-                if line.strip() and line.lstrip()[0] != "#"
-            ],
-        )
-        for at, text in texts
-    ]
+    return [(place, bare(text)) for place, text in texts]
 
 
 def _key(attempt: Attempt) -> tuple[int, bool, bool, bool, int, bool, int, int]:

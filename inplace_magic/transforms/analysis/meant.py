@@ -15,6 +15,7 @@ from ...source.bindings import bindings, bound, bound_anew, gone_through, later,
 from ...source.blocks import loops, own_statements, scope
 from ...source.dataflow import called_name, rebinds
 from ...source.editor import Code, Function
+from ...source.names import declared
 from .targets import Site, root, root_text, seen_through, written_by
 
 _PUTS = ("append", "add", "appendleft")
@@ -119,8 +120,8 @@ def meant_for_whole(write: Site) -> bool:
 def is_lost(write: Site, name: str) -> bool:
     """Whether a function would give its own name another value that nobody reads: ``def hook(g): g = g * 2``."""
     code, function = write.code, write.code.function(write.statement)
-    shared = {n for s in ast.walk(function or write.node) if isinstance(s, (ast.Global, ast.Nonlocal)) for n in s.names}
-    alone = isinstance(write.statement, (ast.AugAssign, ast.Expr)) and function is not None and name not in shared
+    own = function is not None and name not in declared(function)
+    alone = own and isinstance(write.statement, (ast.AugAssign, ast.Expr))
     looped = loop_of(code, write.statement, name) is not None  # then it is an item of what is gone through
     return alone and not looped and not reads(code, name, later(code, write.statement))
 

@@ -17,6 +17,7 @@ from ...source.bindings import bound, parameters
 from ...source.blocks import loops, own_statements, scope, upwards
 from ...source.dataflow import binds, calls_named, is_step, reads, rebinds
 from ...source.editor import Code, Function, Loop
+from ...source.names import declared
 from ..problem import Frame, Problem
 from .meetings import UPDATES
 
@@ -65,11 +66,10 @@ def _given(problem: Problem, frame: Frame, name: str) -> bool:
     if not isinstance(function, Function):
         others = ((code, s) for code in problem.codes() if code is not frame.code for s in code.tree.body)
         return any(name in binds(s) and not _is_literal(code, s, name) for code, s in others)
-    shared = (s for s in ast.walk(function) if isinstance(s, (ast.Global, ast.Nonlocal)))
     a = function.args
     defaults = [*zip([*a.posonlyargs, *a.args][::-1], a.defaults[::-1]), *zip(a.kwonlyargs, a.kw_defaults)]
     optional = {p.arg for p, default in defaults if isinstance(default, ast.Constant) and default.value is None}
-    return name in {*parameters(function)} - optional or any(name in s.names for s in shared)
+    return name in {*parameters(function)} - optional | declared(function)
 
 
 def _dominated(frame: Frame, name: str) -> bool:

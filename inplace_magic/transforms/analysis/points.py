@@ -10,6 +10,7 @@ from ...record.evidence import Edge, Holder
 from ...source.bindings import bound_anew, parameters
 from ...source.dataflow import binds
 from ...source.editor import Code
+from ...source.names import own_names
 from ..problem import Frame, Problem
 
 _DESCRIBES = frozenset({"shape", "size", "device", "dtype", "ndim", "dim", "grad", "requires_grad", "detach", "item"})
@@ -98,7 +99,7 @@ def _is(frame: Frame, node: ast.expr, holder: Holder) -> bool:
 def is_named(frame: Frame, holder: Holder) -> bool:
     """Whether a holder's path means the same in a frame's function: its own name, or one from around it."""
     name = holder.path.partition(".")[0].partition("[")[0]
-    return holder.scope == frame.spot.function or name not in _local(frame)
+    return holder.scope == frame.spot.function or not _is_local(frame, name)
 
 
 def _is_item(node: ast.expr, holder: Holder) -> bool:
@@ -112,14 +113,10 @@ def _is_item(node: ast.expr, holder: Holder) -> bool:
     )
 
 
-def _local(frame: Frame) -> set[str]:
-    """Names that belong to the frame's function alone."""
+def _is_local(frame: Frame, name: str) -> bool:
+    """Whether a name belongs to the frame's function alone."""
     function = frame.code.function(frame.node)
-    if function is None:
-        return set()
-    shared = {n for s in ast.walk(function) if isinstance(s, (ast.Global, ast.Nonlocal)) for n in s.names}
-    stored = {n.id for n in ast.walk(function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
-    return (stored | {*parameters(function)}) - shared
+    return function is not None and name in own_names(function)
 
 
 def detached(path: str, shape: str, item: str = "h") -> str | None:

@@ -138,12 +138,9 @@ def _last_use(frame: Frame, paths: Sequence[str]) -> ast.stmt:
     gradients = {f"{path}.grad" for path in paths}
 
     def concerns(statement: ast.stmt) -> bool:
-        if isinstance(statement, ast.If) and any(
-            isinstance(value, ast.Constant) and key in paths
-            for s in ast.walk(statement)
-            if isinstance(s, ast.stmt)
-            for key, value in bound(frame.code, s)
-        ):
+        inner = [s for s in ast.walk(statement) if isinstance(s, ast.stmt)] if isinstance(statement, ast.If) else []
+        given = (pair for s in inner for pair in bound(frame.code, s))
+        if any(isinstance(value, ast.Constant) and name in paths for name, value in given):
             return False  # from there on it may hold nothing
         read = (ast.unparse(n) for n in ast.walk(statement) if isinstance(n, ast.Attribute))
         return bool(binds(statement) & set(paths)) or any(text in gradients for text in read)

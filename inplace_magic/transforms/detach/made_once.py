@@ -32,9 +32,8 @@ def before_turns(problem: Problem, edge: Edge) -> bool:
     around = loops(needed[0].code, needed[0].statement)
     if around:
         return within(needed[0].code, around[0].body, made[0].statement) is None
-    return not any(
-        loops(f.code, f.statement) for f in problem.needed[: -len(needed)]
-    )  # both in one call, made in a loop
+    both = problem.needed[: -len(needed)]  # the calls in which both were made
+    return not any(loops(frame.code, frame.statement) for frame in both)
 
 
 def given_once(problem: Problem, edge: Edge) -> bool:

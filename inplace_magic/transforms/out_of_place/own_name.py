@@ -23,10 +23,10 @@ from collections.abc import Iterator, Sequence
 
 from ...message import message
 from ...source.bindings import bindings, later, reads
-from ...source.blocks import loops, within
+from ...source.blocks import loops, scope, within
 from ...source.dataflow import assigned
 from ...source.editor import Code, Edit, Function, Loop
-from ...source.names import named
+from ...source.names import declared, named
 from ..analysis.targets import Site, is_of_leaf, seen_through, written
 from ..grad_mode.no_grad import is_input
 from ..problem import Problem
@@ -79,9 +79,7 @@ def _of_input(problem: Problem, write: Site, root: ast.Name) -> Iterator[Proposa
     used = [n for n in behind if n not in itself] or whole is not None
     if event is None or not used or any(isinstance(n.ctx, ast.Store) for n in behind) or not (itself or whole):
         return
-    function = code.function(first)
-    shared = {n for s in ast.walk(function or first) if isinstance(s, (ast.Global, ast.Nonlocal)) for n in s.names}
-    if path in shared or not _all_behind(code, first, [n for n in behind if n not in itself]):
+    if path in declared(scope(code, first)) or not _all_behind(code, first, [n for n in behind if n not in itself]):
         return
     name = problem.unused(path, code, first) if itself else path
     line, edits = _worked_on(problem, write, first, path, name, [n for n in behind if n not in itself])
