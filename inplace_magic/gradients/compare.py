@@ -166,7 +166,9 @@ def without_purpose(reference: Sequence[BackwardPass], tried: Sequence[BackwardP
 
 
 def _is_used(passes: Sequence[BackwardPass], index: int) -> bool:
-    """Whether a step used a gradient of this pass: whether what it used is a sum of successive ones, this one among them."""
+    """Whether a step used a gradient of this pass: not where what it used is a sum of successive others. What is no sum of
+    any (it has been clipped, say) may hold this one.
+    """
     for gradient in passes[index].gradients:
         if gradient.digest is None or not any(gradient.digest):
             continue
@@ -175,8 +177,12 @@ def _is_used(passes: Sequence[BackwardPass], index: int) -> bool:
             [g.digest for step in one.steps for g in step if g.leaf == gradient.leaf] for one in passes[index:]
         )
         last, used = next(((at, found) for at, found in enumerate(following, index) if found), (index, []))
-        if any(close(digest, total) for digest in used for total in _sums(given[: last + 1], index)):
-            return True
+        with_it = [*_sums(given[: last + 1], index)]
+        apart = (given[:index], given[index + 1 : last + 1])
+        without = [total for some in apart for at in range(len(some)) for total in _sums(some, at)]
+        for digest in used:
+            if any(close(digest, total) for total in with_it) or not any(close(digest, total) for total in without):
+                return True
     return False
 
 

@@ -115,6 +115,11 @@ def test_a_pass_without_purpose_is_one_that_no_step_uses_any_more(
     assert without_purpose(BOTH, tried) == idle
 
 
+def test_a_step_that_clips_what_it_uses_uses_it() -> None:
+    clipped = stepping(({"g": 2, "d": 3}, {}), ({"d": 5}, {"d": 4}), ({"g": 7}, {"g": 1}))
+    assert without_purpose(BOTH, clipped) == ()
+
+
 def test_nothing_is_said_of_passes_that_were_not_looked_at() -> None:
     unseen = [replace(one, gradients=(), looked=False) for one in BOTH]
     assert without_purpose(BOTH, unseen) == ()

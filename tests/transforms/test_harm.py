@@ -206,6 +206,32 @@ def test_items_that_a_function_goes_through_are_made_anew() -> None:
     assert (fix.cells, fix.gradients) == ({2: rewritten(cell, (loop, line))}, "same")
 
 
+def test_a_parameter_that_a_loop_goes_through_is_not_rebound() -> None:
+    cell = """
+        target = nn.Linear(3, 1)
+        for p, q in zip(net.parameters(), target.parameters()):
+            q.mul_(0.9)
+            q.add_(0.1 * p.data)
+        """
+    assert rules(START, cell) == ["no_grad"]
+
+
+def test_a_term_of_names_is_not_said_to_train_nothing() -> None:
+    cell = """
+        net = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1))
+        opt = torch.optim.SGD(net.parameters(), 0.1)
+        for x in torch.randn(2, 5, 3):
+            old = net(x)
+            for _ in range(2):
+                new = net(x)
+                loss = (new - 1).pow(2).mean() + (new - old).abs().mean()
+                opt.zero_grad()
+                loss.backward()
+                opt.step()
+        """
+    assert all("trains nothing" not in change for fix in fixes(START, cell) for change in fix.changes)
+
+
 def test_a_hook_that_gives_nothing_back_keeps_its_effect() -> None:
     start = """
         import torch

@@ -60,7 +60,9 @@ def _at_write(problem: Problem, write: Site) -> Iterator[Proposal]:
     if found is None:
         return
     name, item = code.text(found), isinstance(found, ast.Subscript)
-    looped = isinstance(found, ast.Name) and loop_of(code, write.statement, name) and not used_later(write, name)
+    leaf = problem.clash.write is not None and problem.clash.write.leaf
+    lost = isinstance(found, ast.Name) and (leaf or not used_later(write, name))
+    looped = lost and loop_of(code, write.statement, name) is not None
     if looped or (isinstance(found, ast.Name) and is_lost(write, name)):
         return
     more = meant_for_whole(write) and not item

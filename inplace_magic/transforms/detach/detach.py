@@ -52,12 +52,13 @@ def detach(problem: Problem) -> Iterator[Proposal]:
 
 
 def _is_old_term(problem: Problem, edge: Edge) -> bool:
-    """Whether a term of a loss was computed before the loop, or is kept by a name for a later loss: no sum that goes on, and
-    no list that a loss is collected in.
+    """Whether a term of a loss was computed before the loop, or is kept by an object for a later loss: no sum that goes on,
+    and no list that a loss is collected in.
     """
     running = any(added(frame.statement) for frame in problem.frames(edge.used))
-    collected = any("[" in holder.path or holder.shape != "Tensor" for holder in edge.holders)
-    return before_turns(problem, edge) or not (running or collected or meeting(problem) is not None)
+    one = all("[" not in holder.path and holder.shape == "Tensor" for holder in edge.holders)
+    of_object = any(holder.scope.startswith("class ") for holder in edge.holders)
+    return before_turns(problem, edge) or (of_object and one and not running and meeting(problem) is None)
 
 
 def _of_old_values(problem: Problem) -> list[Proposal]:

@@ -67,7 +67,8 @@ def _rewrites(problem: Problem, write: Site, tensor: ast.expr | None, form: str)
         return
     name = tensor.id if isinstance(tensor, ast.Name) else None
     loop = loop_of(code, statement, name) if name is not None else None
-    if loop is not None and name is not None and not used_later(write, name):
+    leaf = problem.clash.write is not None and problem.clash.write.leaf
+    if loop is not None and name is not None and (leaf or not used_later(write, name)):
         anew = augmented(code, statement, heard=True) if isinstance(statement, ast.AugAssign) else rewrite
         inner = _comprehension(code, loop, name, statement, anew)
         if inner is not None:
