@@ -374,7 +374,7 @@ def test_what_nobody_holds_is_cut_where_it_is_made() -> None:
 
 def test_what_gradients_are_asked_for_goes_on_to_require_them() -> None:
     fix = fix_by("detach", START, UNROLLED)
-    line = "h, theta = h.detach(), theta.detach().requires_grad_()"
+    line = "theta, h = theta.detach().requires_grad_(), h.detach()"
     assert fix.cells == {2: rewritten(UNROLLED, ("opt.step()\n", f"opt.step()\n            {line}\n"))}
 
 
