@@ -150,10 +150,9 @@ class Code:
 
     def alone(self, statement: ast.stmt) -> bool:
         """Whether nothing else but a comment shares the statement's lines."""
-        start, end = self.span(statement)
-        before = self.cell.raw[self._starts[statement.lineno - 1] : start]
-        after = self.cell.raw[end : self._starts[statement.end_lineno or statement.lineno]]
-        return not before.strip() and (not after.strip() or after.lstrip().startswith("#"))
+        _, end = self.span(statement)
+        after = self.cell.raw[end : self._starts[statement.end_lineno or statement.lineno]].strip()
+        return self.begins_line(statement) and (not after or after.startswith("#"))
 
     # ---- editing ------------------------------------------------------------------------------------------------
 
@@ -167,9 +166,8 @@ class Code:
 
     def insert_before(self, statement: ast.stmt, *lines: str) -> Edit:
         """New statements in front of one, as deep as it is."""
-        if self.alone(statement) or not self._shares_line_before(statement):
-            first = min([statement.lineno, *(d.lineno for d in getattr(statement, "decorator_list", ()))])
-            at = self._starts[first - 1]
+        if self.begins_line(statement):
+            at = self.line_start(statement)
             indent = self.indent(statement)
             return Edit(at, at, "".join(f"{indent}{line}{self.newline}" for line in lines))
         start, _ = self.span(statement)
@@ -225,11 +223,7 @@ class Code:
     def begins_on_head(self, statement: ast.stmt) -> bool:
         """Whether a statement stands on the line of the loop, branch or function that it belongs to."""
         first = self.block(statement)[0]
-        return first.lineno == statement.lineno and self._shares_line_before(first)
-
-    def _shares_line_before(self, statement: ast.stmt) -> bool:
-        start, _ = self.span(statement)
-        return bool(self.cell.raw[self._starts[statement.lineno - 1] : start].strip())
+        return first.lineno == statement.lineno and not self.begins_line(first)
 
     def _shares_line_after(self, statement: ast.stmt) -> bool:
         _, end = self.span(statement)
@@ -266,11 +260,7 @@ class Code:
 
     def edited(self, node: ast.AST, edits: Iterable[Edit]) -> str:
         """The node's text with those of the edits made that lie inside of it."""
-        start, end = self.span(node)
-        text = self.text(node)
-        for edit in sorted((e for e in edits if start <= e.start and e.end <= end), key=lambda e: -e.start):
-            text = text[: edit.start - start] + edit.text + text[edit.end - start :]
-        return text
+        return edited(self.text(node), self.span(node)[0], edits)
 
     def whole_lines(self, statements: list[ast.stmt]) -> tuple[int, int, str]:
         """Where the lines of neighbouring statements begin and end, and their text."""
@@ -309,6 +299,14 @@ class Code:
             text = text[: edit.start] + edit.text + text[edit.end :]
             last = edit.start
         return text if self.cell.raw.endswith(("\n", "\r")) else text.removesuffix(self.newline)
+
+
+def edited(text: str, start: int, edits: Iterable[Edit]) -> str:
+    """A stretch of a cell's text, which begins at ``start``, with those of the edits made that lie inside of it."""
+    end = start + len(text)
+    for edit in sorted((e for e in edits if start <= e.start and e.end <= end), key=lambda e: -e.start):
+        text = text[: edit.start - start] + edit.text + text[edit.end - start :]
+    return text
 
 
 def _holds(node: ast.stmt, line: int, column: int) -> bool:

@@ -9,7 +9,7 @@ import ast
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from .editor import Code, Edit
+from .editor import Code, Edit, edited
 from .lines import lines_of
 
 _WITHIN = str.maketrans("\r\n", "\ue000\ue001")  # line breaks within a string
@@ -108,9 +108,7 @@ def _split(code: Code, start: int, end: int, indent: str, edits: Iterable[Edit] 
     raw = code.cell.raw
     for first, last in _texts(code):
         raw = raw[:first] + raw[first:last].translate(_WITHIN) + raw[last:]
-    text = raw[start:end]
-    for edit in sorted((e for e in edits if start <= e.start and e.end <= end), key=lambda e: -e.start):
-        text = text[: edit.start - start] + edit.text + text[edit.end - start :]
+    text = edited(raw[start:end], start, edits)
     return [line.removeprefix(indent).translate(_AS_IT_WAS) for line in lines_of(text) if line.strip()]
 
 

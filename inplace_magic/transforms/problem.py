@@ -89,6 +89,10 @@ class Problem:
         top = code.function(at) is None
         return unused(name, code, names_bound([s for one in self.codes() for s in one.tree.body]) if top else ())
 
+    def spared(self, code: Code) -> tuple[int, ...]:
+        """The cell whose rerun a change of live objects makes superfluous; the failing cell runs in any case."""
+        return () if code.cell.number == self.cell else (code.cell.number,)
+
     def frame(self, spot: SourceRange) -> Frame | None:
         """What stands at a spot, or None where the text is not known."""
         code = self.code(spot.cell)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import pytest
 
+from ..cells import run_cells
 from .trying import fix_by, fixes, rewritten, rules
 
 START = """
@@ -14,6 +15,13 @@ START = """
     torch.manual_seed(0)
     net = nn.Linear(3, 1)
     opt = torch.optim.SGD(net.parameters(), 0.1)
+    """
+TRAINED = """
+    for x in torch.randn(3, 3):
+        loss = net(x).sum()
+        opt.zero_grad()
+        loss.backward()
+        opt.step()
     """
 
 
@@ -41,15 +49,8 @@ def test_a_method_is_no_reset(method: str) -> None:
         net = Net()
         opt = torch.optim.SGD(net.parameters(), 0.1)
         """
-    cell = """
-        for x in torch.randn(3, 3):
-            loss = net(x).sum()
-            opt.zero_grad()
-            loss.backward()
-            opt.step()
-        """
     name = method.partition("(")[0].removeprefix("def ")
-    found = fixes(START, states, cell)
+    found = fixes(START, states, TRAINED)
     assert found and not any(f"{name}()" in fix.title for fix in found)
 
 
@@ -70,14 +71,7 @@ def test_a_reset_may_set_what_the_constructor_sets_beside_the_state() -> None:
         net = Net()
         opt = torch.optim.SGD(net.parameters(), 0.1)
         """
-    cell = """
-        for x in torch.randn(3, 3):
-            loss = net(x).sum()
-            opt.zero_grad()
-            loss.backward()
-            opt.step()
-        """
-    assert "net.reset()" in [fix.title for fix in fixes(START, states, cell)]
+    assert "net.reset()" in [fix.title for fix in fixes(START, states, TRAINED)]
 
 
 def test_lists_that_no_loss_is_made_of_stay_full() -> None:
@@ -283,7 +277,5 @@ def test_what_is_trained_is_not_made_anew() -> None:
 
 def rules_or_none(*cells: str) -> list[str]:
     """The rules of the fixes; none where none was found."""
-    from ..cells import run_cells
-
     found = run_cells(*cells).diagnosis
     return [fix.rule for fix in found.fixes] if found is not None else []

@@ -236,9 +236,8 @@ def _callback(frame: types.FrameType | None) -> list[types.FrameType]:
         if kind_of(frames[-2].f_code.co_filename) == "user":
             return frames
         frames.pop()
-    if (
-        frames and frames[-1].f_code is FUNCTION_BACKWARD_CODE
-    ):  # ``once_differentiable`` stands between it and the user's
+    if frames and frames[-1].f_code is FUNCTION_BACKWARD_CODE:
+        # ``once_differentiable`` may stand between it and the user's.
         inner = (f for f in frames[-2::-1] if f.f_code.co_filename != _FUNCTIONS)
         own = next(inner, None) if len(frames) > 1 else None
         return frames if own is not None and kind_of(own.f_code.co_filename) == "user" else []

@@ -16,7 +16,7 @@ from functools import cached_property
 
 from ...families import is_of_base
 from ...record.evidence import Write
-from ...source.bindings import argument, bindings, reads
+from ...source.bindings import argument, bindings, loop_of, reads
 from ...source.dataflow import assigned, called_name, calls_named, key_of
 from ...source.editor import Code, Edit, dotted
 from ...source.modules import module_of
@@ -225,12 +225,17 @@ def _depth(path: str, root: str | None) -> int | None:
     return depth
 
 
-def used_later(write: Site, name: str) -> bool:
+def loop_to_keep(problem: Problem, write: Site, name: str) -> ast.For | None:
+    """The loop whose items would stay what they are, were its name bound anew: they are leaves, or nobody reads the name on."""
+    leaf = problem.clash.write is not None and problem.clash.write.leaf
+    return loop_of(write.code, write.statement, name) if leaf or not _used_later(write, name) else None
+
+
+def _used_later(write: Site, name: str) -> bool:
     """Whether what is written is used by its name later in its block, or at once as a value."""
     if not isinstance(write.statement, (ast.AugAssign, ast.Expr)) and not isinstance(write.target, ast.Subscript):
         return True
-    block = write.code.block(write.statement)
-    return bool(reads(write.code, name, list(block[block.index(write.statement) + 1 :])))
+    return bool(reads(write.code, name, [*write.code.following(write.statement)]))
 
 
 def torch_name(problem: Problem) -> str | None:

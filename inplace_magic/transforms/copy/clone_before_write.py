@@ -24,7 +24,7 @@ from ...source.bindings import bindings, loop_of
 from ...source.blocks import scope
 from ...source.editor import Loop, dotted
 from ..analysis.meant import has_two_names, is_lost, meant_for_whole
-from ..analysis.targets import Site, sites, tensor_written, used_later, written_here
+from ..analysis.targets import Site, loop_to_keep, sites, tensor_written, written_here
 from ..problem import Frame, Problem
 from ..proposal import Proposal, in_one_text
 from ..registry import register
@@ -60,10 +60,7 @@ def _at_write(problem: Problem, write: Site) -> Iterator[Proposal]:
     if found is None:
         return
     name, item = code.text(found), isinstance(found, ast.Subscript)
-    leaf = problem.clash.write is not None and problem.clash.write.leaf
-    lost = isinstance(found, ast.Name) and (leaf or not used_later(write, name))
-    looped = lost and loop_of(code, write.statement, name) is not None
-    if looped or (isinstance(found, ast.Name) and is_lost(write, name)):
+    if isinstance(found, ast.Name) and (is_lost(write, name) or loop_to_keep(problem, write, name) is not None):
         return
     more = meant_for_whole(write) and not item
     module = isinstance(write.node, ast.Call) and problem.clash.write is not None and problem.clash.write.origin == "nn"

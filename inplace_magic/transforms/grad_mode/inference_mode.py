@@ -48,8 +48,9 @@ def inference_mode(problem: Problem) -> Iterator[Proposal]:
             continue
         edit = code.replace(mode, f"{torch[0]}.{switch}")
         title = f"with {edit.text}:" if isinstance(code.parent(mode), ast.withitem) else f"@{edit.text}"
-        spared = (code.cell.number,) if live and code.cell.number != problem.cell else ()
-        yield in_one_text(code, [edit, *torch[1]], title, _WHY, form, live=live, spared=spared)
+        yield in_one_text(
+            code, [edit, *torch[1]], title, _WHY, form, live=live, spared=problem.spared(code) if live else ()
+        )
 
 
 def _switch(code: Code, mode: ast.expr) -> str | None:

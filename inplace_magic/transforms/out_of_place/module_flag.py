@@ -42,9 +42,10 @@ def module_flag(problem: Problem) -> Iterator[Proposal]:
         return
     live, flags = _live(problem), list(_flags(problem))
     for code, call, edit in sorted(flags, key=lambda flag: _fit(problem, write, *flag[:2]), reverse=True)[:_MOST]:
-        spared = (code.cell.number,) if live and code.cell.number != problem.cell else ()
         title = code.edited(call, [edit])
-        yield in_one_text(code, [edit], title, _WHY, "module_flag", live=live, spared=spared, meant=True)
+        yield in_one_text(
+            code, [edit], title, _WHY, "module_flag", live=live, spared=problem.spared(code) if live else (), meant=True
+        )
     if not flags:
         yield from _from_outside(problem)
 

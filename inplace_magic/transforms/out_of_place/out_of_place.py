@@ -23,10 +23,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from ...message import message
-from ...source.bindings import gone_through, key_of_item, loop_of
+from ...source.bindings import gone_through, key_of_item
 from ...source.editor import Code, dotted
 from ..analysis.meant import has_two_names, is_lost, meant_for_whole
-from ..analysis.targets import Site, chain, tensor_written, used_later, written
+from ..analysis.targets import Site, chain, loop_to_keep, tensor_written, written
 from ..problem import Problem
 from ..proposal import Proposal, in_one_text
 from ..registry import register
@@ -66,9 +66,8 @@ def _rewrites(problem: Problem, write: Site, tensor: ast.expr | None, form: str)
     if rewrite is None or (isinstance(target, ast.Subscript) and target is not tensor):
         return
     name = tensor.id if isinstance(tensor, ast.Name) else None
-    loop = loop_of(code, statement, name) if name is not None else None
-    leaf = problem.clash.write is not None and problem.clash.write.leaf
-    if loop is not None and name is not None and (leaf or not used_later(write, name)):
+    loop = loop_to_keep(problem, write, name) if name is not None else None
+    if loop is not None and name is not None:
         anew = augmented(code, statement, heard=True) if isinstance(statement, ast.AugAssign) else rewrite
         inner = _comprehension(code, loop, name, statement, anew)
         if inner is not None:

@@ -62,13 +62,11 @@ def _of_a_name(problem: Problem, write: Site, name: str) -> Iterator[Proposal]:
     code, statement = write.code, write.statement
     fast = problem.unused(f"fast_{name}", code, statement)
     loop = next(iter(loops(code, statement)), None)
-    block = code.block(loop or statement)
-    behind: list[ast.AST] = [*_before_step(block[block.index(loop or statement) + 1 :])]
+    behind: list[ast.AST] = [*_before_step(code.following(loop or statement))]
     several = loop is not None and bool(reads(code, name, behind))
     read = [n for n in reads(code, name, behind if loop is None else [loop, *behind]) if not is_of_leaf(code, n)]
-    own_block = code.block(statement)
-    last = [statement, *_before_step(own_block[own_block.index(statement) + 1 :])][-1]
-    until = last.end_lineno if last is not own_block[-1] else None  # a step stands behind it
+    last = [statement, *_before_step(code.following(statement))][-1]
+    until = last.end_lineno if code.following(last) else None  # a step stands behind it
     read = [n for n in read if several or statement.lineno < n.lineno <= (until or n.lineno)]
     own = [code.replace(n, fast) for n in ast.walk(statement) if several and isinstance(n, ast.Name) and n.id == name]
     stepped = as_new_tensor(problem, code.edited(statement, own))

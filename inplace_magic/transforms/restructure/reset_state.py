@@ -65,18 +65,20 @@ def _resets(problem: Problem, turn: Iteration) -> Iterator[tuple[str, list[str]]
     states, bodies = _states(problem), [code.tree.body for code in problem.codes()][::-1]
     top = [s for body in bodies for s in body]
     names = names_bound(top)
+    starts = [node for _, node in problem.nodes(ast.FunctionDef) if node.name == "__init__"]
+    begun = {ast.unparse(s) for start in starts for s in ast.walk(start) if isinstance(s, ast.Assign)}
     methods = [
         (cls.name, method)
         for cls in top
         if isinstance(cls, ast.ClassDef) and cls.name in states
         for method in cls.body
         if isinstance(method, Function) and len(_required(method)) == 1 and not method.name.startswith("__")
-        if _sets(problem, method, states[cls.name][0])
+        if _sets(method, states[cls.name][0], begun)
     ]
     every = {attribute for attributes, _ in states.values() for attribute in attributes}
     for function in (s for s in top if isinstance(s, Function)):
         needed = _required(function)
-        resets = _sets(problem, function, every, [method.name for _, method in methods])
+        resets = _sets(function, every, begun, [method.name for _, method in methods])
         if resets and needed and set(needed) <= names:
             yield function.name, [f"{function.name}({', '.join(needed)})"]
     for owner, method in methods:
@@ -168,12 +170,10 @@ def _states(problem: Problem) -> dict[str, tuple[set[str], list[str]]]:
     return found
 
 
-def _sets(problem: Problem, function: Def, attributes: set[str], resets: Collection[str] = ()) -> bool:
+def _sets(function: Def, attributes: set[str], begun: set[str], resets: Collection[str] = ()) -> bool:
     """Whether a function does nothing but give attributes a value that is none of their old ones, one of these among them,
-    be it by resets that it calls. Others it may only give what the constructor gave them.
+    be it by resets that it calls. Others it may only give what a constructor gave them: ``begun``.
     """
-    starts = [node for _, node in problem.nodes(ast.FunctionDef) if node.name == "__init__"]
-    begun = {ast.unparse(s) for start in starts for s in ast.walk(start) if isinstance(s, ast.Assign)}
     nodes = [node for node in ast.walk(function) if isinstance(node, ast.stmt) and node is not function]
     sets = [s for s in nodes if isinstance(s, ast.Assign) and not all(isinstance(t, ast.Name) for t in assigned(s))]
     calls = [s for s in nodes if isinstance(s, ast.Expr) and not isinstance(s.value, ast.Constant)]
