@@ -84,6 +84,7 @@ COSTS = {
     "context_each_time": 24,  # what a block computed once it computes in each iteration
     "detach: boundary of containers": 24,  # a container is created anew for the sake of what is put into it
     "detach: again": 26,  # history ends within an iteration as well
+    "recompute: each call": 25,  # a computation in each call that a cache saved
     "reset_state: initial": 26,  # as above, by a line that nobody wrote for the purpose
     "detach: set": 27,
     "recompute: again": 28,  # a forward pass more

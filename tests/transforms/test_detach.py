@@ -679,3 +679,25 @@ def test_a_target_that_neither_loss_is_to_train_is_cut_where_it_is_made() -> Non
         """
     first = fixes(start, cell)[0]
     assert first.cells == {2: rewritten(cell, ("frozen(x) + 1", "(frozen(x) + 1).detach()"))}
+
+
+def test_what_a_teacher_gives_whose_weights_no_optimizer_steps_is_a_value() -> None:
+    made = """
+        student, teacher = (nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2)) for _ in range(2))
+        step = torch.optim.SGD(student.parameters(), lr=0.1)
+        @torch.no_grad()
+        def follow(a=0.9):
+            for t, s in zip(teacher.parameters(), student.parameters()):
+                t.mul_(a).add_(s, alpha=1 - a)
+        """
+    loop = """
+        for x in torch.randn(3, 4, 3):
+            wanted = teacher(x)
+            loss = (student(x) - wanted).pow(2).mean()
+            follow()
+            step.zero_grad()
+            loss.backward()
+            step.step()
+        """
+    found = fixes(START, made, loop)
+    assert found[0].cells == {3: rewritten(loop, ("- wanted)", "- wanted.detach())"))}

@@ -58,7 +58,7 @@ def updates_weights(problem: Problem) -> bool:
         return True
     if write is None or write.origin == "optim":
         return write is not None
-    return any(write.name in one.leaves for one in problem.evidence.passes)
+    return write.of_leaf or any(write.name in one.leaves for one in problem.evidence.passes)
 
 
 def update_between(problem: Problem) -> Meeting | None:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from ...message import message
 from ...record.evidence import Edge
 from ...source.dataflow import added
-from ..analysis.meetings import meeting
+from ..analysis.meetings import meeting, updates_weights
 from ..analysis.points import uses
 from ..problem import Problem
 from ..proposal import Proposal
@@ -73,9 +73,7 @@ def _passes_on(problem: Problem) -> bool:
     A value that is written within its own forward is still to give its gradient: to cut it off is no fix.
     """
     clash = problem.clash
-    if clash.kind == "second_backward" or clash.save is None or clash.need is None:
-        return True
-    if clash.write is not None and clash.write.origin == "optim":
+    if clash.save is None or clash.need is None or updates_weights(problem):
         return True
     saved, needed = clash.save.clock, clash.need.clock
     return any(saved < one.backward.clock < needed for one in problem.evidence.passes)

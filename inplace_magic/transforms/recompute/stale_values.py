@@ -127,8 +127,11 @@ def _copies(problem: Problem, made: Slice, target: Target) -> Iterator[tuple[lis
     taken = [(rest, graph_reads(code, rest, {name for s in first for name in binds(s)})) for first, rest in parts]
     if between and problem.clash.kind == "second_backward" and any(nodes for _, nodes in taken):
         first_reads = _read_first(made, target)
-        cut = dict.fromkeys(n for _, nodes in taken for n in nodes if binds(code.statement(n)) & first_reads)
-        yield made.lines(statements, renamed), [code.behind(node, ".detach()") for node in cut], _ANEW
+        cuts = [(rest, [n for n in nodes if binds(code.statement(n)) & first_reads]) for rest, nodes in taken]
+        whole = statements, [*dict.fromkeys(n for _, cut in cuts for n in cut)]
+        for repeated, cut in [*cuts[::-1], whole]:
+            if cut:
+                yield made.lines(repeated, renamed), [code.behind(node, ".detach()") for node in cut], _ANEW
     of_slice, of_need = _under_other_names(problem, made, target) if between else ([], [])
     if of_slice:
         yield made.lines(statements, [*renamed, *of_slice]), of_need, _ANEW

@@ -536,3 +536,53 @@ def test_what_a_closure_computes_again_stands_ahead_of_all_that_reads_it() -> No
     line = "loss = (net(x) - y).pow(2).mean()\n"
     fix = fix_by(RULE, START, made, cell)
     assert fix.cells == {3: rewritten(cell, (line, ""), ("    print", f"    {line}    print"))}
+
+
+def test_of_two_losses_on_one_forward_the_later_one_has_only_what_lies_behind_the_cut_again() -> None:
+    made = "G, D = nn.Linear(2, 3), nn.Linear(3, 1)\noG, oD = (torch.optim.SGD(m.parameters(), lr=0.1) for m in (G, D))"
+    loop = """
+        for z in torch.randn(3, 4, 2):
+            fake = G(z).tanh()
+            score = D(fake)
+            oD.zero_grad()
+            score.mean().backward()
+            oD.step()
+            loss = fake.pow(2).mean() - score.mean()
+            oG.zero_grad()
+            loss.backward()
+            oG.step()
+        """
+    cut = rewritten(loop, ("= D(fake)", "= D(fake.detach())"), ("    loss =", "    score = D(fake)\n    loss ="))
+    assert {3: cut} in [fix.cells for fix in fixes(START, made, loop) if fix.gradients == "truncated"]
+
+
+def test_weights_that_a_class_of_the_persons_moves_and_puts_back_are_weights() -> None:
+    climb = """
+        class Climb:
+            def __init__(self, params):
+                self.params, self.old = list(params), {}
+            @torch.no_grad()
+            def up(self):
+                for p in self.params:
+                    self.old[p] = p.data.clone()
+                    p.add_(0.1 * p.grad)
+                    p.grad = None
+            @torch.no_grad()
+            def down(self):
+                for p in self.params:
+                    p.data = self.old[p]
+        net = nn.Sequential(nn.Linear(2, 3), nn.Tanh(), nn.Linear(3, 1))
+        climb, opt = Climb(net.parameters()), torch.optim.SGD(net.parameters(), lr=0.1)
+        """
+    loop = """
+        for x in torch.randn(3, 4, 2):
+            out = net(x)
+            out.mean().backward(retain_graph=True)
+            climb.up()
+            out.mean().backward()
+            climb.down()
+            opt.step()
+            opt.zero_grad()
+        """
+    fix = fix_by(RULE, START, climb, loop)
+    assert fix.cells == {3: rewritten(loop, ("climb.up()\n", "climb.up()\n    out = net(x)\n"))}

@@ -1,0 +1,92 @@
+"""What a cache computed once, with its graph, is computed in each call.
+
+if self.norm is None:                     self.norm = normalised(self.weight)
+    self.norm = normalised(self.weight)   return self.norm @ x
+return self.norm @ x
+
+if key in self.cache:                     self.cache[key] = f(x)
+    return self.cache[key]                return self.cache[key]
+self.cache[key] = f(x)
+return self.cache[key]
+
+@cached_property                          @property
+def prior(self): ...                      def prior(self): ...
+
+A cache is told by its test, which asks about the very name that is given a value where the test lets the code run.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Sequence
+
+from ...message import message
+from ...source.blocks import upwards
+from ...source.dataflow import binds, called_name, reads
+from ...source.editor import Code, Edit, Function, dotted
+from ...source.lift import unwrapped
+from ..analysis.meetings import headline
+from ..problem import Problem
+from ..proposal import Proposal, in_one_text
+from ..registry import register
+
+_WHY = message("why_each_call")
+_LEAVES = (ast.Return, ast.Continue)
+
+
+@register("second_backward", "modified")
+def each_call(problem: Problem) -> Iterator[Proposal]:
+    found = problem.crossing
+    held = {holder.path for edge in found.over for holder in edge.holders}
+    stacks = dict.fromkeys([*(edge.made for edge in found.over), *found.stale])
+    frames = {f.statement: f for stack in stacks for f in problem.frames(stack)[::-1]}
+    for frame in frames.values():
+        code, statement = frame.code, frame.statement
+        for test, edit in _caches(code, statement, held):
+            title = message("title_block_gone", block=headline(code, test).strip("`"))
+            yield in_one_text(code, [edit], title, _WHY, "recompute: each call")
+        function = code.function(statement)
+        if isinstance(function, Function):
+            yield from _undecorated(code, function)
+
+
+def _caches(code: Code, statement: ast.stmt, held: set[str]) -> Iterator[tuple[ast.If, Edit]]:
+    """The tests that keep a statement from running again, each with the edit that lets it run."""
+    for inner in upwards(code, statement):
+        above = code.parent(inner)
+        if isinstance(above, ast.If):
+            branch, other = (above.body, above.orelse) if inner in above.body else (above.orelse, above.body)
+            if _asks(above, branch, held) and (not other or inner in above.orelse):
+                edit = unwrapped(code, above, branch)
+                yield from [(above, edit)] if edit is not None else []
+        for early in (one for one in code.preceding(inner) if isinstance(one, ast.If) and not one.orelse):
+            if isinstance(early.body[-1], _LEAVES) and _asks(early, [inner, *code.following(inner)], held):
+                yield early, code.delete(early)
+
+
+def _asks(test: ast.If, branch: Sequence[ast.stmt], held: set[str]) -> bool:
+    """Whether a test asks about what a branch gives a value, or about what held the stale value."""
+    asked = reads(test.test) | {name for call in ast.walk(test.test) if (name := _attribute(call)) is not None}
+    given = {name for s in branch for name in binds(s)}
+    last = {path.rpartition(".")[2].partition("[")[0] for path in held}
+    return bool(asked & given) or any("." in name and name.rpartition(".")[2] in last for name in asked)
+
+
+def _attribute(call: ast.AST) -> str | None:
+    """``self.norm`` of ``hasattr(self, "norm")``."""
+    if called_name(call) not in ("hasattr", "getattr") or not isinstance(call, ast.Call) or len(call.args) < 2:
+        return None
+    owner, name = dotted(call.args[0]), call.args[1]
+    return f"{owner}.{name.value!s}" if owner is not None and isinstance(name, ast.Constant) else None
+
+
+def _undecorated(code: Code, function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[Proposal]:
+    """``@lru_cache(None)`` goes; ``@cached_property`` becomes ``@property``."""
+    for one in function.decorator_list:
+        name = (dotted(one.func if isinstance(one, ast.Call) else one) or "").rpartition(".")[2]
+        if name == "cached_property":
+            edit = code.replace(one, "property")
+            yield in_one_text(code, [edit], "@property", _WHY, "recompute: each call")
+        elif name in ("lru_cache", "cache"):
+            title = message("title_undecorated", name=function.name, decorator=code.text(one))
+            yield in_one_text(code, [code.without_decorator(one)], title, _WHY, "recompute: each call")

@@ -1,0 +1,147 @@
+from __future__ import annotations
+
+import pytest
+
+from ..trying import clean, fix_by, fixes, rewritten
+
+START = """
+    import functools
+    import torch
+    from torch import nn
+    torch.manual_seed(0)
+    """
+TRAIN = """
+    net = Net()
+    opt = torch.optim.SGD(net.parameters(), lr=0.1)
+    for x in torch.randn(3, 2, 4):
+        loss = net(x).sum()
+        opt.zero_grad()
+        loss.backward()
+        opt.step()
+    """
+
+
+def model(*body: str) -> str:
+    head = """
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.weight = nn.Parameter(torch.randn(4, 4))
+                self.kept, self.memo = None, {}
+        """
+    return clean(head) + "".join(f"    {line}\n" for line in body)
+
+
+def test_a_module_that_keeps_what_no_leaf_is_stepped_for_goes_on_keeping_it() -> None:
+    texts = model(
+        "def forward(self, x):",
+        "    if self.kept is None:",
+        "        self.kept = scale.exp()",
+        "    return (x @ self.weight * self.kept).exp()",
+    )
+    found = fixes(START, "scale = torch.ones(4, requires_grad=True)", texts, TRAIN)
+    assert "self.kept.detach()" in found[0].diff, [fix.title for fix in found]
+
+
+def test_a_branch_for_the_first_call_that_keeps_no_graph_is_left_alone() -> None:
+    texts = model(
+        "def forward(self, x):",
+        "    if self.kept is None:",
+        "        self.kept = x.mean(0)",
+        "    return ((x - self.kept) @ self.weight).exp()",
+    )
+    loop = "net = Net()\nh = torch.zeros(4)\nfor x in torch.randn(3, 2, 4):\n    h = net(x + h).mean(0)\n    h.sum().backward()"
+    found = fixes(START, texts, loop)
+    assert found and all("is None" not in fix.diff for fix in found), [fix.diff for fix in found]
+
+
+@pytest.mark.parametrize(
+    ("body", "changes"),
+    [
+        pytest.param(
+            (
+                "def forward(self, x):",
+                "    if self.kept is None:  # once",
+                "        # slow",
+                "        self.kept = torch.linalg.matrix_exp(self.weight)",
+                "    return x @ self.kept",
+            ),
+            [
+                ("        if self.kept is None:  # once\n", ""),
+                ("            # slow\n", "        # slow\n"),
+                ("            self.kept = torch", "        self.kept = torch"),
+            ],
+            id="under a test for None",
+        ),
+        pytest.param(
+            (
+                "def forward(self, x):",
+                "    if self.kept is not None:",
+                "        w = self.kept",
+                "    else:",
+                "        w = self.weight.exp()",
+                "        self.kept = w",
+                "    return x @ w",
+            ),
+            [
+                ("        if self.kept is not None:\n            w = self.kept\n        else:\n", ""),
+                ("            w = self.weight", "        w = self.weight"),
+                ("            self.kept = w", "        self.kept = w"),
+            ],
+            id="in the other branch of a test",
+        ),
+        pytest.param(
+            (
+                "def scale(self):",
+                "    if 'scale' in self.memo:",
+                "        return self.memo['scale']",
+                "    self.memo['scale'] = self.weight.exp()",
+                "    return self.memo['scale']",
+                "def forward(self, x):",
+                "    return x @ self.scale()",
+            ),
+            [("        if 'scale' in self.memo:\n            return self.memo['scale']\n", "")],
+            id="behind an early return",
+        ),
+        pytest.param(
+            (
+                "def build(self):",
+                "    self.table = self.weight.exp()",
+                "def forward(self, x):",
+                "    if not hasattr(self, 'table'):",
+                "        self.build()",
+                "    return x @ self.table",
+            ),
+            [("        if not hasattr(self, 'table'):\n            self.build()", "        self.build()")],
+            id="by a method that is called under a test",
+        ),
+        pytest.param(
+            (
+                "@functools.cached_property",
+                "def scale(self):",
+                "    return self.weight.exp()",
+                "def forward(self, x):",
+                "    return x @ self.scale",
+            ),
+            [("@functools.cached_property", "@property")],
+            id="by a cached property",
+        ),
+        pytest.param(
+            (
+                "@functools.lru_cache(maxsize=None)",
+                "def scale(self):",
+                "    return self.weight.exp()",
+                "def forward(self, x):",
+                "    return x @ self.scale()",
+            ),
+            [("    @functools.lru_cache(maxsize=None)\n", "")],
+            id="by a decorator",
+        ),
+    ],
+)
+def test_what_a_cache_keeps_of_the_weights_is_computed_in_each_call(
+    body: tuple[str, ...], changes: list[tuple[str, str]]
+) -> None:
+    texts = model(*body)
+    fix = fix_by("recompute", START, texts, TRAIN)
+    assert fix.cells == {2: rewritten(texts, *changes)}
