@@ -78,7 +78,9 @@ COSTS = {
     "reset_state: called": 19,  # the state is lost from one iteration to the next, as somebody has written it
     "detach: boundary": 20,  # history ends where an iteration does
     "clone_before_write: write": 20,  # a copy of the whole for the sake of a part
+    "clone_before_write: of a caller": 21,  # as above, and others who call the function get no copy
     "detach: use": 21,
+    "clone_before_write: new leaf": 22,  # a copy, and history ends
     "detach: boundary of objects": 22,
     "detach: put": 23,
     "context_each_time": 24,  # what a block computed once it computes in each iteration

@@ -173,6 +173,17 @@ def live_in(statements: Sequence[ast.stmt]) -> set[str]:
     return wanted
 
 
+def items_apart(statements: Sequence[ast.stmt]) -> set[str]:
+    """Dicts of which some statements set some items, and read others: ``run`` for ``run["y"] = net(run["x"])``."""
+    nodes = [n for s in statements for n in ast.walk(s)]
+    items = [n for n in nodes if isinstance(n, ast.Subscript) and isinstance(n.slice, ast.Constant)]
+    kept = {n.value.id for n in items if isinstance(n.value, ast.Name) and isinstance(n.slice.value, str)}  # type: ignore[attr-defined]
+    whole = {n.id for n in nodes if isinstance(n, ast.Name) and not any(n is one.value for one in items)}
+    made, read = ({ast.unparse(n) for n in items if isinstance(n.ctx, kind)} for kind in (ast.Store, ast.Load))
+    again = {text.partition("[")[0] for text in made & read}
+    return kept - whole - again
+
+
 def roots(statement: ast.stmt) -> set[str]:
     """What a statement with a backward in it goes back from: the loss, or the arguments of a helper that does it."""
     for call in calls(statement):

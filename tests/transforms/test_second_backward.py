@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ..cells import run_cells
-from .trying import fix_by, rewritten, rules
+from .trying import fix_by, fixes, rewritten, rules
 
 START = """
     import torch
@@ -317,6 +317,18 @@ def test_a_reset_that_nobody_calls_is_called() -> None:
     fix = fix_by("reset_state", START, SPIKING, STEPS)
     assert fix.cells == {3: rewritten(STEPS, ("    out =", "    spiking[1].reset_mem()\n    out ="))}
     assert fix.gradients == "different" and fix.changes
+
+
+def test_a_state_that_an_outer_loop_lets_begin_anew_is_carried_on_within_it() -> None:
+    epochs = """
+        for epoch in range(2):
+            spiking[1].reset_mem()
+            for batch in torch.randn(3, 5, 4, 2):
+                out = sum(spiking(x_t) for x_t in batch)
+                out.exp().mean().backward()
+        """
+    found = fixes(START, SPIKING, epochs)
+    assert found[0].gradients == "truncated" and "reset_state" not in [fix.rule for fix in found]
 
 
 def test_a_reset_that_is_called_already_is_not_called_again() -> None:

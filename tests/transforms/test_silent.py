@@ -125,6 +125,17 @@ def test_the_backward_goes_into_the_earlier_cell() -> None:
     assert fix.run == (3, 4)
 
 
+def test_a_loss_that_a_dict_keeps_beside_what_comes_later_goes_back_first() -> None:
+    make = """
+        net = nn.Conv1d(1, 2, 2)
+        batch, seen = torch.randn(4, 1, 6, requires_grad=True), {}
+        seen["loss"] = net(batch).pow(2).mean()
+    """
+    swap = "for p in net.parameters(): p.data = p.detach() * 0.5\nseen['after'] = net(batch).mean().item()"
+    fix = fixes(make, swap, "seen['loss'].backward()\nbatch.grad.norm()")["silent_order"]
+    assert fix.cells[3].startswith("seen['loss'].backward()\nfor p in")
+
+
 def test_an_update_that_uses_gradients_is_not_passed_by() -> None:
     start = """
         net = nn.Sequential(nn.Conv1d(1, 2, 2), nn.Tanh(), nn.Conv1d(2, 1, 2))

@@ -285,6 +285,27 @@ def test_what_an_inplace_function_gives_under_another_name_is_a_value_of_its_own
     assert run.diagnosis.fixes[0].cells[2].startswith("b = torch.sin(a)\n")
 
 
+def test_what_a_function_adds_to_what_it_is_handed_is_a_value_of_its_own_where_others_are_handed_the_same() -> None:
+    start = """
+        import torch
+        from torch import nn
+        torch.manual_seed(0)
+        class Head(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.pos, self.out = nn.Parameter(torch.randn(4)), nn.Linear(4, 2)
+            def forward(self, x):
+                x.add_(self.pos)
+                return self.out(x).tanh()
+        heads = nn.ModuleList(Head() for _ in range(2))
+        """
+    run = run_cells(
+        start, "x = torch.ones(3, 4, requires_grad=True).exp()\nsum(head(x).sum() for head in heads).backward()"
+    )
+    assert run.diagnosis is not None
+    assert "x = x.add(self.pos)" in run.diagnosis.fixes[0].diff
+
+
 PATH = """
     field = nn.Sequential(nn.Linear(2, 4), nn.Tanh(), nn.Linear(4, 2))
     state = torch.randn(3, 2, requires_grad=True) * 1.0

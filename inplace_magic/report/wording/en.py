@@ -318,6 +318,7 @@ SENTENCES = {
     "why_later_loss_as_given": "The later loss gets a graph of its own, which takes what was made before as given.",
     "why_next_iteration_anew": "The next iteration begins with a graph of its own, through the weights as the step has left them.",
     "why_each_call": "What is kept from an earlier call has a graph that a backward has used up; each call computes it anew, with a graph of its own.",
+    "why_new_leaf": "The values go on in a tensor of their own, without history; code further on may ask it to require grad again.",
     "why_context_each_time": "What the block keeps is made anew in each iteration, with a graph of its own.",
     "why_collected_anew": "What was collected for one backward is used up by it; the next one starts from an empty list.",
     "why_fresh_state": "Every iteration starts from a fresh state, as the notebook's own code makes it.",

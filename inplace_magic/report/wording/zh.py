@@ -301,6 +301,7 @@ SENTENCES = {
     "why_later_loss_as_given": "后一个损失有自己的计算图，之前算出的内容视为已知。",
     "why_next_iteration_anew": "下一次迭代从自己的计算图开始，经过 step 之后的权重。",
     "why_each_call": "先前调用留下的值带着已被 backward 用掉的计算图；每次调用重新计算，各有自己的计算图。",
+    "why_new_leaf": "数值在一个没有历史的新张量中继续；之后的代码可以再次让它需要梯度。",
     "why_context_each_time": "该代码块保留的内容在每次迭代中重新生成，各有自己的计算图。",
     "why_collected_anew": "为一次 backward 收集的内容已被它用掉；下一次从空列表开始。",
     "why_fresh_state": "每次迭代都从新的状态开始，由笔记本自己的代码生成。",

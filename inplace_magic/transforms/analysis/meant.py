@@ -25,7 +25,7 @@ def has_two_names(write: Site) -> bool:
     """Whether ``out = x`` or ``y = torch.sin_(x)`` gave the written tensor a second name, and both are read once it is written.
 
     Then each was meant to have a value of its own: who knows the two to be one tensor needs one name for it. So it is in a
-    function that was handed ``x`` and gives something back: with ``x += y``, and with what it writes into ``out = x`` and returns.
+    function that was handed ``x`` and gives something back: with ``x += y``, ``x.add_(y)``, and with what it writes into ``out = x`` and returns.
     And so it is where a loop keeps what it goes on writing: ``path.append(x)``.
     """
     name, code, top = write.root_text, write.code, scope(write.code, write.statement)
@@ -41,7 +41,11 @@ def has_two_names(write: Site) -> bool:
     ]
     others = {other for pair in pairs if name in pair for other in pair} - {name}
     given = [s.value for s in own_statements(code, top) if isinstance(s, ast.Return) and s.value is not None]
-    summed = isinstance(write.statement, ast.AugAssign) and write.target is write.root and name in parameters(top)
+    summed = (
+        isinstance(write.statement, (ast.AugAssign, ast.Expr))
+        and write.target is write.root
+        and name in parameters(top)
+    )
     filled = bool(others & {*parameters(top)} and reads(code, str(name), [*given]))
     if given and (summed or filled) and isinstance(top, Function) and not top.name.endswith("_"):
         return True

@@ -58,7 +58,8 @@ def updates_weights(problem: Problem) -> bool:
         return True
     if write is None or write.origin == "optim":
         return write is not None
-    return write.of_leaf or any(write.name in one.leaves for one in problem.evidence.passes)
+    leaf = write.of_leaf or any(write.name in one.leaves for one in problem.evidence.passes)
+    return leaf and write.origin == "user"  # not by an embedding that keeps its rows short
 
 
 def update_between(problem: Problem) -> Meeting | None:

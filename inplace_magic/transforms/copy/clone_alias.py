@@ -22,7 +22,7 @@ import re
 from collections.abc import Iterator, Sequence, Set
 
 from ...message import message
-from ...source.bindings import bindings, loop_of
+from ...source.bindings import argument, bindings, loop_of
 from ...source.blocks import own_statements
 from ...source.dataflow import assigned, called_name, calls, calls_named
 from ...source.editor import Code, Function, dotted
@@ -32,6 +32,7 @@ from ..analysis.targets import (
     VIEW_METHODS,
     Site,
     chain,
+    handed_down,
     root_text,
     seen_through,
     sites,
@@ -93,12 +94,13 @@ def _copied(problem: Problem, write: Site, name: str, value: ast.expr) -> Iterat
 
 
 def _handed_over(problem: Problem) -> Iterator[Proposal]:
-    """Another look at a tensor, past its graph, was handed to the code that writes."""
-    meant = _is_picture(problem)
-    for caller in sites(problem)[1:]:
+    """Another look at a tensor, past its graph, was handed to the code that writes: as what it writes, where that is told."""
+    meant, frames, names = _is_picture(problem), sites(problem), dict(handed_down(problem))
+    for inner, caller in itertools.pairwise(frames):
         call, code = caller.expression, caller.code
+        known = argument(inner.code.function(inner.statement), names.get(inner, ""), call)
         given = [*call.args, *(k.value for k in call.keywords)] if isinstance(call, ast.Call) else []
-        for one in given:
+        for one in given if known is None else [known]:
             bound = bindings(code, code.text(one), caller.statement)[:1] if isinstance(one, ast.Name) else []
             value = bound[0].value if bound else one
             if value is not None and _shares(value):

@@ -55,6 +55,8 @@ def _matched(frame: Frame, names: set[str | None], path: str) -> Iterator[Propos
     names = names | {path, f"self.{path.partition('.')[2]}"}
     operands = _operands(frame.node)
     found = [operand for operand in operands if (of := root(operand)) is not None and code.text(of) in names]
+    if not found and "." in path:  # the object may have another name here
+        found = [o for o in operands if isinstance(of := root(o), ast.Attribute) and of.attr == path.rpartition(".")[2]]
     if found:
         edits = [_copy(code, operand) for operand in found]
         yield in_one_text(code, edits, code.edited(found[0], edits), _WHY, "clone_at_save")

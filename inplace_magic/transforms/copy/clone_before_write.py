@@ -6,6 +6,9 @@ v[:, 0, 1] = 0                    v[:, 0, 1] = 0
 
 y = Halve.apply(x)                y = Halve.apply(x.clone())
 
+normalise_(x)                     x = x.clone()
+                                  normalise_(x)
+
 bn.train()                        bn.train()
                                   bn.running_mean = bn.running_mean.clone()
                                   bn.running_var = bn.running_var.clone()
@@ -17,6 +20,7 @@ Batch norm in eval mode saves its running statistics, and a forward in train mod
 from __future__ import annotations
 
 import ast
+import itertools
 from collections.abc import Iterator
 
 from ...message import message
@@ -24,22 +28,25 @@ from ...source.bindings import bindings, loop_of
 from ...source.blocks import scope
 from ...source.editor import Loop, dotted
 from ..analysis.meant import has_two_names, is_lost, meant_for_whole
-from ..analysis.targets import Site, loop_to_keep, sites, tensor_written, written_here
+from ..analysis.targets import Site, handed_down, loop_to_keep, sites, tensor_written, written_here
 from ..problem import Frame, Problem
 from ..proposal import Proposal, in_one_text
 from ..registry import register
 
 _WHY, _STATISTICS_WHY = message("why_copy_is_written"), message("why_statistics_copied")
+_LEAF_WHY = message("why_new_leaf")
 _STATISTICS = ("running_mean", "running_var")
 
 
 @register("modified", "leaf", "view_of_leaf", "multi_output_view", "no_grad_view", "inference", "overlap", "silent")
 def clone_before_write(problem: Problem) -> Iterator[Proposal]:
     write = written_here(problem)
-    if write is not None:
-        if problem.family != "inference":  # else the Function was refused to save it, and writes nothing
-            yield from _at_apply(write)
-        yield from _at_write(problem, write)
+    if write is None:
+        return
+    if problem.family != "inference":  # else the Function was refused to save it, and writes nothing
+        yield from _at_apply(write)
+    yield from _at_write(problem, write)
+    yield from _at_call(problem)
 
 
 def _at_apply(write: Site) -> Iterator[Proposal]:
@@ -72,6 +79,18 @@ def _at_write(problem: Problem, write: Site) -> Iterator[Proposal]:
     for place in dict.fromkeys([before, write.statement]):
         edit = code.insert_before(place, line)
         yield in_one_text(code, [edit], line, why, form, lossless=more, meant=apart)
+    if problem.family in ("leaf", "view_of_leaf") and not item:  # which is to require grad again further on
+        line = f"{name} = {name}.detach().clone()"
+        yield in_one_text(code, [code.insert_before(before, line)], line, _LEAF_WHY, "clone_before_write: new leaf")
+
+
+def _at_call(problem: Problem) -> Iterator[Proposal]:
+    """``x = x.clone()`` in front of the call of a function that writes into ``x``."""
+    for caller, name in itertools.islice(handed_down(problem), 1, None):
+        if name.isidentifier() and isinstance(caller.expression, ast.Call):
+            line = f"{name} = {name}.clone()"
+            edit = caller.code.insert_before(caller.statement, line)
+            yield in_one_text(caller.code, [edit], line, _WHY, "clone_before_write: of a caller")
 
 
 def _loop_after_save(problem: Problem, write: Site, name: str) -> ast.stmt:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from ...record.evidence import Crossing
 from ...source.blocks import upwards, within
-from ...source.dataflow import added, binds, key_of, live_in, rebinds, simple, value_reads
+from ...source.dataflow import added, binds, items_apart, key_of, live_in, rebinds, simple, value_reads
 from ...source.editor import Code, Edit
 from ...source.lift import as_lines
 from ...source.location import SourceRange
@@ -77,20 +77,11 @@ def _levels(problem: Problem, stacks: Sequence[list[Frame]]) -> Iterator[Slice]:
             return  # what is trained would begin anew; or it is the call in which they were used up, or gone back from
         bound = {name for s in chosen for name in _made_by(s)}
         kept = [s for s in chosen if isinstance(s, ast.Expr)]  # a call whose object keeps what it makes
-        anew = not (live_in(chosen) & own) - _beside(chosen)  # what needs its own old value cannot be had a second time
+        anew = not (live_in(chosen) & own) - items_apart(
+            chosen
+        )  # what needs its own old value cannot be had a second time
         if (bound or kept == chosen != []) and anew and len(chosen) <= MOST and all(map(_repeatable, chosen)):
             yield Slice(code, chosen, function)
-
-
-def _beside(statements: Sequence[ast.stmt]) -> set[str]:
-    """Names of dicts of which the statements set some items, and read others: ``run["y"] = net(run["x"])``."""
-    nodes = [n for s in statements for n in ast.walk(s)]
-    items = [n for n in nodes if isinstance(n, ast.Subscript) and isinstance(n.slice, ast.Constant)]
-    kept = {n.value.id for n in items if isinstance(n.value, ast.Name) and isinstance(n.slice.value, str)}  # type: ignore[attr-defined]
-    whole = {n.id for n in nodes if isinstance(n, ast.Name) and not any(n is one.value for one in items)}
-    made, read = ({ast.unparse(n) for n in items if isinstance(n.ctx, kind)} for kind in (ast.Store, ast.Load))
-    again = {text.partition("[")[0] for text in made & read}
-    return kept - whole - again
 
 
 def _side_by_side(code: Code, statements: Sequence[ast.stmt]) -> list[ast.stmt]:

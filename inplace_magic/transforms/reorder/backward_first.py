@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 
 from ...message import message
 from ...source.blocks import loops, within
-from ...source.dataflow import binds, calls_named, roots, simple
+from ...source.dataflow import binds, calls_named, items_apart, roots, simple
 from ...source.editor import Code
 from ...source.lift import as_lines, lift
 from ..analysis.meetings import UPDATES, meeting
@@ -59,7 +59,8 @@ def _from_a_later_cell(problem: Problem, form: str) -> Iterator[Proposal]:
     if code.cell.number >= other.cell.number or not simple(backward) or top is None or loops(other, backward):
         return
     below = [top, *code.following(top)]
-    if {name for s in below for name in binds(s)} & roots(backward) or _uses_gradients(below):
+    made = {name for s in below for name in binds(s)} - items_apart([*below, backward])
+    if made & roots(backward) or _uses_gradients(below):
         return
     there = code.insert_before(top, *as_lines(other, backward))
     yield _proposal(code, top, other.text(backward), [(code, there), (other, other.delete(backward))], form)

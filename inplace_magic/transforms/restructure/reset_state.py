@@ -14,7 +14,7 @@ for x in xs:                              for x in xs:
                                               state = cell(x, state)
 
 A reset is told by what it does: it gives the attribute that holds the graph another value. Where there is none, the state
-begins as the constructor, or the line ahead of the loop, has it.
+begins as the constructor, or the line ahead of the loop, has it. One that an outer loop calls says where the state begins.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from functools import partial
 
 from ...message import message
 from ...source.bindings import argument, parameters
-from ...source.blocks import own_statements, scope, within
+from ...source.blocks import loops, own_statements, scope, within
 from ...source.dataflow import assigned, binds, called_name, calls_named, handed_on, simple
 from ...source.editor import Code, Function, names_bound
 from ...source.lift import as_lines
@@ -49,7 +49,13 @@ def reset_state(problem: Problem) -> Iterator[Proposal]:
     code = turn.code
     saved = [frame.statement for frame in problem.saved if frame.code is code]
     top = next((inner for s in saved if (inner := within(code, turn.body, s)) is not None), turn.body[0])
-    called = [lines for name, lines in _resets(problem, turn) if not calls_named(ast.Module(turn.body, []), name)]
+    resets = list(_resets(problem, turn))
+    loop, *outer = loops(code, turn.body[0])
+    if any(
+        calls_named(s, name) for one in outer for s in one.body if within(code, [s], loop) is None for name, _ in resets
+    ):
+        return  # the state begins anew where an outer loop says so
+    called = [lines for name, lines in resets if not calls_named(loop, name)]
     form = "reset_state: called" if called else "reset_state: initial"
     some = turn.branch[0] is not turn.body  # the state lives from one backward to the next
     for lines in (called or [*_initials(problem, turn), *_ahead(problem, turn)])[:_MOST]:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from ...cells import run_cells
 from ..trying import clean, fix_by, fixes, rewritten, rules, titles
 
 RULE = "clone_alias"
@@ -293,3 +294,18 @@ def test_what_was_detached_under_a_name_is_not_meant_to_reach_the_graph() -> Non
     first, *others = fixes(start, cell)
     assert (first.rule, first.title, first.gradients) == ("clone_alias", "h.detach().clone()", "different")
     assert [fix.gradients for fix in others if fix.rule == "clone_at_save"] == ["same"]
+
+
+def test_of_the_arrays_that_a_function_is_handed_only_the_one_that_it_writes_is_copied() -> None:
+    kernel = """
+        def kernel(out, scale):
+            out *= scale
+        x = torch.ones(3, requires_grad=True)
+        scale = torch.full((3,), 2.0)
+        """
+    check = "y = x.exp(); kernel(y.detach().numpy(), scale.numpy()); y.sum().backward()"
+    found = run_cells("import torch", kernel, f"%%autograd_check\n{check}").diagnosis
+    assert found is not None
+    texts = [text for fix in found.fixes for text in fix.cells.values()]
+    assert any("y.detach().numpy().copy()" in text for text in texts)
+    assert not any("scale.numpy().copy()" in text for text in texts)

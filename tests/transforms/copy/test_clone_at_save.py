@@ -83,3 +83,19 @@ def test_is_proved(cell: str, expected: str) -> None:
     fix = fix_by(RULE, "import torch\nw = torch.ones(2, 3, requires_grad=True)", cell)
     assert fix.cells == {2: clean(expected).rstrip()}
     assert fix.gradients == "same"
+
+
+def test_what_another_object_leads_to_under_another_name_is_copied() -> None:
+    scorer = """
+        emb = torch.nn.Embedding(4, 3, max_norm=0.1)
+        def scorer(table, ids):
+            a = table.weight @ w.t()
+            return a.sum() + (table(ids) @ w.t()).sum()
+        """
+    fix = fix_by(
+        RULE,
+        "import torch\nw = torch.ones(2, 3, requires_grad=True)",
+        scorer,
+        "scorer(emb, torch.tensor([1])).backward()",
+    )
+    assert "a = table.weight.clone() @ w.t()" in fix.cells[2] and fix.gradients == "same"

@@ -129,3 +129,39 @@ def test_a_function_that_writes_into_a_parameter_is_given_a_copy_and_keeps_its_g
     assert run.diagnosis is not None
     assert ["Halve.apply(net.weight.clone())" in fix.cells[2] for fix in run.diagnosis.fixes[:1]] == [True]
     assert "no_grad" not in [fix.rule for fix in run.diagnosis.fixes]
+
+
+def test_a_function_that_writes_into_what_it_is_handed_is_handed_a_copy_where_its_value_is_read_on() -> None:
+    start = """
+        import torch
+        def squash_(rows):
+            for i in range(len(rows)):
+                rows[i] = rows[i].tanh()
+        w = torch.ones(2, 3, requires_grad=True)
+        """
+    cell = "h = w.exp()\nsquash_(h)\nh.sum().backward()"
+    fix = fix_by(RULE, start, cell)
+    assert fix.cells == {2: "h = w.exp()\nh = h.clone()\nsquash_(h)\nh.sum().backward()"}
+    assert fix.gradients == "same"
+
+
+def test_a_leaf_that_is_to_require_grad_once_more_goes_on_as_a_new_one() -> None:
+    start = """
+        import torch
+        weight = torch.randn(4, 2)
+        def importance(mask):
+            mask.requires_grad_()
+            (mask @ weight).pow(2).sum().backward()
+            return mask.grad.abs()
+        """
+    cell = """
+        mask = torch.ones(3, 4)
+        for _ in range(2):
+            least = importance(mask).view(-1).argmin()
+            mask = mask.view(-1)
+            mask[least] = 0
+            mask = mask.view(3, 4)
+        """
+    fix = fix_by(RULE, start, cell)
+    line = "    mask = mask.detach().clone()\n    mask[least]"
+    assert fix.cells == {2: clean(cell).rstrip().replace("    mask[least]", line)} and fix.gradients == "truncated"
