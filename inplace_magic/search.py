@@ -76,6 +76,7 @@ COSTS = {
     "retain": 16,  # the graph's memory until the second backward
     "clone_before_write: name": 18,  # a copy, and the graph goes on through it
     "reset_state: called": 19,  # the state is lost from one iteration to the next, as somebody has written it
+    "sum_losses: over a loop": 19,  # the memory of all that the loop computes, and one backward behind it
     "detach: boundary": 20,  # history ends where an iteration does
     "clone_before_write: write": 20,  # a copy of the whole for the sake of a part
     "clone_before_write: of a caller": 21,  # as above, and others who call the function get no copy

@@ -19,7 +19,7 @@ _RUNS, _RUNS_LONG = 60, 24  # of rewrites, in all; where the cell computes more 
 _LONG = 300_000  # Recorder.work: some seconds
 # Runs once a fix is found that changes nothing, by how much the cell computes at most (Recorder.work): what is shown beside
 # it is worth less, the longer a person waits for it.
-_FURTHER = ((3_000, 8), (30_000, 5), (float("inf"), 3))
+_FURTHER = ((3_000, 8), (30_000, 4), (float("inf"), 1))
 
 
 def best(

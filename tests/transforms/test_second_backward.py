@@ -107,6 +107,18 @@ DETACHED = """
         loss.backward()
         opt.step()
     """
+SEQUENCE = """
+    cell = nn.RNNCell(2, 2)
+    opt = torch.optim.SGD(cell.parameters(), lr=0.1)
+    for xs in torch.randn(2, 3, 4, 2):
+        h = torch.zeros(4, 2)
+        opt.zero_grad()
+        for x_t in xs:
+            h = cell(x_t, h)
+            loss = (h - 1).pow(2).mean()
+            loss.backward()
+        opt.step()
+    """
 TWO_PASSES = """
     loss = 0.0
     for out in net(x):
@@ -140,6 +152,16 @@ COLLECTED = """
             id="a loop that clears the gradients",
         ),
         pytest.param("sum_losses", REUSED, id="a loss whose name is bound anew in between cannot be added later"),
+        pytest.param(
+            "sum_losses",
+            SEQUENCE.replace("        opt.step()", ""),
+            id="losses over time that no step behind the loop is for",
+        ),
+        pytest.param(
+            "sum_losses",
+            SEQUENCE.replace("loss.backward()", "loss.backward(); print(cell.weight_ih.grad.norm())"),
+            id="losses over time, each of whose gradients is read",
+        ),
         pytest.param("retain", BEFORE_LOOP, id="a loop with a step in it keeps no graph"),
         pytest.param(
             "retain",
@@ -180,6 +202,17 @@ def test_is_not_offered(rule: str, cell: str) -> None:
             [("for loss in losses:\n    loss.backward()", "sum(losses).backward()")],
             "same",  # the name of the loop, which is gone, is read by nobody
             id="a loop that does nothing else",
+        ),
+        pytest.param(
+            "sum_losses",
+            (SEQUENCE,),
+            2,
+            [
+                ("    for x_t in xs:", "    total = 0\n    for x_t in xs:"),
+                ("        loss.backward()\n", "        total = total + loss\n    total.backward()\n"),
+            ],
+            "same",
+            id="losses over time, for one step behind the loop",
         ),
         pytest.param(
             "retain", (TWO,), 2, [("a.backward()", "a.backward(retain_graph=True)")], "same", id="no step in between"

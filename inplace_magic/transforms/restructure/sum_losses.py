@@ -8,6 +8,14 @@ for loss in losses:                       sum(losses).backward()
 
 for w, loss in zip(weights, losses):      sum(w * loss for w, loss in zip(weights, losses)).backward()
     (w * loss).backward()
+
+for x, y in sequence:                     total = 0
+    h = cell(x, h)                        for x, y in sequence:
+    loss = criterion(h, y)                    h = cell(x, h)
+    loss.backward()                           loss = criterion(h, y)
+opt.step()                                    total = total + loss
+                                          total.backward()
+                                          opt.step()
 """
 
 from __future__ import annotations
@@ -16,11 +24,12 @@ import ast
 from collections.abc import Iterator
 
 from ...message import message
-from ...source.dataflow import binds, calls_named, is_call, reads
+from ...source.blocks import upwards
+from ...source.dataflow import binds, calls_named, is_call, is_step, reads
 from ...source.editor import Code, atom
 from ..analysis.meetings import UPDATES, meeting, steps_between
 from ..analysis.targets import is_functional, reads_gradient
-from ..problem import Problem
+from ..problem import Frame, Problem
 from ..proposal import Proposal, in_one_text
 from ..registry import register
 
@@ -55,12 +64,42 @@ def _whole_loop(problem: Problem) -> Iterator[Proposal]:
         rest = [s for s in loop.body if s is not statement]
         if any(calls_named(s, *UPDATES) for s in rest):
             continue
-        if any(binds(s) & reads(root) for s in rest) or (rest and not code.alone(statement)):
+        if any(binds(s) & reads(root) for s in rest):
+            if _carried_by_loop(problem, frame):
+                yield from _added_up(problem, code, loop, statement, root)
+            continue
+        if rest and not code.alone(statement):
             continue
         target, through, loss = code.text(loop.target), code.text(loop.iter), code.text(root)
         text = f"sum({through if loss == target else f'{loss} for {target} in {through}'}).backward()"
         edits = [code.insert_before(loop, text), code.delete(statement)] if rest else [code.replace(loop, text)]
         yield in_one_text(code, edits, text, _WHY, "sum_losses")
+
+
+def _carried_by_loop(problem: Problem, frame: Frame) -> bool:
+    """Whether what goes on from one iteration into the next has a name of the loop's own function: an object that keeps it is a
+    memory, which one who goes back in each iteration does not mean to go back through."""
+    holders = [holder for edge in problem.crossing.over for holder in edge.holders]
+    return all(one.scope == frame.spot.function and "." not in one.path for one in holders)
+
+
+def _added_up(problem: Problem, code: Code, loop: ast.For, backward: ast.stmt, loss: ast.expr) -> Iterator[Proposal]:
+    """A loop that makes one loss after the other on a graph that goes on, for one step behind it."""
+    behind = [s for above in upwards(code, loop) for s in code.following(above)]
+    if not any(map(is_step, behind)) or _reads_gradients(code, loop):
+        return
+    total = problem.unused("total", code, loop)
+    line = f"{total} = {total} + {_term(code, loss)}"
+    edits = [code.insert_before(loop, f"{total} = 0"), code.replace(backward, line)]
+    edits.append(code.insert_after(loop, f"{total}.backward()"))
+    title = message("title_once_over", what=f"{total}.backward()")
+    yield in_one_text(code, edits, title, _WHY, "sum_losses: over a loop")
+
+
+def _reads_gradients(code: Code, loop: ast.For) -> bool:
+    """Whether the loop reads what a backward adds to a leaf; ``autograd.grad`` adds nothing to it."""
+    read = (n for n in ast.walk(loop) if isinstance(n, ast.Attribute) and n.attr == "grad")
+    return any(getattr(code.parent(node), "func", None) is not node for node in read)
 
 
 def loss_of(statement: ast.stmt) -> ast.expr | None:
