@@ -59,7 +59,7 @@ def updates_weights(problem: Problem) -> bool:
     if write is None or write.origin == "optim":
         return write is not None
     leaf = write.of_leaf or any(write.name in one.leaves for one in problem.evidence.passes)
-    return leaf and write.origin == "user"  # not by an embedding that keeps its rows short
+    return leaf and write.operation != "embedding"  # which keeps its rows short
 
 
 def update_between(problem: Problem) -> Meeting | None:
