@@ -220,7 +220,8 @@ class Evidence:
     as that conflict was met, and what the program does next is not known yet. ``outcome`` is what the run left behind,
     None while it lasts. ``again`` is the family of the error with which the last cell failed when it was run a second
     time. ``work`` is how much was computed, in units that do not depend on the machine (Recorder.work). ``stumbled`` are
-    the earlier cells that failed, and did not end the run.
+    the earlier cells that failed, and did not end the run. ``of_gradients`` are the passes that went back from what was
+    computed of gradients without a graph (gradient_values.py).
     """
 
     cells: tuple[int, ...]
@@ -242,3 +243,4 @@ class Evidence:
     again: str | None = None
     work: int = 0
     stumbled: tuple[int, ...] = ()
+    of_gradients: frozenset[int] = frozenset()

@@ -39,6 +39,7 @@ from ..torch_private import base_of, next_sequence_number, unobserved, version_o
 from . import evidence
 from .author import Author, author_at, held_at
 from .caught import Caught, refusal
+from .gradient_values import GradientValues
 from .light_steps import LightSteps
 from .noted_conflicts import NotedConflicts
 from .observed import LiveConflict, LiveWrite, Saved, Stack, saved_by
@@ -87,6 +88,7 @@ class Recorder(TorchFunctionMode):
         self.saved = SavedTensors(memory)
         self.copies = TrackedCopies()
         self.trace = Trace()
+        self.gradient_values = GradientValues()
         self.unfollowed = UnfollowedWrites()
         self.writers = Writers(self._is_plain)
         self.caught = Caught(sources, raised)
@@ -98,6 +100,7 @@ class Recorder(TorchFunctionMode):
         self.counts = {"saves": 0, "writes": 0}
         self.at_next_save: Callable[[], None] | None = None  # called once, when the user's code goes on to a new graph
         self._copied = self.copies.table  # a dictionary is asked faster whether it is empty
+        self._gradient_values = self.gradient_values.table
         self._clock = 0
         self._call = 0  # counts the calls that the mode sees
         self._elements = 0  # of what was saved
@@ -291,6 +294,8 @@ class Recorder(TorchFunctionMode):
         begin = next_sequence_number()
         result = self._called(func, args, kwargs)
         end = next_sequence_number()
+        if self._gradient_values:
+            self.gradient_values.follow(args, kwargs or {}, result)
         if end != begin and self.traces:
             call, stack = self._call_stack
             stack = stack if call == self._call else user_stack(sys._getframe(1))
@@ -516,6 +521,8 @@ class Recorder(TorchFunctionMode):
         gradients: list[tuple[torch.Tensor, int]] = []
         if self.traces:
             self._roots = roots
+            if self._gradient_values and self.gradient_values.holds(roots):
+                self.gradient_values.passes.add(event.index)
             if event.index < CLOSELY:
                 self.trace.walk(event.index, roots, sys._getframe(1))
                 gradients = self._saved_gradients(leaves)
@@ -525,6 +532,8 @@ class Recorder(TorchFunctionMode):
             if added:
                 self.note("backward", Author(user_stack(sys._getframe(1)), "user", None), added)
             self._went_through_unhooked(event)
+            if event.asked and self.traces:
+                self.gradient_values.add([one for one in result if one is not None and not one.requires_grad])
             return result, False
         except RuntimeError as error:
             family = family_of(error)

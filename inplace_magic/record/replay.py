@@ -178,6 +178,7 @@ class _Recording:
             outcome=outcome(values, self._printed.text, recorder.value_of) if self._over else None,
             work=recorder.work,
             stumbled=ran.stumbled,
+            of_gradients=frozenset(recorder.gradient_values.passes),
             **error_fields(ran.error, self._sources),
         )
 

@@ -10,7 +10,8 @@ rows = [grad(y[i], x)[0]                  rows = [grad(y[i], x, retain_graph=Tru
 for layer in layers:                      for layer in layers:
     layer.loss.backward()                     layer.loss.backward(retain_graph=True)
 
-A gradient that a loss is made from is part of the graph itself: ``create_graph=True``.
+A gradient that a loss is made from is part of the graph itself: ``create_graph=True``. Kept alone, the graph would let such a loss
+train nothing by it.
 """
 
 from __future__ import annotations
@@ -51,15 +52,14 @@ def retain(problem: Problem) -> Iterator[Proposal]:
         return  # the same call again and again: the graph would be kept for ever
     if len(calls) != 1:
         return
-    changes = [
-        (with_retain(code, calls[0]), _LEAVES),
-        (None if again else with_create(code, calls[0]), _DIFFERENTIABLE),
-    ]
+    meant = problem.clash.need is not None and problem.clash.need.index in problem.evidence.of_gradients
     form = "retain: past a step" if stepped else "retain: one by one" if again else "retain"
-    for edit, why in changes:
+    kept = with_retain(code, calls[0]), _LEAVES, False
+    created = None if again else with_create(code, calls[0]), _DIFFERENTIABLE, meant
+    for edit, why, says in (created, kept) if meant else (kept, created):
         if edit is not None:
             title = lines_of(code.apply(edit))[spot.line - 1]
-            yield in_one_text(code, [edit], title, why, form)
+            yield in_one_text(code, [edit], title, why, form, meant=says)
 
 
 def _one_by_one(problem: Problem, call: ast.AST) -> bool:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import pytest
+
 from ...cells import run_cells
 from ..trying import rewritten, rules
 
@@ -49,3 +51,32 @@ def test_one_loss_again_and_again_keeps_no_graph() -> None:
 
 def test_a_graph_that_a_step_has_made_stale_is_not_kept_for_ever() -> None:
     assert "retain" not in rules(START, rewritten(LOOP, ("layer.send()", "layer.send(); opt.step()")))
+
+
+PENALTY = """
+    net = nn.Sequential(nn.Linear(2, 4), nn.Tanh(), nn.Linear(4, 1))
+    opt = torch.optim.SGD(net.parameters(), lr=0.1)
+    for x in torch.randn(2, 5, 2):
+        x.requires_grad_()
+        u = net(x)
+        du = torch.autograd.grad(u.sum(), x)[0]
+        loss = u.pow(2).mean() + {penalty}
+        opt.zero_grad()
+        loss.backward()
+        opt.step()
+    """
+
+
+@pytest.mark.parametrize(
+    ("penalty", "argument", "gradients"),
+    [
+        pytest.param("net(x + 0.1 * du).mean()", "retain_graph", "same", id="an input is moved along its gradient"),
+        pytest.param("net(x).mean() * float(du.norm())", "retain_graph", "same", id="a number weighs another loss"),
+        pytest.param("(du.norm(dim=1) - 1).pow(2).mean()", "create_graph", "different", id="a loss is made of the gradient"),
+    ],
+)  # fmt: skip
+def test_a_gradient_that_a_loss_is_made_of_is_a_part_of_its_graph(penalty: str, argument: str, gradients: str) -> None:
+    run = run_cells("import torch\nfrom torch import nn\ntorch.manual_seed(0)", PENALTY.format(penalty=penalty))
+    assert run.diagnosis is not None
+    first = run.diagnosis.fixes[0]
+    assert (f"u.sum(), x, {argument}=True)" in first.diff, first.gradients) == (True, gradients)
