@@ -69,6 +69,7 @@ COSTS = {
     "out_of_place: container": 12,  # other references to the container see nothing
     "out_of_place: own name": 12,  # a name more
     "sum_losses": 12,  # one backward; each loss by itself is not seen any more
+    "detach: source": 13,  # as above, ahead of what others make of it
     "detach: once": 13,  # what is computed once stays computed once
     "reset_accumulator: list": 13,  # what was collected is gone
     "retain: one by one": 13,  # the graph's memory, for as long as a forward for each would take
@@ -77,6 +78,7 @@ COSTS = {
     "clone_before_write: name": 18,  # a copy, and the graph goes on through it
     "reset_state: called": 19,  # the state is lost from one iteration to the next, as somebody has written it
     "sum_losses: over a loop": 19,  # the memory of all that the loop computes, and one backward behind it
+    "detach: into a buffer": 20,  # an object keeps values alone
     "detach: boundary": 20,  # history ends where an iteration does
     "clone_before_write: write": 20,  # a copy of the whole for the sake of a part
     "clone_before_write: of a caller": 21,  # as above, and others who call the function get no copy
@@ -86,8 +88,8 @@ COSTS = {
     "detach: put": 23,
     "context_each_time": 24,  # what a block computed once it computes in each iteration
     "detach: boundary of containers": 24,  # a container is created anew for the sake of what is put into it
-    "detach: again": 26,  # history ends within an iteration as well
     "recompute: each call": 25,  # a computation in each call that a cache saved
+    "detach: again": 26,  # history ends within an iteration as well
     "reset_state: initial": 26,  # as above, by a line that nobody wrote for the purpose
     "detach: set": 27,
     "recompute: again": 28,  # a forward pass more
@@ -121,9 +123,9 @@ ONE_UPDATE = frozenset({"restructure: one update"})  # a part counts once that c
 RESTARTS = frozenset({"reset_state: called", "reset_state: initial"})
 # Within one iteration the later of two losses may train less than it says.
 LESSENS = frozenset({"detach: between", "detach: untrained"})
-# A loss is computed where its update stands, by the weights that the updates before it have left.
-IN_ORDER = frozenset({"recompute: in order"})
-LATE = dict.fromkeys(IN_ORDER, 2)
+# What a loss is made of is computed where its update stands, by the weights that the updates before it have left.
+IN_ORDER = frozenset({"recompute: in order", "recompute: each call"})
+LATE = {"recompute: in order": 2}
 _ROWS = {form: row for row, form in enumerate(COSTS)}
 
 

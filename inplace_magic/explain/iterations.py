@@ -39,7 +39,7 @@ def with_iterations(conflict: Conflict, seen: RecordedConflict, evidence: Eviden
         return conflict
     events = {"saved_note": seen.save, "changed_note": seen.cause, "needed_note": seen.need}
     clocks = sorted(p.backward.clock for p in evidence.passes if _is_counted(p.backward, seen.need, turn))
-    numbers = {note: _number(event, turn, clocks) for note, event in events.items()}
+    numbers = {note: _number(event, seen.need, turn, clocks) for note, event in events.items()}
     known = {number for number in numbers.values() if number is not None}
     if len(known) < 2 or numbers["needed_note"] != max(known):
         return conflict
@@ -121,13 +121,22 @@ def _position(spot: SourceRange) -> tuple[int | None, str, int, int | None]:
     return spot.cell, spot.function, spot.line, spot.column
 
 
-def _number(event: Event | None, turn: _Turn, clocks: list[int]) -> int | None:
+def _number(event: Event | None, need: Event, turn: _Turn, clocks: list[int]) -> int | None:
     """The iteration of an event, from 1; None outside of the loop. What stands below the backward has it behind it."""
     frame = _frame_in(event, turn) if event is not None else None
     if event is None or frame is None:
         return None
     before = sum(clock < event.clock for clock in clocks)
-    return max(before, 1) if frame.line > (turn.frame.end_line or turn.frame.line) else before + 1
+    return max(before, 1) if _stands_below(event, frame, need, turn) else before + 1
+
+
+def _stands_below(event: Event, frame: SourceRange, need: Event, turn: _Turn) -> bool:
+    """Whether an event comes behind the backward in one iteration, by the lines where their calls part."""
+    calls = event.stack[event.stack.index(frame) :: -1], need.stack[need.stack.index(turn.frame) :: -1]
+    mine, backward = next(
+        (pair for pair in zip(*calls) if _position(pair[0]) != _position(pair[1])), (frame, turn.frame)
+    )
+    return mine.function == backward.function and mine.line > (backward.end_line or backward.line)
 
 
 def _carried(turn: _Turn, passes: Sequence[BackwardPass]) -> list[str]:

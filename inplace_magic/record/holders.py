@@ -20,7 +20,7 @@ from .evidence import Holder
 
 _WIDTH = 32  # items looked at in one container
 _PARTS = 4  # of a tuple that are told apart
-_ITEMS = 6  # items that are named one by one
+_ITEMS = 6  # items that are named one by one, where they have numbers
 _DEPTH = 5
 _MOST = 800  # values looked at in one frame
 _PLAIN = (str, bytes, int, float, bool, complex, type, types.ModuleType, torch.device, torch.dtype, torch.Generator)
@@ -82,7 +82,7 @@ class _Walk:
         pairs = list(_items(value))
         for key, item in pairs:
             own = owner and (owner[0], f"{owner[1]}[{key!r}]")
-            if len(pairs) <= _ITEMS and isinstance(key, (str, int)):
+            if isinstance(key, str) or (len(pairs) <= _ITEMS and isinstance(key, int)):
                 self.visit(f"{path}[{key!r}]", item, depth - 1, own)
             elif not is_a(item, torch.Tensor):
                 self.visit(f"{path}[...]", item, depth - 1)

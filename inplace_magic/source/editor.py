@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import keyword
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -161,8 +162,21 @@ class Code:
         return Edit(start, end, text)
 
     def behind(self, node: ast.AST, text: str) -> Edit:
-        """A call or an attribute behind an expression, which goes into parentheses where it needs them."""
-        return self.replace(node, atom(self, node) + text)
+        """A call or an attribute behind an expression, which goes into parentheses where it needs them and has none yet."""
+        start, end = self._in_parentheses(node)
+        bare = (start, end) == self.span(node)
+        return Edit(start, end, (atom(self, node) if bare else self.cell.raw[start:end]) + text)
+
+    def _in_parentheses(self, node: ast.AST) -> tuple[int, int]:
+        """Where a node begins and ends, with parentheses around it alone that are not those of a call."""
+        (start, end), raw = self.span(node), self.cell.raw
+        before, after = raw[:start].rstrip(), raw[end:].lstrip()
+        if not before.endswith("(") or not after.startswith(")") or "\n" in raw[len(before) : start]:
+            return start, end
+        word = re.search(r"[\w)\]]*$", before[:-1].rstrip())
+        if word is not None and word[0] and not keyword.iskeyword(word[0]):
+            return start, end
+        return len(before) - 1, len(raw) - len(after) + 1
 
     def insert_before(self, statement: ast.stmt, *lines: str) -> Edit:
         """New statements in front of one, as deep as it is."""

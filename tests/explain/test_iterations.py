@@ -99,3 +99,12 @@ def test_a_loop_in_a_function() -> None:
         "def train():\n    h = torch.zeros(3)\n    for i in range(3):\n        h = torch.tanh(h * w)\n        h.sum().backward()\ntrain()"
     )
     assert found.changed_note == "`h` still carries the graph of iteration 1"
+
+
+def test_a_step_that_stands_below_the_backward_in_a_function_is_of_the_same_iteration() -> None:
+    found = first_of(
+        "opt = torch.optim.SGD([w], lr=0.1)\nstate = [w.exp()]\n"
+        "def train():\n    state[0] = state[0] * w\n    state[0].sum().backward(retain_graph=True)\n    opt.step()\n"
+        "for i in range(3):\n    train()"
+    )
+    assert [label for label in labels_of(found) if "overwrites" in label] == ["overwrites `w` (iteration 1)"]

@@ -55,3 +55,20 @@ def test_an_argument_less(call: str, expected: str) -> None:
 def test_what_stands_on_the_head_of_a_block_is_taken_out_of_it_alone() -> None:
     code = Code(CellSource(1, "a = 1; b = 2\nc = 3\nif a: u = 4\n"))
     assert code.apply(code.delete(code.tree.body[3].body[0])) == "a = 1; b = 2\nc = 3\nif a: pass\n"  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("text", "node", "expected"),
+    [
+        pytest.param("y = a + b", "a + b", "y = (a + b).f()", id="an operation gets parentheses"),
+        pytest.param("y = -(a + b) * c", "a + b", "y = -(a + b).f() * c", id="it has some already"),
+        pytest.param("y = g(a + b)", "a + b", "y = g((a + b).f())", id="those of a call are not its own"),
+        pytest.param("y = g(h)(a + b)", "a + b", "y = g(h)((a + b).f())", id="nor those of what a call gives"),
+        pytest.param("assert (a + b)", "a + b", "assert (a + b).f()", id="those behind a keyword are"),
+        pytest.param("y = (a + b, c)", "a + b", "y = ((a + b).f(), c)", id="those of a tuple are not"),
+    ],
+)
+def test_puts_a_call_behind_an_expression(text: str, node: str, expected: str) -> None:
+    code = Code(CellSource(1, text))
+    found = next(n for n in ast.walk(code.tree) if isinstance(n, ast.expr) and ast.unparse(n) == node)
+    assert code.apply(code.behind(found, ".f()")) == expected

@@ -257,3 +257,31 @@ def test_a_term_of_what_no_optimizer_steps_never_trained_anything() -> None:
         """
     fix = fix_by(RULE, START, frozen)
     assert not any("trains nothing" in change for change in fix.changes)
+
+
+ROLLOUT = """
+    class Rollout:
+        def __init__(self):
+            self.returns = torch.zeros(5, 1)
+        def fill(self, last):
+            self.returns[-1] = last
+            for t in reversed(range(4)):
+                self.returns[t] = 0.9 * self.returns[t + 1] + 1
+        def batches(self):
+            for t in range(4):
+                yield self.returns[t : t + 1]
+    rollout = Rollout()
+    def learn(rollout):
+        for returns in rollout.batches():
+            loss = (critic(x).exp() - returns).pow(2).mean()
+            opt.zero_grad()
+            loss.backward()
+            opt.step()
+    """
+
+
+def test_what_an_object_makes_all_its_values_of_is_cut_where_it_gets_its_name() -> None:
+    cell = "last = critic(x[:1]).exp()\nrollout.fill(last)\nlearn(rollout)"
+    run = run_cells(START, ROLLOUT, cell)
+    assert run.diagnosis is not None
+    assert run.diagnosis.fixes[0].cells == {3: cell.replace(".exp()", ".exp().detach()")}

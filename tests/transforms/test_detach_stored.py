@@ -356,3 +356,49 @@ def test_a_state_that_a_function_keeps_is_cut(define: str, expected: str) -> Non
     first = run.diagnosis.fixes[0]
     assert (first.rule, first.gradients) == ("detach", "truncated")
     assert expected in first.diff
+
+
+BUFFER = """
+    class Norm(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("scale", torch.tensor([-1.0, 0.0]))
+        def forward(self, x):
+            out, scale = net(x).exp(), self.scale[0]
+            if scale < 0:
+                self.scale[0] = out.mean() + 1
+                scale = self.scale[0].clone().detach()
+            return out / scale
+    norm = Norm()
+    """
+BATCHES = """
+    for x in torch.randn(3, 4, 3):
+        opt.zero_grad()
+        norm(x).mean().backward()
+        opt.step()
+    """
+
+
+def test_a_buffer_keeps_values_alone() -> None:
+    first = fixes(START, BUFFER, BATCHES)[0]
+    assert first.cells == {2: rewritten(BUFFER, ("= out.mean() + 1", "= (out.mean() + 1).detach()"))}
+
+
+@pytest.mark.parametrize("items", [2, 9])
+def test_an_item_of_a_dict_that_gives_it_as_an_attribute_is_found(items: int) -> None:
+    define = f"""
+        class Batch(dict):
+            __getattr__, __setattr__ = dict.__getitem__, dict.__setitem__
+        batch = Batch({{f"k{{i}}": torch.ones(3) for i in range({items})}})
+        batch.memory = torch.zeros(3, 3)
+        """
+    loop = """
+        for i in range(3):
+            loss = net(batch.memory[i].clone()).tanh().sum()
+            opt.zero_grad()
+            loss.backward()
+            if i < 2: batch.memory[i + 1] = net(batch.memory[i].clone()).tanh()
+            opt.step()
+        """
+    fix = fix_by(RULE, START, define, loop)
+    assert fix.cells == {3: rewritten(loop, ("loss = net(batch.memory[i].", "loss = net(batch.memory[i].detach()."))}

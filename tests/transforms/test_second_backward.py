@@ -364,6 +364,42 @@ def test_a_state_that_an_outer_loop_lets_begin_anew_is_carried_on_within_it() ->
     assert found[0].gradients == "truncated" and "reset_state" not in [fix.rule for fix in found]
 
 
+STORAGE = """
+    class Storage:
+        def __init__(self):
+            self.reset()
+        def reset(self):
+            {reset}
+    class Agent:
+        def __init__(self):
+            self.storage = Storage()
+        def learn(self, x):
+            for row in x:
+                self.storage.loss.append(net(row).pow(2).mean()); self.storage.seen.append(1.0)
+            torch.stack(self.storage.loss).sum().backward()
+    agent = Agent()
+    """
+
+
+@pytest.mark.parametrize(
+    "reset",
+    [
+        pytest.param("self.loss, self.seen = [], []", id="beside what has none"),
+        pytest.param("for key in ('loss', 'seen'): setattr(self, key, [])", id="by name"),
+    ],
+)
+def test_a_reset_that_the_constructor_calls_gives_more_than_what_holds_a_graph(reset: str) -> None:
+    loop = "for epoch in range(3):\n    agent.learn(x)"
+    found = fixes(START, STORAGE.format(reset=reset), loop)
+    assert {3: "for epoch in range(3):\n    agent.storage.reset()\n    agent.learn(x)"} in [fix.cells for fix in found]
+
+
+def test_a_state_that_another_cell_began_may_begin_as_there() -> None:
+    begin = "h = torch.zeros(4, 2)\ndef learn(x):\n    global h\n    h = torch.tanh(net(x) + h)\n    h.sum().backward()"
+    fix = fix_by("reset_state", START, begin, "for _ in range(3):\n    learn(x)")
+    assert fix.cells == {3: "for _ in range(3):\n    h = torch.zeros(4, 2)\n    learn(x)"}
+
+
 def test_a_reset_that_is_called_already_is_not_called_again() -> None:
     called = rewritten(STEPS, ("    loss =", "    spiking[1].reset_mem\n    loss ="))
     assert "reset_state" in rules(START, SPIKING, called)
@@ -544,12 +580,12 @@ def test_a_name_begins_as_the_line_ahead_of_the_loop_has_it() -> None:
         assert found == (["state = torch.zeros(4, 3)"] if offered else [])
 
 
-def test_a_gradient_that_a_loss_is_made_from_may_be_meant_to_be_part_of_the_graph() -> None:
+def test_a_gradient_that_a_loss_is_made_from_is_meant_to_be_part_of_the_graph() -> None:
     run = run_cells(START, FORCES)
     assert run.diagnosis is not None
     assert [(f.rule, f.gradients, f.title) for f in run.diagnosis.fixes if f.rule == "retain"] == [
-        ("retain", "same", "forces = torch.autograd.grad(energy, x, retain_graph=True)[0]"),
         ("retain", "different", "forces = torch.autograd.grad(energy, x, create_graph=True)[0]"),
+        ("retain", "same", "forces = torch.autograd.grad(energy, x, retain_graph=True)[0]"),
     ]
 
 

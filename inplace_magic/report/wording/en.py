@@ -181,7 +181,7 @@ SENTENCES = {
     "change_random": "random numbers drawn later differ",
     "change_trains_nothing": "`{call}` trains nothing any more",
     "change_fails_as_written": "ends with {error}, as the code as written does",
-    "change_keeps_mistake": "the result is that of the code as written, which fix 1 takes for a mistake",
+    "change_keeps_mistake": "keeps the result of the code as written, which is probably not what was meant: see fix 1",
     "change_fails_again": "the cell fails when it is run a second time",
     "change_more": "{count} more",
     # ---- notes: what was not done, and why

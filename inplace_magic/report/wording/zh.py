@@ -173,7 +173,7 @@ SENTENCES = {
     "change_random": "之后抽取的随机数不同",
     "change_trains_nothing": "`{call}` 不再训练任何参数",
     "change_fails_as_written": "与原代码一样，随后以 {error} 结束",
-    "change_keeps_mistake": "结果与原代码相同，而修复 1 认为那是错误",
+    "change_keeps_mistake": "结果与原代码相同，而那大概不是本意：见修复 1",
     "change_fails_again": "第二次运行该单元格会失败",
     "change_more": "另有 {count} 处",
     # ---- notes: what was not done, and why

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -93,7 +94,12 @@ def _is(frame: Frame, node: ast.expr, holder: Holder) -> bool:
     if holder.scope.startswith("class "):
         base, _, rest = text.partition(".")
         return rest == holder.path and base in parameters(frame.code.function(frame.node))[:1]
-    return (text == holder.path or _is_item(node, holder)) and is_named(frame, holder)
+    return (by_attribute(text) == by_attribute(holder.path) or _is_item(node, holder)) and is_named(frame, holder)
+
+
+def by_attribute(path: str) -> str:
+    """``out.loss`` for ``out['loss']``: dicts of many libraries give their items both ways."""
+    return re.sub(r"\[['\"](\w+)['\"]\]", r".\1", path)
 
 
 def is_named(frame: Frame, holder: Holder) -> bool:

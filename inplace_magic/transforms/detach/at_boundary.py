@@ -21,7 +21,7 @@ from ..analysis.backward_calls import asked_for_gradients, asks_for_gradients
 from ..analysis.collected import collected
 from ..analysis.iterations import iterations
 from ..analysis.placement import assignments_to_follow, end_of_update, read_on
-from ..analysis.points import bound_by, detached, is_named, uses
+from ..analysis.points import bound_by, by_attribute, detached, is_named, uses
 from ..problem import Frame, Problem
 from ..proposal import Change, Proposal
 from .candidates import CARRIED, candidates, in_one_line
@@ -69,9 +69,12 @@ def _cuts(problem: Problem, frame: Frame, held: Sequence[tuple[str, str]]) -> It
 
 
 def _as_written(frame: Frame, path: str) -> str:
-    """The path as the code around has it: with its own quotes."""
-    items = (n for n in ast.walk(frame.code.tree) if isinstance(n, ast.Subscript)) if "[" in path else ()
-    return next((frame.code.text(n) for n in items if ast.unparse(n) == path), path)
+    """The path as the code around has it: with its own quotes, or as an attribute."""
+    items = (
+        (n for n in ast.walk(frame.code.tree) if isinstance(n, (ast.Subscript, ast.Attribute))) if "[" in path else ()
+    )
+    as_attribute = by_attribute(path)
+    return next((frame.code.text(n) for n in items if by_attribute(ast.unparse(n)) == as_attribute), path)
 
 
 def _boundary(held: Sequence[tuple[str, str]]) -> str:

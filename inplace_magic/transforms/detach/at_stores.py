@@ -13,10 +13,10 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from ...record.evidence import Edge
+from ...record.evidence import Edge, Holder
 from ...source.dataflow import assigned, called_name
 from ...source.editor import Code
-from ..analysis.points import detached
+from ..analysis.points import by_attribute, detached
 from ..problem import Problem
 from ..proposal import Change, Proposal
 from .candidates import CARRIED, candidates
@@ -28,15 +28,29 @@ _ITEM = re.compile(r"[^[]*\[[^]]*\](\[[^]]*\]|\.\w+)")  # ``[0]`` of ``memory[3]
 def at_stores(problem: Problem, edges: Sequence[Edge]) -> Iterator[Proposal]:
     holders = {h for edge in edges for h in edge.holders}
     containers = {(h.scope, h.path.partition("[")[0]) for h in holders if h.shape != "Tensor" or "[" in h.path}
-    put = [
-        (code, node, value) for code, node in problem.nodes(ast.stmt) if (value := _put(node, containers)) is not None
-    ]
+    buffers = {(h.scope, by_attribute(h.path)) for h in holders if h.shape == "Tensor" and _is_kept(h)}
+    into_buffers = [(code, code.behind(value, ".detach()")) for code, _, value in _puts(problem, buffers)]
+    put = list(_puts(problem, containers))
     items = {match[1] for h in holders if (match := _ITEM.match(h.path))}
     changes = [change for code, node, value in put for change in _without_history(code, node, value, items)]
     again = not any(before_turns(problem, edge) for edge in edges)  # each iteration puts one there
-    for one in candidates(problem, changes, "put", CARRIED):
-        yield replace(one, kept=again)
+    for form, cuts in (("into a buffer", into_buffers), ("put", changes)):
+        for one in candidates(problem, cuts, form, CARRIED):
+            yield replace(one, kept=again)
     yield from candidates(problem, list(_behind_the_setting(problem, edges)), "set", CARRIED)
+
+
+def _is_kept(holder: Holder) -> bool:
+    """Whether an object or a dict keeps a tensor."""
+    path = by_attribute(holder.path)
+    return "[" not in path and (holder.scope.startswith("class ") or "." in path)
+
+
+def _puts(problem: Problem, containers: set[tuple[str, str]]) -> Iterator[tuple[Code, ast.stmt, ast.expr]]:
+    """The statements that put something into one of the containers, each with what it puts there."""
+    for code, node in problem.nodes(ast.stmt):
+        value = _put(node, containers)
+        yield from [(code, node, value)] if value is not None else []
 
 
 def _put(node: ast.stmt, containers: set[tuple[str, str]]) -> ast.expr | None:

@@ -67,7 +67,7 @@ def _cut(use: Use) -> Edit | None:
     code, text = use.frame.code, atom(use.frame.code, use.node)
     new = detached(text, use.holder.shape)
     above = code.parent(use.node)
-    if isinstance(above, ast.Subscript) and above.value is use.node and use.holder.shape != "Tensor":
+    if isinstance(above, ast.Subscript) and above.value is use.node:
         return code.behind(above, ".detach()")  # one item of what is held
     return None if new is None else code.replace(use.node, new)
 

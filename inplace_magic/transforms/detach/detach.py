@@ -19,7 +19,7 @@ from .at_boundary import at_boundary
 from .at_stores import at_stores
 from .at_uses import at_uses
 from .candidates import CARRIED
-from .made_once import GIVEN, before_loop, before_turns, given_once, where_made
+from .made_once import GIVEN, at_source, before_loop, before_turns, given_once, where_made
 from .summed import summed
 
 _SHARED = message("why_left_to_the_later")
@@ -45,6 +45,7 @@ def detach(problem: Problem) -> Iterator[Proposal]:
         whole_terms = [edge for edge in found.over if edge.alone and _is_old_term(problem, edge)]
         yield from at_boundary(problem, [edge for edge in found.over if edge not in whole_terms], between)
         idle = next((ast.unparse(use.node) for edge in whole_terms for use in uses(problem, edge)), "")
+        yield from at_source(problem, found.over)
         once = before_loop(problem, found.over) or ([] if given else _of_old_values(problem))
         read = at_uses(problem, found.over, form, CARRIED, carried=True)
         for proposal in itertools.chain(once, read, at_stores(problem, found.over)):

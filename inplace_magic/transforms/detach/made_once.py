@@ -4,18 +4,24 @@ norms = f(weights)                        norms = f(weights)
                                           norms = norms.detach()
 for x in data:                            for x in data:
     loss(x, norms).backward()                 loss(x, norms).backward()
+
+last = critic(obs)                        last = critic(obs).detach()
+buffer.compute_returns(last)              buffer.compute_returns(last)
+for batch in buffer.batches():            for batch in buffer.batches():
+    loss(batch).backward()                    loss(batch).backward()
 """
 
 from __future__ import annotations
 
 import ast
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from ...message import message
 from ...record.evidence import Edge
 from ...source.blocks import loops, within
-from ...source.dataflow import binds
+from ...source.dataflow import binds, reads
+from ..analysis.iterations import holdings
 from ..analysis.points import detached, uses
 from ..problem import Frame, Problem, parted
 from ..proposal import Change, Proposal
@@ -53,7 +59,10 @@ def before_loop(problem: Problem, edges: Sequence[Edge]) -> list[Proposal]:
     frame = found[0].frame
     made = [f.statement for edge in edges for f in problem.frames(edge.made) if f.code is frame.code]
     outer = loops(frame.code, frame.statement, without=made)
-    one_place = all(use.frame.code is frame.code and use.frame.spot.function == frame.spot.function for use in found)
+    here = frame.spot.function
+    one_place = all(
+        use.frame.code is frame.code and use.frame.spot.function == here == use.holder.scope for use in found
+    )
     if outer and one_place and (len(found) > 1 or len(held) == 1) and all("[" not in path for path, _ in held):
         line = in_one_line([(path, str(new)) for path, new in held])
         return list(candidates(problem, [(frame.code, frame.code.insert_before(outer[-1], line))], "once", GIVEN))
@@ -85,3 +94,24 @@ def _maker(problem: Problem, edge: Edge) -> Frame | None:
     own, _ = parted(problem.frames(edge.made), problem.needed)
     given = list(itertools.takewhile(lambda frame: frame.spot.function.endswith("__init__"), own[1:]))
     return [*own[:1], *given][-1] if own else None
+
+
+def at_source(problem: Problem, edges: Sequence[Edge]) -> Iterator[Proposal]:
+    """The values from which calls have made all that objects keep, cut off where a name gets each of them."""
+    own = [
+        frames[0] for stack in problem.crossing.stale if (frames := parted(problem.frames(stack), problem.needed)[0])
+    ]
+    if not own or not any("." in holder.path for edge in edges for holder in edge.holders):
+        return
+    first, held = own[0], holdings(problem).get(own[0].spot.function, {})
+    if isinstance(first.statement, ast.Assign) and any(frame.statement is not first.statement for frame in own):
+        given = [one.id for one in first.statement.targets if isinstance(one, ast.Name)]
+        found = [(first.code, first.statement.value)]
+    else:
+        given = [name for name in sorted(reads(first.statement)) if held.get(name) == "Tensor" and name.isidentifier()]
+        bound = [next(problem.bindings(first.code, name, first.statement), None) for name in given]
+        found = [(code, one.value) for code, one in filter(None, bound) if one.value is not None]
+    if given and len(found) == len(given) and all(isinstance(value, ast.Call) for _, value in found):
+        yield from candidates(
+            problem, [(code, code.behind(value, ".detach()")) for code, value in found], "source", GIVEN
+        )

@@ -8,7 +8,7 @@
         p.add_(p.grad, alpha=-lr)         for p in model.parameters():
                                               p.add_(p.grad, alpha=-lr)
 
-The whole loop goes into the block if updating is all that it does.
+The whole loop goes into the block if updating is all that it does; an optimizer's ``step`` is decorated, as torch's own are.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from ...message import message
 from ...source.bindings import bindings, later, parameters, reads
 from ...source.blocks import scope
 from ...source.dataflow import binds, called_name, calls_named
-from ...source.editor import Code, Function
+from ...source.editor import Code, Function, dotted
 from ...source.lift import wrapped
 from ..analysis.targets import Site, reads_gradient, root_text, seen_through, sites, torch_in, written, written_by
 from ..problem import Frame, Problem
-from ..proposal import Proposal
+from ..proposal import Proposal, in_one_text
 from ..registry import register
 
 _WHY = message("why_update_outside")
@@ -48,6 +48,12 @@ def no_grad(problem: Problem) -> Iterator[Proposal]:
     moved = _is_iterate(write) or bool(_names(write) & _stepped(problem))
     if not moved and _goes_on(write, statements) and not reads_gradient(write.statement):
         return
+    whole = _step_of_optimizer(write)
+    if whole is not None:
+        line = f"@{torch}.no_grad()"
+        edits = [write.code.insert_before(whole, line), *imported]
+        title = f"{line} def {whole.name}"
+        yield in_one_text(write.code, edits, title, _WHY, "no_grad: update", reading="update")
     called = _called_by(problem, write)
     code, statements = (write.code, statements) if called is None else (called.code, [called.statement])
     edit = wrapped(code, statements, f"with {torch}.no_grad():")
@@ -66,6 +72,18 @@ def no_grad(problem: Problem) -> Iterator[Proposal]:
         # nothing to lose.
         lossless=(inner or not update) and bool(problem.evidence.passes),
     )
+
+
+def _step_of_optimizer(write: Site) -> ast.FunctionDef | None:
+    """The ``step`` of an optimizer of the user's: its states are to have no history either. Not where it calls a closure, which
+    needs gradients.
+    """
+    function = write.code.function(write.statement)
+    owner = write.code.parent(function) if function is not None else None
+    bases = [(dotted(base) or "").rpartition(".")[2] for base in getattr(owner, "bases", ())]
+    closure = function is not None and calls_named(function, "closure") and not calls_named(function, "enable_grad")
+    of_optimizer = any(base.endswith("Optimizer") for base in bases) and getattr(function, "name", "") == "step"
+    return function if of_optimizer and not closure and isinstance(function, ast.FunctionDef) else None
 
 
 def _may_be_update(problem: Problem) -> bool:

@@ -24,9 +24,10 @@ from collections.abc import Callable, Collection, Iterator
 from functools import partial
 
 from ...message import message
+from ...record.evidence import Edge
 from ...source.bindings import argument, parameters
 from ...source.blocks import loops, own_statements, scope, within
-from ...source.dataflow import assigned, binds, called_name, calls_named, handed_on, simple
+from ...source.dataflow import assigned, binds, called_name, calls, calls_named, handed_on
 from ...source.editor import Code, Function, names_bound
 from ...source.lift import as_lines
 from ...source.names import renamed
@@ -38,6 +39,7 @@ from ..proposal import Proposal, in_one_text
 from ..registry import register
 
 _MOST = 2
+_EMPTY = ("list", "dict", "deque", "defaultdict", "set", "zeros", "ones", "full", "tensor")
 Def = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -47,6 +49,8 @@ def reset_state(problem: Problem) -> Iterator[Proposal]:
     if turn is None or not turn.loop:
         return
     code = turn.code
+    if not any(_made_in(problem, turn, edge) for edge in problem.crossing.over):
+        return  # nothing in an iteration would fill it again
     saved = [frame.statement for frame in problem.saved if frame.code is code]
     top = next((inner for s in saved if (inner := within(code, turn.body, s)) is not None), turn.body[0])
     resets = list(_resets(problem, turn))
@@ -62,17 +66,18 @@ def reset_state(problem: Problem) -> Iterator[Proposal]:
         title = f"{lines[0]} {lines[-1].strip()}" if len(lines) > 1 else lines[0]
         edit = code.insert_after(end_of_update(turn.frame), *lines) if some else code.insert_before(top, *lines)
         why = message("why_fresh_state_behind" if some else "why_fresh_state")
-        begins = frozenset(_states(problem) if called else ())
+        begins = frozenset(_states(problem, turn) if called else ())
         yield in_one_text(code, [edit], title, why, form, begins=begins)
 
 
 def _resets(problem: Problem, turn: Iteration) -> Iterator[tuple[str, list[str]]]:
     """The name of each reset, with the lines that call it: functions first, as they take care of every object."""
-    states, bodies = _states(problem), [code.tree.body for code in problem.codes()][::-1]
+    states, bodies = _states(problem, turn), [code.tree.body for code in problem.codes()][::-1]
     top = [s for body in bodies for s in body]
     names = names_bound(top)
     starts = [node for _, node in problem.nodes(ast.FunctionDef) if node.name == "__init__"]
     begun = {ast.unparse(s) for start in starts for s in ast.walk(start) if isinstance(s, ast.Assign)}
+    begun |= {ast.unparse(s) for _, cls in problem.nodes(ast.ClassDef) for s in _begun_by_methods(cls)}
     methods = [
         (cls.name, method)
         for cls in top
@@ -98,7 +103,7 @@ def _called(method: str, path: str) -> str:
 
 def _initials(problem: Problem, turn: Iteration) -> Iterator[list[str]]:
     """``net.state = None``, ``net.hidden = net.init_hidden(batch_size)``, as the constructor has it."""
-    states, top = _states(problem), [s for code in problem.codes() for s in code.tree.body]
+    states, top = _states(problem, turn), [s for code in problem.codes() for s in code.tree.body]
     computed = _made_by_constructors(problem)
     for code, cls in ((code, cls) for code, cls in problem.nodes(ast.ClassDef) if cls.name in states):
         attributes, paths = states[cls.name]
@@ -142,13 +147,29 @@ def _as_constructed(code: Code, own: str, attribute: str, value: ast.expr, hande
 def _ahead(problem: Problem, turn: Iteration) -> Iterator[list[str]]:
     """The line ahead of the loop that gives a carried name its first value."""
     code, outside = turn.code, scope(turn.code, turn.need)
-    carried = {h.path for edge in problem.crossing.over for h in edge.holders if h.scope == turn.function}
+    over = [edge for edge in problem.crossing.over if _made_in(problem, turn, edge)]
+    carried = {h.path for edge in over for h in edge.holders if h.scope == turn.function}
     carried -= collected(problem, turn)[0]  # which are emptied
-    carried &= {name for top in turn.body for s in own_statements(code, ast.Module([top], [])) for name in binds(s)}
-    for first in own_statements(code, outside):
-        ahead = first.lineno < turn.body[0].lineno and simple(first) and within(code, turn.body, first) is None
-        if ahead and isinstance(first, ast.Assign) and binds(first) and binds(first) <= carried:
-            yield as_lines(code, first)
+    ahead = [
+        (code, s)
+        for s in own_statements(code, outside)
+        if s.lineno < turn.body[0].lineno and within(code, turn.body, s) is None
+    ]
+    earlier = [one for one in problem.codes() if outside is code.tree and one.cell.number < code.cell.number]
+    for where, first in (*ahead, *((other, s) for other in earlier for s in other.tree.body)):
+        made = (
+            binds(first)
+            if isinstance(first, ast.Assign) and not isinstance(first.value, (ast.List, ast.Dict))
+            else set()
+        )
+        if made and made <= carried:
+            yield as_lines(where, first)
+
+
+def _made_in(problem: Problem, turn: Iteration, edge: Edge) -> bool:
+    """Whether each iteration makes the value anew."""
+    made = (f.statement for f in problem.frames(edge.made) if f.code is turn.code)
+    return any(within(turn.code, turn.body, statement) is not None for statement in made)
 
 
 def _for_all(
@@ -164,10 +185,14 @@ def _for_all(
         yield [head, f"{step}if isinstance({module}, {owner}):", f"{step * 2}{what(module)}"]
 
 
-def _states(problem: Problem) -> dict[str, tuple[set[str], list[str]]]:
+def _states(problem: Problem, turn: Iteration) -> dict[str, tuple[set[str], list[str]]]:
     """Classes whose objects hold a graph: the attributes that hold it, the paths of these objects."""
     held = holdings(problem)
-    places = [path for where, names in held.items() if not where.startswith("class ") for path in names if "." in path]
+    here = [
+        h.path for edge in problem.crossing.over for h in edge.holders if h.scope == turn.function and "." in h.path
+    ]
+    seen = [path for where, names in held.items() if not where.startswith("class ") for path in names if "." in path]
+    places = here or seen
     found = {}
     for where, attributes in held.items():
         paths = sorted({p.rpartition(".")[0] for p in places if p.rpartition(".")[2] in attributes})
@@ -182,7 +207,7 @@ def _sets(function: Def, attributes: set[str], begun: set[str], resets: Collecti
     """
     nodes = [node for node in ast.walk(function) if isinstance(node, ast.stmt) and node is not function]
     sets = [s for s in nodes if isinstance(s, ast.Assign) and not all(isinstance(t, ast.Name) for t in assigned(s))]
-    calls = [s for s in nodes if isinstance(s, ast.Expr) and not isinstance(s.value, ast.Constant)]
+    called = [s for s in nodes if isinstance(s, ast.Expr) and not isinstance(s.value, ast.Constant)]
     others = [s for s in nodes if not isinstance(s, (ast.Assign, ast.Expr, ast.For, ast.If, ast.Pass))]
 
     def holds(node: ast.AST) -> bool:
@@ -192,9 +217,23 @@ def _sets(function: Def, attributes: set[str], begun: set[str], resets: Collecti
         kept = calls_named(statement.value, "detach") or not any(map(holds, ast.walk(statement.value)))
         return bool(kept) and all(map(holds, assigned(statement)))
 
-    if others or any(called_name(s.value) not in resets for s in calls):
+    given = [s for s in (*sets, *called) if ast.unparse(s) in begun]
+    if others or any(called_name(s.value) not in resets for s in called if s not in given):
         return False
-    return bool(calls or any(map(is_reset, sets))) and all(is_reset(s) or ast.unparse(s) in begun for s in sets)
+    anew = any(is_reset(s) or (s in given and any(map(holds, assigned(s)))) for s in sets)
+    return bool(called or anew) and all(is_reset(s) or s in given for s in sets)
+
+
+def _begun_by_methods(cls: ast.ClassDef) -> Iterator[ast.stmt]:
+    """What methods that a constructor calls give attributes, by ``setattr`` as well: literals, containers, tensors of one value."""
+    methods = {method.name: method for method in cls.body if isinstance(method, ast.FunctionDef)}
+    called = {called_name(call) for call in calls(methods["__init__"])} if "__init__" in methods else set()
+    for method in (methods[name] for name in called & methods.keys()):
+        for s in ast.walk(method):
+            sets = isinstance(s, ast.Expr) and called_name(s.value) == "setattr"
+            value = s.value if isinstance(s, ast.Assign) else s.value.args[-1] if sets else None  # type: ignore[attr-defined]
+            if value is not None and all(called_name(call) in _EMPTY for call in calls(value)):
+                yield s  # type: ignore[misc]
 
 
 def _required(function: Def) -> list[str]:

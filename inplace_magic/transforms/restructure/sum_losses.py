@@ -25,7 +25,7 @@ from collections.abc import Iterator
 
 from ...message import message
 from ...source.blocks import upwards
-from ...source.dataflow import binds, calls_named, is_call, is_step, reads
+from ...source.dataflow import added, binds, calls_named, is_call, is_step, key_of, reads
 from ...source.editor import Code, atom
 from ..analysis.meetings import UPDATES, meeting, steps_between
 from ..analysis.targets import is_functional, reads_gradient
@@ -86,8 +86,9 @@ def _carried_by_loop(problem: Problem, frame: Frame) -> bool:
 def _added_up(problem: Problem, code: Code, loop: ast.For, backward: ast.stmt, loss: ast.expr) -> Iterator[Proposal]:
     """A loop that makes one loss after the other on a graph that goes on, for one step behind it."""
     behind = [s for above in upwards(code, loop) for s in code.following(above)]
-    if not any(map(is_step, behind)) or _reads_gradients(code, loop):
-        return
+    sums = {key_of(one[0]) for s in loop.body if (one := added(s)) is not None}
+    if not any(map(is_step, behind)) or _reads_gradients(code, loop) or sums & reads(loss):
+        return  # a sum that goes on would count its first terms in each of its values
     total = problem.unused("total", code, loop)
     line = f"{total} = {total} + {_term(code, loss)}"
     edits = [code.insert_before(loop, f"{total} = 0"), code.replace(backward, line)]

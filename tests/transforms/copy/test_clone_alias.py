@@ -246,7 +246,7 @@ def test_a_picture_of_what_is_trained_is_made_of_a_copy(define: str, show: str, 
     cell = f"for step in range(2):\n    loss = image.pow(2).sum()\n    {show}\n    opt.zero_grad()\n    loss.backward()\n    opt.step()"
     first, *others = fixes(PICTURE, define, cell)
     assert first.rule == "clone_alias"
-    said = "the result is that of the code as written, which fix 1 takes for a mistake"
+    said = "keeps the result of the code as written, which is probably not what was meant: see fix 1"
     assert all(fix.changes == (said,) for fix in others if fix.gradients == "same")
     assert f"{copied}.clone()" in first.cells[max(first.cells)]
     assert f"{copied}.clone()" in first.title

@@ -432,3 +432,33 @@ def test_what_carries_a_graph_is_no_update_of_what_an_optimizer_of_a_function_st
         found = fit()
         """
     assert RULE not in rules(cell)
+
+
+STEP = """
+    import torch
+    class Plain(torch.optim.Optimizer):
+        def __init__(self, params, lr):
+            super().__init__(params, dict(lr=lr))
+        def step(self{argument}):
+            {first}
+            for group in self.param_groups:
+                for p in group["params"]:
+                    p.add_(p.grad, alpha=-group["lr"])
+    w = torch.ones(3, requires_grad=True)
+    opt = Plain([w], 0.1)
+    """
+
+
+@pytest.mark.parametrize(
+    ("argument", "first", "decorated"),
+    [
+        pytest.param("", "pass", True, id="an optimizer's step"),
+        pytest.param(", closure", "closure()", False, id="not where a closure needs gradients"),
+    ],
+)
+def test_the_step_of_an_optimizer_has_no_history(argument: str, first: str, decorated: bool) -> None:
+    text = clean(STEP.format(argument=argument, first=first))
+    call = "opt.step(lambda: w.exp().sum().backward())" if argument else "w.exp().sum().backward()\nopt.step()"
+    fix = fix_by("no_grad", text, call)
+    assert fix.gradients == "same"
+    assert (f"    @torch.no_grad()\n    def step(self{argument})" in fix.cells[1]) is decorated

@@ -145,3 +145,25 @@ def test_what_a_cache_keeps_of_the_weights_is_computed_in_each_call(
     texts = model(*body)
     fix = fix_by("recompute", START, texts, TRAIN)
     assert fix.cells == {2: rewritten(texts, *changes)}
+
+
+def test_what_is_made_of_weights_that_others_train_is_computed_in_each_call_rather_than_to_go_stale() -> None:
+    texts = model(
+        "def forward(self, x):",
+        "    if not hasattr(self, 'inverse'):",
+        "        self.inverse = self.weight.exp()",
+        "    return (x @ self.weight).tanh() + x @ self.inverse",
+    )
+    first, *others = fixes(START, texts, TRAIN)
+    assert first.rule == "recompute" and any(fix.rule == "detach" for fix in others)
+
+
+def test_what_the_first_batch_has_set_stays_set() -> None:
+    texts = model(
+        "def forward(self, x):",
+        "    out = x @ self.weight",
+        "    if self.kept is None:",
+        "        self.kept = out.exp().mean()",
+        "    return out.exp() / self.kept",
+    )
+    assert fixes(START, texts, TRAIN)[0].rule == "detach"
