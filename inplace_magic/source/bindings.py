@@ -105,19 +105,22 @@ def key_of_item(loop: ast.For | ast.comprehension, name: str) -> str | None:
 
 
 def gone_through(loop: ast.For | ast.comprehension, name: str) -> ast.expr | None:
-    """The list whose items the loop calls ``name``: itself, or one of those in ``zip`` and ``enumerate``."""
-    target, through = loop.target, loop.iter
+    """The list whose items the loop calls ``name``: itself, or one of those in ``zip`` and ``enumerate``, one in the other too."""
+    return loop.iter if isinstance(loop.target, ast.Name) else _items_called(name, loop.target, loop.iter)
+
+
+def _items_called(name: str, target: ast.expr, through: ast.expr) -> ast.expr | None:
     if isinstance(target, ast.Name):
-        return through
-    called = called_name(through)
+        return through if target.id == name else None
     if not isinstance(target, ast.Tuple) or not isinstance(through, ast.Call):
         return None
-    if called != "zip" and key_of_item(loop, name) is not None and called != "enumerate":
-        return through
-    names = [getattr(e.elts[-1] if isinstance(e, ast.Tuple) else e, "id", None) for e in target.elts]
-    if called == "zip" and name in names and len(names) == len(through.args):
-        return through.args[names.index(name)]
-    return through.args[0] if called == "enumerate" and names[1:] == [name] and through.args else None
+    called, given = called_name(through), through.args
+    if called == "zip" and len(given) == len(target.elts):
+        pairs = [_items_called(name, one, items) for one, items in zip(target.elts, given)]
+        return next((found for found in pairs if found is not None), None)
+    if called == "enumerate":
+        return _items_called(name, target.elts[-1], given[0]) if given else None
+    return through if called != "zip" and getattr(target.elts[-1], "id", None) == name else None
 
 
 def reads(code: Code, text: str, nodes: list[ast.AST]) -> list[ast.expr]:

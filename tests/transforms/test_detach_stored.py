@@ -402,3 +402,37 @@ def test_an_item_of_a_dict_that_gives_it_as_an_attribute_is_found(items: int) ->
         """
     fix = fix_by(RULE, START, define, loop)
     assert fix.cells == {3: rewritten(loop, ("loss = net(batch.memory[i].", "loss = net(batch.memory[i].detach()."))}
+
+
+LEARNED = """
+    rates = nn.Linear(1, 1, bias=False)
+    opt = torch.optim.SGD(rates.parameters(), lr=0.01)
+    class Weights:
+        def __init__(self):
+            self.values = [torch.ones(3, requires_grad=True), torch.ones(1, requires_grad=True)]
+    class Learner:
+        def __init__(self, net):
+            self.net = net
+        def step(self, grads):
+            new = []
+            for i, (w, g) in enumerate(zip(self.net.values, grads)):
+                new.append(w - rates.weight[0, 0] * g)
+            self.net.values = new
+    weights = Weights()
+    learner = Learner(weights)
+    """
+LEARN = """
+    for x in torch.randn(4, 5, 3):
+        loss = (x @ weights.values[0] + weights.values[1]).pow(2).mean()
+        for w in weights.values: w.retain_grad()
+        opt.zero_grad()
+        loss.backward()
+        grads = [w.grad.clone() for w in weights.values]
+        opt.step()
+        learner.step(grads)
+    """
+
+
+def test_items_of_what_another_object_keeps_are_cut_by_the_name_that_a_loop_gives_them() -> None:
+    fix = fix_by(RULE, START, LEARNED, LEARN)
+    assert fix.cells == {2: rewritten(LEARNED, ("append(w - ", "append(w.detach() - "))}

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ...record.evidence import Edge, Holder
-from ...source.bindings import bound_anew, parameters
+from ...source.bindings import bound_anew, gone_through, parameters
 from ...source.dataflow import binds
 from ...source.editor import Code
 from ...source.names import own_names
@@ -34,9 +34,23 @@ def uses(problem: Problem, edge: Edge) -> list[Use]:
         held = [h for h in edge.holders or bound_by(problem, edge, frame) if not (edge.over and _gone(frame, h, since))]
         for holder in sorted(held, key=lambda h: (h.shape != "Tensor", h.scope.startswith("class "))):
             found = [Use(frame, node, holder) for node in _loads(frame) if _is(frame, node, holder)]
+            if not found and holder.shape.endswith("[Tensor]"):
+                names = [node for node, items in _items(frame) if _is(frame, items, holder)]
+                found = [Use(frame, node, Holder(frame.spot.function, node.id, "Tensor")) for node in names]
             if found:
                 return found
     return []
+
+
+def _items(frame: Frame) -> Iterator[tuple[ast.Name, ast.expr]]:
+    """The names by which loops and comprehensions around a frame's node call items, each with what it goes through."""
+    for node in _loads(frame):
+        for above in frame.code.parents(node) if isinstance(node, ast.Name) else ():
+            for loop in [above] if isinstance(above, ast.For) else getattr(above, "generators", ()):
+                bound = {n.id for n in ast.walk(loop.target) if isinstance(n, ast.Name)}
+                items = gone_through(loop, node.id) if node.id in bound else None  # type: ignore[attr-defined]
+                if items is not None:
+                    yield node, items  # type: ignore[misc]
 
 
 def _gone(frame: Frame, holder: Holder, since: ast.stmt | None) -> bool:
@@ -93,7 +107,8 @@ def _is(frame: Frame, node: ast.expr, holder: Holder) -> bool:
     text = ast.unparse(node)
     if holder.scope.startswith("class "):
         base, _, rest = text.partition(".")
-        return rest == holder.path and base in parameters(frame.code.function(frame.node))[:1]
+        of_self = base in parameters(frame.code.function(frame.node))[:1]
+        return of_self and (rest == holder.path or rest.endswith(f".{holder.path}"))  # of an object that it has
     return (by_attribute(text) == by_attribute(holder.path) or _is_item(node, holder)) and is_named(frame, holder)
 
 
