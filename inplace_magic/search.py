@@ -73,8 +73,10 @@ COSTS = {
     "detach: once": 13,  # what is computed once stays computed once
     "reset_accumulator: list": 13,  # what was collected is gone
     "retain: one by one": 13,  # the graph's memory, for as long as a forward for each would take
+    "retain: differentiable": 15,  # the graph's memory until the second backward, and the gradient that a loss is made of is a part of the graph
     "inference_mode: of views": 16,  # slower than inference mode, and it may not have been the block
     "retain": 16,  # the graph's memory until the second backward
+    "retain: made differentiable": 17,  # as above, where nobody may have meant it
     "clone_before_write: name": 18,  # a copy, and the graph goes on through it
     "reset_state: called": 19,  # the state is lost from one iteration to the next, as somebody has written it
     "sum_losses: over a loop": 19,  # the memory of all that the loop computes, and one backward behind it
@@ -121,6 +123,8 @@ PARTIAL = frozenset({"retain: past a step"})  # no fix by itself, even if it run
 ONE_UPDATE = frozenset({"restructure: one update"})  # a part counts once that counted several times, and no edge is cut
 # A state begins anew, so that the losses are others.
 RESTARTS = frozenset({"reset_state: called", "reset_state: initial"})
+# A gradient has the value that it had, and a graph: no other value can differ before a step uses it.
+DIFFERENTIABLE = frozenset({"retain: differentiable", "retain: made differentiable"})
 # Within one iteration the later of two losses may train less than it says.
 LESSENS = frozenset({"detach: between", "detach: untrained"})
 # What a loss is made of is computed where its update stands, by the weights that the updates before it have left.

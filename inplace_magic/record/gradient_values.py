@@ -1,17 +1,21 @@
 """What is computed of gradients that ``autograd.grad`` gave as values alone, outside of any graph: a penalty that trains nothing.
 
-Not what a network makes of them: an input that is moved along its gradient is meant to be a value.
+Not what a network makes of them: an input that is moved along its gradient is meant to be a value. Nor a loss that is weighed
+by their size.
 """
 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
 
-from .operations import arguments, tensors_in
+from .operations import arguments, plain_name, tensors_in
+
+_CUTS = ("detach", "detach_", "sign", "data")
+_WEIGHS = ("mul", "__mul__", "__rmul__", "div", "truediv", "__truediv__", "multiply")
 
 
 class GradientValues:
@@ -29,8 +33,13 @@ class GradientValues:
     def holds(self, tensors: Iterable[torch.Tensor]) -> bool:
         return any((known := self.table.get(id(t))) is not None and known() is t for t in tensors)
 
-    def follow(self, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> None:
-        """After a call: what it made of such values is one as well, unless a parameter took part in it."""
+    def follow(self, func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> None:
+        """After a call: what it made of such values is one as well, unless it is cut off, or a parameter took part in it."""
         given = arguments(args, kwargs)
-        if self.holds(given) and not any(isinstance(tensor, torch.nn.Parameter) for tensor in given):
-            self.add(result)
+        if not self.holds(given) or not torch.is_grad_enabled() or plain_name(func) in _CUTS:
+            return
+        if any(isinstance(tensor, torch.nn.Parameter) and tensor.numel() > 1 for tensor in given):
+            return
+        weighs = plain_name(func) in _WEIGHS and any(t.requires_grad and not self.holds([t]) for t in given)
+        if not weighs or any(self.holds([t]) and t.ndim > 1 for t in given):  # else they are the weights of a loss
+            self.add([one for one in tensors_in(result) if one.is_floating_point()])

@@ -295,7 +295,7 @@ class Recorder(TorchFunctionMode):
         result = self._called(func, args, kwargs)
         end = next_sequence_number()
         if self._gradient_values:
-            self.gradient_values.follow(args, kwargs or {}, result)
+            self.gradient_values.follow(func, args, kwargs or {}, result)
         if end != begin and self.traces:
             call, stack = self._call_stack
             stack = stack if call == self._call else user_stack(sys._getframe(1))

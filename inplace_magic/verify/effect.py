@@ -18,7 +18,7 @@ from ..message import message
 from ..outcome.changes import Difference, clauses, differences, without
 from ..outcome.kept import Outcome
 from ..record.evidence import Backward, Evidence
-from ..search import RESTARTS
+from ..search import DIFFERENTIABLE, RESTARTS
 from ..source.loop_names import passing_names
 from ..transforms.proposal import Proposal, Reading
 from .bench import Bench, Live, Spared, Texts
@@ -100,7 +100,9 @@ def measure(
     with bench.inert_references_ahead(reading, 1 if gradients == "truncated" else 2):
         tried = bench.listen(texts, live, spared, inert=True)
         written = bench.inert_reference(reading)
-        found = () if written is None or tried is None else _different(bench, written, tried, gradients=False)
+        differentiable = any(step.form in DIFFERENTIABLE for step in steps)
+        known = written is not None and tried is not None and not differentiable
+        found = _different(bench, written, tried, gradients=False) if known else ()  # type: ignore[arg-type]
         if found or written is None or gradients != "truncated" or not _same_at_first(reference, written):
             steady, noise = _noise(bench, reading)
             if not steady:

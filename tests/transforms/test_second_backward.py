@@ -394,6 +394,30 @@ def test_a_reset_that_the_constructor_calls_gives_more_than_what_holds_a_graph(r
     assert {3: "for epoch in range(3):\n    agent.storage.reset()\n    agent.learn(x)"} in [fix.cells for fix in found]
 
 
+def test_a_reset_that_would_begin_a_counter_anew_as_well_comes_behind_the_cut() -> None:
+    average = """
+        class Average:
+            def __init__(self):
+                self.restart()
+            def restart(self):
+                self.value, self.count = torch.zeros(()), 0
+            def update(self, loss):
+                self.count += 1
+                self.value = 0.9 * self.value + loss
+                return self.value
+        average = Average()
+        """
+    loop = """
+        for row in x:
+            loss = (net(row) * average.update(net(row).mean())).pow(2).mean()
+            opt.zero_grad()
+            loss.backward()
+            opt.step()
+        """
+    found = fixes(START, average, loop)
+    assert "self.value.detach()" in found[0].diff, [fix.title for fix in found]
+
+
 def test_a_state_that_another_cell_began_may_begin_as_there() -> None:
     begin = "h = torch.zeros(4, 2)\ndef learn(x):\n    global h\n    h = torch.tanh(net(x) + h)\n    h.sum().backward()"
     fix = fix_by("reset_state", START, begin, "for _ in range(3):\n    learn(x)")

@@ -24,7 +24,7 @@ import itertools
 from collections.abc import Iterator
 
 from ...message import message
-from ...source.bindings import bindings, loop_of
+from ...source.bindings import bindings, later, loop_of, reads
 from ...source.blocks import scope
 from ...source.editor import Loop, dotted
 from ..analysis.meant import has_two_names, is_lost, meant_for_whole
@@ -85,9 +85,10 @@ def _at_write(problem: Problem, write: Site) -> Iterator[Proposal]:
 
 
 def _at_call(problem: Problem) -> Iterator[Proposal]:
-    """``x = x.clone()`` in front of the call of a function that writes into ``x``."""
+    """``x = x.clone()`` in front of the call of a function that writes into ``x``, which is read under that name afterwards."""
     for caller, name in itertools.islice(handed_down(problem), 1, None):
-        if name.isidentifier() and isinstance(caller.expression, ast.Call):
+        read = reads(caller.code, name, later(caller.code, caller.statement)) if name.isidentifier() else []
+        if read and isinstance(caller.expression, ast.Call) and not loop_of(caller.code, caller.statement, name):
             line = f"{name} = {name}.clone()"
             edit = caller.code.insert_before(caller.statement, line)
             yield in_one_text(caller.code, [edit], line, _WHY, "clone_before_write: of a caller")

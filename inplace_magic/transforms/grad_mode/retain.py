@@ -54,12 +54,13 @@ def retain(problem: Problem) -> Iterator[Proposal]:
         return
     meant = problem.clash.need is not None and problem.clash.need.index in problem.evidence.of_gradients
     form = "retain: past a step" if stepped else "retain: one by one" if again else "retain"
-    kept = with_retain(code, calls[0]), _LEAVES, False
-    created = None if again else with_create(code, calls[0]), _DIFFERENTIABLE, meant
-    for edit, why, says in (created, kept) if meant else (kept, created):
+    kept = with_retain(code, calls[0]), _LEAVES, form, False
+    of_created = "retain: differentiable" if meant else "retain: made differentiable"
+    created = None if again else with_create(code, calls[0]), _DIFFERENTIABLE, of_created, meant
+    for edit, why, of_form, says in (kept, created):
         if edit is not None:
             title = lines_of(code.apply(edit))[spot.line - 1]
-            yield in_one_text(code, [edit], title, why, form, meant=says)
+            yield in_one_text(code, [edit], title, why, of_form, meant=says)
 
 
 def _one_by_one(problem: Problem, call: ast.AST) -> bool:

@@ -18,11 +18,12 @@ A cache is told by its test, which asks about the very name that is given a valu
 from __future__ import annotations
 
 import ast
+import sys
 from collections.abc import Iterator, Sequence
 
 from ...message import message
 from ...source.blocks import upwards
-from ...source.dataflow import binds, called_name, reads
+from ...source.dataflow import binds, called_name, calls, reads
 from ...source.editor import Code, Edit, Function, dotted
 from ...source.lift import unwrapped
 from ..analysis.meetings import headline
@@ -46,7 +47,7 @@ def each_call(problem: Problem) -> Iterator[Proposal]:
             title = message("title_block_gone", block=headline(code, test).strip("`"))
             yield in_one_text(code, [edit], title, _WHY, "recompute: each call")
         function = code.function(statement)
-        if isinstance(function, Function):
+        if isinstance(function, Function) and not _makes_layers(function):
             yield from _undecorated(code, function)
 
 
@@ -56,12 +57,28 @@ def _caches(code: Code, statement: ast.stmt, held: set[str]) -> Iterator[tuple[a
         above = code.parent(inner)
         if isinstance(above, ast.If):
             branch, other = (above.body, above.orelse) if inner in above.body else (above.orelse, above.body)
-            if _asks(above, branch, held) and (not other or inner in above.orelse):
+            if _asks(above, branch, held) and (not other or inner in above.orelse) and _goes_on(branch):
                 edit = unwrapped(code, above, branch)
                 yield from [(above, edit)] if edit is not None else []
         for early in (one for one in code.preceding(inner) if isinstance(one, ast.If) and not one.orelse):
-            if isinstance(early.body[-1], _LEAVES) and _asks(early, [inner, *code.following(inner)], held):
+            behind = [inner, *code.following(inner)]
+            if (
+                isinstance(early.body[-1], _LEAVES)
+                and _asks(early, behind, held)
+                and not any(map(_makes_layers, behind))
+            ):
                 yield early, code.delete(early)
+
+
+def _goes_on(branch: Sequence[ast.stmt]) -> bool:
+    """Whether a branch may run in each call: it makes no layers, and what stands behind it still runs."""
+    return not isinstance(branch[-1], _LEAVES) and not any(map(_makes_layers, branch))
+
+
+def _makes_layers(node: ast.AST) -> bool:
+    """Whether parameters or modules of torch's are made, which an optimizer would know nothing of."""
+    made = {called_name(call) for call in calls(node)}
+    return any(name[:1].isupper() and hasattr(sys.modules.get("torch.nn"), name) for name in made)
 
 
 def _asks(test: ast.If, branch: Sequence[ast.stmt], held: set[str]) -> bool:

@@ -55,23 +55,24 @@ def reset_state(problem: Problem) -> Iterator[Proposal]:
     top = next((inner for s in saved if (inner := within(code, turn.body, s)) is not None), turn.body[0])
     resets = list(_resets(problem, turn))
     loop, *outer = loops(code, turn.body[0])
-    if any(
-        calls_named(s, name) for one in outer for s in one.body if within(code, [s], loop) is None for name, _ in resets
-    ):
+    beside = [s for one in outer for s in one.body if within(code, [s], loop) is None]
+    if any(calls_named(s, name) for s in beside for name, _, _ in resets):
         return  # the state begins anew where an outer loop says so
-    called = [lines for name, lines in resets if not calls_named(loop, name)]
+    called = {tuple(lines): alone for name, lines, alone in resets if not calls_named(loop, name)}
     form = "reset_state: called" if called else "reset_state: initial"
     some = turn.branch[0] is not turn.body  # the state lives from one backward to the next
-    for lines in (called or [*_initials(problem, turn), *_ahead(problem, turn)])[:_MOST]:
+    for lines in [*called, *([] if called else [*_initials(problem, turn), *_ahead(problem, turn)])][:_MOST]:
         title = f"{lines[0]} {lines[-1].strip()}" if len(lines) > 1 else lines[0]
         edit = code.insert_after(end_of_update(turn.frame), *lines) if some else code.insert_before(top, *lines)
         why = message("why_fresh_state_behind" if some else "why_fresh_state")
-        begins = frozenset(_states(problem, turn) if called else ())
+        begins = frozenset(_states(problem, turn) if called.get(tuple(lines)) else ())
         yield in_one_text(code, [edit], title, why, form, begins=begins)
 
 
-def _resets(problem: Problem, turn: Iteration) -> Iterator[tuple[str, list[str]]]:
-    """The name of each reset, with the lines that call it: functions first, as they take care of every object."""
+def _resets(problem: Problem, turn: Iteration) -> Iterator[tuple[str, list[str], bool]]:
+    """The name of each reset, with the lines that call it: functions first, as they take care of every object. With them,
+    whether nothing else begins anew by it that goes on from iteration to iteration, as a counter does.
+    """
     states, bodies = _states(problem, turn), [code.tree.body for code in problem.codes()][::-1]
     top = [s for body in bodies for s in body]
     names = names_bound(top)
@@ -79,7 +80,7 @@ def _resets(problem: Problem, turn: Iteration) -> Iterator[tuple[str, list[str]]
     begun = {ast.unparse(s) for start in starts for s in ast.walk(start) if isinstance(s, ast.Assign)}
     begun |= {ast.unparse(s) for _, cls in problem.nodes(ast.ClassDef) for s in _begun_by_methods(cls)}
     methods = [
-        (cls.name, method)
+        (cls, method)
         for cls in top
         if isinstance(cls, ast.ClassDef) and cls.name in states
         for method in cls.body
@@ -91,10 +92,29 @@ def _resets(problem: Problem, turn: Iteration) -> Iterator[tuple[str, list[str]]
         needed = _required(function)
         resets = _sets(function, every, begun, [method.name for _, method in methods])
         if resets and needed and set(needed) <= names:
-            yield function.name, [f"{function.name}({', '.join(needed)})"]
-    for owner, method in methods:
-        for lines in _for_all(problem, turn, states[owner][1], owner, partial(_called, method.name)):
-            yield method.name, lines
+            yield function.name, [f"{function.name}({', '.join(needed)})"], True
+    for cls, method in methods:
+        alone = not (_given(method) - states[cls.name][0]) & _changed(cls, method)
+        for lines in _for_all(problem, turn, states[cls.name][1], cls.name, partial(_called, method.name)):
+            yield method.name, lines, alone
+
+
+def _given(method: Def) -> set[str]:
+    """The attributes that a method gives a value; ``*`` for those that it gives one by name."""
+    targets = {
+        target.attr
+        for s in ast.walk(method)
+        if isinstance(s, ast.Assign)
+        for target in assigned(s)
+        if isinstance(target, ast.Attribute)
+    }
+    return targets | ({"*"} if calls_named(method, "setattr") else set())
+
+
+def _changed(cls: ast.ClassDef, reset: Def) -> set[str]:
+    """The attributes that other methods than the constructor change; ``*`` among them."""
+    others = [m for m in cls.body if isinstance(m, Function) and m is not reset and m.name != "__init__"]
+    return {"*"} | {name.partition(".")[2] for method in others for s in method.body for name in binds(s)}
 
 
 def _called(method: str, path: str) -> str:

@@ -87,7 +87,8 @@ def _added_up(problem: Problem, code: Code, loop: ast.For, backward: ast.stmt, l
     """A loop that makes one loss after the other on a graph that goes on, for one step behind it."""
     behind = [s for above in upwards(code, loop) for s in code.following(above)]
     sums = {key_of(one[0]) for s in loop.body if (one := added(s)) is not None}
-    if not any(map(is_step, behind)) or _reads_gradients(code, loop) or sums & reads(loss):
+    leaves = any(isinstance(node, (ast.Break, ast.Continue)) for node in ast.walk(loop))
+    if not any(map(is_step, behind)) or _reads_gradients(code, loop) or sums & reads(loss) or leaves:
         return  # a sum that goes on would count its first terms in each of its values
     total = problem.unused("total", code, loop)
     line = f"{total} = {total} + {_term(code, loss)}"

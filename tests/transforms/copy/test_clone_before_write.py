@@ -165,3 +165,28 @@ def test_a_leaf_that_is_to_require_grad_once_more_goes_on_as_a_new_one() -> None
     fix = fix_by(RULE, start, cell)
     line = "    mask = mask.detach().clone()\n    mask[least]"
     assert fix.cells == {2: clean(cell).rstrip().replace("    mask[least]", line)} and fix.gradients == "truncated"
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        pytest.param(
+            "h = w.exp(); kept = [h]\nsquash_(h)\nkept[0].sum().backward()", id="which is read by another name"
+        ),
+        pytest.param(
+            "kept = [w.exp(), w.sin()]\nfor h in kept: squash_(h)\nsum(kept).sum().backward()",
+            id="which a loop calls so",
+        ),
+    ],
+)
+def test_a_helper_keeps_its_effect_on_what_it_is_handed(cell: str) -> None:
+    start = """
+        import torch
+        def squash_(rows):
+            for i in range(len(rows)):
+                rows[i] = rows[i].tanh()
+        w = torch.ones(2, 3, requires_grad=True)
+        """
+    run = run_cells(start, cell)
+    assert run.diagnosis is not None
+    assert not any("h = h.clone()" in fix.diff for fix in run.diagnosis.fixes)

@@ -167,3 +167,26 @@ def test_what_the_first_batch_has_set_stays_set() -> None:
         "    return out.exp() / self.kept",
     )
     assert fixes(START, texts, TRAIN)[0].rule == "detach"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        pytest.param(
+            ["if self.kept is None:", "    self.kept = nn.Linear(4, 4).weight * self.weight", "return x @ self.kept"],
+            id="layers that an optimizer would know nothing of",
+        ),
+        pytest.param(
+            [
+                "if self.kept is None:",
+                "    self.kept = self.weight.exp()",
+                "    return x @ self.kept",
+                "return x @ self.kept * 2",
+            ],
+            id="a branch that leaves the function",
+        ),
+    ],
+)
+def test_is_not_run_in_each_call(body: list[str]) -> None:
+    found = fixes(START, model("def forward(self, x):", *(f"    {line}" for line in body)), TRAIN)
+    assert all("if self.kept is None" not in fix.title for fix in found), [fix.title for fix in found]
