@@ -418,7 +418,7 @@ TWICE = """
     ("name", "gives", "first"),
     [
         pytest.param("decode", "return ", ("out_of_place", "different"), id="it gives something else back: the argument was not meant"),
-        pytest.param("shift_", "return ", ("clone_before_write", "same"), id="its name says that it writes"),
+        pytest.param("shift_", "return ", ("clone_at_save", "same"), id="its name says that it writes"),
         pytest.param("shift", "", ("clone_before_write", "same"), id="it gives nothing back, and is there for what it writes"),
     ],
 )  # fmt: skip
