@@ -69,14 +69,14 @@ COSTS = {
     "out_of_place: container": 12,  # other references to the container see nothing
     "out_of_place: own name": 12,  # a name more
     "sum_losses": 12,  # one backward; each loss by itself is not seen any more
-    "detach: source": 13,  # as above, ahead of what others make of it
+    "detach: source": 13,  # what is computed once stays computed once, ahead of what others make of it
     "detach: once": 13,  # what is computed once stays computed once
     "reset_accumulator: list": 13,  # what was collected is gone
     "retain: one by one": 13,  # the graph's memory, for as long as a forward for each would take
-    "retain: differentiable": 15,  # the graph's memory until the second backward, and the gradient that a loss is made of is a part of the graph
+    "retain: differentiable": 15,  # a graph of the gradient as well, which a loss is made of
     "inference_mode: of views": 16,  # slower than inference mode, and it may not have been the block
     "retain": 16,  # the graph's memory until the second backward
-    "retain: made differentiable": 17,  # as above, where nobody may have meant it
+    "retain: made differentiable": 17,  # a graph of the gradient as well, which nobody may have meant
     "clone_before_write: name": 18,  # a copy, and the graph goes on through it
     "reset_state: called": 19,  # the state is lost from one iteration to the next, as somebody has written it
     "sum_losses: over a loop": 19,  # the memory of all that the loop computes, and one backward behind it

@@ -68,7 +68,7 @@ class PastErrors:
 
     def made_views(self, args: Args, stack: Stack) -> None:
         """A call has made several views at once; those of a leaf outlive what an update does to it."""
-        leaf = _whole(args[0]) if args and isinstance(args[0], torch.Tensor) else None
+        leaf = whole(args[0]) if args and isinstance(args[0], torch.Tensor) else None
         if leaf is not None and leaf.is_leaf and leaf not in self._made:
             self._made.put(leaf, stack)
 
@@ -96,7 +96,7 @@ class PastErrors:
             # torch makes a view of what is assigned to, and some views refuse to be asked.
             view = plain_name(func) == "__setitem__" or family == "multi_output_view"
             conflict.write.leaf = not view and written[0].is_leaf and written[0].requires_grad
-            base = written[0] if (base := base_of(written[0])) is None else base
+            base = whole(written[0])
             conflict.write.of_leaf = base.is_leaf and base.requires_grad
             conflict.value = base
             conflict.write.parameter = isinstance(base, torch.nn.Parameter)
@@ -124,7 +124,7 @@ class PastErrors:
             written = [t for t in arguments(args, kwargs) if t._is_view() and t.requires_grad]
             self._blame_base(conflict, written)
             # A leaf was updated, which is no refusal.
-            if family == "multi_output_view" and all(_whole(t).is_leaf for t in written):
+            if family == "multi_output_view" and all(whole(t).is_leaf for t in written):
                 return _on_views_seen_anew(func, args, kwargs)
         whom = written if family in RAISED_AT_WRITE else [t for t in arguments(args, kwargs) if t.is_inference()]
         if not whom:
@@ -157,7 +157,7 @@ class PastErrors:
     def _blame_base(self, conflict: LiveConflict, views: list[torch.Tensor]) -> None:
         """It is not the operation that wrote, but somebody before it."""
         for view in views:
-            write = max((*self._steps_of(_whole(view)), self._latest.get(view)), key=_clock)
+            write = max((*self._steps_of(whole(view)), self._latest.get(view)), key=_clock)
             if write is not None:
                 conflict.write, conflict.value, conflict.made = write, base_of(view), self._made.get(view)
                 self._conflicts.once(conflict)
@@ -195,10 +195,10 @@ def indexed(func: Callable[..., Any], args: Args, tensor: torch.Tensor) -> torch
 
 def with_history(written: Sequence[Any]) -> list[torch.Tensor]:
     """Of what is written the tensors, or their bases, that require grad. A view itself may refuse to be asked."""
-    return [base for base in map(_whole, written) if base is not None and base.requires_grad]
+    return [base for base in map(whole, written) if base is not None and base.requires_grad]
 
 
-def _whole(tensor: torch.Tensor) -> torch.Tensor:
+def whole(tensor: torch.Tensor) -> torch.Tensor:
     """What a tensor is a view of, or itself."""
     base = base_of(tensor)
     return tensor if base is None else base

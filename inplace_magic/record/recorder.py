@@ -35,7 +35,7 @@ from ..session.names import history_of
 from ..source.location import SourceRange, caller, user_stack
 from ..source.sources import Sources
 from ..storage import Key, storage_key
-from ..torch_private import base_of, next_sequence_number, unobserved, version_of
+from ..torch_private import next_sequence_number, unobserved, version_of
 from . import evidence
 from .author import Author, author_at, held_at
 from .caught import Caught, refusal
@@ -45,7 +45,7 @@ from .noted_conflicts import NotedConflicts
 from .observed import LiveConflict, LiveWrite, Saved, Stack, saved_by
 from .operations import RESHAPES, Writers, own_operands, plain_name
 from .optimizer_steps import OptimizerSteps
-from .past_errors import PastErrors, indexed, overlaps, with_history
+from .past_errors import PastErrors, indexed, overlaps, whole, with_history
 from .saved_tensors import SavedTensors, changed
 from .trace import Trace
 from .tracked_copies import TrackedCopies, about_itself
@@ -483,8 +483,8 @@ class Recorder(TorchFunctionMode):
                 continue
             write = LiveWrite(author.stack, self._clock, name, author.origin, version_of(tensor))
             write.module, write.held = author.module, author.held
-            whole = tensor if (base := base_of(tensor)) is None else base
-            write.of_leaf = whole.is_leaf and whole.requires_grad
+            base = whole(tensor)
+            write.of_leaf = base.is_leaf and base.requires_grad
             self.log(key, write)
 
     def log(self, key: Key, write: LiveWrite) -> None:

@@ -86,6 +86,15 @@ def loop_of(code: Code, node: ast.AST, name: str) -> ast.For | None:
     return None
 
 
+def naming_loop(code: Code, node: ast.AST, name: str) -> ast.For | ast.comprehension | None:
+    """The loop, or the comprehension, that binds a name where a node stands."""
+    for above in code.parents(node):
+        for one in getattr(above, "generators", ()):
+            if name in {n.id for n in ast.walk(one.target) if isinstance(n, ast.Name)}:
+                return one  # type: ignore[no-any-return]
+    return loop_of(code, code.statement(node), name)
+
+
 def bound_anew(code: Code, statement: ast.stmt, name: str, since: ast.stmt | None = None) -> bool:
     """Whether each iteration of the innermost loop around a statement binds the name before it reads it, so that what the
     name held in an earlier one is gone. Not for a statement that stands behind ``since`` in the same iteration."""

@@ -163,19 +163,21 @@ class Code:
 
     def behind(self, node: ast.AST, text: str) -> Edit:
         """A call or an attribute behind an expression, which goes into parentheses where it needs them and has none yet."""
-        start, end = self._in_parentheses(node)
-        bare = (start, end) == self.span(node)
-        return Edit(start, end, (atom(self, node) if bare else self.cell.raw[start:end]) + text)
+        around = self._parentheses(node)
+        if around is None:
+            return self.replace(node, atom(self, node) + text)
+        start, end = around
+        return Edit(start, end, self.cell.raw[start:end] + text)
 
-    def _in_parentheses(self, node: ast.AST) -> tuple[int, int]:
-        """Where a node begins and ends, with parentheses around it alone that are not those of a call."""
+    def _parentheses(self, node: ast.AST) -> tuple[int, int] | None:
+        """Where parentheses around a node alone begin and end; None where it has none, or those of a call."""
         (start, end), raw = self.span(node), self.cell.raw
         before, after = raw[:start].rstrip(), raw[end:].lstrip()
         if not before.endswith("(") or not after.startswith(")") or "\n" in raw[len(before) : start]:
-            return start, end
+            return None
         word = re.search(r"[\w)\]]*$", before[:-1].rstrip())
         if word is not None and word[0] and not keyword.iskeyword(word[0]):
-            return start, end
+            return None
         return len(before) - 1, len(raw) - len(after) + 1
 
     def insert_before(self, statement: ast.stmt, *lines: str) -> Edit:

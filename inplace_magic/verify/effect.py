@@ -98,11 +98,10 @@ def measure(
         return _with_changes(gradients, gradients, found, reference.outcome, seen.outcome)
     # of a cut, the second one is rarely asked for
     with bench.inert_references_ahead(reading, 1 if gradients == "truncated" else 2):
-        tried = bench.listen(texts, live, spared, inert=True)
-        written = bench.inert_reference(reading)
         differentiable = any(step.form in DIFFERENTIABLE for step in steps)
-        known = written is not None and tried is not None and not differentiable
-        found = _different(bench, written, tried, gradients=False) if known else ()  # type: ignore[arg-type]
+        tried = None if differentiable else bench.listen(texts, live, spared, inert=True)
+        written = bench.inert_reference(reading)
+        found = () if written is None or tried is None else _different(bench, written, tried, gradients=False)
         if found or written is None or gradients != "truncated" or not _same_at_first(reference, written):
             steady, noise = _noise(bench, reading)
             if not steady:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ...record.evidence import Edge, Holder
-from ...source.bindings import bound_anew, gone_through, parameters
+from ...source.bindings import bound_anew, gone_through, naming_loop, parameters
 from ...source.dataflow import binds
 from ...source.editor import Code
 from ...source.names import own_names
@@ -43,14 +43,12 @@ def uses(problem: Problem, edge: Edge) -> list[Use]:
 
 
 def _items(frame: Frame) -> Iterator[tuple[ast.Name, ast.expr]]:
-    """The names by which loops and comprehensions around a frame's node call items, each with what it goes through."""
-    for node in _loads(frame):
-        for above in frame.code.parents(node) if isinstance(node, ast.Name) else ():
-            for loop in [above] if isinstance(above, ast.For) else getattr(above, "generators", ()):
-                bound = {n.id for n in ast.walk(loop.target) if isinstance(n, ast.Name)}
-                items = gone_through(loop, node.id) if node.id in bound else None  # type: ignore[attr-defined]
-                if items is not None:
-                    yield node, items  # type: ignore[misc]
+    """The names by which a loop or a comprehension around a frame's node calls items, each with what it goes through."""
+    for node in (one for one in _loads(frame) if isinstance(one, ast.Name)):
+        loop = naming_loop(frame.code, node, node.id)
+        items = gone_through(loop, node.id) if loop is not None else None
+        if items is not None:
+            yield node, items
 
 
 def _gone(frame: Frame, holder: Holder, since: ast.stmt | None) -> bool:

@@ -70,11 +70,9 @@ def _cuts(problem: Problem, frame: Frame, held: Sequence[tuple[str, str]]) -> It
 
 def _as_written(frame: Frame, path: str) -> str:
     """The path as the code around has it: with its own quotes, or as an attribute."""
-    items = (
-        (n for n in ast.walk(frame.code.tree) if isinstance(n, (ast.Subscript, ast.Attribute))) if "[" in path else ()
-    )
-    as_attribute = by_attribute(path)
-    return next((frame.code.text(n) for n in items if by_attribute(ast.unparse(n)) == as_attribute), path)
+    as_attribute, nodes = by_attribute(path), ast.walk(frame.code.tree) if "[" in path else ()
+    paths = (node for node in nodes if isinstance(node, (ast.Subscript, ast.Attribute)))
+    return next((frame.code.text(n) for n in paths if by_attribute(ast.unparse(n)) == as_attribute), path)
 
 
 def _boundary(held: Sequence[tuple[str, str]]) -> str:

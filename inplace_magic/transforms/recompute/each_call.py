@@ -27,6 +27,7 @@ from ...source.dataflow import binds, called_name, calls, reads
 from ...source.editor import Code, Edit, Function, dotted
 from ...source.lift import unwrapped
 from ..analysis.meetings import headline
+from ..grad_mode.inference_mode import modes
 from ..problem import Problem
 from ..proposal import Proposal, in_one_text
 from ..registry import register
@@ -99,11 +100,8 @@ def _attribute(call: ast.AST) -> str | None:
 
 def _undecorated(code: Code, function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[Proposal]:
     """``@lru_cache(None)`` goes; ``@cached_property`` becomes ``@property``."""
-    for one in function.decorator_list:
-        name = (dotted(one.func if isinstance(one, ast.Call) else one) or "").rpartition(".")[2]
-        if name == "cached_property":
-            edit = code.replace(one, "property")
-            yield in_one_text(code, [edit], "@property", _WHY, "recompute: each call")
-        elif name in ("lru_cache", "cache"):
-            title = message("title_undecorated", name=function.name, decorator=code.text(one))
-            yield in_one_text(code, [code.without_decorator(one)], title, _WHY, "recompute: each call")
+    for one in modes(function, "cached_property"):
+        yield in_one_text(code, [code.replace(one, "property")], "@property", _WHY, "recompute: each call")
+    for one in modes(function, "lru_cache", "cache"):
+        title = message("title_undecorated", name=function.name, decorator=code.text(one))
+        yield in_one_text(code, [code.without_decorator(one)], title, _WHY, "recompute: each call")

@@ -24,11 +24,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ...message import message
-from ...source.bindings import gone_through, loop_of
+from ...source.bindings import gone_through, loop_of, naming_loop
 from ...source.dataflow import called_name, rebinds
 from ...source.editor import Code, Edit, atom, dotted
 from ...source.names import bound_names
-from ..analysis.targets import Site, handed_down, root
+from ..analysis.targets import handed_down, root
 from ..problem import Problem
 from ..proposal import Proposal, in_one_text
 from ..registry import register
@@ -39,7 +39,7 @@ _WHY = message("why_index_views")
 @register("multi_output_view", "no_grad_view")
 def index_views(problem: Problem) -> Iterator[Proposal]:
     for write, name in handed_down(problem, len(problem.write_stack)):
-        code, loop = write.code, _loop(write, name)
+        code, loop = write.code, naming_loop(write.code, write.node, name)
         views = _views(code, gone_through(loop, name)) if loop is not None else None
         if loop is None or views is None:
             continue
@@ -81,15 +81,6 @@ def index_unpacked(problem: Problem) -> Iterator[Proposal]:
             if views is not None and views.size is None and all(isinstance(one, ast.Name) for one in target.elts):
                 edit = code.replace(line.value, ", ".join(views.at(str(i)) for i in range(len(target.elts))))
                 yield in_one_text(code, [edit], code.edited(line, [edit]), _WHY, "index_views")
-
-
-def _loop(write: Site, name: str) -> ast.For | ast.comprehension | None:
-    """The loop, or the comprehension, that binds a name around a write."""
-    for above in write.code.parents(write.node):
-        for one in getattr(above, "generators", ()):
-            if name in {n.id for n in ast.walk(one.target) if isinstance(n, ast.Name)}:
-                return one  # type: ignore[no-any-return]
-    return loop_of(write.code, write.statement, name)
 
 
 def _counted(

@@ -77,9 +77,8 @@ def _levels(problem: Problem, stacks: Sequence[list[Frame]]) -> Iterator[Slice]:
             return  # what is trained would begin anew; or it is the call in which they were used up, or gone back from
         bound = {name for s in chosen for name in _made_by(s)}
         kept = [s for s in chosen if isinstance(s, ast.Expr)]  # a call whose object keeps what it makes
-        anew = not (live_in(chosen) & own) - items_apart(
-            chosen
-        )  # what needs its own old value cannot be had a second time
+        # What needs its own old value cannot be had a second time.
+        anew = not (live_in(chosen) & own) - items_apart(chosen)
         if (bound or kept == chosen != []) and anew and len(chosen) <= MOST and all(map(_repeatable, chosen)):
             yield Slice(code, chosen, function)
 

@@ -41,6 +41,7 @@ from ..registry import register
 _MOST = 2
 _EMPTY = ("list", "dict", "deque", "defaultdict", "set", "zeros", "ones", "full", "tensor")
 Def = ast.FunctionDef | ast.AsyncFunctionDef
+States = dict[str, tuple[set[str], list[str]]]
 
 
 @register("second_backward", "modified")
@@ -53,27 +54,29 @@ def reset_state(problem: Problem) -> Iterator[Proposal]:
         return  # nothing in an iteration would fill it again
     saved = [frame.statement for frame in problem.saved if frame.code is code]
     top = next((inner for s in saved if (inner := within(code, turn.body, s)) is not None), turn.body[0])
-    resets = list(_resets(problem, turn))
+    states = _states(problem, turn)
+    resets = list(_resets(problem, turn, states))
     loop, *outer = loops(code, turn.body[0])
     beside = [s for one in outer for s in one.body if within(code, [s], loop) is None]
     if any(calls_named(s, name) for s in beside for name, _, _ in resets):
         return  # the state begins anew where an outer loop says so
-    called = {tuple(lines): alone for name, lines, alone in resets if not calls_named(loop, name)}
+    called = [(lines, alone) for name, lines, alone in resets if not calls_named(loop, name)]
+    others = [] if called else [*_initials(problem, turn, states), *_ahead(problem, turn)]
     form = "reset_state: called" if called else "reset_state: initial"
     some = turn.branch[0] is not turn.body  # the state lives from one backward to the next
-    for lines in [*called, *([] if called else [*_initials(problem, turn), *_ahead(problem, turn)])][:_MOST]:
+    for lines, alone in [*called, *((one, False) for one in others)][:_MOST]:
         title = f"{lines[0]} {lines[-1].strip()}" if len(lines) > 1 else lines[0]
         edit = code.insert_after(end_of_update(turn.frame), *lines) if some else code.insert_before(top, *lines)
         why = message("why_fresh_state_behind" if some else "why_fresh_state")
-        begins = frozenset(_states(problem, turn) if called.get(tuple(lines)) else ())
+        begins = frozenset(states if alone else ())
         yield in_one_text(code, [edit], title, why, form, begins=begins)
 
 
-def _resets(problem: Problem, turn: Iteration) -> Iterator[tuple[str, list[str], bool]]:
+def _resets(problem: Problem, turn: Iteration, states: States) -> Iterator[tuple[str, list[str], bool]]:
     """The name of each reset, with the lines that call it: functions first, as they take care of every object. With them,
     whether nothing else begins anew by it that goes on from iteration to iteration, as a counter does.
     """
-    states, bodies = _states(problem, turn), [code.tree.body for code in problem.codes()][::-1]
+    bodies = [code.tree.body for code in problem.codes()][::-1]
     top = [s for body in bodies for s in body]
     names = names_bound(top)
     starts = [node for _, node in problem.nodes(ast.FunctionDef) if node.name == "__init__"]
@@ -121,9 +124,9 @@ def _called(method: str, path: str) -> str:
     return f"{path}.{method}()"
 
 
-def _initials(problem: Problem, turn: Iteration) -> Iterator[list[str]]:
+def _initials(problem: Problem, turn: Iteration, states: States) -> Iterator[list[str]]:
     """``net.state = None``, ``net.hidden = net.init_hidden(batch_size)``, as the constructor has it."""
-    states, top = _states(problem, turn), [s for code in problem.codes() for s in code.tree.body]
+    top = [s for code in problem.codes() for s in code.tree.body]
     computed = _made_by_constructors(problem)
     for code, cls in ((code, cls) for code, cls in problem.nodes(ast.ClassDef) if cls.name in states):
         attributes, paths = states[cls.name]
@@ -177,12 +180,8 @@ def _ahead(problem: Problem, turn: Iteration) -> Iterator[list[str]]:
     ]
     earlier = [one for one in problem.codes() if outside is code.tree and one.cell.number < code.cell.number]
     for where, first in (*ahead, *((other, s) for other in earlier for s in other.tree.body)):
-        made = (
-            binds(first)
-            if isinstance(first, ast.Assign) and not isinstance(first.value, (ast.List, ast.Dict))
-            else set()
-        )
-        if made and made <= carried:
+        gives = isinstance(first, ast.Assign) and not isinstance(first.value, (ast.List, ast.Dict))
+        if gives and set() < binds(first) <= carried:
             yield as_lines(where, first)
 
 
@@ -205,7 +204,7 @@ def _for_all(
         yield [head, f"{step}if isinstance({module}, {owner}):", f"{step * 2}{what(module)}"]
 
 
-def _states(problem: Problem, turn: Iteration) -> dict[str, tuple[set[str], list[str]]]:
+def _states(problem: Problem, turn: Iteration) -> States:
     """Classes whose objects hold a graph: the attributes that hold it, the paths of these objects."""
     held = holdings(problem)
     here = [
