@@ -14,8 +14,9 @@ import torch
 
 from .operations import arguments, plain_name, tensors_in
 
-_CUTS = ("detach", "detach_", "sign", "data")
-_WEIGHS = ("mul", "__mul__", "__rmul__", "div", "truediv", "__truediv__", "multiply")
+_CUTS = ("detach", "detach_", "sign")
+_DATA = torch.Tensor.data.__get__  # type: ignore[attr-defined]
+_WEIGHS = ("mul", "div", "multiply")
 
 
 class GradientValues:
@@ -36,7 +37,7 @@ class GradientValues:
     def follow(self, func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> None:
         """After a call: what it made of such values is one as well, unless it is cut off, or a parameter took part in it."""
         given = arguments(args, kwargs)
-        if not self.holds(given) or not torch.is_grad_enabled() or plain_name(func) in _CUTS:
+        if not self.holds(given) or not torch.is_grad_enabled() or plain_name(func) in _CUTS or func == _DATA:
             return
         if any(isinstance(tensor, torch.nn.Parameter) and tensor.numel() > 1 for tensor in given):
             return

@@ -72,6 +72,7 @@ PENALTY = """
     [
         pytest.param("net(x + 0.1 * du).mean()", "retain_graph", "same", id="an input is moved along its gradient"),
         pytest.param("((x - du).detach() - u).pow(2).mean()", "retain_graph", "same", id="a target that is cut off"),
+        pytest.param("((x - du).data - u).pow(2).mean()", "retain_graph", "same", id="or whose data are taken"),
         pytest.param("net(x).mean() * du.norm()", "retain_graph", "same", id="its size weighs another loss"),
         pytest.param("net(x).mean() * float(du.norm())", "retain_graph", "same", id="a number weighs another loss"),
         pytest.param("(du.norm(dim=1) - 1).pow(2).mean()", "create_graph", "different", id="a loss is made of the gradient"),
