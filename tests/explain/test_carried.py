@@ -35,6 +35,12 @@ def test_where_another_backward_freed_the_graph_its_line_is_the_one_to_blame() -
     assert found.carries == "`fake`, read in In[2]:3, is still part of the freed graph."
 
 
+def test_of_two_backwards_on_one_line_the_one_that_freed_the_graph_is_marked() -> None:
+    found = first_of("for _ in range(2): u = w.exp(); d = torch.autograd.grad(u.sum(), w)[0]; (d + u).sum().backward()")
+    assert marked(found) == ("frees the graph", "torch.autograd.grad(u.sum(), w)")
+    assert found.needed_note == "needs the freed graph again"
+
+
 @pytest.mark.parametrize(
     ("cell", "line", "note", "carets"),
     [
