@@ -42,6 +42,8 @@ class Extension:
         self.magics: InplaceMagic | None = None
         self.watched: Watched | None = None
         self._started: list[tuple[float, float]] = []
+        self._loaded = 0.0, 0.0
+        self._loading = True
         self._pending: BaseException | None = None
         self._traceback_before: Any = None
         self._slot_before: tuple[Any, Any] = ((), None)
@@ -63,6 +65,10 @@ class Extension:
         self._slot_before = (self.shell.custom_exceptions, getattr(self.shell, "CustomTB", None))
         self.shell.set_custom_exc((*self.shell.custom_exceptions, RuntimeError), self._handle)
         self._slot_ours = self.shell.CustomTB
+        self._traceback_before = getattr(sys, "last_value", None)
+        self._loaded = time.perf_counter(), time.thread_time()
+        self._modules = len(sys.modules)
+        self.session.before_now()
 
     def unload(self) -> None:
         shell = self.shell
@@ -104,6 +110,7 @@ class Extension:
     def before_cell(self, info: Any = None) -> None:
         """``pre_run_cell``: microseconds, whatever the session holds."""
         if not self._started:
+            self._loading = False
             self._pending = None
             self._traceback_before = getattr(sys, "last_value", None)
             self.watched = None
@@ -115,15 +122,20 @@ class Extension:
 
     def after_cell(self, result: Any = None) -> None:
         """``post_run_cell``: the moment to speak, when everything of the user's own has been shown."""
-        if not self._started:
-            return  # the cell that loaded us
-        started = self._started.pop()
+        loading = not self._started
+        if loading and (not self._loading or not result.info.raw_cell.strip()):
+            return  # an empty cell ends without having begun
+        if loading:  # the cell that loaded us has ended, or one around it: they began before we could look
+            self.session.run_cells.begin(result.info)
+            self.session.before_now()
+        started = self._loaded if loading else self._started.pop()
         cell = self.session.run_cells.end(result)
         within = bool(self._started)
         error = result.error_in_exec if within else self._error_of(result)
         if cell is not None:
             self._cell = cell
-            self.session.busy[cell] = time.thread_time() - started[1]
+            if not loading:
+                self.session.busy[cell] = time.thread_time() - started[1]
             self._note_cell(cell, result, time.perf_counter() - started[0], error)
         if within:  # a cell within a cell (%%capture, %paste): when the outer one is over, it is time to speak
             self._pending = error or self._pending

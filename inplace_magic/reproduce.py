@@ -246,21 +246,15 @@ def _plans(session: Session, sources: Sources, cell: int, options: Options) -> l
     limit = options.time_limit / 2
     # What a cell waits for (a download, a sleep) it may wait for again.
     in_time = [p for p in (fresh, ReplayPlan(_makers(sources, fresh.cells, cell))) if _takes(session, p) <= limit]
-    if fresh in in_time and _costs(session, fresh) - own <= max(_MAKING_S, own / 2) and not large():
+    if fresh in in_time and session.cost_of(fresh.cells) - own <= max(_MAKING_S, own / 2) and not large():
         return [fresh, alone]
     return list(dict.fromkeys([alone, *reversed(in_time)]))
 
 
-def _costs(session: Session, plan: ReplayPlan) -> float:
-    """Seconds that the plan's cells computed for; without end if one ran before we could look."""
-    cost = session.cost_of(plan.cells)
-    return float("inf") if cost is None else cost
-
-
 def _takes(session: Session, plan: ReplayPlan) -> float:
-    """The same with the seconds that they spent waiting."""
+    """Seconds that the plan's cells computed and waited for."""
     waited = sum(max(0.0, session.seconds.get(n, 0.0) - session.busy_for(n)) for n in plan.cells)
-    return _costs(session, plan) + waited
+    return session.cost_of(plan.cells) + waited
 
 
 def _makers(sources: Sources, history: tuple[int, ...], cell: int) -> tuple[int, ...]:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import textwrap
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from inplace_magic import sandbox
+from inplace_magic import reproduce, sandbox
+from inplace_magic.diagnosis import Diagnosis
+from inplace_magic.options import Options
 from inplace_magic.record import replay
 from inplace_magic.sandbox import fork
 
@@ -154,3 +157,81 @@ def test_a_step_that_goes_behind_the_end_of_a_proof_is_not_called_the_same() -> 
     """
     fixes = {fix["rule"]: fix["gradients"] for fix in report(cell, setup)["fixes"]}
     assert fixes["detach"] == "same" and fixes.get("move_step") != "same"
+
+
+LOAD = "%load_ext inplace_magic"
+MODEL = """
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.gru = nn.GRU(4, 5)
+        self.hidden = None
+    def forward(self, x):
+        y, self.hidden = self.gru(x, self.hidden)
+        return y.mean()
+model = Model()
+opt = torch.optim.SGD(model.parameters(), lr=0.1)
+"""
+LOOP = """
+for one in torch.randn(3, 2, 4):
+    loss = model(one)
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+"""
+CACHE = """
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight, self.kernel = nn.Parameter(torch.randn(4, 4)), None
+    def forward(self, x):
+        if self.kernel is None:
+            self.kernel = torch.linalg.matrix_exp(self.weight)
+        return (x @ self.kernel).mean()
+model = Model()
+opt = torch.optim.SGD(model.parameters(), lr=0.1)
+"""
+
+
+def loaded_in_a_cell(*cells: str, earlier: float = 0.0) -> tuple[Any, Diagnosis | None]:
+    """The session, and what is said, where the first cell loads the extension, as people do. ``earlier``: its cost."""
+    shell = new_shell()
+    shell.run_line_magic("unload_ext", "inplace_magic")
+    run_in(shell, [LOAD])
+    session = shell._inplace_magic_extension.session
+    session.earlier = earlier
+    return session, run_in(shell, list(cells)).diagnosis
+
+
+def test_a_session_whose_first_cell_loads_the_extension_is_run_again_from_the_top() -> None:
+    session, _ = loaded_in_a_cell(SETUP, MODEL, LOOP)
+    plans = reproduce._plans(session, session.sources(4), 4, Options())
+    assert plans[0].fresh and plans[0].cells == (1, 2, 3, 4)
+
+
+def test_what_ran_before_the_extension_was_loaded_costs_at_most_what_the_process_computed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    session, _ = loaded_in_a_cell(SETUP)
+    monkeypatch.setattr(time, "process_time", lambda: 1000.0)
+    session.before_now()
+    assert 500 < session.cost_of((1, 2)) < 1001
+    assert session.cost_of((2,)) < 500
+    monkeypatch.setattr(time, "process_time", lambda: 0.5)
+    session.before_now()
+    assert session.cost_of((1, 2)) < 0.5
+
+
+def test_no_cut_of_what_is_none_at_first_where_the_session_holds_a_later_value() -> None:
+    _, found = loaded_in_a_cell(SETUP, MODEL, LOOP, earlier=1e9)
+    assert found is not None and found.fixes
+    assert not [fix.title for fix in found.fixes if "self.hidden.detach()" in fix.title]
+
+
+def test_a_model_is_not_made_anew_where_the_fix_runs_without_that() -> None:
+    shell = new_shell()
+    run_in(shell, [SETUP, CACHE])
+    shell._inplace_magic_extension.session.busy[2] = 3.0  # then it is not run from the top
+    found = run_in(shell, [LOOP]).diagnosis
+    assert found is not None and "if self.kernel is None" in found.fixes[0].title
+    assert {fix.run for fix in found.fixes} == {(3,)}

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import linecache
+import sys
+import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -28,6 +30,7 @@ class Session:
     shell: Shell
     seconds: dict[int, float] = field(default_factory=dict)
     busy: dict[int, float] = field(default_factory=dict)  # what they computed: the same on a busy machine
+    earlier: float = 0.0  # what all that ran before we could look computed, at most
     loaded: dict[int, int] = field(default_factory=dict)  # how many modules a cell imported
     failed: set[int] = field(default_factory=set)
     cell_ids: dict[int, str] = field(default_factory=dict)
@@ -106,14 +109,17 @@ class Session:
         """The cells that made the session what it is, in order: all but those that failed."""
         return tuple(n for n in sorted(cells) if n == current or (is_cell(n) and n < current and n not in self.failed))
 
-    def cost_of(self, cells: tuple[int, ...]) -> float | None:
-        """Seconds that cells would take again; None if one of them ran before we could look.
+    def before_now(self) -> None:
+        """Notes what the process has computed by now, which is all that is known of the cells that ran before."""
+        self.earlier = max(0.0, time.process_time() - _IMPORT_S * len(sys.modules))
+
+    def cost_of(self, cells: tuple[int, ...]) -> float:
+        """Seconds that cells would compute again, at most.
 
         What they spent on imports is left out: modules are there now.
         """
-        if any(n not in self.seconds for n in cells):
-            return None
-        return sum(max(0.0, self.busy_for(n) - _IMPORT_S * self.loaded.get(n, 0)) for n in cells)
+        cost = sum(max(0.0, self.busy_for(n) - _IMPORT_S * self.loaded.get(n, 0)) for n in cells)
+        return cost if all(n in self.busy for n in cells) else cost + self.earlier
 
     def busy_for(self, cell: int) -> float:
         """Seconds for which a cell kept its thread busy."""

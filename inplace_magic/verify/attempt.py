@@ -172,13 +172,13 @@ def _as_accepted(
     run = bench.cells(texts, spared)
     if not is_cell(bench.failing):  # a script is run from the top, and leaves no session behind
         return (), ()
-    if not bench.plan.fresh:
+    if not bench.replays_more(texts, spared):
         return live, run
     accepted, carriers = _in_session(bench, texts, live, spared, ran)
     if accepted is not None:
         return accepted, run
     # what earlier cells left behind has changed since: they have to run again too
-    for cells in (_makers(bench, carriers, run), bench.plan.cells):
+    for cells in (_makers(bench, carriers, run), tuple(sorted({*bench.plan.cells, *run}))):
         again = bench.listen_live(texts, live, spared, run=cells)
         if again is not None and again.error == ran.seen.error:
             return live, cells

@@ -13,6 +13,7 @@ import inplace_magic
 from tests.cells import new_shell, run_in
 
 FAILS = ["import torch\nw = torch.ones(3, requires_grad=True)", "x = w.exp()\nx += 1\nx.sum().backward()"]
+LOAD = "%load_ext inplace_magic"
 HEADLINE = "In-place change broke the backward pass"
 
 
@@ -46,6 +47,21 @@ def test_loading_imports_neither_torch_nor_rich() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip().splitlines()[-1] == "[]"
+
+
+AT_ONCE = "\n".join([LOAD, *FAILS])
+
+
+def test_a_cell_that_loads_and_fails_is_explained_once(bare: Any) -> None:
+    assert run_in(bare, [AT_ONCE]).output.count(HEADLINE) == 1
+
+
+@pytest.mark.parametrize(
+    "cells", [pytest.param([LOAD, *FAILS], id="loaded before"), pytest.param([AT_ONCE], id="at once")]
+)
+def test_an_empty_cell_behind_a_failed_one_says_nothing(bare: Any, cells: list[str]) -> None:
+    run_in(bare, cells)
+    assert not run_in(bare, ["", "  \n"]).output
 
 
 def test_unloading_leaves_the_shell_as_it_was(bare: Any) -> None:

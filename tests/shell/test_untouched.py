@@ -255,7 +255,7 @@ def example(shell: Any, cell: str, room: str, known: bool) -> dict[str, Any]:
     extension = shell._inplace_magic_extension
     extension.magics.sandbox, extension.magics.fixes, extension.magics.prefill = room, 1, True
     if known:
-        extension.session.seconds[1] = 0.01
+        extension.session.seconds[1] = extension.session.busy[1] = 0.01
     shell.events.register("post_run_cell", lambda result: looks.append(look(shell)))
     error, output = run(shell, cell)
     before, after = looks

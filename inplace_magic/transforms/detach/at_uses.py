@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from ...record.evidence import Edge
+from ...source.bindings import bound
 from ...source.dataflow import binds
 from ...source.editor import Edit, atom
 from ..analysis.backward_calls import asked_for_gradients, asks_for_gradients
@@ -32,7 +33,7 @@ def at_uses(
     if carried:
         read = [same for use in read for same in alike(use)]
     found = {(id(use.frame.code), use.frame.code.span(use.node)): use for use in read}
-    if any(_is_root(use) for use in found.values()):
+    if any(_is_root(use) or _may_be_none(problem, use) for use in found.values()):
         return
     changes = [(use.frame.code, edit) for use in found.values() if (edit := _cut(use)) is not None]
     changes += [change for edge in edges if not uses(problem, edge) for change in _where_made(problem, edge)]
@@ -61,6 +62,22 @@ def _is_root(use: Use) -> bool:
     """``fake.backward()``: nothing to cut."""
     above = use.frame.code.parent(use.node)
     return isinstance(above, ast.Attribute) and above.attr == "backward"
+
+
+def _may_be_none(problem: Problem, use: Use) -> bool:
+    """Whether the value is None at first, which a run that starts from what the failed one has left does not meet."""
+    if problem.evidence.fresh:
+        return False
+    holder, ran = use.holder, problem.evidence.cells
+    name = holder.path.rpartition(".")[2]
+    kept = holder.path != name or holder.scope.startswith("class ")
+    for code, statement in problem.nodes(ast.stmt):
+        begun = code.cell.number not in ran and code.function(statement) is None
+        for path, value in bound(code, statement) if kept or begun else ():
+            is_it = path.rpartition(".")[2] == name and ("." in path) == kept
+            if is_it and isinstance(value, ast.Constant) and value.value is None:
+                return True
+    return False
 
 
 def _cut(use: Use) -> Edit | None:
