@@ -164,7 +164,7 @@ MODEL = """
 class Model(nn.Module):
     def __init__(self):
         super().__init__()
-        self.gru = nn.GRU(4, 5)
+        self.gru = nn.GRU(4, 5, batch_first=True)
         self.hidden = None
     def forward(self, x):
         y, self.hidden = self.gru(x, self.hidden)
@@ -173,7 +173,7 @@ model = Model()
 opt = torch.optim.SGD(model.parameters(), lr=0.1)
 """
 LOOP = """
-for one in torch.randn(3, 2, 4):
+for one in torch.randn(3, 2, 3, 4):
     loss = model(one)
     opt.zero_grad()
     loss.backward()
@@ -225,6 +225,7 @@ def test_what_ran_before_the_extension_was_loaded_costs_at_most_what_the_process
 def test_no_cut_of_what_is_none_at_first_where_the_session_holds_a_later_value() -> None:
     _, found = loaded_in_a_cell(SETUP, MODEL, LOOP, earlier=1e9)
     assert found is not None and found.fixes
+    assert [fix.title for fix in found.fixes][0] == "model.hidden = model.hidden.detach()"
     assert not [fix.title for fix in found.fixes if "self.hidden.detach()" in fix.title]
 
 
