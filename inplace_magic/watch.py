@@ -254,7 +254,7 @@ def check_cell(
     finally:
         if seen.problem is not None:
             say(extension.said(message("check_failed", problem=seen.problem)))
-    session.seconds[cell] = seen.seconds
+    session.seconds[cell] = session.busy[cell] = seen.seconds
     found: Diagnosis | None = None
     with extension.one_line_if_it_fails():
         found = _examine(extension, cell, seen)
