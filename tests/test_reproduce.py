@@ -225,7 +225,7 @@ def test_what_ran_before_the_extension_was_loaded_costs_at_most_what_the_process
 def test_no_cut_of_what_is_none_at_first_where_the_session_holds_a_later_value() -> None:
     _, found = loaded_in_a_cell(SETUP, MODEL, LOOP, earlier=1e9)
     assert found is not None and found.fixes
-    assert [fix.title for fix in found.fixes][0] == "model.hidden = model.hidden.detach()"
+    assert found.fixes[0].title == "model.hidden = model.hidden.detach()"
     assert not [fix.title for fix in found.fixes if "self.hidden.detach()" in fix.title]
 
 
