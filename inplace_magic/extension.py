@@ -42,8 +42,7 @@ class Extension:
         self.magics: InplaceMagic | None = None
         self.watched: Watched | None = None
         self._started: list[tuple[float, float]] = []
-        self._loaded = 0.0, 0.0
-        self._loading = True
+        self._loaded: tuple[float, float] | None = None  # when, until the next cell begins
         self._pending: BaseException | None = None
         self._traceback_before: Any = None
         self._slot_before: tuple[Any, Any] = ((), None)
@@ -110,7 +109,7 @@ class Extension:
     def before_cell(self, info: Any = None) -> None:
         """``pre_run_cell``: microseconds, whatever the session holds."""
         if not self._started:
-            self._loading = False
+            self._loaded = None
             self._pending = None
             self._traceback_before = getattr(sys, "last_value", None)
             self.watched = None
@@ -122,20 +121,18 @@ class Extension:
 
     def after_cell(self, result: Any = None) -> None:
         """``post_run_cell``: the moment to speak, when everything of the user's own has been shown."""
-        loading = not self._started
-        if loading and (not self._loading or not result.info.raw_cell.strip()):
-            return  # an empty cell ends without having begun
-        if loading:  # the cell that loaded us has ended, or one around it: they began before we could look
-            self.session.run_cells.begin(result.info)
-            self.session.before_now()
-        started = self._loaded if loading else self._started.pop()
+        if not self._started and not self._began_unseen(result):
+            return
+        started = self._started.pop()
         cell = self.session.run_cells.end(result)
         within = bool(self._started)
         error = result.error_in_exec if within else self._error_of(result)
         if cell is not None:
             self._cell = cell
-            if not loading:
+            if self._loaded is None:
                 self.session.busy[cell] = time.thread_time() - started[1]
+            else:
+                self.session.before_now()
             self._note_cell(cell, result, time.perf_counter() - started[0], error)
         if within:  # a cell within a cell (%%capture, %paste): when the outer one is over, it is time to speak
             self._pending = error or self._pending
@@ -144,6 +141,14 @@ class Extension:
         failure = failure_of(error)
         if failure is not None and self._cell is not None:
             self.report(failure, self._cell)
+
+    def _began_unseen(self, result: Any) -> bool:
+        """Whether it is the cell that loaded us which has ended, or one around it. An empty one ends without beginning."""
+        if self._loaded is None or not result.info.raw_cell.strip():
+            return False
+        self.session.run_cells.begin(result.info)
+        self._started.append(self._loaded)
+        return True
 
     def after_silent(self) -> None:
         """``post_execute``: the one event after what runs silently, as the text of ``ipython file.ipy`` does.

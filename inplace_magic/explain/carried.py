@@ -36,18 +36,12 @@ def with_carrier(conflict: Conflict, seen: RecordedConflict, sources: Sources) -
     entrances = _entrances(seen, seen.crossing.over, sources)
     if not entrances:
         return conflict
-    if _same_line(conflict.changed, conflict.needed) and _one_call(seen):
+    if _same_line(conflict.changed, conflict.needed) and seen.frees_and_needs_in_one_call:
         return _in_a_loop(conflict, entrances)
     if conflict.carries or len(entrances) != 1 or len(entrances[0].names) != 1:
         return conflict
     (name,), place = entrances[0].names, entrances[0].place
     return replace(conflict, carries=message("carries_into", name=name, place=place.label))
-
-
-def _one_call(seen: RecordedConflict) -> bool:
-    """Whether one call frees the graph and needs it, where a line may have two."""
-    freed, need = seen.freed, seen.need
-    return freed is None or need is None or freed.stack[:1] == need.stack[:1]
 
 
 def _in_a_loop(conflict: Conflict, entrances: list[_Entrance]) -> Conflict:

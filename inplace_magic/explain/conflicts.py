@@ -95,7 +95,7 @@ def _conflict(clash: RecordedConflict, family: str, sources: Sources, raised: tu
             tensor=clash.save.name if clash.save is not None else None,
             operation="backward",
             node=node,
-            sentence=_freed_sentence(clash, sources),
+            sentence=message("freed_before" if clash.frees_and_needs_in_one_call else "freed_shared"),
             changed_note=message("frees"),
             saved_note=message("creates_graph"),
             needed_note=message("needs_graph"),
@@ -380,8 +380,3 @@ def _composed(call: ast.Call, sources: Sources) -> str | None:
         if name.rpartition(".")[2] == called
     }
     return f"`nn.{next(iter(made))}`" if len(made) == 1 and made <= _COMPOSED else None
-
-
-def _freed_sentence(clash: RecordedConflict, sources: Sources) -> str:
-    same = clash.freed is not None and clash.need is not None and clash.freed.stack[:1] == clash.need.stack[:1]
-    return message("freed_before" if same else "freed_shared")

@@ -165,6 +165,11 @@ class RecordedConflict:
         """By what the tensor was lost: the write, or the backward that freed the graph."""
         return self.freed if self.kind == "second_backward" else self.write
 
+    @property
+    def frees_and_needs_in_one_call(self) -> bool:
+        """Whether one call freed the graph and needs it again, where a line may have two."""
+        return self.freed is not None and self.need is not None and self.freed.stack[:1] == self.need.stack[:1]
+
 
 @dataclass(frozen=True)
 class LeafGradient:

@@ -29,7 +29,7 @@ class Session:
 
     shell: Shell
     seconds: dict[int, float] = field(default_factory=dict)
-    busy: dict[int, float] = field(default_factory=dict)  # what they computed: the same on a busy machine
+    busy: dict[int, float] = field(default_factory=dict)  # what those seen to begin computed, whatever else ran
     earlier: float = 0.0  # what all that ran before we could look computed, at most
     loaded: dict[int, int] = field(default_factory=dict)  # how many modules a cell imported
     failed: set[int] = field(default_factory=set)

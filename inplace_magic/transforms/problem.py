@@ -45,6 +45,11 @@ def parted(first: list[Frame], second: list[Frame]) -> tuple[list[Frame], list[F
     return first[depth:], second[depth:]
 
 
+def member(path: str) -> str:
+    """``.attribute`` for a path that ends with one; else the path."""
+    return "".join(path.rpartition(".")[1:])
+
+
 @dataclass(frozen=True)
 class Problem:
     """One conflict to be mended, and what is known around it.
@@ -88,6 +93,21 @@ class Problem:
         """The name, or one like it that is free where a node stands: at the top, that no text has given anything."""
         top = code.function(at) is None
         return unused(name, code, names_bound([s for one in self.codes() for s in one.tree.body]) if top else ())
+
+    @cached_property
+    def none_at_first(self) -> frozenset[str]:
+        """What is ``None`` before the recorded run begins, and is something else in the session that it begins from.
+
+        Names of the cells that it leaves out, and ``.attribute`` of any object; nothing in a run from the top, which
+        meets them as they are at first.
+        """
+        return frozenset(
+            member(path)
+            for code, statement in (self.nodes(ast.stmt) if not self.evidence.fresh else ())
+            for path, value in bound(code, statement)
+            if isinstance(value, ast.Constant) and value.value is None
+            if "." in path or (code.cell.number not in self.evidence.cells and code.function(statement) is None)
+        )
 
     def spared(self, code: Code) -> tuple[int, ...]:
         """The cell whose rerun a change of live objects makes superfluous; the failing cell runs in any case."""

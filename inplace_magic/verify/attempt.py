@@ -178,7 +178,7 @@ def _as_accepted(
     if accepted is not None:
         return accepted, run
     # what earlier cells left behind has changed since: they have to run again too
-    for cells in (_makers(bench, carriers, run), tuple(sorted({*bench.plan.cells, *run}))):
+    for cells in (_makers(bench, carriers, run), bench.replayed(texts, spared)):
         again = bench.listen_live(texts, live, spared, run=cells)
         if again is not None and again.error == ran.seen.error:
             return live, cells

@@ -176,10 +176,11 @@ class Bench:
         return cells_to_run(self.sources, texts, spared, self.failing)
 
     def replays_more(self, texts: Texts, spared: Spared) -> bool:
-        """Whether the plan takes more cells than have to run in the session, from the top or to make things anew."""
-        return self.plan.fresh or not {*self.plan.cells} <= {*self.cells(texts, spared)}
+        """Whether more cells are run here than have to run in the session, from the top or to make things anew."""
+        return self.plan.fresh or self.replayed(texts, spared) != self.cells(texts, spared)
 
-    def _replayed(self, texts: Texts, spared: Spared) -> tuple[int, ...]:
+    def replayed(self, texts: Texts, spared: Spared) -> tuple[int, ...]:
+        """The cells that have to run in the session, with those of the plan."""
         return tuple(sorted({*self.plan.cells, *self.cells(texts, spared)}))
 
     def listen(
@@ -190,7 +191,7 @@ class Bench:
         look, reach = replace(self.look, inert=inert), replace(self.reach, again=again)
         if self.plan.fresh:
             return self.run(ListenRequest(sources, self.plan, reach, look))
-        return self.listen_live(texts, live, spared, self._replayed(texts, spared), reach, look)
+        return self.listen_live(texts, live, spared, self.replayed(texts, spared), reach, look)
 
     def listen_live(
         self,
@@ -216,7 +217,7 @@ class Bench:
 
     @contextlib.contextmanager
     def accepting(self, texts: Texts, live: Live, spared: Spared) -> Iterator[Callable[[], Evidence | None] | None]:
-        """``listen_live`` begun on another core while the run from the top is made; None where that cannot be."""
+        """``listen_live`` begun on another core while the plan's own run is made; None where that cannot be."""
         if not self.replays_more(texts, spared) or not is_cell(self.failing) or self.over:
             yield None
             return
@@ -234,6 +235,6 @@ class Bench:
             look = replace(look, keep_graphs=True)
         if self.plan.fresh:
             return self.run(RecordRequest(sources, self.plan, self.reach, look))
-        plan = ReplayPlan(self._replayed(texts, spared), resumed=self.plan.resumed)
+        plan = ReplayPlan(self.replayed(texts, spared), resumed=self.plan.resumed)
         changes = SessionChanges(self.sources, texts, live)
         return self.run(RecordRequest(sources, plan, self.reach, look, changes))

@@ -15,12 +15,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from ...record.evidence import Edge
-from ...source.bindings import bound
 from ...source.dataflow import binds
 from ...source.editor import Edit, atom
 from ..analysis.backward_calls import asked_for_gradients, asks_for_gradients
 from ..analysis.points import Use, alike, detached, uses
-from ..problem import Problem
+from ..problem import Problem, member
 from ..proposal import Change, Proposal
 from .candidates import candidates
 
@@ -66,18 +65,9 @@ def _is_root(use: Use) -> bool:
 
 def _may_be_none(problem: Problem, use: Use) -> bool:
     """Whether the value is None at first, which a run that starts from what the failed one has left does not meet."""
-    if problem.evidence.fresh:
-        return False
-    holder, ran = use.holder, problem.evidence.cells
-    name = holder.path.rpartition(".")[2]
-    kept = holder.path != name or holder.scope.startswith("class ")
-    for code, statement in problem.nodes(ast.stmt):
-        begun = code.cell.number not in ran and code.function(statement) is None
-        for path, value in bound(code, statement) if kept or begun else ():
-            is_it = path.rpartition(".")[2] == name and ("." in path) == kept
-            if is_it and isinstance(value, ast.Constant) and value.value is None:
-                return True
-    return False
+    holder = use.holder
+    path = f".{holder.path}" if holder.scope.startswith("class ") else holder.path
+    return member(path) in problem.none_at_first
 
 
 def _cut(use: Use) -> Edit | None:
