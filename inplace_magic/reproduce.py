@@ -245,7 +245,9 @@ def _plans(session: Session, sources: Sources, cell: int, options: Options) -> l
     # A model of such a size is not made a second time, beside the first, if it can be helped.
     limit = options.time_limit / 2
     # What a cell waits for (a download, a sleep) it may wait for again.
-    in_time = [p for p in (fresh, ReplayPlan(_makers(sources, fresh.cells, cell))) if _takes(session, p) <= limit]
+    makers, changers = (ReplayPlan(_makers(sources, fresh.cells, cell, changed)) for changed in (False, True))
+    whole = next((p for p in (fresh, changers) if _takes(session, p) <= limit), makers)
+    in_time = [p for p in (whole, makers) if _takes(session, p) <= limit]
     if fresh in in_time and session.cost_of(fresh.cells) - own <= max(_MAKING_S, own / 2) and not large():
         return [fresh, alone]
     return list(dict.fromkeys([alone, *reversed(in_time)]))
@@ -257,19 +259,36 @@ def _takes(session: Session, plan: ReplayPlan) -> float:
     return session.cost_of(plan.cells) + waited
 
 
-def _makers(sources: Sources, history: tuple[int, ...], cell: int) -> tuple[int, ...]:
+def _makers(sources: Sources, history: tuple[int, ...], cell: int, changed: bool = False) -> tuple[int, ...]:
     """The failing cell and, of the cells before it, those that made what it reads: the latest of each name.
 
-    A cell that only defines and imports made nothing that could have gone wrong.
+    A cell that only defines and imports made nothing that could have gone wrong. ``changed``: also the cells that read
+    what one of these has made, and may have changed it, with what made the rest of what they read.
     """
-    chosen = [cell]
+    does = {number: _statements(sources, number) for number in history if number < cell}
     tree = sources.cells[cell].tree
-    wanted = names_loaded(tree.body) if tree is not None else set()
-    for number in sorted((n for n in history if n < cell), reverse=True):
-        tree = sources.cells[number].tree
-        made = [s for s in tree.body if not isinstance(s, _DEFINITIONS)] if tree is not None else []
-        names = names_bound(made)
-        if names & wanted:
-            chosen.append(number)
-            wanted = (wanted - names) | names_loaded(made)
-    return tuple(reversed(chosen))
+    does[cell] = tree.body if tree is not None else []
+    chosen = _with_makers(does, {cell})
+    while changed:
+        made = names_bound(itertools.chain.from_iterable(does[n] for n in chosen))
+        more = {n for n, statements in does.items() if n > min(chosen) and names_loaded(statements) & made} - chosen
+        if not more:
+            break
+        chosen = _with_makers(does, chosen | more)
+    return tuple(sorted(chosen))
+
+
+def _statements(sources: Sources, number: int) -> list[ast.stmt]:
+    tree = sources.cells[number].tree
+    return [s for s in tree.body if not isinstance(s, _DEFINITIONS)] if tree is not None else []
+
+
+def _with_makers(does: dict[int, list[ast.stmt]], chosen: set[int]) -> set[int]:
+    """Cells by what they do: the chosen ones, with those that made what they read."""
+    found, wanted = set(chosen), set[str]()
+    for number in sorted(does, reverse=True):
+        names = names_bound(does[number])
+        if number in chosen or names & wanted:
+            found.add(number)
+            wanted = (wanted - names) | names_loaded(does[number])
+    return found

@@ -15,6 +15,8 @@ from inplace_magic.diagnosis import Diagnosis
 from inplace_magic.options import Options
 from inplace_magic.record import replay
 from inplace_magic.sandbox import fork
+from inplace_magic.source.document import CellSource
+from inplace_magic.source.sources import Sources
 
 from .cells import new_shell, run_in
 from .sandboxes import needs_fork
@@ -236,3 +238,27 @@ def test_a_model_is_not_made_anew_where_the_fix_runs_without_that() -> None:
     found = run_in(shell, [LOOP]).diagnosis
     assert found is not None and "if self.kernel is None" in found.fixes[0].title
     assert {fix.run for fix in found.fixes} == {(3,)}
+
+
+def test_where_the_session_is_too_dear_what_changed_a_value_in_a_cell_of_its_own_is_found() -> None:
+    made = "import torch\ns = torch.ones(3, requires_grad=True)\na = s.clone()\nout = a * a"
+    _, found = loaded_in_a_cell(made, "other = torch.ones(2)", "a.add_(2)", "out.sum().backward()", earlier=1e9)
+    assert found is not None and found.changed is not None and found.changed.cell == 4
+    assert found.fixes
+
+
+@pytest.mark.parametrize(
+    ("cells", "expected"),
+    [
+        pytest.param(["a = 1", "b = 2", "print(a)"], (1, 3), id="nothing that it does not read"),
+        pytest.param(["a = 1", "a.add_(1)", "print(a)"], (1, 2, 3), id="what reads a value may have changed it"),
+        pytest.param(
+            ["k = 1", "a = 1\nout = a", "a.add_(k)", "print(out)"], (1, 2, 3, 4), id="with what it needs for that"
+        ),
+        pytest.param(["a.add_(1)", "a = 1", "print(a)"], (2, 3), id="not what read it before it was made"),
+        pytest.param(["a = 1", "def f():\n    a.add_(1)", "print(a)"], (1, 3), id="not what only defines"),
+    ],
+)
+def test_the_cells_that_made_or_changed_what_a_cell_reads(cells: list[str], expected: tuple[int, ...]) -> None:
+    sources = Sources({n: CellSource(n, text) for n, text in enumerate(cells, 1)}, {}, len(cells))
+    assert reproduce._makers(sources, tuple(range(1, len(cells) + 1)), len(cells), changed=True) == expected

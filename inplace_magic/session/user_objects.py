@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 
-from ..source.own import attributes, defining_module, is_a, is_own, is_own_module, own_names
+from ..source.own import attributes, defining_module, is_a, is_own, is_own_module, is_own_name, own_names
 
 _LEVELS = 7  # from a name: `a.b.c[0].d`; a module's parts, however deep, are one level
 _OBJECTS = 50_000
@@ -122,7 +122,7 @@ def steps(path: str, value: Any, width: int = _WIDTH) -> Iterator[Step]:
         yield from ((f"{path}.{name}", getattr(value, name)) for name in ("func", "args", "keywords"))
     elif is_a(value, type):
         if is_own(value):
-            yield from ((f"{path}.{name}", child) for name, child in own_names(vars(value)))
+            yield from ((f"{path}.{name}", child) for name, child in _of_class(value))
     elif has_own_attributes(value):
         yield from _attributes(path, value)
 
@@ -187,6 +187,13 @@ def _parts(path: str, module: torch.nn.Module) -> Iterator[Step]:
             if name.endswith("_hooks") and table:
                 yield from ((None, hook) for hook in table.values())
         yield None, type(part)
+
+
+def _of_class(kind: type) -> Iterator[tuple[str, Any]]:
+    """What a class's body defines: also `__call__`, which as a name of a session would be Python's."""
+    for name, child in list(vars(kind).items()):
+        if is_own_name(name) or is_a(child, (types.FunctionType, staticmethod, classmethod)):
+            yield name, child
 
 
 def _of_function(path: str, function: types.FunctionType) -> Iterator[Step]:

@@ -101,3 +101,29 @@ def test_a_method_that_asks_for_its_class_is_made_with_it() -> None:
     run = run_cells(text, MADE, USED)
     assert run.diagnosis is not None
     assert run.diagnosis.fixes[0].run == (1, 2, 3)
+
+
+NORMALIZE = """
+    import torch
+    class Normalize:
+        def __init__(self, mean):
+            self.mean, self.calls = mean, 0
+
+        def __call__(self, tensor):
+            self.calls += 1
+            out = tensor.sigmoid()
+            out.sub_(self.mean)
+            return out.exp_()
+    """
+
+
+def test_a_callable_object_is_kept_and_does_what_its_new_text_says() -> None:
+    run = run_cells(
+        NORMALIZE,
+        "norm = Normalize(0.5)\nw = torch.ones(2, requires_grad=True)\nmade = norm",
+        "norm(w).mul_(2).sum().backward()",
+    )
+    assert run.diagnosis is not None and run.diagnosis.fixes
+    assert run.diagnosis.fixes[0].run == (3,)
+    assert run.cell("%autograd_fix --run").error is None
+    assert run.cell("assert norm is made and norm.calls == 2 and w.grad is not None").error is None
