@@ -47,9 +47,18 @@ def compile_cell(shell: Shell, cell: Document, text: str | None = None) -> Any:
     text = cell.runnable if text is None else text
     if isinstance(cell, FileSource):
         return compile(text, name, "exec", dont_inherit=True)
-    linecache.cache[name] = (len(text), None, lines_of(text, keepends=True), name)
+    _show_in_tracebacks(shell, cell, text)
     flags = shell.compile.flags | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
     return compile(parse_cell(shell, cell, text), name, "exec", flags, dont_inherit=True)
+
+
+def _show_in_tracebacks(shell: Shell, cell: Document, text: str) -> None:
+    """From here on a traceback through the cell's code reads "Cell In[3], line 5", and shows the line."""
+    name = cell.replay_name
+    linecache.cache[name] = (len(text), None, lines_of(text, keepends=True), name)
+    known = getattr(shell.compile, "_filename_map", None)
+    if known is not None:
+        known[name] = cell.number
 
 
 def replay_cell(shell: Shell, cell: Document) -> None:
@@ -108,12 +117,9 @@ def run_cell_shown(shell: IPythonShell, cell: Document, text: str | None = None)
     """
     __tracebackhide__ = True
     name = cell.replay_name
-    known = getattr(shell.compile, "_filename_map", None)
-    if known is not None:
-        known[name] = cell.number  # so that its traceback reads "Cell In[3], line 5"
-    flags = shell.compile.flags | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
     text = cell.runnable if text is None else text
-    linecache.cache[name] = (len(text), None, lines_of(text, keepends=True), name)
+    _show_in_tracebacks(shell, cell, text)
+    flags = shell.compile.flags | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
     tree = shell.transform_ast(compile(text, name, "exec", flags | ast.PyCF_ONLY_AST, dont_inherit=True))
     shown = tree.body and isinstance(tree.body[-1], ast.Expr) and not _silenced(text)
     last = [tree.body.pop()] if shown else []

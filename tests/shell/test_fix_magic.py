@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import gettext
 
+import IPython
 import pytest
 
 from tests.cells import run_cells, run_in
@@ -180,6 +181,15 @@ def test_a_model_in_another_cell_is_fixed_where_it_lives_and_keeps_its_weights()
     assert accepted.error is None
     kept = "assert net.lin.weight is weight and torch.equal(before, weight) and weight.grad is not None"
     assert run_in(done.shell, [kept]).error is None
+
+
+@pytest.mark.skipif(IPython.version_info < (8,), reason="IPython 7 names the file of a cell")
+def test_a_later_error_inside_a_function_that_was_fixed_names_its_cell_and_line() -> None:
+    cell = "def f(x):\n    h = x.exp()\n    h += 1\n    return h.sum()"
+    run = run_cells(SETUP, cell, "f(w).backward()")
+    assert run.cell("%autograd_fix").error is None
+    later = run.cell("f(None)").output
+    assert "Cell In[2], line 2" in later and "h = x.exp()" in later and "<replayed" not in later
 
 
 def test_live_changes_can_be_taken_back() -> None:
