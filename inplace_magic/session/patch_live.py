@@ -202,7 +202,7 @@ def patch_functions(
 ) -> list[Undo]:
     """Gives every live function of a cell its code from the new text. Returns what takes it back, newest last.
 
-    Functions whose closure no longer fits keep their code.
+    What has only moved gets its new lines, so that a later error in it is told by the text that the person then has. Functions whose closure no longer fits keep their code.
     """
     cell = sources.cells[number]
     new = cell.with_text(text)
@@ -213,10 +213,6 @@ def patch_functions(
         new_code = _counterpart(old_code, before.get(name, []), after.get(name, []))
         if new_code is None or new_code.co_freevars != old_code.co_freevars:
             continue
-        if old_code == new_code:
-            continue
-        if not isinstance(new, FileSource) and does(old_code) == does(new_code):
-            continue  # in a file what has only moved gets its new lines as well
         function.__code__ = new_code
         undo.append(lambda f=function, c=old_code: setattr(f, "__code__", c))  # type: ignore[misc]
     return [*undo, *_give_methods(cell, new, compile_cell(new), namespace)]

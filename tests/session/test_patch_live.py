@@ -127,3 +127,31 @@ def test_a_callable_object_is_kept_and_does_what_its_new_text_says() -> None:
     assert run.diagnosis.fixes[0].run == (3,)
     assert run.cell("%autograd_fix --run").error is None
     assert run.cell("assert norm is made and norm.calls == 2 and w.grad is not None").error is None
+
+
+TWO = """
+    import torch
+    w = torch.ones(3, requires_grad=True)
+    def first(x):
+        h = x.sigmoid()
+        h[0] = 0
+        return h.sum()
+
+    def second(x):
+        h = x.exp()
+        h += 1
+        return h.sum()
+    """
+
+
+def test_what_an_accepted_fix_has_only_moved_is_told_on_its_new_lines() -> None:
+    run = run_cells(TWO)
+    run.shell._inplace_magic_extension.session.busy[1] = 3.0  # then the functions are not made anew for a report
+    assert run.cell("first(w).backward()").diagnosis is not None
+    assert run.cell("%autograd_fix --run").error is None
+    found = run.cell("second(w).backward()").diagnosis
+    assert found is not None and found.changed is not None and found.changed.text == "h += 1"
+    assert found.fixes and "h = h + 1" in found.fixes[0].diff
+    assert run.cell("%autograd_fix --undo").error is None
+    again = run.cell("second(w).backward()").diagnosis
+    assert again is not None and again.changed is not None and again.changed.text == "h += 1"
