@@ -224,7 +224,7 @@ def _told(run: Rerun, family: str) -> int:
     found = relevant(run.seen, family)
     if not any(c.known for c in found):
         return _FAILED if found else _NOTHING
-    made_above = family == "inference" and found[0].save is None
+    made_above = family in ("inference", "no_grad_view") and found[0].save is None
     return _PLACE if made_above or not run.faithful else _ALL
 
 

@@ -148,7 +148,8 @@ def _refused(clash: RecordedConflict, family: str, sources: Sources, raised: tup
     sentence = message(kind, what=what, tensor=tensor or message("it"))
     if tensor is not None and (aliases := _also_read(clash.write, sources)):
         sentence = message("refused_one_tensor", names=aliases, count=len(aliases), tensor=tensor)
-    return Conflict(place, None, needed, tensor, what, None, sentence, changed_note=note)
+    noted = message("creates_view") if made is not None else ""
+    return Conflict(place, made, needed, tensor, what, None, sentence, changed_note=note, saved_note=noted)
 
 
 def _on_magic(spot: SourceRange, sources: Sources) -> bool:

@@ -15,6 +15,7 @@ import sys
 import types
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -24,7 +25,7 @@ from ..session.names import history_of
 from ..session.user_objects import join
 from ..source.own import attributes, is_a, is_own, own_names
 from ..storage import shape_of
-from ..torch_private import unobserved
+from ..torch_private import base_of, unobserved
 from .kept import Leaf, Outcome, Value
 
 _DEPTH = 5
@@ -32,6 +33,7 @@ _PATHS = 4_000  # in all, so that a session of many objects costs no more than a
 _ITEMS = 60  # of one container that are looked into, at its beginning and at its end
 _ELEMENTS = 2**27  # of tensors in all; what is beyond is known by its shape alone
 _PRINTED = 200_000  # characters
+_ROOTS = 4  # tensors from which a backward is tried
 _TEXT = 200  # characters of a string that are kept as they are
 
 
@@ -59,11 +61,20 @@ class Printed(io.TextIOBase):
 
 
 def outcome(
-    namespace: Mapping[str, Any], printed: str = "", instead: Callable[[torch.Tensor], torch.Tensor] = lambda t: t
+    namespace: Mapping[str, Any],
+    printed: str = "",
+    instead: Callable[[torch.Tensor], torch.Tensor] = lambda t: t,
+    *,
+    ahead: bool = False,
 ) -> Outcome:
-    """What the user's names lead to now. ``instead`` gives the tensor that has another one's values."""
+    """What the user's names lead to now. ``instead`` gives the tensor that has another one's values.
+
+    ``ahead``: also what a backward would give, by one from each of a few tensors; what their hooks do is not seen.
+    """
     with unobserved(), torch.no_grad():
-        return _Capture(instead).outcome(namespace, printed)
+        capture = _Capture(instead)
+        found = capture.outcome(namespace, printed)
+        return replace(found, ahead=capture.ahead()) if ahead else found
 
 
 class _Capture:
@@ -91,6 +102,26 @@ class _Capture:
         }
         computed = frozenset(path for path, t in self._tensors if history_of(t) is not None)
         return Outcome(printed, self._values, leaves, computed, _generators(), frozenset(self._statistics))
+
+    def ahead(self) -> dict[str, dict[str, tuple[float, ...] | None] | None]:
+        leaves = {path: t for path, t in self._tensors if _is_leaf(t)}
+        roots: dict[int, tuple[str, torch.Tensor]] = {}
+        for path, tensor in self._tensors:
+            root = self._instead(tensor)
+            if history_of(root) is not None and len(roots) < _ROOTS:
+                roots.setdefault(id(tensor), (path, root))
+        return {path: self._gradients(root, leaves) for path, root in roots.values()}
+
+    def _gradients(
+        self, root: torch.Tensor, leaves: Mapping[str, torch.Tensor]
+    ) -> dict[str, tuple[float, ...] | None] | None:
+        """By weights that tell the elements apart. None where a backward fails."""
+        weights = torch.arange(root.numel(), device=root.device).cos().view(root.shape).to(root.dtype)
+        try:
+            found = torch.autograd.grad(root, [*leaves.values()], weights, retain_graph=True, allow_unused=True)
+        except Exception:  # torch's own, or that of a Function or a hook of the user's
+            return None
+        return {path: self._digest(gradient) for path, gradient in zip(leaves, found)}
 
     def _visit(self, path: str, value: Any, depth: int) -> None:
         if len(self._values) >= _PATHS:
@@ -220,8 +251,13 @@ def _slots(value: Any) -> dict[str, Any]:
 
 
 def _is_leaf(tensor: torch.Tensor) -> bool:
+    """Whether gradients are collected there on purpose: a view of a history that was made without grad mode counts as a leaf
+    for torch alone."""
     try:
-        return tensor.requires_grad and not tensor.is_inference() and tensor.is_leaf
+        if not tensor.requires_grad or tensor.is_inference() or not tensor.is_leaf:
+            return False
+        base = base_of(tensor)
+        return base is None or not base.requires_grad
     except RuntimeError:  # a view whose base was changed in a forbidden way
         return False
 

@@ -27,7 +27,7 @@ _NO_VALUE = re.compile(
 )
 
 Kind = Literal[
-    "line", "lines", "missing", "value", "items", "not_leaf", "no_gradient", "gradient", "optimizer", "random"
+    "line", "lines", "missing", "value", "items", "not_leaf", "no_gradient", "gradient", "ahead", "optimizer", "random"
 ]
 
 
@@ -59,6 +59,7 @@ def differences(
         *_values(reference, tried),
         *_leaves(reference, tried, gradients, stepped),
     ]
+    found += _ahead(reference, tried)
     if reference.random != tried.random:
         found.append(Difference("random"))
     return tuple(found)
@@ -165,6 +166,16 @@ def _leaves(reference: Outcome, tried: Outcome, gradients: bool, stepped: Contai
             yield Difference("gradient", path)
 
 
+def _ahead(reference: Outcome, tried: Outcome) -> Iterator[Difference]:
+    """What a backward to come gives otherwise, to the leaves that both runs have."""
+    for path, before in reference.ahead.items():
+        if before is None or path not in tried.ahead:
+            continue
+        now = tried.ahead[path]
+        if now is None or any(not _same_gradient(before[leaf], now[leaf]) for leaf in before.keys() & now.keys()):
+            yield Difference("ahead", path)
+
+
 def _same_gradient(before: tuple[float, ...] | None, now: tuple[float, ...] | None) -> bool:
     if before is None or now is None:
         return before is now
@@ -204,6 +215,9 @@ def _clause(one: Difference, found: Sequence[Difference], reference: Outcome, tr
         return _value_clause(one.path, reference.values.get(one.path), tried.values.get(one.path))
     if one.kind == "random":
         return message("change_random")
+    if one.kind == "ahead":
+        fails = tried.ahead.get(one.path) is None
+        return message("change_ahead_fails" if fails else "change_ahead", name=one.path)
     if one.kind == "not_leaf":
         return message("change_not_leaf" if one.path in tried.computed else "change_no_grad", name=one.path)
     if one.kind == "optimizer":

@@ -40,7 +40,8 @@ class Outcome:
 
     ``computed`` are the paths of tensors that have a history. ``printed`` is the text that went to the standard output,
     ``random`` a digest of the state of the generators that later cells draw from. ``statistics`` are the paths of buffers
-    of torch's own modules, which a forward updates by itself.
+    of torch's own modules, which a forward updates by itself. ``ahead``, where no backward was run, has what one would give:
+    for some tensors with a history a digest of each leaf's gradient; None where it would fail.
     """
 
     printed: str = ""
@@ -49,3 +50,4 @@ class Outcome:
     computed: frozenset[str] = frozenset()
     random: str = ""
     statistics: frozenset[str] = frozenset()
+    ahead: Mapping[str, Mapping[str, tuple[float, ...] | None] | None] = field(default_factory=dict)

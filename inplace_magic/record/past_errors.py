@@ -50,6 +50,7 @@ class PastErrors:
         self._updated: ByStorage[bool] = ByStorage()  # leaves that were refused, and written outside of the graph
         # Where inference tensors came from, and views of leaves that were made at once.
         self._made: ByStorage[Stack] = ByStorage()
+        self._views: ByStorage[dict[int, Stack]] = ByStorage()  # made while gradients were off, by identity
         self._steps: dict[int, tuple[weakref.ref[torch.optim.Optimizer], LiveWrite]] = {}  # each optimizer's latest
 
     # ---- what a refusal may be due to -------------------------------------------------------------------------------
@@ -77,7 +78,21 @@ class PastErrors:
         if tensor not in self._made:
             self._made.put(tensor, user_stack(frame))
 
+    def made_without_graph(self, result: Any, frame: types.FrameType) -> None:
+        """A call of this frame's, made while gradients were off, has given ``result``: maybe views of what has a history."""
+        for view in result if isinstance(result, (tuple, list)) else (result,):
+            base = base_of(view) if isinstance(view, torch.Tensor) else None
+            if base is not None and base.requires_grad and not view.is_inference():
+                views = self._views.get(base) or {}
+                views.pop(id(view), None)  # the latest is the last
+                views[id(view)] = user_stack(frame)
+                self._views.put(base, views)
+
     def _made_at(self, tensors: Sequence[torch.Tensor]) -> Stack | None:
+        """Where the first of the tensors was made whose making was seen; of a view of a view, where the latest was made."""
+        for tensor in tensors:
+            if views := self._views.get(tensor):
+                return views.get(id(tensor), [*views.values()][-1])
         return next((stack for t in tensors if (stack := self._made.get(t)) is not None), None)
 
     # ---- what is done about it ----------------------------------------------------------------------------------------
@@ -130,7 +145,7 @@ class PastErrors:
         if not whom:
             raise error
         conflict.value = whom[0]
-        if family == "inference":
+        if family in ("inference", "no_grad_view"):
             conflict.made = self._made_at(whom)
         for tensor in whom:
             self._copies.create(tensor, whole=family != "overlap")

@@ -57,6 +57,7 @@ _DATA_SET = torch.Tensor.data.__set__  # type: ignore[attr-defined]
 _SEVERAL = (tuple, list, type(iter(())))  # of which views that are made at once are handed out
 _STATISTICS = frozenset({torch.batch_norm, torch.nn.functional.batch_norm})
 _inference_mode = torch.is_inference_mode_enabled
+_grad_mode = torch.is_grad_enabled
 
 
 class Recorder(TorchFunctionMode):
@@ -294,6 +295,8 @@ class Recorder(TorchFunctionMode):
         begin = next_sequence_number()
         result = self._called(func, args, kwargs)
         end = next_sequence_number()
+        if not _grad_mode():
+            self.past.made_without_graph(result, sys._getframe(1))
         if self._gradient_values:
             self.gradient_values.follow(func, args, kwargs or {}, result)
         if end != begin and self.traces:

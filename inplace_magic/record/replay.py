@@ -175,7 +175,9 @@ class _Recording:
             first=self._conflict(),
             far=self._far,
             early=early,
-            outcome=outcome(values, self._printed.text, recorder.value_of) if self._over else None,
+            outcome=outcome(values, self._printed.text, recorder.value_of, ahead=not self._trace.done)
+            if self._over
+            else None,
             work=recorder.work,
             stumbled=ran.stumbled,
             of_gradients=frozenset(recorder.gradient_values.passes),
@@ -233,7 +235,7 @@ def listen(
         carriers=brought,
         seconds=time.monotonic() - start,
         finished=ran.finished,
-        outcome=outcome(names_of(shell, plan), printed.text),
+        outcome=outcome(names_of(shell, plan), printed.text, ahead=not trace.done),
         stumbled=ran.stumbled,
         **error_fields(ran.error, sources),
     )

@@ -6,6 +6,7 @@ import collections
 import random
 import sys
 import types
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -135,3 +136,35 @@ def test_print_is_kept_up_to_a_limit() -> None:
     for _ in range(30):
         printed.write("x" * 10_000)
     assert printed.text.startswith("a\nxxx") and len(printed.text) == 200_000
+
+
+def test_a_view_made_without_grad_mode_is_no_leaf_of_the_users() -> None:
+    w = torch.ones(3, requires_grad=True)
+    with torch.no_grad():
+        view = (w * 2)[:2]
+    own = torch.zeros(4).view(-1).requires_grad_()
+    assert set(outcome({"w": w, "view": view, "own": own}).leaves) == {"w", "own"}
+
+
+@pytest.mark.parametrize(
+    ("change", "same"),
+    [
+        pytest.param(lambda h: h * 2, True, id="the same"),
+        pytest.param(lambda h: h * torch.tensor([2.0, 1.0, 2.0]).exp().log(), False, id="other weights"),
+        pytest.param(lambda h: h.detach() * 2 + h - h, False, id="a cut"),
+    ],
+)
+def test_what_a_backward_to_come_would_give(change: Callable[[torch.Tensor], torch.Tensor], same: bool) -> None:
+    w = torch.ones(3, requires_grad=True)
+    one, other = (outcome({"w": w, "h": made}, ahead=True) for made in (w * 2, change(w)))
+    assert any(found.kind == "ahead" for found in differences(one, other)) is not same
+    assert w.grad is None
+
+
+def test_a_backward_to_come_that_fails_is_a_difference() -> None:
+    w = torch.ones(3, requires_grad=True)
+    whole, broken = w.exp(), w.exp()
+    broken.add_(1).sub_(1)
+    one, other = (outcome({"w": w, "h": made}, ahead=True) for made in (whole, broken))
+    assert [found.kind for found in differences(one, other)] == ["ahead"]
+    assert not differences(other, one)

@@ -16,10 +16,8 @@ from collections.abc import Iterator
 
 from ...diagnosis import LiveChange
 from ...message import message
-from ...source.bindings import bindings
-from ...source.dataflow import called_name
 from ...source.editor import Code, Function, atom, names_bound
-from ..analysis.targets import torch_in, written
+from ..analysis.targets import torch_in
 from ..problem import Problem
 from ..proposal import Proposal, in_one_text
 from ..registry import register
@@ -81,11 +79,10 @@ def modes(node: ast.AST, *names: str) -> Iterator[ast.expr]:
 @register("no_grad_view")
 def maker_with_gradients(problem: Problem) -> Iterator[Proposal]:
     """The view comes from a function that is decorated with no_grad: it is made without the decorator."""
-    write = written(problem)
-    bound = bindings(write.code, write.root_text or "", write.statement)[:1] if write is not None else []
-    wanted = {called_name(binding.value) for binding in bound} - {""}
-    for code, node in problem.nodes(ast.stmt):
-        off = list(modes(node, "no_grad", "inference_mode")) if getattr(node, "name", "") in wanted else []
-        if isinstance(node, Function) and len(off) == 1:
-            title = message("title_undecorated", name=node.name, decorator=code.text(off[0]))
-            yield in_one_text(code, [code.without_decorator(off[0])], title, _VIEW_WHY, "inference_mode: maker")
+    for frame in reversed(problem.saved):
+        function = frame.code.function(frame.statement)
+        off = list(modes(function, "no_grad", "inference_mode")) if function is not None else []
+        if isinstance(function, Function) and len(off) == 1:
+            title = message("title_undecorated", name=function.name, decorator=frame.code.text(off[0]))
+            edit = frame.code.without_decorator(off[0])
+            yield in_one_text(frame.code, [edit], title, _VIEW_WHY, "inference_mode: maker")

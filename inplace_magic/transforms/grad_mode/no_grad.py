@@ -105,10 +105,12 @@ def _called_by(problem: Problem, write: Site) -> Frame | None:
 def _is_update(problem: Problem, write: Site) -> bool:
     """Whether the write looks like the update of a parameter rather than like a step of a computation."""
     name, statement, code, event = write.root_text, write.statement, write.code, problem.clash.write
-    if reads_gradient(statement) or event is None or event.parameter or name is None:
+    if reads_gradient(statement) or event is None or event.parameter:
         return True
     if problem.family == "no_grad_view":  # a view of anything
         return False
+    if name is None:
+        return True
     if _is_stepped(problem, write):
         return True
     if any(mark in f"{event.name}{name}" for mark in ".[") or event.operation in _INITIALISERS:

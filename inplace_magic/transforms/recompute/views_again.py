@@ -17,14 +17,14 @@ from collections.abc import Iterator
 
 from ...families import is_of_base
 from ...message import message
-from ...source.bindings import bindings, gone_through, loop_of, reads
-from ...source.blocks import own_statements, scope, within
-from ...source.dataflow import assigned, binds, called_name, calls
+from ...source.bindings import reads
+from ...source.blocks import own_statements, scope, upwards, within
+from ...source.dataflow import assigned, binds
 from ...source.dataflow import reads as names_read
-from ...source.editor import Code, Function
+from ...source.editor import Code
 from ...source.lift import lift, unwrapped
 from ..analysis.meetings import headline
-from ..analysis.targets import Site, receiver, root_text, seen_through, sites, written
+from ..analysis.targets import receiver, root_text, seen_through, sites
 from ..grad_mode.inference_mode import modes
 from ..problem import Problem
 from ..proposal import Proposal, in_one_text
@@ -59,10 +59,7 @@ def views_again(problem: Problem) -> Iterator[Proposal]:
 
 def _outside(problem: Problem) -> Iterator[Proposal]:
     """The view that is written is made behind the block that switched gradients off."""
-    write = written(problem)
-    if write is None or write.root_text is None:
-        return
-    for code, block, maker in _makers(problem, write):
+    for code, block, maker in _makers(problem):
         depends = any(binds(s) & (binds(maker) | names_read(maker)) for s in code.preceding(maker))
         early = not depends and any(binds(maker) & names_read(s) for s in code.following(maker))
         insert = code.insert_before if early else code.insert_after
@@ -77,30 +74,13 @@ def _outside(problem: Problem) -> Iterator[Proposal]:
             yield in_one_text(code, edits, title, _OUTSIDE, "views_again")
 
 
-def _makers(problem: Problem, write: Site) -> Iterator[tuple[Code, ast.With, ast.stmt]]:
-    """The statements of blocks without gradients that gave what is written its name, or what it was taken out of.
-
-    A name that is local to the write's function stands for nothing else elsewhere; what a function gave it is what that
-    function returns, or yields.
-    """
-    here, name = scope(write.code, write.statement), write.root_text or ""
-    loop = loop_of(write.code, write.statement, name)
-    bound = bindings(write.code, name, write.statement)[:2]
-    values = [*(binding.value for binding in bound), gone_through(loop, name) if loop else None]
-    names = {name, *(root_text(write.code, value) or "" for value in values)}
-    given = [*(binding.statement for binding in bound), *([loop.iter] if loop else [])]
-    called = {called_name(call) for one in given for call in calls(one)} - {""}
-    for code, block in problem.nodes(ast.With):
-        own = scope(code, block)
-        near = own is here or (here is write.code.tree and own is code.tree)
-        known = names if near else {one for one in names if "." in one}
-        returned: list[ast.AST] = []
-        if isinstance(own, Function) and own.name in called:
-            returned = [s for s in ast.walk(own) if isinstance(s, ast.Return | ast.Yield)]
-            known = {key for s in returned for key in names_read(s)}
-        off = any(modes(block, "no_grad", "inference_mode")) and write.statement not in ast.walk(block)
-        for maker in [s for s in block.body if binds(s) & known or s in returned][:-3:-1] if off else ():
-            yield code, block, maker
+def _makers(problem: Problem) -> Iterator[tuple[Code, ast.With, ast.stmt]]:
+    """The blocks without gradients in which the view was made, the innermost first, each with its statement that made it."""
+    for frame in reversed(problem.saved):
+        for above in upwards(frame.code, frame.statement):
+            block = frame.code.parent(above)
+            if isinstance(block, ast.With) and any(modes(block, "no_grad", "inference_mode")):
+                yield frame.code, block, above
 
 
 def _base(code: Code, maker: ast.stmt) -> str | None:

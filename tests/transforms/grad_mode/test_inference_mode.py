@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from ...cells import run_cells
 from ..trying import fix_by, proposals, titles
 
 RULE = "inference_mode"
@@ -59,3 +60,16 @@ def test_what_a_function_may_not_save_is_made_without_inference_mode() -> None:
     fix = fix_by(RULE, start, made, "Scale.apply(w, s).sum().backward()")
     assert fix.cells == {2: made.replace("inference_mode", "no_grad")}
     assert fix.gradients == "same"
+
+
+def test_a_view_that_a_decorated_helper_returns_and_nobody_names_is_made_with_gradients() -> None:
+    helper = "@torch.inference_mode()\ndef border(maps):\n    return maps[..., -1:]"
+    run = run_cells(
+        "import torch\nw = torch.ones(2, 3, requires_grad=True)", helper, "maps = w * 2\nborder(maps).mul_(0.5)"
+    )
+    assert run.diagnosis is not None
+    first, *others = run.diagnosis.fixes
+    assert first.title.startswith("def border without") and first.gradients == "same"
+    assert all(
+        fix.gradients != "same" and any("later backward from maps" in one for one in fix.changes) for fix in others
+    )
