@@ -100,11 +100,10 @@ COSTS = {
     "restructure: behind the loop": 29,  # another number of updates
     "no_grad: value": 30,  # cuts a step out of a computation, unless it was none
     "clone_before_write: module": 30,  # a copy ahead of a module that was to save one
-    "recompute: in order": 31,  # a line changes its place, and its loss sees what has been trained so far
     "move_step": 32,  # a step is made later, and the later backward is limited to its own parameters
+    "recompute: in order": 33,  # a line changes its place, and its loss sees what has been trained so far
     "recompute: moved": 33,  # computed once per iteration, as before, with the weights of another moment
     "move_step: projection": 33,  # as above, and what is stepped is projected
-    "move_step: gradients first": 33,  # several lines, a backward that is not called so
     "split_loop": 34,  # a loop becomes several
     "detach: between": 35,  # the later of two losses trains less
     "recompute: between": 38,  # a forward pass more, written out between the two updates
@@ -113,6 +112,7 @@ COSTS = {
     "clone_at_save": 40,  # a copy kept for the gradient alone
     "out_of_place: meant for more": 45,  # others who hold the tensor do not see what is written
     "move_step: unguarded": 45,  # the step may find the other loss's gradients added
+    "move_step: gradients first": 46,  # several lines, a backward that is not called so
     "clone_before_write: meant for more": 47,
     "silent_tracked: after a save": 48,  # the value saved was meant, unless more is changed so
     "silent_tracked: on a copy after a save": 49,

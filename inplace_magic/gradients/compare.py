@@ -159,10 +159,12 @@ def stepped_again(passes: Sequence[BackwardPass]) -> int:
 
 
 def without_purpose(reference: Sequence[BackwardPass], tried: Sequence[BackwardPass]) -> tuple[int, ...]:
-    """The passes of which a step used what they gave, and uses nothing any more."""
-    if len(reference) != len(tried) or not all(one.looked for one in (*reference, *tried)):
+    """The passes of which a step used what they gave, and uses nothing any more; of those up to one that nobody looked at."""
+    if len(reference) != len(tried):
         return ()
-    return tuple(i for i in range(len(reference)) if _is_used(reference, i) and not _is_used(tried, i))
+    known = min(_looked(reference), _looked(tried))
+    ours, theirs = reference[:known], tried[:known]
+    return tuple(i for i in range(known) if _is_used(ours, i) and not _is_used(theirs, i))
 
 
 def _is_used(passes: Sequence[BackwardPass], index: int) -> bool:

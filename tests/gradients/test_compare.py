@@ -125,6 +125,12 @@ def test_nothing_is_said_of_passes_that_were_not_looked_at() -> None:
     assert without_purpose(BOTH, unseen) == ()
 
 
+def test_what_is_known_of_the_passes_before_one_that_was_not_looked_at_is_said() -> None:
+    last = replace(BOTH[0], gradients=(), looked=False)
+    idle = stepping(({}, {}), ({"d": 5}, {"d": 5}), ({"g": 7}, {"g": 7}))
+    assert without_purpose([*BOTH, last], [*idle, last]) == (0,)
+
+
 def test_of_two_steps_behind_a_pass_the_later_one_may_be_the_one_that_uses_it() -> None:
     both = (LeafGradient("g", (1,), (2,)),), (LeafGradient("g", (1,), (5,)),)
     first, second = stepping(({"g": 2}, {}), ({"g": 5}, {}))

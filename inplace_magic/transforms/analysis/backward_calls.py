@@ -7,7 +7,9 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from ...source.dataflow import called_name, calls, calls_named, handed_on
+from ...source.bindings import parameters
+from ...source.blocks import own_statements
+from ...source.dataflow import binds, called_name, calls, calls_named, handed_on
 from ...source.editor import Code, Edit, dotted
 from ..problem import Frame, Problem
 from ..proposal import Change
@@ -60,16 +62,38 @@ def parameters_stepped(problem: Problem, near: Code, step: ast.stmt) -> str:
     """``list(net.parameters())`` where the notebook makes the optimizer that steps from just that; else what it holds."""
     owner = near.text(step.value.func.value)  # type: ignore[attr-defined]
     made = [
-        (code, given)
+        (code, node, given)
         for code, node in problem.nodes(ast.Assign)
         for target, value in handed_on(node)
         if isinstance(value, ast.Call) and code.text(target) == owner
         for given in [*value.args[:1], *(k.value for k in value.keywords if k.arg == "params")]
     ]
-    for code, given in made[:1]:
+    for code, node, given in made[:1]:
         if isinstance(given, ast.Call) and called_name(given) == "parameters" and not given.args:
-            return f"list({code.text(given)})"
+            seen = _seen_from(code, node, given, near, step)
+            if seen is not None:
+                return f"list({seen})"
     return f'[p for group in {owner}.param_groups for p in group["params"]]'
+
+
+def _seen_from(code: Code, made: ast.stmt, given: ast.Call, near: Code, step: ast.stmt) -> str | None:
+    """The text of what an optimizer was given, as it is written where it steps: ``self.net.parameters()`` where the
+    constructor, which was handed ``net``, keeps it so. None where it has no name there.
+    """
+    own, name = code.function(made), (dotted(given.func) or "").partition(".")[0]
+    if own is None or own in near.parents(step):
+        return code.text(given)
+    statements = list(own_statements(code, own))
+    if name not in {*parameters(own), *(one for s in statements for one in binds(s))} or name == "self":
+        return code.text(given)
+    kept = (
+        code.text(target)
+        for s in statements
+        for target, value in handed_on(s)
+        if isinstance(target, ast.Attribute) and isinstance(value, ast.Name) and value.id == name
+    )
+    path = next(kept, None)
+    return None if path is None else path + code.text(given)[len(name) :]
 
 
 def asked_for_gradients(frame: Frame) -> set[str]:

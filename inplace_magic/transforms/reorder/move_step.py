@@ -54,7 +54,8 @@ def move_step(problem: Problem) -> Iterator[Proposal]:
     late = update_of(found.block, found.need)
     following = late[-1] if is_step(late[-1]) else None
     names = [
-        headline(code, s) if simple(s) or isinstance(s, ast.With | ast.If) else message("the_update") for s in moved
+        headline(code, s) if simple(s) or isinstance(s, ast.With | ast.If | ast.For) else message("the_update")
+        for s in moved
     ]
     steps = [code.text(s) for s in moved if is_step(s) or not is_call(s, "zero_grad")]
     if following is not None and steps == [code.text(following)]:
@@ -102,7 +103,11 @@ def _steps(statement: ast.stmt) -> bool:
 
 
 def _updates(found: Meeting) -> bool:
-    """Whether the two are blocks that update, each by itself: ``with stepping(opt): loss.backward()``."""
+    """Whether the two update, each by itself: ``with stepping(opt): loss.backward()``, a loop over losses and optimizers."""
+    if isinstance(found.first, ast.For) and all(
+        calls_named(found.first, one) for one in ("zero_grad", "backward", "step")
+    ):
+        return is_step(update_of(found.block, found.need)[-1])
     return isinstance(found.first, ast.With | ast.If) and isinstance(found.need, ast.With | ast.If)
 
 

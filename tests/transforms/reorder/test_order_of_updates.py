@@ -77,3 +77,61 @@ def test_a_step_is_not_moved_behind_what_clears_its_gradients() -> None:
     run = run_cells(NETWORKS, regularised)
     assert run.diagnosis is not None
     assert all(fix.rule != "move_step" for fix in run.diagnosis.fixes)
+
+
+KEPT_NETS = """
+class Trainer:
+    def __init__(self, gen, dis):
+        self.gen, self.dis = gen, dis
+        self.opt_g, self.opt_d = torch.optim.SGD(gen.parameters(), lr=0.1), torch.optim.SGD(dis.parameters(), lr=0.1)
+
+    def step(self, z, real):
+        fake = self.gen(z)
+        loss_d = self.dis(fake.detach()).exp().mean() - self.dis(real).mean()
+        loss_g = -self.dis(fake).exp().mean()
+        self.opt_d.zero_grad()
+        loss_d.backward()
+        self.opt_d.step()
+        self.opt_g.zero_grad()
+        loss_g.backward()
+        self.opt_g.step()
+"""
+NETS = """
+import torch
+from torch import nn
+torch.manual_seed(0)
+G, D = nn.Linear(2, 3), nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1))
+"""
+
+
+def test_a_backward_is_limited_by_a_name_that_is_known_where_it_stands() -> None:
+    found = run_cells(NETS, KEPT_NETS, "t = Trainer(G, D)\nt.step(torch.randn(5, 2), torch.randn(5, 3))").diagnosis
+    assert found is not None
+    moved = [fix for fix in found.fixes if fix.gradients == "same"]
+    assert moved and "loss_g.backward(inputs=list(self.gen.parameters()))" in moved[0].diff
+
+
+LOOP_OF_UPDATES = """
+judges = [D, nn.Sequential(nn.Linear(3, 1), nn.Tanh())]
+opts, opt_g = [torch.optim.SGD(j.parameters(), lr=0.1) for j in judges], torch.optim.SGD(G.parameters(), lr=0.1)
+z, real = torch.randn(5, 2), torch.randn(5, 3)
+for _ in range(2):
+    losses = [j(real).exp().mean() for j in judges]
+    loss_g = -sum(j(G(z)).exp().mean() for j in judges)
+    for loss, opt in zip(losses, opts):
+        opt.zero_grad()
+        loss.backward()
+        opt.step()
+    opt_g.zero_grad()
+    loss_g.backward()
+    opt_g.step()
+"""
+
+
+def test_an_update_goes_ahead_of_a_loop_of_updates() -> None:
+    found = run_cells(NETS, LOOP_OF_UPDATES).diagnosis
+    assert found is not None
+    first = found.fixes[0]
+    assert first.gradients == "same" and first.title.startswith("`for loss, opt in zip(losses, opts)` after")
+    text = first.cells[2]
+    assert text.index("loss_g.backward()") < text.index("for loss, opt") < text.index("opt_g.step()")
