@@ -126,6 +126,8 @@ def verdict(fix: Fix) -> str:
     """How a fix was tried, and what it does to the gradients."""
     cut = fix.gradients == "truncated" and fix.untrained
     effect = message("truncated_into", names=fix.untrained) if cut else message(fix.gradients)
+    if kind_of(fix.proof) == "verified_values":
+        effect = message("values")
     if fix.gradients == "different" and fix.changes:
         effect = message("result")  # the gradients may well be the same
     if not fix.verified:

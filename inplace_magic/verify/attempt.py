@@ -137,7 +137,9 @@ def measured(bench: Bench, problem: Problem, ran: Ran) -> Attempt | None:
     meant = rank == "same" or _is_meant(effect, proposal) or (bool(proposal.begins) and rank == "truncated")
     # Statistics are no change that counts, nor is what a cut leaves without a gradient that no step uses.
     aside = len(effect.changes) if effect.paths and not meant and effect.label != "truncated" else 0
-    fix = _fix(bench, candidate, live, run, effect, idle)
+    without_backward = not reference and not seen.passes and not (seen.outcome is not None and seen.outcome.ahead)
+    said = proof(effect.label, effect.changes, effect.until_error, without_backward)
+    fix = _fix(bench, candidate, live, run, effect, idle, said)
     _log.debug("%s: %s, %s, fails again: %s, %s", candidate, rank, effect.label, seen.again, effect.changes)
     need = problem.clash.need
     before = need.index if need is not None and any(step.kept for step in candidate.steps) else 0
@@ -269,6 +271,7 @@ def _fix(
     run: tuple[int, ...],
     effect: Effect,
     untrained: tuple[str, ...],
+    said: str,
 ) -> Fix:
     steps, texts = candidate.steps, candidate.texts
     more = len(steps) - 1
@@ -287,7 +290,7 @@ def _fix(
         verified=not effect.until_error,
         gradients=effect.label,
         changes=effect.changes,
-        proof=proof(effect.label, effect.changes, effect.until_error),
+        proof=said,
         run=run,
         live=tuple(dict.fromkeys(live)),
         untrained=untrained,
