@@ -11,6 +11,9 @@ for t, m, s in zip(image, mean, std):     for i, (t, m, s) in enumerate(zip(imag
 r, g, b = image                           r, g, b = image[0], image[1], image[2]
 r -= mean                                 r -= mean
 
+rows = x.unbind()                         rows = x.unbind()
+rows[k] += 1                              x[k] += 1
+
 for i, part in enumerate(h.split(4, 1)):  for i, part in enumerate(h.split(4, 1)):
                                               part = h[:, i * 4 : (i + 1) * 4]
     part.mul_(i)                              part.mul_(i)
@@ -28,7 +31,8 @@ from ...source.bindings import gone_through, loop_of, naming_loop
 from ...source.dataflow import called_name, rebinds
 from ...source.editor import Code, Edit, atom, dotted
 from ...source.names import bound_names
-from ..analysis.targets import handed_down, root
+from ..analysis.meetings import headline
+from ..analysis.targets import handed_down, root, written
 from ..problem import Problem
 from ..proposal import Proposal, in_one_text
 from ..registry import register
@@ -83,6 +87,23 @@ def index_unpacked(problem: Problem) -> Iterator[Proposal]:
                 yield in_one_text(code, [edit], code.edited(line, [edit]), _WHY, "index_views")
 
 
+@register("multi_output_view", "no_grad_view")
+def index_item(problem: Problem) -> Iterator[Proposal]:
+    """``rows[k] += 1``: an item of what holds all the views."""
+    write = written(problem)
+    target = write.target if write is not None else None
+    while isinstance(target, ast.Subscript) and isinstance(target.value, ast.Subscript | ast.Call):
+        target = target.value if isinstance(target.value, ast.Subscript) else None
+    if write is None or not isinstance(target, ast.Subscript) or isinstance(target.slice, ast.Slice | ast.Tuple):
+        return
+    code, name = write.code, write.code.text(target.value)
+    for _, made in itertools.islice(problem.bindings(code, name, write.statement), 1):
+        views = _views(code, made.value) if isinstance(made.value, ast.Call) else None
+        if views is not None:
+            edit = code.replace(target, views.at(code.text(target.slice)))
+            yield in_one_text(code, [edit], headline(code, write.statement, [edit]), _WHY, "index_views")
+
+
 def _counted(
     problem: Problem, code: Code, loop: ast.For | ast.comprehension, letter: str = "i"
 ) -> tuple[str, list[Edit]]:
@@ -116,6 +137,8 @@ class _Views:
     def at(self, index: str) -> str:
         index = index if index.isidentifier() or index.isdecimal() or self.size is None else f"({index})"
         stretch = index if self.size is None else f"{index} * {self.size} : ({index} + 1) * {self.size}"
+        if self.size is not None and index.isdecimal() and self.size.isdecimal():
+            stretch = f"{int(index) * int(self.size)} : {(int(index) + 1) * int(self.size)}"
         return f"{self.tensor}[{':, ' * self.dim}{f'{index} : {index} + 1' if self.size == '1' else stretch}]"
 
 

@@ -18,6 +18,7 @@ FAMILY = "multi_output_view"
         pytest.param("for a, b in pairs:\n    b += 1", "b += 1", id="pairs"),
         pytest.param("a, b = x.chunk(2)\na += 1", "a += 1", id="a chunk has no short index"),
         pytest.param("a, *b = x.unbind()\na += 1", "a += 1", id="a star"),
+        pytest.param("rows = f(x)\nrows[0] += 1", "rows[0] += 1", id="an item of what a function gives"),
         pytest.param("y = F.apply(x)\ny += 1", "y += 1", id="one view"),
     ],
 )
@@ -48,6 +49,10 @@ def test_proposes_nothing(cell: str, write: str) -> None:
                      "r, g, b = image[0], image[1], image[2]\ng -= 1\n", id="the views of one assignment"),
         pytest.param("top, low = h.unbind(1)\nlow[0] = 1\n", "low[0]",
                      "top, low = h[:, 0], h[:, 1]\nlow[0] = 1\n", id="the same along another dimension"),
+        pytest.param("rows = x.unbind()\nrows[k] += 1\n", "rows[k]",
+                     "rows = x.unbind()\nx[k] += 1\n", id="an item of what holds them"),
+        pytest.param("rows = x.split(2, 1)\nrows[0][:, 1].mul_(3)\n", "rows[0][:, 1].mul_(3)",
+                     "rows = x.split(2, 1)\nx[:, 0 : 2][:, 1].mul_(3)\n", id="a part of such an item"),
         pytest.param("[b.mul_(m) for b, m in zip(x, means)]\n", "b.mul_(m)",
                      "[x[i].mul_(m) for i, (b, m) in enumerate(zip(x, means))]\n", id="a comprehension"),
         pytest.param("for n, b in enumerate(x):\n    b += n\n", "b += n",
