@@ -79,10 +79,10 @@ class PastErrors:
             self._made.put(tensor, user_stack(frame))
 
     def made_without_graph(self, result: Any, frame: types.FrameType) -> None:
-        """A call of this frame's, made while gradients were off, has given ``result``: maybe views of what has a history."""
+        """A call of this frame's, made while gradients were off, has given ``result``: maybe views."""
         for view in result if isinstance(result, (tuple, list)) else (result,):
             base = base_of(view) if isinstance(view, torch.Tensor) else None
-            if base is not None and base.requires_grad and not view.is_inference():
+            if base is not None and not view.is_inference():
                 views = self._views.get(base) or {}
                 views.pop(id(view), None)  # the latest is the last
                 views[id(view)] = user_stack(frame)

@@ -46,7 +46,9 @@ def best(
 def _chosen(attempts: list[Attempt], wanted: int) -> tuple[Fix, ...]:
     found = list(_seen_twice(attempts))
     chosen: list[tuple[Attempt, Fix]] = []
-    good = [a for a in found if a.fix.verified and not a.fix.untrained and a.rank != "doubtful"]
+    good = [a for a in found if a.fix.verified and a.rank != "doubtful"]
+    if any(a.rank in ("same", "truncated", "whole") and not a.fix.untrained for a in good):
+        good = [a for a in good if not a.fix.untrained]
     if any(a.rank == "same" and not a.unleafed for a in good):
         good = [a for a in good if not a.unleafed]
     ordered = sorted(good or found, key=_key)

@@ -189,6 +189,14 @@ def test_where_a_view_was_made_is_not_guessed_by_its_name() -> None:
         ),
         pytest.param(
             (
+                "plain = torch.zeros(2, 3)\nwith torch.no_grad():\n    size = 2\n    rows = plain[:size]",
+                "rows.add_(h)",
+                "plain.sum()",
+            ),
+            id="views of what had no history by then",
+        ),
+        pytest.param(
+            (
                 "def padder(by):\n    def pad(rows):\n        k = 0\n        while k < len(rows):\n"
                 "            rows[k].add_(by)\n            k += 1\n    return pad",
                 "with torch.inference_mode():\n    rows = [h[i] for i in range(2)]\npad = padder(2)",
