@@ -214,15 +214,15 @@ def calls_named(node: ast.AST, *names: str) -> list[ast.Call]:
     return [call for call in calls(node) if called_name(call) in names]
 
 
-def graph_reads(code: Code, nodes: Iterable[ast.AST], names: set[str]) -> list[ast.Name]:
+def graph_reads(code: Code, nodes: Iterable[ast.AST], names: set[str]) -> list[ast.Name | ast.Attribute]:
     """Where these names are read for a value that has a history: not for ``x.shape``, nor for what is detached already."""
     return [
         node
         for top in nodes
         for node in ast.walk(top)
-        if isinstance(node, ast.Name)
+        if isinstance(node, ast.Name | ast.Attribute)
         and isinstance(node.ctx, ast.Load)
-        and node.id in names
+        and dotted(node) in names
         and not (isinstance(above := code.parent(node), ast.Attribute) and above.attr in _WITHOUT_GRAPH)
     ]
 

@@ -30,6 +30,7 @@ from dataclasses import replace
 
 from ...message import message
 from ...record.evidence import Edge
+from ...source.bindings import parameters
 from ...source.blocks import loops, own_statements, scope, within
 from ...source.dataflow import binds, calls_named, graph_reads, key_of, reads, simple
 from ...source.editor import Edit
@@ -125,20 +126,43 @@ def _copies(problem: Problem, made: Slice, target: Target) -> Iterator[tuple[lis
     renamed = _renamed(problem, made, target)
     parts = [(statements[:n], statements[n:]) for n in range(1, len(statements))]
     taken = [(rest, graph_reads(code, rest, {name for s in first for name in binds(s)})) for first, rest in parts]
-    if between and problem.clash.kind == "second_backward" and any(nodes for _, nodes in taken):
+    cuts: list[tuple[list[ast.stmt], list[ast.Name | ast.Attribute]]] = []
+    if problem.clash.kind == "second_backward" and between and any(nodes for _, nodes in taken):
         first_reads = _read_first(made, target)
-        cuts = [(rest, [n for n in nodes if binds(code.statement(n)) & first_reads]) for rest, nodes in taken]
-        whole = statements, [*dict.fromkeys(n for _, cut in cuts for n in cut)]
-        for repeated, cut in [*cuts[::-1], whole]:
-            if cut:
-                yield made.lines(repeated, renamed), [code.behind(node, ".detach()") for node in cut], _ANEW
+        cuts = [(rest, [n for n in nodes if binds(code.statement(n)) & first_reads]) for rest, nodes in taken][::-1]
+        cuts.append((statements, [*dict.fromkeys(n for _, cut in cuts[::-1] for n in cut)]))
+    elif problem.clash.kind == "second_backward" and _in_another_function(made, target):
+        cuts = [(rest, nodes) for rest, nodes in taken[::-1] if all("." in name for s in rest for name in binds(s))]
+    for repeated, cut in cuts:
+        if cut and _is_known(made, target, repeated):
+            yield made.lines(repeated, renamed), [code.behind(node, ".detach()") for node in cut], _ANEW
     of_slice, of_need = _under_other_names(problem, made, target) if between else ([], [])
     if of_slice:
         yield made.lines(statements, [*renamed, *of_slice]), of_need, _ANEW
-    yield made.lines(statements, renamed), [], _ANEW
+    if _is_known(made, target, statements):
+        yield made.lines(statements, renamed), [], _ANEW
     for rest, nodes in taken if between and problem.clash.kind == "modified" else ():
         if nodes:
             yield made.lines(rest, [code.behind(node, ".detach()") for node in nodes]), [], _FROM_VALUES
+
+
+def _in_another_function(made: Slice, target: Target) -> bool:
+    return target.code is made.code and made.code.function(target.front) is not made.code.function(made.statements[0])
+
+
+def _is_known(made: Slice, target: Target, repeated: Sequence[ast.stmt]) -> bool:
+    """Whether what the statements read has its name where they are repeated: not what is local to the function that made it."""
+    function = made.code.function(made.statements[0])
+    if function is None or not _in_another_function(made, target):
+        return True
+    own = {*parameters(function), *(name for s in own_statements(made.code, function) for name in binds(s))}
+    other = target.code.function(target.front)
+    there = (
+        {*parameters(other), *(name for s in own_statements(target.code, other) for name in binds(s))}
+        if other
+        else set()
+    )
+    return not {name for s in repeated for name in reads(s) if "." not in name} & own - there
 
 
 def _under_other_names(problem: Problem, made: Slice, target: Target) -> tuple[list[Edit], list[Edit]]:
