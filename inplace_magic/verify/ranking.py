@@ -29,8 +29,9 @@ def best(
 
     By what they are worth (search.Rank); of those with the same rank, what leaves the backwards ahead of the conflict as they
     are before what cuts there as well, as many updates as written before fewer, what changes less first; then what costs
-    less, and was tried first. A cut that leaves a parameter without any gradient, or what ends with another error, is shown
-    where there is nothing better; so is what makes a leaf a result, where something of the best rank leaves it one.
+    less, and was tried first. A cut that leaves a parameter without any gradient is shown where nothing else keeps the
+    updates; what ends with another error, where there is nothing else; what makes a leaf a result, where nothing of the
+    best rank leaves it one.
     """
     found = _Found(bench)
     for attempt in verified(bench, problem, found.enough):
@@ -47,8 +48,10 @@ def _chosen(attempts: list[Attempt], wanted: int) -> tuple[Fix, ...]:
     found = list(_seen_twice(attempts))
     chosen: list[tuple[Attempt, Fix]] = []
     good = [a for a in found if a.fix.verified and a.rank != "doubtful"]
-    if any(a.rank in ("same", "truncated", "whole") and not a.fix.untrained for a in good):
-        good = [a for a in good if not a.fix.untrained]
+    whole = [a for a in good if not a.fix.untrained]
+    better = any(a.rank in ("same", "truncated", "whole") for a in whole)
+    # What a state began from may be cut off with it after its first use: to begin anew each time changes more.
+    good = whole if better else [a for a in good if not a.fix.untrained or a.rank == "deprived"]
     if any(a.rank == "same" and not a.unleafed for a in good):
         good = [a for a in good if not a.unleafed]
     ordered = sorted(good or found, key=_key)

@@ -500,3 +500,36 @@ def test_a_cut_whose_gradients_are_cleared_before_any_step_comes_before_a_forwar
     first = run.diagnosis.fixes[0]
     assert (first.rule, first.gradients) == ("detach", "truncated")
     assert any(fix.rule == "recompute" and fix.gradients == "same" for fix in run.diagnosis.fixes)
+
+
+MEMORY = """
+    import torch
+    from torch import nn
+    torch.manual_seed(13)
+
+    class Memory(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.start, self.mix = nn.Parameter(torch.randn(1, 4) * 0.1), nn.Linear(4, 4)
+            self.cache = {}
+
+        def keep(self, value):
+            self.cache["m"] = value
+
+        def forward(self, x):
+            m = self.cache.get("m", self.start)
+            self.keep(torch.tanh(self.mix(m + x)))
+            return self.cache["m"].mean()
+
+    model = Memory()
+    opt = torch.optim.SGD(model.parameters(), lr=0.1)
+    """
+
+
+def test_a_state_is_cut_off_rather_than_begun_anew_though_what_it_began_from_learns_only_once() -> None:
+    run = run_cells(
+        MEMORY, "for x in torch.randn(4, 1, 4):\n    opt.zero_grad()\n    model(x).backward()\n    opt.step()"
+    )
+    assert run.diagnosis is not None
+    first = run.diagnosis.fixes[0]
+    assert (first.rule, first.untrained) == ("detach", ("model.start",))

@@ -32,7 +32,7 @@ from ...message import message
 from ...record.evidence import Edge
 from ...source.bindings import parameters
 from ...source.blocks import loops, own_statements, scope, within
-from ...source.dataflow import binds, calls_named, graph_reads, key_of, reads, simple
+from ...source.dataflow import binds, calls_named, graph_reads, key_of, live_in, reads, simple
 from ...source.editor import Edit
 from ...source.lift import lift
 from ...source.names import renamed
@@ -162,7 +162,7 @@ def _is_known(made: Slice, target: Target, repeated: Sequence[ast.stmt]) -> bool
         if other
         else set()
     )
-    return not {name for s in repeated for name in reads(s) if "." not in name} & own - there
+    return not {name for name in live_in([*repeated]) & own - there if "." not in name}
 
 
 def _under_other_names(problem: Problem, made: Slice, target: Target) -> tuple[list[Edit], list[Edit]]:
