@@ -262,3 +262,38 @@ def test_where_the_session_is_too_dear_what_changed_a_value_in_a_cell_of_its_own
 def test_the_cells_that_made_or_changed_what_a_cell_reads(cells: list[str], expected: tuple[int, ...]) -> None:
     sources = Sources({n: CellSource(n, text) for n, text in enumerate(cells, 1)}, {}, len(cells))
     assert reproduce._makers(sources, tuple(range(1, len(cells) + 1)), len(cells), changed=True) == expected
+
+
+STATEFUL = """
+import torch, torch.nn as nn
+torch.manual_seed(0)
+class M(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.rnn, self.out = nn.LSTM(4, 8), nn.Linear(8, 4)
+    def forward(self, x, state=None):
+        y, state = self.rnn(x, state)
+        return self.out(y), state
+model = M()
+opt = torch.optim.SGD(model.parameters(), lr=0.1)
+def train(steps, state=None, keep=False):
+    for _ in range(steps):
+        out, new = model(torch.randn(6, 2, 4), state)
+        state = new if keep else None
+        opt.zero_grad()
+        out.pow(2).mean().backward()
+        opt.step()
+"""
+
+
+@pytest.mark.parametrize("steps", [3, 30])
+def test_what_carries_the_graph_is_named_however_many_steps_earlier_cells_have_made(steps: int) -> None:
+    loop = STATEFUL.partition("def train")[2].replace("(steps, state=None, keep=False):\n", "state = None\n", 1)
+    cell = textwrap.dedent(
+        loop.replace("range(steps)", "range(4)").replace("new if keep else None", "new").partition("\n")[2]
+    )
+    shell = new_shell()
+    run_in(shell, [STATEFUL, f"train({steps})"])
+    found = run_in(shell, ["state = None\n" + cell]).diagnosis
+    assert found is not None and found.changed is not None and found.changed.line == 3
+    assert "state = tuple(h.detach() for h in state)" in found.fixes[0].diff

@@ -28,7 +28,7 @@ _SAMPLES = 64
 _SUMS = 32
 _WALK_LIMIT = 20_000
 _SMALL = 16_384  # elements of a gradient that is kept for a moment instead of its digest
-CLOSELY = 12  # passes that are looked at closely from the first one on, and again from the first conflict on
+CLOSELY = 12  # passes looked at closely, from the first one on, from the first one of the last cell, and of a conflict
 
 
 _Call = Callable[[bool], Any]  # a backward of the person's; told whether its graph is to be retained whatever they said
@@ -121,6 +121,7 @@ class GradientTrace:
     _unlooked: WeakKeyDictionary[torch.optim.Optimizer, _Step] = field(default_factory=WeakKeyDictionary)
     _passes: list[_LivePass] = field(default_factory=list)
     _depth: int = 0
+    _last: int = 0  # the first pass of the last cell
     _left: int = 0  # passes that the program has gone on from
     _stepped: bool = False
     _ending: bool = False
@@ -172,9 +173,17 @@ class GradientTrace:
         """How many passes there have been."""
         return len(self._passes)
 
+    def last_cell(self) -> None:
+        """The last cell begins: what went wrong there may have begun with it, however many passes came before."""
+        self._last = len(self._passes)
+
+    def early(self, index: int) -> bool:
+        """Whether a pass is one of the first, of the run or of its last cell."""
+        return index < CLOSELY or self._last <= index < self._last + CLOSELY
+
     def closely(self, index: int) -> bool:
         """Whether a pass is looked at closely."""
-        if index < CLOSELY:
+        if self.early(index):
             return True
         first = self.conflict()
         return first is not None and first <= index < first + CLOSELY
@@ -208,7 +217,7 @@ class GradientTrace:
                 # Where a pass is first looked at because of a conflict in it, its leaves are known from earlier ones.
                 leaves = live.leaves if looked else self._leaves.values() if self.conflict() is None else ()
                 before = {id(leaf): _Before(leaf.grad, looked) for leaf in leaves if leaf.grad is not None}
-            if self.digests and looked and self.around is not None and index < CLOSELY:
+            if self.digests and looked and self.around is not None and self.early(index):
                 live.held = held(sys._getframe(2))
         self._passes.append(live)
         self._depth += 1

@@ -99,6 +99,7 @@ class Recorder(TorchFunctionMode):
         self.steps = OptimizerSteps(self, self.saved, self.note, light)
         self.ours: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()  # around what is not the person's
         self.counts = {"saves": 0, "writes": 0}
+        self.early: Callable[[int], bool] = lambda index: index < CLOSELY  # which passes are traced as they come
         self.at_next_save: Callable[[], None] | None = None  # called once, when the user's code goes on to a new graph
         self._copied = self.copies.table  # a dictionary is asked faster whether it is empty
         self._gradient_values = self.gradient_values.table
@@ -526,7 +527,7 @@ class Recorder(TorchFunctionMode):
             self._roots = roots
             if self._gradient_values and self.gradient_values.holds(roots):
                 self.gradient_values.passes.add(event.index)
-            if event.index < CLOSELY:
+            if self.early(event.index):
                 self.trace.walk(event.index, roots, sys._getframe(1))
                 gradients = self._saved_gradients(leaves)
         try:

@@ -80,6 +80,7 @@ class _Recording:
             caught=self._recorder.caught.at,
             inert=look.inert,
         )
+        self._recorder.early = self._trace.early
         self._printed = Printed()
         self._start = time.monotonic()
         self._holders: list[tuple[str, Any]] = []
@@ -100,6 +101,7 @@ class _Recording:
             self._plan,
             listeners,
             self._printed,
+            at_last=self._trace.last_cell,
             known=lambda: self._conflict() is not None,
         )
         self._over = True
@@ -221,7 +223,12 @@ def listen(
         change()
     holders = [] if plan.fresh else graph_holders(shell.user_ns)
     listeners = with_steps(light, look, [trace.listening()])
-    ran = run(shell, sources, plan, listeners, printed, marks.set)
+
+    def at_last() -> None:
+        marks.set()
+        trace.last_cell()
+
+    ran = run(shell, sources, plan, listeners, printed, at_last)
     if ran.ended_by_effect and (reach.conflict is None or trace.done > reach.conflict):
         ran = replace(ran, error=None, finished=False)
     names = Names(names_of(shell, plan))
