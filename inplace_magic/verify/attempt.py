@@ -134,8 +134,6 @@ def measured(bench: Bench, problem: Problem, ran: Ran) -> Attempt | None:
     fewer = max(updates(reference) - updates(seen.passes), 0) if seen.finished else 0
     fewer += max(stepped_again(seen.passes) - stepped_again(reference), 0)
     rank = _rank(bench, candidate.steps, ran, effect, fewer)
-    if rank in ("same", "truncated") and any(step.form in PARTIAL for step in candidate.steps):
-        rank = "whole"  # half a fix, with what makes up for the other half
     meant = rank == "same" or _is_meant(effect, proposal) or (bool(proposal.begins) and rank == "truncated")
     # Statistics are no change that counts, nor is what a cut leaves without a gradient that no step uses.
     aside = len(effect.changes) if effect.paths and not meant and effect.label != "truncated" else 0

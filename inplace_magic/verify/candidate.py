@@ -110,7 +110,7 @@ def mended(clash: RecordedConflict, sources: Sources) -> tuple[object, tuple[str
     """What tells a conflict from another one although an edit may have moved its lines; how its lines read."""
 
     def line(spot: SourceRange) -> object:
-        return spot if spot.cell is None else (spot.cell, spot.function, _bare(_line(spot, sources)))
+        return spot if spot.cell is None else (spot.cell, spot.function, bare(_line(spot, sources)))
 
     def lines(event: Event | None) -> tuple[object, ...]:
         """With the calls that led to the line: a helper's line is met through each of them."""
@@ -118,8 +118,8 @@ def mended(clash: RecordedConflict, sources: Sources) -> tuple[object, tuple[str
             return ()
         innermost = event.stack[0]
         others = sources.cells[innermost.cell].lines if innermost.cell is not None else []
-        bare = _bare(_line(innermost, sources))
-        alike = sum(_bare(other) == bare for other in others)
+        own = bare(_line(innermost, sources))
+        alike = sum(bare(other) == own for other in others)
         return *map(line, event.stack), alike  # of two equal lines, one may have been rewritten
 
     write, save = clash.write, clash.save
@@ -155,5 +155,6 @@ def _line(spot: SourceRange | None, sources: Sources) -> str:
     return lines[spot.line - 1] if spot is not None and spot.line <= len(lines) else ""
 
 
-def _bare(line: str) -> str:
-    return line.strip().replace(".clone()", "")
+def bare(line: str) -> str:
+    """A line without the copies and cuts that a step may have added to it."""
+    return line.strip().replace(".clone()", "").replace(".detach()", "")

@@ -16,7 +16,7 @@ from ..search import LATE, cost, propose
 from ..transforms.problem import Problem
 from .attempt import RANKS, Attempt, Ran, measured, try_out
 from .bench import Bench
-from .candidate import Candidate, Unfinished, mended
+from .candidate import Candidate, Unfinished, bare, mended
 
 _BRANCHES, _ANY = 12, 1000  # candidates that took another way than the plainest one; any cost
 _LAST = 70  # what costs more is tried where nothing has been found that keeps the gradients, or cuts them
@@ -148,5 +148,6 @@ def _extended(bench: Bench, problem: Problem, unfinished: Unfinished) -> Iterato
     family = clash.family or clash.kind
     following = propose(replace(problem, family=family, clash=clash, evidence=left, sources=sources, raised=()))
     if clash.write is None:  # no line to tell conflicts apart by
-        following = (p for p in following if (p.rule, p.title) not in candidate.parts)
+        had = {(rule, bare(title)) for rule, title in candidate.parts}
+        following = (p for p in following if (p.rule, bare(p.title)) not in had)
     yield from candidate.with_steps(following, clash, sources)

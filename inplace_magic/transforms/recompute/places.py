@@ -34,16 +34,17 @@ class Target:
 
 def targets(problem: Problem, edges: Sequence[Edge], made: Slice) -> Iterator[Target]:
     """Where it is to be computed, in the frame in which the value is used after the event."""
-    names, need = made.names, problem.need_stack
+    need = problem.need_stack
     yield from _handed_out(problem, made)
     for edge in edges:
         frames = problem.frames(need if edge.root or not edge.used else edge.used)
         for depth, frame in enumerate(frames):
             code, statement = frame.code, frame.statement
+            names = _names_there(made, frames[: depth + 1])
+            if names is None:
+                continue
             reached = not names or _reads_through(code, statement, names)
-            if not _in_reach(made, frames[: depth + 1]) or (
-                not reached and (not edge.root or frame.spot is not need[0])
-            ):
+            if not reached and (not edge.root or frame.spot is not need[0]):
                 continue
             turn, function = _turn(problem, frame, made), code.function(statement)
             if code is made.code and frame.spot.function == made.function:
@@ -69,20 +70,19 @@ def _handed_out(problem: Problem, made: Slice) -> Iterator[Target]:
         yield from [Target(made.code, given, between=True)] if given is not None else ()
 
 
-def _in_reach(made: Slice, frames: list[Frame]) -> bool:
-    """Whether the last frame's names may be those of the slice: not where they are locals of another function, unless it
-    was handed one of them under the same name.
+def _names_there(made: Slice, frames: list[Frame]) -> set[str] | None:
+    """Which of the slice's names mean the same in the last frame; None where that is out of reach.
+
+    Locals of another function are none of them, but for what it was handed under the same name.
     """
     *callers, frame = frames
-    local = made.function != "<module>" and not made.through and all("." not in name for name in made.names)
     inside = frame.spot.function == made.function or frame.spot.function.startswith(f"{made.function}.<locals>.")
-    if not local or (frame.code is made.code and inside):
-        return True
-    function, names = frame.code.function(frame.statement), made.names
-    handed = (
-        (name, argument(function, name, call)) for f in callers[-1:] for call in calls(f.statement) for name in names
-    )
-    return any(isinstance(one, ast.Name) and one.id == name for name, one in handed) and _in_reach(made, callers)
+    if made.function == "<module>" or made.through or (frame.code is made.code and inside):
+        return made.names
+    function, theirs = frame.code.function(frame.statement), _names_there(made, callers) if callers else None
+    given = [(name, call) for f in callers[-1:] for call in calls(f.statement) for name in theirs or ()]
+    handed = {name for name, call in given if getattr(argument(function, name, call), "id", None) == name}
+    return {name for name in made.names if "." in name} | handed or None
 
 
 def _reads_through(code: Code, statement: ast.stmt, names: set[str]) -> bool:

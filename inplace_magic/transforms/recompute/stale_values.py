@@ -64,6 +64,9 @@ def _as_far_as_read(made: Slice, edges: Sequence[Edge], target: Target) -> Slice
     passing = [h for edge in edges for h in edge.holders if h.scope == made.function and target.between]
     wanted = {h.path.partition("[")[0] for h in passing} & made.names
     wanted = wanted or {name for s in [target.front, *target.code.following(target.front)] for name in reads(s)}
+    if _in_another_function(made, target):
+        own = parameters(target.code.function(target.front))
+        wanted = {name for name in wanted if "." in name or name in own}
     kept: list[ast.stmt] = []
     for statement in reversed(made.statements):
         if binds(statement) & wanted or isinstance(statement, ast.Expr):
@@ -147,7 +150,9 @@ def _copies(problem: Problem, made: Slice, target: Target) -> Iterator[tuple[lis
 
 
 def _in_another_function(made: Slice, target: Target) -> bool:
-    return target.code is made.code and made.code.function(target.front) is not made.code.function(made.statements[0])
+    """Whether the target stands in a function to which the locals of the slice's own are unknown."""
+    function = made.code.function(made.statements[0])
+    return function is not None and (target.code is not made.code or function not in target.code.parents(target.front))
 
 
 def _is_known(made: Slice, target: Target, repeated: Sequence[ast.stmt]) -> bool:

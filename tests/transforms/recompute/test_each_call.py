@@ -190,3 +190,35 @@ def test_what_the_first_batch_has_set_stays_set() -> None:
 def test_is_not_run_in_each_call(body: list[str]) -> None:
     found = fixes(START, model("def forward(self, x):", *(f"    {line}" for line in body)), TRAIN)
     assert all("if self.kept is None" not in fix.title for fix in found), [fix.title for fix in found]
+
+
+COUNTED = """
+    class Graph(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.edge, self.lin, self.kept, self.hits = nn.Parameter(torch.ones(3, 3)), nn.Linear(3, 3), None, 0
+        def normal(self):
+            if self.kept is None:
+                a = torch.sigmoid(self.edge)
+                self.kept = a / a.sum()
+            else:
+                self.hits += 1
+            return self.kept
+        def forward(self, x):
+            a = self.normal()
+            return self.lin(a @ x).mean()
+    """
+
+
+def test_a_cache_whose_other_branch_only_counts_is_computed_in_each_call_and_no_local_of_it_elsewhere() -> None:
+    loop = """
+        graph = Graph()
+        opt = torch.optim.SGD(graph.parameters(), lr=0.1)
+        for _ in range(4):
+            opt.zero_grad()
+            graph(torch.ones(3, 3)).backward()
+            opt.step()
+        """
+    found = fixes(START, COUNTED, loop)
+    assert any("without `if self.kept is None`" in fix.title for fix in found)
+    assert not [fix for fix in found if fix.cells.get(2, "").count("torch.sigmoid") > 1]
