@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -118,6 +119,11 @@ class Conflict:
         plain = ("tensor", "operation", "node", "sentence", "changed_note", "saved_note", "needed_note", "carries")
         calls = tuple(Place.from_dict(call) for call in data.get("calls", ()))
         return cls(**places, **{name: _text(data, name) for name in plain}, calls=calls)
+
+
+def place_of_items(path: str) -> str:
+    """``bank[…].h`` for ``bank[3].h``: all items of a container in one."""
+    return re.sub(r"\[\d+\]", "[…]", path)
 
 
 @dataclass(frozen=True)

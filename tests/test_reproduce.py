@@ -297,3 +297,44 @@ def test_what_carries_the_graph_is_named_however_many_steps_earlier_cells_have_m
     found = run_in(shell, ["state = None\n" + cell]).diagnosis
     assert found is not None and found.changed is not None and found.changed.line == 3
     assert "state = tuple(h.detach() for h in state)" in found.fixes[0].diff
+
+
+REPLAY = """
+import random
+import torch, torch.nn as nn
+torch.manual_seed(0); random.seed(0)
+enc, qnet = nn.Linear(3, 4), nn.Linear(4, 2)
+opt = torch.optim.SGD([*enc.parameters(), *qnet.parameters()], lr=0.1)
+class Replay:
+    def __init__(self):
+        self.buf = []
+    def push(self, *item):
+        self.buf.append(item)
+"""
+PLAY = """
+for t in range(40):
+    h = enc(torch.randn(1, 3))
+    replay.push(h, torch.randn(1))
+"""
+LEARN = """
+for _ in range(4):
+    hs, rs = zip(*random.sample(replay.buf, 8))
+    loss = (qnet(torch.cat(hs)).max(1)[0] - torch.cat(rs)).pow(2).mean()
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+"""
+
+
+def test_what_an_earlier_cell_has_collected_is_kept_and_cut_off_where_it_is() -> None:
+    shell = new_shell()
+    run_in(shell, [REPLAY, "replay = Replay()", PLAY])
+    shell._inplace_magic_extension.session.busy[3] = 3.0
+    replay = shell.user_ns["replay"]
+    found = run_in(shell, [LEARN]).diagnosis
+    assert found is not None and found.fixes
+    assert found.fixes[0].run == (4,)
+    assert "is also applied to 40 existing objects" in str(found)
+    assert run_in(shell, ["%autograd_fix --run"]).error is None
+    assert shell.user_ns["replay"] is replay and len(replay.buf) == 40
+    assert not any(h.requires_grad for h, _ in replay.buf)

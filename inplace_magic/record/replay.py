@@ -13,7 +13,7 @@ import torch
 from ..families import RAISED_AT_WRITE, family_of
 from ..gradients.backward import GradientTrace, graph_of
 from ..outcome.capture import Printed, outcome
-from ..session.names import Names, graph_holders
+from ..session.names import Names, graph_holders, with_items_alike
 from ..session.shell import Shell
 from ..source.location import SourceRange, error_stack
 from ..source.sources import Sources
@@ -234,7 +234,7 @@ def listen(
     names = Names(names_of(shell, plan))
     brought: tuple[str, ...] = ()
     if ran.error is not None and holders and trace._passes:
-        brought = trace.carriers(holders)
+        brought = with_items_alike(trace.carriers(holders), holders)
     result = ev.Evidence(
         cells=plan.cells,
         fresh=plan.fresh,

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..diagnosis import Conflict, Diagnosis, Fix, LiveChange, shown_path
+from ..diagnosis import Conflict, Diagnosis, Fix, LiveChange, place_of_items, shown_path
 from ..message import Language, kind_of, message, said
 from . import diff
 from .escape import one_line
@@ -168,9 +169,17 @@ def runs_again(fix: Fix) -> str:
     return message("runs_again", cells=", ".join(f"In[{n}]" for n in fix.run)) if len(fix.run) > 1 else ""
 
 
-def live(change: LiveChange) -> str:
-    """A live change as a sentence."""
-    return message("live_too", code=one_line(change.text).replace("`", "'"))
+def live(changes: Sequence[LiveChange]) -> list[str]:
+    """Live changes as sentences: one for all items of a container that are changed alike."""
+    alike: dict[str, list[LiveChange]] = {}
+    for change in changes:
+        alike.setdefault(place_of_items(change.text), []).append(change)
+    return [
+        message("live_too", code=one_line(some[0].text).replace("`", "'"))
+        if len(some) == 1
+        else message("live_items", code=one_line(place).replace("`", "'"), count=len(some))
+        for place, some in alike.items()
+    ]
 
 
 def title(fix: Fix, other: Fix | None = None) -> str:
@@ -223,7 +232,7 @@ def _fix(fix: Fix, number: int, diagnosis: Diagnosis, language: Language) -> Fix
     if fix.untrained and fix.gradients != "truncated":
         other.append(said(message("untrained", names=fix.untrained), language))
     clauses: list[str] = [message("also_changes", changes="; ".join(other))] if other else []
-    clauses += [live(change) for change in fix.live]
+    clauses += live(fix.live)
     if again := runs_again(fix):
         clauses.append(again)
     return FixShown(

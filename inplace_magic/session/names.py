@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
 
+from ..diagnosis import place_of_items
 from ..source.own import is_a
 from ..storage import storage_key
 from .user_objects import join, walk
@@ -63,6 +65,15 @@ def graph_holders(namespace: Mapping[str, Any]) -> list[tuple[str, Any]]:
         for path, value in walk(namespace)
         if is_a(value, torch.Tensor) and (node := history_of(value)) is not None
     ]
+
+
+def with_items_alike(found: Sequence[str], holders: Iterable[tuple[str, Any]]) -> tuple[str, ...]:
+    """The paths of ``found``, and where several of them are items of one container, those of its other items: what
+    reaches a few of them in one run reaches others in the next.
+    """
+    times = Counter(place_of_items(path) for path in found)
+    alike = (path for path, _ in holders if times[place_of_items(path)] > 1)
+    return tuple(dict.fromkeys((*found, *alike)))
 
 
 def history_of(tensor: torch.Tensor) -> Any:

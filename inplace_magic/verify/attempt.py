@@ -176,7 +176,7 @@ def _as_accepted(
         return (), ()
     if not bench.replays_more(texts, spared):
         return live, run
-    accepted, carriers = _in_session(bench, texts, live, spared, ran)
+    accepted, run, carriers = _in_session(bench, texts, live, spared, ran)
     if accepted is not None:
         return accepted, run
     # what earlier cells left behind has changed since: they have to run again too
@@ -241,27 +241,29 @@ def _in_session(
     live: tuple[LiveChange, ...],
     spared: tuple[int, ...],
     ran: Ran,
-) -> tuple[tuple[LiveChange, ...] | None, tuple[str, ...]]:
-    """What makes the fix run in the session as it is: its own changes, and what still carries the failed run's graph.
+) -> tuple[tuple[LiveChange, ...] | None, tuple[int, ...], tuple[str, ...]]:
+    """What makes the fix run in the session as it is: its own changes, and what still carries the failed run's graph; and
+    the cells to run. With that cut off, what earlier cells have made need not be made anew.
 
     None if it does not run there; what was found to carry that graph in any case.
     """
     carriers: tuple[str, ...] = ()
-    begun = ran.accepting
-    for _ in range(2):
-        seen = begun() if begun is not None else bench.listen_live(texts, live, spared, reach=bench.past_failure)
+    run, begun = bench.cells(texts, spared), ran.accepting
+    ways = [run]
+    while ways:
+        cells = ways.pop(0)
+        seen = begun() if begun is not None else bench.listen_live(texts, live, spared, cells, bench.past_failure)
         begun = None
         if seen is None:
-            return None, carriers
+            break
         _log.debug("accepted in the session: %s, carriers %s", seen.error or "ran", seen.carriers)
         if seen.error == ran.seen.error:
-            return live, carriers
-        carriers += seen.carriers
+            return live, cells, carriers
         cut = tuple(LiveChange("detach", path) for path in seen.carriers)
-        if not cut or set(cut) <= set(live):
-            return None, carriers
-        live = live + cut
-    return None, carriers
+        if not carriers and cut and not set(cut) <= set(live):
+            live, carriers = live + cut, seen.carriers
+            ways = [*dict.fromkeys(((bench.failing,), run))]
+    return None, run, carriers
 
 
 def _fix(

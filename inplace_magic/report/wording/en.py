@@ -152,6 +152,7 @@ SENTENCES = {
     "more_fixes": "{count} more: {fixes}",
     "placed": "{place} {edit}",
     "and_more_changes": "{title} and {count} more {count:plural|change|changes}",
+    "live_items": "`{code}` is also applied to {count} existing objects",
     "live_too": "`{code}` is also applied to the existing object",
     "runs_again": "runs again: {cells}",
     "accepts": "{command} accepts fix 1",

@@ -144,6 +144,7 @@ SENTENCES = {
     "more_fixes": "另有 {count} 个：{fixes}",
     "placed": "{place} {edit}",
     "and_more_changes": "{title}，另有 {count} 处修改",
+    "live_items": "`{code}` 也会作用于 {count} 个现有对象",
     "live_too": "`{code}` 也会作用于现有对象",
     "runs_again": "重新运行：{cells}",
     "accepts": "{command} 采用修复 1",
