@@ -318,8 +318,8 @@ for t in range(40):
 """
 LEARN = """
 for _ in range(4):
-    hs, rs = zip(*random.sample(replay.buf, 8))
-    loss = (qnet(torch.cat(hs)).max(1)[0] - torch.cat(rs)).pow(2).mean()
+    h, r = zip(*random.sample(replay.buf, 8))
+    loss = (qnet(torch.cat(h)).max(1)[0] - torch.cat(r)).pow(2).mean()
     opt.zero_grad()
     loss.backward()
     opt.step()

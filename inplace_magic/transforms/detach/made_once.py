@@ -21,6 +21,7 @@ from ...message import message
 from ...record.evidence import Edge
 from ...source.blocks import loops, within
 from ...source.dataflow import binds, reads
+from ...source.editor import names_bound
 from ..analysis.iterations import holdings
 from ..analysis.points import detached, uses
 from ..problem import Frame, Problem, parted
@@ -80,7 +81,10 @@ def where_made(problem: Problem, edges: Sequence[Edge], form: str, why: str) -> 
         if isinstance(statement, ast.Expr) and value is statement.value:
             return []  # somebody else keeps what is made there: a hook
         bound = binds(statement) if value is getattr(statement, "value", None) else set()
-        held = {(h.path, h.shape) for h in edge.holders if h.scope == maker.spot.function and h.path in bound}
+        later = problem.needed[0].code if problem.needed else code
+        given_anew = names_bound(later.tree.body) if later is not code else set()  # by a later cell, in another shape
+        names = bound - given_anew
+        held = {(h.path, h.shape) for h in edge.holders if h.scope == maker.spot.function and h.path in names}
         if held and (len(bound) > 1 or any(shape != "Tensor" for _, shape in held)):
             lines = [f"{path} = {new}" for path, shape in sorted(held) if (new := detached(path, shape)) is not None]
             changes |= dict.fromkeys((code, code.insert_after(statement, line)) for line in lines)
