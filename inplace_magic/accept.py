@@ -159,6 +159,8 @@ def run(extension: Host, found: Diagnosis, number: int, fix: Fix) -> str:
     cells = extension.session.sources(found.cell or 0).with_texts(fix.cells).cells
     if not all(can_run(shell, cells[count]) for count in fix.run):
         return message("not_run_await", answer=put_in_place(extension, found, number, fix))
+    if fix.once:
+        return message("not_run_once", answer=put_in_place(extension, found, number, fix), error=fix.once)
     made = make_live(extension, found, number, fix)
     in_notebook = hasattr(shell, "kernel") and cell in fix.cells
     below = in_notebook and names_its_cell(shell)  # else it may be a prompt that holds it, and Enter would run it again

@@ -161,7 +161,8 @@ class Fix:
     as written has as well. ``gradients`` is measured against the values as saved;
     ``untrained`` are leaves, those that optimizers step if there are any, that get no gradient any more. ``changes`` are
     clauses: what a person reads otherwise after this fix than after the code as written ("prints 0.742 instead of
-    1.126", "a.grad is None afterwards"). ``gradients`` is "same" only where there are none.
+    1.126", "a.grad is None afterwards"). ``gradients`` is "same" only where there are none. ``once``: the error with which
+    the failing cell ends where it is run a second time in this session, whatever its text; empty if it does not.
     """
 
     title: str
@@ -177,6 +178,7 @@ class Fix:
     files: Mapping[str, str] = field(default_factory=dict)
     untrained: tuple[str, ...] = ()
     changes: tuple[str, ...] = ()
+    once: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -194,6 +196,7 @@ class Fix:
             "untrained": list(self.untrained),
             "changes": list(self.changes),
             "proof": self.proof,
+            "once": self.once,
             "messages": _messages(self),
         }
 
@@ -206,6 +209,7 @@ class Fix:
             files=dict(data["files"]),
             run=tuple(data["run"]),
             live=tuple(LiveChange(**change) for change in data["live_changes"]),
+            once=data.get("once", ""),
         )
 
 

@@ -338,3 +338,43 @@ def test_what_an_earlier_cell_has_collected_is_kept_and_cut_off_where_it_is() ->
     assert run_in(shell, ["%autograd_fix --run"]).error is None
     assert shell.user_ns["replay"] is replay and len(replay.buf) == 40
     assert not any(h.requires_grad for h, _ in replay.buf)
+
+
+CACHED = """
+import torch, torch.nn as nn
+torch.manual_seed(0)
+class Graph(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.edge, self.lin, self.kept = nn.Parameter(torch.ones(3, 3)), nn.Linear(3, 3), None
+    def forward(self, x):
+        if self.kept is None:
+            self.kept = torch.sigmoid(self.edge)
+        return self.lin(self.kept @ x).mean()
+"""
+ADDED = """
+model.kept = None
+opt.add_param_group({"params": [model.edge]})
+for _ in range(3):
+    loss = model(torch.ones(3, 3))
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+"""
+
+
+def test_a_cell_that_cannot_be_run_twice_is_not_run_and_nothing_is_made_anew_for_its_sake() -> None:
+    shell = new_shell()
+    made = "model = Graph()\nopt = torch.optim.SGD(model.lin.parameters(), lr=0.1)"
+    run_in(shell, [CACHED, made, "before = model.lin.weight.detach().clone()"])
+    shell._inplace_magic_extension.session.busy[2] = 3.0
+    model = shell.user_ns["model"]
+    found = run_in(shell, [ADDED]).diagnosis
+    assert found is not None and found.fixes
+    assert {fix.run for fix in found.fixes} == {(4,)}
+    assert all("more than one parameter group" in fix.once for fix in found.fixes)
+    done = run_in(shell, ["%autograd_fix --run"])
+    assert done.error is None and "Nothing was run" in done.output
+    assert shell.user_ns["model"] is model and len(shell.user_ns["opt"].param_groups) == 2
+    again = "for _ in range(2):\n    model.kept = None\n    model(torch.ones(3, 3)).backward()"
+    assert run_in(shell, [again]).error is None

@@ -235,6 +235,8 @@ def _fix(fix: Fix, number: int, diagnosis: Diagnosis, language: Language) -> Fix
     clauses += live(fix.live)
     if again := runs_again(fix):
         clauses.append(again)
+    if fix.once:
+        clauses.append(message("runs_once", cell=f"In[{fix.run[-1]}]", error=one_line(fix.once)))
     return FixShown(
         name=text(message("fix_number", number=number) if several else message("fix")),
         title=text(title(fix, diagnosis.fixes[0] if number > 1 else None)),

@@ -127,7 +127,7 @@ def measured(bench: Bench, problem: Problem, ran: Ran) -> Attempt | None:
     accepted = _as_accepted(bench, texts, live, spared, ran)
     if accepted is None:
         return None
-    live, run = accepted
+    live, run, once = accepted
     idle: tuple[str, ...] = ()
     if effect.label in ("truncated", "different"):
         idle = tuple(sorted({leaf for one in _meant(bench, proposal) for leaf in untrained(one.passes, seen.passes)}))
@@ -139,7 +139,7 @@ def measured(bench: Bench, problem: Problem, ran: Ran) -> Attempt | None:
     aside = len(effect.changes) if effect.paths and not meant and effect.label != "truncated" else 0
     without_backward = not reference and not seen.passes and not (seen.outcome is not None and seen.outcome.ahead)
     said = proof(effect.label, effect.changes, effect.until_error, without_backward)
-    fix = _fix(bench, candidate, live, run, effect, idle, said)
+    fix = replace(_fix(bench, candidate, live, run, effect, idle, said), once=once)
     _log.debug("%s: %s, %s, fails again: %s, %s", candidate, rank, effect.label, seen.again, effect.changes)
     need = problem.clash.need
     before = need.index if need is not None and any(step.kept for step in candidate.steps) else 0
@@ -169,21 +169,26 @@ def _as_accepted(
     live: tuple[LiveChange, ...],
     spared: tuple[int, ...],
     ran: Ran,
-) -> tuple[tuple[LiveChange, ...], tuple[int, ...]] | None:
-    """The changes of live objects and the cells to run that bring the fix into the session; None if nothing does."""
+) -> tuple[tuple[LiveChange, ...], tuple[int, ...], str] | None:
+    """The changes of live objects and the cells to run that bring the fix into the session; None if nothing does.
+
+    With the error that the failing cell then gives there, whatever its text: what made its objects is not run again for that.
+    """
     run = bench.cells(texts, spared)
     if not is_cell(bench.failing):  # a script is run from the top, and leaves no session behind
-        return (), ()
+        return (), (), ""
     if not bench.replays_more(texts, spared):
-        return live, run
-    accepted, run, carriers = _in_session(bench, texts, live, spared, ran)
+        return live, run, ""
+    accepted, run, carriers, error = _in_session(bench, texts, live, spared, ran)
     if accepted is not None:
-        return accepted, run
+        return accepted, run, ""
+    if error is not None and run == (bench.failing,) and error == bench.second_time:
+        return live, run, error
     # what earlier cells left behind has changed since: they have to run again too
     for cells in (_makers(bench, carriers, run), bench.replayed(texts, spared)):
         again = bench.listen_live(texts, live, spared, run=cells)
         if again is not None and again.error == ran.seen.error:
-            return live, cells
+            return live, cells, ""
     return None
 
 
@@ -241,13 +246,14 @@ def _in_session(
     live: tuple[LiveChange, ...],
     spared: tuple[int, ...],
     ran: Ran,
-) -> tuple[tuple[LiveChange, ...] | None, tuple[int, ...], tuple[str, ...]]:
+) -> tuple[tuple[LiveChange, ...] | None, tuple[int, ...], tuple[str, ...], str | None]:
     """What makes the fix run in the session as it is: its own changes, and what still carries the failed run's graph; and
     the cells to run. With that cut off, what earlier cells have made need not be made anew.
 
-    None if it does not run there; what was found to carry that graph in any case.
+    None if it does not run there; what was found to carry that graph in any case, and with what error it ended.
     """
     carriers: tuple[str, ...] = ()
+    error: str | None = None
     run, begun = bench.cells(texts, spared), ran.accepting
     ways = [run]
     while ways:
@@ -258,12 +264,13 @@ def _in_session(
             break
         _log.debug("accepted in the session: %s, carriers %s", seen.error or "ran", seen.carriers)
         if seen.error == ran.seen.error:
-            return live, cells, carriers
+            return live, cells, carriers, None
+        error = seen.error
         cut = tuple(LiveChange("detach", path) for path in seen.carriers)
         if not carriers and cut and not set(cut) <= set(live):
             live, carriers = live + cut, seen.carriers
             ways = [*dict.fromkeys(((bench.failing,), run))]
-    return None, run, carriers
+    return None, run, carriers, error
 
 
 def _fix(

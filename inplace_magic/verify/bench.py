@@ -6,6 +6,7 @@ import contextlib
 import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from ..diagnosis import LiveChange
 from ..message import message
@@ -207,6 +208,14 @@ class Bench:
         plan = ReplayPlan(run or self.cells(texts, spared), resumed=self.plan.resumed)
         changes = SessionChanges(self.sources, texts, live)
         return self.run(ListenRequest(sources, plan, reach or self.reach, look or self.look, changes))
+
+    @cached_property
+    def second_time(self) -> str | None:
+        """The error that ends the failing cell as written where it is run once more in the session, if it is not ours to
+        mend: ``opt.add_param_group`` takes a group only once.
+        """
+        seen = self.listen_live({}, self.left_behind, ())
+        return seen.error if seen is not None and seen.error_family is None else None
 
     @property
     def past_failure(self) -> StopRule:
