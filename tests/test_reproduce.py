@@ -276,26 +276,36 @@ class M(nn.Module):
         return self.out(y), state
 model = M()
 opt = torch.optim.SGD(model.parameters(), lr=0.1)
-def train(steps, state=None, keep=False):
+def train(steps):
     for _ in range(steps):
-        out, new = model(torch.randn(6, 2, 4), state)
-        state = new if keep else None
         opt.zero_grad()
-        out.pow(2).mean().backward()
+        model(torch.randn(6, 2, 4))[0].pow(2).mean().backward()
         opt.step()
 """
 
 
-@pytest.mark.parametrize("steps", [3, 30])
-def test_what_carries_the_graph_is_named_however_many_steps_earlier_cells_have_made(steps: int) -> None:
-    loop = STATEFUL.partition("def train")[2].replace("(steps, state=None, keep=False):\n", "state = None\n", 1)
-    cell = textwrap.dedent(
-        loop.replace("range(steps)", "range(4)").replace("new if keep else None", "new").partition("\n")[2]
-    )
+LOOP_OF_STATES = """
+state = None
+for _ in range(4):
+    out, state = model(torch.randn(6, 2, 4), state)
+    opt.zero_grad()
+    out.pow(2).mean().backward()
+    opt.step()
+"""
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [
+        pytest.param(["train(3)", LOOP_OF_STATES], id="a few in an earlier cell"),
+        pytest.param(["train(30)", LOOP_OF_STATES], id="many in an earlier cell"),
+        pytest.param([f"train(30)\n{LOOP_OF_STATES}"], id="many ahead of it in its own cell"),
+    ],
+)
+def test_what_carries_the_graph_is_named_however_many_backwards_came_before(cells: list[str]) -> None:
     shell = new_shell()
-    run_in(shell, [STATEFUL, f"train({steps})"])
-    found = run_in(shell, ["state = None\n" + cell]).diagnosis
-    assert found is not None and found.changed is not None and found.changed.line == 3
+    found = run_in(shell, [STATEFUL, *cells]).diagnosis
+    assert found is not None and found.changed is not None and "out, state = model" in found.changed.text
     assert "state = tuple(h.detach() for h in state)" in found.fixes[0].diff
 
 

@@ -7,6 +7,7 @@ difference of the digests before and after it, and no gradient has to be kept.
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -28,7 +29,8 @@ _SAMPLES = 64
 _SUMS = 32
 _WALK_LIMIT = 20_000
 _SMALL = 16_384  # elements of a gradient that is kept for a moment instead of its digest
-CLOSELY = 12  # passes looked at closely, from the first one on, from the first one of the last cell, and of a conflict
+CLOSELY = 12  # passes that are looked at closely from the first one on, and again from the first conflict on
+_OF_PLACE, _PLACES = 6, 12  # those from one place, however late it comes; of so many places
 
 
 _Call = Callable[[bool], Any]  # a backward of the person's; told whether its graph is to be retained whatever they said
@@ -121,7 +123,8 @@ class GradientTrace:
     _unlooked: WeakKeyDictionary[torch.optim.Optimizer, _Step] = field(default_factory=WeakKeyDictionary)
     _passes: list[_LivePass] = field(default_factory=list)
     _depth: int = 0
-    _last: int = 0  # the first pass of the last cell
+    _times: Counter[tuple[SourceRange, ...]] = field(default_factory=Counter)  # of the passes, by place
+    _early: set[int] = field(default_factory=set)
     _left: int = 0  # passes that the program has gone on from
     _stepped: bool = False
     _ending: bool = False
@@ -173,13 +176,16 @@ class GradientTrace:
         """How many passes there have been."""
         return len(self._passes)
 
-    def last_cell(self) -> None:
-        """The last cell begins: what went wrong there may have begun with it, however many passes came before."""
-        self._last = len(self._passes)
-
     def early(self, index: int) -> bool:
-        """Whether a pass is one of the first, of the run or of its last cell."""
-        return index < CLOSELY or self._last <= index < self._last + CLOSELY
+        """Whether a pass is one of the first, of the run or of those that the same line runs for the same callers."""
+        return index < CLOSELY or index in self._early
+
+    def _comes_from(self, place: tuple[SourceRange, ...], index: int) -> None:
+        """What goes wrong in a loop begins with it, however many passes of other loops came before."""
+        if place in self._times or len(self._times) < _PLACES:
+            self._times[place] += 1
+            if self._times[place] <= _OF_PLACE:
+                self._early.add(index)
 
     def closely(self, index: int) -> bool:
         """Whether a pass is looked at closely."""
@@ -201,6 +207,7 @@ class GradientTrace:
             return call(False)
         stack = tuple(self.sources.spot(code, lasti) for code, lasti in user_stack(sys._getframe(2)))
         index = len(self._passes)
+        self._comes_from(stack, index)
         clock = self.tick() if self.tick else index
         asked = wanted is not None
         event = Backward(clock, stack, index=index, retained=retained, asked=asked, limited=limited)

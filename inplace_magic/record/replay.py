@@ -101,7 +101,6 @@ class _Recording:
             self._plan,
             listeners,
             self._printed,
-            at_last=self._trace.last_cell,
             known=lambda: self._conflict() is not None,
         )
         self._over = True
@@ -223,12 +222,7 @@ def listen(
         change()
     holders = [] if plan.fresh else graph_holders(shell.user_ns)
     listeners = with_steps(light, look, [trace.listening()])
-
-    def at_last() -> None:
-        marks.set()
-        trace.last_cell()
-
-    ran = run(shell, sources, plan, listeners, printed, at_last)
+    ran = run(shell, sources, plan, listeners, printed, marks.set)
     if ran.ended_by_effect and (reach.conflict is None or trace.done > reach.conflict):
         ran = replace(ran, error=None, finished=False)
     names = Names(names_of(shell, plan))
