@@ -108,11 +108,11 @@ COSTS = {
     "detach: between": 35,  # the later of two losses trains less
     "recompute: between": 38,  # a forward pass more, written out between the two updates
     "retain: past a step": 39,  # memory, and half a fix
+    "move_step: gradients first": 39,  # several lines, a backward that is not called so
     "kept_by_forward": 39,  # the memory that a checkpoint saves
     "clone_at_save": 40,  # a copy kept for the gradient alone
     "out_of_place: meant for more": 45,  # others who hold the tensor do not see what is written
     "move_step: unguarded": 45,  # the step may find the other loss's gradients added
-    "move_step: gradients first": 46,  # several lines, a backward that is not called so
     "clone_before_write: meant for more": 47,
     "silent_tracked: after a save": 48,  # the value saved was meant, unless more is changed so
     "silent_tracked: on a copy after a save": 49,

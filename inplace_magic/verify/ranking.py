@@ -29,8 +29,8 @@ def best(
 
     By what they are worth (search.Rank); of those with the same rank, what leaves the backwards ahead of the conflict as they
     are before what cuts there as well, as many updates as written before fewer, what changes less first; then what costs
-    less, and was tried first. A cut that leaves a parameter without any gradient is shown where nothing else keeps the
-    updates; what ends with another error, where there is nothing else; what makes a leaf a result, where nothing of the
+    less, and was tried first. A cut that leaves a parameter without any gradient is shown where there is nothing else, or a
+    reset alone; what ends with another error, where there is nothing else; what makes a leaf a result, where nothing of the
     best rank leaves it one.
     """
     found = _Found(bench)
@@ -49,9 +49,9 @@ def _chosen(attempts: list[Attempt], wanted: int) -> tuple[Fix, ...]:
     chosen: list[tuple[Attempt, Fix]] = []
     good = [a for a in found if a.fix.verified and a.rank != "doubtful"]
     whole = [a for a in good if not a.fix.untrained]
-    better = any(a.rank in ("same", "truncated", "whole") for a in whole)
     # What a state began from may be cut off with it after its first use: to begin anew each time changes more.
-    good = whole if better else [a for a in good if not a.fix.untrained or a.rank == "deprived"]
+    resets = all(a.fix.rule == "reset_state" and a.rank == "different" for a in whole)
+    good = [a for a in good if not a.fix.untrained or a.rank == "deprived"] if whole and resets else whole
     if any(a.rank == "same" and not a.unleafed for a in good):
         good = [a for a in good if not a.unleafed]
     ordered = sorted(good or found, key=_key)

@@ -213,9 +213,10 @@ def test_values_that_a_forward_keeps_in_attributes_are_made_again() -> None:
     assert fix.cells == {
         2: rewritten(
             IN_METHODS,
+            ("D(self.fake)", "D(self.fake.detach())"),
             (
                 "            (self.fake.pow".removeprefix("    "),
-                "        self.fake = G(z)\n        self.pred = D(self.fake)\n        (self.fake.pow",
+                "        self.pred = D(self.fake)\n        (self.fake.pow",
             ),
         )
     }
