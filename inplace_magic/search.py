@@ -101,7 +101,7 @@ COSTS = {
     "no_grad: value": 30,  # cuts a step out of a computation, unless it was none
     "clone_before_write: module": 30,  # a copy ahead of a module that was to save one
     "move_step": 32,  # a step is made later, and the later backward is limited to its own parameters
-    "recompute: in order": 33,  # a line changes its place, and its loss sees what has been trained so far
+    "recompute: in order": 32,  # a line changes its place, and its loss sees what has been trained so far
     "recompute: moved": 33,  # computed once per iteration, as before, with the weights of another moment
     "move_step: projection": 33,  # as above, and what is stepped is projected
     "split_loop": 34,  # a loop becomes several

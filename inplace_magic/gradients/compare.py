@@ -159,12 +159,15 @@ def stepped_again(passes: Sequence[BackwardPass]) -> int:
 
 
 def without_purpose(reference: Sequence[BackwardPass], tried: Sequence[BackwardPass]) -> tuple[int, ...]:
-    """The passes of which a step used what they gave, and uses nothing any more; of those up to one that nobody looked at."""
+    """The passes of which a step used what they gave, and uses nothing any more; of those up to one that nobody looked at,
+    and not where the step is yet to come.
+    """
     if len(reference) != len(tried):
         return ()
     known = min(_looked(reference), _looked(tried))
     ours, theirs = reference[:known], tried[:known]
-    return tuple(i for i in range(known) if _is_used(ours, i) and not _is_used(theirs, i))
+    settled = max((i + 1 for i, one in enumerate(theirs) if one.steps), default=0) if known < len(tried) else known
+    return tuple(i for i in range(settled) if _is_used(ours, i) and not _is_used(theirs, i))
 
 
 def _is_used(passes: Sequence[BackwardPass], index: int) -> bool:

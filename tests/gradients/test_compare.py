@@ -131,6 +131,12 @@ def test_what_is_known_of_the_passes_before_one_that_was_not_looked_at_is_said()
     assert without_purpose([*BOTH, last], [*idle, last]) == (0,)
 
 
+def test_a_step_that_has_moved_behind_a_pass_that_was_not_looked_at_may_use_what_came_before() -> None:
+    last = replace(BOTH[0], gradients=(), looked=False)
+    moved = [*BOTH[:-1], replace(BOTH[-1], steps=()), replace(last, steps=BOTH[-1].steps)]
+    assert without_purpose([*BOTH, last], moved) == ()
+
+
 def test_of_two_steps_behind_a_pass_the_later_one_may_be_the_one_that_uses_it() -> None:
     both = (LeafGradient("g", (1,), (2,)),), (LeafGradient("g", (1,), (5,)),)
     first, second = stepping(({"g": 2}, {}), ({"g": 5}, {}))
