@@ -209,7 +209,7 @@ class Fix:
             files=dict(data["files"]),
             run=tuple(data["run"]),
             live=tuple(LiveChange(**change) for change in data["live_changes"]),
-            once=data.get("once", ""),
+            once=_text(data, "once") if "once" in data else "",
         )
 
 
