@@ -64,6 +64,7 @@ assert done.diagnosis.changed.text == "h += 1"
 model = done.shell.user_ns["model"]
 assert model.require_backward_grad_sync and "Idle" not in type(model.reducer).__name__
 assert done.cell("%autograd_fix --run").error is None
+done.shell.user_ns["dist"].destroy_process_group()  # its threads must not want Python when that has ended
 """
     environment = os.pathsep.join([os.getcwd(), os.environ.get("PYTHONPATH", "")])
     done = python(f"import sys; sys.path[:0] = {environment.split(os.pathsep)!r}\n{session}", tmp_path)
