@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import itertools
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -96,7 +97,8 @@ class Reproduction:
         """The run that tells most of the failure, or why there is none."""
         reason: str | None = None
         best: tuple[int, Rerun | None] = (_NOTHING, None)
-        for plan in self._plans():
+        plans = self._plans()
+        while (plan := next(plans, None)) is not None:
             with contextlib.ExitStack() as ours:
                 try:
                     run, failure = self._record(plan, ours)
@@ -113,6 +115,7 @@ class Reproduction:
                     clean, _ = self._record(replace(plan, cut=run.seen.carriers), ours)
                     if clean is not None and self._told(clean) >= _PLACE:
                         return self._kept(clean, ours), None
+                    plans = itertools.chain(self._remade(plan, run.seen.carriers), plans)
                 told = self._told(run)
                 if told < _ALL and run.rest is not None and run.whole is not None:
                     run = Rerun(plan, run.whole)
@@ -129,6 +132,14 @@ class Reproduction:
         from_start = _plans(self.session, self.sources, self.cell, self.options)
         resumed = itertools.islice(self._resumed(), _RESUMED)
         yield from itertools.chain(resumed, from_start) if self.long else itertools.chain(from_start, resumed)
+
+    def _remade(self, plan: ReplayPlan, carriers: tuple[str, ...]) -> Iterator[ReplayPlan]:
+        """The failing cell, which was run alone, behind the cells that made what carries the failed run's graph."""
+        if plan.cells == (self.cell,) and plan.resumed is None and self.options.replay == "auto":
+            history = self.session.history_until(self.cell, self.sources.cells)
+            remade = ReplayPlan(_readers(self.sources, history, self.cell, carriers))
+            if _takes(self.session, remade) <= self.options.time_limit / 2:
+                yield remade
 
     @property
     def long(self) -> bool:
@@ -276,6 +287,22 @@ def _makers(sources: Sources, history: tuple[int, ...], cell: int, changed: bool
             break
         chosen = _with_makers(does, chosen | more)
     return tuple(sorted(chosen))
+
+
+def _readers(sources: Sources, history: tuple[int, ...], cell: int, paths: tuple[str, ...]) -> tuple[int, ...]:
+    """The failing cell and, of the cells before it, the latest to make one of these objects, with all since then that read it
+    or what was made of it. What else they read (the data, mostly) is as it was.
+    """
+    does = {number: _statements(sources, number) for number in history if number <= cell}
+    names = {re.split(r"[.\[]", path)[0] for path in paths}
+    chosen = {
+        max((n for n, statements in does.items() if name in names_bound(statements)), default=cell) for name in names
+    }
+    for number in sorted(does):
+        if number in chosen or (number > min(chosen) and names_loaded(does[number]) & names):
+            chosen.add(number)
+            names |= names_bound(does[number])
+    return tuple(sorted({*chosen, cell}))
 
 
 def _statements(sources: Sources, number: int) -> list[ast.stmt]:

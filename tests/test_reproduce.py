@@ -264,6 +264,53 @@ def test_the_cells_that_made_or_changed_what_a_cell_reads(cells: list[str], expe
     assert reproduce._makers(sources, tuple(range(1, len(cells) + 1)), len(cells), changed=True) == expected
 
 
+@pytest.mark.parametrize(
+    ("cells", "expected"),
+    [
+        pytest.param(["data = 1", "net = f(1)", "print(net, data)"], (2, 3), id="not the data"),
+        pytest.param(["net = 1", "opt = of(net)", "opt.step()", "opt"], (1, 2, 3, 4), id="what was made of it"),
+        pytest.param(["net = 1", "net = 2", "print(net)"], (2, 3), id="the latest to make it"),
+        pytest.param(["net.train()", "net = 2", "print(net)"], (2, 3), id="not what read it before it was made"),
+        pytest.param(["net = 1", "def f():\n    net()", "print(net)"], (1, 3), id="not what only defines"),
+        pytest.param(["other = 1", "net = f()"], (2,), id="itself, where it makes the object"),
+    ],
+)
+def test_the_cells_that_made_an_object_and_read_it_since(cells: list[str], expected: tuple[int, ...]) -> None:
+    sources = Sources({n: CellSource(n, text) for n, text in enumerate(cells, 1)}, {}, len(cells))
+    history = tuple(range(1, len(cells) + 1))
+    assert reproduce._readers(sources, history, len(cells), ("net.cache",)) == expected
+
+
+def test_the_data_is_not_made_again_where_only_a_model_carries_the_failed_graph() -> None:
+    data = "import torch, torch.nn as nn\ntorch.manual_seed(0)\nx = torch.randn(8, 3)"
+    shell = new_shell()
+    run_in(shell, [data, CACHED_WEIGHT, "net = Net()", "net(x).sum().item(); net.cache = None"])
+    shell._inplace_magic_extension.session.busy[1] = 3.0
+    planned: list[tuple[int, ...]] = []
+    record = reproduce.Reproduction._record
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            reproduce.Reproduction,
+            "_record",
+            lambda self, plan, ours: planned.append(plan.cells) or record(self, plan, ours),
+        )
+        found = run_in(shell, ["for _ in range(2):\n    net(x).sum().backward()"]).diagnosis
+    assert found is not None and found.fixes and found.changed is not None
+    assert planned[-1] == (3, 4, 5)
+
+
+CACHED_WEIGHT = """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight, self.cache = nn.Parameter(torch.ones(3, 1)), None
+    def forward(self, x):
+        if self.cache is None:
+            self.cache = self.weight.exp()
+        return x @ self.cache
+"""
+
+
 STATEFUL = """
 import torch, torch.nn as nn
 torch.manual_seed(0)
