@@ -83,6 +83,7 @@ COSTS = {
     "detach: into a buffer": 20,  # an object keeps values alone
     "detach: boundary": 20,  # history ends where an iteration does
     "clone_before_write: write": 20,  # a copy of the whole for the sake of a part
+    "clone_before_write: of the whole": 20,
     "clone_before_write: of a caller": 21,  # as above, and others who call the function get no copy
     "detach: use": 21,
     "clone_before_write: new leaf": 22,  # a copy, and history ends
@@ -125,6 +126,8 @@ ONE_UPDATE = frozenset({"restructure: one update"})  # a part counts once that c
 RESTARTS = frozenset({"reset_state: called", "reset_state: initial"})
 # A gradient has the value that it had, and a graph: no other value can differ before a step uses it.
 DIFFERENTIABLE = frozenset({"retain: differentiable", "retain: made differentiable"})
+# A backward goes through a graph of before: what it needs may have been changed without torch's knowledge (``.data``).
+KEEPS_GRAPH = frozenset({"retain", "retain: one by one"})
 # Within one iteration the later of two losses may train less than it says.
 LESSENS = frozenset({"detach: between", "detach: untrained"})
 # What a loss is made of is computed where its update stands, by the weights that the updates before it have left.

@@ -22,7 +22,7 @@ from ..gradients.compare import (
 )
 from ..message import message
 from ..record.evidence import BackwardPass, Evidence
-from ..search import IN_ORDER, LESSENS, ONE_UPDATE, PARTIAL, Rank
+from ..search import IN_ORDER, KEEPS_GRAPH, LESSENS, ONE_UPDATE, PARTIAL, Rank
 from ..source.document import FileSource, is_cell
 from ..source.editor import names_bound
 from ..source.sources import Sources
@@ -96,12 +96,13 @@ def try_out(bench: Bench, problem: Problem, candidate: Candidate) -> Attempt | R
         if seen.stumbled and (written is None or {*seen.stumbled} - {*written.stumbled}):
             _log.debug("%s: an earlier cell fails", candidate)
             return None
-        if problem.family == "silent":  # what is silently wrong raises nothing, so that running alone tells nothing
-            left = bench.record(texts, live, spared)
+        keeps = any(step.form in KEEPS_GRAPH for step in candidate.steps)
+        if problem.family == "silent" or keeps:  # what is silently wrong raises nothing: running alone tells nothing
+            left = bench.record(texts, live, spared, hidden=True)
             if left is None:
                 return None
             if left.error is not None or any(c.kind == "silent" for c in left.clashes):
-                return Unfinished(candidate, left)
+                return Unfinished(candidate, left) if problem.family == "silent" else None
         if all(step.form in PARTIAL for step in candidate.steps):
             return None
         meant = _meant(bench, candidate.steps[0])

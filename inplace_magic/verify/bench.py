@@ -237,11 +237,12 @@ class Bench:
         ) as outcome:
             yield (lambda: outcome().value) if outcome is not None else None
 
-    def record(self, texts: Texts, live: Live, spared: Spared, keep_graphs: bool = False) -> Evidence | None:
+    def record(
+        self, texts: Texts, live: Live, spared: Spared, keep_graphs: bool = False, hidden: bool = False
+    ) -> Evidence | None:
         """The rewritten cells under the recorder: what is still in conflict."""
-        sources, look = self.sources.with_texts(texts), self.look
-        if keep_graphs:
-            look = replace(look, keep_graphs=True)
+        sources = self.sources.with_texts(texts)
+        look = replace(self.look, keep_graphs=self.look.keep_graphs or keep_graphs, hidden=self.look.hidden or hidden)
         if self.plan.fresh:
             return self.run(RecordRequest(sources, self.plan, self.reach, look))
         plan = ReplayPlan(self.replayed(texts, spared), resumed=self.plan.resumed)

@@ -136,6 +136,28 @@ def test_a_loss_that_a_dict_keeps_beside_what_comes_later_goes_back_first() -> N
     assert fix.cells[3].startswith("seen['loss'].backward()\nfor p in")
 
 
+def test_a_change_goes_behind_the_backward_where_gradients_are_cleared_in_between() -> None:
+    start = """
+        net, slow = nn.Conv1d(1, 2, 2), nn.Conv1d(2, 1, 2).requires_grad_(False)
+        opt = torch.optim.SGD(net.parameters(), lr=0.1)
+        def sync():
+            for p in slow.parameters():
+                p.data.lerp_(torch.ones_like(p), 0.5)
+    """
+    cell = """
+        loss = slow(net(torch.ones(3, 1, 6))).pow(2).mean()
+        sync()  # the average
+        opt.zero_grad()
+        loss.backward()
+        opt.step()
+    """
+    fix = fixes(start, cell)["silent_order"]
+    text = rewritten(
+        cell, ("sync()  # the average\n", ""), ("loss.backward()\n", "loss.backward()\nsync()  # the average\n")
+    )
+    assert_proved(fix, 3, "%%autograd_check\n" + text.strip())
+
+
 def test_an_update_that_uses_gradients_is_not_passed_by() -> None:
     start = """
         net = nn.Sequential(nn.Conv1d(1, 2, 2), nn.Tanh(), nn.Conv1d(2, 1, 2))

@@ -9,6 +9,11 @@ y = Halve.apply(x)                y = Halve.apply(x.clone())
 normalise_(x)                     x = x.clone()
                                   normalise_(x)
 
+left, right = x[:n], x[n:]        x = x.clone()
+left.mul_(2)                      left, right = x[:n], x[n:]
+return x                          left.mul_(2)
+                                  return x
+
 bn.train()                        bn.train()
                                   bn.running_mean = bn.running_mean.clone()
                                   bn.running_var = bn.running_var.clone()
@@ -24,11 +29,21 @@ import itertools
 from collections.abc import Iterator
 
 from ...message import message
-from ...source.bindings import bindings, later, loop_of, reads
+from ...source.bindings import bindings, bound, later, loop_of, reads
 from ...source.blocks import scope
+from ...source.dataflow import rebinds
 from ...source.editor import Loop, dotted
 from ..analysis.meant import has_two_names, is_lost, meant_for_whole
-from ..analysis.targets import Site, handed_down, loop_to_keep, sites, tensor_written, written_here
+from ..analysis.targets import (
+    Site,
+    handed_down,
+    loop_to_keep,
+    root_text,
+    seen_through,
+    sites,
+    tensor_written,
+    written_here,
+)
 from ..problem import Frame, Problem
 from ..proposal import Proposal, in_one_text
 from ..registry import register
@@ -46,6 +61,7 @@ def clone_before_write(problem: Problem) -> Iterator[Proposal]:
     if problem.family != "inference":  # else the Function was refused to save it, and writes nothing
         yield from _at_apply(write)
     yield from _at_write(problem, write)
+    yield from _at_views(write)
     yield from _at_call(problem)
 
 
@@ -82,6 +98,17 @@ def _at_write(problem: Problem, write: Site) -> Iterator[Proposal]:
     if problem.family in ("leaf", "view_of_leaf") and not item:  # which is to require grad again further on
         line = f"{name} = {name}.detach().clone()"
         yield in_one_text(code, [code.insert_before(before, line)], line, _LEAF_WHY, "clone_before_write: new leaf")
+
+
+def _at_views(write: Site) -> Iterator[Proposal]:
+    """``x = x.clone()`` in front of what gives other names to parts of ``x``, where one of them is written and ``x`` read on."""
+    code, name = write.code, write.root_text
+    whole = seen_through(code, str(name), write.statement) if meant_for_whole(write) else None
+    for binding in bindings(code, str(name), write.statement)[:1] if whole is not None else ():
+        before = itertools.takewhile(lambda s: whole not in rebinds(s), reversed(code.preceding(binding.statement)))
+        views = [s for s in before if any(root_text(code, value) == whole for _, value in bound(code, s))]
+        edit = code.insert_before([binding.statement, *views][-1], line := f"{whole} = {whole}.clone()")
+        yield in_one_text(code, [edit], line, _WHY, "clone_before_write: of the whole", lossless=True)
 
 
 def _at_call(problem: Problem) -> Iterator[Proposal]:

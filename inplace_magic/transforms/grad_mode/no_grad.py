@@ -56,7 +56,7 @@ def no_grad(problem: Problem) -> Iterator[Proposal]:
         yield in_one_text(write.code, edits, title, _WHY, "no_grad: update", reading="update")
     called = _called_by(problem, write)
     code, statements = (write.code, statements) if called is None else (called.code, [called.statement])
-    edit = wrapped(code, statements, f"with {torch}.no_grad():")
+    edit = wrapped(code, statements, f"with {torch}.no_grad():") if statements else None
     if edit is None or (called is not None and called.code is not write.code and imported):
         return
     first = " ".join(code.text(statements[0] if called else write.statement).split("\n")[0].split())
@@ -207,15 +207,20 @@ def _refused(problem: Problem, code: Code) -> list[ast.stmt]:
 
 
 def _block(write: Site, refused: list[ast.stmt]) -> list[ast.stmt]:
-    """The statements that belong together: neighbours that update too, and the loops that do nothing else."""
+    """The statements that belong together: neighbours that update too, and the loops that do nothing else; none where the
+    write stands on the head line of a block that does more.
+    """
     code = write.code
     statement: ast.stmt = write.statement
     while True:
         block = code.block(statement)
         above = code.parent(statement)
+        if isinstance(above, (ast.For, ast.If)) and (code.begins_on_head(statement) or _is_elif(code, statement)):
+            statement = above
+            continue
         updates = [_updates(code, s, write, refused) for s in block]
         whole = isinstance(above, ast.For) or _is_branch_of_update(code, above, write, refused)
-        if all(updates) and whole and not above.orelse:  # type: ignore[union-attr]
+        if whole and _updates(code, above, write, refused):  # type: ignore[arg-type]
             statement = above  # type: ignore[assignment]
             continue
         at = block.index(statement)
@@ -223,9 +228,13 @@ def _block(write: Site, refused: list[ast.stmt]) -> list[ast.stmt]:
         return block[first : at + len(list(itertools.takewhile(bool, updates[at:])))]
 
 
+def _is_elif(code: Code, statement: ast.AST) -> bool:
+    return isinstance(statement, ast.If) and code.text(statement).startswith("elif")
+
+
 def _is_branch_of_update(code: Code, above: ast.AST | None, write: Site, refused: list[ast.stmt]) -> bool:
     """Whether a branch is one of several updates, or all that a loop does; one by itself stays around the block."""
-    if not isinstance(above, ast.If) or code.text(above).startswith("elif"):
+    if not isinstance(above, ast.If) or _is_elif(code, above):
         return False
     beside = [_updates(code, s, write, refused) for s in code.block(above)]
     return beside.count(True) > 1 or (all(beside) and isinstance(code.parent(above), ast.For))
@@ -233,7 +242,9 @@ def _is_branch_of_update(code: Code, above: ast.AST | None, write: Site, refused
 
 def _updates(code: Code, statement: ast.stmt, write: Site, refused: list[ast.stmt]) -> bool:
     """Whether a statement updates something in place, or clears a gradient, and does nothing else."""
-    if isinstance(statement, (ast.For, ast.If)):
+    if isinstance(statement, ast.If):
+        return all(_updates(code, s, write, refused) for s in [*statement.body, *statement.orelse])
+    if isinstance(statement, ast.For):
         return not statement.orelse and all(_updates(code, s, write, refused) for s in statement.body)
     if statement in refused or statement is write.statement or isinstance(statement, (ast.Pass, ast.Continue)):
         return True

@@ -32,7 +32,7 @@ from ...source.dataflow import called_name, rebinds
 from ...source.editor import Code, Edit, atom, dotted
 from ...source.names import bound_names
 from ..analysis.meetings import headline
-from ..analysis.targets import handed_down, root, written
+from ..analysis.targets import handed_down, root
 from ..problem import Problem
 from ..proposal import Proposal, in_one_text
 from ..registry import register
@@ -89,19 +89,16 @@ def index_unpacked(problem: Problem) -> Iterator[Proposal]:
 
 @register("multi_output_view", "no_grad_view")
 def index_item(problem: Problem) -> Iterator[Proposal]:
-    """``rows[k] += 1``: an item of what holds all the views."""
-    write = written(problem)
-    target = write.target if write is not None else None
-    while isinstance(target, ast.Subscript) and isinstance(target.value, ast.Subscript | ast.Call):
-        target = target.value if isinstance(target.value, ast.Subscript) else None
-    if write is None or not isinstance(target, ast.Subscript) or isinstance(target.slice, ast.Slice | ast.Tuple):
-        return
-    code, name = write.code, write.code.text(target.value)
-    for _, made in itertools.islice(problem.bindings(code, name, write.statement), 1):
-        views = _views(code, made.value) if isinstance(made.value, ast.Call) else None
-        if views is not None:
-            edit = code.replace(target, views.at(code.text(target.slice)))
-            yield in_one_text(code, [edit], headline(code, write.statement, [edit]), _WHY, "index_views")
+    """``rows[k] += 1``, ``fill(rows[k])``: an item of what holds all the views."""
+    for frame, name in handed_down(problem):
+        code, places = frame.code, ast.walk(frame.target or frame.node)
+        items = [n for n in places if isinstance(n, ast.Subscript) and code.text(n.value) == name]
+        for item in [n for n in items if not isinstance(n.slice, ast.Slice | ast.Tuple)][:1]:
+            for _, made in itertools.islice(problem.bindings(code, name, frame.statement), 1):
+                views = _views(code, made.value) if isinstance(made.value, ast.Call) else None
+                if views is not None:
+                    edit = code.replace(item, views.at(code.text(item.slice)))
+                    yield in_one_text(code, [edit], headline(code, frame.statement, [edit]), _WHY, "index_views")
 
 
 def _counted(

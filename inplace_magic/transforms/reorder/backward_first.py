@@ -4,7 +4,8 @@
     x.data += 1                       loss.backward()
     loss.backward()                   x.data += 1
 
-The change may stand in an earlier cell; then the backward moves there.
+The change may stand in an earlier cell; then the backward moves there. Where gradients are cleared in between, the change
+goes behind the backward.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ from ...source.blocks import loops, within
 from ...source.dataflow import binds, calls_named, items_apart, roots, simple
 from ...source.editor import Code
 from ...source.lift import as_lines, lift
-from ..analysis.meetings import UPDATES, meeting
+from ..analysis.meetings import UPDATES, headline, meeting
 from ..analysis.targets import reads_gradient
 from ..problem import Problem
-from ..proposal import Change, Proposal
+from ..proposal import Change, Proposal, in_one_text
 from ..registry import register
 
 _WHY = message("why_backward_first")
@@ -38,11 +39,18 @@ def backward_first(problem: Problem) -> Iterator[Proposal]:
         return
     makers = [s for s in found.between if s in found.loss]
     passed = [found.first, *(s for s in found.between if s not in makers)]
-    if found.first in found.loss or _uses_gradients(passed) or not simple(found.need):
+    code, first, need = found.code, found.first, found.need
+    if first in found.loss or not simple(need) or _uses_gradients([first]):
         return
-    lifted = lift(found.code, [*makers, found.need])
-    edits = [found.code.insert_before(found.first, *lifted.lines), *lifted.edits]
-    yield _proposal(found.code, found.first, found.code.text(found.need), [(found.code, e) for e in edits], form)
+    if _uses_gradients(passed):  # what is cleared in between has to stay ahead of the backward
+        lifted = lift(code, [first])
+        edits = [*lifted.edits, code.insert_after(need, *lifted.lines)] if isinstance(first, ast.Expr) else []
+        title = message("title_after", what=(headline(code, first),), other=code.text(need))
+        yield from [in_one_text(code, edits, title, _WHY, form)] if edits else []
+        return
+    lifted = lift(code, [*makers, need])
+    edits = [code.insert_before(first, *lifted.lines), *lifted.edits]
+    yield _proposal(code, first, code.text(need), [(code, e) for e in edits], form)
 
 
 def _uses_gradients(statements: Sequence[ast.stmt]) -> bool:

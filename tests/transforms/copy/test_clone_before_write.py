@@ -41,6 +41,9 @@ def edited(cell: str, write: str, **about: object) -> str:
         pytest.param("if on: v[0] = 1\n", "v[0]", "if on: v = v.clone(); v[0] = 1\n", id="on the line of an if"),
         pytest.param("self.h[i] = 0\n", "self.h[i]", "self.h = self.h.clone()\nself.h[i] = 0\n", id="an attribute"),
         pytest.param("y = Halve.apply(x)\n", "Halve.apply(x)", "y = Halve.apply(x.clone())\n", id="a Function that writes into its argument"),
+        pytest.param("d = torch.diagonal(r)\nd += 1\ny = f(r)\n", "d += 1", "r = r.clone()\nd = torch.diagonal(r)\nd += 1\ny = f(r)\n", id="the whole that is read on, where a view of it is written"),
+        pytest.param("a = x[:2]\nb = x[2:]\nb.mul_(2)\ny = f(x)\n", "b.mul_(2)", "x = x.clone()\na = x[:2]\nb = x[2:]\nb.mul_(2)\ny = f(x)\n", id="the whole, ahead of all that looks at it"),
+        pytest.param("a = x[:2]\nx = g(x)\nb = x[2:]\nb.mul_(2)\ny = f(x)\n", "b.mul_(2)", "a = x[:2]\nx = g(x)\nx = x.clone()\nb = x[2:]\nb.mul_(2)\ny = f(x)\n", id="the whole that has the name by then"),
     ],
 )  # fmt: skip
 def test_copies_first(cell: str, write: str, expected: str) -> None:

@@ -100,6 +100,18 @@ def test_leaves_alone(cell: str, write: str, family: str) -> None:
             id="a loop that only updates, indented by two",
         ),
         pytest.param(
+            "for n, p in net.named_parameters():\n    size = len(p)\n    if 'w' in n: p.normal_()\n    else: p.zero_(); p[0].fill_(1)\n",
+            "p.normal_()",
+            "for n, p in net.named_parameters():\n    size = len(p)\n    with torch.no_grad():\n        if 'w' in n: p.normal_()\n        else: p.zero_(); p[0].fill_(1)\n",
+            id="branches on the lines of their heads, each of which updates",
+        ),
+        pytest.param(
+            "if a: w.fill_(0)\nprint(w)\n",
+            "w.fill_(0)",
+            "with torch.no_grad():\n    if a: w.fill_(0)\nprint(w)\n",
+            id="an update on the line of its head",
+        ),
+        pytest.param(
             "for x in data:\n    loss = f(x)\n    for p in ps:\n        p.add_(p.grad, alpha=-lr)\n",
             "p.add_(p.grad, alpha=-lr)",
             "for x in data:\n    loss = f(x)\n    with torch.no_grad():\n        for p in ps:\n            p.add_(p.grad, alpha=-lr)\n",

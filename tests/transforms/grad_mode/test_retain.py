@@ -53,6 +53,20 @@ def test_a_graph_that_a_step_has_made_stale_is_not_kept_for_ever() -> None:
     assert "retain" not in rules(START, rewritten(LOOP, ("layer.send()", "layer.send(); opt.step()")))
 
 
+def test_a_graph_whose_weights_were_changed_past_torch_is_not_kept() -> None:
+    start = """
+        import torch
+        from torch import nn
+        net = nn.Sequential(nn.Linear(2, 4), nn.Tanh(), nn.Linear(4, 1))
+        def update(loss):
+            loss.backward()
+            for p in net.parameters():
+                p.data.sub_(0.1 * p.grad)
+                p.grad = None
+    """
+    assert rules(start, "loss = net(torch.ones(3, 2)).pow(2).mean()", "update(loss)", "update(loss)") == ["recompute"]
+
+
 PENALTY = """
     net = nn.Sequential(nn.Linear(2, 4), nn.Tanh(), nn.Linear(4, 1))
     opt = torch.optim.SGD(net.parameters(), lr=0.1)

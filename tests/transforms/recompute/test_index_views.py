@@ -126,3 +126,10 @@ def test_is_proved(cell: str, expected: str) -> None:
     fix = fix_by(RULE, "import torch\nw = torch.ones(2, 3, requires_grad=True)", cell)
     assert fix.cells == {2: expected}
     assert fix.gradients == "same"
+
+
+def test_an_item_that_a_helper_writes_is_taken_from_the_tensor() -> None:
+    helper = "def fill(row, v):\n    row[0].fill_(v)\nrows = x.split(1)\n"
+    text = helper + "fill(rows[k], 0)"
+    found = proposals(RULE, text, write="row[0].fill_(v)", family=FAMILY, callers=("fill(rows[k], 0)",))
+    assert [p.texts[1] for p in found] == [helper + "fill(x[k : k + 1], 0)"]
