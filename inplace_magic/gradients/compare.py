@@ -108,12 +108,13 @@ def _shapes(steps: Sequence[tuple[LeafGradient, ...]]) -> tuple[tuple[int, ...],
     return tuple(sorted(g.shape for g in steps[0]))
 
 
-def deprived(reference: Sequence[BackwardPass], tried: Sequence[BackwardPass]) -> bool:
-    """Whether a loss gives nothing any more to a leaf that the next steps after it are there for."""
-    return any(
-        (leaves_reached([one]) - leaves_reached([other])) & leaves
-        for one, other, leaves in _paired_losses(reference, tried)
-    )
+def deprived(
+    reference: Sequence[BackwardPass], tried: Sequence[BackwardPass]
+) -> list[tuple[BackwardPass, frozenset[str]]]:
+    """The passes whose loss gives nothing any more to leaves that the next steps after it are there for, with those leaves."""
+    paired = _paired_losses(reference, tried)
+    found = [(one, leaves & leaves_reached([one]) - leaves_reached([other])) for one, other, leaves in paired]
+    return [(one, leaves) for one, leaves in found if leaves]
 
 
 def lessened(reference: Sequence[BackwardPass], tried: Sequence[BackwardPass]) -> bool:

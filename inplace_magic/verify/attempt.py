@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -31,7 +32,7 @@ from ..transforms.problem import Problem
 from ..transforms.proposal import Proposal
 from .bench import Bench
 from .candidate import Candidate, Unfinished
-from .effect import Effect, gradients_of, measure, proof
+from .effect import Effect, called, gradients_of, measure, proof
 
 RANKS = get_args(Rank)
 _log = logging.getLogger(__name__)
@@ -141,6 +142,8 @@ def measured(bench: Bench, problem: Problem, ran: Ran) -> Attempt | None:
     without_backward = not reference and not seen.passes and not (seen.outcome is not None and seen.outcome.ahead)
     said = proof(effect.label, effect.changes, effect.until_error, without_backward)
     fix = replace(_fix(bench, candidate, live, run, effect, idle, said), once=once)
+    if effect.label == "truncated" and not idle:
+        fix = replace(fix, changes=fix.changes + tuple(_taken(bench, proposal, seen)))
     _log.debug("%s: %s, %s, fails again: %s, %s", candidate, rank, effect.label, seen.again, effect.changes)
     need = problem.clash.need
     before = need.index if need is not None and any(step.kept for step in candidate.steps) else 0
@@ -215,6 +218,13 @@ def _rank(bench: Bench, steps: Sequence[Proposal], ran: Ran, effect: Effect, few
     by_hand = not updates(reference)  # then it is not known what is updated for which loss
     lessens = any(step.form in LESSENS for step in steps) and (by_hand or lessened(reference, seen.passes))
     return "deprived" if label == "truncated" and (takes or lessens) else label
+
+
+def _taken(bench: Bench, proposal: Proposal, seen: Evidence) -> Iterator[str]:
+    """Which backward trains a leaf no more, of the first that is so."""
+    found = (taken for one in _meant(bench, proposal) for taken in deprived(one.passes, seen.passes)[:1])
+    for one, leaves in itertools.islice(found, 1):
+        yield message("change_trains_no_more", call=called(bench, one.backward), names=tuple(sorted(leaves)))
 
 
 def _is_meant(effect: Effect, proposal: Proposal) -> bool:

@@ -115,17 +115,17 @@ def measure(
     label: Gradients = gradients if all(one.kind in _OF_GRADIENTS for one in found) else "different"
     effect = _with_changes(label, gradients, found, reference.outcome, seen.outcome)
     passes = without_purpose(reference.passes, seen.passes) if gradients == "truncated" else ()
-    idle = [_called(bench, reference.passes[index].backward) for index in passes] + idle
+    idle = [called(bench, reference.passes[index].backward) for index in passes] + idle
     if idle:
-        called = dict.fromkeys(idle)
-        said = tuple(message("change_trains_nothing", call=text) for text in called)
+        said = tuple(message("change_trains_nothing", call=text) for text in dict.fromkeys(idle))
         return Effect("different", effect.changes + said, "different", effect.paths | {""}, idle=True)
     return effect
 
 
-def _called(bench: Bench, backward: Backward) -> str:
-    """The line of a backward."""
-    return bench.sources.place(backward.stack[0]).text if backward.stack else "backward()"
+def called(bench: Bench, backward: Backward) -> str:
+    """The call of a backward, as far as it stands on one line."""
+    place = bench.sources.place(backward.stack[0]) if backward.stack else None
+    return "backward()" if place is None else place.text[slice(*place.columns or (None,))]
 
 
 def _different(bench: Bench, reference: Evidence, seen: Evidence, gradients: bool = True) -> tuple[Difference, ...]:

@@ -373,3 +373,21 @@ def test_what_comes_to_the_end_is_offered_alone_where_the_code_as_written_ends_w
         """
     found = fixes("import torch", guided)
     assert found and all(fix.verified and not fix.changes for fix in found)
+
+
+WEIGHT_USED_ONCE = """
+    import torch
+    from torch import nn
+    torch.manual_seed(0)
+    edge, head = nn.Parameter(torch.ones(1)), nn.Linear(3, 1)
+    opt = torch.optim.SGD([edge, *head.parameters()], 0.1)
+    x = torch.ones(2, 3)
+    """
+UPDATE = "loss = head(x * scale).sum(); opt.zero_grad()\n    loss.backward()\n    opt.step()"
+
+
+def test_a_cut_after_which_a_loss_trains_a_weight_no_more_names_both() -> None:
+    trained = f"for _ in range(3):\n    scale = edge.exp()\n    {UPDATE}"
+    found = fixes(WEIGHT_USED_ONCE, trained, f"for _ in range(3):\n    {UPDATE}")
+    cuts = [fix for fix in found if fix.gradients == "truncated" and not fix.untrained]
+    assert cuts and all("`loss.backward()` no longer trains edge" in fix.changes for fix in cuts)
