@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import glob
 import os
 import re
 import site
@@ -9,6 +11,7 @@ import sys
 import sysconfig
 import types
 from dataclasses import dataclass
+from functools import lru_cache
 
 TIMED = re.compile(r"<timed (exec|eval)>")
 
@@ -70,7 +73,21 @@ def _classify(filename: str) -> str:
         return "nn"
     if real.startswith(_ROOTS) or "/site-packages/" in slashed or "/dist-packages/" in slashed:
         return "library"
+    for folder in {os.path.realpath(entry) for entry in sys.path if isinstance(entry, str) and entry}:
+        inside = os.path.relpath(real, folder) if real.startswith(os.path.join(folder, "")) else ""
+        if inside.split(os.sep)[0] in _installed_into(folder):
+            return "library"
     return "user"
+
+
+@lru_cache(maxsize=256)
+def _installed_into(folder: str) -> frozenset[str]:
+    """What an installer has put into a folder (``pip install --target``): it leaves a record of each distribution."""
+    found: set[str] = set()
+    for record in glob.iglob(os.path.join(glob.escape(folder), "*.dist-info", "RECORD")):
+        with contextlib.suppress(OSError, UnicodeDecodeError), open(record, encoding="utf-8") as lines:
+            found.update(re.split(r"[/,]", line, maxsplit=1)[0] for line in lines)
+    return frozenset(found)
 
 
 def caller() -> types.FrameType | None:

@@ -139,6 +139,17 @@ def test_what_cannot_be_taken_along_is_named_if_it_is_used() -> None:
     shell.user_ns["lines"].close()
 
 
+def test_code_keeps_the_name_of_its_cell() -> None:
+    shell = session(
+        "def f():\n    return [k for k in ()]",
+        "class A:\n    def m(self):\n        def inner(): pass\n        return inner\na = A()",
+    )
+    text = "answer = [c.__code__.co_filename for c in (f, a.m, a.m())]"
+    (seen,) = answers(shell, f"f, a; {text}")
+    exec(text, shell.user_ns)
+    assert seen == shell.user_ns["answer"] and all(name.startswith("<ipython-input-") for name in seen)
+
+
 def test_an_instance_of_a_class_that_was_defined_again_keeps_its_own() -> None:
     shell = session("class A:\n    def f(self): return 1", "a = A()", "class A:\n    def f(self): return 2\nb = A()")
     assert answers(shell, "answer = a.f(), b.f(), type(b) is A, type(a) is A") == [(1, 2, True, False)]

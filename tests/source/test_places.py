@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from pathlib import Path
 
 import pytest
 
@@ -89,3 +90,20 @@ def test_an_instruction_leads_back_to_its_expression(transform: object) -> None:
     call = next(s for s in spots if (s.line, s.column, s.end_column) == (3, 12, 21))
     place = sources.place(call)
     assert (place.label, place.text, place.function) == ("In[4]:3", "x += 1; x.mul_(2)", "f")
+
+
+@pytest.mark.parametrize(
+    ("record", "kind"),
+    [
+        pytest.param(
+            "thing-1.0.dist-info/RECORD", "library", id="a package that was installed into a folder of the path"
+        ),
+        pytest.param("other-1.0.dist-info/RECORD", "user", id="the person's own beside one that was installed there"),
+        pytest.param("thing.egg-info/PKG-INFO", "user", id="a project that is installed from its folder"),
+    ],
+)
+def test_whose_file_it_is(record: str, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / record).parent.mkdir()
+    (tmp_path / record).write_text(f"{record.partition('-')[0]}/__init__.py,sha256=,0\n{record},,\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert kind_of(str(tmp_path / "thing" / "layers.py")) == kind

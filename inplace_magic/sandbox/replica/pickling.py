@@ -12,7 +12,7 @@ import re
 import threading
 import types
 import weakref
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -84,6 +84,9 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             return _own_namespace, ()
         if obj is self.shell:
             return _own_shell, ()
+        if type(obj) is types.CodeType:
+            make, arguments = self.dispatch_table[types.CodeType](obj)[:2]
+            return _named_code, (make, arguments, obj.co_filename)  # from 3.1.3 on cloudpickle leaves the name out
         reduce = _REDUCERS.get(type(obj))
         if reduce is not None:
             return reduce(obj)
@@ -256,6 +259,10 @@ def _generator_again(state: torch.Tensor) -> torch.Generator:
     generator = torch.Generator()
     generator.set_state(state)
     return generator
+
+
+def _named_code(make: Callable[..., types.CodeType], arguments: tuple[Any, ...], filename: str) -> types.CodeType:
+    return make(*arguments).replace(co_filename=filename)
 
 
 def _made_without_init(kind: type) -> Any:
