@@ -1,6 +1,6 @@
-"""Sessions on an accelerator, in use or merely visible. It is one made for tests: see ``standin.cpp``.
+"""Sessions on an accelerator, in use or merely visible: CUDA where there is one, else one made for tests (``standin.cpp``).
 
-They share one process, since torch cannot forget a device and takes seconds to load.
+The cells name the latter. The sessions share one process, since torch cannot forget a device and takes seconds to load.
 """
 
 from __future__ import annotations
@@ -16,28 +16,37 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from tests.sandboxes import needs_replica
 
+DEVICE = "cuda" if torch.cuda.is_available() else "standin"
+made_for_tests = pytest.mark.skipif(DEVICE != "standin", reason="needs the device that counts and has a limit")
 pytestmark = [
     needs_replica,
-    pytest.mark.skipif(shutil.which(os.environ.get("CXX", "g++")) is None, reason="needs a compiler"),
+    pytest.mark.skipif(
+        DEVICE == "standin" and shutil.which(os.environ.get("CXX", "g++")) is None, reason="needs a compiler"
+    ),
 ]
 HERE = Path(__file__).parent
 # One session a line, as json; the answer to it is a line as well.
 SESSIONS = """
     import json, os, sys
-    import torch, standin
+    import torch
     from inplace_magic.sandbox import replica
     from tests import replicas
     from tests.cells import new_shell, run_in
-    replica._started = replicas.copied
+    made_for_tests = not torch.cuda.is_available()
+    if made_for_tests:
+        import standin
+        replica._started = replicas.copied
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     for line in sys.stdin:
         asked = json.loads(line)
         os.chdir(asked["folder"])
-        torch.standin.set_capacity(0)
+        if made_for_tests:
+            torch.standin.set_capacity(0)
         shell = new_shell()
         shell.run_line_magic("config", "InplaceMagic.fixes = 1")
         done = None
@@ -56,6 +65,10 @@ SESSIONS = """
         shell.run_line_magic("reset", "-f")
         done = found = sys.last_exc = sys.last_value = sys.last_traceback = None
 """
+
+
+def for_device(cell: str) -> str:
+    return textwrap.dedent(cell).strip("\n").replace("standin", DEVICE)
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +92,7 @@ def session(machine: subprocess.Popen[str], tmp_path: Path) -> Any:
 
     def run(*cells: str) -> dict[str, Any]:
         assert machine.stdin is not None and machine.stdout is not None
-        texts = [textwrap.dedent(cell).strip("\n") for cell in cells]
+        texts = [for_device(cell) for cell in cells]
         print(json.dumps({"cells": texts, "folder": str(tmp_path)}), file=machine.stdin, flush=True)
         answer: dict[str, Any] = json.loads(machine.stdout.readline())
         return answer
@@ -124,6 +137,7 @@ def test_a_verified_fix_where_the_device_is(session: Any, device: str) -> None:
     assert seen["fixes"][0][1] == "same"
 
 
+@made_for_tests
 def test_a_kernel_that_writes_by_address_writes_no_more_than_the_cell(session: Any) -> None:
     setup = """
         import torch, ctypes
@@ -195,6 +209,7 @@ def test_a_gradient_penalty_is_watched_in_the_thread_of_the_device(session: Any)
     assert seen["error"] is None and seen["answer"][0] == pytest.approx(36.0896, rel=1e-4), seen
 
 
+@made_for_tests
 def test_a_healthy_cell_waits_for_the_device_no_oftener(session: Any) -> None:
     count = "counts = torch.standin.synchronized(), torch.standin.kernels()"
     cell = "for _ in range(3):\n    opt.zero_grad(); net(x).sum().backward(); opt.step()"
@@ -206,6 +221,7 @@ def test_a_healthy_cell_waits_for_the_device_no_oftener(session: Any) -> None:
     assert bare == loaded and loaded[1] > 0
 
 
+@made_for_tests
 def test_a_device_without_room_is_told(session: Any) -> None:
     setup = (
         NET.format(device="standin") + "    torch.standin.set_capacity(torch.standin.memory_allocated() + 5 * 2**20)"
@@ -217,6 +233,24 @@ def test_a_device_without_room_is_told(session: Any) -> None:
         h.sum().backward()
     """
     seen = session(setup, cell)
+    assert seen["fixes"][0][1] == "same" and "Verified on the CPU" in " ".join(seen["notes"]), seen
+
+
+@pytest.mark.skipif(DEVICE != "cuda", reason="CUDA tells where a program waits for it")
+def test_a_healthy_cell_never_waits_for_cuda(session: Any) -> None:
+    setup = NET.format(device="cuda") + "    torch.cuda.set_sync_debug_mode('error')"
+    cell = "for _ in range(3):\n    opt.zero_grad(); net(x).sum().backward(); opt.step()"
+    seen = session(setup, cell, "torch.cuda.set_sync_debug_mode(0); answer = 1")
+    assert seen["error"] is None and seen["answer"] == 1
+
+
+@pytest.mark.skipif(DEVICE != "cuda", reason="fills it")
+def test_a_full_cuda_device_is_told(session: Any) -> None:
+    fill = "    full = torch.empty(torch.cuda.mem_get_info()[0] - 200 * 2**20, dtype=torch.uint8, device='cuda')"
+    try:
+        seen = session(NET.format(device="cuda") + fill, FAILS)
+    finally:
+        session("full = None; torch.cuda.empty_cache()")
     assert seen["fixes"][0][1] == "same" and "Verified on the CPU" in " ".join(seen["notes"]), seen
 
 
@@ -319,7 +353,8 @@ def test_a_hook_may_print_in_a_kernel(tmp_path: Path) -> None:
             """
             %load_ext inplace_magic
             %config InplaceMagic.fixes = 1
-            import torch, standin
+            import torch
+            if not torch.cuda.is_available(): import standin
             w = torch.ones(3, device="standin", requires_grad=True)
             def hook(g):
                 print("norm", g.norm().item())
@@ -335,7 +370,7 @@ def test_a_hook_may_print_in_a_kernel(tmp_path: Path) -> None:
             """,
             "import inplace_magic; print(inplace_magic.last_diagnosis().fixes[0].title)",
         ):
-            client.execute_interactive(textwrap.dedent(cell), timeout=120, output_hook=output)
+            client.execute_interactive(for_device(cell), timeout=120, output_hook=output)
     finally:
         client.stop_channels()
         manager.shutdown_kernel(now=True)
