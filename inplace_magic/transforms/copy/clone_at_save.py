@@ -26,7 +26,7 @@ _FRAMES = 4
 _NO_TENSOR = frozenset({"apply", "save_for_backward"})  # methods of something that is no tensor
 
 
-@register("modified", "silent", "inference")
+@register("modified", "silent", "inference", "multi_output_view")
 def clone_at_save(problem: Problem) -> Iterator[Proposal]:
     write = problem.clash.write
     if write is not None and write.origin == "optim":

@@ -57,8 +57,8 @@ def _caches(code: Code, statement: ast.stmt, held: set[str]) -> Iterator[tuple[a
     for inner in upwards(code, statement):
         above = code.parent(inner)
         if isinstance(above, ast.If):
-            branch, other = (above.body, above.orelse) if inner in above.body else (above.orelse, above.body)
-            if _asks(above, branch, held) and not any(isinstance(s, _LEAVES) for s in other) and _goes_on(branch):
+            branch = above.body if inner in above.body else above.orelse
+            if _asks(above, branch, held) and _goes_on(branch):
                 edit = unwrapped(code, above, branch)
                 yield from [(above, edit)] if edit is not None else []
         for early in (one for one in code.preceding(inner) if isinstance(one, ast.If) and not one.orelse):
