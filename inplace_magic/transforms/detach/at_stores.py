@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from ...record.evidence import Edge, Holder
@@ -27,10 +27,9 @@ _ITEM = re.compile(r"[^[]*\[[^]]*\](\[[^]]*\]|\.\w+)")  # ``[0]`` of ``memory[3]
 
 def at_stores(problem: Problem, edges: Sequence[Edge]) -> Iterator[Proposal]:
     holders = {h for edge in edges for h in edge.holders}
-    containers = {(h.scope, h.path.partition("[")[0]) for h in holders if h.shape != "Tensor" or "[" in h.path}
     buffers = {(h.scope, by_attribute(h.path)) for h in holders if h.shape == "Tensor" and _is_kept(h)}
-    into_buffers = [(code, code.behind(value, ".detach()")) for code, _, value in _puts(problem, buffers)]
-    put = list(_puts(problem, containers))
+    into_buffers = [(code, code.behind(value, ".detach()")) for code, _, value in puts(problem, buffers)]
+    put = list(puts(problem, containers(holders)))
     items = {match[1] for h in holders if (match := _ITEM.match(h.path))}
     changes = [change for code, node, value in put for change in _without_history(code, node, value, items)]
     again = not any(before_turns(problem, edge) for edge in edges)  # each iteration puts one there
@@ -40,16 +39,20 @@ def at_stores(problem: Problem, edges: Sequence[Edge]) -> Iterator[Proposal]:
     yield from candidates(problem, list(_behind_the_setting(problem, edges)), "set", CARRIED)
 
 
+def containers(holders: Iterable[Holder]) -> set[tuple[str, str]]:
+    return {(h.scope, h.path.partition("[")[0]) for h in holders if h.shape != "Tensor" or "[" in h.path}
+
+
 def _is_kept(holder: Holder) -> bool:
     """Whether an object or a dict keeps a tensor."""
     path = by_attribute(holder.path)
     return "[" not in path and (holder.scope.startswith("class ") or "." in path)
 
 
-def _puts(problem: Problem, containers: set[tuple[str, str]]) -> Iterator[tuple[Code, ast.stmt, ast.expr]]:
+def puts(problem: Problem, into: set[tuple[str, str]]) -> Iterator[tuple[Code, ast.stmt, ast.expr]]:
     """The statements that put something into one of the containers, each with what it puts there."""
     for code, node in problem.nodes(ast.stmt):
-        value = _put(node, containers)
+        value = _put(node, into)
         yield from [(code, node, value)] if value is not None else []
 
 

@@ -1,7 +1,10 @@
-"""A sum that is kept for show is sent back: the loss goes back instead, and the sum keeps its values.
+"""A sum, or a mean of a list, that is kept for show is sent back: the loss goes back instead, and what is kept are values.
 
 total += loss                             total += loss.detach()
 total.backward()                          loss.backward()
+
+losses.append(loss)                       losses.append(loss.detach())
+torch.stack(losses).mean().backward()     loss.backward()
 """
 
 from __future__ import annotations
@@ -11,39 +14,56 @@ from collections.abc import Iterator, Sequence
 
 from ...message import message
 from ...record.evidence import Edge
+from ...source.bindings import argument
 from ...source.blocks import loops
-from ...source.dataflow import added, calls_named
+from ...source.dataflow import added, binds, calls_named, roots
+from ...source.editor import Code, Function
 from ..problem import Frame, Problem
 from ..proposal import Proposal
+from .at_stores import containers, puts
 from .candidates import candidates
 
 _SUMMED = message("why_sum_of_values")
 
 
 def summed(problem: Problem, edges: Sequence[Edge]) -> Iterator[Proposal]:
-    """``total += loss; total.backward()``: the loss goes back, the sum keeps its values."""
     for edge in edges:
-        for frame in problem.frames(edge.used):
-            paths = {h.path for h in edge.holders} | {f"self.{h.path}" for h in edge.holders}
-            sum_and_term = added(frame.statement)
-            if sum_and_term is None or (total := ast.unparse(sum_and_term[0])) not in paths:
-                continue
-            code, value = frame.code, sum_and_term[1]
-            need = next((f for f in problem.needed if f.code is code), None)
-            one_loop = need is not None and loops(code, frame.statement) == loops(code, need.statement)
-            roots = _roots_named(need, total) if need is not None and one_loop else []
-            if roots and isinstance(value, (ast.Name, ast.Attribute)):
-                assert need is not None
-                changes = [(code, code.behind(value, ".detach()"))]
-                changes += [(code, code.replace(root, code.text(value))) for root in roots]
-                yield from candidates(problem, changes, "summed", _SUMMED)
-                return
+        used = problem.frames(edge.used)
+        for code, value in _kept(problem, edge, used):
+            for need in problem.needed[::-1]:
+                sums = {
+                    name
+                    for frame in used
+                    if frame.code is need.code and loops(need.code, frame.statement) == loops(need.code, need.statement)
+                    for name in binds(frame.statement)
+                    | (roots(need.statement) if frame.statement is need.statement else set())
+                }
+                named = [n for n in ast.walk(need.node) if isinstance(n, (ast.Name, ast.Attribute))]
+                read = [n for n in named if need.code.text(n) in sums & roots(need.statement)]
+                sent = [n for n in read if need.code.parent(n) not in read]
+                loss = _seen_from(code, value, need)
+                if sent and loss is not None:
+                    changes = [(code, code.behind(value, ".detach()"))]
+                    changes += [(need.code, need.code.replace(root, loss)) for root in sent]
+                    yield from candidates(problem, changes, "summed", _SUMMED)
+                    return
 
 
-def _roots_named(need: Frame, total: str) -> list[ast.expr]:
-    """Where the backward's statement goes back from the sum."""
-    return [
-        call.func.value
-        for call in calls_named(need.statement, "backward")
-        if isinstance(call.func, ast.Attribute) and ast.unparse(call.func.value) == total
-    ]
+def _kept(problem: Problem, edge: Edge, used: Sequence[Frame]) -> Iterator[tuple[Code, ast.expr]]:
+    """What was added to a sum, or put into a container, that holds the history."""
+    paths = {h.path for h in edge.holders} | {f"self.{h.path}" for h in edge.holders}
+    for frame in used:
+        total = added(frame.statement)
+        if total is not None and ast.unparse(total[0]) in paths:
+            yield frame.code, total[1]
+    yield from ((code, value) for code, _, value in puts(problem, containers(edge.holders)))
+
+
+def _seen_from(code: Code, value: ast.expr, need: Frame) -> str | None:
+    """A name for the value where the backward is called: its own, or what the function that keeps it is handed there."""
+    function, here = code.function(value), need.code.function(need.statement)
+    seen: ast.expr | None = value if code is need.code and function is here else None
+    if seen is None and isinstance(value, ast.Name) and isinstance(function, Function):
+        calls = calls_named(here or need.code.tree, function.name)
+        seen = next((given for call in calls if (given := argument(function, value.id, call)) is not None), None)
+    return need.code.text(seen) if isinstance(seen, (ast.Name, ast.Attribute)) else None
