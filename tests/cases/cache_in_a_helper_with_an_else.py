@@ -3,13 +3,12 @@
 # source: https://github.com/sigeisler/robustness_of_gnns_at_scale/issues/4 (attacked_model.train() leads to autograd error)
 # family: second_backward
 # fails: 3
-# culprit: 3:12
+# culprit: -
 # saved: 2:46|2:45
 # needed: 3:12
 # effect: same
 # observe: [losses, attack.perturbed_edge_weight.detach().clone()]
-# note: in training mode the GCN caches the normalized adjacency, which here depends on the attacked edge weights, so the second step goes through the
-#   freed graph of the first. Fix of the thread: switch the caching off (do_cache_adj_prep).
+# note: in training mode the GCN caches the normalized adjacency, which depends on the attacked edge weights; the thread switches the caching off
 # %%
 import torch
 from torch import nn

@@ -4,13 +4,11 @@
 # family: multi_output_view
 # fails: 3
 # culprit: 3:7
-# saved: 1:17
+# saved: 1:21|1:17
 # needed: 3:18
 # effect: same
 # observe: [losses, [v.detach().clone() for v in (length, m_cart, m_pole)]]
-# note: the trajectory is a preallocated tensor; the system unpacks the current row into x, xDot, theta, thetaDot (unbind: views of the
-#   trajectory) and the next row is then written. The error comes from backward. Fix (#373, merged): .clone() of the state in
-#   state_transition. Label: upstream (pull request).
+# note: a row of a preallocated trajectory is unpacked (views by unbind), then the next row is written; merged fix: clone the state where it is unpacked
 # %%
 import torch
 from torch import nn, optim
