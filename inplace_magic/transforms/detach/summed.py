@@ -40,7 +40,7 @@ def summed(problem: Problem, edges: Sequence[Edge]) -> Iterator[Proposal]:
                 }
                 named = [n for n in ast.walk(need.node) if isinstance(n, (ast.Name, ast.Attribute))]
                 read = [n for n in named if need.code.text(n) in sums & roots(need.statement)]
-                sent = [n for n in read if need.code.parent(n) not in read]
+                sent = [_whole(need.code, n) for n in read if need.code.parent(n) not in read]
                 loss = _seen_from(code, value, need)
                 if sent and loss is not None:
                     changes = [(code, code.behind(value, ".detach()"))]
@@ -57,6 +57,12 @@ def _kept(problem: Problem, edge: Edge, used: Sequence[Frame]) -> Iterator[tuple
         if total is not None and ast.unparse(total[0]) in paths:
             yield frame.code, total[1]
     yield from ((code, value) for code, _, value in puts(problem, containers(edge.holders)))
+
+
+def _whole(code: Code, node: ast.expr) -> ast.expr:
+    """``stats["loss"]`` of ``stats``."""
+    parent = code.parent(node)
+    return _whole(code, parent) if isinstance(parent, ast.Subscript) and parent.value is node else node
 
 
 def _seen_from(code: Code, value: ast.expr, need: Frame) -> str | None:
