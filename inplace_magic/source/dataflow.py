@@ -186,16 +186,19 @@ def items_apart(statements: Sequence[ast.stmt]) -> set[str]:
 
 def roots(statement: ast.stmt) -> set[str]:
     """What a statement with a backward in it goes back from: the loss, or the arguments of a helper that does it."""
-    for call in calls(statement):
+    return reads(root_of(statement) or statement)
+
+
+def root_of(node: ast.AST) -> ast.expr | None:
+    """The expression that the first backward in it goes back from; nothing where a helper does it."""
+    for call in calls(node):
         name = called_name(call)
         if name == "backward" and isinstance(call.func, ast.Attribute):
-            owner = dotted(call.func.value)
-            return (
-                reads(call.args[0]) if owner in ("torch.autograd", "autograd") and call.args else reads(call.func.value)
-            )
+            functional = dotted(call.func.value) in ("torch.autograd", "autograd") and call.args
+            return call.args[0] if functional else call.func.value
         if name == "grad" and call.args:
-            return reads(call.args[0])
-    return reads(statement)
+            return call.args[0]
+    return None
 
 
 def calls(node: ast.AST) -> Iterator[ast.Call]:

@@ -391,6 +391,24 @@ def test_a_sum_kept_for_show_keeps_its_values() -> None:
     assert fix.cells == {2: rewritten(SUM, ("total += loss", "total += loss.detach()"), ("total.b", "loss.b"))}
 
 
+@pytest.mark.parametrize(
+    ("sent", "instead"),
+    [
+        ("torch.stack(losses).mean()", "loss"),
+        ("torch.stack([*losses]).mean()", "loss"),
+        ("(sum(losses) / len(losses) + 0.1 * head.weight.pow(2).sum())", "(loss + 0.1 * head.weight.pow(2).sum())"),
+        ("(sum(losses[-2:]) / 2)", "(loss / 2)"),
+        ("(-sum(losses))", "(-loss)"),
+    ],
+)
+def test_of_a_mean_of_all_losses_this_one_goes_back(sent: str, instead: str) -> None:
+    cell = rewritten(
+        SUM, ("total = 0", "losses = []"), ("total += loss", "losses.append(loss)"), ("total.b", f"{sent}.b")
+    )
+    fix = fix_by("detach", START, cell)
+    assert fix.cells == {2: rewritten(cell, ("append(loss)", "append(loss.detach())"), (sent, instead))}
+
+
 def test_an_earlier_loss_that_was_not_meant_for_it_takes_a_value_without_its_history() -> None:
     fix = fix_by("detach", START, GAN)
     assert fix.cells == {2: rewritten(GAN, ("(score(made) - score", "(score(made.detach()) - score"))}

@@ -16,7 +16,7 @@ from ...message import message
 from ...record.evidence import Edge
 from ...source.bindings import argument
 from ...source.blocks import loops
-from ...source.dataflow import added, binds, calls_named, roots
+from ...source.dataflow import added, binds, calls_named, reads, root_of, roots
 from ...source.editor import Code, Function
 from ..problem import Frame, Problem
 from ..proposal import Proposal
@@ -29,24 +29,29 @@ _SUMMED = message("why_sum_of_values")
 def summed(problem: Problem, edges: Sequence[Edge]) -> Iterator[Proposal]:
     for edge in edges:
         used = problem.frames(edge.used)
+        filled = {path for _, path in containers(edge.holders)}
+        filled |= {f"self.{path}" for path in filled}
         for code, value in _kept(problem, edge, used):
             for need in problem.needed[::-1]:
-                sums = {
-                    name
-                    for frame in used
-                    if frame.code is need.code and loops(need.code, frame.statement) == loops(need.code, need.statement)
-                    for name in binds(frame.statement)
-                    | (roots(need.statement) if frame.statement is need.statement else set())
-                }
+                beside = [f for f in used if f.code is need.code and _loops(f) == _loops(need)]
+                sums = {name for frame in beside for name in binds(frame.statement)}
+                if any(frame.statement is need.statement for frame in beside):
+                    sums |= filled
                 named = [n for n in ast.walk(need.node) if isinstance(n, (ast.Name, ast.Attribute))]
                 read = [n for n in named if need.code.text(n) in sums & roots(need.statement)]
-                sent = [_whole(need.code, n) for n in read if need.code.parent(n) not in read]
+                sent = dict.fromkeys(
+                    _whole(need, n, need.code.text(n) in filled) for n in read if need.code.parent(n) not in read
+                )
                 loss = _seen_from(code, value, need)
                 if sent and loss is not None:
                     changes = [(code, code.behind(value, ".detach()"))]
                     changes += [(need.code, need.code.replace(root, loss)) for root in sent]
                     yield from candidates(problem, changes, "summed", _SUMMED)
                     return
+
+
+def _loops(frame: Frame) -> object:
+    return loops(frame.code, frame.statement)
 
 
 def _kept(problem: Problem, edge: Edge, used: Sequence[Frame]) -> Iterator[tuple[Code, ast.expr]]:
@@ -59,10 +64,17 @@ def _kept(problem: Problem, edge: Edge, used: Sequence[Frame]) -> Iterator[tuple
     yield from ((code, value) for code, _, value in puts(problem, containers(edge.holders)))
 
 
-def _whole(code: Code, node: ast.expr) -> ast.expr:
-    """``stats["loss"]`` of ``stats``."""
-    parent = code.parent(node)
-    return _whole(code, parent) if isinstance(parent, ast.Subscript) and parent.value is node else node
+def _whole(need: Frame, node: ast.expr, filled: bool) -> ast.expr:
+    """What the loss stands for: ``stats["loss"]`` of ``stats``, ``torch.stack(losses).mean()`` of ``losses``."""
+    above = need.code.parent(node)
+    item = isinstance(above, ast.Subscript) and above.value is node
+    # ``sum(losses) / len(losses)`` is of the losses on both sides; ``sum(losses) / 10`` is not.
+    mean = isinstance(above, ast.BinOp) and bool(reads(above.left) & reads(above.right))
+    of_all = filled and (mean or isinstance(above, (ast.Call, ast.Attribute, ast.Starred, ast.List, ast.Tuple)))
+    if (not item and not of_all) or node is root_of(need.node) or root_of(need.node) is None:
+        return node
+    assert isinstance(above, ast.expr)
+    return _whole(need, above, filled)
 
 
 def _seen_from(code: Code, value: ast.expr, need: Frame) -> str | None:
