@@ -22,6 +22,7 @@ from .record.requests import RecordRequest
 from .record.run_cells import resumable
 from .sandbox import Sandbox, process_group
 from .sandbox.fork import Outcome
+from .sandbox.may_fork import devices_in_use
 from .sandbox.process_memory import large
 from .session.history import Session
 from .source.editor import names_bound, names_loaded
@@ -30,6 +31,9 @@ from .source.sources import Sources
 
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom)
 _MAKING_S = 0.6  # what running the other cells again may cost more than the failing one alone
+_DEVICE_S = (
+    3.0  # what the start of a device computes, at most: each rerun beside one starts it again, whatever cells it runs
+)
 _NOTHING, _FAILED, _PLACE, _ALL = range(4)  # what a run tells of a failure
 _RESUMED = 4  # ways to continue a loop that are tried
 _LONGER = 3  # times as long as a cell took may its rerun take, where that is more than the limit
@@ -259,7 +263,8 @@ def _plans(session: Session, sources: Sources, cell: int, options: Options) -> l
     makers, changers = (ReplayPlan(_makers(sources, fresh.cells, cell, changed)) for changed in (False, True))
     whole = next((p for p in (fresh, changers) if _takes(session, p) <= limit), makers)
     in_time = [p for p in (whole, makers) if _takes(session, p) <= limit]
-    if fresh in in_time and session.cost_of(fresh.cells) - own <= max(_MAKING_S, own / 2) and not large():
+    making = session.cost_of(fresh.cells) - own - (_DEVICE_S if devices_in_use() else 0.0)
+    if fresh in in_time and making <= max(_MAKING_S, own / 2) and not large():
         return [fresh, alone]
     return list(dict.fromkeys([alone, *reversed(in_time)]))
 

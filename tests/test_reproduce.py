@@ -224,6 +224,20 @@ def test_what_ran_before_the_extension_was_loaded_costs_at_most_what_the_process
     assert session.cost_of((1, 2)) < 0.5
 
 
+@pytest.mark.parametrize("devices", [(), ("cuda",)], ids=str)
+def test_the_start_of_a_device_does_not_keep_a_session_from_being_run_from_the_top(
+    devices: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session, _ = loaded_in_a_cell(SETUP, MODEL, LOOP)
+    session.busy[2] = 2.5
+    monkeypatch.setattr(reproduce, "devices_in_use", lambda: devices)
+    plans = reproduce._plans(session, session.sources(4), 4, Options())
+    assert plans[0].fresh == bool(devices)
+    session.busy[3] = 60.0
+    plans = reproduce._plans(session, session.sources(4), 4, Options())
+    assert not plans[0].fresh
+
+
 def test_no_cut_of_what_is_none_at_first_where_the_session_holds_a_later_value() -> None:
     _, found = loaded_in_a_cell(SETUP, MODEL, LOOP, earlier=1e9)
     assert found is not None and found.fixes
