@@ -409,6 +409,24 @@ def test_of_a_mean_of_all_losses_this_one_goes_back(sent: str, instead: str) -> 
     assert fix.cells == {2: rewritten(cell, ("append(loss)", "append(loss.detach())"), (sent, instead))}
 
 
+LOG = """
+    class Log:
+        def __init__(self):
+            self.values = []
+        def add(self, value):
+            self.values.append(value)
+        def mean(self):
+            return torch.stack(self.values).mean()
+    """
+
+
+def test_of_a_mean_that_a_method_gives_this_loss_goes_back() -> None:
+    cell = rewritten(SUM, ("total = 0", "log = Log()"), ("total += loss", "log.add(loss)"), ("total.b", "log.mean().b"))
+    fix = fix_by("detach", START, LOG, cell)
+    log = rewritten(LOG, ("append(value)", "append(value.detach())"))
+    assert fix.cells == {2: log, 3: rewritten(cell, ("log.mean().b", "loss.b"))}
+
+
 def test_an_earlier_loss_that_was_not_meant_for_it_takes_a_value_without_its_history() -> None:
     fix = fix_by("detach", START, GAN)
     assert fix.cells == {2: rewritten(GAN, ("(score(made) - score", "(score(made.detach()) - score"))}

@@ -29,20 +29,15 @@ _SUMMED = message("why_sum_of_values")
 def summed(problem: Problem, edges: Sequence[Edge]) -> Iterator[Proposal]:
     for edge in edges:
         used = problem.frames(edge.used)
-        filled = {path for _, path in containers(edge.holders)}
-        filled |= {f"self.{path}" for path in filled}
         for code, value in _kept(problem, edge, used):
             for need in problem.needed[::-1]:
                 beside = [f for f in used if f.code is need.code and _loops(f) == _loops(need)]
-                sums = {name for frame in beside for name in binds(frame.statement)}
-                if any(frame.statement is need.statement for frame in beside):
-                    sums |= filled
+                sums = {name for frame in beside for name in binds(frame.statement)} & roots(need.statement)
                 named = [n for n in ast.walk(need.node) if isinstance(n, (ast.Name, ast.Attribute))]
-                read = [n for n in named if need.code.text(n) in sums & roots(need.statement)]
-                sent = dict.fromkeys(
-                    _whole(need, n, need.code.text(n) in filled) for n in read if need.code.parent(n) not in read
-                )
-                loss = _seen_from(code, value, need)
+                read = [n for n in named if need.code.text(n) in sums]
+                whole: list[ast.expr | None] = [_item(need.code, n) for n in read if need.code.parent(n) not in read]
+                whole += [_mean(need, f.node) for f in beside if f.statement is need.statement]
+                sent, loss = dict.fromkeys(filter(None, whole)), _seen_from(code, value, need)
                 if sent and loss is not None:
                     changes = [(code, code.behind(value, ".detach()"))]
                     changes += [(need.code, need.code.replace(root, loss)) for root in sent]
@@ -64,17 +59,21 @@ def _kept(problem: Problem, edge: Edge, used: Sequence[Frame]) -> Iterator[tuple
     yield from ((code, value) for code, _, value in puts(problem, containers(edge.holders)))
 
 
-def _whole(need: Frame, node: ast.expr, filled: bool) -> ast.expr:
-    """What the loss stands for: ``stats["loss"]`` of ``stats``, ``torch.stack(losses).mean()`` of ``losses``."""
-    above = need.code.parent(node)
-    item = isinstance(above, ast.Subscript) and above.value is node
+def _item(code: Code, node: ast.expr) -> ast.expr:
+    """``stats["loss"]`` of ``stats``."""
+    above = code.parent(node)
+    return _item(code, above) if isinstance(above, ast.Subscript) and above.value is node else node
+
+
+def _mean(need: Frame, node: ast.AST) -> ast.expr | None:
+    """``torch.stack(losses).mean()`` of the ``torch.stack(losses)`` in it: all that goes back and is of the losses alone."""
+    above, root = need.code.parent(node), root_of(need.node)
+    if not isinstance(node, ast.expr) or root is None or not any(inner is node for inner in ast.walk(root)):
+        return None
     # ``sum(losses) / len(losses)`` is of the losses on both sides; ``sum(losses) / 10`` is not.
-    mean = isinstance(above, ast.BinOp) and bool(reads(above.left) & reads(above.right))
-    of_all = filled and (mean or isinstance(above, (ast.Call, ast.Attribute, ast.Starred, ast.List, ast.Tuple)))
-    if (not item and not of_all) or node is root_of(need.node) or root_of(need.node) is None:
-        return node
-    assert isinstance(above, ast.expr)
-    return _whole(need, above, filled)
+    of_both = isinstance(above, ast.BinOp) and reads(above.left) & reads(above.right)
+    part = of_both or isinstance(above, (ast.Call, ast.Attribute, ast.Subscript, ast.Starred, ast.List, ast.Tuple))
+    return _mean(need, above) if part and node is not root and above is not None else node
 
 
 def _seen_from(code: Code, value: ast.expr, need: Frame) -> str | None:
