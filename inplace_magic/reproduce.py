@@ -31,9 +31,7 @@ from .source.sources import Sources
 
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom)
 _MAKING_S = 0.6  # what running the other cells again may cost more than the failing one alone
-_DEVICE_S = (
-    3.0  # what the start of a device computes, at most: each rerun beside one starts it again, whatever cells it runs
-)
+_DEVICE_S = 3.0  # left out for the start of a device, which each rerun beside one makes anew, whatever cells it runs
 _NOTHING, _FAILED, _PLACE, _ALL = range(4)  # what a run tells of a failure
 _RESUMED = 4  # ways to continue a loop that are tried
 _LONGER = 3  # times as long as a cell took may its rerun take, where that is more than the limit

@@ -212,6 +212,10 @@ def called_name(node: ast.AST | None) -> str:
     return node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
 
 
+def is_called(code: Code, node: ast.AST) -> bool:
+    return getattr(code.parent(node), "func", None) is node
+
+
 def calls_named(node: ast.AST, *names: str) -> list[ast.Call]:
     """Calls of methods or functions of these names, below the node."""
     return [call for call in calls(node) if called_name(call) in names]

@@ -399,6 +399,8 @@ def test_a_sum_kept_for_show_keeps_its_values() -> None:
         ("(sum(losses) / len(losses) + 0.1 * head.weight.pow(2).sum())", "(loss + 0.1 * head.weight.pow(2).sum())"),
         ("(sum(losses[-2:]) / 2)", "(loss / 2)"),
         ("(-sum(losses))", "(-loss)"),
+        ("torch.add(sum(losses), head.weight.pow(2).sum())", "torch.add(loss, head.weight.pow(2).sum())"),
+        ("torch.stack(losses).mean().sqrt()", "loss.sqrt()"),
     ],
 )
 def test_of_a_mean_of_all_losses_this_one_goes_back(sent: str, instead: str) -> None:
@@ -407,6 +409,22 @@ def test_of_a_mean_of_all_losses_this_one_goes_back(sent: str, instead: str) -> 
     )
     fix = fix_by("detach", START, cell)
     assert fix.cells == {2: rewritten(cell, ("append(loss)", "append(loss.detach())"), (sent, instead))}
+
+
+@pytest.mark.parametrize(
+    ("sent", "instead"),
+    [
+        ("sum([*losses, head.weight.pow(2).sum()]).b", "loss.b"),
+        ("torch.stack([*losses, head.weight.pow(2).sum()]).sum().b", "loss.b"),
+        ("(sum(losses) + head.weight.pow(2).sum()).b", "loss.b"),
+        ("total = sum(losses) + head.weight.pow(2).sum()\n    total.b", "loss.b"),
+    ],
+)
+def test_what_goes_back_beside_the_losses_is_not_lost(sent: str, instead: str) -> None:
+    cell = rewritten(SUM, ("total = 0", "losses = []"), ("total += loss", "losses.append(loss)"), ("total.b", sent))
+    run = run_cells(START, cell)
+    assert run.diagnosis is not None and run.diagnosis.fixes
+    assert not [fix.cells for fix in run.diagnosis.fixes if f"\n    {instead}" in fix.cells[2]]
 
 
 LOG = """

@@ -10,20 +10,22 @@ torch.stack(losses).mean().backward()     loss.backward()
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 
 from ...message import message
 from ...record.evidence import Edge
 from ...source.bindings import argument
 from ...source.blocks import loops
-from ...source.dataflow import added, binds, calls_named, reads, root_of, roots
+from ...source.dataflow import added, binds, called_name, calls_named, is_called, root_of, roots
 from ...source.editor import Code, Function
+from ...source.modules import module_of
 from ..problem import Frame, Problem
 from ..proposal import Proposal
 from .at_stores import containers, puts
 from .candidates import candidates
 
 _SUMMED = message("why_sum_of_values")
+_OF_ONE = {"cat", "list", "mean", "stack", "sum", "tuple"}  # calls that give a single loss back as it is
 
 
 def summed(problem: Problem, edges: Sequence[Edge]) -> Iterator[Proposal]:
@@ -31,22 +33,34 @@ def summed(problem: Problem, edges: Sequence[Edge]) -> Iterator[Proposal]:
         used = problem.frames(edge.used)
         for code, value in _kept(problem, edge, used):
             for need in problem.needed[::-1]:
-                beside = [f for f in used if f.code is need.code and _loops(f) == _loops(need)]
-                sums = {name for frame in beside for name in binds(frame.statement)} & roots(need.statement)
-                named = [n for n in ast.walk(need.node) if isinstance(n, (ast.Name, ast.Attribute))]
-                read = [n for n in named if need.code.text(n) in sums]
-                whole: list[ast.expr | None] = [_item(need.code, n) for n in read if need.code.parent(n) not in read]
-                whole += [_mean(need, f.node) for f in beside if f.statement is need.statement]
-                sent, loss = dict.fromkeys(filter(None, whole)), _seen_from(code, value, need)
-                if sent and loss is not None:
+                loss = _seen_from(code, value, need)
+                sent = list(_sent(need, used, edge, loss)) if loss is not None else []
+                if sent:
                     changes = [(code, code.behind(value, ".detach()"))]
-                    changes += [(need.code, need.code.replace(root, loss)) for root in sent]
+                    changes += [(need.code, need.code.replace(node, str(loss))) for node in dict.fromkeys(sent)]
                     yield from candidates(problem, changes, "summed", _SUMMED)
                     return
 
 
-def _loops(frame: Frame) -> object:
-    return loops(frame.code, frame.statement)
+def _sent(need: Frame, used: Sequence[Frame], edge: Edge, loss: str) -> Iterator[ast.expr]:
+    """What goes back as if it were the loss: the name of a sum or a mean, or such an expression where it stands."""
+    code, around = need.code, loops(need.code, need.statement)
+    own = {path for _, path in containers(edge.holders)}
+    own |= {f"self.{path}" for path in own} | {loss}
+    sums: set[str] = set()
+    for frame in used:
+        statement = frame.statement
+        if frame.code is not code or loops(code, statement) != around:
+            continue
+        root = root_of(need.node) if statement is need.statement else getattr(statement, "value", None)
+        whole = _mean(frame, root, own, innermost=frame.spot == edge.used[0])
+        if added(statement) is not None or (whole is root and statement is not need.statement):
+            sums |= binds(statement)
+        elif whole is not None:
+            yield whole
+    named = [n for n in ast.walk(need.node) if isinstance(n, (ast.Name, ast.Attribute))]
+    read = [n for n in named if code.text(n) in sums & roots(need.statement)]
+    yield from (_item(code, n) for n in read if code.parent(n) not in read)
 
 
 def _kept(problem: Problem, edge: Edge, used: Sequence[Frame]) -> Iterator[tuple[Code, ast.expr]]:
@@ -65,15 +79,37 @@ def _item(code: Code, node: ast.expr) -> ast.expr:
     return _item(code, above) if isinstance(above, ast.Subscript) and above.value is node else node
 
 
-def _mean(need: Frame, node: ast.AST) -> ast.expr | None:
-    """``torch.stack(losses).mean()`` of the ``torch.stack(losses)`` in it: all that goes back and is of the losses alone."""
-    above, root = need.code.parent(node), root_of(need.node)
-    if not isinstance(node, ast.expr) or root is None or not any(inner is node for inner in ast.walk(root)):
+def _mean(frame: Frame, root: ast.expr | None, own: set[str], innermost: bool) -> ast.expr | None:
+    """``torch.stack(losses).mean()`` of the ``torch.stack(losses)`` that ran, up to the ``root`` around it at most: what of a
+    single loss is that loss, and is made of nothing but the losses. A call of the person's own is taken for such a mean."""
+    code, ran = frame.code, frame.node
+    whole: ast.expr | None = None
+    if root is None or all(node is not ran for node in ast.walk(root)):
         return None
-    # ``sum(losses) / len(losses)`` is of the losses on both sides; ``sum(losses) / 10`` is not.
-    of_both = isinstance(above, ast.BinOp) and reads(above.left) & reads(above.right)
-    part = of_both or isinstance(above, (ast.Call, ast.Attribute, ast.Subscript, ast.Starred, ast.List, ast.Tuple))
-    return _mean(need, above) if part and node is not root and above is not None else node
+    called = set(ast.walk(ran.func)) if isinstance(ran, ast.Call) and not innermost else set()
+    for above in (ran, *code.parents(ran)):
+        if not own.issuperset(_values(code, above, called)):
+            break
+        if isinstance(above, ast.Call) and (called_name(above) in _OF_ONE or (above is ran and not innermost)):
+            whole = above
+        elif isinstance(above, ast.BinOp) and all(any(_values(code, one)) for one in (above.left, above.right)):
+            whole = above  # ``sum(losses) / len(losses)`` is of the losses on both sides; ``sum(losses) / 10`` is not
+        elif not isinstance(above, (ast.Attribute, ast.Subscript, ast.Starred, ast.List, ast.Tuple)):
+            break
+        if above is root:
+            break
+    return whole
+
+
+def _values(code: Code, node: ast.AST, called: Container[ast.AST] = ()) -> Iterator[str]:
+    """The names and attributes whose values go into an expression: neither modules nor the functions that it calls."""
+    for name in ast.walk(node):
+        if not isinstance(name, ast.Name) or name in called or module_of(name) is not None:
+            continue
+        path: ast.expr = name
+        while isinstance(above := code.parent(path), ast.Attribute) and not is_called(code, above):
+            path = above
+        yield from [code.text(path)] if not is_called(code, path) else []
 
 
 def _seen_from(code: Code, value: ast.expr, need: Frame) -> str | None:

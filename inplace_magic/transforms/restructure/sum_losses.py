@@ -25,7 +25,7 @@ from collections.abc import Iterator
 
 from ...message import message
 from ...source.blocks import upwards
-from ...source.dataflow import added, binds, calls_named, is_call, is_step, key_of, reads
+from ...source.dataflow import added, binds, calls_named, is_call, is_called, is_step, key_of, reads
 from ...source.editor import Code, atom
 from ..analysis.meetings import UPDATES, meeting, steps_between
 from ..analysis.targets import is_functional, reads_gradient
@@ -101,7 +101,7 @@ def _added_up(problem: Problem, code: Code, loop: ast.For, backward: ast.stmt, l
 def _reads_gradients(code: Code, loop: ast.For) -> bool:
     """Whether the loop reads what a backward adds to a leaf; ``autograd.grad`` adds nothing to it."""
     read = (n for n in ast.walk(loop) if isinstance(n, ast.Attribute) and n.attr == "grad")
-    return any(getattr(code.parent(node), "func", None) is not node for node in read)
+    return any(not is_called(code, node) for node in read)
 
 
 def loss_of(statement: ast.stmt) -> ast.expr | None:
