@@ -36,6 +36,11 @@ def bindings(code: Code, text: str, near: ast.stmt) -> list[Binding]:
     return before + [b for b in found if b.statement.lineno > near.lineno]
 
 
+def value_of(code: Code, text: str, near: ast.stmt) -> ast.expr | None:
+    """The value that a name has where a statement stands; None for a part of something unpacked, and for no value at all."""
+    return next((one.value for one in bindings(code, text, near)), None)
+
+
 def bound(code: Code, statement: ast.stmt) -> Iterator[tuple[str, ast.expr | None]]:
     """What one assignment binds, each with its value; None for a part of something unpacked."""
     if isinstance(statement, ast.Assign):

@@ -16,7 +16,7 @@ from functools import cached_property
 
 from ...families import is_of_base
 from ...record.evidence import Write
-from ...source.bindings import argument, bindings, loop_of, reads
+from ...source.bindings import argument, loop_of, reads, value_of
 from ...source.dataflow import assigned, called_name, calls_named, key_of
 from ...source.editor import Code, Edit, dotted
 from ...source.modules import module_of
@@ -261,18 +261,11 @@ def torch_in(problem: Problem, code: Code) -> tuple[str, list[Edit]] | None:
 
 def seen_through(code: Code, name: str, near: ast.stmt) -> str | None:
     """The tensor that ``name`` is only another look at (``head = base[:3]``), or None."""
-    for binding in bindings(code, name, near)[:1]:
-        value = binding.value
-        if (
-            isinstance(value, ast.Subscript)
-            and isinstance(value.slice, ast.Constant)
-            and isinstance(value.slice.value, str)
-        ):
-            return None  # an item of a dict
-        start = root(value) if value is not None else None
-        if start is not None and value is not None and dotted(start) is not None and code.text(start) != name:
-            return code.text(start)
-    return None
+    value = value_of(code, name, near)
+    if isinstance(value, ast.Subscript) and isinstance(getattr(value.slice, "value", None), str):
+        return None  # an item of a dict
+    start = root_text(code, value)
+    return start if start != name else None
 
 
 def is_of_leaf(code: Code, read: ast.expr) -> bool:
