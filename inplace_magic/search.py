@@ -25,7 +25,8 @@ Rank = Literal[  # what a fix is worth by what was measured alone, the best firs
     # what was to begin anew does, in as many updates.
     "truncated",
     # An update has moved, or a step uses more than before: each leaf learns from every loss that it is stepped for, in as
-    # many updates, and nothing else that is read changes but what a forward more adds to statistics.
+    # many updates, and nothing else that is read changes but what a forward more adds to statistics. Or a graph outlives a step
+    # (PAST_A_STEP): a loss goes back through what was computed with the weights of before.
     "whole",
     "deprived",  # a cut by which a leaf learns nothing any more from a loss that it is stepped for
     "different",  # anything else: a forward with other weights, an update for what were several
@@ -108,7 +109,7 @@ COSTS = {
     "split_loop": 34,  # a loop becomes several
     "detach: between": 35,  # the later of two losses trains less
     "recompute: between": 38,  # a forward pass more, written out between the two updates
-    "retain: past a step": 39,  # memory, and half a fix
+    "retain: past a step": 39,  # memory; the later backward goes through what was computed before the step
     "move_step: gradients first": 39,  # several lines, a backward that is not called so
     "kept_by_forward": 39,  # the memory that a checkpoint saves
     "clone_at_save": 40,  # a copy kept for the gradient alone
@@ -120,14 +121,15 @@ COSTS = {
     "clone_at_save: result": 60,  # a copy of what the formula keeps of itself
 }
 # What verification asks of some forms:
-PARTIAL = frozenset({"retain: past a step"})  # no fix by itself, even if it runs
 ONE_UPDATE = frozenset({"restructure: one update"})  # a part counts once that counted several times, and no edge is cut
 # A state begins anew, so that the losses are others.
 RESTARTS = frozenset({"reset_state: called", "reset_state: initial"})
 # A gradient has the value that it had, and a graph: no other value can differ before a step uses it.
 DIFFERENTIABLE = frozenset({"retain: differentiable", "retain: made differentiable"})
+# A loss goes back through what was computed before a step.
+PAST_A_STEP = frozenset({"retain: past a step"})
 # A backward goes through a graph of before: what it needs may have been changed without torch's knowledge (``.data``).
-KEEPS_GRAPH = frozenset({"retain", "retain: one by one"})
+KEEPS_GRAPH = frozenset({"retain", "retain: one by one"}) | PAST_A_STEP
 # Within one iteration the later of two losses may train less than it says.
 LESSENS = frozenset({"detach: between", "detach: untrained"})
 # What a loss is made of is computed where its update stands, by the weights that the updates before it have left.

@@ -23,7 +23,7 @@ from ..gradients.compare import (
 )
 from ..message import message
 from ..record.evidence import BackwardPass, Evidence
-from ..search import IN_ORDER, KEEPS_GRAPH, LESSENS, ONE_UPDATE, PARTIAL, Rank
+from ..search import IN_ORDER, KEEPS_GRAPH, LESSENS, ONE_UPDATE, PAST_A_STEP, Rank
 from ..source.document import FileSource, is_cell
 from ..source.editor import names_bound
 from ..source.sources import Sources
@@ -44,8 +44,9 @@ class Attempt:
 
     ``rank`` is what it is worth by what was measured. ``aside``: how much changes that the fix is not for.
     ``serves``: a backward whose gradients no step used, as the code is written, has a use. ``fewer``: how many updates
-    the optimizers make less than in the code as written, or with gradients used before. ``unleafed``: a name that led to a
-    leaf leads to a result, whose ``.grad`` code to come finds empty. ``idle``: a backward is left that trains nothing.
+    the optimizers make less than in the code as written, or with gradients used before. ``lesser``: shown where nothing of the
+    best rank does without: a name that led to a leaf leads to a result, whose ``.grad`` code to come finds empty, or a
+    graph outlives a step. ``idle``: a backward is left that trains nothing.
     ``sooner``: it also takes from backwards that come before the conflict. ``corrects``: it gives another
     result than the code as written, which can hardly have meant that (Proposal.meant). ``passes``: the backwards of its run. ``cost``: the
     candidate's; ``turn``: how many had been tried by then.
@@ -59,7 +60,7 @@ class Attempt:
     aside: int = 0
     serves: bool = False
     fewer: int = 0
-    unleafed: bool = False
+    lesser: bool = False
     idle: bool = False
     sooner: bool = False
     corrects: bool = False
@@ -104,8 +105,6 @@ def try_out(bench: Bench, problem: Problem, candidate: Candidate) -> Attempt | R
                 return None
             if left.error is not None or any(c.kind == "silent" for c in left.clashes):
                 return Unfinished(candidate, left) if problem.family == "silent" else None
-        if all(step.form in PARTIAL for step in candidate.steps):
-            return None
         meant = _meant(bench, candidate.steps[0])
         if any(starved(one.passes, seen.passes, one.finished and seen.finished) for one in meant):
             _log.debug("%s: trains nothing", candidate)
@@ -159,7 +158,7 @@ def measured(bench: Bench, problem: Problem, ran: Ran) -> Attempt | None:
         aside=aside,
         serves=serves,
         fewer=fewer,
-        unleafed=effect.unleafed,
+        lesser=effect.unleafed or _outlives_step(candidate.steps),
         idle=effect.idle,
         sooner=sooner,
         corrects=corrects,
@@ -206,6 +205,8 @@ def _rank(bench: Bench, steps: Sequence[Proposal], ran: Ran, effect: Effect, few
     cuts = any(step.rule == "detach" for step in steps)
     if label == "truncated" and cuts and same_for_training(reference, seen.passes):
         return "same"
+    if label == "same" and _outlives_step(steps):
+        return "whole"
     if proposal.lossless and label != "same":
         return "doubtful"
     if _is_meant(effect, proposal):
@@ -218,6 +219,11 @@ def _rank(bench: Bench, steps: Sequence[Proposal], ran: Ran, effect: Effect, few
     by_hand = not updates(reference)  # then it is not known what is updated for which loss
     lessens = any(step.form in LESSENS for step in steps) and (by_hand or lessened(reference, seen.passes))
     return "deprived" if label == "truncated" and (takes or lessens) else label
+
+
+def _outlives_step(steps: Sequence[Proposal]) -> bool:
+    """Whether the graph that is kept is all that a fix changes, and a step comes before it is used up."""
+    return all(step.form in PAST_A_STEP for step in steps)
 
 
 def _taken(bench: Bench, proposal: Proposal, seen: Evidence) -> Iterator[str]:

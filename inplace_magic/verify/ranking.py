@@ -30,8 +30,8 @@ def best(
     By what they are worth (search.Rank); of those with the same rank, what leaves the backwards ahead of the conflict as they
     are before what cuts there as well, as many updates as written before fewer, what changes less first; then what costs
     less, and was tried first. A cut that leaves a parameter without any gradient is shown where there is nothing else, or a
-    reset alone; what ends with another error, where there is nothing else; what makes a leaf a result, where nothing of the
-    best rank leaves it one.
+    reset alone; what ends with another error, where there is nothing else; what makes a leaf a result or keeps a graph past a
+    step, where nothing of the best rank does without.
     """
     found = _Found(bench)
     for attempt in verified(bench, problem, found.enough):
@@ -52,8 +52,8 @@ def _chosen(attempts: list[Attempt], wanted: int) -> tuple[Fix, ...]:
     # What a state began from may be cut off with it after its first use: to begin anew each time changes more.
     resets = all(a.fix.rule == "reset_state" and a.rank == "different" for a in whole)
     good = [a for a in good if not a.fix.untrained or a.rank == "deprived"] if whole and resets else whole
-    if any(a.rank == "same" and not a.unleafed for a in good):
-        good = [a for a in good if not a.unleafed]
+    if any(a.rank == "same" and not a.lesser for a in good):
+        good = [a for a in good if not a.lesser]
     ordered = sorted(good or found, key=_key)
     for attempt in ordered:
         fix = attempt.fix

@@ -77,6 +77,22 @@ FORCES = """
     loss = energy + forces.pow(2).sum()
     loss.backward()
     """
+MULTIPLIER = """
+    log_alpha = torch.zeros(1, requires_grad=True)
+    alpha_opt = torch.optim.Adam([log_alpha], lr=0.1)
+    for _ in range(2):
+        out = net(x)
+        fit, penalty = out.pow(2).mean(), out.exp().mean()
+        alpha = log_alpha.exp()
+        penalty = alpha * (penalty - 2)
+        alpha_opt.zero_grad()
+        (-penalty).backward()
+        alpha_opt.step()
+        opt.zero_grad()
+        (fit + penalty).backward()
+        opt.step()
+        print(penalty.item())
+    """
 DESCENT = """
     w = torch.ones(2, requires_grad=True)
     loss = (x * w).exp().mean()
@@ -752,3 +768,13 @@ def test_a_state_may_begin_anew_however_it_is_set(filled: str) -> None:
     run = run_cells(START, keeps, "for x in torch.randn(3, 3):\n    keeps(x).sum().backward()")
     assert run.diagnosis is not None
     assert "keeps.h = torch.zeros(3)" in [fix.title for fix in run.diagnosis.fixes]
+
+
+def test_a_graph_that_a_step_leaves_alone_may_be_kept_past_it() -> None:
+    fix = fix_by("retain", START, MULTIPLIER)
+    assert fix.cells == {2: rewritten(MULTIPLIER, ("(-penalty).backward()", "(-penalty).backward(retain_graph=True)"))}
+    assert fix.gradients == "same"
+
+
+def test_a_part_that_needs_its_own_old_value_is_not_repeated() -> None:
+    assert not [fix.title for fix in fixes(START, MULTIPLIER) if "penalty.detach()" in fix.cells[2]]

@@ -72,15 +72,25 @@ def _levels(problem: Problem, stacks: Sequence[list[Frame]]) -> Iterator[Slice]:
         statements = _side_by_side(code, [f.statement for f in level])
         turn = _in_turn(code, statements)
         chosen = _from_beginning(code, turn, _chain(turn, statements))
-        own = {name for s in chosen for name in binds(s)}
-        if own & stepped or any(frame.statement in chosen for frame in (*problem.lost, *problem.needed)):
+        if {name for s in chosen for name in binds(s)} & stepped or any(
+            frame.statement in chosen for frame in (*problem.lost, *problem.needed)
+        ):
             return  # what is trained would begin anew; or it is the call in which they were used up, or gone back from
         bound = {name for s in chosen for name in _made_by(s)}
         kept = [s for s in chosen if isinstance(s, ast.Expr)]  # a call whose object keeps what it makes
-        # What needs its own old value cannot be had a second time.
-        anew = not (live_in(chosen) & own) - items_apart(chosen)
-        if (bound or kept == chosen != []) and anew and len(chosen) <= MOST and all(map(_repeatable, chosen)):
+        if (
+            (bound or kept == chosen != [])
+            and not of_itself(chosen)
+            and len(chosen) <= MOST
+            and all(map(_repeatable, chosen))
+        ):
             yield Slice(code, chosen, function)
+
+
+def of_itself(statements: Sequence[ast.stmt]) -> bool:
+    """Whether statements need a value of before under a name that they give another one: they give what they gave but once."""
+    own = {name for s in statements for name in binds(s)}
+    return bool((live_in(statements) & own) - items_apart(statements))
 
 
 def _side_by_side(code: Code, statements: Sequence[ast.stmt]) -> list[ast.stmt]:

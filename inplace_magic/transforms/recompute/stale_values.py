@@ -43,7 +43,7 @@ from ..problem import Problem
 from ..proposal import Proposal
 from ..registry import register
 from .places import Target, happened, targets
-from .slices import MOST, Slice, slices
+from .slices import MOST, Slice, of_itself, slices
 
 _ANEW, _FROM_VALUES = message("why_graphs_of_their_own"), message("why_later_loss_as_given")
 
@@ -137,7 +137,7 @@ def _copies(problem: Problem, made: Slice, target: Target) -> Iterator[tuple[lis
     elif problem.clash.kind == "second_backward" and _in_another_function(made, target):
         cuts = [(rest, nodes) for rest, nodes in taken[::-1] if all("." in name for s in rest for name in binds(s))]
     for repeated, cut in cuts:
-        if cut and _is_known(made, target, repeated):
+        if cut and _is_known(made, target, repeated) and not of_itself(repeated):
             yield made.lines(repeated, renamed), [code.behind(node, ".detach()") for node in cut], _ANEW
     of_slice, of_need = _under_other_names(problem, made, target) if between else ([], [])
     if of_slice:
@@ -145,7 +145,7 @@ def _copies(problem: Problem, made: Slice, target: Target) -> Iterator[tuple[lis
     if _is_known(made, target, statements):
         yield made.lines(statements, renamed), [], _ANEW
     for rest, nodes in taken if between and problem.clash.kind == "modified" else ():
-        if nodes:
+        if nodes and not of_itself(rest):
             yield made.lines(rest, [code.behind(node, ".detach()") for node in nodes]), [], _FROM_VALUES
 
 
