@@ -121,6 +121,13 @@ ENGINE_CODE = _code_of(torch.autograd.graph, "_engine_run_backward")
 FUNCTION_BACKWARD_CODE = _code_of(getattr(torch.autograd.function, "BackwardCFunction", None), "apply")
 
 
+def applied_by() -> type:
+    """What ``Function.apply`` goes on to: ``_SingleLevelFunction``. Whoever has taken it off its class (``relu = MyReLU.apply``)
+    comes by here as well. Gone: ``Function``, and what was taken off before a run is not seen.
+    """
+    return getattr(torch.autograd.function, "_SingleLevelFunction", torch.autograd.Function)
+
+
 def roots_of(frame: types.FrameType) -> tuple[Any, ...] | None:
     """What the engine was called on, if this is the frame that called it, else None. Gone: None."""
     if ENGINE_CODE is None or frame.f_code is not ENGINE_CODE:
@@ -265,7 +272,7 @@ def patched() -> list[tuple[Any, str]]:
         (torch.autograd.graph, "disable_saved_tensors_hooks"),
         (torch.autograd.function.FunctionCtx, "save_for_backward"),
         (torch.autograd.function.FunctionCtx, "mark_dirty"),
-        (torch.autograd.Function, "apply"),
+        (applied_by(), "apply"),
         (torch.Tensor, "backward"),
         (torch.nn.Parameter, "__new__"),
         (torch.no_grad, "__enter__"),

@@ -29,6 +29,7 @@ GONE = [
     pytest.param(torch.autograd, "_get_sequence_nr", id="the number of the next node"),
     pytest.param(torch._C._autograd, "_top_saved_tensors_default_hooks", id="the innermost hooks on saved tensors"),
     pytest.param(torch._C._autograd, "_unsafe_set_version_counter", id="setting a version back"),
+    pytest.param(torch.autograd.function, "_SingleLevelFunction", id="what applying a Function goes on to"),
     pytest.param(torch_private, "ENGINE_CODE", id="the frame that calls the engine"),
     pytest.param(torch_private, "FUNCTION_BACKWARD_CODE", id="the frame that calls a Function's backward"),
 ]

@@ -776,6 +776,23 @@ def test_a_graph_of_an_earlier_cell_is_looked_at_too() -> None:
     assert run.diagnosis.changed.label == "In[2]:2"
 
 
+def test_a_function_that_was_taken_off_its_class_before_is_watched() -> None:
+    made = """
+        class Cube(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, t):
+                ctx.t = t
+                return t ** 3
+            @staticmethod
+            def backward(ctx, g):
+                return 3 * ctx.t ** 2 * g
+        cube = Cube.apply
+        """
+    run = checked("h = x * 2\ny = cube(h)\nh += 1\n(y.sum() + h.sum()).backward()", textwrap.dedent(made))
+    assert run.diagnosis is not None and run.diagnosis.changed is not None
+    assert run.diagnosis.changed.line == 4
+
+
 @pytest.mark.parametrize("magics", ["%%autograd_check\n%%time", "%%time\n%%autograd_check"])
 def test_other_cell_magics_on_top(magics: str) -> None:
     run = run_cells(START, f"{magics}\nloss = (x ** 2).sum()\nx.data += 1\nloss.backward()")

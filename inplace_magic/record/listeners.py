@@ -29,7 +29,10 @@ class Listeners:
         for owner, name, before in self._attributes:
             now = _read(owner, name)
             if now is not before and _is_ours(now):
-                setattr(owner, name, before)
+                if before is None:
+                    delattr(owner, name)
+                else:
+                    setattr(owner, name, before)
         for hooks, known in self._steps:
             for key in [key for key, hook in hooks.items() if key not in known and _is_ours(hook)]:
                 del hooks[key]

@@ -18,6 +18,7 @@ conflict whose places are not known, and the backward is given up so that the re
 from __future__ import annotations
 
 import contextlib
+import inspect
 import sys
 import types
 from collections.abc import Callable, Sequence
@@ -137,7 +138,8 @@ class Recorder(TorchFunctionMode):
         replace(on, FunctionCtx, "save_for_backward", self._saving(FunctionCtx.save_for_backward))
         replace(on, graph, "disable_saved_tensors_hooks", self._stepping_aside(graph.disable_saved_tensors_hooks))
         replace(on, torch.nn.Parameter, "__new__", self._making(torch.nn.Parameter.__new__))
-        replace(on, torch.autograd.Function, "apply", applying(vars(torch.autograd.Function)["apply"], self._apply))
+        function = torch_private.applied_by()
+        replace(on, function, "apply", applying(inspect.getattr_static(function, "apply"), self._apply))
         on.callback(register_optimizer_step_pre_hook(self._before_step).remove)
         on.callback(register_optimizer_step_post_hook(self._after_step).remove)
         on.enter_context(self._within)

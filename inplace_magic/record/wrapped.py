@@ -23,7 +23,10 @@ Ours = contextlib.AbstractContextManager[Any]
 
 def replace(on: contextlib.ExitStack, owner: Any, name: str, new: Any) -> None:
     """Puts something of ours in the place of torch's for a time."""
-    on.callback(setattr, owner, name, vars(owner)[name])
+    if name in vars(owner):
+        on.callback(setattr, owner, name, vars(owner)[name])
+    else:
+        on.callback(delattr, owner, name)
     setattr(owner, name, new)
 
 
@@ -79,11 +82,12 @@ def stepping_aside(
 
 
 def applying(plain: Any, call: Callable[[Callable[..., Any], Any, Sequence[Any], dict[str, Any]], Any]) -> Any:
-    """``Function.apply``, which no function mode sees; ``call`` makes it."""
+    """``Function.apply``, which no function mode sees; ``call`` makes it. What ``torch.func`` makes of a Function is its own affair."""
 
     def apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
         __tracebackhide__ = True
-        return call(plain.__get__(None, cls), cls, args, kwargs)
+        bound = plain.__get__(None, cls)
+        return call(bound, cls, args, kwargs) if issubclass(cls, torch.autograd.Function) else bound(*args, **kwargs)
 
     return classmethod(apply)
 

@@ -15,6 +15,7 @@ from .modules import note_modules
 
 Loop = (ast.For, ast.While, ast.AsyncFor)
 Function = (ast.FunctionDef, ast.AsyncFunctionDef)
+_BREAK = "\ue002"  # around new lines within a line, until all edits are made
 
 
 class Overlap(ValueError):
@@ -187,7 +188,7 @@ class Code:
             indent = self.indent(statement)
             return Edit(at, at, "".join(f"{indent}{line}{self.newline}" for line in lines))
         start, _ = self.span(statement)
-        return Edit(start, start, "".join(f"{line}; " for line in lines))
+        return Edit(start, start, self._lines_apart(statement, lines) or "".join(f"{line}; " for line in lines))
 
     def insert_after(self, statement: ast.stmt, *lines: str) -> Edit:
         """New statements behind one, as deep as it is."""
@@ -200,7 +201,17 @@ class Code:
             if at == self._starts[-1] and not last.endswith(("\n", "\r")):
                 text = self.newline + text.removesuffix(self.newline)
             return Edit(at, at, text)
-        return Edit(end, end, "".join(f"; {line}" for line in lines))
+        return Edit(end, end, self._lines_apart(statement, lines) or "".join(f"; {line}" for line in lines))
+
+    def _lines_apart(self, statement: ast.stmt, lines: tuple[str, ...]) -> str:
+        """New statements to be put between those of one line, which they part; nothing for a single
+        simple one, nor on the line of a block's head."""
+        single = len(lines) == 1 and not hasattr(ast.parse(lines[0]).body[0], "body")
+        if single or self.begins_on_head(statement):
+            return ""
+        indent = self.indent(statement)
+        inner = self.newline.join(f"{indent}{line}" for line in lines)
+        return f"{_BREAK}{inner}{_BREAK}{self.newline}{indent}"
 
     def delete(self, statement: ast.stmt, *others: ast.stmt) -> Edit:
         """Takes a statement out, its line with it (a comment behind it too) if nothing else stands there.
@@ -314,7 +325,18 @@ class Code:
                 raise Overlap("edits overlap")
             text = text[: edit.start] + edit.text + text[edit.end :]
             last = edit.start
+        text = _parted(text, self.newline)
         return text if self.cell.raw.endswith(("\n", "\r")) else text.removesuffix(self.newline)
+
+
+def _parted(text: str, newline: str) -> str:
+    """The text where a line is broken around new ones: no semicolon stays ahead of a break or behind it, and no empty line."""
+    if _BREAK not in text:
+        return text
+    text = re.sub(rf"{_BREAK}\r?\n[ \t;]*(?=[\r\n]|\Z)", "", text)
+    text = re.sub(rf"{_BREAK}(\r?\n[ \t]*);?[ \t]*", r"\1", text)
+    text = re.sub(rf"(?m)^[ \t]*{_BREAK}", "", text)
+    return re.sub(rf"[ \t;]*{_BREAK}", newline, text)
 
 
 def edited(text: str, start: int, edits: Iterable[Edit]) -> str:

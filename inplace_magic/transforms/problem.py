@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import TypeVar
 
 from ..record.evidence import Crossing, Evidence, RecordedConflict
-from ..source.bindings import Binding, bindings, bound
+from ..source.bindings import Binding, bindings, bound, parameters
 from ..source.editor import Code, names_bound
 from ..source.location import SourceRange
 from ..source.names import unused
@@ -80,12 +80,12 @@ class Problem:
         return ((code, n) for code in self.codes() for n in ast.walk(code.tree) if isinstance(n, kind))
 
     def bindings(self, code: Code, name: str, near: ast.stmt) -> Iterator[tuple[Code, Binding]]:
-        """Where a name gets its value: in the same function; what has none in its cell, at the top of the cells before it."""
-        own = bindings(code, name, near)
+        """Where a name gets its value: in the same function; what has none there, at the top of its cell and of those before it."""
+        own, function = bindings(code, name, near), code.function(near)
         yield from ((code, one) for one in own)
-        if own or code.function(near) is not None:
+        if own or name in parameters(function):
             return
-        for other in (one for one in self.codes() if one.cell.number < code.cell.number):
+        for other in (one for one in self.codes() if one.cell.number < code.cell.number + (function is not None)):
             for s in reversed(other.tree.body):
                 yield from ((other, Binding(s, value)) for key, value in bound(other, s) if key == name)
 

@@ -23,6 +23,22 @@ HEALTHY = {
             return functional_call(net, weights, (row[None],)).pow(2).sum()
         each = vmap(grad(loss), in_dims=(None, 0))(dict(net.named_parameters()), x)
     """,
+    "a Function of its own in a transform": """
+        from torch.func import grad, vmap
+        class Cube(torch.autograd.Function):
+            generate_vmap_rule = True
+            @staticmethod
+            def forward(v):
+                return v ** 3
+            @staticmethod
+            def setup_context(ctx, inputs, output):
+                ctx.save_for_backward(*inputs)
+            @staticmethod
+            def backward(ctx, g):
+                return 3 * ctx.saved_tensors[0] ** 2 * g
+        cube = Cube.apply
+        each = vmap(grad(lambda row: cube(row).sum()))(x), vmap(cube)(x), cube(net(x)).sum().backward()
+    """,
     "a hessian": """
         from torch.func import hessian
         curved = hessian(lambda t: t.exp().sum())(x[0])

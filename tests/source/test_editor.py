@@ -72,3 +72,38 @@ def test_puts_a_call_behind_an_expression(text: str, node: str, expected: str) -
     code = Code(CellSource(1, text))
     found = next(n for n in ast.walk(code.tree) if isinstance(n, ast.expr) and ast.unparse(n) == node)
     assert code.apply(code.behind(found, ".f()")) == expected
+
+
+@pytest.mark.parametrize(
+    ("at", "before", "gone", "expected"),
+    [
+        pytest.param(1, True, (), "    a()\n    for p in q:\n        p()\n    b(); c()  # why\n", id="ahead of one"),
+        pytest.param(1, False, (), "    a(); b()\n    for p in q:\n        p()\n    c()  # why\n", id="behind one"),
+        pytest.param(2, False, (), "    a(); b(); c()  # why\n    for p in q:\n        p()\n", id="behind the last"),
+        pytest.param(1, True, (0, 1), "    for p in q:\n        p()\n    c()  # why\n", id="where all ahead goes"),
+    ],
+)
+@pytest.mark.parametrize("newline", ["\n", "\r\n"])
+def test_a_block_between_statements_of_one_line_parts_it(
+    at: int, before: bool, gone: tuple[int, ...], expected: str, newline: str
+) -> None:
+    head, end = "for x in xs:\n", "    d()"
+    code = Code(CellSource(1, f"{head}    a(); b(); c()  # why\n{end}".replace("\n", newline)))
+    body = code.tree.body[0].body  # type: ignore[attr-defined]
+    block = ("for p in q:", "    p()")
+    new = code.insert_before(body[at], *block) if before else code.insert_after(body[at], *block)
+    edits = [code.delete(body[one], *(body[other] for other in gone)) for one in gone]
+    assert code.apply(new, *edits) == f"{head}{expected}{end}".replace("\n", newline)
+
+
+def test_two_statements_part_a_line_and_one_does_not() -> None:
+    code = Code(CellSource(1, "a(); b()"))
+    _, second = code.tree.body
+    assert code.apply(code.insert_before(second, "c()")) == "a(); c(); b()"
+    assert code.apply(code.insert_before(second, "c()", "d()")) == "a()\nc()\nd()\nb()"
+
+
+def test_the_line_of_a_head_is_not_parted() -> None:
+    code = Code(CellSource(1, "if on: a(); b()"))
+    second = code.tree.body[0].body[1]  # type: ignore[attr-defined]
+    assert code.apply(code.insert_before(second, "c()", "d()")) == "if on: a(); c(); d(); b()"

@@ -132,6 +132,15 @@ def called_target(call: ast.Call) -> ast.expr | None:
     return inner if inner is not call else call.args[0] if call.args else None
 
 
+def applies_function(problem: Problem, frame: Frame) -> bool:
+    """Whether a frame applies a custom Function: ``Halve.apply(x)``, or ``halve(x)`` for ``halve = Halve.apply``."""
+    call = frame.expression
+    called = [call.func] if isinstance(call, ast.Call) else []
+    named = [one.id for one in called if isinstance(one, ast.Name)]
+    made = [one.value for name in named for _, one in problem.bindings(frame.code, name, frame.statement)]
+    return any(isinstance(one, ast.Attribute) and one.attr == "apply" for one in (*called, *made))
+
+
 def written_by(node: ast.AST) -> list[ast.expr]:
     """What a statement, or a call, writes in place."""
     if isinstance(node, (ast.Assign, ast.AugAssign)):

@@ -36,6 +36,7 @@ from ...source.editor import Loop, dotted
 from ..analysis.meant import has_two_names, is_lost, meant_for_whole
 from ..analysis.targets import (
     Site,
+    applies_function,
     handed_down,
     loop_to_keep,
     root_text,
@@ -59,16 +60,16 @@ def clone_before_write(problem: Problem) -> Iterator[Proposal]:
     if write is None:
         return
     if problem.family != "inference":  # else the Function was refused to save it, and writes nothing
-        yield from _at_apply(write)
+        yield from _at_apply(problem, write)
     yield from _at_write(problem, write)
     yield from _at_views(write)
     yield from _at_call(problem)
 
 
-def _at_apply(write: Site) -> Iterator[Proposal]:
-    """``Halve.apply(x)``, where the Function writes into its argument."""
+def _at_apply(problem: Problem, write: Site) -> Iterator[Proposal]:
+    """``Halve.apply(x)``, or ``halve(x)`` for ``halve = Halve.apply``, where the Function writes into its argument."""
     code, call = write.code, write.expression
-    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute) or call.func.attr != "apply":
+    if not isinstance(call, ast.Call) or not applies_function(problem, write):
         return
     for given in call.args[:2]:
         if dotted(given) is not None or isinstance(given, ast.Subscript):

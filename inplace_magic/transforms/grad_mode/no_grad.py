@@ -20,10 +20,20 @@ from collections.abc import Iterator
 from ...message import message
 from ...source.bindings import bindings, later, parameters, reads
 from ...source.blocks import scope
-from ...source.dataflow import binds, called_name, calls_named
+from ...source.dataflow import binds, calls_named
 from ...source.editor import Code, Function, dotted
 from ...source.lift import wrapped
-from ..analysis.targets import Site, reads_gradient, root_text, seen_through, sites, torch_in, written, written_by
+from ..analysis.targets import (
+    Site,
+    applies_function,
+    reads_gradient,
+    root_text,
+    seen_through,
+    sites,
+    torch_in,
+    written,
+    written_by,
+)
 from ..problem import Frame, Problem
 from ..proposal import Proposal, in_one_text
 from ..registry import register
@@ -41,7 +51,7 @@ def no_grad(problem: Problem) -> Iterator[Proposal]:
     named = torch_in(problem, write.code) if write is not None else None
     if write is None or named is None or not _may_be_update(problem):
         return
-    if called_name(write.expression) == "apply":  # a custom Function is there for its gradient
+    if applies_function(problem, write):  # a custom Function is there for its gradient
         return
     torch, imported = named
     statements, update = _block(write, _refused(problem, write.code)), _is_update(problem, write)

@@ -193,3 +193,26 @@ def test_a_helper_keeps_its_effect_on_what_it_is_handed(cell: str) -> None:
     run = run_cells(start, cell)
     assert run.diagnosis is not None
     assert not any("h = h.clone()" in fix.diff for fix in run.diagnosis.fixes)
+
+
+def test_a_function_under_a_name_of_its_own_gets_a_copy_where_a_comprehension_gives_it_its_argument() -> None:
+    made = """
+        import torch
+        class Clamp(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, t):
+                t.clamp_(0, 1)
+                ctx.mark_dirty(t)
+                return t
+            @staticmethod
+            def backward(ctx, g):
+                return g
+        clamp_, parts = Clamp.apply, {"a": torch.randn(3).requires_grad_()}
+        """
+    run = run_cells(
+        made, "def bounded():\n    return {k: clamp_(v) for k, v in parts.items()}", "bounded()['a'].sum().backward()"
+    )
+    assert run.diagnosis is not None
+    assert [fix.cells[2].splitlines()[-1] for fix in run.diagnosis.fixes[:1]] == [
+        "    return {k: clamp_(v.clone()) for k, v in parts.items()}"
+    ]
