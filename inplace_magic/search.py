@@ -34,6 +34,7 @@ Rank = Literal[  # what a fix is worth by what was measured alone, the best firs
     "unknown",
 ]
 COSTS = {
+    "restructure: calls apart": 1,  # the same calls in the same order
     # The line says what it was meant to say; nothing else is touched.
     "hook": 2,  # the hook as torch's documentation has it
     "connected": 3,  # the path as it was meant
@@ -121,6 +122,7 @@ COSTS = {
     "clone_at_save: result": 60,  # a copy of what the formula keeps of itself
 }
 # What verification asks of some forms:
+MAKES_ROOM = frozenset({"restructure: calls apart"})  # no fix by itself: another change stands where it has made room
 ONE_UPDATE = frozenset({"restructure: one update"})  # a part counts once that counted several times, and no edge is cut
 # A state begins anew, so that the losses are others.
 RESTARTS = frozenset({"reset_state: called", "reset_state: initial"})

@@ -355,6 +355,7 @@ SENTENCES = {
     "why_own_value": "What is written is a value of its own, through which gradients reach the leaf; the leaf stays as it was.",
     "why_graphs_of_their_own": "Each backward gets a graph of its own, through the weights as they are by then.",
     "why_updates_after": "Both backwards go through the weights that their losses were computed with; the updates come after.",
+    "why_calls_apart": "Each call gets a statement of its own, so that something can stand between the two.",
     "why_one_step": "Both losses go back through the weights that they were computed with; one step uses the sum of their gradients.",
     "why_gradients_taken": "The later loss's gradients are taken before the weights change, and for its own optimizer's parameters only.",
     "why_all_backwards_first": "The losses go back through the weights they were computed with; the updates come after.",

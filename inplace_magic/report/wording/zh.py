@@ -338,6 +338,7 @@ SENTENCES = {
     "why_own_value": "被写入的是另一个值，梯度经由它到达 leaf；leaf 本身保持不变。",
     "why_graphs_of_their_own": "每次 backward 都有自己的计算图，经过届时的权重。",
     "why_updates_after": "两次 backward 都使用计算损失时的权重；更新在其后进行。",
+    "why_calls_apart": "两次调用各占一条语句，中间才能放入别的语句。",
     "why_one_step": "两个损失都使用计算时的权重反传；一次 step 使用它们的梯度之和。",
     "why_gradients_taken": "后一个损失的梯度在权重改变之前求出，且只针对它自己的优化器的参数。",
     "why_all_backwards_first": "各个损失都使用计算时的权重反传；更新在其后进行。",

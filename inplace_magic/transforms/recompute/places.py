@@ -43,11 +43,15 @@ def targets(problem: Problem, edges: Sequence[Edge], made: Slice) -> Iterator[Ta
             names = _names_there(made, frames[: depth + 1])
             if names is None:
                 continue
-            reached = not names or _reads_through(code, statement, names)
+            own = code is made.code and frame.spot.function == made.function
+            kept = (
+                own and depth < len(frames) - 1 and any("." in name for name in names)
+            )  # a call reads it off the object
+            reached = kept or not names or _reads_through(code, statement, names)
             if not reached and (not edge.root or frame.spot is not need[0]):
                 continue
             turn, function = _turn(problem, frame, made), code.function(statement)
-            if code is made.code and frame.spot.function == made.function:
+            if own:
                 behind = Target(code, _front(code, turn.body, names)) if turn else _behind(problem, made, statement)
                 yield from [behind] if behind is not None else []
             elif isinstance(function, Function):

@@ -55,8 +55,9 @@ def recompute(problem: Problem) -> Iterator[Proposal]:
     for made in slices(problem, found):
         target = next(targets(problem, found.over, made), None) if innermost or not made.names else None
         if target is not None and (updates_weights(problem) if target.between else made.names):
-            yield from _candidates(problem, _as_far_as_read(made, found.over, target), target)
-            innermost = False
+            for proposal in _candidates(problem, _as_far_as_read(made, found.over, target), target):
+                innermost = False
+                yield proposal
 
 
 def _as_far_as_read(made: Slice, edges: Sequence[Edge], target: Target) -> Slice:

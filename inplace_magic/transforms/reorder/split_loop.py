@@ -8,6 +8,8 @@ for opt, loss in zip(opts, losses):       for opt, loss in zip(opts, losses):
     opt.step()                                loss.backward(retain_graph=True)
                                           for opt, loss in zip(opts, losses):
                                               opt.step()
+
+One loss goes back once, between the loops.
 """
 
 from __future__ import annotations
@@ -55,20 +57,29 @@ def _split(problem: Problem, code: Code, loop: ast.For, backward: ast.stmt) -> I
     if not steps or steps[0] <= at or not code.alone(loop) or loop.orelse or not _again(loop.iter):
         return
     zeroing = [s for s in loop.body[:at] if calls_named(s, "zero_grad")]
-    before, after = loop.body[: steps[0]], loop.body[steps[0] :]
+    before, after = [s for s in loop.body[: steps[0]] if s not in zeroing], loop.body[steps[0] :]
+    kept = [k for call in calls_named(backward, "backward") for k in call.keywords if k.arg == "retain_graph"]
+    elsewhere = {id(node) for one in kept for node in ast.walk(one)}
+    names = (n for s in before for n in ast.walk(s) if isinstance(n, ast.Name) and id(n) not in elsewhere)
+    once = not any(name.id in bound for name in names)  # one loss, for all of them
     if {name for s in loop.body for name in binds(s)} & names_loaded(after):
         return
     inputs = [] if share_leaves(problem, 1) else limited(problem, code, backward, loop.body[steps[0]])
     start, colon, first = code.span(loop)[0], code.span(loop.iter)[1], code.span(loop.body[0])[0]
     head = code.cell.raw[start:colon] + lines_of(code.cell.raw[colon:first])[0].rstrip()
+    free = [code.without_argument(one) for one in kept if once]
     for limit in [inputs, []] if inputs else [[]]:
         lines: list[str] = []
-        for part in (zeroing, [s for s in before if s not in zeroing], after):
-            body = lift(code, part, limit).lines if part else []
-            lines += [head] if body else []
-            lines += [code.indent_step + line for line in body]
-        calls = [" ".join(code.edited(call, in_short(limit)).split()) for call in calls_named(backward, "backward")]
-        title = message("title_backwards_first", backward=(calls or [headline(code, backward)])[0])
+        for part in (zeroing, before, after):
+            body = lift(code, part, [*limit, *free]).lines if part else []
+            alone = once and part is before
+            lines += body if alone else [head, *(code.indent_step + line for line in body)] if body else []
+        short = [*in_short(limit), *free]
+        calls = [" ".join(code.edited(call, short).split()) for call in calls_named(backward, "backward")]
+        called = (calls or [headline(code, backward)])[0]
+        title = message("title_backwards_first", backward=called)
+        if once:
+            title = message("title_before", what=called, other=headline(code, after[0]))
         edits = [code.insert_before(loop, *lines), code.delete(loop)]
         yield in_one_text(code, edits, title, _WHY, "split_loop")
 

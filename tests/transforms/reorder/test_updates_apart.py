@@ -75,6 +75,26 @@ def test_one_loop_becomes_three() -> None:
     ).rstrip("\n")
 
 
+def test_one_loss_goes_back_once_between_the_loops() -> None:
+    loop = """
+        loss = mixer(torch.cat([n(x) for n in nets], 1)).pow(2).mean()
+        for i, opt in enumerate(opts):
+            opt.zero_grad()
+            loss.backward(retain_graph=i == 0)
+            opt.step()
+        """
+    assert fix_by("split_loop", AGENTS, loop).cells[2].rstrip() == clean(
+        """
+        loss = mixer(torch.cat([n(x) for n in nets], 1)).pow(2).mean()
+        for i, opt in enumerate(opts):
+            opt.zero_grad()
+        loss.backward()
+        for i, opt in enumerate(opts):
+            opt.step()
+        """
+    ).rstrip("\n")
+
+
 def test_the_loop_of_a_training_is_not_split() -> None:
     training = """
         out = mixer(torch.cat([n(x) for n in nets], 1))
