@@ -79,10 +79,13 @@ class Ran:
     accepting: Callable[[], Evidence | None] | None
 
 
-def try_out(bench: Bench, problem: Problem, candidate: Candidate) -> Attempt | Ran | Unfinished | None:
+def try_out(
+    bench: Bench, problem: Problem, candidate: Candidate, later: Callable[[Gradients], bool]
+) -> Attempt | Ran | Unfinished | None:
     """The candidate as a verified fix; what is left of it to mend where it fails again elsewhere; None if it does not run.
 
-    As ``Ran`` where its gradients are others: to measure what else differs takes as many runs as three candidates do.
+    As ``Ran`` where its gradients are such that what else differs is measured ``later``: that takes as many runs as three
+    candidates do.
     """
     bench.tried.append(candidate.steps[0].title)
     texts, live, spared = candidate.texts, candidate.live + bench.left_behind, candidate.spared
@@ -111,7 +114,7 @@ def try_out(bench: Bench, problem: Problem, candidate: Candidate) -> Attempt | R
             return None
         gradients = gradients_of(bench, candidate.steps, seen)
         ran = Ran(candidate, live, seen, gradients, len(bench.tried), accepting)
-        if gradients != "different":
+        if not later(gradients):
             return measured(bench, problem, ran)
         accepted = accepting() if accepting is not None else None
         return replace(ran, accepting=(lambda: accepted) if accepting is not None else None)

@@ -11,6 +11,7 @@ import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
+from ..diagnosis import Gradients
 from ..explain.conflicts import relevant
 from ..search import LATE, cost, propose
 from ..transforms.problem import Problem
@@ -28,6 +29,10 @@ _WORTH = {"same": 1, "truncated": 2, "deprived": 2}
 def verified(bench: Bench, problem: Problem, enough: Callable[[], bool]) -> Iterator[Attempt]:
     """The fixes for a problem, each one verified, the cheapest first, until somebody has had ``enough``."""
     waiting = _Waiting()
+
+    def later(gradients: Gradients) -> bool:
+        return gradients == "different" or (gradients != "same" and waiting.has_fix and enough())
+
     had = (mended(problem.clash, problem.sources),)
     for proposal in propose(problem):
         waiting.add(Candidate((proposal,), had, cost(proposal), branched=cost(proposal) > _LAST))
@@ -35,17 +40,17 @@ def verified(bench: Bench, problem: Problem, enough: Callable[[], bool]) -> Iter
         if bench.over:
             return
         seen: Attempt | Ran | Unfinished | None
-        if isinstance(item, Ran):
-            candidate, seen = item.candidate, measured(bench, problem, item)
-        elif enough():
+        if enough() and (waiting.has_fix or not isinstance(item, Ran)):
             waiting.end()
             continue
+        if isinstance(item, Ran):
+            candidate, seen = item.candidate, measured(bench, problem, item)
         elif isinstance(item, Unfinished):
             for candidate in _extended(bench, problem, item):
                 waiting.add(candidate)
             continue
         else:
-            candidate, seen = item, try_out(bench, problem, item)
+            candidate, seen = item, try_out(bench, problem, item, later)
         if isinstance(seen, Unfinished):
             waiting.add(seen)
         elif isinstance(seen, Ran):
@@ -61,8 +66,7 @@ def _without_superfluous(
 ) -> tuple[Candidate, Attempt]:
     """A fix without the steps in whose absence it is verified as well, and worth no less."""
     for smaller in candidate.smaller(bench.sources):
-        ran = try_out(bench, problem, smaller) if not bench.over else None
-        seen = measured(bench, problem, ran) if isinstance(ran, Ran) else ran
+        seen = try_out(bench, problem, smaller, lambda gradients: False) if not bench.over else None
         if isinstance(seen, Attempt) and seen.fix.verified and _worth(seen) <= _worth(found):
             return _without_superfluous(bench, problem, smaller, seen)
     return candidate, found
@@ -97,9 +101,16 @@ class _Waiting:
         self._patience = self._patience if self._aside else _PATIENCE
         self._aside.append(ran)
 
+    @property
+    def has_fix(self) -> bool:
+        """Whether a fix is known."""
+        return bool(self._found)
+
     def end(self) -> None:
-        """No other candidate is tried."""
+        """No other candidate is tried, nor is one measured where there is a fix."""
         self._heap.clear()
+        if self._found:
+            self._aside.clear()
 
     def __iter__(self) -> Iterator[Candidate | Unfinished | Ran]:
         while self._heap or self._aside:

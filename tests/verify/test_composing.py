@@ -50,7 +50,9 @@ ONE_GRAPH = """
 def test_a_plain_write_is_tried_once_for_each_kind_of_fix(monkeypatch: pytest.MonkeyPatch) -> None:
     tried: list[str] = []
     try_out = composing.try_out
-    monkeypatch.setattr(composing, "try_out", lambda b, p, c: (tried.append(c.steps[0].rule), try_out(b, p, c))[1])
+    monkeypatch.setattr(
+        composing, "try_out", lambda b, p, c, *rest: (tried.append(c.steps[0].rule), try_out(b, p, c, *rest))[1]
+    )
     run = run_cells(START, PLAIN)
     assert run.diagnosis is not None
     assert [fix.rule for fix in run.diagnosis.fixes] == tried
