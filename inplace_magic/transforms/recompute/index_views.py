@@ -32,7 +32,7 @@ from ...source.dataflow import called_name, rebinds
 from ...source.editor import Code, Edit, atom, dotted
 from ...source.names import bound_names
 from ..analysis.meetings import headline
-from ..analysis.targets import handed_down, root
+from ..analysis.targets import handed_down, receiver, root
 from ..problem import Problem
 from ..proposal import Proposal, in_one_text
 from ..registry import register
@@ -140,11 +140,14 @@ class _Views:
 
 
 def _views(code: Code, node: ast.expr | None) -> _Views | None:
-    """``x``, ``x.unbind(1)``, ``x.split(4)``, where x can be indexed over and over; None for anything else."""
+    """``x``, ``x.unbind(1)``, ``list(torch.split(x, 4))``, where x can be indexed over and over; None for anything else."""
     dim, size = 0, None
+    if called_name(node) in ("list", "tuple") and isinstance(node, ast.Call) and len(node.args) == 1:
+        node = node.args[0]
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ("unbind", "split"):
-        named = {k.arg: k.value for k in node.keywords}
-        given = [*node.args, *(named[name] for name in ("split_size", "dim") if name in named)]
+        whole, named = receiver(node), {k.arg: k.value for k in node.keywords}
+        given = [one for one in node.args if one is not whole]
+        given += [named[name] for name in ("split_size", "split_size_or_sections", "dim") if name in named]
         if node.func.attr == "split":
             stretch = given.pop(0) if given else None
             if not isinstance(stretch, (ast.Constant, ast.Name, ast.Attribute)):
@@ -153,6 +156,6 @@ def _views(code: Code, node: ast.expr | None) -> _Views | None:
         dims = [d.value for d in given if isinstance(d, ast.Constant) and isinstance(d.value, int) and d.value >= 0]
         if len(dims) != len(given):
             return None
-        node, dim = node.func.value, sum(dims)
+        node, dim = whole, sum(dims)
     indexed = node is not None and (dotted(node) is not None or (isinstance(node, ast.Subscript) and root(node)))
     return _Views(atom(code, node), dim, size) if node is not None and indexed else None

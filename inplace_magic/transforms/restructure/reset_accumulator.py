@@ -18,7 +18,7 @@ from collections.abc import Iterator
 
 from ...message import message
 from ...source.bindings import argument, parameters
-from ...source.dataflow import added, called_name, calls, calls_named, is_step, reads, roots, simple
+from ...source.dataflow import added, binds, called_name, calls, calls_named, is_step, reads, roots, simple
 from ...source.editor import Code
 from ..analysis.collected import collected, emptied, is_list
 from ..analysis.iterations import holdings, iterations
@@ -63,27 +63,29 @@ def _items(need: ast.stmt) -> list[ast.expr]:
 
 
 def _adds_to(problem: Problem, statement: ast.stmt, name: str) -> bool:
-    """Whether a statement adds to what is so called, or calls a function that does."""
-    if name in map(ast.unparse, _sums(statement)):
+    """Whether a statement adds to what is so called, or calls a function or a method that does."""
+    if name in _sums(statement) or (isinstance(statement, ast.Expr) and name in binds(statement) & _lists(problem)):
         return True
     for call in calls(statement):
         for _, function in problem.nodes(ast.FunctionDef) if called_name(call) else ():
-            for target in _sums(function) if function.name == called_name(call) else ():
-                start = next((n for n in ast.walk(target) if isinstance(n, ast.Name)), None)
-                given = argument(function, start.id, call) if start is not None else None
-                inside = ast.unparse(target)
-                if (
-                    start is not None
-                    and given is not None
-                    and ast.unparse(given) + inside.removeprefix(start.id) == name
-                ):
+            own, owner = parameters(function)[:1], getattr(call.func, "value", None)
+            for inside in _sums(function) if function.name == called_name(call) else ():
+                start = inside.partition(".")[0].partition("[")[0]
+                given = owner if [start] == own and owner is not None else argument(function, start, call)
+                if given is not None and ast.unparse(given) + inside.removeprefix(start) == name:
                     return True
     return False
 
 
-def _sums(node: ast.AST) -> list[ast.expr]:
+def _lists(problem: Problem) -> set[str]:
+    """What is filled anew for each of two backwards of one iteration; over iterations a list may be a memory."""
+    held = holdings(problem).values() if meeting(problem) is not None else ()
+    return {path for names in held for path, kind in names.items() if is_list(kind)}
+
+
+def _sums(node: ast.AST) -> set[str]:
     """What is added to somewhere below a node."""
-    return [term[0] for n in ast.walk(node) if (term := added(n)) is not None]
+    return {ast.unparse(term[0]) for n in ast.walk(node) if (term := added(n)) is not None}
 
 
 def _sets(statement: ast.AST, name: str) -> bool:

@@ -120,6 +120,11 @@ def test_of_several_lists_gone_through_the_one_that_is_handed_on_is_indexed() ->
             "    part *= i + 1\nh.sum().backward()",
             id="stretches of columns, the last one shorter",
         ),
+        pytest.param(
+            "h = w * 2\nrows = list(torch.unbind(h, 0))\nfor i in range(2):\n    rows[i] -= i\n    rows[i] /= 2\nh.sum().backward()",
+            "h = w * 2\nrows = list(torch.unbind(h, 0))\nfor i in range(2):\n    h[i] -= i\n    h[i] /= 2\nh.sum().backward()",
+            id="items of a list that a function of torch's gave",
+        ),
     ],
 )
 def test_is_proved(cell: str, expected: str) -> None:

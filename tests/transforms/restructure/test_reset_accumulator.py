@@ -164,3 +164,48 @@ def test_a_list_that_is_added_to_begins_empty() -> None:
     fix = fix_by("reset_accumulator", start, cell)
     assert fix.title == "losses = []"
     assert fix.cells == {2: cell.replace("    losses +=", "    losses = []\n    losses +=").rstrip()}
+
+
+SHARPNESS = """
+    net = nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 1))
+    class Sharpness:
+        def __init__(self):
+            self.total, self.losses = 0, []
+        def accumulate(self, x):
+            for row in x:
+                self.total = self.total + net(row).square().mean()
+        def move(self, by):
+            with torch.no_grad():
+                for p in net.parameters():
+                    p.add_(by * p.grad)
+        def step(self, x):
+            self.total = 0
+            self.accumulate(x)
+            self.total.backward()
+            self.move(0.1)
+            net.zero_grad()
+            self.accumulate(x)
+            self.total.backward()
+            self.move(-0.2)
+    trainer = Sharpness()
+    """
+
+
+def test_a_sum_that_a_method_adds_to_starts_anew_for_the_second_pass() -> None:
+    run = run_cells(START, SHARPNESS, "for x in torch.randn(3, 5, 4):\n    trainer.step(x)")
+    assert run.diagnosis is not None
+    second = "net.zero_grad()\n        self."
+    anew = rewritten(
+        SHARPNESS, (second + "accumulate", "net.zero_grad()\n        self.total = 0\n        self.accumulate")
+    )
+    assert run.diagnosis.fixes[0].cells[2].rstrip() == anew
+
+
+@pytest.mark.parametrize("put", ["losses.append({})", "losses.extend([{}])"])
+def test_a_list_of_losses_starts_anew_for_the_second_pass(put: str) -> None:
+    line = put.format("head(x).square().mean()")
+    passes = f"losses = []\nfor w in (0, 1):\n    x = torch.randn(5, 4)\n    losses = []\n    {line}\n    sum(losses).backward()\n    opt.step()\n    {line}\n    sum(losses).backward()\n    opt.step()"
+    run = run_cells(START, passes)
+    assert run.diagnosis is not None
+    head, _, tail = passes.rpartition(f"    {line}")
+    assert run.diagnosis.fixes[0].cells[2] == f"{head}    losses = []\n    {line}{tail}"
