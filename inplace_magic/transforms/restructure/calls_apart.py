@@ -23,7 +23,7 @@ from ..proposal import Proposal, in_one_text
 from ..registry import register
 
 _WHY = message("why_calls_apart")
-_AT_ONCE = (ast.Tuple, ast.List, ast.BinOp, ast.Call, ast.keyword)
+_AT_ONCE = (ast.Tuple, ast.List, ast.Dict, ast.BinOp, ast.Call, ast.keyword)
 
 
 @register("modified", "second_backward")

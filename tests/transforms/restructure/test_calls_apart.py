@@ -63,10 +63,15 @@ def test_calls_that_have_to_stay_where_they_are(line: str) -> None:
     assert not [text for text in texts(GAN, trained(line)) if "first = " in text]
 
 
-def test_each_gets_a_statement_and_they_change_places() -> None:
-    line = "return step(opt_d, score.mean()), step(opt_g, -score.mean())"
-    lines = "second = step(opt_g, -score.mean())\n    first = step(opt_d, score.mean())\n    return first, second"
-    assert texts(GAN, trained(line))[0] == trained(lines)
+@pytest.mark.parametrize("both", ["{}, {}", "{{'d': {}, 'g': {}}}", "dict(d={}, g={})"])
+def test_each_gets_a_statement_and_they_change_places(both: str) -> None:
+    line = "return " + both.format("step(opt_d, score.mean())", "step(opt_g, -score.mean())")
+    lines = [
+        "second = step(opt_g, -score.mean())",
+        "first = step(opt_d, score.mean())",
+        "return " + both.format("first", "second"),
+    ]
+    assert texts(GAN, trained(line))[0] == trained("\n    ".join(lines))
 
 
 def test_names_that_they_are_given_stay() -> None:
