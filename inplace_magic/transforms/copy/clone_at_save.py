@@ -15,6 +15,7 @@ import ast
 from collections.abc import Iterator
 
 from ...message import message
+from ...source.dataflow import called_name
 from ...source.editor import Code, Edit, dotted
 from ..analysis.targets import handed_down, is_functional, is_inplace_name, root, seen_through
 from ..problem import Frame, Problem
@@ -63,10 +64,13 @@ def _matched(frame: Frame, names: set[str | None], path: str) -> Iterator[Propos
 
 
 def _result(frame: Frame) -> Iterator[Proposal]:
-    """A copy of what the saving expression gives: many formulas keep their own result."""
+    """A copy of what the saving expression gives: many formulas keep their own result. A Function keeps copies of its own."""
     code, result = frame.code, frame.expression
     above = code.parent(result)
-    if isinstance(result, (ast.Call, ast.BinOp)) and not isinstance(above, (ast.Expr, ast.Attribute)):
+    if called_name(result) == "save_for_backward" and (operands := _operands(result)):
+        edits = [_copy(code, operand) for operand in operands]
+        yield in_one_text(code, edits, code.edited(result, edits), _WHY, "clone_at_save: result")
+    elif isinstance(result, (ast.Call, ast.BinOp)) and not isinstance(above, (ast.Expr, ast.Attribute)):
         edit = code.behind(result, ".clone()")
         yield in_one_text(code, [edit], edit.text, _WHY, "clone_at_save: result")
 

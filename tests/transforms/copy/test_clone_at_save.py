@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from ...cells import run_cells
 from ..trying import clean, fix_by, titles
 
 RULE = "clone_at_save"
@@ -99,3 +100,33 @@ def test_what_another_object_leads_to_under_another_name_is_copied() -> None:
         "scorer(emb, torch.tensor([1])).backward()",
     )
     assert "a = table.weight.clone() @ w.t()" in fix.cells[2] and fix.gradients == "same"
+
+
+def test_a_function_whose_result_another_one_writes_in_its_backward_keeps_a_copy() -> None:
+    made = """
+        import torch
+        class Exp(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, x):
+                out = x.exp()
+                ctx.save_for_backward(out)
+                return out
+            @staticmethod
+            def backward(ctx, grad):
+                out, = ctx.saved_tensors
+                return grad * out
+        class Square(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, x):
+                ctx.save_for_backward(x)
+                return x * x
+            @staticmethod
+            def backward(ctx, grad):
+                x, = ctx.saved_tensors
+                x.detach().numpy()[...] *= 2 * grad.numpy()
+                return x
+        w = torch.ones(3, requires_grad=True)
+        """
+    run = run_cells(made, "%%autograd_check\nSquare.apply(Exp.apply(w)).sum().backward()")
+    assert run.diagnosis is not None
+    assert "ctx.save_for_backward(out.clone())" in [fix.title for fix in run.diagnosis.fixes]
