@@ -79,6 +79,9 @@ class ForeignMemory(Detector):
             for saved in self.run.waiting(call.args[0]):
                 self.compare_later(saved)
 
+    def calls_in_backward(self, call: Call) -> None:
+        self.calls(call)
+
     def compare_later(self, saved: Saved) -> None:
         """From now on the value is compared after each line."""
         size = saved.size

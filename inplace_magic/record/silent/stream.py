@@ -24,7 +24,7 @@ from ..recorder import Recorder
 from ..saved_tensors import changed, read_now
 from ..wrapped import replace
 from . import DETECTORS
-from .aliases import shares
+from .aliases import EXPORTS, shares
 from .events import EVENTS, Applied, Call, Detector, Passing, Policy
 from .foreign_memory import ForeignMemory
 from .handed_gradients import HandedGradients
@@ -265,7 +265,7 @@ class EventStream(Recorder):
     def _within_backward(self, func: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         __tracebackhide__ = True
         written = self.writers.written(func, args, kwargs)
-        if not written and not self.curious:
+        if not written and not self.curious and plain_name(func) not in EXPORTS:
             return self._carry_out(func, args, kwargs)
         call = Call(func, plain_name(func), args, kwargs, written)
         for heard in self._hearing["calls_in_backward"]:

@@ -22,7 +22,7 @@ import re
 from collections.abc import Iterator, Sequence, Set
 
 from ...message import message
-from ...source.bindings import argument, bindings, loop_of
+from ...source.bindings import argument, bindings, later, loop_of, reads
 from ...source.blocks import own_statements
 from ...source.dataflow import assigned, called_name, calls, calls_named
 from ...source.editor import Code, Function, dotted
@@ -80,7 +80,9 @@ def clone_alias(problem: Problem) -> Iterator[Proposal]:
 def _copied(problem: Problem, write: Site, name: str, value: ast.expr) -> Iterator[Proposal]:
     code = write.code
     if problem.family in ("modified", "silent") and _shares(value):
-        apart = _is_detached(value) and not updates_weights(problem)
+        local = code.function(write.statement) is not None and not reads(code, name, later(code, write.statement))
+        # What nothing reads on is written for the sake of the other.
+        apart = not local and _is_detached(value) and not updates_weights(problem)
         yield _parted(code, [value], meant=apart or _is_picture(problem))
     elif dotted(value) is not None or isinstance(value, ast.Subscript) or called_name(value) in _VIEWS:
         plain = dotted(value) is not None

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from ...cells import run_cells
-from ..trying import clean, fix_by, titles
+from ..trying import clean, fix_by, rewritten, titles
 
 RULE = "clone_at_save"
 
@@ -102,7 +102,15 @@ def test_what_another_object_leads_to_under_another_name_is_copied() -> None:
     assert "a = table.weight.clone() @ w.t()" in fix.cells[2] and fix.gradients == "same"
 
 
-def test_a_function_whose_result_another_one_writes_in_its_backward_keeps_a_copy() -> None:
+@pytest.mark.parametrize(
+    "write",
+    [
+        pytest.param("x.detach().numpy()[...] *= 2 * grad.numpy()", id="at once"),
+        pytest.param("a = x.detach().numpy()\n        a[...] *= 2 * grad.numpy()", id="under a name"),
+        pytest.param("multiply(x.detach().numpy(), grad.numpy())", id="in a kernel"),
+    ],
+)
+def test_a_function_whose_result_another_one_writes_in_its_backward_keeps_a_copy(write: str) -> None:
     made = """
         import torch
         class Exp(torch.autograd.Function):
@@ -123,10 +131,13 @@ def test_a_function_whose_result_another_one_writes_in_its_backward_keeps_a_copy
             @staticmethod
             def backward(ctx, grad):
                 x, = ctx.saved_tensors
-                x.detach().numpy()[...] *= 2 * grad.numpy()
+                WRITE
                 return x
+        def multiply(a, b):
+            a[...] *= 2 * b
         w = torch.ones(3, requires_grad=True)
         """
-    run = run_cells(made, "%%autograd_check\nSquare.apply(Exp.apply(w)).sum().backward()")
+    run = run_cells(rewritten(made, ("WRITE", write)), "%%autograd_check\nSquare.apply(Exp.apply(w)).sum().backward()")
     assert run.diagnosis is not None
-    assert "ctx.save_for_backward(out.clone())" in [fix.title for fix in run.diagnosis.fixes]
+    assert "ctx.save_for_backward(out.clone())" in [fix.title for fix in run.diagnosis.fixes[:3]]
+    assert run.diagnosis.fixes[0].gradients == "same"
