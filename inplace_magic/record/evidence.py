@@ -12,7 +12,7 @@ from ..source.location import SourceRange
 
 # What is called a write: one, the line whose forward gives something else when it runs again, the line where the path
 # to all parameters of an optimizer was cut, or a write into one gradient that stands for two.
-How = Literal["written", "recomputed", "untrained", "shared"]
+How = Literal["written", "recomputed", "untrained", "shared", "expanded"]
 Kind = Literal["modified", "second_backward", "silent", "refused"]
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import textwrap
+
 import pytest
 
 from tests.cells import Run, run_cells
@@ -119,3 +121,48 @@ def test_the_session_is_as_the_cell_left_it(room: str) -> None:
     assert names["w"].grad.tolist() == [10.0] * 3  # half of it, wrong as it is
     assert [hook.__name__ for hook in names["b"]._backward_hooks.values()] == ["halve"]
     assert not names["a"]._backward_hooks
+
+
+GUARD = """
+    class Guard(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, t):
+            return t * 2
+        @staticmethod
+        def backward(ctx, grad):
+            {lines}
+            return grad * 2
+    Guard.apply(w).{end}.backward()
+    """
+
+
+def guarded(lines: str, end: str = "sum()") -> str:
+    return textwrap.dedent(GUARD).format(lines=lines, end=end)
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        pytest.param(guarded("grad = grad.clone(); grad[0] = 0"), id="a copy is written"),
+        pytest.param(guarded("grad[0] = 0", "mul(2).sum()"), id="a gradient with memory of its own"),
+        pytest.param(guarded("grad.expand(3)"), id="nothing is written"),
+    ],
+)
+def test_a_gradient_with_memory_for_each_element_may_be_written(cell: str) -> None:
+    assert watched(cell).diagnosis is None
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        pytest.param(guarded("grad[0] = 0"), id="by a Function"),
+        pytest.param(
+            "def keep(g):\n    g[0] = 0\nh = w * 2\nh.register_hook(keep)\nh.sum().backward()", id="by a hook"
+        ),
+    ],
+)
+def test_an_element_of_a_gradient_that_is_one_number_is_not_written_alone(cell: str) -> None:
+    found = watched(cell).diagnosis
+    assert found is not None and found.changed is not None and found.changed.text.endswith("[0] = 0")
+    assert "changed all elements of a gradient that share memory" in found.sentence
+    assert found.fixes and found.fixes[0].gradients == "same"

@@ -10,6 +10,9 @@ afterwards, and is not reached from the node for which the write was made, gets 
 a watched run. Where the sum has been formed before such a node runs, memory is not shared any more; a rerun decides
 then. In a reference run the write reaches the node that it is made for alone, everybody else gets the gradient from
 before. A hook writes before its node runs, a Function's backward while it does, a module's full backward hook after.
+
+The gradient of a sum is one number, expanded: a write into an element of it reaches all of them. In a reference run its
+elements have memory of their own.
 """
 
 from __future__ import annotations
@@ -64,6 +67,7 @@ class HandedGradients(Detector):
         super().__init__(run)
         self._passing: Passing | None = None
         self._lent: set[tuple[Any, int | None]] = set()  # nodes and storages
+        self._expanded: set[int | None] = set()  # storages of gradients that were one number each
         self._given: set[int] = set()  # storages that a node has got for its gradient after a hook wrote them
         self._written: dict[int, list[_Written]] = {}
         self._below: dict[Any, set[Any]] = {}
@@ -79,10 +83,22 @@ class HandedGradients(Detector):
     def backward_begins(self, passing: Passing) -> None:
         self._passing = passing
         self._sums.begins(passing, self._listened)
+        for node in passing.nodes if self.run.policy.reference else ():
+            passing.handles.append(node.register_hook(self.run.hook(self._apart)))
+
+    def _apart(self, gradients: Sequence[torch.Tensor | None], *rest: Any) -> tuple[torch.Tensor | None, ...]:
+        """The gradients that a node gives, with memory for each of their elements."""
+        settled = list(gradients)
+        for at, gradient in enumerate(gradients):
+            with unobserved(), torch.no_grad():
+                if gradient is not None and gradient.layout is torch.strided and 0 in gradient.stride():
+                    settled[at] = dense = gradient.clone(memory_format=torch.contiguous_format)
+                    self._expanded.add(storage_key(dense))
+        return tuple(settled)
 
     def backward_ends(self, passing: Passing, result: Any) -> None:
         self._passing = None
-        for everything in (self._lent, self._given, self._written, self._below):
+        for everything in (self._lent, self._expanded, self._given, self._written, self._below):
             everything.clear()
         self._sums.ends()
         self._looking = False
@@ -118,6 +134,7 @@ class HandedGradients(Detector):
     ) -> None:
         write = LiveWrite(user_stack(sys._getframe(2)), self.run.tick(), call.name, "user", version_of(tensor))
         write.handed = True
+        write.how = "expanded" if key in self._expanded else "written"
         when = _when(callback)
         self._written.setdefault(key, []).append(
             _Written(node, write, tensor, _memory(tensor).clone(), when == "after")
