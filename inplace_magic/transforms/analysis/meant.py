@@ -25,12 +25,16 @@ def has_two_names(write: Site) -> bool:
     """Whether ``out = x`` or ``y = torch.sin_(x)`` gave the written tensor a second name, and both are read once it is written.
 
     Then each was meant to have a value of its own: who knows the two to be one tensor needs one name for it. So it is in a
-    function that was handed ``x`` and gives something back: with ``x += y``, ``x.add_(y)``, and with what it writes into ``out = x`` and returns.
+    function that was handed ``x`` and gives something back: with ``x += y``, ``x.add_(y)``, ``return x.add_(y)``, and with what it writes
+    into ``out = x`` and returns.
     And so it is where a loop keeps what it goes on writing: ``path.append(x)``.
     """
     name, code, top = write.root_text, write.code, scope(write.code, write.statement)
     if isinstance(write.root, ast.Name) and _kept_by_loop(write, write.root.id):
         return True
+    own = isinstance(top, Function) and not top.name.endswith("_")
+    if isinstance(write.statement, ast.Return) and write.target is write.root and name in parameters(top):
+        return own and root_text(code, write.statement.value) == name
     if not isinstance(write.root, ast.Name) or not _reads_value(code, str(name), later(code, write.statement)):
         return False
     pairs = [
@@ -47,7 +51,7 @@ def has_two_names(write: Site) -> bool:
         and name in parameters(top)
     )
     filled = bool(others & {*parameters(top)} and reads(code, str(name), [*given]))
-    if given and (summed or filled) and isinstance(top, Function) and not top.name.endswith("_"):
+    if given and (summed or filled) and own:
         return True
     return any(_reads_before_bound(code, other, later(code, write.statement)) for other in others)
 

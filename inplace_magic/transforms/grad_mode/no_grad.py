@@ -56,7 +56,8 @@ def no_grad(problem: Problem) -> Iterator[Proposal]:
     torch, imported = named
     statements, update = _block(write, _refused(problem, write.code)), _is_update(problem, write)
     moved = _is_iterate(write) or bool(_names(write) & _stepped(problem))
-    if not moved and _goes_on(write, statements) and not reads_gradient(write.statement):
+    data = _goes_on(write, statements) or (is_input(problem, write) and _is_given_back(problem, write))
+    if not moved and data and not reads_gradient(write.statement):
         return
     whole = _step_of_optimizer(write)
     if whole is not None:
@@ -177,6 +178,15 @@ def _goes_on(write: Site, statements: list[ast.stmt]) -> bool:
     read = [n for n in reads(write.code, name, later(write.code, write.statement)) if n not in own]
     goes_on = [s for s in map(write.code.statement, read) if not _gives_back(s, read)]
     return getattr(function, "name", "") == "forward" or any(not _of_itself(write.code, s, name) for s in goes_on)
+
+
+def _is_given_back(problem: Problem, write: Site) -> bool:
+    """Whether the function gives back what it was handed, and its caller goes on with that: ``out = step(out)``."""
+    name, function = write.root_text, write.code.function(write.statement)
+    caller = next(iter(sites(problem)[1:2]), None)
+    given = [s for s in write.code.following(write.statement) if isinstance(s, ast.Return)]
+    back = name in parameters(function) and any(_gives_back(s, reads(write.code, str(name), [s])) for s in given)
+    return back and caller is not None and not isinstance(caller.statement, ast.Expr)
 
 
 def _gives_back(statement: ast.stmt, read: list[ast.expr]) -> bool:

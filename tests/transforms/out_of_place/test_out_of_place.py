@@ -308,3 +308,13 @@ def test_a_view_of_what_each_iteration_has_anew_is_written_for_nobody_else(loop:
     cell = f"{loop}\n    part.mul_(2)\n    kept.append(part)\ntorch.cat(kept).sum().backward()"
     fix = fix_by("out_of_place", start, cell)
     assert fix.cells == {2: cell.replace("part.mul_(2)", "part = part.mul(2)")}
+
+
+def test_what_a_function_was_handed_stays_where_it_gives_back_what_it_wrote() -> None:
+    start = "import torch\ntorch.manual_seed(0)\nw, pos = (torch.randn(3, 3, requires_grad=True) for _ in range(2))"
+    helper = "def embed(tokens, pos):\n    return tokens.add_(pos)"
+    cell = "tokens = torch.randn(4, 3, 3) @ w\ntotal = sum((embed(tokens, pos) @ w).pow(2).mean() for _ in range(2))\ntotal.backward()"
+    run = run_cells(start, helper, cell)
+    assert run.diagnosis is not None
+    first = run.diagnosis.fixes[0]
+    assert (first.cells, first.gradients) == ({2: helper.replace("add_", "add")}, "different")

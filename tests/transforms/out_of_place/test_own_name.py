@@ -163,3 +163,27 @@ def test_what_is_only_asked_whether_it_is_a_leaf_gets_no_value_that_nobody_reads
     run = run_cells("import torch\nc = torch.ones(3, requires_grad=True)", "c[:] += 1\nprint(c.is_leaf)")
     assert run.diagnosis is not None
     assert [fix.rule for fix in run.diagnosis.fixes] == ["no_grad"]
+
+
+PIPELINE = """
+    class Erase:
+        def __call__(self, image):
+            image[image < 0.2] = 0.
+            return image
+    class Compose:
+        def __init__(self, *steps):
+            self.steps = steps
+        def __call__(self, sample):
+            out = sample["image"]
+            for i in range(len(self.steps)):
+                out = self.steps[i](out)
+            return out
+    sample, pipeline = {"image": torch.rand(2, 3, requires_grad=True)}, Compose(Erase())
+    """
+
+
+def test_an_input_that_a_step_gives_back_written_is_data_and_no_update() -> None:
+    run = run_cells(IMAGE, PIPELINE, "pipeline(sample).pow(2).sum().backward()\nprint(sample['image'].grad.sum())")
+    assert run.diagnosis is not None
+    assert [fix.rule for fix in run.diagnosis.fixes if fix.rule == "no_grad"] == []
+    assert "image = image.masked_fill(image < 0.2, 0.)" in run.diagnosis.fixes[0].diff
