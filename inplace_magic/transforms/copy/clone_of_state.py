@@ -40,8 +40,9 @@ def _taken(code: Code, statement: ast.stmt, held: set[str]) -> Iterator[Proposal
     for taken in made:
         value, names = taken.value, {name for name in binds(taken.statement) if name.isidentifier()}
         start = root(value)
-        if value is not None and value is not start and isinstance(start, ast.Attribute) and start.attr in held:
+        if value is None or value is start or not names & written:
+            continue
+        if isinstance(start, ast.Attribute) and start.attr in held:
             edit = code.behind(value, ".clone()")
-            if names & written:
-                line = code.edited(taken.statement, [edit])
-                yield in_one_text(code, [edit], line, _WHY, "clone_before_write: of a state")
+            line = code.edited(taken.statement, [edit])
+            yield in_one_text(code, [edit], line, _WHY, "clone_before_write: of a state")

@@ -37,9 +37,11 @@ def calls_apart(problem: Problem) -> Iterator[Proposal]:
         isinstance(n, ast.Call) and _made_at_once(code, statement, n) for n in both
     ):
         return
-    (_, end), (start, _) = map(code.span, both)
-    ahead = [one for one in calls(statement) if code.span(one)[1] <= start and code.span(one)[1] > end]
-    if end > start or ahead or any(code.span(one)[1] <= code.span(both[0])[0] for one in calls(statement)):
+    (begin, end), (start, _) = map(code.span, both)
+    made = [code.span(one)[1] for one in calls(statement)]
+    if end > start or any(
+        last <= start and not begin < last <= end for last in made
+    ):  # another call would change its place
         return
     pairs = list(handed_on(statement)) if isinstance(statement, ast.Assign) else []
     if {*both} <= {value for _, value in pairs} and not _read_anew(pairs):

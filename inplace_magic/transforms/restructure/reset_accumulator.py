@@ -64,7 +64,8 @@ def _items(need: ast.stmt) -> list[ast.expr]:
 
 def _adds_to(problem: Problem, statement: ast.stmt, name: str) -> bool:
     """Whether a statement adds to what is so called, or calls a function or a method that does."""
-    if name in _sums(statement) or (isinstance(statement, ast.Expr) and name in binds(statement) & _lists(problem)):
+    fills = isinstance(statement, ast.Expr) and name in binds(statement)
+    if name in _sums(statement) or (fills and name in _lists(problem)):
         return True
     for call in calls(statement):
         for _, function in problem.nodes(ast.FunctionDef) if called_name(call) else ():
