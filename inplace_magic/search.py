@@ -107,6 +107,7 @@ COSTS = {
     "move_step": 32,  # a step is made later, and the later backward is limited to its own parameters
     "recompute: in order": 32,  # a line changes its place, and its loss sees what has been trained so far
     "recompute: moved": 33,  # computed once per iteration, as before, with the weights of another moment
+    "own_parameters": 33,  # what other steps train gets no gradient from this loss
     "move_step: projection": 33,  # as above, and what is stepped is projected
     "split_loop": 34,  # a loop becomes several
     "detach: between": 35,  # the later of two losses trains less
@@ -131,6 +132,8 @@ RESTARTS = frozenset({"reset_state: called", "reset_state: initial"})
 DIFFERENTIABLE = frozenset({"retain: differentiable", "retain: made differentiable"})
 # A loss goes back through what was computed before a step.
 PAST_A_STEP = frozenset({"retain: past a step"})
+# Shown where nothing of the best rank does without.
+LESSER = PAST_A_STEP | {"own_parameters"}
 # A backward goes through a graph of before: what it needs may have been changed without torch's knowledge (``.data``).
 KEEPS_GRAPH = frozenset({"retain", "retain: one by one"}) | PAST_A_STEP
 # Within one iteration the later of two losses may train less than it says.

@@ -23,7 +23,7 @@ from ..gradients.compare import (
 )
 from ..message import message
 from ..record.evidence import BackwardPass, Evidence
-from ..search import IN_ORDER, KEEPS_GRAPH, LESSENS, ONE_UPDATE, PAST_A_STEP, Rank
+from ..search import IN_ORDER, KEEPS_GRAPH, LESSENS, LESSER, ONE_UPDATE, PAST_A_STEP, Rank
 from ..source.document import FileSource, is_cell
 from ..source.editor import names_bound
 from ..source.sources import Sources
@@ -45,8 +45,8 @@ class Attempt:
     ``rank`` is what it is worth by what was measured. ``aside``: how much changes that the fix is not for.
     ``serves``: a backward whose gradients no step used, as the code is written, has a use. ``fewer``: how many updates
     the optimizers make less than in the code as written, or with gradients used before. ``lesser``: shown where nothing of the
-    best rank does without: a name that led to a leaf leads to a result, whose ``.grad`` code to come finds empty, or a
-    graph outlives a step. ``idle``: a backward is left that trains nothing.
+    best rank does without: a name that led to a leaf leads to a result, whose ``.grad`` code to come finds empty; or its
+    form is one of ``LESSER``. ``idle``: a backward is left that trains nothing.
     ``sooner``: it also takes from backwards that come before the conflict. ``corrects``: it gives another
     result than the code as written, which can hardly have meant that (Proposal.meant). ``passes``: the backwards of its run. ``cost``: the
     candidate's; ``turn``: how many had been tried by then.
@@ -161,7 +161,7 @@ def measured(bench: Bench, problem: Problem, ran: Ran) -> Attempt | None:
         aside=aside,
         serves=serves,
         fewer=fewer,
-        lesser=effect.unleafed or _outlives_step(candidate.steps),
+        lesser=effect.unleafed or all(step.form in LESSER for step in candidate.steps),
         idle=effect.idle,
         sooner=sooner,
         corrects=corrects,

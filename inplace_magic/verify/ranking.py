@@ -30,8 +30,8 @@ def best(
     By what they are worth (search.Rank); of those with the same rank, what leaves the backwards ahead of the conflict as they
     are before what cuts there as well, as many updates as written before fewer, what changes less first; then what costs
     less, and was tried first. A cut that leaves a parameter without any gradient is shown where there is nothing else, or a
-    reset alone; what ends with another error, where there is nothing else; what makes a leaf a result or keeps a graph past a
-    step, where nothing of the best rank does without.
+    reset alone; what ends with another error, where there is nothing else; what makes a leaf a result, keeps a graph past a
+    step or limits a backward, where nothing of the best rank does without.
     """
     found = _Found(bench)
     for attempt in verified(bench, problem, found.enough):
@@ -39,7 +39,7 @@ def best(
             continue
         found.attempts.append(attempt)
         tried(_chosen(found.attempts, wanted))
-        if len({a.fix.rule for a in found.attempts if a.fix.gradients == "same"}) >= wanted:
+        if len({a.fix.rule for a in found.attempts if a.fix.gradients == "same" and not a.lesser}) >= wanted:
             break
     return _chosen(found.attempts, wanted)
 

@@ -360,6 +360,7 @@ SENTENCES = {
     "why_calls_apart": "Each call gets a statement of its own, so that something can stand between the two.",
     "why_one_step": "Both losses go back through the weights that they were computed with; one step uses the sum of their gradients.",
     "why_gradients_taken": "The later loss's gradients are taken before the weights change, and for its own optimizer's parameters only.",
+    "why_own_parameters": "The loss goes back to what its own step trains, and no further: through nothing that an earlier step has changed.",
     "why_all_backwards_first": "The losses go back through the weights they were computed with; the updates come after.",
     "why_sum_once": "The sum goes back once, when the loop that adds it up is over.",
     "why_fresh_state_behind": "What follows an update starts from a fresh state, as the notebook's own code makes it.",

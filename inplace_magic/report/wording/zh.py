@@ -343,6 +343,7 @@ SENTENCES = {
     "why_calls_apart": "两次调用各占一条语句，中间才能放入别的语句。",
     "why_one_step": "两个损失都使用计算时的权重反传；一次 step 使用它们的梯度之和。",
     "why_gradients_taken": "后一个损失的梯度在权重改变之前求出，且只针对它自己的优化器的参数。",
+    "why_own_parameters": "损失只反传到它自己的 step 所训练的参数，不经过之前的 step 已改变的部分。",
     "why_all_backwards_first": "各个损失都使用计算时的权重反传；更新在其后进行。",
     "why_sum_once": "累加的损失在循环结束后反传一次。",
     "why_fresh_state_behind": "每次更新之后都从新的状态开始，由笔记本自己的代码生成。",

@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from typing import TypeGuard
 
 from ...source.bindings import parameters
 from ...source.blocks import own_statements
@@ -61,19 +62,29 @@ def in_short(limit: list[Edit]) -> list[Edit]:
 def parameters_stepped(problem: Problem, near: Code, step: ast.stmt) -> str:
     """``list(net.parameters())`` where the notebook makes the optimizer that steps from just that; else what it holds."""
     owner = near.text(step.value.func.value)  # type: ignore[attr-defined]
-    made = [
+    whole, _, attribute = owner.rpartition(".")
+    made, own = _optimizers(problem, owner), _optimizers(problem, f"self.{attribute}") if whole else []
+    for code, node, given in made[:1]:
+        if _of_all(given) and (seen := _seen_from(code, node, given, near, step)) is not None:
+            return f"list({seen})"
+    if not made and own and all(code.text(given) == "self.parameters()" for code, _, given in own):
+        return f"list({whole}.parameters())"  # each module of the notebook that has such an optimizer holds its own
+    return f'[p for group in {owner}.param_groups for p in group["params"]]'
+
+
+def _optimizers(problem: Problem, path: str) -> list[tuple[Code, ast.Assign, ast.expr]]:
+    """Where a path is given something made, and what that was made from."""
+    return [
         (code, node, given)
         for code, node in problem.nodes(ast.Assign)
         for target, value in handed_on(node)
-        if isinstance(value, ast.Call) and code.text(target) == owner
+        if isinstance(value, ast.Call) and code.text(target) == path
         for given in [*value.args[:1], *(k.value for k in value.keywords if k.arg == "params")]
     ]
-    for code, node, given in made[:1]:
-        if isinstance(given, ast.Call) and called_name(given) == "parameters" and not given.args:
-            seen = _seen_from(code, node, given, near, step)
-            if seen is not None:
-                return f"list({seen})"
-    return f'[p for group in {owner}.param_groups for p in group["params"]]'
+
+
+def _of_all(given: ast.expr) -> TypeGuard[ast.Call]:
+    return isinstance(given, ast.Call) and called_name(given) == "parameters" and not given.args
 
 
 def _seen_from(code: Code, made: ast.stmt, given: ast.Call, near: Code, step: ast.stmt) -> str | None:

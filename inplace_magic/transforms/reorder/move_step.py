@@ -118,10 +118,14 @@ def _step_after(problem: Problem, found: Meeting) -> ast.stmt | None:
         return late
     for frame in problem.needed:
         if frame.code is found.code and within(found.code, [found.need], frame.statement) is found.need:
-            behind = found.code.following(frame.statement)
-            own = itertools.takewhile(lambda s: not calls_named(s, "backward", "zero_grad"), behind)
-            return next(filter(is_step, own), None)
+            return step_for(found.code, frame.statement)
     return None
+
+
+def step_for(code: Code, backward: ast.stmt) -> ast.stmt | None:
+    """The step behind a backward in its block, ahead of the next one."""
+    own = itertools.takewhile(lambda s: not calls_named(s, "backward", "zero_grad"), code.following(backward))
+    return next(filter(is_step, own), None)
 
 
 def _one_step(found: Meeting, step: ast.stmt, name: str) -> Iterator[Proposal]:
