@@ -232,6 +232,8 @@ def _renamed(code: Code, call: ast.Call, torch: str) -> str | None:
     form, arguments = _RENAMED.get(call.func.attr, ("", -1))
     if len(call.args) != arguments:
         return None
+    if call.func.attr == "copy_" and isinstance(call.args[0], ast.BinOp):
+        return code.text(call.args[0])  # new, without a copy
     y = atom(code, call.args[0]) if call.func.attr == "copy_" else "".join(code.text(a) for a in call.args)
     return form.format(torch=torch, x=code.text(call.func.value), y=y)
 

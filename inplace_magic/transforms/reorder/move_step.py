@@ -21,7 +21,7 @@ from collections.abc import Iterator
 
 from ...message import message
 from ...source.blocks import within
-from ...source.dataflow import calls_named, is_call, is_step, roots, simple
+from ...source.dataflow import binds, calls_named, is_call, is_step, reads, roots, simple
 from ...source.editor import Code, Edit
 from ...source.lift import lift
 from ..analysis.backward_calls import in_short, limited, parameters_stepped
@@ -51,6 +51,8 @@ def move_step(problem: Problem) -> Iterator[Proposal]:
         return  # behind the later backward it would use the gradients of both, which no comparison of passes sees
     code = found.code
     moved = _writers(problem, found)
+    if any(binds(s) & reads(found.need) for s in moved):
+        return
     late = update_of(found.block, found.need)
     following = late[-1] if is_step(late[-1]) else None
     names = [

@@ -11,22 +11,28 @@ return f(model(y))                        return f(torch.func.functional_call(mo
 g = grad(f(x, w), w, create_graph=True)   g = grad(f(x, w), w, create_graph=True)
 w -= lr * g                               fast_w = w - lr * g
 total += f(y, w)                          total += f(y, fast_w)
+
+with torch.no_grad():                     fast_params = {k: params[k] - lr * g for k, g in zip(params, grads)}
+    for k, g in zip(params, grads):
+        params[k].sub_(lr * g)
+total += f(y, params)                     total += f(y, fast_params)
 """
 
 from __future__ import annotations
 
 import ast
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from ...message import message
 from ...source.bindings import bindings, gone_through, key_of_item, loop_of, reads
 from ...source.blocks import loops, own_statements, scope
 from ...source.dataflow import called_name, is_step
+from ...source.document import CellSource
 from ...source.editor import Code, Edit, Function, Loop, dotted
-from ..analysis.targets import Site, is_of_leaf, torch_name, written
+from ..analysis.targets import Site, called_target, is_of_leaf, torch_name, written
 from ..grad_mode.no_grad import carries_graph
-from ..out_of_place.new_tensor import as_new_tensor
+from ..out_of_place.new_tensor import as_new_tensor, rewritten
 from ..problem import Problem
 from ..proposal import Proposal, in_one_text
 from ..registry import register
@@ -39,9 +45,13 @@ def fast_weights(problem: Problem) -> Iterator[Proposal]:
     write, torch = written(problem), torch_name(problem)
     if write is None or torch is None or not isinstance(write.root, ast.Name):
         return
-    if write.target is write.root and carries_graph(write):
-        yield from _of_a_name(problem, write, write.root.id)
     loop = loop_of(write.code, write.statement, write.root.id)
+    around = next(iter(loops(write.code, write.statement)), None)
+    if carries_graph(write):
+        if write.target is write.root:
+            yield from _of_a_name(problem, write, write.root.id)
+        if isinstance(around, ast.For) and around.body == [write.statement]:
+            yield from _of_items(problem, write, around)
     stepped = as_new_tensor(problem, write.code.text(write.statement).replace(f"{write.root.id}.data", write.root.id))
     if loop is None or loop.body != [write.statement] or stepped is None or stepped.target is None:
         return
@@ -55,12 +65,67 @@ def fast_weights(problem: Problem) -> Iterator[Proposal]:
 
 
 def _of_a_name(problem: Problem, write: Site, name: str) -> Iterator[Proposal]:
-    """A leaf that the code names: what is read behind the step is the stepped value, and the leaf stays what it is.
+    """A leaf that the code names stays what it is; what is read behind the step is the stepped value."""
+
+    def stepped(fast: str, own: list[Edit]) -> str | None:
+        new = as_new_tensor(problem, write.code.edited(write.statement, own))
+        return new.value if new is not None and new.target is not None else None
+
+    yield from _of(problem, write.code, write.statement, name, stepped)
+
+
+def _of_items(problem: Problem, write: Site, loop: ast.For) -> Iterator[Proposal]:
+    """So do leaves that a list or dict holds, whose items the loop steps one by one."""
+    code, root = write.code, write.root
+    by_key = isinstance(write.target, ast.Subscript) and write.target.value is root
+    given = root if by_key else gone_through(loop, root.id)  # type: ignore[union-attr]
+    values = called_name(given) == "values" and isinstance(given, ast.Call)
+    held = given.func.value if values else given  # type: ignore[union-attr]
+    name = dotted(held) if held is not None else None
+    if name is None or any(one.statement is not loop for one in bindings(code, name, loop)):
+        return  # what is made here may be filled with the stepped values
+    key = code.text(write.target.slice) if by_key else "name" if values else None  # type: ignore[union-attr]
+    listed = key is None or (by_key and not _by_text(problem, name))
+
+    def stepped(fast: str, own: list[Edit]) -> str | None:
+        text = code.edited(write.statement, own).replace(f"{code.text(root)}.data", code.text(root))  # type: ignore[arg-type]
+        value = _value(problem, text)
+        pairs: list[Edit] = []
+        if values:
+            bound_to = next(n for n in ast.walk(loop.target) if isinstance(n, ast.Name) and n.id == root.id)  # type: ignore[union-attr]
+            pairs = [code.replace(bound_to, f"({key}, {root.id})")]  # type: ignore[union-attr]
+            own = [*own, code.replace(given.func, f"{fast if own else name}.items")]  # type: ignore[union-attr]
+        going = f"for {code.edited(loop.target, pairs)} in {code.edited(loop.iter, own)}"
+        return value and (f"[{value} {going}]" if listed else f"{{{key}: {value} {going}}}")
+
+    block = code.parent(loop)
+    whole = block if isinstance(block, ast.With) and block.body == [loop] else loop
+    yield from _of(problem, code, whole, name, stepped)
+
+
+def _by_text(problem: Problem, name: str) -> bool:
+    """Whether what has a name holds the written leaf under a text."""
+    held = problem.clash.write.held if problem.clash.write is not None else ()
+    return any(path.startswith((f"{name}['", f'{name}["')) for path in held)
+
+
+def _value(problem: Problem, text: str) -> str | None:
+    """What an item is stepped to."""
+    code = Code(CellSource(0, text))
+    statement = code.tree.body[0]
+    call = statement.value if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call) else None
+    new = rewritten(problem, code, statement, None, call, called_target(call) if call is not None else None)
+    return new.value if new is not None else None
+
+
+def _of(
+    problem: Problem, code: Code, statement: ast.stmt, name: str, stepped: Callable[[str, list[Edit]], str | None]
+) -> Iterator[Proposal]:
+    """What a statement steps in place gets a name of its own, and what is read behind it is that.
 
     In a loop of several steps each goes on from the last one, and so does what is read behind the loop.
     """
-    code, statement = write.code, write.statement
-    fast = problem.unused(f"fast_{name}", code, statement)
+    fast = problem.unused(f"fast_{name.rpartition('.')[2]}", code, statement)
     loop = next(iter(loops(code, statement)), None)
     behind: list[ast.AST] = [*_before_step(code.following(loop or statement))]
     several = loop is not None and bool(reads(code, name, behind))
@@ -68,12 +133,13 @@ def _of_a_name(problem: Problem, write: Site, name: str) -> Iterator[Proposal]:
     last = [statement, *_before_step(code.following(statement))][-1]
     until = last.end_lineno if code.following(last) else None  # a step stands behind it
     read = [n for n in read if several or statement.lineno < n.lineno <= (until or n.lineno)]
-    own = [code.replace(n, fast) for n in ast.walk(statement) if several and isinstance(n, ast.Name) and n.id == name]
-    stepped = as_new_tensor(problem, code.edited(statement, own))
-    if stepped is None or stepped.target is None or not read or not code.alone(statement):
+    inside = {id(n) for n in ast.walk(statement)}
+    own = [n for n in ast.walk(statement) if several and isinstance(n, (ast.Name, ast.Attribute)) and dotted(n) == name]
+    value = stepped(fast, [code.replace(n, fast) for n in own])
+    if value is None or not any(id(n) not in inside for n in read) or not code.alone(statement):
         return
-    line = f"{fast} = {stepped.value}"
-    edits = [code.replace(n, fast) for n in read if code.statement(n) is not statement]
+    line = f"{fast} = {value}"
+    edits = [code.replace(n, fast) for n in read if id(n) not in inside]
     edits += [code.insert_before(loop, f"{fast} = {name}")] if several and loop is not None else []
     edits.append(code.replace(statement, line))
     yield in_one_text(code, edits, line, _WHY, "fast_weights", meant=True)

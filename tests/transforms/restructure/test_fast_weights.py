@@ -174,3 +174,111 @@ def test_a_leaf_that_an_inner_step_is_written_into_keeps_its_name(
     first = run.diagnosis.fixes[0]
     assert first.cells[2].rstrip() == rewritten(cell, *changes)
     assert "opt no longer updates w" not in "".join(first.changes)
+
+
+HELD = """
+    import torch
+    torch.manual_seed(0)
+    layers = {"w": torch.randn(3, 2, requires_grad=True), "v": torch.randn(2, 1, requires_grad=True)}
+    rows = [*layers.values()]
+    opt = torch.optim.SGD(rows, lr=0.1)
+    def line(x, weights):
+        w, v = weights.values() if isinstance(weights, dict) else weights
+        return (torch.tanh(x @ w) @ v).exp().mean()
+    """
+OF_DICT = """
+    def learn(x, y):
+        grads = torch.autograd.grad(line(x, layers), layers.values(), create_graph=True)
+        with torch.no_grad():
+            for k, g in zip(layers, grads):
+                layers[k].copy_(layers[k] - 0.1 * g)
+        return line(y, layers)
+    for x, y in torch.randn(2, 2, 4, 3):
+        loss = line(x, layers) + learn(x, y)
+        opt.zero_grad()
+        loss.backward()
+        opt.step()
+    """
+OF_LIST = """
+    def learn(x, y, steps=2):
+        for _ in range(steps):
+            grads = torch.autograd.grad(line(x, rows), rows, create_graph=True)
+            with torch.no_grad():
+                for r, g in zip(rows, grads):
+                    r.sub_(g, alpha=0.1)
+        return line(y, rows)
+    for x, y in torch.randn(2, 2, 4, 3):
+        loss = line(x, rows) + learn(x, y)
+        opt.zero_grad()
+        loss.backward()
+        opt.step()
+    """
+WITH = "    with torch.no_grad():\n"
+
+
+@pytest.mark.parametrize(
+    ("cell", "changes"),
+    [
+        pytest.param(
+            OF_DICT,
+            (
+                (
+                    f"{WITH}        for k, g in zip(layers, grads):\n            layers[k].copy_(layers[k] - 0.1 * g)",
+                    "    fast_layers = {k: layers[k] - 0.1 * g for k, g in zip(layers, grads)}",
+                ),
+                ("return line(y, layers)", "return line(y, fast_layers)"),
+            ),
+            id="of a dict, by key",
+        ),
+        pytest.param(
+            OF_DICT.replace("k, g in zip(layers,", "v, g in zip(layers.values(),").replace(
+                "layers[k].copy_(layers[k] - 0.1 * g)", "v -= 0.1 * g"
+            ),
+            (
+                (
+                    f"{WITH}        for v, g in zip(layers.values(), grads):\n            v -= 0.1 * g",
+                    "    fast_layers = {name: v - 0.1 * g for (name, v), g in zip(layers.items(), grads)}",
+                ),
+                ("return line(y, layers)", "return line(y, fast_layers)"),
+            ),
+            id="of a dict, by its values",
+        ),
+        pytest.param(
+            OF_LIST,
+            (
+                ("    for _ in", "    fast_rows = rows\n    for _ in"),
+                ("grad(line(x, rows), rows,", "grad(line(x, fast_rows), fast_rows,"),
+                (
+                    f"    {WITH}            for r, g in zip(rows, grads):\n                r.sub_(g, alpha=0.1)",
+                    "        fast_rows = [r.sub(g, alpha=0.1) for r, g in zip(fast_rows, grads)]",
+                ),
+                ("return line(y, rows)", "return line(y, fast_rows)"),
+            ),
+            id="of a list, in several steps",
+        ),
+    ],
+)
+def test_leaves_that_a_container_holds_stay_in_it(cell: str, changes: tuple[tuple[str, str], ...]) -> None:
+    run = run_cells(HELD, cell)
+    assert run.diagnosis is not None
+    first = run.diagnosis.fixes[0]
+    assert (first.rule, first.cells[2].rstrip()) == (RULE, rewritten(cell, *changes))
+
+
+def test_items_that_the_code_has_made_itself_are_given_anew() -> None:
+    run = run_cells(
+        HELD,
+        """
+        def learn(x, y):
+            fast = dict(layers)
+            start = line(x, fast)
+            grads = torch.autograd.grad(start, fast.values(), create_graph=True)
+            for k, g in zip(layers, grads):
+                fast[k] -= 0.1 * g
+            return start + line(y, fast)
+        loss = learn(*torch.randn(2, 4, 3))
+        loss.backward()
+        """,
+    )
+    assert run.diagnosis is not None
+    assert "fast[k] = fast[k] - 0.1 * g" in run.diagnosis.fixes[0].cells[2]
