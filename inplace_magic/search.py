@@ -48,6 +48,7 @@ COSTS = {
     "views_again": 5,  # a line changes its place
     "kept_by_forward: random numbers": 6,  # what a checkpoint does by default
     "clone_before_write: of a Function": 6,  # a copy of an argument
+    "clone_alias: of itself": 6,  # a copy; a tensor that is updated from itself serves nobody
     "connected: made later": 7,  # a line changes its place
     "silent_order": 7,  # a line changes its place
     "index_views": 7,  # the loop counts

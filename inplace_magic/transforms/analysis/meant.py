@@ -16,7 +16,7 @@ from ...source.blocks import loops, own_statements, scope
 from ...source.dataflow import called_name, rebinds
 from ...source.editor import Code, Function
 from ...source.names import declared
-from .targets import Site, root, root_text, seen_through, written_by
+from .targets import Site, is_of_leaf, root, root_text, seen_through, written_by
 
 _PUTS = ("append", "add", "appendleft")
 
@@ -87,6 +87,16 @@ def _reads_value(code: Code, name: str, nodes: list[ast.AST]) -> bool:
     """Whether a name is read for more than to write into what it names."""
     into = {id(root(target)) for top in nodes for node in ast.walk(top) for target in written_by(node)}
     return any(id(read) not in into for read in reads(code, name, nodes))
+
+
+def reads_itself(write: Site, held: Sequence[str]) -> bool:
+    """Whether a write also reads, by another name, the values of the memory that it writes: nobody has that done on purpose.
+
+    ``held``: the paths over the names of its function to that memory (Write.held).
+    """
+    first = {name.partition(".")[0].partition("[")[0] for name in held} - {(write.root_text or "").partition(".")[0]}
+    read = [node for name in first for node in reads(write.code, name, [write.statement])]
+    return any(not is_of_leaf(write.code, node) for node in read)
 
 
 def goes_on_with(frames: Sequence[Site]) -> bool:

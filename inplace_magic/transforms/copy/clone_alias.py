@@ -26,7 +26,7 @@ from ...source.bindings import argument, bindings, later, loop_of, reads
 from ...source.blocks import own_statements
 from ...source.dataflow import assigned, called_name, calls, calls_named
 from ...source.editor import Code, Function, dotted
-from ..analysis.meant import goes_on_with, has_two_names, meant_for_whole
+from ..analysis.meant import goes_on_with, has_two_names, meant_for_whole, reads_itself
 from ..analysis.meetings import updates_weights
 from ..analysis.targets import (
     VIEW_METHODS,
@@ -79,11 +79,13 @@ def clone_alias(problem: Problem) -> Iterator[Proposal]:
 
 def _copied(problem: Problem, write: Site, name: str, value: ast.expr) -> Iterator[Proposal]:
     code = write.code
-    if problem.family in ("modified", "silent") and _shares(value):
+    if problem.family in ("modified", "silent") and shares(value):
         local = code.function(write.statement) is not None and not reads(code, name, later(code, write.statement))
         # What nothing reads on is written for the sake of the other.
-        apart = not local and _is_detached(value) and not updates_weights(problem)
-        yield _parted(code, [value], meant=apart or _is_picture(problem))
+        apart = not local and is_detached(value) and not updates_weights(problem)
+        itself = problem.clash.write is not None and reads_itself(write, problem.clash.write.held)
+        form = "clone_alias: of itself" if itself else "clone_alias"
+        yield _parted(code, [value], meant=apart or itself or _is_picture(problem), form=form)
     elif dotted(value) is not None or isinstance(value, ast.Subscript) or called_name(value) in _VIEWS:
         plain = dotted(value) is not None
         drops = not plain and meant_for_whole(write)
@@ -105,7 +107,7 @@ def _handed_over(problem: Problem) -> Iterator[Proposal]:
         for one in given if known is None else [known]:
             bound = bindings(code, code.text(one), caller.statement)[:1] if isinstance(one, ast.Name) else []
             value = bound[0].value if bound else one
-            if value is not None and _shares(value):
+            if value is not None and shares(value):
                 shown = bound[0].statement if bound else caller.node
                 yield _parted(code, [value], shown, meant=meant)
 
@@ -124,20 +126,21 @@ def _parted(
     shown: ast.AST | None = None,
     why: str = _WHY,
     meant: bool = False,
+    form: str = "clone_alias",
 ) -> Proposal:
     """Each of the values replaced by a copy; ``shown``: what is to be read as the title, if not the first copy alone."""
     arrays = [called_name(value) in ("numpy", "asarray") for value in values]
     edits = [code.behind(value, ".copy()" if array else ".clone()") for value, array in zip(values, arrays)]
     title = edits[0].text if shown is None else code.edited(shown, edits)
-    return in_one_text(code, edits, title, why, "clone_alias", meant=meant)
+    return in_one_text(code, edits, title, why, form, meant=meant)
 
 
-def _is_detached(value: ast.expr) -> bool:
+def is_detached(value: ast.expr) -> bool:
     """Whether a value was detached under a name of its own: whoever does that writes into it because nobody is to see it."""
     return any(called_name(node) == "detach" for node in chain(value))
 
 
-def _shares(value: ast.expr) -> bool:
+def shares(value: ast.expr) -> bool:
     """Whether an expression's chain holds one of the ways to share memory past the graph, and no copy behind it."""
     names = (called_name(node) or getattr(node, "attr", "") for node in chain(value))
     return any(name in _ALIASES for name in itertools.takewhile(lambda name: name not in _OWN_MEMORY, names))
