@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ..cells import run_cells
-from .trying import clean, fix_by, rewritten, rules
+from .trying import clean, fix_by, fixes, rewritten, rules
 
 RULE = "detach"
 START = """
@@ -285,3 +285,45 @@ def test_what_an_object_makes_all_its_values_of_is_cut_where_it_gets_its_name() 
     run = run_cells(START, ROLLOUT, cell)
     assert run.diagnosis is not None
     assert run.diagnosis.fixes[0].cells == {3: cell.replace(".exp()", ".exp().detach()")}
+
+
+NORM_OF_WEIGHTS = """
+    import torch
+    from torch import nn
+    torch.manual_seed(0)
+
+    class Normed(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.v, self.g = nn.Parameter(torch.randn(3, 3)), nn.Parameter(torch.ones(3, 1))
+            self.norm = self.v.norm(dim=1, keepdim=True)
+
+        def forward(self, x):
+            return x @ (self.g * self.v / self.norm).T
+    """
+NORMED = """
+    net = Normed()
+    opt = torch.optim.SGD(net.parameters(), lr=0.1)
+    for x in torch.randn(3, 5, 3):
+        opt.zero_grad()
+        net(x).pow(2).mean().backward()
+        opt.step()
+    """
+
+
+def test_what_a_constructor_computes_of_the_weights_is_computed_of_the_trained_ones_rather_than_cut() -> None:
+    first = fixes(NORM_OF_WEIGHTS, NORMED)[0]
+    assert first.rule == "recompute"
+    again = "        self.norm = self.v.norm(dim=1, keepdim=True)\n        return x"
+    assert first.cells[1].rstrip() == rewritten(NORM_OF_WEIGHTS, ("        return x", again))
+
+
+def test_features_that_a_constructor_takes_of_data_stay_what_they_are() -> None:
+    features = NORM_OF_WEIGHTS.replace("nn.Module):", "nn.Module):  # of data").replace(
+        "self.norm =", "self.norm = self.v @ rows +"
+    )
+    first = fixes(
+        features.replace("def __init__(self)", "def __init__(self, rows)"),
+        NORMED.replace("Normed()", "Normed(torch.ones(3, 1))"),
+    )[0]
+    assert first.rule == "detach"

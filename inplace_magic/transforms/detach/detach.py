@@ -10,6 +10,7 @@ from dataclasses import replace
 from ...message import message
 from ...record.evidence import Edge
 from ...source.dataflow import added
+from ...source.modules import module_of
 from ..analysis.meetings import meeting, updates_weights
 from ..analysis.points import uses
 from ..problem import Problem
@@ -30,6 +31,24 @@ _UNTRAINED = message("why_not_stepped")
 def detach(problem: Problem) -> Iterator[Proposal]:
     if not _passes_on(problem):
         return
+    over = problem.crossing.over
+    of_constructor = bool(over) and all(_made_in_constructor(problem, edge) for edge in over)
+    for one in _cuts(problem):
+        yield replace(one, lessens=of_constructor)
+
+
+def _made_in_constructor(problem: Problem, edge: Edge) -> bool:
+    """Whether a constructor computed what an object keeps of the object's own weights, which are stepped, and of no data."""
+    made = problem.frames(edge.made)[-1:]
+    kept = any(holder.scope.startswith("class ") for holder in edge.holders)
+    if not kept or edge in problem.crossing.untrained:
+        return False
+    of = [n for f in made if f.spot.function.endswith(".__init__") for n in ast.walk(f.expression)]
+    names = {n.id for n in of if isinstance(n, ast.Name) and module_of(n) is None}
+    return names == {"self"}
+
+
+def _cuts(problem: Problem) -> Iterator[Proposal]:
     found = problem.crossing
     later, between = {edge.used for edge in found.over}, meeting(problem) is not None
     earlier = [e for e in found.shared if e.used not in later and _steps_on_less(problem)]
