@@ -25,7 +25,7 @@ from ...message import message
 from ...source.bindings import argument, bindings, later, loop_of, reads
 from ...source.blocks import own_statements
 from ...source.dataflow import assigned, called_name, calls, calls_named
-from ...source.editor import Code, Function, dotted
+from ...source.editor import Code, Edit, Function, dotted
 from ..analysis.meant import goes_on_with, has_two_names, meant_for_whole, reads_itself
 from ..analysis.meetings import updates_weights
 from ..analysis.targets import (
@@ -129,10 +129,14 @@ def _parted(
     form: str = "clone_alias",
 ) -> Proposal:
     """Each of the values replaced by a copy; ``shown``: what is to be read as the title, if not the first copy alone."""
-    arrays = [called_name(value) in ("numpy", "asarray") for value in values]
-    edits = [code.behind(value, ".copy()" if array else ".clone()") for value, array in zip(values, arrays)]
+    edits = [copied(code, value) for value in values]
     title = edits[0].text if shown is None else code.edited(shown, edits)
     return in_one_text(code, edits, title, why, form, meant=meant)
+
+
+def copied(code: Code, value: ast.expr) -> Edit:
+    """A copy of a tensor, or of an array, in its place."""
+    return code.behind(value, ".copy()" if called_name(value) in ("numpy", "asarray") else ".clone()")
 
 
 def is_detached(value: ast.expr) -> bool:

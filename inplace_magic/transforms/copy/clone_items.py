@@ -20,7 +20,7 @@ from ..analysis.targets import Site, written_here
 from ..problem import Problem
 from ..proposal import Proposal
 from ..registry import register
-from .clone_alias import is_detached, shares
+from .clone_alias import copied, is_detached, shares
 
 _WHY = message("why_memory_apart")
 
@@ -28,7 +28,7 @@ _WHY = message("why_memory_apart")
 @register("modified", "silent")
 def clone_items(problem: Problem) -> Iterator[Proposal]:
     write, event = written_here(problem), problem.clash.write
-    name = _container(write, event.held) if write is not None and event is not None else None
+    name = _container(write) if write is not None else None
     if write is None or event is None or name is None:
         return
     of_weights, itself = updates_weights(problem), reads_itself(write, event.held)
@@ -44,9 +44,9 @@ def clone_items(problem: Problem) -> Iterator[Proposal]:
         yield Proposal(title, _WHY, form, edits, meant=itself or is_detached(value))
 
 
-def _container(write: Site, held: tuple[str, ...]) -> str | None:
+def _container(write: Site) -> str | None:
     """The list or dict that the written tensor is an item of."""
-    if write.root_text is None or any(path.startswith(f"{write.root_text}[") for path in held):
+    if write.root_text is None or isinstance(write.target, ast.Subscript):
         return write.root_text
     loop = loop_of(write.code, write.statement, write.root_text)
     given = gone_through(loop, write.root_text) if loop is not None else None
@@ -81,4 +81,4 @@ def _items(made: ast.expr | None) -> list[ast.expr]:
 def _copied(code: Code, value: ast.expr) -> Edit | None:
     if called_name(value) == "state_dict":
         return code.replace(value, f"{{key: value.clone() for key, value in {code.text(value)}.items()}}")
-    return code.behind(value, ".clone()") if shares(value) else None
+    return copied(code, value) if shares(value) else None

@@ -86,3 +86,19 @@ def test_an_update_of_the_weights_through_another_look_stays_one() -> None:
     update = "for h, p in zip(held, net.parameters()): h.sub_(0.0 if p.grad is None else 0.1 * p.grad)"
     first = fixes(START, filled, TRAIN.format(update=update))[0]
     assert first.cells.get(2, clean(filled)) == clean(filled)
+
+
+def test_an_array_that_a_list_keeps_is_copied_where_it_is_put_there() -> None:
+    cell = """
+        seen = []
+        out = torch.sigmoid(net(x))
+        loss = out.pow(2).mean()
+        seen.append(out.detach().squeeze(1).numpy())
+        seen[-1] *= 100
+        loss.backward()
+        """
+    run = run_cells(START, "%%autograd_check\n" + clean(cell))
+    assert run.diagnosis is not None
+    first = run.diagnosis.fixes[0]
+    assert first.changes == ("out has other values afterwards",)
+    assert "seen.append(out.detach().squeeze(1).numpy().copy())" in first.cells[2]
