@@ -76,6 +76,11 @@ BACKWARDS = [
 ]
 
 
+def _in_short(said: str) -> str:
+    """Less the node, which is not known behind it, and the hint, which is another one in torch 2.6."""
+    return re.sub(r", which is output \d of \w+,", "", said).partition(" Hint: ")[0]
+
+
 @pytest.mark.parametrize("text", BACKWARDS)
 @pytest.mark.parametrize("keep_graphs", [True, False])
 def test_a_backward_that_the_program_catches_ends_where_torch_ends_it(text: str, keep_graphs: bool) -> None:
@@ -83,7 +88,7 @@ def test_a_backward_that_the_program_catches_ends_where_torch_ends_it(text: str,
     recorder, watched = run(text, keep_graphs=keep_graphs)
     alone = plain(text)
     assert recorder.conflicts.found == []
-    assert watched["said"] == [re.sub(r", which is output \d of \w+,", "", said) for said in alone["said"]] != []
+    assert [_in_short(said) for said in watched["said"]] == [_in_short(said) for said in alone["said"]] != []
     gradients = [namespace["c"].grad for namespace in (watched, alone)]
     assert (gradients[0] is None and gradients[1] is None) or torch.equal(*gradients)
 

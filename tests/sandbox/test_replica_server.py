@@ -11,7 +11,7 @@ import pytest
 from inplace_magic.sandbox.replica.server import import_contained
 
 WRITES = "import pathlib\npathlib.Path({path!r}).write_text('x')\n"
-MAKES_A_FOLDER = "import tempfile\nFOLDER = tempfile.mkdtemp()\nopen(FOLDER + '/made', 'w').close()\n"
+MAKES_A_FOLDER = "import tempfile\nFOLDER = {}\nopen(FOLDER + '/made', 'w').close()\n"
 
 
 @pytest.fixture
@@ -31,22 +31,20 @@ def test_a_module_that_writes_a_file_when_it_is_imported_writes_none(temporary: 
     assert "writes_elsewhere" not in sys.modules and not elsewhere.exists()
 
 
-def test_a_module_that_makes_a_temporary_folder_when_it_is_imported_is_there(
-    temporary: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (temporary.parent / "keeps_a_temporary_folder.py").write_text(MAKES_A_FOLDER)
+@pytest.mark.parametrize(
+    "make", ["tempfile.mkdtemp()", "tempfile.TemporaryDirectory().name; import os; os.makedirs(FOLDER, exist_ok=True)"]
+)
+def test_a_module_that_makes_a_temporary_folder_when_it_is_imported_is_there(make: str, temporary: Path) -> None:
+    (temporary.parent / "keeps_a_temporary_folder.py").write_text(MAKES_A_FOLDER.format(make))
     import_contained(["no_such_module", "keeps_a_temporary_folder"])
-    monkeypatch.delitem(sys.modules, "keeps_a_temporary_folder")  # raises where it is not there
+    del sys.modules["keeps_a_temporary_folder"]
     assert list(temporary.iterdir()) == [] and tempfile.tempdir == str(temporary)
 
 
-def test_a_module_finds_what_it_keeps_in_the_folder_for_temporary_files(
-    temporary: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_module_finds_what_it_keeps_in_the_folder_for_temporary_files(temporary: Path) -> None:
     (temporary / "cache").write_text("built before")
     (temporary.parent / "reads_its_cache.py").write_text(
         "import os, tempfile\nTEXT = open(os.path.join(tempfile.gettempdir(), 'cache')).read()\n"
     )
     import_contained(["reads_its_cache"])
-    assert sys.modules["reads_its_cache"].TEXT == "built before"
-    monkeypatch.delitem(sys.modules, "reads_its_cache")
+    assert sys.modules.pop("reads_its_cache").TEXT == "built before"

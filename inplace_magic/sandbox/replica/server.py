@@ -171,10 +171,10 @@ def _new_temporary_files_below(folder: str) -> Iterator[None]:
     """While active, new ones are made there; what a library keeps in the usual folder is still looked for in that one."""
 
     def below(make: Callable[..., Any]) -> Callable[..., Any]:
-        def made(*args: Any, **kwargs: Any) -> Any:
-            if len(args) < 3 and kwargs.get("dir") is None and os.path.isdir(folder):  # a module may keep this function
-                kwargs["dir"] = folder
-            return make(*args, **kwargs)
+        def made(suffix: Any = None, prefix: Any = None, dir: Any = None, *args: Any, **kwargs: Any) -> Any:
+            if dir is None and os.path.isdir(folder):  # a module may keep this function
+                dir = folder
+            return make(suffix, prefix, dir, *args, **kwargs)
 
         return made
 
