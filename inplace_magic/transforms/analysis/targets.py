@@ -62,14 +62,14 @@ def handed_down(problem: Problem, depth: int = 4) -> Iterator[tuple[Site, str]]:
     inner: Site | None = None
     name: str | None = None
     for site in sites(problem, depth):
-        name = site.root_text if inner is None else _outside(inner, site, str(name))
+        name = site.root_text if inner is None else outside(inner, site, str(name))
         if name is None:
             return
         yield site, name
         inner = site
 
 
-def _outside(inner: Site, outer: Site, name: str) -> str | None:
+def outside(inner: Site, outer: Site, name: str) -> str | None:
     """The caller's name for what the callee calls ``name``."""
     call = outer.expression
     if name.startswith("self.") and isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute):

@@ -56,7 +56,7 @@ def fast_weights(problem: Problem) -> Iterator[Proposal]:
     if loop is None or loop.body != [write.statement] or stepped is None or stepped.target is None:
         return
     calls = [n for n in ast.walk(scope(write.code, loop)) if isinstance(n, ast.Call)]
-    found = _model(write.code, loop, write.root.id)
+    found = model_of(write.code, loop, write.root.id)
     if found is not None and any(called_name(call) == "grad" for call in calls):  # whose step can be differentiated
         edits = _rewrite(problem, write, loop, *found, stepped.value, torch)
         title = message("title_fast_weights", call=f"{torch}.func.functional_call({found[0]}, ...)")
@@ -127,10 +127,10 @@ def _of(
     """
     fast = problem.unused(f"fast_{name.rpartition('.')[2]}", code, statement)
     loop = next(iter(loops(code, statement)), None)
-    behind: list[ast.AST] = [*_before_step(code.following(loop or statement))]
+    behind: list[ast.AST] = [*before_step(code.following(loop or statement))]
     several = loop is not None and bool(reads(code, name, behind))
     read = [n for n in reads(code, name, behind if loop is None else [loop, *behind]) if not is_of_leaf(code, n)]
-    last = [statement, *_before_step(code.following(statement))][-1]
+    last = [statement, *before_step(code.following(statement))][-1]
     until = last.end_lineno if code.following(last) else None  # a step stands behind it
     read = [n for n in read if several or statement.lineno < n.lineno <= (until or n.lineno)]
     inside = {id(n) for n in ast.walk(statement)}
@@ -145,12 +145,12 @@ def _of(
     yield in_one_text(code, edits, line, _WHY, "fast_weights", meant=True)
 
 
-def _before_step(statements: list[ast.stmt]) -> Iterator[ast.stmt]:
+def before_step(statements: list[ast.stmt]) -> Iterator[ast.stmt]:
     """What is read behind an optimizer's step is what that has updated."""
     return itertools.takewhile(lambda s: not is_step(s), statements)
 
 
-def _model(code: Code, loop: ast.For, name: str) -> tuple[str, ast.expr, ast.Assign | None] | None:
+def model_of(code: Code, loop: ast.For, name: str) -> tuple[str, ast.expr, ast.Assign | None] | None:
     """Whose parameters the loop goes through, the expression for them, the assignment that made a list of them first."""
     given = gone_through(loop, name)
     made, listed = given, None
@@ -160,11 +160,11 @@ def _model(code: Code, loop: ast.For, name: str) -> tuple[str, ast.expr, ast.Ass
         if not isinstance(value, ast.Call) or not isinstance(found[0].statement, ast.Assign) or len(value.args) != 1:
             return None
         made, listed = value.args[0], found[0].statement
-    model = _owner(made)
+    model = owner_of(made)
     return (model, given, listed) if model is not None and given is not None else None
 
 
-def _owner(node: ast.AST | None) -> str | None:
+def owner_of(node: ast.AST | None) -> str | None:
     """``model`` of ``model.parameters()``."""
     parameters = called_name(node) in ("parameters", "named_parameters")
     return dotted(node.func.value) if parameters and isinstance(node.func, ast.Attribute) else None  # type: ignore[union-attr]
@@ -186,12 +186,9 @@ def _rewrite(
     first = _first_use(code, top, loop, model)
     if first is None:
         return []
-    fast, key = problem.unused("fast", code, loop), key_of_item(loop, name)
-    held = next(n for n in ast.walk(loop.target) if isinstance(n, ast.Name) and n.id == name)
-    target = code.edited(loop.target, [code.replace(held, f"(name, {name})")] if key is None else [])
-    through = code.edited(loop.iter, [code.replace(given, f"{fast}.items()")])
+    fast = problem.unused("fast", code, loop)
     copied = f"{fast} = dict({model}.named_parameters())"
-    edits = [code.replace(replaced, f"{fast} = {{{key or 'name'}: {value} for {target} in {through}}}")]
+    edits = [code.replace(replaced, f"{fast} = {stepped_weights(code, loop, name, given, value, fast)}")]
     if listed is not None and listed is first:
         edits.append(code.replace(listed, copied))
     else:
@@ -203,11 +200,20 @@ def _rewrite(
     for node in ast.walk(top):
         if id(node) in gone or getattr(node, "lineno", 0) < first.lineno:
             continue
-        if (isinstance(node, ast.Name) and node.id == known) or _owner(node) == model:
+        if (isinstance(node, ast.Name) and node.id == known) or owner_of(node) == model:
             edits.append(code.replace(node, f"{fast}.values()"))
         elif isinstance(node, ast.Call) and dotted(node.func) == model:
-            edits += _functional_call(code, node, fast, torch)
+            edits += functional_call(code, node, model, fast, torch)
     return edits
+
+
+def stepped_weights(code: Code, loop: ast.For, name: str, given: ast.expr, value: str, fast: str) -> str:
+    """``{name: p - lr * g for (name, p), g in zip(fast.items(), grads)}`` for a loop that goes through ``given``."""
+    key = key_of_item(loop, name)
+    held = next(n for n in ast.walk(loop.target) if isinstance(n, ast.Name) and n.id == name)
+    target = code.edited(loop.target, [code.replace(held, f"(name, {name})")] if key is None else [])
+    through = code.edited(loop.iter, [code.replace(given, f"{fast}.items()")])
+    return f"{{{key or 'name'}: {value} for {target} in {through}}}"
 
 
 def _first_use(code: Code, top: ast.AST, loop: ast.For, model: str) -> ast.stmt | None:
@@ -217,15 +223,15 @@ def _first_use(code: Code, top: ast.AST, loop: ast.For, model: str) -> ast.stmt 
         return outer[-1] if isinstance(top, Function) else outer[0]
 
     def uses(node: ast.AST) -> bool:
-        return _owner(node) == model or (isinstance(node, ast.Call) and dotted(node.func) == model)
+        return owner_of(node) == model or (isinstance(node, ast.Call) and dotted(node.func) == model)
 
     return next((s for s in own_statements(code, top) if any(map(uses, ast.walk(s)))), None)
 
 
-def _functional_call(code: Code, call: ast.Call, weights: str, torch: str) -> list[Edit]:
+def functional_call(code: Code, call: ast.Call, model: str, weights: str, torch: str) -> list[Edit]:
     """``net(x, mask=m)`` as ``torch.func.functional_call(net, weights, (x,), {"mask": m})``; the arguments stay as they are."""
     (start, end), given = code.span(call), [code.span(one) for one in call.args]
-    head = f"{torch}.func.functional_call({code.text(call.func)}, {weights}, ("
+    head = f"{torch}.func.functional_call({model}, {weights}, ("
     edits = [Edit(start, given[0][0], head)] if given else []
     at = given[-1][1] if given else start
     opening = f"{',' if len(given) == 1 else ''}), {{" if given else f"{head}), {{"

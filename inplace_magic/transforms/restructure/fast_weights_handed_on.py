@@ -1,0 +1,138 @@
+"""A helper that makes a meta-learner's inner step gives the stepped weights to its caller, and is handed those to go on from.
+
+                                          fast = dict(net.named_parameters())
+loss = f(net(x))                          loss = f(torch.func.functional_call(net, fast, (x,)))
+inner_step(net, loss)                     fast = inner_step(net, loss, fast=fast)
+return f(net(y))                          return f(torch.func.functional_call(net, fast, (y,)))
+
+def inner_step(net, loss):                def inner_step(net, loss, *, fast):
+    grads = grad(loss, net.parameters(),      grads = grad(loss, fast.values(),
+                 create_graph=True)                        create_graph=True)
+    for p, g in zip(net.parameters(),         return {name: p.sub(lr * g) for (name, p), g in zip(fast.items(), grads)}
+                    grads):
+        p.sub_(lr * g)
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator
+
+from ...message import message
+from ...source.bindings import loop_of, parameters
+from ...source.blocks import loops
+from ...source.dataflow import called_name, calls_named
+from ...source.editor import Code, Edit, dotted
+from ..analysis.targets import Site, outside, sites, torch_name
+from ..grad_mode.inference_mode import modes
+from ..out_of_place.new_tensor import as_new_tensor
+from ..problem import Problem
+from ..proposal import Change, Proposal
+from ..registry import register
+from .fast_weights import before_step, functional_call, model_of, owner_of, stepped_weights
+
+_WHY = message("why_fast_weights")
+
+
+@register("modified", "leaf", "silent")
+def fast_weights_handed_on(problem: Problem) -> Iterator[Proposal]:
+    write, caller = (*sites(problem, depth=2), None, None)[:2]
+    torch = torch_name(problem)
+    if write is None or caller is None or torch is None or not isinstance(write.root, ast.Name):
+        return
+    code, loop = write.code, loop_of(write.code, write.statement, write.root.id)
+    function, call = code.function(write.statement), caller.expression
+    stepped = as_new_tensor(problem, code.text(write.statement).replace(f"{write.root.id}.data", write.root.id))
+    if loop is None or loop.body != [write.statement] or stepped is None or stepped.target is None:
+        return
+    found = model_of(code, loop, write.root.id)
+    asks = function is not None and any(calls_named(one, "grad") for one in (function, _around(caller)))
+    if found is None or found[2] is not None or not asks or not isinstance(call, ast.Call):
+        return
+    model, given, _ = found
+    own = model.partition(".")[0] in parameters(function)
+    there = outside(write, caller, model) if own else model
+    fast = problem.unused(problem.unused("fast", code, loop), caller.code, caller.statement)
+    weights = stepped_weights(code, loop, write.root.id, given, stepped.value, fast)
+    helper = _helper(code, function, loop, model, fast, weights, torch)  # type: ignore[arg-type]
+    calling = _caller(caller, call, there, fast, torch) if there is not None else []
+    if helper and calling:
+        changes: tuple[Change, ...] = (*((code, one) for one in helper), *((caller.code, one) for one in calling))
+        title = f"{fast} = {called_name(call)}(..., {fast}={fast})"
+        yield Proposal(title, _WHY, "fast_weights", changes, meant=True)
+
+
+def _around(frame: Site) -> ast.AST:
+    return frame.code.function(frame.statement) or frame.code.tree
+
+
+def _helper(
+    code: Code, function: ast.FunctionDef, loop: ast.For, model: str, fast: str, weights: str, torch: str
+) -> list[Edit]:
+    """It gives the stepped weights back, where it gave nothing, or the model."""
+    block = code.parent(loop)
+    last = block if isinstance(block, ast.With) and block.body == [loop] else loop
+    rest, given = code.following(last), function.args
+    plain = all(isinstance(s, ast.Return) and (s.value is None or dotted(s.value) == model) for s in rest)
+    if last not in function.body or not plain or not given.args or given.kwarg is not None:
+        return []
+    behind = max(
+        code.span(one)[1] for one in (*given.args, *given.kwonlyargs, *given.defaults, *filter(None, given.kw_defaults))
+    )
+    named = "" if given.kwonlyargs or given.vararg is not None else "*, "
+    edits = [Edit(behind, behind, f", {named}{fast}"), code.replace(last, f"return {weights}")]
+    edits += [code.delete(s) for s in rest]
+    edits += [code.without_decorator(one) for one in modes(function, "no_grad") if one in function.decorator_list]
+    return edits + _readers(
+        code, [s for s in function.body if s is not last and s not in rest], {model}, model, fast, torch
+    )
+
+
+def _caller(frame: Site, call: ast.Call, model: str, fast: str, torch: str) -> list[Edit]:
+    """What stands around the call reads the stepped weights, as far as it belongs to the same task."""
+    code, statement = frame.code, frame.statement
+    given = statement.targets if isinstance(statement, ast.Assign) else []
+    if statement.value is not call or not all(isinstance(one, ast.Name) for one in given):  # type: ignore[attr-defined]
+        return []
+    names = {model, *(one.id for one in given if isinstance(one, ast.Name))}
+    behind = list(before_step(code.following(statement)))
+    around = next(iter(loops(code, statement)), None)
+    if _reads(behind, names):
+        ahead = [s for s in code.preceding(statement) if _reads([s], names)]
+        region = [*code.preceding(statement)[code.block(statement).index(ahead[0]) :], *behind] if ahead else behind
+    elif around is not None and _reads(behind := list(before_step(code.following(around))), names):
+        region, ahead = [around, *behind], [around]
+    else:
+        return []
+    inner = _readers(code, [call], names, model, fast, torch)
+    stepped = code.edited(call, [*inner, code.add_argument(call, f"{fast}={fast}")])
+    edits = [code.insert_before([*ahead, statement][0], f"{fast} = dict({model}.named_parameters())")]
+    own = {id(node) for node in ast.walk(statement)}
+    return [
+        *edits,
+        code.replace(statement, f"{fast} = {stepped}"),
+        *_readers(code, region, names, model, fast, torch, own),
+    ]
+
+
+def _reads(nodes: Iterable[ast.AST], names: set[str]) -> bool:
+    return any(dotted(n.func) in names for top in nodes for n in ast.walk(top) if isinstance(n, ast.Call))
+
+
+def _readers(
+    code: Code,
+    nodes: Iterable[ast.AST],
+    names: set[str],
+    model: str,
+    fast: str,
+    torch: str,
+    less: set[int] = frozenset(),  # type: ignore[assignment]
+) -> list[Edit]:
+    """Where the model is called, or its parameters are asked for."""
+    edits: list[Edit] = []
+    for node in (n for top in nodes for n in ast.walk(top) if id(n) not in less):
+        if owner_of(node) in names:
+            edits.append(code.replace(node, f"{fast}.values()"))
+        elif isinstance(node, ast.Call) and dotted(node.func) in names:
+            edits += functional_call(code, node, model, fast, torch)
+    return edits
