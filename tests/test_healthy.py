@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import numpy
 import pytest
@@ -19,6 +19,7 @@ from .cells import new_shell, run_in
 STEPS = 3
 Training = Callable[[], list[torch.Tensor]]
 HEALTHY: list[Training] = []
+ALIVE: list[torch.optim.Optimizer] = []  # what is said of one that is gone is nobody's concern
 
 
 def healthy(training: Training) -> Training:
@@ -547,6 +548,53 @@ def hooks_and_a_logged_activation() -> list[torch.Tensor]:
         seen[-1].clamp_(0, 1)
         seen[-1] /= 2
     return parameters(net)
+
+
+class Sharpness(torch.optim.Optimizer):
+    """Sharpness-aware minimisation: two backwards in one step, the gradients cleared when it ends."""
+
+    def __init__(self, parameters: Iterable[nn.Parameter]) -> None:
+        super().__init__(parameters, {})
+        self.base = torch.optim.SGD(self.param_groups, lr=0.1)
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], torch.Tensor]) -> torch.Tensor:  # type: ignore[override]
+        held = [p for group in self.param_groups for p in group["params"]]
+        with torch.enable_grad():
+            loss = closure()
+        moves = [0.05 * p.grad for p in held]
+        for p, move in zip(held, moves, strict=True):
+            p.add_(move)
+        self.zero_grad()
+        with torch.enable_grad():
+            closure()
+        for p, move in zip(held, moves, strict=True):
+            p.sub_(move)
+        self.base.step()
+        self.zero_grad()
+        return loss
+
+
+@healthy
+def optimizers_that_are_handed_a_closure() -> list[torch.Tensor]:
+    nets = [nn.Linear(4, 1) for _ in range(3)]
+    makers = torch.optim.Adam, torch.optim.LBFGS, Sharpness
+    optimizers = [make(net.parameters()) for make, net in zip(makers, nets, strict=True)]
+    ALIVE.extend(optimizers)
+    x, y = torch.randn(16, 4), torch.randn(16, 1)
+    for net, optimizer in zip(nets, optimizers, strict=True):
+
+        def closure(net: nn.Module = net, optimizer: torch.optim.Optimizer = optimizer) -> torch.Tensor:
+            if isinstance(optimizer, torch.optim.LBFGS):
+                optimizer.zero_grad()
+            loss = (net(x) - y).pow(2).mean()
+            loss.backward()
+            return loss
+
+        for _ in range(STEPS):
+            optimizer.zero_grad()
+            optimizer.step(closure)
+    return parameters(*nets)
 
 
 def ids(trainings: list[Training]) -> Iterator[str]:

@@ -327,3 +327,13 @@ def test_features_that_a_constructor_takes_of_data_stay_what_they_are() -> None:
         NORMED.replace("Normed()", "Normed(torch.ones(3, 1))"),
     )[0]
     assert first.rule == "detach"
+
+
+def test_what_a_penalty_compares_with_the_trained_weights_stays_what_it_was() -> None:
+    penalised = NORM_OF_WEIGHTS.replace(
+        "return x @ (self.g * self.v / self.norm).T",
+        "return x @ self.v + (self.v.norm(dim=1, keepdim=True) - self.norm).pow(2).sum()",
+    )
+    found = fixes(penalised, NORMED)
+    assert [fix.rule for fix in found] == ["detach"]
+    assert "self.norm = self.v.norm(dim=1, keepdim=True).detach()" in found[0].cells[1]

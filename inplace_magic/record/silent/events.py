@@ -260,5 +260,8 @@ class Detector:
     def steps(self, optimizer: torch.optim.Optimizer) -> None:
         """An optimizer is about to step."""
 
+    def step_ends(self, optimizer: torch.optim.Optimizer) -> None:
+        """An optimizer has stepped; a closure that it was handed has run."""
+
 
 EVENTS = tuple(name for name, value in vars(Detector).items() if not name.startswith("_") and callable(value))

@@ -346,6 +346,11 @@ class EventStream(Recorder):
             heard(optimizer)
         super()._before_step(optimizer, args, kwargs)
 
+    def _after_step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+        super()._after_step(optimizer, args, kwargs)
+        for heard in self._hearing["step_ends"]:
+            heard(optimizer)
+
     # ---- backward ---------------------------------------------------------------------------------------------------
 
     def _note_backward(self, *about: Any) -> None:

@@ -5,7 +5,7 @@ a detach (or ``.data``) of a value that was computed from its parameters; parame
 a copy of its parameters by way of ``.data`` or ``detach``; a stretch without grad mode; else the step itself.
 
 Proof: the optimizer has stepped after a backward, more than once or as the last thing, and in no step had any of its
-parameters a gradient.
+parameters a gradient, when it began or once a closure had run.
 """
 
 from __future__ import annotations
@@ -67,6 +67,7 @@ class Untrained(Detector):
         self._known: dict[int, _Optimizer] = {}
         self._cuts = _Cuts()
         self._last: evidence.Backward | None = None
+        self._stepping: list[_Optimizer] = []  # they are handed closures, or make several steps of one
         self._watching = True
 
     def begins(self) -> None:
@@ -120,6 +121,14 @@ class Untrained(Detector):
     def backward_begins(self, passing: Passing) -> None:
         self._last = passing.event
 
+    def backward_ends(self, passing: Passing, result: Any) -> None:
+        for known in self._stepping:
+            known.fed = known.fed or any(p.grad is not None for p in _parameters(known.optimizer()))
+
+    def step_ends(self, optimizer: torch.optim.Optimizer) -> None:
+        self._stepping = [known for known in self._stepping if known.optimizer() is not optimizer]
+        self._rest()
+
     def steps(self, optimizer: torch.optim.Optimizer) -> None:
         with unobserved():
             known = self._known.get(id(optimizer))
@@ -134,9 +143,15 @@ class Untrained(Detector):
                 known.steps += 1
                 known.need = self._last
                 known.places = known.places or self._where(parameters)
-            if all(one.fed for one in self._known.values()):
-                self._cuts = _Cuts()
-                self._watching = len(self._known) == 0
+            if not known.fed:
+                self._stepping.append(known)
+            self._rest()
+
+    def _rest(self) -> None:
+        """Where each optimizer has had a gradient, no cut is looked for."""
+        if all(one.fed for one in self._known.values()):
+            self._cuts = _Cuts()
+            self._watching = len(self._known) == 0
 
     def _where(self, parameters: list[torch.Tensor]) -> list[_Place]:
         """Where the path may have been cut, the likeliest first."""

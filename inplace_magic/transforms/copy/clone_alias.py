@@ -26,6 +26,7 @@ from ...source.bindings import argument, bindings, later, loop_of, reads
 from ...source.blocks import own_statements
 from ...source.dataflow import assigned, called_name, calls, calls_named
 from ...source.editor import Code, Edit, Function, dotted
+from ..analysis.contents import OWN_MEMORY, shares
 from ..analysis.meant import goes_on_with, has_two_names, meant_for_whole, reads_itself
 from ..analysis.meetings import updates_weights
 from ..analysis.targets import (
@@ -44,9 +45,7 @@ from ..proposal import Proposal, in_one_text
 from ..registry import register
 
 _WHY, _GIVEN_OUT = message("why_memory_apart"), message("why_copy_is_given_out")
-_ALIASES = frozenset({"detach", "numpy", "from_numpy", "as_tensor", "from_dlpack", "asarray", "data"})
 _SPREADS = frozenset({"expand", "expand_as", "broadcast_to", "broadcast_tensors", "as_strided", "unfold"})
-_OWN_MEMORY = frozenset({"clone", "copy", "contiguous", "tolist"})
 _LINKS = 3  # names that one thing is handed on under
 _VIEWS = VIEW_METHODS - {"numpy", "unbind", "chunk", "split", "values"}
 
@@ -144,12 +143,6 @@ def is_detached(value: ast.expr) -> bool:
     return any(called_name(node) == "detach" for node in chain(value))
 
 
-def shares(value: ast.expr) -> bool:
-    """Whether an expression's chain holds one of the ways to share memory past the graph, and no copy behind it."""
-    names = (called_name(node) or getattr(node, "attr", "") for node in chain(value))
-    return any(name in _ALIASES for name in itertools.takewhile(lambda name: name not in _OWN_MEMORY, names))
-
-
 def _where_spread(problem: Problem, names: Set[str | None]) -> Iterator[Proposal]:
     """What gave one of the names memory that several elements share, or gave it to what the name was made from: an
     expression, or what a function of the user's returns."""
@@ -164,7 +157,7 @@ def _where_spread(problem: Problem, names: Set[str | None]) -> Iterator[Proposal
         made += [(code, n.value) for code, n in problem.nodes(ast.Return) if n.value and _name_of(code, n) in called]
         for code in dict.fromkeys(code for code, _ in made):
             below = [n for one, value in made if one is code for n in calls_named(value, *_SPREADS)]
-            spread = [n for n in below if getattr(code.parent(n), "attr", "") not in _OWN_MEMORY]
+            spread = [n for n in below if getattr(code.parent(n), "attr", "") not in OWN_MEMORY]
             if spread:
                 yield _parted(code, spread)
         read = [(code, n) for code, value in made for n in ast.walk(value) if isinstance(n, (ast.Name, ast.Attribute))]

@@ -33,6 +33,7 @@ from ...source.bindings import bindings, bound, later, loop_of, reads
 from ...source.blocks import scope
 from ...source.dataflow import rebinds
 from ...source.editor import Loop, dotted
+from ..analysis.contents import updates_by_another_look
 from ..analysis.meant import has_two_names, is_lost, meant_for_whole
 from ..analysis.targets import (
     Site,
@@ -57,7 +58,7 @@ _STATISTICS = ("running_mean", "running_var")
 @register("modified", "leaf", "view_of_leaf", "multi_output_view", "no_grad_view", "inference", "overlap", "silent")
 def clone_before_write(problem: Problem) -> Iterator[Proposal]:
     write = written_here(problem)
-    if write is None:
+    if write is None or updates_by_another_look(problem, write):
         return
     if problem.family != "inference":  # else the Function was refused to save it, and writes nothing
         yield from _at_apply(problem, write)

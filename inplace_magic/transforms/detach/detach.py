@@ -13,7 +13,7 @@ from ...source.dataflow import added
 from ...source.modules import module_of
 from ..analysis.meetings import meeting, updates_weights
 from ..analysis.points import uses
-from ..problem import Problem
+from ..problem import Frame, Problem
 from ..proposal import Proposal
 from ..registry import register
 from .at_boundary import at_boundary
@@ -45,7 +45,13 @@ def _made_in_constructor(problem: Problem, edge: Edge) -> bool:
         return False
     of = [n for f in made if f.spot.function.endswith(".__init__") for n in ast.walk(f.expression)]
     names = {n.id for n in of if isinstance(n, ast.Name) and module_of(n) is None}
-    return names == {"self"}
+    return names == {"self"} and not _stands_beside(problem, edge, made[0])
+
+
+def _stands_beside(problem: Problem, edge: Edge, made: Frame) -> bool:
+    """Whether what is read of the value computes the same anew: ``(self.w.norm() - self.norm_at_first) ** 2``."""
+    computed = ast.unparse(made.expression)
+    return any(ast.unparse(n) == computed for f in problem.frames(edge.used) for n in ast.walk(f.statement))
 
 
 def _cuts(problem: Problem) -> Iterator[Proposal]:

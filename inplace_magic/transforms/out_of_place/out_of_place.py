@@ -25,6 +25,7 @@ from dataclasses import replace
 from ...message import message
 from ...source.bindings import gone_through, key_of_item
 from ...source.editor import Code, dotted
+from ..analysis.contents import updates_by_another_look
 from ..analysis.meant import has_two_names, is_lost, meant_for_whole
 from ..analysis.targets import Site, chain, loop_to_keep, tensor_written, written
 from ..problem import Problem
@@ -42,6 +43,8 @@ _WHY, _APART = message("why_new_tensor"), message("why_names_apart")
 def out_of_place(problem: Problem) -> Iterator[Proposal]:
     write = written(problem)
     if write is None or problem.clash.write is None or problem.clash.write.origin == "optim":
+        return
+    if updates_by_another_look(problem, write):
         return
     if problem.family == "silent" and problem.clash.save is None and any(map(is_alias, chain(write.target))):
         return  # ``h.data = h.data.clamp(min=0)``: the graph would hear of it no more than it does now

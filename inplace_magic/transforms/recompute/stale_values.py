@@ -54,10 +54,20 @@ def recompute(problem: Problem) -> Iterator[Proposal]:
     innermost = True
     for made in slices(problem, found):
         target = next(targets(problem, found.over, made), None) if innermost or not made.names else None
+        if target is not None and _stands_there(made, target):
+            continue  # the two would be one number, whose difference trains nothing
         if target is not None and (updates_weights(problem) if target.between else made.names):
             for proposal in _candidates(problem, _as_far_as_read(made, found.over, target), target):
                 innermost = False
                 yield proposal
+
+
+def _stands_there(made: Slice, target: Target) -> bool:
+    """Whether the target compares the kept value with the same, computed anew: ``(self.w.norm() - self.norm_at_first) ** 2``."""
+    kept = {(name, ast.unparse(s.value)) for s in made.statements if isinstance(s, ast.Assign) for name in binds(s)}
+    joined = (node for node in ast.walk(target.front) if isinstance(node, (ast.BinOp, ast.Call)))
+    beside = [{ast.unparse(one) for one in ast.iter_child_nodes(node)} for node in joined]
+    return any({*pair} <= operands for operands in beside for pair in kept)
 
 
 def _as_far_as_read(made: Slice, edges: Sequence[Edge], target: Target) -> Slice:

@@ -10,11 +10,15 @@ for i, opt in enumerate(opts):                    for i, opt in enumerate(opts):
 
 from __future__ import annotations
 
+import ast
+import itertools
 from collections.abc import Iterator
 
 from ...message import message
+from ...source.dataflow import calls_named, is_step
+from ...source.editor import Code
 from ..analysis.backward_calls import in_short, limited
-from ..analysis.meetings import updates_weights
+from ..analysis.meetings import CLIPS, updates_weights
 from ..problem import Problem
 from ..proposal import Proposal, in_one_text
 from ..registry import register
@@ -28,9 +32,16 @@ def own_parameters(problem: Problem) -> Iterator[Proposal]:
     if not problem.crossing.untrained or not updates_weights(problem):
         return
     for frame in problem.needed[::-1]:
-        step = step_for(frame.code, frame.statement)
-        edits = limited(problem, frame.code, frame.statement, step) if step is not None else []
+        code, step = frame.code, step_for(frame.code, frame.statement)
+        edits = limited(problem, code, frame.statement, step) if step is not None else []
+        if edits and not _clips_more(code, frame.statement, edits[0].text):
+            yield in_one_text(code, edits, code.edited(frame.statement, in_short(edits)), _WHY, "own_parameters")
         if edits:
-            title = frame.code.edited(frame.statement, in_short(edits))
-            yield in_one_text(frame.code, edits, title, _WHY, "own_parameters")
             return
+
+
+def _clips_more(code: Code, backward: ast.stmt, limit: str) -> bool:
+    """Whether the norm of more gradients than those of the limit scales what is stepped."""
+    behind = itertools.takewhile(lambda s: not is_step(s), code.following(backward))
+    clipped = [code.text(call.args[0]) for s in behind for call in calls_named(s, *CLIPS) if call.args]
+    return any(f"list({one})" not in limit for one in clipped)

@@ -47,7 +47,7 @@ def fast_weights(problem: Problem) -> Iterator[Proposal]:
         return
     loop = loop_of(write.code, write.statement, write.root.id)
     around = next(iter(loops(write.code, write.statement)), None)
-    if carries_graph(write):
+    if carries_graph(write) and _is_trained(problem):
         if write.target is write.root:
             yield from _of_a_name(problem, write, write.root.id)
         if isinstance(around, ast.For) and around.body == [write.statement]:
@@ -62,6 +62,13 @@ def fast_weights(problem: Problem) -> Iterator[Proposal]:
         title = message("title_fast_weights", call=f"{torch}.func.functional_call({found[0]}, ...)")
         if edits:
             yield in_one_text(write.code, edits, title, _WHY, "fast_weights")
+
+
+def _is_trained(problem: Problem) -> bool:
+    """Whether an optimizer steps the leaf, so that it need not go on from the inner step."""
+    event, passes = problem.clash.write, problem.evidence.passes
+    stepped = {leaf for one in passes for leaf in one.stepped}
+    return not stepped or (event is not None and (event.stepped or event.name in stepped))
 
 
 def _of_a_name(problem: Problem, write: Site, name: str) -> Iterator[Proposal]:
@@ -80,10 +87,13 @@ def _of_items(problem: Problem, write: Site, loop: ast.For) -> Iterator[Proposal
     by_key = isinstance(write.target, ast.Subscript) and write.target.value is root
     given = root if by_key else gone_through(loop, root.id)  # type: ignore[union-attr]
     values = called_name(given) == "values" and isinstance(given, ast.Call)
-    held = given.func.value if values else given  # type: ignore[union-attr]
-    name = dotted(held) if held is not None else None
+    through = given.func.value if values else given  # type: ignore[union-attr]
+    name = dotted(through) if through is not None else None
     if name is None or any(one.statement is not loop for one in bindings(code, name, loop)):
         return  # what is made here may be filled with the stepped values
+    held = problem.clash.write.held if problem.clash.write is not None else ()
+    if any(path != root.id and not path.startswith(f"{name}[") for path in held):  # type: ignore[union-attr]
+        return  # others read the leaves by another way
     key = code.text(write.target.slice) if by_key else "name" if values else None  # type: ignore[union-attr]
     listed = key is None or (by_key and not _by_text(problem, name))
 

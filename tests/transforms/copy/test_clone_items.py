@@ -102,3 +102,19 @@ def test_an_array_that_a_list_keeps_is_copied_where_it_is_put_there() -> None:
     first = run.diagnosis.fixes[0]
     assert first.changes == ("out has other values afterwards",)
     assert "seen.append(out.detach().squeeze(1).numpy().copy())" in first.cells[2]
+
+
+def test_no_fix_takes_an_update_by_another_look_from_the_weights() -> None:
+    filled = "flat = {name: p.detach() for name, p in net.named_parameters()}"
+    cell = """
+        for _ in range(2):
+            out = net(x)
+            loss, size = out.exp().mean(), out.pow(2).mean()
+            for one in (loss, size):
+                grads = torch.autograd.grad(one, list(net.parameters()), retain_graph=True)
+                for (name, w), g in zip(flat.items(), grads):
+                    flat[name].sub_(g, alpha=0.1)
+        """
+    run = run_cells(START, filled, cell)
+    assert run.diagnosis is not None
+    assert {fix.rule for fix in run.diagnosis.fixes} & {"out_of_place", "clone_before_write", "clone_alias"} == set()

@@ -70,3 +70,35 @@ def test_it_is_not_shown_where_a_cut_or_another_order_does_the_same() -> None:
     found = rules(AGENTS, GAN)
     assert found
     assert "own_parameters" not in found
+
+
+def test_it_is_not_offered_where_the_norm_of_more_than_is_stepped_scales_the_step() -> None:
+    everyone = "everyone = [p for a in agents for p in a.actor.parameters()]"
+    clipped = LEARN.replace(
+        "        agent.actor.optimizer.step()",
+        "        nn.utils.clip_grad_norm_({}, 0.5)\n        agent.actor.optimizer.step()",
+    )
+    assert "own_parameters" not in rules(AGENTS, everyone, clipped.format("everyone"))
+    assert "own_parameters" in rules(AGENTS, everyone, clipped.format("agent.actor.parameters()"))
+
+
+def test_groups_that_an_optimizer_has_got_later_are_asked_of_it() -> None:
+    cell = """
+        encoder, critic = nn.Linear(3, 3), nn.Sequential(nn.Linear(2, 4), nn.Tanh(), nn.Linear(4, 1))
+        generator = nn.Linear(3, 2)
+        opt_g, opt_d = torch.optim.SGD(generator.parameters(), lr=0.1), torch.optim.SGD(critic.parameters(), lr=0.1)
+        opt_g.add_param_group({"params": encoder.parameters()})
+        for x in observed:
+            score = critic(generator(encoder(x))).mean()
+            opt_d.zero_grad()
+            score.backward(retain_graph=True)
+            opt_d.step()
+            opt_g.zero_grad()
+            (-score).backward()
+            opt_g.step()
+        """
+    run = run_cells(AGENTS, cell)
+    assert run.diagnosis is not None
+    first = run.diagnosis.fixes[0]
+    assert first.gradients == "same"
+    assert '.backward(inputs=[p for group in opt_g.param_groups for p in group["params"]])' in first.cells[2]

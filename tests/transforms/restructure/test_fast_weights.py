@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from ...cells import run_cells
-from ..trying import clean, fix_by, rewritten, titles
+from ..trying import clean, fix_by, rewritten, rules, titles
 
 RULE = "fast_weights"
 
@@ -180,8 +180,8 @@ HELD = """
     import torch
     torch.manual_seed(0)
     layers = {"w": torch.randn(3, 2, requires_grad=True), "v": torch.randn(2, 1, requires_grad=True)}
-    rows = [*layers.values()]
-    opt = torch.optim.SGD(rows, lr=0.1)
+    rows = [torch.randn(3, 2, requires_grad=True), torch.randn(2, 1, requires_grad=True)]
+    opt = torch.optim.SGD([*layers.values(), *rows], lr=0.1)
     def line(x, weights):
         w, v = weights.values() if isinstance(weights, dict) else weights
         return (torch.tanh(x @ w) @ v).exp().mean()
@@ -282,3 +282,30 @@ def test_items_that_the_code_has_made_itself_are_given_anew() -> None:
     )
     assert run.diagnosis is not None
     assert "fast[k] = fast[k] - 0.1 * g" in run.diagnosis.fixes[0].cells[2]
+
+
+AT_THE_TOP = """
+    first = dict(w=rows[0], v=rows[1])
+    for x, y in torch.randn(2, 2, 4, 3):
+        start = line(x, first)
+        grads = torch.autograd.grad(start, rows, create_graph=True)
+        with torch.no_grad():
+            for r, g in zip(rows, grads):
+                r.sub_(g, alpha=0.1)
+        loss = start + line(y, first) + sum(r.pow(2).sum() for r in rows)
+        opt.zero_grad()
+        loss.backward()
+        opt.step()
+    """
+
+
+@pytest.mark.parametrize(
+    ("cell", "trained"),
+    [
+        pytest.param(AT_THE_TOP, "[*layers.values(), *rows]", id="which are read by another name"),
+        pytest.param(OF_LIST, "layers.values()", id="which are trained by that step alone"),
+    ],
+)
+def test_leaves_stay_what_they_are(cell: str, trained: str) -> None:
+    held = HELD.replace("[*layers.values(), *rows]", trained)
+    assert RULE not in rules(held, cell.replace("line(x, rows) + learn", "line(x, layers) + line(x, rows) + learn"))
