@@ -755,3 +755,30 @@ def test_what_a_teacher_gives_whose_weights_no_optimizer_steps_is_a_value() -> N
         """
     found = fixes(START, made, loop)
     assert found[0].cells == {3: rewritten(loop, ("- wanted)", "- wanted.detach())"))}
+
+
+def test_a_loss_is_cut_once_behind_the_loop_that_steps_each_leaf() -> None:
+    start = """
+        import torch
+        torch.manual_seed(0)
+        ws = [torch.randn(3, 4).requires_grad_(), torch.randn(4, 1).requires_grad_()]
+        opt = torch.optim.SGD(ws, lr=0.1)
+        def model(x):
+            return torch.tanh(x @ ws[0]) @ ws[1]
+        """
+    cell = """
+        for x in torch.randn(3, 5, 3):
+            opt.zero_grad()
+            inner = model(x).pow(2).mean()
+            grads = torch.autograd.grad(inner, ws, create_graph=True)
+            with torch.no_grad():
+                for i in range(len(ws)):
+                    ws[i] -= 0.1 * grads[i]
+            outer = model(x).exp().mean() + inner
+            outer.backward()
+            opt.step()
+        """
+    step = "            ws[i] -= 0.1 * grads[i]\n"
+    assert fix_by("detach", start, cell).cells == {
+        2: rewritten(cell, (step, f"{step}        inner = inner.detach()\n"))
+    }

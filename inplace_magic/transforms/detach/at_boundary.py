@@ -20,6 +20,7 @@ from ...source.editor import Edit
 from ..analysis.backward_calls import asked_for_gradients, asks_for_gradients
 from ..analysis.collected import collected
 from ..analysis.iterations import iterations
+from ..analysis.meetings import meeting
 from ..analysis.placement import assignments_to_follow, end_of_update, read_on
 from ..analysis.points import bound_by, by_attribute, detached, is_named, uses
 from ..problem import Frame, Problem
@@ -119,7 +120,7 @@ def _lines_where_assigned(problem: Problem, frame: Frame, pairs: list[tuple[str,
     if together:
         line = in_one_line(together)
         lines = [line] if len(line) <= 90 else [in_one_line([pair]) for pair in together]
-        changes.append((code, code.insert_after(_last_use(frame, [path for path, _ in together]), *lines)))
+        changes.append((code, code.insert_after(_last_use(problem, frame, [path for path, _ in together]), *lines)))
     return changes, within
 
 
@@ -132,10 +133,13 @@ def _handed_on(frame: Frame, path: str, new: str) -> Edit | None:
     return code.behind(given[-1], new.removeprefix(path)) if plain else None
 
 
-def _last_use(frame: Frame, paths: Sequence[str]) -> ast.stmt:
+def _last_use(problem: Problem, frame: Frame, paths: Sequence[str]) -> ast.stmt:
     """The end of the update, and of what binds the names anew or reads the gradients of what they hold: a tensor without
-    history has none."""
+    history has none. A loop that updates one leaf after the other is one update."""
     end = end_of_update(frame)
+    needed = [other.statement for other in problem.needed if other.code is frame.code]
+    if meeting(problem) is not None:
+        end = [end, *loops(frame.code, end, without=needed)][-1]
     gradients = {f"{path}.grad" for path in paths}
 
     def concerns(statement: ast.stmt) -> bool:
