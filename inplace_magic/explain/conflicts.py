@@ -114,7 +114,7 @@ def _conflict(clash: RecordedConflict, family: str, sources: Sources, raised: tu
         sentence=_overwrote(clash, what, tensor, node),
         changed_note=_changed_note(clash, tensor),
         saved_note=_saved_note(clash, node),
-        needed_note=message("uses_changed" if clash.kind == "silent" else "needs"),
+        needed_note=_needed_note(clash),
         calls=_calls(clash.write.stack if clash.write is not None else (), seen, sources),
     )
 
@@ -335,7 +335,7 @@ def _changed_note(clash: RecordedConflict, tensor: str | None) -> str:
     if write is None:
         return ""
     if write.how != "written":
-        return message(f"changes_{write.how}")
+        return message("changes_step" if write.operation == "step" else f"changes_{write.how}")
     if write.handed:
         return message("changes_handed")
     if write.operation == "detach_":
@@ -347,6 +347,12 @@ def _changed_note(clash: RecordedConflict, tensor: str | None) -> str:
     if write.origin == "nn" and write.module is not None and write.operation not in ("batch_norm", "embedding"):
         return message("changes_by", module=write.module)
     return message("changes_unseen" if clash.kind == "silent" and not write.bumped else "changes")
+
+
+def _needed_note(clash: RecordedConflict) -> str:
+    if clash.write is not None and clash.write.how == "untrained":
+        return message("feeds_none")
+    return message("uses_changed" if clash.kind == "silent" else "needs")
 
 
 def _saved_note(clash: RecordedConflict, node: str | None) -> str:

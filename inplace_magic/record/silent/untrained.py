@@ -174,7 +174,8 @@ class Untrained(Detector):
         for known in self._known.values():
             if known.fed or not known.steps or known.need is None or known.optimizer() is None:
                 continue
-            write = LiveWrite(self._cut_of(known), self.run.tick(), "untrained", "user", 0)
+            stack = self._cut_of(known)
+            write = LiveWrite(stack, self.run.tick(), "step" if stack is known.stack else "cut", "user", 0)
             write.how = "untrained"
             conflict = self.run.conflict("silent", Saved(torch.zeros(1), (), self.run.tick()), known.need, write)
             if conflict is not None:

@@ -18,7 +18,7 @@ from ...message import message
 from ...source.dataflow import calls_named, is_step
 from ...source.editor import Code
 from ..analysis.backward_calls import in_short, limited
-from ..analysis.meetings import CLIPS, updates_weights
+from ..analysis.meetings import updates_weights
 from ..problem import Problem
 from ..proposal import Proposal, in_one_text
 from ..registry import register
@@ -43,5 +43,5 @@ def own_parameters(problem: Problem) -> Iterator[Proposal]:
 def _clips_more(code: Code, backward: ast.stmt, limit: str) -> bool:
     """Whether the norm of more gradients than those of the limit scales what is stepped."""
     behind = itertools.takewhile(lambda s: not is_step(s), code.following(backward))
-    clipped = [code.text(call.args[0]) for s in behind for call in calls_named(s, *CLIPS) if call.args]
+    clipped = [code.text(call.args[0]) for s in behind for call in calls_named(s, "clip_grad_norm_") if call.args]
     return any(f"list({one})" not in limit for one in clipped)

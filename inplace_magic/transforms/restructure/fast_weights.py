@@ -47,7 +47,7 @@ def fast_weights(problem: Problem) -> Iterator[Proposal]:
         return
     loop = loop_of(write.code, write.statement, write.root.id)
     around = next(iter(loops(write.code, write.statement)), None)
-    if carries_graph(write) and _is_trained(problem):
+    if carries_graph(write) and is_trained(problem):
         if write.target is write.root:
             yield from _of_a_name(problem, write, write.root.id)
         if isinstance(around, ast.For) and around.body == [write.statement]:
@@ -64,7 +64,7 @@ def fast_weights(problem: Problem) -> Iterator[Proposal]:
             yield in_one_text(write.code, edits, title, _WHY, "fast_weights")
 
 
-def _is_trained(problem: Problem) -> bool:
+def is_trained(problem: Problem) -> bool:
     """Whether an optimizer steps the leaf, so that it need not go on from the inner step."""
     event, passes = problem.clash.write, problem.evidence.passes
     stepped = {leaf for one in passes for leaf in one.stepped}

@@ -29,7 +29,7 @@ from ..out_of_place.new_tensor import as_new_tensor
 from ..problem import Problem
 from ..proposal import Change, Proposal
 from ..registry import register
-from .fast_weights import before_step, functional_call, model_of, owner_of, stepped_weights
+from .fast_weights import before_step, functional_call, is_trained, model_of, owner_of, stepped_weights
 
 _WHY = message("why_fast_weights")
 
@@ -47,7 +47,7 @@ def fast_weights_handed_on(problem: Problem) -> Iterator[Proposal]:
         return
     found = model_of(code, loop, write.root.id)
     asks = function is not None and any(calls_named(one, "grad") for one in (function, _around(caller)))
-    if found is None or found[2] is not None or not asks or not isinstance(call, ast.Call):
+    if found is None or found[2] is not None or not asks or not isinstance(call, ast.Call) or not is_trained(problem):
         return
     model, given, _ = found
     own = model.partition(".")[0] in parameters(function)
@@ -91,8 +91,10 @@ def _helper(
 def _caller(frame: Site, call: ast.Call, model: str, fast: str, torch: str) -> list[Edit]:
     """What stands around the call reads the stepped weights, as far as it belongs to the same task."""
     code, statement = frame.code, frame.statement
+    if not isinstance(statement, ast.Expr | ast.Assign) or statement.value is not call:
+        return []
     given = statement.targets if isinstance(statement, ast.Assign) else []
-    if statement.value is not call or not all(isinstance(one, ast.Name) for one in given):  # type: ignore[attr-defined]
+    if not all(isinstance(one, ast.Name) for one in given):
         return []
     names = {model, *(one.id for one in given if isinstance(one, ast.Name))}
     behind = list(before_step(code.following(statement)))

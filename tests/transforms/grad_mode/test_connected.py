@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from ...cells import run_cells
 from ..trying import clean, proposals
 
 RULE = "connected"
@@ -71,3 +72,23 @@ def test_proposes_nothing(cell: str, cut: str) -> None:
 )  # fmt: skip
 def test_makes_the_path_whole(cell: str, cut: str, expected: list[str]) -> None:
     assert found(cell, cut) == list(map(clean, expected))
+
+
+def test_a_step_is_what_is_named_where_no_line_cut_a_path() -> None:
+    start = """
+        import torch
+        from torch import nn
+        net, x = nn.Linear(3, 1), torch.randn(4, 3)
+        opt, anneal = torch.optim.SGD(net.parameters(), 0.1), torch.optim.SGD([nn.Parameter(torch.ones(1))], 5.0)
+        """
+    cell = """
+        for _ in range(3):
+            opt.zero_grad()
+            net(x).square().mean().backward()
+            opt.step()
+            anneal.step()
+        """
+    run = run_cells(start, "%%autograd_check\n" + clean(cell))
+    assert "steps what has no gradient" in run.output
+    assert "gives no gradient to what the optimizer holds" in " ".join(run.output.split())
+    assert "is cut here" not in run.output and "changed value" not in run.output
