@@ -117,13 +117,15 @@ def deprived(
     return [(one, leaves) for one, leaves in found if leaves]
 
 
-def lessened(reference: Sequence[BackwardPass], tried: Sequence[BackwardPass]) -> bool:
-    """Whether a loss gives another gradient to a leaf that the next steps after it are there for."""
-    return any(
-        leaf in leaves and not close(a, b)
+def lessened(
+    reference: Sequence[BackwardPass], tried: Sequence[BackwardPass]
+) -> list[tuple[BackwardPass, frozenset[str]]]:
+    """The passes whose loss gives other gradients to leaves that the next steps after it are there for, with those leaves."""
+    found = [
+        (one, frozenset(leaf for leaf, a, b in _paired(one, other) if leaf in leaves and not close(a, b)))
         for one, other, leaves in _paired_losses(reference, tried)
-        for leaf, a, b in _paired(one, other)
-    )
+    ]
+    return [(one, leaves) for one, leaves in found if leaves]
 
 
 def _paired_losses(

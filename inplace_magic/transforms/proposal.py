@@ -30,8 +30,8 @@ class Proposal:
     names that it uses side by side get a value each, where they had one between them; one loss is sent back once; a flag that
     saves memory does nothing else. ``begins``: names that are to have another value afterwards, which is what the rewrite is
     for. ``kept``: a cut where a running value is kept, from which the same iteration may read it as well.
-    ``idle``: what gives no gradient to anything any more, although it is still computed. ``lessens``: a cut of what the weights
-    would have to be computed into anew, so that a loss may train less than it says.
+    ``idle``: what gives no gradient to anything any more, although it is still computed. ``lessens``: a cut by which a loss
+    may train less than it says, where its form does not tell that.
     """
 
     title: str

@@ -145,7 +145,8 @@ def measured(bench: Bench, problem: Problem, ran: Ran) -> Attempt | None:
     said = proof(effect.label, effect.changes, effect.until_error, without_backward)
     fix = replace(_fix(bench, candidate, live, run, effect, idle, said), once=once)
     if effect.label == "truncated" and not idle:
-        fix = replace(fix, changes=fix.changes + tuple(_taken(bench, proposal, seen)))
+        taken = (*_taken(bench, proposal, seen), *(_left(bench, reference, seen) if _lessens(candidate.steps) else ()))
+        fix = replace(fix, changes=fix.changes + taken[:1])
     _log.debug("%s: %s, %s, fails again: %s, %s", candidate, rank, effect.label, seen.again, effect.changes)
     need = problem.clash.need
     before = need.index if need is not None and any(step.kept for step in candidate.steps) else 0
@@ -236,6 +237,17 @@ def _taken(bench: Bench, proposal: Proposal, seen: Evidence) -> Iterator[str]:
     found = (taken for one in _meant(bench, proposal) for taken in deprived(one.passes, seen.passes)[:1])
     for one, leaves in itertools.islice(found, 1):
         yield message("change_trains_no_more", call=called(bench, one.backward), names=tuple(sorted(leaves)))
+
+
+def _lessens(steps: Sequence[Proposal]) -> bool:
+    """Whether a cut within one iteration may take from the later of two losses."""
+    return any(step.lessens or step.form in LESSENS for step in steps)
+
+
+def _left(bench: Bench, reference: Sequence[BackwardPass], seen: Evidence) -> Iterator[str]:
+    """Which backward trains leaves by a part of its loss alone, of the first that does."""
+    for one, leaves in lessened(reference, seen.passes)[:1]:
+        yield message("change_trains_otherwise", call=called(bench, one.backward), names=tuple(sorted(leaves)))
 
 
 def _is_meant(effect: Effect, proposal: Proposal) -> bool:

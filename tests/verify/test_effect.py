@@ -391,3 +391,27 @@ def test_a_cut_after_which_a_loss_trains_a_weight_no_more_names_both() -> None:
     found = fixes(WEIGHT_USED_ONCE, trained, f"for _ in range(3):\n    {UPDATE}")
     cuts = [fix for fix in found if fix.gradients == "truncated" and not fix.untrained]
     assert cuts and all("`loss.backward()` no longer trains edge" in fix.changes for fix in cuts)
+
+
+def test_a_loss_that_a_cut_leaves_a_part_of_is_named() -> None:
+    """The scores that weigh a generator's loss are those of the step before; cut off, they train it no more, and the rest does."""
+    start = """
+        import torch
+        from torch import nn
+        torch.manual_seed(0)
+        G, D = nn.Linear(3, 2), nn.Sequential(nn.Linear(2, 4), nn.Tanh(), nn.Linear(4, 1))
+        opt_g, opt_d = (torch.optim.SGD(net.parameters(), lr=0.1) for net in (G, D))
+        def update(opt, loss, keep=False):
+            opt.zero_grad()
+            loss.backward(retain_graph=keep)
+            opt.step()
+        """
+    cell = """
+        for z, x in zip(torch.randn(3, 5, 3), torch.randn(3, 5, 2)):
+            fake = G(z)
+            score = D(fake)
+            update(opt_d, score.exp().mean(), keep=True)
+            update(opt_g, (torch.sigmoid(-score) * (fake - x) ** 2).mean())
+        """
+    cuts = [fix for fix in fixes(start, cell) if fix.gradients == "truncated"]
+    assert cuts and all("by a part of its loss alone" in "".join(fix.changes) for fix in cuts)

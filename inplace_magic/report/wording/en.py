@@ -191,6 +191,7 @@ SENTENCES = {
     "change_optimizer": "{optimizer} no longer updates {name}",
     "change_random": "random numbers drawn later differ",
     "change_trains_nothing": "`{call}` trains nothing any more",
+    "change_trains_otherwise": "`{call}` trains {names} by a part of its loss alone",
     "change_trains_no_more": "`{call}` no longer trains {names}",
     "change_fails_as_written": "ends with {error}, as the code as written does",
     "change_keeps_mistake": "keeps the result of the code as written, which is probably not what was meant: see fix 1",

@@ -106,7 +106,7 @@ def _candidates(problem: Problem, made: Slice, target: Target) -> Iterator[Propo
         if target.between:
             title = message("title_again_after_step" if problem.family == "modified" else "title_again", what=title)
         for edits in freeing([target.insert(lines), *((code, edit) for edit in cut)], backwards):
-            yield Proposal(title, why, form, edits)
+            yield Proposal(title, why, form, edits, lessens=why is _FROM_VALUES)
 
 
 def _may_move(problem: Problem, made: Slice, target: Target) -> bool:
