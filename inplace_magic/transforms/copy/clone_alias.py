@@ -12,6 +12,8 @@ stage.copy_(t)                    stage.copy_(t)
 return stage                      return stage.clone()    # and the next call leaves it alone
 
 kept.append(w.grad)               kept.append(w.grad.clone())
+
+x = torch.from_numpy(frame)       x = torch.from_numpy(frame).clone()    # others fill the frame anew
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from collections.abc import Iterator, Sequence, Set
 
 from ...message import message
 from ...source.bindings import argument, bindings, later, loop_of, reads
-from ...source.blocks import own_statements
+from ...source.blocks import own_statements, scope
 from ...source.dataflow import assigned, called_name, calls, calls_named
 from ...source.editor import Code, Edit, Function, dotted
 from ..analysis.contents import OWN_MEMORY, shares
@@ -45,6 +47,7 @@ from ..proposal import Proposal, in_one_text
 from ..registry import register
 
 _WHY, _GIVEN_OUT = message("why_memory_apart"), message("why_copy_is_given_out")
+_TAKES_OVER = ("from_numpy", "as_tensor", "from_dlpack", "frombuffer")
 _SPREADS = frozenset({"expand", "expand_as", "broadcast_to", "broadcast_tensors", "as_strided", "unfold"})
 _LINKS = 3  # names that one thing is handed on under
 _VIEWS = VIEW_METHODS - {"numpy", "unbind", "chunk", "split", "values"}
@@ -69,6 +72,7 @@ def clone_alias(problem: Problem) -> Iterator[Proposal]:
             yield from _copied(problem, write, name, binding.value)
     if problem.family in ("modified", "silent"):
         yield from _handed_over(problem)
+        yield from _taken_over(problem)
     if problem.family == "overlap":
         yield from _shifted(write)
         loop = loop_of(write.code, write.statement, write.root_text or "")
@@ -109,6 +113,17 @@ def _handed_over(problem: Problem) -> Iterator[Proposal]:
             if value is not None and shares(value):
                 shown = bound[0].statement if bound else caller.node
                 yield _parted(code, [value], shown, meant=meant)
+
+
+def _taken_over(problem: Problem) -> Iterator[Proposal]:
+    """What the graph keeps is a look at memory that others write past torch: ``torch.from_numpy(observation)``."""
+    if problem.clash.write is None or problem.clash.write.bumped:
+        return
+    for frame in problem.saved[::-1]:
+        code, line = frame.code, frame.statement.end_lineno or 0
+        ahead = [s for s in own_statements(code, scope(code, frame.statement)) if s.lineno <= line]
+        for call in [call for s in ahead[::-1] for call in calls_named(s, *_TAKES_OVER)][:1]:
+            yield _parted(code, [call], code.statement(call))
 
 
 def _is_picture(problem: Problem) -> bool:

@@ -309,3 +309,36 @@ def test_of_the_arrays_that_a_function_is_handed_only_the_one_that_it_writes_is_
     texts = [text for fix in found.fixes for text in fix.cells.values()]
     assert any("y.detach().numpy().copy()" in text for text in texts)
     assert not any("scale.numpy().copy()" in text for text in texts)
+
+
+def test_what_a_simulator_fills_anew_is_taken_over_as_a_copy() -> None:
+    simulator = """
+        import numpy as np, torch
+        from torch import nn
+        torch.manual_seed(0)
+        class Pendulum:
+            def __init__(self):
+                self.state = np.array([0.3, 0.0], dtype=np.float32)
+            def step(self, push):
+                self.state[1] += push - np.sin(self.state[0])
+                self.state[0] += 0.1 * self.state[1]
+                return self.state
+        env, policy = Pendulum(), nn.Sequential(nn.Linear(2, 4), nn.Tanh(), nn.Linear(4, 1))
+        """
+    act = """
+        def act(state):
+            seen = torch.from_numpy(state).unsqueeze(0)
+            return policy(seen).sum()
+        """
+    episode = """
+        values, state = [], env.state
+        for _ in range(4):
+            values.append(act(state))
+            state = env.step(0.5)
+        torch.stack(values).mean().backward()
+        """
+    run = run_cells(simulator, act, "%%autograd_check\n" + clean(episode))
+    assert run.diagnosis is not None
+    first = run.diagnosis.fixes[0]
+    assert first.gradients == "same"
+    assert first.cells == {2: rewritten(act, ("from_numpy(state)", "from_numpy(state).clone()"))}
