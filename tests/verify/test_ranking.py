@@ -120,7 +120,9 @@ JUDGED_ONCE = """
 @pytest.mark.parametrize(
     ("start", "cell", "starving", "gradients"),
     [
-        pytest.param(METRIC, PULLED, "out.detach()", "different", id="an update that moves, before a part trains less"),
+        pytest.param(
+            METRIC, PULLED, "out.detach()", "same", id="a backward that is limited, before a part trains less"
+        ),
         pytest.param(
             SEVERAL, JUDGED_ONCE, "D(drawn.detach())", "different", id="a forward more, before a cut in both losses"
         ),
