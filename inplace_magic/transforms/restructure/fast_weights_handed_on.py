@@ -49,17 +49,28 @@ def fast_weights_handed_on(problem: Problem) -> Iterator[Proposal]:
     asks = function is not None and any(calls_named(one, "grad") for one in (function, _around(caller)))
     if found is None or found[2] is not None or not asks or not isinstance(call, ast.Call) or not is_trained(problem):
         return
+    if not isinstance(function, ast.FunctionDef) or _called_elsewhere(problem, function):
+        return
     model, given, _ = found
     own = model.partition(".")[0] in parameters(function)
     there = outside(write, caller, model) if own else model
     fast = problem.unused(problem.unused("fast", code, loop), caller.code, caller.statement)
     weights = stepped_weights(code, loop, write.root.id, given, stepped.value, fast)
-    helper = _helper(code, function, loop, model, fast, weights, torch)  # type: ignore[arg-type]
+    helper = _helper(code, function, loop, model, fast, weights, torch)
     calling = _caller(caller, call, there, fast, torch) if there is not None else []
     if helper and calling:
         changes: tuple[Change, ...] = (*((code, one) for one in helper), *((caller.code, one) for one in calling))
         title = f"{fast} = {called_name(call)}(..., {fast}={fast})"
         yield Proposal(title, _WHY, "fast_weights", changes, meant=True)
+
+
+def _called_elsewhere(problem: Problem, function: ast.FunctionDef) -> bool:
+    """Whether there is more than one call that can be one of the helper's: others call it for what it does to the model."""
+    given = function.args
+    least = len(given.args) - len(given.defaults) - (parameters(function)[:1] == ["self"])
+    codes = [one for number in problem.sources.cells if (one := problem.code(number)) is not None]
+    calls = [call for code in codes for call in calls_named(code.tree, function.name)]
+    return sum(len(call.args) + len(call.keywords) >= least for call in calls) > 1
 
 
 def _around(frame: Site) -> ast.AST:

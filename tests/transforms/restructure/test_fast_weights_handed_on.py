@@ -118,3 +118,8 @@ def test_a_method_that_is_decorated_and_is_handed_the_gradients() -> None:
 def test_nothing_where_the_caller_does_not_read_on() -> None:
     elsewhere = ONE_STEP.replace("mse(net(y), x)", "query(y, x)")
     assert RULE not in rules(START, "def query(x, y):\n    return mse(net(x), y)", HELPER, elsewhere)
+
+
+def test_nothing_where_others_call_the_helper_for_what_it_does_to_the_model() -> None:
+    tuned = "def tune(x, y):\n    inner_step(net, mse(net(x), y))"
+    assert RULE not in rules(START, HELPER, tuned, ONE_STEP)
