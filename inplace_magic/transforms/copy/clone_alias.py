@@ -117,8 +117,8 @@ def _handed_over(problem: Problem) -> Iterator[Proposal]:
 
 def _taken_over(problem: Problem) -> Iterator[Proposal]:
     """What the graph keeps is a look at memory that others write past torch: ``torch.from_numpy(observation)``."""
-    if problem.clash.write is None or problem.clash.write.bumped:
-        return
+    if problem.clash.write is None or problem.clash.write.bumped or problem.clash.write.operation:
+        return  # torch's own operations write it
     for frame in problem.saved[::-1]:
         code, line = frame.code, frame.statement.end_lineno or 0
         ahead = [s for s in own_statements(code, scope(code, frame.statement)) if s.lineno <= line]
