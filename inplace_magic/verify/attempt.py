@@ -221,9 +221,7 @@ def _rank(bench: Bench, steps: Sequence[Proposal], ran: Ran, effect: Effect, few
         if not effect.paths and not takes:
             return "same" if proposal.form in IN_ORDER and not effect.changes else "whole"
     by_hand = not updates(reference)  # then it is not known what is updated for which loss
-    lessens = any(step.lessens or step.form in LESSENS for step in steps) and (
-        by_hand or lessened(reference, seen.passes)
-    )
+    lessens = _lessens(steps) and (by_hand or lessened(reference, seen.passes))
     return "deprived" if label == "truncated" and (takes or lessens) else label
 
 

@@ -122,8 +122,9 @@ class Untrained(Detector):
         self._last = passing.event
 
     def backward_ends(self, passing: Passing, result: Any) -> None:
-        for known in self._stepping:
-            known.fed = known.fed or any(p.grad is not None for p in _parameters(known.optimizer()))
+        with unobserved():
+            for known in self._stepping:
+                known.fed = known.fed or any(p.grad is not None for p in _parameters(known.optimizer()))
 
     def step_ends(self, optimizer: torch.optim.Optimizer) -> None:
         self._stepping = [known for known in self._stepping if known.optimizer() is not optimizer]

@@ -63,14 +63,16 @@ def parameters_stepped(problem: Problem, near: Code, step: ast.stmt) -> str:
     """``list(net.parameters())`` where the notebook makes the optimizer that steps from just that; else what it holds."""
     owner = near.text(step.value.func.value)  # type: ignore[attr-defined]
     whole, _, attribute = owner.rpartition(".")
+    held = f'[p for group in {owner}.param_groups for p in group["params"]]'
+    if any(calls_named(code.tree, "add_param_group") for code in problem.codes()):
+        return held
     made, own = _optimizers(problem, owner), _optimizers(problem, f"self.{attribute}") if whole else []
-    further = any(calls_named(code.tree, "add_param_group") for code in problem.codes())
-    for code, node, given in made[:1] if not further else []:
+    for code, node, given in made[:1]:
         if _of_all(given) and (seen := _seen_from(code, node, given, near, step)) is not None:
             return f"list({seen})"
-    if not made and own and not further and all(code.text(given) == "self.parameters()" for code, _, given in own):
+    if not made and own and all(code.text(given) == "self.parameters()" for code, _, given in own):
         return f"list({whole}.parameters())"  # each module of the notebook that has such an optimizer holds its own
-    return f'[p for group in {owner}.param_groups for p in group["params"]]'
+    return held
 
 
 def _optimizers(problem: Problem, path: str) -> list[tuple[Code, ast.Assign, ast.expr]]:

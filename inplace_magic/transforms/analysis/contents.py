@@ -23,8 +23,8 @@ def updates_by_another_look(problem: Problem, write: Site) -> bool:
 
     Made out of place, or on a copy, such an update would no longer reach them.
     """
-    event, name = problem.clash.write, container(write)
-    if event is None or name is None or not updates_weights(problem) or reads_itself(write, event.held):
+    name = container(write)
+    if name is None or not updates_weights(problem) or reads_itself(problem, write):
         return False
     return any(shares(value) for _, value in put_into(problem, write, name))
 

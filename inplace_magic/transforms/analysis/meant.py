@@ -16,6 +16,7 @@ from ...source.blocks import loops, own_statements, scope
 from ...source.dataflow import called_name, rebinds
 from ...source.editor import Code, Function
 from ...source.names import declared
+from ..problem import Problem
 from .targets import Site, is_of_leaf, root, root_text, seen_through, written_by
 
 _PUTS = ("append", "add", "appendleft")
@@ -89,11 +90,9 @@ def _reads_value(code: Code, name: str, nodes: list[ast.AST]) -> bool:
     return any(id(read) not in into for read in reads(code, name, nodes))
 
 
-def reads_itself(write: Site, held: Sequence[str]) -> bool:
-    """Whether a write also reads, by another name, the values of the memory that it writes: nobody has that done on purpose.
-
-    ``held``: the paths over the names of its function to that memory (Write.held).
-    """
+def reads_itself(problem: Problem, write: Site) -> bool:
+    """Whether a write also reads, by another name, the values of the memory that it writes: nobody has that done on purpose."""
+    held = problem.clash.write.held if problem.clash.write is not None else ()
     first = {name.partition(".")[0].partition("[")[0] for name in held} - {(write.root_text or "").partition(".")[0]}
     read = [node for name in first for node in reads(write.code, name, [write.statement])]
     return any(not is_of_leaf(write.code, node) for node in read)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ...record.evidence import BackwardPass
@@ -106,6 +107,11 @@ def step_behind(block: list[ast.stmt], backward: ast.stmt) -> ast.stmt:
     """The step that a backward is for, be it one in a function; the backward where no step follows it."""
     behind = next((s for s in block[block.index(backward) + 1 :] if not calls_named(s, *CLIPS)), backward)
     return behind if is_step(behind) else backward
+
+
+def before_step(statements: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
+    """What comes before an optimizer's step: behind it, what it has updated is read."""
+    return itertools.takewhile(lambda s: not is_step(s), statements)
 
 
 def guards(statement: ast.stmt) -> bool:

@@ -86,7 +86,7 @@ def _copied(problem: Problem, write: Site, name: str, value: ast.expr) -> Iterat
         local = code.function(write.statement) is not None and not reads(code, name, later(code, write.statement))
         # What nothing reads on is written for the sake of the other.
         apart = not local and is_detached(value) and not updates_weights(problem)
-        itself = problem.clash.write is not None and reads_itself(write, problem.clash.write.held)
+        itself = reads_itself(problem, write)
         form = "clone_alias: of itself" if itself else "clone_alias"
         yield _parted(code, [value], meant=apart or itself or _is_picture(problem), form=form)
     elif dotted(value) is not None or isinstance(value, ast.Subscript) or called_name(value) in _VIEWS:

@@ -27,11 +27,11 @@ _WHY = message("why_memory_apart")
 
 @register("modified", "silent")
 def clone_items(problem: Problem) -> Iterator[Proposal]:
-    write, event = written_here(problem), problem.clash.write
+    write = written_here(problem)
     name = container(write) if write is not None else None
-    if write is None or event is None or name is None:
+    if write is None or name is None:
         return
-    itself = reads_itself(write, event.held)
+    itself = reads_itself(problem, write)
     if updates_weights(problem) and not itself:
         return  # an update, by another look at what it updates
     put = [

@@ -114,18 +114,20 @@ def unaliased(code: Code, nodes: Iterable[ast.AST]) -> list[Edit]:
     return edits
 
 
-def as_new_tensor(problem: Problem, text: str) -> Rewrite | None:
-    """One statement out of place, as an assignment; None where it has no such form."""
+def as_new_tensor(problem: Problem, text: str, item: bool = False) -> Rewrite | None:
+    """One statement out of place, as an assignment; None where it has no such form. ``item``: a subscript that it writes into
+    is an item of a list or dict, and no part of a tensor.
+    """
     try:
         code = Code(CellSource(0, text))
     except ValueError:
         return None
     statement = code.tree.body[0]
-    if isinstance(statement, ast.AugAssign) and isinstance(statement.target, ast.Subscript):
+    if isinstance(statement, ast.AugAssign) and isinstance(statement.target, ast.Subscript) and not item:
         return None
-    target = statement.targets[0] if isinstance(statement, ast.Assign) else None
+    target = statement.targets[0] if isinstance(statement, ast.Assign) and not item else None
     call = statement.value if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call) else None
-    return rewritten(problem, code, statement, target, call)
+    return rewritten(problem, code, statement, target, call, called_target(call) if item and call is not None else None)
 
 
 def rewritten(

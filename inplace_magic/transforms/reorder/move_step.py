@@ -52,7 +52,7 @@ def move_step(problem: Problem) -> Iterator[Proposal]:
     code = found.code
     moved = _writers(problem, found)
     if any(binds(s) & reads(found.need) for s in moved):
-        return
+        return  # it makes the loss
     late = update_of(found.block, found.need)
     following = late[-1] if is_step(late[-1]) else None
     names = [

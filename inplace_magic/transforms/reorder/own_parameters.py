@@ -11,14 +11,13 @@ for i, opt in enumerate(opts):                    for i, opt in enumerate(opts):
 from __future__ import annotations
 
 import ast
-import itertools
 from collections.abc import Iterator
 
 from ...message import message
-from ...source.dataflow import calls_named, is_step
+from ...source.dataflow import calls_named
 from ...source.editor import Code
 from ..analysis.backward_calls import in_short, limited
-from ..analysis.meetings import updates_weights
+from ..analysis.meetings import before_step, updates_weights
 from ..problem import Problem
 from ..proposal import Proposal, in_one_text
 from ..registry import register
@@ -42,6 +41,6 @@ def own_parameters(problem: Problem) -> Iterator[Proposal]:
 
 def _clips_more(code: Code, backward: ast.stmt, limit: str) -> bool:
     """Whether the norm of more gradients than those of the limit scales what is stepped."""
-    behind = itertools.takewhile(lambda s: not is_step(s), code.following(backward))
+    behind = before_step(code.following(backward))
     clipped = [code.text(call.args[0]) for s in behind for call in calls_named(s, "clip_grad_norm_") if call.args]
     return any(f"list({one})" not in limit for one in clipped)

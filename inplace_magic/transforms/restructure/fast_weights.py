@@ -22,17 +22,18 @@ from __future__ import annotations
 
 import ast
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 
 from ...message import message
 from ...source.bindings import bindings, gone_through, key_of_item, loop_of, reads
 from ...source.blocks import loops, own_statements, scope
-from ...source.dataflow import called_name, is_step
-from ...source.document import CellSource
+from ...source.dataflow import called_name, calls_named
 from ...source.editor import Code, Edit, Function, Loop, dotted
-from ..analysis.targets import Site, called_target, is_of_leaf, torch_name, written
+from ..analysis.meetings import before_step
+from ..analysis.targets import Site, is_of_leaf, torch_name, written
 from ..grad_mode.no_grad import carries_graph
-from ..out_of_place.new_tensor import as_new_tensor, rewritten
+from ..out_of_place.new_tensor import as_new_tensor
 from ..problem import Problem
 from ..proposal import Proposal, in_one_text
 from ..registry import register
@@ -45,21 +46,16 @@ def fast_weights(problem: Problem) -> Iterator[Proposal]:
     write, torch = written(problem), torch_name(problem)
     if write is None or torch is None or not isinstance(write.root, ast.Name):
         return
-    loop = loop_of(write.code, write.statement, write.root.id)
     around = next(iter(loops(write.code, write.statement)), None)
     if carries_graph(write) and is_trained(problem):
         if write.target is write.root:
             yield from _of_a_name(problem, write, write.root.id)
         if isinstance(around, ast.For) and around.body == [write.statement]:
             yield from _of_items(problem, write, around)
-    stepped = as_new_tensor(problem, write.code.text(write.statement).replace(f"{write.root.id}.data", write.root.id))
-    if loop is None or loop.body != [write.statement] or stepped is None or stepped.target is None:
-        return
-    calls = [n for n in ast.walk(scope(write.code, loop)) if isinstance(n, ast.Call)]
-    found = model_of(write.code, loop, write.root.id)
-    if found is not None and any(called_name(call) == "grad" for call in calls):  # whose step can be differentiated
-        edits = _rewrite(problem, write, loop, *found, stepped.value, torch)
-        title = message("title_fast_weights", call=f"{torch}.func.functional_call({found[0]}, ...)")
+    step = step_of_model(problem, write)
+    if step is not None and calls_named(scope(write.code, step.loop), "grad"):  # which can be differentiated
+        edits = _rewrite(problem, write, step, torch)
+        title = message("title_fast_weights", call=f"{torch}.func.functional_call({step.model}, ...)")
         if edits:
             yield in_one_text(write.code, edits, title, _WHY, "fast_weights")
 
@@ -95,37 +91,22 @@ def _of_items(problem: Problem, write: Site, loop: ast.For) -> Iterator[Proposal
     if any(path != root.id and not path.startswith(f"{name}[") for path in held):  # type: ignore[union-attr]
         return  # others read the leaves by another way
     key = code.text(write.target.slice) if by_key else "name" if values else None  # type: ignore[union-attr]
-    listed = key is None or (by_key and not _by_text(problem, name))
+    listed = key is None or (by_key and not any(path.startswith((f"{name}['", f'{name}["')) for path in held))
 
     def stepped(fast: str, own: list[Edit]) -> str | None:
         text = code.edited(write.statement, own).replace(f"{code.text(root)}.data", code.text(root))  # type: ignore[arg-type]
-        value = _value(problem, text)
+        new = as_new_tensor(problem, text, item=True)
+        if new is None:
+            return None
         pairs: list[Edit] = []
         if values:
             bound_to = next(n for n in ast.walk(loop.target) if isinstance(n, ast.Name) and n.id == root.id)  # type: ignore[union-attr]
             pairs = [code.replace(bound_to, f"({key}, {root.id})")]  # type: ignore[union-attr]
             own = [*own, code.replace(given.func, f"{fast if own else name}.items")]  # type: ignore[union-attr]
         going = f"for {code.edited(loop.target, pairs)} in {code.edited(loop.iter, own)}"
-        return value and (f"[{value} {going}]" if listed else f"{{{key}: {value} {going}}}")
+        return f"[{new.value} {going}]" if listed else f"{{{key}: {new.value} {going}}}"
 
-    block = code.parent(loop)
-    whole = block if isinstance(block, ast.With) and block.body == [loop] else loop
-    yield from _of(problem, code, whole, name, stepped)
-
-
-def _by_text(problem: Problem, name: str) -> bool:
-    """Whether what has a name holds the written leaf under a text."""
-    held = problem.clash.write.held if problem.clash.write is not None else ()
-    return any(path.startswith((f"{name}['", f'{name}["')) for path in held)
-
-
-def _value(problem: Problem, text: str) -> str | None:
-    """What an item is stepped to."""
-    code = Code(CellSource(0, text))
-    statement = code.tree.body[0]
-    call = statement.value if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call) else None
-    new = rewritten(problem, code, statement, None, call, called_target(call) if call is not None else None)
-    return new.value if new is not None else None
+    yield from _of(problem, code, with_block(code, loop), name, stepped)
 
 
 def _of(
@@ -155,14 +136,35 @@ def _of(
     yield in_one_text(code, edits, line, _WHY, "fast_weights", meant=True)
 
 
-def before_step(statements: list[ast.stmt]) -> Iterator[ast.stmt]:
-    """What is read behind an optimizer's step is what that has updated."""
-    return itertools.takewhile(lambda s: not is_step(s), statements)
+@dataclass(frozen=True)
+class Step:
+    """A loop that does nothing but step the parameters of ``model``, each to ``value``, going through ``given``; ``listed``:
+    the assignment that made a list of them first."""
+
+    loop: ast.For
+    item: str
+    value: str
+    model: str
+    given: ast.expr
+    listed: ast.Assign | None
+
+    def weights(self, code: Code, fast: str) -> str:
+        """``{name: p - lr * g for (name, p), g in zip(fast.items(), grads)}``"""
+        key = key_of_item(self.loop, self.item)
+        held = next(n for n in ast.walk(self.loop.target) if isinstance(n, ast.Name) and n.id == self.item)
+        pair = [code.replace(held, f"(name, {self.item})")] if key is None else []
+        through = code.edited(self.loop.iter, [code.replace(self.given, f"{fast}.items()")])
+        return f"{{{key or 'name'}: {self.value} for {code.edited(self.loop.target, pair)} in {through}}}"
 
 
-def model_of(code: Code, loop: ast.For, name: str) -> tuple[str, ast.expr, ast.Assign | None] | None:
-    """Whose parameters the loop goes through, the expression for them, the assignment that made a list of them first."""
-    given = gone_through(loop, name)
+def step_of_model(problem: Problem, write: Site) -> Step | None:
+    """The loop around a write that steps the parameters of a model."""
+    code, root = write.code, write.root
+    loop = loop_of(code, write.statement, root.id) if isinstance(root, ast.Name) else None
+    if loop is None or not isinstance(root, ast.Name) or loop.body != [write.statement]:
+        return None
+    stepped = as_new_tensor(problem, code.text(write.statement).replace(f"{root.id}.data", root.id))
+    given = gone_through(loop, root.id)
     made, listed = given, None
     if isinstance(given, ast.Name):
         found = bindings(code, given.id, loop)
@@ -171,7 +173,15 @@ def model_of(code: Code, loop: ast.For, name: str) -> tuple[str, ast.expr, ast.A
             return None
         made, listed = value.args[0], found[0].statement
     model = owner_of(made)
-    return (model, given, listed) if model is not None and given is not None else None
+    if stepped is None or stepped.target is None or model is None or given is None:
+        return None
+    return Step(loop, root.id, stepped.value, model, given, listed)
+
+
+def with_block(code: Code, loop: ast.For) -> ast.stmt:
+    """The block that holds nothing but the loop, ``with torch.no_grad():``; else the loop."""
+    block = code.parent(loop)
+    return block if isinstance(block, ast.With) and block.body == [loop] else loop
 
 
 def owner_of(node: ast.AST | None) -> str | None:
@@ -180,25 +190,15 @@ def owner_of(node: ast.AST | None) -> str | None:
     return dotted(node.func.value) if parameters and isinstance(node.func, ast.Attribute) else None  # type: ignore[union-attr]
 
 
-def _rewrite(
-    problem: Problem,
-    write: Site,
-    loop: ast.For,
-    model: str,
-    given: ast.expr,
-    listed: ast.Assign | None,
-    value: str,
-    torch: str,
-) -> list[Edit]:
-    code, name = write.code, write.root.id  # type: ignore[union-attr]
-    block, top = code.parent(loop), scope(code, loop)
-    replaced = block if isinstance(block, ast.With) and block.body == [loop] else loop
+def _rewrite(problem: Problem, write: Site, step: Step, torch: str) -> list[Edit]:
+    code, loop, model, listed = write.code, step.loop, step.model, step.listed
+    replaced, top = with_block(code, loop), scope(code, loop)
     first = _first_use(code, top, loop, model)
     if first is None:
         return []
     fast = problem.unused("fast", code, loop)
     copied = f"{fast} = dict({model}.named_parameters())"
-    edits = [code.replace(replaced, f"{fast} = {stepped_weights(code, loop, name, given, value, fast)}")]
+    edits = [code.replace(replaced, f"{fast} = {step.weights(code, fast)}")]
     if listed is not None and listed is first:
         edits.append(code.replace(listed, copied))
     else:
@@ -207,23 +207,20 @@ def _rewrite(
     if not any(isinstance(n, ast.Call) and dotted(n.func) == model and n.lineno > behind for n in ast.walk(top)):
         return []  # nobody in this function would read them
     gone = {id(n) for one in (replaced, listed) if one is not None for n in ast.walk(one)}
-    for node in ast.walk(top):
-        if id(node) in gone or getattr(node, "lineno", 0) < first.lineno:
-            continue
-        if (isinstance(node, ast.Name) and node.id == known) or owner_of(node) == model:
+    left = [n for n in ast.walk(top) if id(n) not in gone and getattr(n, "lineno", 0) >= first.lineno]
+    edits += [code.replace(n, f"{fast}.values()") for n in left if isinstance(n, ast.Name) and n.id == known]
+    return edits + readers(code, left, {model}, model, fast, torch)
+
+
+def readers(code: Code, nodes: Iterable[ast.AST], names: set[str], model: str, fast: str, torch: str) -> list[Edit]:
+    """Where, of some nodes, the model is called by one of its names, or its parameters are asked for."""
+    edits: list[Edit] = []
+    for node in nodes:
+        if owner_of(node) in names:
             edits.append(code.replace(node, f"{fast}.values()"))
-        elif isinstance(node, ast.Call) and dotted(node.func) == model:
-            edits += functional_call(code, node, model, fast, torch)
+        elif isinstance(node, ast.Call) and dotted(node.func) in names:
+            edits += _functional_call(code, node, model, fast, torch)
     return edits
-
-
-def stepped_weights(code: Code, loop: ast.For, name: str, given: ast.expr, value: str, fast: str) -> str:
-    """``{name: p - lr * g for (name, p), g in zip(fast.items(), grads)}`` for a loop that goes through ``given``."""
-    key = key_of_item(loop, name)
-    held = next(n for n in ast.walk(loop.target) if isinstance(n, ast.Name) and n.id == name)
-    target = code.edited(loop.target, [code.replace(held, f"(name, {name})")] if key is None else [])
-    through = code.edited(loop.iter, [code.replace(given, f"{fast}.items()")])
-    return f"{{{key or 'name'}: {value} for {target} in {through}}}"
 
 
 def _first_use(code: Code, top: ast.AST, loop: ast.For, model: str) -> ast.stmt | None:
@@ -238,7 +235,7 @@ def _first_use(code: Code, top: ast.AST, loop: ast.For, model: str) -> ast.stmt 
     return next((s for s in own_statements(code, top) if any(map(uses, ast.walk(s)))), None)
 
 
-def functional_call(code: Code, call: ast.Call, model: str, weights: str, torch: str) -> list[Edit]:
+def _functional_call(code: Code, call: ast.Call, model: str, weights: str, torch: str) -> list[Edit]:
     """``net(x, mask=m)`` as ``torch.func.functional_call(net, weights, (x,), {"mask": m})``; the arguments stay as they are."""
     (start, end), given = code.span(call), [code.span(one) for one in call.args]
     head = f"{torch}.func.functional_call({model}, {weights}, ("

@@ -19,17 +19,17 @@ import ast
 from collections.abc import Iterable, Iterator
 
 from ...message import message
-from ...source.bindings import loop_of, parameters
-from ...source.blocks import loops
+from ...source.bindings import parameters
+from ...source.blocks import loops, scope
 from ...source.dataflow import called_name, calls_named
 from ...source.editor import Code, Edit, dotted
+from ..analysis.meetings import before_step
 from ..analysis.targets import Site, outside, sites, torch_name
 from ..grad_mode.inference_mode import modes
-from ..out_of_place.new_tensor import as_new_tensor
 from ..problem import Problem
 from ..proposal import Change, Proposal
 from ..registry import register
-from .fast_weights import before_step, functional_call, is_trained, model_of, owner_of, stepped_weights
+from .fast_weights import Step, is_trained, readers, step_of_model, with_block
 
 _WHY = message("why_fast_weights")
 
@@ -40,23 +40,18 @@ def fast_weights_handed_on(problem: Problem) -> Iterator[Proposal]:
     torch = torch_name(problem)
     if write is None or caller is None or torch is None or not isinstance(write.root, ast.Name):
         return
-    code, loop = write.code, loop_of(write.code, write.statement, write.root.id)
-    function, call = code.function(write.statement), caller.expression
-    stepped = as_new_tensor(problem, code.text(write.statement).replace(f"{write.root.id}.data", write.root.id))
-    if loop is None or loop.body != [write.statement] or stepped is None or stepped.target is None:
-        return
-    found = model_of(code, loop, write.root.id)
-    asks = function is not None and any(calls_named(one, "grad") for one in (function, _around(caller)))
-    if found is None or found[2] is not None or not asks or not isinstance(call, ast.Call) or not is_trained(problem):
+    code, call, step = write.code, caller.expression, step_of_model(problem, write)
+    function = code.function(write.statement)
+    if step is None or step.listed is not None or not isinstance(call, ast.Call) or not is_trained(problem):
         return
     if not isinstance(function, ast.FunctionDef) or _called_elsewhere(problem, function):
         return
-    model, given, _ = found
-    own = model.partition(".")[0] in parameters(function)
-    there = outside(write, caller, model) if own else model
-    fast = problem.unused(problem.unused("fast", code, loop), caller.code, caller.statement)
-    weights = stepped_weights(code, loop, write.root.id, given, stepped.value, fast)
-    helper = _helper(code, function, loop, model, fast, weights, torch)
+    if not any(calls_named(one, "grad") for one in (function, scope(caller.code, caller.statement))):
+        return
+    own = step.model.partition(".")[0] in parameters(function)
+    there = outside(write, caller, step.model) if own else step.model
+    fast = problem.unused(problem.unused("fast", code, step.loop), caller.code, caller.statement)
+    helper = _helper(code, function, step, fast, torch)
     calling = _caller(caller, call, there, fast, torch) if there is not None else []
     if helper and calling:
         changes: tuple[Change, ...] = (*((code, one) for one in helper), *((caller.code, one) for one in calling))
@@ -73,30 +68,22 @@ def _called_elsewhere(problem: Problem, function: ast.FunctionDef) -> bool:
     return sum(len(call.args) + len(call.keywords) >= least for call in calls) > 1
 
 
-def _around(frame: Site) -> ast.AST:
-    return frame.code.function(frame.statement) or frame.code.tree
-
-
-def _helper(
-    code: Code, function: ast.FunctionDef, loop: ast.For, model: str, fast: str, weights: str, torch: str
-) -> list[Edit]:
+def _helper(code: Code, function: ast.FunctionDef, step: Step, fast: str, torch: str) -> list[Edit]:
     """It gives the stepped weights back, where it gave nothing, or the model."""
-    block = code.parent(loop)
-    last = block if isinstance(block, ast.With) and block.body == [loop] else loop
+    last = with_block(code, step.loop)
     rest, given = code.following(last), function.args
-    plain = all(isinstance(s, ast.Return) and (s.value is None or dotted(s.value) == model) for s in rest)
+    plain = all(isinstance(s, ast.Return) and (s.value is None or dotted(s.value) == step.model) for s in rest)
     if last not in function.body or not plain or not given.args or given.kwarg is not None:
         return []
     behind = max(
         code.span(one)[1] for one in (*given.args, *given.kwonlyargs, *given.defaults, *filter(None, given.kw_defaults))
     )
     named = "" if given.kwonlyargs or given.vararg is not None else "*, "
-    edits = [Edit(behind, behind, f", {named}{fast}"), code.replace(last, f"return {weights}")]
+    edits = [Edit(behind, behind, f", {named}{fast}"), code.replace(last, f"return {step.weights(code, fast)}")]
     edits += [code.delete(s) for s in rest]
     edits += [code.without_decorator(one) for one in modes(function, "no_grad") if one in function.decorator_list]
-    return edits + _readers(
-        code, [s for s in function.body if s is not last and s not in rest], {model}, model, fast, torch
-    )
+    ahead = [n for s in function.body if s is not last and s not in rest for n in ast.walk(s)]
+    return edits + readers(code, ahead, {step.model}, step.model, fast, torch)
 
 
 def _caller(frame: Site, call: ast.Call, model: str, fast: str, torch: str) -> list[Edit]:
@@ -117,35 +104,13 @@ def _caller(frame: Site, call: ast.Call, model: str, fast: str, torch: str) -> l
         region, ahead = [around, *behind], [around]
     else:
         return []
-    inner = _readers(code, [call], names, model, fast, torch)
+    inner = readers(code, ast.walk(call), names, model, fast, torch)
     stepped = code.edited(call, [*inner, code.add_argument(call, f"{fast}={fast}")])
     edits = [code.insert_before([*ahead, statement][0], f"{fast} = dict({model}.named_parameters())")]
     own = {id(node) for node in ast.walk(statement)}
-    return [
-        *edits,
-        code.replace(statement, f"{fast} = {stepped}"),
-        *_readers(code, region, names, model, fast, torch, own),
-    ]
+    others = [n for s in region for n in ast.walk(s) if id(n) not in own]
+    return [*edits, code.replace(statement, f"{fast} = {stepped}"), *readers(code, others, names, model, fast, torch)]
 
 
 def _reads(nodes: Iterable[ast.AST], names: set[str]) -> bool:
     return any(dotted(n.func) in names for top in nodes for n in ast.walk(top) if isinstance(n, ast.Call))
-
-
-def _readers(
-    code: Code,
-    nodes: Iterable[ast.AST],
-    names: set[str],
-    model: str,
-    fast: str,
-    torch: str,
-    less: set[int] = frozenset(),  # type: ignore[assignment]
-) -> list[Edit]:
-    """Where the model is called, or its parameters are asked for."""
-    edits: list[Edit] = []
-    for node in (n for top in nodes for n in ast.walk(top) if id(n) not in less):
-        if owner_of(node) in names:
-            edits.append(code.replace(node, f"{fast}.values()"))
-        elif isinstance(node, ast.Call) and dotted(node.func) in names:
-            edits += functional_call(code, node, model, fast, torch)
-    return edits
