@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import ast
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from ...message import message
 from ...source.bindings import bindings, later, parameters, reads
@@ -213,9 +213,14 @@ def _of_itself(code: Code, statement: ast.stmt, name: str) -> bool:
 def carries_graph(write: Site) -> bool:
     """Whether the step itself belongs to a graph, as the inner step of a meta-learner does."""
     asked = "backward" if reads_gradient(write.statement) else "grad"
+    return creates_graph(calls_named(scope(write.code, write.statement), asked))
+
+
+def creates_graph(calls: Iterable[ast.Call]) -> bool:
+    """Whether one of some gradients is computed with a graph of its own."""
     return any(
         keyword.arg == "create_graph" and not (isinstance(keyword.value, ast.Constant) and not keyword.value.value)
-        for call in calls_named(scope(write.code, write.statement), asked)
+        for call in calls
         for keyword in call.keywords
     )
 

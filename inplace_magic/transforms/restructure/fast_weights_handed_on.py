@@ -1,35 +1,39 @@
-"""A helper that makes a meta-learner's inner step gives the stepped weights to its caller, and is handed those to go on from.
+"""A helper that makes a meta-learner's inner step gives the stepped weights to its caller, which hands them back for the next.
 
-                                          fast = dict(net.named_parameters())
-loss = f(net(x))                          loss = f(torch.func.functional_call(net, fast, (x,)))
-inner_step(net, loss)                     fast = inner_step(net, loss, fast=fast)
+loss = f(net(x))                          loss = f(net(x))
+inner_step(net, loss)                     fast = inner_step(net, loss)
 return f(net(y))                          return f(torch.func.functional_call(net, fast, (y,)))
 
-def inner_step(net, loss):                def inner_step(net, loss, *, fast):
-    grads = grad(loss, net.parameters(),      grads = grad(loss, fast.values(),
+def inner_step(net, loss):                def inner_step(net, loss):
+    grads = grad(loss, net.parameters(),      grads = grad(loss, net.parameters(),
                  create_graph=True)                        create_graph=True)
-    for p, g in zip(net.parameters(),         return {name: p.sub(lr * g) for (name, p), g in zip(fast.items(), grads)}
-                    grads):
-        p.sub_(lr * g)
+    for p, g in zip(net.parameters(),
+                    grads):                   return {name: p.sub(lr * g)
+        p.sub_(lr * g)                                for (name, p), g in zip(net.named_parameters(), grads)}
+
+for _ in range(steps):                    fast = dict(net.named_parameters())
+    inner_step(net, f(net(x)))            for _ in range(steps):
+                                              fast = inner_step(net, f(functional_call(net, fast, (x,))), fast=fast)
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from ...message import message
 from ...source.bindings import parameters
-from ...source.blocks import loops, scope
+from ...source.blocks import scope
 from ...source.dataflow import called_name, calls_named
 from ...source.editor import Code, Edit, dotted
-from ..analysis.meetings import before_step
 from ..analysis.targets import Site, outside, sites, torch_name
 from ..grad_mode.inference_mode import modes
+from ..grad_mode.no_grad import creates_graph
 from ..problem import Problem
 from ..proposal import Change, Proposal
 from ..registry import register
-from .fast_weights import Step, is_trained, readers, step_of_model, with_block
+from .fast_weights import is_trained
+from .inner_step import Step, Task, calls_one_of, copied, readers, step_of_model, task_of, with_block
 
 _WHY = message("why_fast_weights")
 
@@ -46,17 +50,24 @@ def fast_weights_handed_on(problem: Problem) -> Iterator[Proposal]:
         return
     if not isinstance(function, ast.FunctionDef) or _called_elsewhere(problem, function):
         return
-    if not any(calls_named(one, "grad") for one in (function, scope(caller.code, caller.statement))):
+    asked = [one for top in (function, scope(caller.code, caller.statement)) for one in calls_named(top, "grad")]
+    if not asked:
         return
     own = step.model.partition(".")[0] in parameters(function)
-    there = outside(write, caller, step.model) if own else step.model
+    model = outside(write, caller, step.model) if own else step.model
+    names = _names(caller.statement, call, model) if model is not None else None
+    if model is None or names is None:
+        return
+    task = task_of(caller.code, caller.statement, lambda nodes: calls_one_of(nodes, names))
+    if task is None:
+        return
     fast = problem.unused(problem.unused("fast", code, step.loop), caller.code, caller.statement)
-    helper = _helper(code, function, step, fast, torch)
-    calling = _caller(caller, call, there, fast, torch) if there is not None else []
-    if helper and calling:
+    helper = _helper(code, function, step, fast if task.loop is not None else None, torch)
+    if helper:
+        calling = _caller(caller, call, task, names, model, fast, torch)
         changes: tuple[Change, ...] = (*((code, one) for one in helper), *((caller.code, one) for one in calling))
-        title = f"{fast} = {called_name(call)}(..., {fast}={fast})"
-        yield Proposal(title, _WHY, "fast_weights", changes, meant=True)
+        title = f"{fast} = {called_name(call)}(...)"
+        yield Proposal(title, _WHY, "fast_weights", changes, meant=creates_graph(asked))
 
 
 def _called_elsewhere(problem: Problem, function: ast.FunctionDef) -> bool:
@@ -68,49 +79,43 @@ def _called_elsewhere(problem: Problem, function: ast.FunctionDef) -> bool:
     return sum(len(call.args) + len(call.keywords) >= least for call in calls) > 1
 
 
-def _helper(code: Code, function: ast.FunctionDef, step: Step, fast: str, torch: str) -> list[Edit]:
-    """It gives the stepped weights back, where it gave nothing, or the model."""
+def _helper(code: Code, function: ast.FunctionDef, step: Step, fast: str | None, torch: str) -> list[Edit]:
+    """It gives the stepped weights back, where it gave nothing, or the model; and goes on from those it is handed."""
     last = with_block(code, step.loop)
     rest, given = code.following(last), function.args
     plain = all(isinstance(s, ast.Return) and (s.value is None or dotted(s.value) == step.model) for s in rest)
     if last not in function.body or not plain or not given.args or given.kwarg is not None:
         return []
-    behind = max(
-        code.span(one)[1] for one in (*given.args, *given.kwonlyargs, *given.defaults, *filter(None, given.kw_defaults))
-    )
-    named = "" if given.kwonlyargs or given.vararg is not None else "*, "
-    edits = [Edit(behind, behind, f", {named}{fast}"), code.replace(last, f"return {step.weights(code, fast)}")]
-    edits += [code.delete(s) for s in rest]
+    edits = [code.replace(last, f"return {step.weights(code, fast)}"), *(code.delete(s) for s in rest)]
     edits += [code.without_decorator(one) for one in modes(function, "no_grad") if one in function.decorator_list]
+    if fast is None:
+        return edits
+    own = (*given.args, *given.kwonlyargs, *given.defaults, *filter(None, given.kw_defaults))
+    behind = max(code.span(one)[1] for one in own)
+    named = "" if given.kwonlyargs or given.vararg is not None else "*, "
     ahead = [n for s in function.body if s is not last and s not in rest for n in ast.walk(s)]
+    edits.append(Edit(behind, behind, f", {named}{fast}"))
     return edits + readers(code, ahead, {step.model}, step.model, fast, torch)
 
 
-def _caller(frame: Site, call: ast.Call, model: str, fast: str, torch: str) -> list[Edit]:
-    """What stands around the call reads the stepped weights, as far as it belongs to the same task."""
+def _caller(frame: Site, call: ast.Call, task: Task, names: set[str], model: str, fast: str, torch: str) -> list[Edit]:
+    """What reads the model around the call, and behind it, reads the stepped weights."""
     code, statement = frame.code, frame.statement
-    if not isinstance(statement, ast.Expr | ast.Assign) or statement.value is not call:
-        return []
-    given = statement.targets if isinstance(statement, ast.Assign) else []
-    if not all(isinstance(one, ast.Name) for one in given):
-        return []
-    names = {model, *(one.id for one in given if isinstance(one, ast.Name))}
-    behind = list(before_step(code.following(statement)))
-    around = next(iter(loops(code, statement)), None)
-    if _reads(behind, names):
-        ahead = [s for s in code.preceding(statement) if _reads([s], names)]
-        region = [*code.preceding(statement)[code.block(statement).index(ahead[0]) :], *behind] if ahead else behind
-    elif around is not None and _reads(behind := list(before_step(code.following(around))), names):
-        region, ahead = [around, *behind], [around]
-    else:
-        return []
-    inner = readers(code, ast.walk(call), names, model, fast, torch)
-    stepped = code.edited(call, [*inner, code.add_argument(call, f"{fast}={fast}")])
-    edits = [code.insert_before([*ahead, statement][0], f"{fast} = dict({model}.named_parameters())")]
+    edits: list[Edit] = []
+    handed: list[Edit] = []
+    if task.loop is not None:
+        edits = [code.insert_before(task.loop, copied(fast, model))]
+        handed = [*readers(code, ast.walk(call), names, model, fast, torch), code.add_argument(call, f"{fast}={fast}")]
     own = {id(node) for node in ast.walk(statement)}
-    others = [n for s in region for n in ast.walk(s) if id(n) not in own]
-    return [*edits, code.replace(statement, f"{fast} = {stepped}"), *readers(code, others, names, model, fast, torch)]
+    others = [n for s in task.statements for n in ast.walk(s) if id(n) not in own]
+    edits.append(code.replace(statement, f"{fast} = {code.edited(call, handed)}"))
+    return [*edits, *readers(code, others, names, model, fast, torch)]
 
 
-def _reads(nodes: Iterable[ast.AST], names: set[str]) -> bool:
-    return any(dotted(n.func) in names for top in nodes for n in ast.walk(top) if isinstance(n, ast.Call))
+def _names(statement: ast.stmt, call: ast.Call, model: str) -> set[str] | None:
+    """The model's names around the call: its own, and that of the result."""
+    if not isinstance(statement, ast.Expr | ast.Assign) or statement.value is not call:
+        return None
+    given = statement.targets if isinstance(statement, ast.Assign) else []
+    names = {one.id for one in given if isinstance(one, ast.Name)}
+    return {model, *names} if all(isinstance(one, ast.Name) for one in given) else None

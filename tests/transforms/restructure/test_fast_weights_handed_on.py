@@ -21,6 +21,11 @@ HELPER = """
                 p -= lr * g
     """
 STEPPED = """
+    def inner_step(model, loss, lr=0.1):
+        grads = torch.autograd.grad(loss, model.parameters(), create_graph=True)
+        return {name: p - lr * g for (name, p), g in zip(model.named_parameters(), grads)}
+    """
+HANDED = """
     def inner_step(model, loss, lr=0.1, *, fast):
         grads = torch.autograd.grad(loss, fast.values(), create_graph=True)
         return {name: p - lr * g for (name, p), g in zip(fast.items(), grads)}
@@ -53,8 +58,7 @@ FUNCTIONS = [
         (HELPER, ONE_STEP),
         (
             STEPPED,
-            ("        loss = mse(net(x), y)\n        inner_step(net, loss)", "        fast = dict(net.named_parameters())\n"
-             f"        loss = mse({CALLED.format('x')}, y)\n        fast = inner_step(net, loss, fast=fast)"),
+            ("inner_step(net, loss)", "fast = inner_step(net, loss)"),
             ("net(y)", CALLED.format("y")),
         ),
         id="a step for each task",
@@ -62,7 +66,7 @@ FUNCTIONS = [
     pytest.param(
         (HELPER, SEVERAL),
         (
-            STEPPED,
+            HANDED,
             ("    for _", "    fast = dict(net.named_parameters())\n    for _"),
             ("mse(net(x), y)", f"mse({CALLED.format('x')}, y)"),
             ("inner_step(net, losses[-1])", "fast = inner_step(net, losses[-1], fast=fast)"),
@@ -88,31 +92,56 @@ def test_the_stepped_weights_go_to_the_caller_and_back(
     }
 
 
-def test_a_method_that_is_decorated_and_is_handed_the_gradients() -> None:
-    define = """
-        class Learner:
-            def __init__(self, net):
-                self.net = net
+LEARNER = """
+    class Learner:
+        def __init__(self, net):
+            self.net = net
 
-            @torch.no_grad()
-            def step(self, grads):
-                for (name, p), g in zip(self.net.named_parameters(), grads):
-                    p.sub_(g, alpha=0.1)
+        @torch.no_grad()
+        def step(self, grads):
+            for (name, p), g in zip(self.net.named_parameters(), grads):
+                p.sub_(g, alpha=0.1)
 
-            def loss(self, x, y):
-                first = mse(self.net(x), y)
+        def loss(self, x, y):
+            first = 0
+            for _ in range(2):
+                first = first + mse(self.net(x), y)
                 self.step(torch.autograd.grad(first, self.net.parameters(), create_graph=True))
-                return first + mse(self.net(y), x)
-        learner = Learner(net)
-        """
+            return first + mse(self.net(y), x)
+    learner = Learner(net)
+    """
+
+
+@pytest.mark.parametrize(
+    ("define", "lines"),
+    [
+        pytest.param(
+            LEARNER,
+            (
+                "def step(self, grads, *, fast):",
+                "return {name: p.sub(g, alpha=0.1) for (name, p), g in zip(fast.items(), grads)}",
+                "fast = self.step(torch.autograd.grad(first, fast.values(), create_graph=True), fast=fast)",
+            ),
+            id="in several steps",
+        ),
+        pytest.param(
+            LEARNER.replace("for _ in range(2):\n            ", "if True:\n            "),
+            (
+                "def step(self, grads):",
+                "return {name: p.sub(g, alpha=0.1) for (name, p), g in zip(self.net.named_parameters(), grads)}",
+                "fast = self.step(torch.autograd.grad(first, self.net.parameters(), create_graph=True))",
+            ),
+            id="in one",
+        ),
+    ],
+)
+def test_a_method_that_is_decorated_and_is_handed_the_gradients(define: str, lines: tuple[str, ...]) -> None:
     train = "for x, y in torch.randn(2, 2, 5, 1):\n    loss = learner.loss(x, y)\n    opt.zero_grad()\n    loss.backward()\n    opt.step()"
     run = run_cells(START, define, train)
     assert run.diagnosis is not None
     text = run.diagnosis.fixes[0].cells[2]
     assert "@torch.no_grad()" not in text
-    assert "def step(self, grads, *, fast):" in text
-    assert "return {name: p.sub(g, alpha=0.1) for (name, p), g in zip(fast.items(), grads)}" in text
-    assert "fast = self.step(torch.autograd.grad(first, fast.values(), create_graph=True), fast=fast)" in text
+    assert [line for line in lines if line not in text] == []
 
 
 def test_nothing_where_the_caller_does_not_read_on() -> None:

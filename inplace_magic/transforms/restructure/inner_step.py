@@ -1,0 +1,156 @@
+"""The inner step that a meta-learner makes on a model's parameters, and the statements that read what it has stepped."""
+
+from __future__ import annotations
+
+import ast
+import itertools
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from ...source.bindings import bindings, gone_through, key_of_item, loop_of
+from ...source.blocks import upwards
+from ...source.dataflow import binds, called_name, calls_named, is_step, live_in
+from ...source.editor import Code, Edit, Loop, dotted
+from ..analysis.meetings import before_step
+from ..analysis.targets import Site
+from ..out_of_place.new_tensor import as_new_tensor
+from ..problem import Problem
+
+Loops = ast.For | ast.While | ast.AsyncFor
+
+
+@dataclass(frozen=True)
+class Step:
+    """A loop that does nothing but step the parameters of ``model``, each to ``value``, going through ``given``; ``listed``:
+    the assignment that made a list of them first."""
+
+    loop: ast.For
+    item: str
+    value: str
+    model: str
+    given: ast.expr
+    listed: ast.Assign | None
+
+    def weights(self, code: Code, fast: str | None) -> str:
+        """``{name: p - lr * g for (name, p), g in zip(fast.items(), grads)}``; of the model's own, if there are no others."""
+        key = key_of_item(self.loop, self.item)
+        held = next(n for n in ast.walk(self.loop.target) if isinstance(n, ast.Name) and n.id == self.item)
+        named = f"{self.model}.named_parameters()" if fast is None else f"{fast}.items()"
+        pair = [code.replace(held, f"(name, {self.item})")] if key is None else []
+        through = code.edited(self.loop.iter, [code.replace(self.given, named)])
+        return f"{{{key or 'name'}: {self.value} for {code.edited(self.loop.target, pair)} in {through}}}"
+
+
+def step_of_model(problem: Problem, write: Site) -> Step | None:
+    """The loop around a write that steps the parameters of a model."""
+    code, root = write.code, write.root
+    loop = loop_of(code, write.statement, root.id) if isinstance(root, ast.Name) else None
+    if loop is None or not isinstance(root, ast.Name) or loop.body != [write.statement]:
+        return None
+    stepped = as_new_tensor(problem, code.text(write.statement).replace(f"{root.id}.data", root.id))
+    given = gone_through(loop, root.id)
+    made, listed = given, None
+    if isinstance(given, ast.Name):
+        found = bindings(code, given.id, loop)
+        value = found[0].value if len(found) == 1 else None
+        if not isinstance(value, ast.Call) or not isinstance(found[0].statement, ast.Assign) or len(value.args) != 1:
+            return None
+        made, listed = value.args[0], found[0].statement
+    model = owner_of(made)
+    if stepped is None or stepped.target is None or model is None or given is None:
+        return None
+    return Step(loop, root.id, stepped.value, model, given, listed)
+
+
+def with_block(code: Code, loop: ast.For) -> ast.stmt:
+    """The block that holds nothing but the loop, ``with torch.no_grad():``; else the loop."""
+    block = code.parent(loop)
+    return block if isinstance(block, ast.With) and block.body == [loop] else loop
+
+
+def owner_of(node: ast.AST | None) -> str | None:
+    """``model`` of ``model.parameters()``."""
+    parameters = called_name(node) in ("parameters", "named_parameters")
+    return dotted(node.func.value) if parameters and isinstance(node.func, ast.Attribute) else None  # type: ignore[union-attr]
+
+
+def copied(fast: str, model: str) -> str:
+    """What several steps begin with."""
+    return f"{fast} = dict({model}.named_parameters())"
+
+
+@dataclass(frozen=True)
+class Task:
+    """Where stepped weights belong: what stands behind the step; with the loop, if it makes several steps."""
+
+    loop: Loops | None
+    behind: tuple[ast.stmt, ...]
+
+    @property
+    def statements(self) -> list[ast.stmt]:
+        return [*([self.loop] if self.loop is not None else []), *self.behind]
+
+
+def task_of(code: Code, step: ast.stmt, read: Callable[[Sequence[ast.AST]], bool]) -> Task | None:
+    """The farthest that the stepped weights go: to what reads them, before an optimizer steps.
+
+    A loop is one of several steps if they are read behind it, or if a step begins with what was made of them in the
+    iteration before. Those of any other loop are of one iteration.
+    """
+    found: Task | None = None
+    loop: Loops | None = None
+    behind: list[ast.stmt] = []
+    ahead: list[ast.stmt] = []
+    for at in upwards(code, step):
+        if isinstance(at, Loop) and at is not step:
+            goes_on = live_in([*ahead, step]) & {name for s in behind if read([s]) for name in binds(s)}
+            loop, behind, ahead = at, [], []
+            found = Task(loop, ()) if found is not None and goes_on else found
+        following = code.following(at)
+        behind += _before_update(following)
+        ahead = [*code.preceding(at), *ahead]
+        if read(behind):
+            found = Task(loop, tuple(behind))
+        if any(is_step(s) or calls_named(s, "backward") for s in following):
+            break
+    return found
+
+
+def _before_update(statements: Sequence[ast.stmt]) -> list[ast.stmt]:
+    """To the last backward before a step, or to the step: gradients belong to the parameters themselves."""
+    before = list(before_step(statements))
+    backwards = [n for n, statement in enumerate(before) if calls_named(statement, "backward")]
+    return before[: backwards[-1] + 1] if backwards else before
+
+
+def calls_one_of(nodes: Iterable[ast.AST], names: set[str]) -> bool:
+    """Whether a model is called by one of its names."""
+    return any(dotted(n.func) in names for top in nodes for n in ast.walk(top) if isinstance(n, ast.Call))
+
+
+def readers(code: Code, nodes: Iterable[ast.AST], names: set[str], model: str, fast: str, torch: str) -> list[Edit]:
+    """Where, of some nodes, the model is called by one of its names, or its parameters are asked for."""
+    edits: list[Edit] = []
+    for node in nodes:
+        if owner_of(node) in names:
+            pairs = called_name(node) == "named_parameters"
+            edits.append(code.replace(node, f"{fast}.items()" if pairs else f"{fast}.values()"))
+        elif isinstance(node, ast.Call) and dotted(node.func) in names:
+            edits += _functional_call(code, node, model, fast, torch)
+    return edits
+
+
+def _functional_call(code: Code, call: ast.Call, model: str, weights: str, torch: str) -> list[Edit]:
+    """``net(x, mask=m)`` as ``torch.func.functional_call(net, weights, (x,), {"mask": m})``; the arguments stay as they are."""
+    (start, end), given = code.span(call), [code.span(one) for one in call.args]
+    head = f"{torch}.func.functional_call({model}, {weights}, ("
+    edits = [Edit(start, given[0][0], head)] if given else []
+    at = given[-1][1] if given else start
+    opening = f"{',' if len(given) == 1 else ''}), {{" if given else f"{head}), {{"
+    for keyword, before in zip(call.keywords, itertools.chain([opening], itertools.repeat(", "))):
+        first, last = code.span(keyword.value)
+        name = "**" if keyword.arg is None else f'"{keyword.arg}": '
+        edits.append(Edit(at, first, f"{before}{name}"))
+        at = last
+    closing = "})" if call.keywords else f"{'' if given else head}{',' if len(given) == 1 else ''}))"
+    return [*edits, Edit(at, end, closing)]
