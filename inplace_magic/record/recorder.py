@@ -340,7 +340,7 @@ class Recorder(TorchFunctionMode):
         except RuntimeError as error:
             return self._past_error(error, func, args, kwargs, written)
         if written and (bases := with_history(written)):
-            self.past.wrote(plain_name(func), self._author(sys._getframe(1), written), bases)
+            self.past.wrote(plain_name(func), self.author(sys._getframe(1), written), bases)
         if isinstance(result, torch.Tensor) and _inference_mode() and result.is_inference():
             self.past.made(result, sys._getframe(1))
         return result
@@ -422,12 +422,12 @@ class Recorder(TorchFunctionMode):
             self._training_statistics, self._own_operands = (), frozenset()
         bases = with_history(written)
         if wanted or bases:
-            author = self._author(sys._getframe(1), written)
+            author = self.author(sys._getframe(1), written)
             self.note(plain_name(func), author, wanted)
             self.past.wrote(plain_name(func), author, bases)
         return self.copies.own(result, written)
 
-    def _author(self, frame: types.FrameType, written: Sequence[torch.Tensor]) -> Author:
+    def author(self, frame: types.FrameType, written: Sequence[torch.Tensor]) -> Author:
         """Who runs this frame, and where it holds what it writes, which is looked for once a line."""
         author = author_at(frame)
         if author.origin != "user" or not author.stack:
@@ -473,7 +473,7 @@ class Recorder(TorchFunctionMode):
         except RuntimeError as error:
             return self._past_error(error, func, args, kwargs, written)
         self._clock += 1
-        author = self._author(sys._getframe(2), written)
+        author = self.author(sys._getframe(2), written)
         for saved in self.saved.waiting(tensor) if history is not None else ():
             if id(saved) not in own and saved.origin is not None and saved.origin() is tensor:
                 write = saved.detached = LiveWrite(author.stack, self._clock, "detach_", author.origin, saved.version)

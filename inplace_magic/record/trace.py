@@ -287,17 +287,23 @@ def _places(path: str) -> Iterator[tuple[str, str]]:
 
 
 def _alone(walk: Walk, over: Sequence[LiveEdge], moment: int) -> set[LiveEdge]:
-    """The edges of which whole terms of the loss are computed: on their way to where terms are added up nothing else that
-    has a history comes in, be it from before the event or a leaf.
+    """The edges of each of which whole terms of the loss are computed: on its way to where terms are added up nothing else
+    that has a history comes in, be it another value from before the event or a leaf.
     """
     parents, leaves = walk.graph.parents, walk.graph.leaves
-    made_of = {edge.made for edge in over}  # the nodes that would have no history without the edges
+    made_of: dict[int, int | None] = {edge.made: edge.made for edge in over}  # all that a node has its history from
     for node in sorted(node for node in walk.nodes if node >= moment):
-        if parents[node] and node not in leaves and made_of.issuperset(parents[node]):
-            made_of.add(node)
-    mixing = {node for node in walk.inner if node >= moment and node not in made_of}
-    mixed = reached(parents, [parent for node in mixing for parent in parents[node] if parent in made_of])
-    return {edge for edge in over if edge.user not in mixing and edge.user not in mixed}
+        given = {made_of.get(parent) for parent in parents[node]}
+        made_of[node] = given.pop() if len(given) == 1 and node not in leaves else None
+    mixing = [node for node in walk.inner if node >= moment]
+    mixed = reached(
+        parents, [p for node in mixing for p in parents[node] if made_of.get(p) not in (None, made_of.get(node))]
+    )
+    return {
+        edge
+        for edge in over
+        if edge.user not in mixed and (edge.user not in walk.inner or made_of.get(edge.user) == edge.made)
+    }
 
 
 def _untrained(walk: Walk, leading: set[int]) -> list[LiveEdge]:

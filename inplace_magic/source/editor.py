@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from .document import Document
 from .lines import lines_of
 from .location import SourceRange
-from .modules import note_modules
+from .modules import imported, note_modules
 
 Loop = (ast.For, ast.While, ast.AsyncFor)
 Function = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -39,7 +39,8 @@ class Code:
             raise ValueError(f"In[{cell.number}] cannot be parsed")
         self.cell = cell
         self.tree = cell.tree
-        note_modules(self.tree, cell.modules)
+        self.modules = {**imported(self.tree), **cell.modules}
+        note_modules(self.tree, self.modules)
         self.newline = "\r\n" if "\r\n" in cell.raw else "\n"
         self._lines = lines_of(cell.raw, keepends=True)
         self._starts = [0]

@@ -38,8 +38,7 @@ def imported(tree: ast.AST) -> dict[str, str]:
 
 def note_modules(tree: ast.AST, modules: Mapping[str, str]) -> None:
     """Notes on every name and attribute of a tree that stands for a module which one: ``module_of`` reads it."""
-    known = {**imported(tree), **modules}
-    _note(tree, known)
+    _note(tree, modules)
 
 
 def module_of(node: ast.AST) -> str | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
@@ -89,6 +90,9 @@ class _Waiting:
         self._aside: list[Ran] = []
         self._patience = 0
         self._served: set[str] = set()  # rules with a fix that changes nothing
+        self._alike: Counter[str] = (
+            Counter()
+        )  # by rule, the fixes that keep the gradients: of others there is more to tell
         self._limit, self._branches = _ANY, _BRANCHES
 
     def add(self, item: Candidate | Unfinished) -> None:
@@ -117,13 +121,19 @@ class _Waiting:
             if self._aside and (self._found or not self._heap or not self._patience):
                 yield self._aside.pop(0)
                 continue
-            item = heapq.heappop(self._heap)[-1]
+            turn, steps, number, item = heapq.heappop(self._heap)
+            later = _ANY * self._alike[item.steps[0].rule] if isinstance(item, Candidate) else 0
+            if turn < later:
+                heapq.heappush(self._heap, (turn % _ANY + later, steps, number, item))
+                continue
             if isinstance(item, Unfinished) or self._is_new(item):
                 self._patience -= 1 if isinstance(item, Candidate) and self._aside else 0
                 yield item
 
     def found(self, candidate: Candidate, attempt: Attempt) -> None:
         self._found.append(candidate)
+        if attempt.rank == "same" and not (attempt.again or attempt.aside or attempt.fewer):
+            self._alike[attempt.fix.rule] += 1
         self._limit = min(self._limit, candidate.cost * _WORTH.get(attempt.rank, _ANY))
         if candidate.steps[0].local and attempt.fix.gradients == "same" and not attempt.again:
             self._served.add(attempt.fix.rule)

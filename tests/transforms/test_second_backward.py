@@ -368,6 +368,44 @@ def test_a_reset_that_nobody_calls_is_called() -> None:
     assert fix.gradients == "different" and fix.changes
 
 
+@pytest.mark.parametrize(
+    ("hold", "through"),
+    [
+        pytest.param("nn.ModuleList([Leaky(), Leaky()])", "layers.layers", id="in a list of modules"),
+        pytest.param("[nn.Identity(), Leaky(), Leaky()]", "layers.layers", id="in a list"),
+    ],
+)
+def test_the_states_of_modules_that_an_object_holds_are_reset(hold: str, through: str) -> None:
+    layers = f"""
+    class Layers:
+        def __init__(self):
+            self.layers = {hold}
+        def __call__(self, x):
+            for layer in self.layers:
+                x = layer(net(x))
+            return x
+    layers = Layers()
+    """
+    steps = STEPS.replace("spiking", "layers")
+    fix = fix_by("reset_state", START, SPIKING, layers, steps)
+    reset = f"    for module in {through}:\n        if isinstance(module, Leaky):\n            module.reset_mem()\n"
+    assert fix.cells == {4: rewritten(steps, ("    out =", f"{reset}    out ="))}
+
+
+def test_a_dict_of_states_that_was_empty_is_emptied() -> None:
+    cell = """
+    memory = {}
+    def leak(name, x):
+        memory[name] = torch.tanh(net(x) + memory.get(name, 0))
+        return memory[name]
+    for x in torch.randn(3, 4, 2):
+        out = leak("first", x) + leak("second", x)
+        out.exp().mean().backward()
+    """
+    fix = fix_by("reset_state", START, cell)
+    assert fix.cells == {2: rewritten(cell, ("    out =", "    memory.clear()\n    out ="))}
+
+
 def test_a_state_that_an_outer_loop_lets_begin_anew_is_carried_on_within_it() -> None:
     epochs = """
         for epoch in range(2):
@@ -774,6 +812,22 @@ def test_a_graph_that_a_step_leaves_alone_may_be_kept_past_it() -> None:
     fix = fix_by("retain", START, MULTIPLIER)
     assert fix.cells == {2: rewritten(MULTIPLIER, ("(-penalty).backward()", "(-penalty).backward(retain_graph=True)"))}
     assert fix.gradients == "same"
+
+
+def test_a_graph_may_be_kept_for_the_update_of_another_cell() -> None:
+    actor = """
+        actor, critic = nn.Linear(2, 3), nn.Linear(3, 1)
+        a_opt, c_opt = (torch.optim.SGD(m.parameters(), lr=0.1) for m in (actor, critic))
+        features = actor(x).tanh()
+        score = features.log_softmax(1)[:, 0]
+        value = critic(features)[:, 0]
+        """
+    update = "c_opt.zero_grad()\n(value - 1).pow(2).mean().backward(); c_opt.step()"
+    cell = "advantage = 1 - value\na_opt.zero_grad()\n(score * advantage).mean().backward()\na_opt.step()"
+    first, *_ = fixes(START, actor, update, cell)
+    kept = update.replace("backward()", "backward(retain_graph=True)")
+    assert first.cells == {3: f"{kept}\nvalue = value.detach()"}
+    assert (first.gradients, first.changes) == ("truncated", ())
 
 
 def test_a_part_that_needs_its_own_old_value_is_not_repeated() -> None:

@@ -55,6 +55,28 @@ def test_a_change_past_the_graph_becomes_part_of_it(line: str, fixed: str) -> No
     assert_proved(fix, 3, checked(cell, (line, fixed)))
 
 
+@pytest.mark.parametrize(
+    ("line", "fixed"),
+    [
+        pytest.param("torch.relu_(maps[i].detach())", "maps[i] = torch.relu(maps[i])", id="by a function"),
+        pytest.param("maps[i].data.relu_()", "maps[i] = maps[i].relu()", id="by a method"),
+        pytest.param(
+            "maps[i].data[:, 0] = 0", "maps[i] = maps[i].clone()\n        maps[i][:, 0] = 0", id="a part, in a copy"
+        ),
+    ],
+)
+def test_a_change_of_an_item_gives_the_list_another_one(line: str, fixed: str) -> None:
+    define = f"""
+    def rectified(x):
+        maps = [x @ w, x @ w.t()]
+        for i in range(len(maps)):
+            {line}
+        return maps
+    """
+    found = fixes(LINEAR, define, "loss = sum((m - 1).pow(2).sum() for m in rectified(xb))\nloss.backward()")
+    assert_proved(found["silent_tracked"], 3, rewritten(define, (line, fixed)))
+
+
 def test_a_change_past_the_graph_in_a_function() -> None:
     define = """
         w, xb = torch.randn(3, 3, requires_grad=True), torch.randn(4, 3)

@@ -254,3 +254,35 @@ def test_a_fix_by_which_an_earlier_cell_fails_is_none() -> None:
     assert run.diagnosis is not None
     assert run.diagnosis.fixes[0].rule == "retain"
     assert "detach" not in {fix.rule for fix in run.diagnosis.fixes}
+
+
+def test_a_kind_that_keeps_the_gradients_leaves_the_next_turns_to_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tiers = """
+        first, second = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 4)), nn.Linear(4, 2)
+        first_opt, second_opt = (torch.optim.SGD(m.parameters(), lr=0.1) for m in (first, second))
+        """
+    train = """
+        for bag in torch.randn(2, 4, 3):
+            features = []
+            for part in bag.chunk(2):
+                features.append(first(part).amax(0))
+            loss = torch.stack(features).pow(2).mean()
+            first_opt.zero_grad()
+            loss.backward(retain_graph=True)
+            first_opt.step()
+            later = second(torch.stack(features)).exp().mean()
+            second_opt.zero_grad()
+            later.backward()
+            second_opt.step()
+        """
+    tried: list[str] = []
+    try_out = composing.try_out
+    monkeypatch.setattr(
+        composing, "try_out", lambda b, p, c, *rest: (tried.append(c.steps[0].rule), try_out(b, p, c, *rest))[1]
+    )
+    run = run_cells(START, tiers, train)
+    assert run.diagnosis is not None
+    assert run.diagnosis.fixes[0].rule == "detach"
+    assert {"move_step", "recompute"} <= set(tried[: len(tried) - tried[::-1].index("detach")])

@@ -9,6 +9,7 @@ An event that no detector overrides costs nothing.
 from __future__ import annotations
 
 import contextlib
+import types
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -18,6 +19,7 @@ import torch
 from ...gradients.backward import graph_of
 from ...torch_private import unobserved
 from .. import evidence
+from ..author import Author
 from ..observed import LiveConflict, LiveWrite, Saved, Stack
 from ..tracked_copies import TrackedCopies
 
@@ -124,6 +126,9 @@ class Run(Protocol):
 
     def seeing(self) -> contextlib.AbstractContextManager[None]:
         """The recorder sees calls, also within a call that it is just looking at."""
+
+    def author(self, frame: types.FrameType, written: Sequence[torch.Tensor]) -> Author:
+        """Who runs a frame, and where it holds what it writes."""
 
     def here(self) -> Stack:
         """The user's frames, from the call that is being looked at outwards."""

@@ -18,7 +18,6 @@ from typing import Any
 
 import torch
 
-from ...source.location import user_stack
 from ...storage import storage_key
 from ...torch_private import unobserved, version_of
 from ..observed import LiveWrite, Saved
@@ -153,9 +152,11 @@ class PastTheGraph(Detector):
 
     def note(self, call: Call, hits: Sequence[_Hit]) -> None:
         """The write has been made."""
-        stack = user_stack(sys._getframe(1))
+        author = self.run.author(sys._getframe(1), call.written)
         for hit in hits:
-            self._note(hit, LiveWrite(stack, self.run.tick(), call.name, "user", version_of(hit.base)))
+            write = LiveWrite(author.stack, self.run.tick(), call.name, "user", version_of(hit.base))
+            write.held = author.held
+            self._note(hit, write)
 
     def _note(self, hit: _Hit, write: LiveWrite) -> None:
         now = self.run.copies.of(hit.base)

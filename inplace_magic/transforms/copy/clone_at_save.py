@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from ...message import message
 from ...source.dataflow import called_name
 from ...source.editor import Code, Edit, dotted
-from ..analysis.targets import handed_down, is_functional, is_inplace_name, root, seen_through
+from ..analysis.targets import handed_down, is_functional, is_inplace_name, root, seen_through, written
 from ..problem import Frame, Problem
 from ..proposal import Proposal, in_one_text
 from ..registry import register
@@ -42,6 +42,9 @@ def clone_at_save(problem: Problem) -> Iterator[Proposal]:
         for site, name in handed_down(problem, _FRAMES)
         for one in (name, seen_through(site.code, name, site.statement))
     }
+    here = written(problem)
+    if here is not None and write is not None:
+        named |= {(here.code, here.spot.function, path) for path in write.held}
     known = [{name for *place, name in named if place == [f.code, f.spot.function]} for f in frames]
     matched = [proposal for frame, names in zip(frames, known) for proposal in _matched(frame, names, path)]
     yield from matched or [one for frame in frames[:1] for one in _result(frame)]

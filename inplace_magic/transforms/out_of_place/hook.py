@@ -62,7 +62,7 @@ def _in_lambda(problem: Problem, write: Site) -> Iterator[Way]:
     target = called_target(call) if isinstance(call, ast.Call) else None
     if function is None or target is None:
         return
-    new = _out_of_place(problem, code.text(call), code.text(target))
+    new = _out_of_place(problem, code, code.text(call), code.text(target))
     for root in _handed(code, target, [a.arg for a in function.args.args]):
         if new is not None:
             yield new, [code.replace(call, new)]
@@ -82,7 +82,7 @@ def _in_function(
         name, whole = code.text(root), code.text(root.value if isinstance(root, ast.Subscript) else root)
         own = f"{whole} = {_with(code, root, f'{name}.clone()')}"
         alone = innermost and write.statement is body[-1] and code.alone(write.statement)
-        new = _out_of_place(problem, code.text(write.statement), name) if alone and not returns else None
+        new = _out_of_place(problem, code, code.text(write.statement), name) if alone and not returns else None
         if new is not None:
             line = f"return {_with(code, root, new)}"
             yield line, [code.replace(write.statement, line)]
@@ -119,9 +119,9 @@ def _with(code: Code, root: ast.expr, new: str) -> str:
     return f"({before}{new}, *{name}[{index + 1}:])"
 
 
-def _out_of_place(problem: Problem, text: str, name: str) -> str | None:
+def _out_of_place(problem: Problem, code: Code, text: str, name: str) -> str | None:
     """What a write into ``name`` would give out of place, as an expression."""
-    new = as_new_tensor(problem, text)
+    new = as_new_tensor(problem, code, text)
     return new.value if new is not None and new.target == name and "\n" not in new.value else None
 
 

@@ -114,12 +114,12 @@ def unaliased(code: Code, nodes: Iterable[ast.AST]) -> list[Edit]:
     return edits
 
 
-def as_new_tensor(problem: Problem, text: str, item: bool = False) -> Rewrite | None:
-    """One statement out of place, as an assignment; None where it has no such form. ``item``: a subscript that it writes into
-    is an item of a list or dict, and no part of a tensor.
+def as_new_tensor(problem: Problem, around: Code, text: str, item: bool = False) -> Rewrite | None:
+    """One statement of some code, or what was made of it, out of place, as an assignment; None where it has no such form.
+    ``item``: a subscript that it writes into is an item of a list or dict, and no part of a tensor.
     """
     try:
-        code = Code(CellSource(0, text))
+        code = Code(CellSource(0, text, modules=around.modules))
     except ValueError:
         return None
     statement = code.tree.body[0]

@@ -98,7 +98,7 @@ def _worked_on(
     """The line by which a name is given a value of its own, and the edits by which a statement and the reads after it use it."""
     code = write.code
     alone = write.target is write.root and first is write.statement
-    new = as_new_tensor(problem, code.text(first)) if alone else None
+    new = as_new_tensor(problem, code, code.text(first)) if alone else None
     if new is not None and new.target is not None:
         line = f"{name} = {new.value}"
         edits = [code.replace(first, line)]

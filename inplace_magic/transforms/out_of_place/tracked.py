@@ -16,7 +16,7 @@ from ...message import message
 from ...source.bindings import bindings, loop_of
 from ...source.dataflow import simple
 from ...source.editor import dotted
-from ..analysis.targets import Site, reads_gradient, root, written
+from ..analysis.targets import Site, reads_gradient, root, tensor_written, written
 from ..problem import Problem
 from ..proposal import Proposal, in_one_text
 from ..registry import register
@@ -34,10 +34,11 @@ def tracked(problem: Problem) -> Iterator[Proposal]:
     code, statement = write.code, write.statement
     if (saved and _is_update(write)) or not simple(statement):
         return
-    tensor, text, after = _without_alias(write)
+    held = tensor_written(problem, write)
+    tensor, text, after = _without_alias(write, held)
     if tensor is None:
         return
-    new = as_new_tensor(problem, text)
+    new = as_new_tensor(problem, code, text, item=isinstance(held, ast.Subscript) and not after)
     lines = [*([new.line] if new is not None else []), *after]
     between = f"{code.newline}{code.indent(statement)}" if code.alone(statement) else "; "
     if lines:
@@ -57,21 +58,24 @@ def _is_update(write: Site) -> bool:
     return reads_gradient(write.statement) or loop_of(write.code, write.statement, name) is not None
 
 
-def _without_alias(write: Site) -> tuple[str | None, str, list[str]]:
-    """The tensor itself, the statement with the tensor in place of its alias, and how the alias is made again."""
+def _without_alias(write: Site, tensor: ast.expr | None) -> tuple[str | None, str, list[str]]:
+    """The tensor itself, the statement with the tensor in place of its alias, and how the alias is made again.
+
+    ``tensor``: what of the written expression names one, be it an item of a list.
+    """
     code, statement, held = write.code, write.statement, write.root
     name = dotted(held) if held is not None else None
-    if held is None or write.target is None or name is None:
+    if held is None or tensor is None or write.target is None or name is None:
         return None, "", []
     aliases = [node for node in ast.walk(write.target) if is_alias(node)]
     if aliases:  # what the value is computed from would come from outside the graph again
         value = statement.value if isinstance(statement, ast.Assign) else None
         read = [n for n in ast.walk(value) if isinstance(n, ast.expr) and is_alias(n)] if value is not None else []
         aliases += [n for n in read if (of := root(n)) is not None and dotted(of) == name]
-        return name, code.edited(statement, unaliased(code, aliases)), []
+        return code.text(tensor), code.edited(statement, unaliased(code, aliases)), []
     for value in [b.value for b in bindings(code, name, statement)[:1] if b.value is not None]:
         base = root(value)
         if is_alias(value) and base is not None and dotted(base) is not None:  # a view of it has to be written through
-            tensor = code.text(base)
-            return tensor, code.edited(statement, [code.replace(held, tensor)]), [f"{name} = {code.text(value)}"]
+            whole = code.text(base)
+            return whole, code.edited(statement, [code.replace(held, whole)]), [f"{name} = {code.text(value)}"]
     return None, "", []

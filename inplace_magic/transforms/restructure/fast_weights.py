@@ -66,7 +66,7 @@ def _of_a_name(problem: Problem, write: Site, name: str) -> Iterator[Proposal]:
     """A leaf that the code names stays what it is; what is read behind the step is the stepped value."""
 
     def stepped(fast: str, own: list[Edit]) -> str | None:
-        new = as_new_tensor(problem, write.code.edited(write.statement, own))
+        new = as_new_tensor(problem, write.code, write.code.edited(write.statement, own))
         return new.value if new is not None and new.target is not None else None
 
     yield from _of(problem, write.code, write.statement, name, stepped)
@@ -90,7 +90,7 @@ def _of_items(problem: Problem, write: Site, loop: ast.For) -> Iterator[Proposal
 
     def stepped(fast: str, own: list[Edit]) -> str | None:
         text = code.edited(write.statement, own).replace(f"{code.text(root)}.data", code.text(root))  # type: ignore[arg-type]
-        new = as_new_tensor(problem, text, item=True)
+        new = as_new_tensor(problem, code, text, item=True)
         if new is None:
             return None
         pairs: list[Edit] = []

@@ -47,7 +47,7 @@ def step_of_model(problem: Problem, write: Site) -> Step | None:
     loop = loop_of(code, write.statement, root.id) if isinstance(root, ast.Name) else None
     if loop is None or not isinstance(root, ast.Name) or loop.body != [write.statement]:
         return None
-    stepped = as_new_tensor(problem, code.text(write.statement).replace(f"{root.id}.data", root.id))
+    stepped = as_new_tensor(problem, code, code.text(write.statement).replace(f"{root.id}.data", root.id))
     given = gone_through(loop, root.id)
     made, listed = given, None
     if isinstance(given, ast.Name):

@@ -20,6 +20,8 @@ begins as the constructor, or the line ahead of the loop, has it. One that an ou
 from __future__ import annotations
 
 import ast
+import itertools
+import re
 from collections.abc import Callable, Collection, Iterator
 from functools import partial
 
@@ -168,10 +170,11 @@ def _as_constructed(code: Code, own: str, attribute: str, value: ast.expr, hande
 
 
 def _ahead(problem: Problem, turn: Iteration) -> Iterator[list[str]]:
-    """The line ahead of the loop that gives a carried name its first value."""
+    """The line ahead of the loop that gives a carried name its first value; a dict of states that was empty then is emptied."""
     code, outside = turn.code, scope(turn.code, turn.need)
     over = [edge for edge in problem.crossing.over if _made_in(problem, turn, edge)]
     carried = {h.path for edge in over for h in edge.holders if h.scope == turn.function}
+    of_dicts = {path.partition("[")[0] for path in carried}
     carried -= collected(problem, turn)[0]  # which are emptied
     ahead = [
         (code, s)
@@ -180,8 +183,11 @@ def _ahead(problem: Problem, turn: Iteration) -> Iterator[list[str]]:
     ]
     earlier = [one for one in problem.codes() if outside is code.tree and one.cell.number < code.cell.number]
     for where, first in (*ahead, *((other, s) for other in earlier for s in other.tree.body)):
-        gives = isinstance(first, ast.Assign) and not isinstance(first.value, (ast.List, ast.Dict))
-        if gives and set() < binds(first) <= carried:
+        if not isinstance(first, ast.Assign) or not binds(first):
+            continue
+        if ast.unparse(first.value) in ("{}", "dict()") and binds(first) <= of_dicts:
+            yield [f"{where.text(first.targets[0])}.clear()"]
+        elif not isinstance(first.value, (ast.List, ast.Dict)) and binds(first) <= carried:
             yield as_lines(where, first)
 
 
@@ -194,14 +200,21 @@ def _made_in(problem: Problem, turn: Iteration, edge: Edge) -> bool:
 def _for_all(
     problem: Problem, turn: Iteration, paths: list[str], owner: str, what: Callable[[str], str]
 ) -> Iterator[list[str]]:
-    """What is to be done with the one object, or with all modules of its class."""
-    heads = {path.split("[")[0].split(".")[0] for path in paths}
+    """What is to be done with the one object, or with all of its class among the items of one list, or the parts of a module."""
+    common = _common(paths)
     if len(paths) == 1:
         yield [what(paths[0])]
-    elif len(heads) == 1:
-        module, step = problem.unused("module", turn.code, turn.need), turn.code.indent_step
-        head = f"for {module} in {heads.pop()}.modules():"
-        yield [head, f"{step}if isinstance({module}, {owner}):", f"{step * 2}{what(module)}"]
+    elif common:
+        one, step = problem.unused("module", turn.code, turn.need), turn.code.indent_step
+        items = all(re.fullmatch(r"\[\d+\]", path[len(common) :]) for path in paths)
+        head = f"for {one} in {common if items else f'{common}.modules()'}:"
+        yield [head, f"{step}if isinstance({one}, {owner}):", f"{step * 2}{what(one)}"]
+
+
+def _common(paths: list[str]) -> str:
+    """The longest path that all of some lead over."""
+    steps = [re.findall(r"\.?\w+|\[[^\]]*\]", path) for path in paths]
+    return "".join(level[0] for level in itertools.takewhile(lambda level: len(set(level)) == 1, zip(*steps)))
 
 
 def _states(problem: Problem, turn: Iteration) -> States:

@@ -78,6 +78,27 @@ def test_saves_a_copy(cell: str, save: str, write: str, title: str) -> None:
             """,
             id="a lookup that renormalises the weight",
         ),
+        pytest.param(
+            """
+            def terms(t):
+                rows = [t[i] for i in range(len(t))]
+                cubes, waves = (t ** 3).sum(), t.sinh().sum()
+                for row in rows[::2]:
+                    row.mul_(0.5)
+                return cubes + waves + t.sum()
+            terms(w * 2).backward()
+            """,
+            """
+            def terms(t):
+                rows = [t[i] for i in range(len(t))]
+                cubes, waves = (t.clone() ** 3).sum(), t.clone().sinh().sum()
+                for row in rows[::2]:
+                    row.mul_(0.5)
+                return cubes + waves + t.sum()
+            terms(w * 2).backward()
+            """,
+            id="what views in a list share their memory with",
+        ),
     ],
 )
 def test_is_proved(cell: str, expected: str) -> None:
