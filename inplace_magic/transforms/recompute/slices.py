@@ -7,12 +7,23 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from ...record.evidence import Crossing
 from ...source.blocks import upwards, within
-from ...source.dataflow import added, binds, items_apart, key_of, live_in, rebinds, simple, value_reads
+from ...source.dataflow import (
+    added,
+    binds,
+    calls_named,
+    items_apart,
+    key_of,
+    live_in,
+    rebinds,
+    simple,
+    slice_of,
+    value_reads,
+)
 from ...source.editor import Code, Edit
 from ...source.lift import as_lines
 from ...source.location import SourceRange
@@ -20,6 +31,7 @@ from ..analysis.points import uses
 from ..problem import Frame, Problem, parted
 
 MOST = 6  # statements that a person would repeat
+_TRAINING = ("backward", "step")
 
 
 @dataclass(frozen=True)
@@ -27,19 +39,23 @@ class Slice:
     """Statements that created the stale values, in order, and the names that lead to them afterwards.
 
     ``through``: the names under which hooks keep what a call made, where nothing binds it: ``feats`` for ``model(x)``.
+    ``without``: what a loop among them does beside, and is not done again: it trains.
     """
 
     code: Code
     statements: list[ast.stmt]
     function: str
     through: frozenset[str] = frozenset()
+    without: tuple[ast.stmt, ...] = ()
 
     @property
     def names(self) -> set[str]:
         return {*self.through} or {name for s in self.statements for name in _made_by(s)}
 
     def lines(self, statements: Sequence[ast.stmt], edits: Sequence[Edit] = ()) -> list[str]:
-        return [line for s in statements for line in as_lines(self.code, s, edits)]
+        gone = [*map(self.code.delete, self.without)]
+        kept = [one for one in edits if not any(cut.start <= one.start and one.end <= cut.end for cut in gone)]
+        return [line for s in statements for line in as_lines(self.code, s, [*kept, *gone])]
 
 
 def slices(problem: Problem, found: Crossing) -> Iterator[Slice]:
@@ -73,18 +89,19 @@ def _levels(problem: Problem, stacks: Sequence[list[Frame]]) -> Iterator[Slice]:
         turn = _in_turn(code, statements)
         chosen = _from_beginning(code, turn, _chain(turn, statements))
         if {name for s in chosen for name in binds(s)} & stepped or any(
-            frame.statement in chosen for frame in (*problem.lost, *problem.needed)
+            frame.code is code and within(code, chosen, frame.statement) for frame in (*problem.lost, *problem.needed)
         ):
             return  # what is trained would begin anew; or it is the call in which they were used up, or gone back from
         bound = {name for s in chosen for name in _made_by(s)}
         kept = [s for s in chosen if isinstance(s, ast.Expr)]  # a call whose object keeps what it makes
+        without = tuple(one for s in chosen if isinstance(s, ast.For) for one in _beside(s))
         if (
             (bound or kept == chosen != [])
             and not of_itself(chosen)
             and len(chosen) <= MOST
-            and all(map(_repeatable, chosen))
+            and all(_repeatable(s, without) for s in chosen)
         ):
-            yield Slice(code, chosen, function)
+            yield Slice(code, chosen, function, without=without)
 
 
 def of_itself(statements: Sequence[ast.stmt]) -> bool:
@@ -160,6 +177,17 @@ def _made_by(statement: ast.stmt) -> set[str]:
     return binds(statement) if simple(statement) else _sums(statement)
 
 
-def _repeatable(statement: ast.stmt) -> bool:
-    """A loop adds its terms to a sum."""
-    return simple(statement) or (isinstance(statement, ast.For) and all(map(simple, statement.body)))
+def _beside(loop: ast.For) -> list[ast.stmt]:
+    """What a loop that trains does beside what its sums are made of."""
+    if not calls_named(loop, *_TRAINING):
+        return []
+    needed, _ = slice_of(loop.body, _sums(loop))
+    return [s for s in loop.body if s not in needed]
+
+
+def _repeatable(statement: ast.stmt, without: Collection[ast.stmt]) -> bool:
+    """A loop adds its terms to a sum. Nothing is trained once more."""
+    if not isinstance(statement, ast.For):
+        return simple(statement)
+    done = [s for s in statement.body if s not in without]
+    return bool(done) and all(simple(s) and not calls_named(s, *_TRAINING) for s in done)

@@ -88,7 +88,7 @@ def _as_far_as_read(made: Slice, edges: Sequence[Edge], target: Target) -> Slice
 
 def _candidates(problem: Problem, made: Slice, target: Target) -> Iterator[Proposal]:
     code, backwards = made.code, problem.needed[-1:]
-    if not _read_elsewhere(problem, made, target):
+    if not made.without and not _read_elsewhere(problem, made, target):
         lifted = lift(code, made.statements, _renamed(problem, made, target))
         title = _title(lifted.lines)
         events = [" ".join(code.text(s).split()) for s in happened(problem, made) if target.between and simple(s)]
@@ -98,7 +98,7 @@ def _candidates(problem: Problem, made: Slice, target: Target) -> Iterator[Propo
         for edits in freeing([target.insert(lifted.lines), *((code, edit) for edit in lifted.edits)], backwards):
             yield Proposal(title, _ANEW, form, edits)
         return
-    if sum(1 + len(getattr(s, "body", ())) for s in made.statements) > MOST:
+    if sum(1 + len(getattr(s, "body", ())) for s in made.statements) - len(made.without) > MOST:
         return
     form = "recompute: between" if target.between else "recompute: again"
     for lines, cut, why in _copies(problem, made, target):

@@ -601,3 +601,26 @@ def test_what_needs_an_argument_of_the_method_that_made_it_is_not_made_again_els
     assert not [
         fix for fix in found.fixes if fix.rule == "recompute" and "* seen)\n        self.opt_g" in fix.cells.get(1, "")
     ]
+
+
+def test_a_loop_that_trains_is_computed_again_without_its_training() -> None:
+    cell = """
+        nets = [nn.Linear(4, 3) for _ in range(2)]
+        opts = [torch.optim.SGD(net.parameters(), lr=0.1) for net in nets]
+        data = torch.randn(2, 5, 4)
+        codes = []
+        for i in range(2):
+            loss = nets[i](data[i]).pow(2).mean()
+            opts[i].zero_grad()
+            loss.backward()
+            opts[i].step()
+            codes.append(nets[i](data[i]))
+        for i in range(2):
+            apart = (codes[0] * codes[1]).exp().mean()
+            opts[i].zero_grad()
+            apart.backward()
+            opts[i].step()
+        """
+    again = "for i in range(2):\n    codes = []\n    for i_2 in range(2):\n        codes.append(nets[i_2](data[i_2]))\n    apart"
+    found = [fix.cells[2] for fix in fixes(START, cell) if fix.rule == RULE]
+    assert found == [rewritten(cell, ("for i in range(2):\n    apart", again))]
