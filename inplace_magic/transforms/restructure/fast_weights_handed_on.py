@@ -1,4 +1,4 @@
-"""A helper that makes a meta-learner's inner step gives the stepped weights to its caller, which hands them back for the next.
+"""A meta-learner's inner step, made functions deep, hands the stepped weights on to the function that reads them.
 
 loss = f(net(x))                          loss = f(net(x))
 inner_step(net, loss)                     fast = inner_step(net, loss)
@@ -14,18 +14,24 @@ def inner_step(net, loss):                def inner_step(net, loss):
 for _ in range(steps):                    fast = dict(net.named_parameters())
     inner_step(net, f(net(x)))            for _ in range(steps):
                                               fast = inner_step(net, f(functional_call(net, fast, (x,))), fast=fast)
+
+losses = adapt(net, x)                    losses, fast = adapt(net, x)
+return f(net(y)) + sum(losses)            return f(torch.func.functional_call(net, fast, (y,))) + sum(losses)
 """
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal
 
 from ...message import message
 from ...source.bindings import parameters
-from ...source.blocks import scope
+from ...source.blocks import loops, own_statements, scope, upwards
 from ...source.dataflow import called_name, calls_named
-from ...source.editor import Code, Edit, dotted
+from ...source.editor import Code, Edit, Loop, dotted
 from ..analysis.targets import Site, outside, sites, torch_name
 from ..grad_mode.inference_mode import modes
 from ..grad_mode.no_grad import creates_graph
@@ -33,41 +39,112 @@ from ..problem import Problem
 from ..proposal import Change, Proposal
 from ..registry import register
 from .fast_weights import is_trained
-from .inner_step import Step, Task, calls_one_of, copied, readers, step_of_model, task_of, with_block
+from .inner_step import Loops, Step, Task, calls_one_of, copied, readers, step_of_model, task_of, with_block
 
 _WHY = message("why_fast_weights")
+_DEPTH = 4
+
+
+@dataclass(frozen=True)
+class _Level:
+    """A function on the way from the inner step to what reads the stepped weights, and its statement that makes the step.
+
+    ``names``: what it calls the model. ``call``: the step is another function's; ``gives``: what that gives back, by
+    now. ``task``: what reads the weights here; in a function that only hands them on, ``loop`` makes several steps.
+    """
+
+    site: Site
+    statement: ast.stmt
+    names: tuple[str, ...]
+    call: ast.Call | None = None
+    gives: Literal["nothing", "model", "value"] = "nothing"
+    task: Task | None = None
+
+    @property
+    def code(self) -> Code:
+        return self.site.code
+
+    @property
+    def function(self) -> ast.AST | None:
+        return self.code.function(self.statement)
+
+    @property
+    def loop(self) -> Loops | None:
+        if self.task is not None:
+            return self.task.loop
+        around = loops(self.code, self.statement)[-1:]
+        return around[0] if around and calls_one_of(around, {*self.names}) else None
+
+    @property
+    def read(self) -> list[ast.stmt]:
+        """The statements that may read the stepped weights."""
+        return self.task.statements if self.task is not None else [self.loop] if self.loop is not None else []
 
 
 @register("modified", "leaf", "silent")
 def fast_weights_handed_on(problem: Problem) -> Iterator[Proposal]:
-    write, caller = (*sites(problem, depth=2), None, None)[:2]
-    torch = torch_name(problem)
-    if write is None or caller is None or torch is None or not isinstance(write.root, ast.Name):
+    torch, levels = torch_name(problem), list(_levels(problem))
+    if torch is None or not levels or levels[-1].task is None or not is_trained(problem):
         return
-    code, call, step = write.code, caller.expression, step_of_model(problem, write)
-    function = code.function(write.statement)
-    if step is None or step.listed is not None or not isinstance(call, ast.Call) or not is_trained(problem):
+    last = levels[-1]
+    asked = [call for one in levels for call in calls_named(scope(one.code, one.statement), "grad")]
+    step = step_of_model(problem, levels[0].site)
+    if step is None or not asked:
         return
-    if not isinstance(function, ast.FunctionDef) or _called_elsewhere(problem, function):
+    fast = "fast"
+    for one in levels:
+        fast = problem.unused(fast, one.code, one.statement)
+    changes: list[Change] = []
+    handed = False  # the weights to go on from: by a loop, be it that of a caller's caller
+    for one in levels[::-1]:
+        edits = _edits(one, step, fast, torch, handed)
+        if not edits:
+            return
+        changes += ((one.code, edit) for edit in edits)
+        handed = handed or one.loop is not None
+    title = f"{_target(last, fast)} = {called_name(last.call)}(...)"
+    yield Proposal(title, _WHY, "fast_weights", tuple(changes), meant=creates_graph(asked))
+
+
+def _levels(problem: Problem) -> Iterator[_Level]:
+    """From the function that steps to the first one that reads the model behind it; none where the first one does so."""
+    frames = sites(problem, depth=_DEPTH)
+    write = frames[0] if frames else None
+    step = step_of_model(problem, write) if write is not None and isinstance(write.root, ast.Name) else None
+    if write is None or step is None or step.listed is not None:
         return
-    asked = [one for top in (function, scope(caller.code, caller.statement)) for one in calls_named(top, "grad")]
-    if not asked:
+    level = _Level(write, with_block(write.code, step.loop), (step.model,))
+    if task_of(write.code, level.statement, lambda nodes: calls_one_of(nodes, {step.model})) is not None:
         return
-    own = step.model.partition(".")[0] in parameters(function)
-    model = outside(write, caller, step.model) if own else step.model
-    names = _names(caller.statement, call, model) if model is not None else None
-    if model is None or names is None:
-        return
-    task = task_of(caller.code, caller.statement, lambda nodes: calls_one_of(nodes, names))
-    if task is None:
-        return
-    fast = problem.unused(problem.unused("fast", code, step.loop), caller.code, caller.statement)
-    helper = _helper(code, function, step, fast if task.loop is not None else None, torch)
-    if helper:
-        calling = _caller(caller, call, task, names, model, fast, torch)
-        changes: tuple[Change, ...] = (*((code, one) for one in helper), *((caller.code, one) for one in calling))
-        title = f"{fast} = {called_name(call)}(...)"
-        yield Proposal(title, _WHY, "fast_weights", changes, meant=creates_graph(asked))
+    yield level
+    for site in frames[1:]:
+        function, call = level.function, site.expression
+        if (
+            not isinstance(function, ast.FunctionDef)
+            or not isinstance(call, ast.Call)
+            or _called_elsewhere(problem, function)
+        ):
+            return
+        own = level.names[0].partition(".")[0] in parameters(function)
+        model = outside(level.site, site, level.names[0]) if own else level.names[0]
+        gives, statement = _given_back(level), site.statement
+        if (
+            model is None
+            or gives is None
+            or not isinstance(statement, ast.Expr | ast.Assign)
+            or statement.value is not call
+        ):
+            return
+        targets = statement.targets if isinstance(statement, ast.Assign) else []
+        aliases = [one.id for one in targets if isinstance(one, ast.Name) and gives != "value"]
+        names = (model, *aliases)
+        if len(targets) > 1 or (targets and gives != "value" and not aliases):
+            return
+        task = task_of(site.code, statement, partial(calls_one_of, names={*names}))
+        level = _Level(site, statement, names, call, gives, task)
+        yield level
+        if task is not None:
+            return
 
 
 def _called_elsewhere(problem: Problem, function: ast.FunctionDef) -> bool:
@@ -79,43 +156,77 @@ def _called_elsewhere(problem: Problem, function: ast.FunctionDef) -> bool:
     return sum(len(call.args) + len(call.keywords) >= least for call in calls) > 1
 
 
-def _helper(code: Code, function: ast.FunctionDef, step: Step, fast: str | None, torch: str) -> list[Edit]:
-    """It gives the stepped weights back, where it gave nothing, or the model; and goes on from those it is handed."""
-    last = with_block(code, step.loop)
-    rest, given = code.following(last), function.args
-    plain = all(isinstance(s, ast.Return) and (s.value is None or dotted(s.value) == step.model) for s in rest)
-    if last not in function.body or not plain or not given.args or given.kwarg is not None:
+def _given_back(level: _Level) -> Literal["nothing", "model", "value"] | None:
+    """What a function gives back so far; None where its step, or what it gives, is made in one of several ways."""
+    function = level.function
+    if not isinstance(function, ast.FunctionDef):
+        return None
+    around = [one for one in upwards(level.code, level.statement) if one is not level.statement]
+    returns = [s for s in own_statements(level.code, function) if isinstance(s, ast.Return)]
+    if not all(isinstance(one, (*Loop, ast.With)) for one in around) or returns != function.body[-1:][: len(returns)]:
+        return None
+    value = returns[0].value if returns else None
+    return "nothing" if value is None else "model" if dotted(value) == level.names[0] else "value"
+
+
+def _edits(level: _Level, step: Step, fast: str, torch: str, handed: bool) -> list[Edit]:
+    """What a level does with the stepped weights; ``handed``: it is given those to go on from."""
+    code, model, call = level.code, level.names[0], level.call
+    started = handed or level.loop is not None
+    inside = {id(node) for node in ast.walk(level.statement)}
+    ahead = code.preceding(level.loop or level.statement) if handed else []
+    nodes = [n for s in (*ahead, *level.read) for n in ast.walk(s) if id(n) not in inside]
+    edits = readers(code, nodes, {*level.names}, model, fast, torch)
+    if level.loop is not None and not handed:
+        edits.append(code.insert_before(level.loop, copied(fast, model)))
+    value = step.weights(code, fast if started else None)
+    if call is not None:
+        own = readers(code, ast.walk(call), {*level.names}, model, fast, torch) if started else []
+        value = code.edited(call, [*own, *([code.add_argument(call, f"{fast}={fast}")] if started else [])])
+    if level.task is not None:
+        return [*edits, code.replace(level.statement, f"{_target(level, fast)} = {value}")]
+    given = _with_parameter(level, fast) if handed else []
+    return [*edits, *given, *_giving(level, value, fast)] if given or not handed else []
+
+
+def _target(level: _Level, fast: str) -> str:
+    """``fast``, ``losses, fast``"""
+    if level.gives != "value":
+        return fast
+    target = level.statement.targets[0] if isinstance(level.statement, ast.Assign) else None
+    return f"{_joined(level.code, target) if target is not None else '_'}, {fast}"
+
+
+def _joined(code: Code, node: ast.expr) -> str:
+    """As one item of a tuple."""
+    text = code.text(node)
+    return f"({text})" if isinstance(node, ast.Tuple) and not text.startswith("(") else text
+
+
+def _giving(level: _Level, value: str, fast: str) -> list[Edit]:
+    """The function gives the stepped weights back: alone, where it gave nothing or the model, else beside what it gave."""
+    code, statement, function = level.code, level.statement, level.function
+    assert isinstance(function, ast.FunctionDef)
+    edits = [code.without_decorator(one) for one in modes(function, "no_grad") if one in function.decorator_list]
+    last, returned = function.body[-1], function.body[-1] if isinstance(function.body[-1], ast.Return) else None
+    besides = returned.value if returned is not None and _given_back(level) == "value" else None
+    rest = code.following(statement)
+    if statement in function.body and rest in ([], [returned]) and besides is None and level.gives != "value":
+        return [*edits, code.replace(statement, f"return {value}"), *map(code.delete, rest)]
+    edits.append(code.replace(statement, f"{_target(level, fast)} = {value}"))
+    if returned is None:
+        return [*edits, code.insert_after(last, f"return {fast}")]
+    given = f"{_joined(code, besides)}, {fast}" if besides is not None else fast
+    return [*edits, code.replace(returned, f"return {given}")]
+
+
+def _with_parameter(level: _Level, fast: str) -> list[Edit]:
+    """One more argument, given by its name; none where the step is not the last thing that a plain function does."""
+    function, code = level.function, level.code
+    top = level.loop or level.statement
+    given = function.args if isinstance(function, ast.FunctionDef) and top in function.body else None
+    if given is None or not given.args or given.kwarg is not None:
         return []
-    edits = [code.replace(last, f"return {step.weights(code, fast)}"), *(code.delete(s) for s in rest)]
-    edits += [code.without_decorator(one) for one in modes(function, "no_grad") if one in function.decorator_list]
-    if fast is None:
-        return edits
     own = (*given.args, *given.kwonlyargs, *given.defaults, *filter(None, given.kw_defaults))
     behind = max(code.span(one)[1] for one in own)
-    named = "" if given.kwonlyargs or given.vararg is not None else "*, "
-    ahead = [n for s in function.body if s is not last and s not in rest for n in ast.walk(s)]
-    edits.append(Edit(behind, behind, f", {named}{fast}"))
-    return edits + readers(code, ahead, {step.model}, step.model, fast, torch)
-
-
-def _caller(frame: Site, call: ast.Call, task: Task, names: set[str], model: str, fast: str, torch: str) -> list[Edit]:
-    """What reads the model around the call, and behind it, reads the stepped weights."""
-    code, statement = frame.code, frame.statement
-    edits: list[Edit] = []
-    handed: list[Edit] = []
-    if task.loop is not None:
-        edits = [code.insert_before(task.loop, copied(fast, model))]
-        handed = [*readers(code, ast.walk(call), names, model, fast, torch), code.add_argument(call, f"{fast}={fast}")]
-    own = {id(node) for node in ast.walk(statement)}
-    others = [n for s in task.statements for n in ast.walk(s) if id(n) not in own]
-    edits.append(code.replace(statement, f"{fast} = {code.edited(call, handed)}"))
-    return [*edits, *readers(code, others, names, model, fast, torch)]
-
-
-def _names(statement: ast.stmt, call: ast.Call, model: str) -> set[str] | None:
-    """The model's names around the call: its own, and that of the result."""
-    if not isinstance(statement, ast.Expr | ast.Assign) or statement.value is not call:
-        return None
-    given = statement.targets if isinstance(statement, ast.Assign) else []
-    names = {one.id for one in given if isinstance(one, ast.Name)}
-    return {model, *names} if all(isinstance(one, ast.Name) for one in given) else None
+    return [Edit(behind, behind, f", {'' if given.kwonlyargs or given.vararg is not None else '*, '}{fast}")]

@@ -152,3 +152,105 @@ def test_nothing_where_the_caller_does_not_read_on() -> None:
 def test_nothing_where_others_call_the_helper_for_what_it_does_to_the_model() -> None:
     tuned = "def tune(x, y):\n    inner_step(net, mse(net(x), y))"
     assert RULE not in rules(START, HELPER, tuned, ONE_STEP)
+
+
+ADAPT = """
+    def adapt(x, y):
+        BEGIN
+        for _ in range(2):
+            loss = mse(net(x), y)
+            grads = torch.autograd.grad(loss, net.parameters(), create_graph=True)
+            with torch.no_grad():
+                for p, g in zip(net.parameters(), grads):
+                    p.sub_(g, alpha=0.1)
+            KEEP
+        GIVE
+    def outer(x, y):
+        CALL
+        return mse(net(y), x) + TOTAL
+    for x, y in torch.randn(2, 2, 5, 1):
+        loss = outer(x, y)
+        opt.zero_grad()
+        loss.backward()
+        opt.step()
+    """
+
+
+@pytest.mark.parametrize(
+    ("begin", "keep", "give", "given", "call", "called", "total"),
+    [
+        pytest.param("losses = []", "losses.append(loss)", "return losses", "return losses, fast", "losses = adapt(x, y)",
+                     "losses, fast = adapt(x, y)", "sum(losses)", id="beside what it gives"),
+        pytest.param("global first", "first = loss", "print(first.item())", "print(first.item())\n    return fast", "adapt(x, y=y)",
+                     "fast = adapt(x, y=y)", "first", id="where it gives nothing"),
+        pytest.param("first = []", "first.append(loss)", "return first[0], len(first)", "return (first[0], len(first)), fast",
+                     "first, steps = adapt(x, y)", "(first, steps), fast = adapt(x, y)", "first / steps", id="beside several"),
+    ],
+)  # fmt: skip
+def test_a_function_that_makes_several_steps_gives_the_stepped_weights_as_well(
+    begin: str, keep: str, give: str, given: str, call: str, called: str, total: str
+) -> None:
+    cell = ADAPT
+    for placeholder, text in {"BEGIN": begin, "KEEP": keep, "GIVE": give, "CALL": call, "TOTAL": total}.items():
+        cell = cell.replace(placeholder, text)
+    run = run_cells(START, cell)
+    assert run.diagnosis is not None
+    first = run.diagnosis.fixes[0]
+    stepped = "fast = {name: p.sub(g, alpha=0.1) for (name, p), g in zip(fast.items(), grads)}"
+    assert first.cells[2].rstrip() == rewritten(
+        cell,
+        ("    for _ in", "    fast = dict(net.named_parameters())\n    for _ in"),
+        ("net(x)", CALLED.format("x")),
+        ("grad(loss, net.parameters()", "grad(loss, fast.values()"),
+        (
+            "with torch.no_grad():\n            for p, g in zip(net.parameters(), grads):\n                p.sub_(g, alpha=0.1)",
+            stepped,
+        ),
+        (give, given),
+        (call, called),
+        ("net(y)", CALLED.format("y")),
+    )
+
+
+def test_a_helper_that_a_function_calls_step_by_step_is_handed_the_weights() -> None:
+    define = """
+        class Learner:
+            def __init__(self, net):
+                self.net = net
+
+            @torch.no_grad()
+            def step(self, grads):
+                for p, g in zip(self.net.parameters(), grads):
+                    p -= 0.1 * g
+
+            def adapt(self, x, y):
+                losses = []
+                for _ in range(2):
+                    losses.append(mse(self.net(x), y))
+                    self.step(torch.autograd.grad(losses[-1], self.net.parameters(), create_graph=True))
+                return losses
+
+            def loss(self, x, y):
+                losses = self.adapt(x, y)
+                return sum(losses) + mse(self.net(y), x)
+        learner = Learner(net)
+        """
+    train = "for x, y in torch.randn(2, 2, 5, 1):\n    loss = learner.loss(x, y)\n    opt.zero_grad()\n    loss.backward()\n    opt.step()"
+    run = run_cells(START, define, train)
+    assert run.diagnosis is not None
+    call = "torch.func.functional_call(self.net, fast, ({},))"
+    assert run.diagnosis.fixes[0].cells[2].rstrip() == rewritten(
+        define,
+        ("    @torch.no_grad()\n    def step(self, grads):", "    def step(self, grads, *, fast):"),
+        (
+            "for p, g in zip(self.net.parameters(), grads):\n            p -= 0.1 * g",
+            "return {name: p - 0.1 * g for (name, p), g in zip(fast.items(), grads)}",
+        ),
+        ("        for _ in", "        fast = dict(self.net.named_parameters())\n        for _ in"),
+        ("self.net(x)", call.format("x")),
+        ("self.step(", "fast = self.step("),
+        ("self.net.parameters(), create_graph=True)", "fast.values(), create_graph=True), fast=fast"),
+        ("return losses", "return losses, fast"),
+        ("losses = self.adapt", "losses, fast = self.adapt"),
+        ("self.net(y)", call.format("y")),
+    )
