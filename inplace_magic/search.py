@@ -137,8 +137,6 @@ PAST_A_STEP = frozenset({"retain: past a step"})
 LESSER = PAST_A_STEP | {"own_parameters"}
 # A backward goes through a graph of before: what it needs may have been changed without torch's knowledge (``.data``).
 KEEPS_GRAPH = frozenset({"retain", "retain: one by one"}) | PAST_A_STEP
-# Within one iteration the later of two losses may train less than it says.
-LESSENS = frozenset({"detach: between", "detach: untrained"})
 # What a loss is made of is computed where its update stands, by the weights that the updates before it have left.
 IN_ORDER = frozenset({"recompute: in order", "recompute: each call"})
 LATE = {"recompute: in order": 2}

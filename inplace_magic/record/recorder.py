@@ -430,7 +430,7 @@ class Recorder(TorchFunctionMode):
     def author(self, frame: types.FrameType, written: Sequence[torch.Tensor]) -> Author:
         """Who runs this frame, and where it holds what it writes, which is looked for once a line."""
         author = author_at(frame)
-        if author.origin != "user" or not author.stack:
+        if author.origin == "optim" or author.module is not None or not author.stack:
             return author
         line = author.stack[0]
         if line not in self._held:

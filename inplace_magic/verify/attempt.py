@@ -23,7 +23,7 @@ from ..gradients.compare import (
 )
 from ..message import message
 from ..record.evidence import BackwardPass, Evidence
-from ..search import IN_ORDER, KEEPS_GRAPH, LESSENS, LESSER, ONE_UPDATE, PAST_A_STEP, Rank
+from ..search import IN_ORDER, KEEPS_GRAPH, LESSER, ONE_UPDATE, PAST_A_STEP, Rank
 from ..source.document import FileSource, is_cell
 from ..source.editor import names_bound
 from ..source.sources import Sources
@@ -162,12 +162,18 @@ def measured(bench: Bench, problem: Problem, ran: Ran) -> Attempt | None:
         aside=aside,
         serves=serves,
         fewer=fewer,
-        lesser=effect.unleafed or all(step.form in LESSER for step in candidate.steps),
+        lesser=_unleafs(problem, effect) or all(step.form in LESSER for step in candidate.steps),
         idle=effect.idle,
         sooner=sooner,
         corrects=corrects,
         passes=seen.passes,
     )
+
+
+def _unleafs(problem: Problem, effect: Effect) -> bool:
+    """Whether a leaf has become a result: of a module's parameter it is no use that the module still holds it, as it was."""
+    parameter = problem.clash.write is not None and problem.clash.write.parameter
+    return effect.unleafed == "everywhere" or (parameter and effect.unleafed != "nowhere")
 
 
 def _as_accepted(
@@ -239,7 +245,7 @@ def _taken(bench: Bench, proposal: Proposal, seen: Evidence) -> Iterator[str]:
 
 def _lessens(steps: Sequence[Proposal]) -> bool:
     """Whether a cut within one iteration may take from the later of two losses."""
-    return any(step.lessens or step.form in LESSENS for step in steps)
+    return any(step.lessens for step in steps)
 
 
 def _left(bench: Bench, reference: Sequence[BackwardPass], seen: Evidence) -> Iterator[str]:

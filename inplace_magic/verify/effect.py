@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from ..diagnosis import Gradients
 from ..gradients.compare import compare, forward_changed, leaves_reached, trains_nothing, without_purpose
@@ -25,6 +26,7 @@ from .bench import Bench, Live, Spared, Texts
 
 # These can be told although a run was ended early; everything else may still have been to come.
 _EVER = frozenset({"line", "not_leaf", "optimizer"})
+Unleafed = Literal["nowhere", "by a name", "everywhere"]  # a leaf may have other names, by which it still is one
 _OF_GRADIENTS = frozenset({"no_gradient", "gradient"})
 
 
@@ -40,7 +42,7 @@ class Effect:
     changes: tuple[str, ...] = ()
     gradients: Gradients = "unknown"
     paths: frozenset[str] = frozenset()
-    unleafed: bool = False  # a name leads to a result that led to a leaf
+    unleafed: Unleafed = "nowhere"  # a name leads to a result that led to a leaf
     until_error: bool = False  # the run ended with the error with which the code as written ends behind the failure
     idle: bool = False  # a backward is left that trains nothing
 
@@ -150,7 +152,9 @@ def _with_changes(
     paths = frozenset(one.path for one in found) - reference.statistics
     kept = [reference.values.get(path) for path in reference.leaves.keys() & seen.leaves.keys()]
     gone = [reference.values.get(one.path) for one in found if one.kind == "not_leaf"]
-    unleafed = any(leaf not in kept for leaf in gone)  # it may have another name
+    unleafed: Unleafed = "nowhere"
+    if gone:
+        unleafed = "by a name" if all(leaf in kept for leaf in gone) else "everywhere"
     return Effect(label, clauses(found, reference, seen), gradients, paths, unleafed)
 
 

@@ -101,7 +101,7 @@ def test_a_name_of_another_cell_is_not_given_something_else() -> None:
         print(module)
         """
     fix = fix_by("reset_state", START, STATES, cell)
-    assert "for module_2 in net.modules():" in fix.cells[3]
+    assert "for module_2 in net:" in fix.cells[3]
 
 
 def test_torch_is_called_as_the_notebook_calls_it() -> None:

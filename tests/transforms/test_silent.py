@@ -197,6 +197,25 @@ def test_an_update_that_uses_gradients_is_not_passed_by() -> None:
     assert "silent_order" not in fixes(start, cell)
 
 
+def test_the_statistics_that_a_function_is_handed_are_copied_in_eval_mode() -> None:
+    define = """
+        kept = {"mean": torch.zeros(4), "var": torch.ones(4)}
+        def norm(h, training):
+            return nn.functional.batch_norm(h, kept["mean"], kept["var"], training=training)
+        lin = nn.Linear(3, 4)
+    """
+    cell = """
+        seen, new = norm(lin(torch.randn(8, 3)), False), norm(lin(torch.randn(8, 3) + 1), training=True)
+        loss = (seen ** 3).mean() + (new ** 3).mean()
+        loss.backward()
+    """
+    fix = fixes(define, cell)["silent_batch_norm"]
+    copies = [
+        (f'kept["{name}"],', f'kept["{name}"] if training else kept["{name}"].clone(),') for name in ("mean", "var")
+    ]
+    assert_proved(fix, 2, rewritten(define, *copies))
+
+
 def test_the_statistics_of_a_layer_are_copied_before_the_forward_in_train_mode() -> None:
     make = "bn = nn.BatchNorm1d(3, momentum=0.5)\nx = torch.randn(6, 3, requires_grad=True)"
     cell = """

@@ -379,6 +379,13 @@ def test_what_makes_a_leaf_a_result_is_not_shown_beside_what_leaves_it_one() -> 
     assert [(fix.rule, fix.gradients) for fix in run.diagnosis.fixes] == [("no_grad", "same")]
 
 
+def test_a_module_is_not_left_with_the_old_parameter_where_it_can_have_the_new_one() -> None:
+    table = "import torch\nnet = torch.nn.ModuleDict({'words': torch.nn.Embedding(4, 3)})\ntable = net['words'].weight"
+    run = run_cells(table, "for new in (1, 3):\n    table[new] = table[:2].mean(0) + 0.1")
+    assert run.diagnosis is not None
+    assert [(fix.rule, fix.gradients) for fix in run.diagnosis.fixes] == [("no_grad", "same")]
+
+
 SKIP = """
     import torch
     from torch import nn

@@ -35,12 +35,14 @@ VIEW_ATTRIBUTES = frozenset({"T", "mT", "H", "mH", "data", "real", "imag"})
 
 @dataclass(frozen=True)
 class Site(Frame):
-    """One place where something is written."""
+    """One place where something is written. ``held``: the paths to it, where that is known."""
+
+    held: tuple[str, ...] = ()
 
     @cached_property
     def target(self) -> ast.expr | None:
         """What is written, as far as the innermost frame tells."""
-        return _target(self.node, self.statement)
+        return _target(self.node, self.statement, self.held)
 
     @property
     def root(self) -> ast.expr | None:
@@ -54,7 +56,9 @@ class Site(Frame):
 
 def sites(problem: Problem, depth: int = 4) -> list[Site]:
     """The frames of the write, innermost first; only the first one's target is what was written."""
-    return [Site(f.code, f.node, f.spot) for f in problem.frames(problem.write_stack[:depth])[::-1]]
+    held = problem.clash.write.held if problem.clash.write is not None else ()
+    frames = problem.frames(problem.write_stack[:depth])[::-1]
+    return [Site(f.code, f.node, f.spot, held if n == 0 else ()) for n, f in enumerate(frames)]
 
 
 def handed_down(problem: Problem, depth: int = 4) -> Iterator[tuple[Site, str]]:
@@ -101,7 +105,7 @@ def _by_this_line(write: Write, frame: Site) -> bool:
     return write.module.rpartition(".")[2] in (called, f"{called}[0]")
 
 
-def _target(node: ast.AST, statement: ast.stmt) -> ast.expr | None:
+def _target(node: ast.AST, statement: ast.stmt, held: tuple[str, ...]) -> ast.expr | None:
     if isinstance(node, ast.stmt):
         subscripts = [t for t in getattr(statement, "targets", ()) if isinstance(t, ast.Subscript)]
         if subscripts:
@@ -115,12 +119,12 @@ def _target(node: ast.AST, statement: ast.stmt) -> ast.expr | None:
     if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store):
         return node
     if isinstance(node, ast.Call):
-        return called_target(node)
+        return called_target(node, held)
     return None
 
 
-def called_target(call: ast.Call) -> ast.expr | None:
-    """What a call writes into, by torch's conventions; the only tensor of a module's call."""
+def called_target(call: ast.Call, held: tuple[str, ...] = ()) -> ast.expr | None:
+    """What a call writes into, by torch's conventions; else the argument that leads to it by one of the paths, or the first."""
     out = next((k.value for k in call.keywords if k.arg == "out"), None)
     if out is not None:
         return out
@@ -129,7 +133,11 @@ def called_target(call: ast.Call) -> ast.expr | None:
     inner: ast.expr | None = call
     while isinstance(inner, ast.Call) and isinstance(inner.func, ast.Attribute) and is_inplace_name(inner.func.attr):
         inner = receiver(inner)
-    return inner if inner is not call else call.args[0] if call.args else None
+    if inner is not call:
+        return inner
+    given = [*call.args, *(keyword.value for keyword in call.keywords)]
+    known = (one for one in given if any(node is not None and ast.unparse(node) in held for node in chain(one)))
+    return next(known, call.args[0] if call.args else None)
 
 
 def applies_function(problem: Problem, frame: Frame) -> bool:

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from ...message import message
 from ...source.dataflow import called_name
 from ...source.editor import Code, Edit, dotted
-from ..analysis.targets import handed_down, is_functional, is_inplace_name, root, seen_through, written
+from ..analysis.targets import chain, handed_down, is_functional, is_inplace_name, root, seen_through, written
 from ..problem import Frame, Problem
 from ..proposal import Proposal, in_one_text
 from ..registry import register
@@ -58,7 +58,7 @@ def _matched(frame: Frame, names: set[str | None], path: str) -> Iterator[Propos
     code = frame.code
     names = names | {path, f"self.{path.partition('.')[2]}"}
     operands = _operands(frame.node)
-    found = [operand for operand in operands if (of := root(operand)) is not None and code.text(of) in names]
+    found = [one for one in operands if any(node is not None and ast.unparse(node) in names for node in chain(one))]
     if not found and "." in path:  # the object may have another name here
         found = [o for o in operands if isinstance(of := root(o), ast.Attribute) and of.attr == path.rpartition(".")[2]]
     if found:

@@ -13,13 +13,6 @@ left, right = x[:n], x[n:]        x = x.clone()
 left.mul_(2)                      left, right = x[:n], x[n:]
 return x                          left.mul_(2)
                                   return x
-
-bn.train()                        bn.train()
-                                  bn.running_mean = bn.running_mean.clone()
-                                  bn.running_var = bn.running_var.clone()
-unused = bn(other)                unused = bn(other)
-
-Batch norm in eval mode saves its running statistics, and a forward in train mode updates them.
 """
 
 from __future__ import annotations
@@ -42,17 +35,15 @@ from ..analysis.targets import (
     loop_to_keep,
     root_text,
     seen_through,
-    sites,
     tensor_written,
     written_here,
 )
-from ..problem import Frame, Problem
+from ..problem import Problem
 from ..proposal import Proposal, in_one_text
 from ..registry import register
 
-_WHY, _STATISTICS_WHY = message("why_copy_is_written"), message("why_statistics_copied")
+_WHY = message("why_copy_is_written")
 _LEAF_WHY = message("why_new_leaf")
-_STATISTICS = ("running_mean", "running_var")
 
 
 @register("modified", "leaf", "view_of_leaf", "multi_output_view", "no_grad_view", "inference", "overlap", "silent")
@@ -139,41 +130,3 @@ def _loop_after_save(problem: Problem, write: Site, name: str) -> ast.stmt:
                 break
             found = above
     return found
-
-
-# ---- running statistics ----------------------------------------------------------------------------------------------
-
-
-@register("silent")
-def copied_statistics(problem: Problem) -> Iterator[Proposal]:
-    """The statistics are replaced by copies, so that an update reaches only the copies."""
-    write = problem.clash.write
-    if write is None or write.operation not in ("batch_norm", "instance_norm"):
-        return
-    frames = sites(problem, depth=8)
-    names = _of_the_session(problem)
-    for frame in reversed(frames) if names else ():
-        if not any(isinstance(above, ast.ClassDef) for above in frame.code.parents(frame.statement)):
-            yield _copied(problem, frame, names)
-    for frame in frames:
-        name = dotted(frame.expression.func) if isinstance(frame.expression, ast.Call) else None
-        if name is not None:
-            yield _copied(problem, frame, [name])
-
-
-def _of_the_session(problem: Problem) -> list[str]:
-    """The layers whose statistics this very line updates, as the session calls them."""
-    stack = problem.write_stack
-    writes = [c.write for c in problem.evidence.clashes if c.kind == "silent" and c.write is not None]
-    return sorted({w.module for w in writes if w.module is not None and w.stack[-1:] == stack[-1:]})
-
-
-def _copied(problem: Problem, frame: Frame, names: list[str]) -> Proposal:
-    norm = problem.unused("norm", frame.code, frame.statement)
-    owners = names if len(names) <= 2 else [norm]
-    lines = [f"{owner}.{statistic} = {owner}.{statistic}.clone()" for owner in owners for statistic in _STATISTICS]
-    title = message("title_statistics", names=tuple(names) if len(names) <= 2 else message("layers", count=len(names)))
-    if len(names) > 2:
-        lines = [f"for {norm} in ({', '.join(names)}):", *(frame.code.indent_step + line for line in lines)]
-    edit = frame.code.insert_before(frame.statement, *lines)
-    return in_one_text(frame.code, [edit], title, _STATISTICS_WHY, "silent_batch_norm")

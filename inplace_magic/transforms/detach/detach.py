@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from ...message import message
@@ -35,7 +35,7 @@ def detach(problem: Problem) -> Iterator[Proposal]:
     over = problem.crossing.over
     of_constructor = bool(over) and all(_made_in_constructor(problem, edge) for edge in over)
     for one in _cuts(problem):
-        yield replace(one, lessens=of_constructor)
+        yield replace(one, lessens=one.lessens or of_constructor)
 
 
 def _made_in_constructor(problem: Problem, edge: Edge) -> bool:
@@ -65,20 +65,27 @@ def _cuts(problem: Problem) -> Iterator[Proposal]:
     both = [e for e in found.untrained if e.made in {one.made for one in earlier} and e.holders]
     yield from where_made(problem, both, "for both", _UNTRAINED)
     yield from at_uses(problem, earlier, "shared", _SHARED)
-    yield from at_uses(problem, [e for e in found.untrained if between or e.used not in later], "untrained", _UNTRAINED)
+    untrained = [e for e in found.untrained if between or e.used not in later]
+    yield from (replace(one, lessens=True) for one in at_uses(problem, untrained, "untrained", _UNTRAINED))
     if not any(edge.root for edge in found.over):
-        yield from summed(problem, found.over)
-        again = any(edge.again for edge in found.over)
-        given = bool(found.over) and all(given_once(problem, edge) for edge in found.over)
-        form = "again" if again else "between" if between else "once" if given else "use"
-        whole_terms = [edge for edge in found.over if edge.alone and _is_old_term(problem, edge)]
-        yield from at_boundary(problem, [edge for edge in found.over if edge not in whole_terms], between)
-        idle = next((ast.unparse(use.node) for edge in whole_terms for use in uses(problem, edge)), "")
-        yield from at_source(problem, found.over)
-        once = before_loop(problem, found.over) or ([] if given else _of_old_values(problem))
-        read = at_uses(problem, found.over, form, CARRIED, carried=True)
-        for proposal in itertools.chain(once, read, at_stores(problem, found.over)):
-            yield replace(proposal, idle=idle)  # a term of every loss, computed of what was made before the loop
+        # Within one iteration the later of two losses trains less than it says.
+        yield from (replace(one, lessens=between) for one in _past(problem, found.over, between))
+
+
+def _past(problem: Problem, over: Sequence[Edge], between: bool) -> Iterator[Proposal]:
+    """What comes from before the event is cut off where it stops, where it is read or where it is kept."""
+    yield from summed(problem, over)
+    again = any(edge.again for edge in over)
+    given = bool(over) and all(given_once(problem, edge) for edge in over)
+    form = "again" if again else "between" if between else "once" if given else "use"
+    whole_terms = [edge for edge in over if edge.alone and _is_old_term(problem, edge)]
+    yield from at_boundary(problem, [edge for edge in over if edge not in whole_terms], between)
+    idle = next((ast.unparse(use.node) for edge in whole_terms for use in uses(problem, edge)), "")
+    yield from at_source(problem, over)
+    once = before_loop(problem, over) or ([] if given else _of_old_values(problem))
+    read = at_uses(problem, over, form, CARRIED, carried=True)
+    for proposal in itertools.chain(once, read, at_stores(problem, over)):
+        yield replace(proposal, idle=idle)  # a term of every loss, computed of what was made before the loop
 
 
 def _is_old_term(problem: Problem, edge: Edge) -> bool:

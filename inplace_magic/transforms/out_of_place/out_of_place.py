@@ -14,6 +14,8 @@ torch.exp(x, out=y)               y = torch.exp(x)
 boxes["out"].clamp_(0, 1)         boxes["out"] = boxes["out"].clamp(0, 1)
 for t in states: t.mul_(0.9)      states = [t.mul(0.9) for t in states]
 for k, t in ws.items(): t -= d    ws = {k: t - d for k, t in ws.items()}
+for i, t in enumerate(ts):        pair = tuple(t.clone() for i, t in enumerate(ts))
+    pair[i].copy_(t)
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from dataclasses import replace
 
 from ...message import message
 from ...source.bindings import gone_through, key_of_item
+from ...source.dataflow import called_name
 from ...source.editor import Code, dotted
 from ..analysis.contents import updates_by_another_look
 from ..analysis.meant import has_two_names, is_lost, meant_for_whole
@@ -80,6 +83,9 @@ def _rewrites(problem: Problem, write: Site, tensor: ast.expr | None, form: str)
     if outside is not None:
         yield "outside no_grad", outside
     yield form, rewrite
+    of_tuple = _tuple(code, tensor, statement, rewrite)
+    if of_tuple is not None:
+        yield "container", of_tuple
 
 
 # ---- around the statement ---------------------------------------------------------------------------------------
@@ -98,6 +104,23 @@ def _comprehension(code: Code, loop: ast.For, name: str, statement: ast.stmt, re
     else:
         made = f"[{rewrite.value} for {code.text(loop.target)} in {code.text(loop.iter)}]"
     return Rewrite((code.replace(loop, f"{held} = {made}"),), held, made) if held is not None else None
+
+
+def _tuple(code: Code, tensor: ast.expr | None, statement: ast.stmt, rewrite: Rewrite) -> Rewrite | None:
+    """A loop that does nothing but write into each item by its number: where the items are a tuple's, that is made anew."""
+    loop = code.parent(statement)
+    if not isinstance(tensor, ast.Subscript) or not isinstance(tensor.slice, ast.Name) or not isinstance(loop, ast.For):
+        return None
+    counted = loop.target.elts[0] if isinstance(loop.target, ast.Tuple) else loop.target
+    numbers = (
+        called_name(loop.iter) == "enumerate" or ast.unparse(loop.iter) == f"range(len({ast.unparse(tensor.value)}))"
+    )
+    by_number = isinstance(counted, ast.Name) and counted.id == tensor.slice.id and numbers
+    if not by_number or loop.body != [statement] or loop.orelse or not code.alone(loop) or rewrite.target is None:
+        return None
+    held = code.text(tensor.value)
+    made = f"tuple({rewrite.value} for {code.text(loop.target)} in {code.text(loop.iter)})"
+    return Rewrite((code.replace(loop, f"{held} = {made}"),), held, made)
 
 
 def _outside_block(code: Code, statement: ast.stmt, rewrite: Rewrite) -> Rewrite | None:

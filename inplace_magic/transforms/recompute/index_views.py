@@ -8,7 +8,7 @@ for t, m, s in zip(image, mean, std):     for i, (t, m, s) in enumerate(zip(imag
                                               t = image[i]
     t.sub_(m).div_(s)                         t.sub_(m).div_(s)
 
-r, g, b = image                           r, g, b = image[0], image[1], image[2]
+r, g, b = image.t()                       r, g, b = image.t()[0], image.t()[1], image.t()[2]
 r -= mean                                 r -= mean
 
 rows = x.unbind()                         rows = x.unbind()
@@ -32,12 +32,13 @@ from ...source.dataflow import called_name, rebinds
 from ...source.editor import Code, Edit, atom, dotted
 from ...source.names import bound_names
 from ..analysis.meetings import headline
-from ..analysis.targets import handed_down, receiver, root
+from ..analysis.targets import VIEW_METHODS, handed_down, receiver, root
 from ..problem import Problem
 from ..proposal import Proposal, in_one_text
 from ..registry import register
 
 _WHY = message("why_index_views")
+_SEVERAL = {"chunk", "split", "unbind"}
 
 
 @register("multi_output_view", "no_grad_view")
@@ -157,5 +158,6 @@ def _views(code: Code, node: ast.expr | None) -> _Views | None:
         if len(dims) != len(given):
             return None
         node, dim = whole, sum(dims)
-    indexed = node is not None and (dotted(node) is not None or (isinstance(node, ast.Subscript) and root(node)))
+    looked = isinstance(node, ast.Subscript) or called_name(node) in VIEW_METHODS - _SEVERAL
+    indexed = node is not None and (dotted(node) is not None or (looked and root(node)))
     return _Views(atom(code, node), dim, size) if node is not None and indexed else None

@@ -77,6 +77,17 @@ def move_step(problem: Problem) -> Iterator[Proposal]:
         form = "move_step: unguarded" if is_step(found.first) and not extra else "move_step"
         ahead = [] if apart or not is_step(found.first) else _cleared_first(problem, found)
         yield in_one_text(code, [*_moved(code, moved, found.need, following), *extra, *ahead], title, _WHY, form)
+    if apart and not limit and own is not None:
+        yield from _as_a_whole(problem, found, own)
+
+
+def _as_a_whole(problem: Problem, found: Meeting, step: ast.stmt) -> Iterator[Proposal]:
+    """The earlier update goes behind the later one, with its backward: that adds to no gradients of the other's then."""
+    code, block, backward = found.code, found.block, _earlier_backward(problem, found)
+    update = block[cleared_before(block, backward) : block.index(found.first) + 1] if backward is not None else []
+    if is_step(found.first) and update and all(map(simple, update)):
+        title = message("title_after", what=("; ".join(map(code.text, update)),), other=code.text(step))
+        yield in_one_text(code, _moved(code, update, step, None), title, _WHY, "move_step")
 
 
 def _projects(problem: Problem, found: Meeting) -> bool:
@@ -87,16 +98,23 @@ def _projects(problem: Problem, found: Meeting) -> bool:
 
 def _cleared_first(problem: Problem, found: Meeting) -> list[Edit]:
     """Of two steps that share parameters each uses the gradients of both losses: what clears them comes ahead of both backwards."""
-    code, passes = found.code, problem.evidence.passes
-    at = problem.clash.need.index if problem.clash.need is not None else 0
-    earlier = problem.frames(passes[at - 1].backward.stack if 0 < at <= len(passes) else ())
-    here = [s for f in earlier if f.code is code and (s := within(code, found.block, f.statement)) is not None]
+    code, earlier = found.code, _earlier_backward(problem, found)
     clearing = [s for s in found.between if is_call(s, "zero_grad") and not _clears(code, s, found.first)]
-    if not here or not clearing or here[0].lineno > found.first.lineno or roots(here[0]) & roots(found.need):
+    if earlier is None or not clearing or roots(earlier) & roots(found.need):
         return []  # one loss, sent back twice, would count twice for each
-    first = found.block[cleared_before(found.block, here[0])]
+    first = found.block[cleared_before(found.block, earlier)]
     lifted = lift(code, clearing)
     return [*lifted.edits, code.insert_before(first, *lifted.lines)]
+
+
+def _earlier_backward(problem: Problem, found: Meeting) -> ast.stmt | None:
+    """The statement of the block that runs the backward before the later one, ahead of the step."""
+    passes = problem.evidence.passes
+    at = problem.clash.need.index if problem.clash.need is not None else 0
+    earlier = problem.frames(passes[at - 1].backward.stack if 0 < at <= len(passes) else ())
+    here = [f for f in earlier if f.code is found.code]
+    statement = next((s for f in here if (s := within(found.code, found.block, f.statement)) is not None), None)
+    return statement if statement is not None and statement.lineno <= found.first.lineno else None
 
 
 def _steps(statement: ast.stmt) -> bool:

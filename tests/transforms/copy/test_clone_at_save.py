@@ -80,6 +80,27 @@ def test_saves_a_copy(cell: str, save: str, write: str, title: str) -> None:
         ),
         pytest.param(
             """
+            held = {"emb": torch.nn.Parameter(torch.ones(4, 3))}
+            def look(ids):
+                return torch.nn.functional.embedding(ids, held["emb"], max_norm=0.1)
+            def loss(ids):
+                scores = w @ held["emb"].t()
+                return look(ids).sum() + scores.sum()
+            loss(torch.tensor([1, 2])).backward()
+            """,
+            """
+            held = {"emb": torch.nn.Parameter(torch.ones(4, 3))}
+            def look(ids):
+                return torch.nn.functional.embedding(ids, held["emb"], max_norm=0.1)
+            def loss(ids):
+                scores = w @ held["emb"].clone().t()
+                return look(ids).sum() + scores.sum()
+            loss(torch.tensor([1, 2])).backward()
+            """,
+            id="a weight of a dict, which another function looks up",
+        ),
+        pytest.param(
+            """
             def terms(t):
                 rows = [t[i] for i in range(len(t))]
                 cubes, waves = (t ** 3).sum(), t.sinh().sum()

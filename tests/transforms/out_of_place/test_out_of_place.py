@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from ...cells import run_cells
-from ..trying import clean, fix_by, proposals, titles
+from ..trying import clean, fix_by, proposals, rewritten, titles
 
 
 @pytest.mark.parametrize(
@@ -230,6 +230,36 @@ def test_an_item_of_a_dict_of_leaves_is_replaced() -> None:
     again = run_cells(WEIGHTS, fix.cells[2])
     assert again.error is None
     assert all(p.grad is not None for p in again.shell.user_ns["w"].values()), "the weights keep their meta-gradient"
+
+
+def test_a_tuple_whose_items_a_loop_writes_is_made_anew() -> None:
+    cache = """
+        class Cache:
+            def __init__(self):
+                self.state = None
+            def update(self, *state):
+                if self.state is None:
+                    self.state = state
+                else:
+                    for i, s in enumerate(state):
+                        self.state[i].copy_(s)
+        """
+    cell = """
+        cache, w, loss = Cache(), torch.ones(2, 3, requires_grad=True), 0
+        for x in torch.randn(3, 2, 3):
+            h = x * w
+            if cache.state is not None:
+                h = h + h * cache.state[0]
+            cache.update(h, x)
+            loss = loss + h.exp().mean()
+        loss.backward()
+        """
+    run = run_cells("import torch\ntorch.manual_seed(0)", cache, cell)
+    assert run.diagnosis is not None
+    fix = run.diagnosis.fixes[0]
+    loop = "for i, s in enumerate(state):\n                self.state[i].copy_(s)"
+    assert fix.cells == {2: rewritten(cache, (loop, "self.state = tuple(s.clone() for i, s in enumerate(state))"))}
+    assert fix.gradients == "same"
 
 
 def test_what_is_added_to_a_leaf_learns_by_way_of_a_custom_function_as_well() -> None:

@@ -125,6 +125,11 @@ def test_of_several_lists_gone_through_the_one_that_is_handed_on_is_indexed() ->
             "h = w * 2\nrows = list(torch.unbind(h, 0))\nfor i in range(2):\n    h[i] -= i\n    h[i] /= 2\nh.sum().backward()",
             id="items of a list that a function of torch's gave",
         ),
+        pytest.param(
+            "h = w * 2\nleft, middle, right = h.t()\nleft.clamp_(min=0); right.mul_(2)\nh.sum().backward()",
+            "h = w * 2\nleft, middle, right = h.t()[0], h.t()[1], h.t()[2]\nleft.clamp_(min=0); right.mul_(2)\nh.sum().backward()",
+            id="columns by their names",
+        ),
     ],
 )
 def test_is_proved(cell: str, expected: str) -> None:

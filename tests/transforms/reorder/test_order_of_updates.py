@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...cells import run_cells
-from ..trying import fix_by
+from ..trying import fix_by, rewritten
 
 NETWORKS = """
     import torch
@@ -135,3 +135,35 @@ def test_an_update_goes_ahead_of_a_loop_of_updates() -> None:
     assert first.gradients == "same" and first.title.startswith("`for loss, opt in zip(losses, opts)` after")
     text = first.cells[2]
     assert text.index("loss_g.backward()") < text.index("for loss, opt") < text.index("opt_g.step()")
+
+
+def test_an_update_by_methods_goes_as_a_whole_behind_the_one_that_meets_its_step() -> None:
+    define = """
+        import torch
+        from torch import nn
+        torch.manual_seed(0)
+        class Pair:
+            def __init__(self):
+                self.G, self.D = nn.Linear(2, 3), nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1))
+                self.opts = [torch.optim.SGD(net.parameters(), lr=0.1) for net in (self.G, self.D)]
+            def forward(self, x):
+                self.fake = self.G(x)
+                self.seen, self.judged = self.D(self.fake.detach()), self.D(self.fake)
+            def backward_d(self):
+                self.seen.exp().mean().backward()
+            def backward_g(self):
+                (self.fake.pow(2).mean() - self.judged.mean()).backward()
+            def learn(self):
+                opt_g, opt_d = self.opts
+                opt_d.zero_grad(); self.backward_d(); opt_d.step()
+                opt_g.zero_grad(); self.backward_g(); opt_g.step()
+        """
+    run = run_cells(define, "pair = Pair()\nfor x in torch.randn(2, 5, 2):\n    pair.forward(x)\n    pair.learn()")
+    assert run.diagnosis is not None
+    first, *others = run.diagnosis.fixes
+    early, late = (f"opt_{n}.zero_grad(); self.backward_{n}(); opt_{n}.step()" for n in "dg")
+    assert (first.cells, first.gradients) == (
+        {1: rewritten(define, (early, "early"), (late, early), ("early", late))},
+        "same",
+    )
+    assert "self.judged.detach()" not in "".join(fix.diff for fix in others), "it would be judged by nobody"

@@ -1,0 +1,79 @@
+"""A forward in eval mode keeps the running statistics for backward: a later one in train mode must not update those.
+
+loss = net(x)                             loss = net(x)
+net.train()                               net.train()
+                                          net.bn.running_mean = net.bn.running_mean.clone()
+                                          net.bn.running_var = net.bn.running_var.clone()
+aux = net(y)                              aux = net(y)
+
+F.batch_norm(x, mean, var,                F.batch_norm(x, mean if training else mean.clone(), var if training else var.clone(),
+             training=training)                        training=training)
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from ...message import message
+from ...source.dataflow import called_name
+from ...source.editor import Code, atom, dotted
+from ..analysis.targets import sites
+from ..problem import Frame, Problem
+from ..proposal import Proposal, in_one_text
+from ..registry import register
+
+_WHY = message("why_statistics_copied")
+_STATISTICS = ("running_mean", "running_var")
+_BATCH_NORM = ("input", "running_mean", "running_var", "weight", "bias", "training")
+
+
+@register("silent")
+def copied_statistics(problem: Problem) -> Iterator[Proposal]:
+    """The statistics are replaced by copies, so that an update reaches only the copies."""
+    write = problem.clash.write
+    if write is None or write.operation not in ("batch_norm", "instance_norm"):
+        return
+    frames = sites(problem, depth=8)
+    names = _of_the_session(problem)
+    if write.module is None and frames:
+        yield from _of_a_call(frames[0].code, frames[0].expression)
+    for frame in reversed(frames) if names else ():
+        if not any(isinstance(above, ast.ClassDef) for above in frame.code.parents(frame.statement)):
+            yield _copied(problem, frame, names)
+    for frame in frames:
+        name = dotted(frame.expression.func) if isinstance(frame.expression, ast.Call) else None
+        if name is not None:
+            yield _copied(problem, frame, [name])
+
+
+def _of_a_call(code: Code, call: ast.AST) -> Iterator[Proposal]:
+    """``F.batch_norm(x, mean, var, training=training)`` updates what it is handed; without training it keeps that for backward."""
+    if not isinstance(call, ast.Call) or called_name(call) != "batch_norm":
+        return
+    given = {**dict(zip(_BATCH_NORM, call.args)), **{k.arg: k.value for k in call.keywords if k.arg is not None}}
+    updated = [given[name] for name in _STATISTICS if name in given]
+    training = given.get("training")
+    if training is not None and not isinstance(training, ast.Constant):
+        texts = [atom(code, one) for one in updated]
+        edits = [code.replace(one, f"{t} if {code.text(training)} else {t}.clone()") for one, t in zip(updated, texts)]
+        title = message("title_statistics", names=(code.text(call.func),))
+        yield in_one_text(code, edits, title, message("why_copy_is_saved"), "silent_batch_norm")
+
+
+def _of_the_session(problem: Problem) -> list[str]:
+    """The layers whose statistics this very line updates, as the session calls them."""
+    stack = problem.write_stack
+    writes = [c.write for c in problem.evidence.clashes if c.kind == "silent" and c.write is not None]
+    return sorted({w.module for w in writes if w.module is not None and w.stack[-1:] == stack[-1:]})
+
+
+def _copied(problem: Problem, frame: Frame, names: list[str]) -> Proposal:
+    norm = problem.unused("norm", frame.code, frame.statement)
+    owners = names if len(names) <= 2 else [norm]
+    lines = [f"{owner}.{statistic} = {owner}.{statistic}.clone()" for owner in owners for statistic in _STATISTICS]
+    title = message("title_statistics", names=tuple(names) if len(names) <= 2 else message("layers", count=len(names)))
+    if len(names) > 2:
+        lines = [f"for {norm} in ({', '.join(names)}):", *(frame.code.indent_step + line for line in lines)]
+    edit = frame.code.insert_before(frame.statement, *lines)
+    return in_one_text(frame.code, [edit], title, _WHY, "silent_batch_norm")
