@@ -9,7 +9,17 @@ for opt, loss in zip(opts, losses):       for opt, loss in zip(opts, losses):
                                           for opt, loss in zip(opts, losses):
                                               opt.step()
 
-One loss goes back once, between the loops.
+One loss goes back once, between the loops. Of parameters that several optimizers hold, each step gets its own loss's gradients:
+
+for opt, loss in zip(opts, losses):       grads = []
+    opt.zero_grad()                       for opt, loss in zip(opts, losses):
+    loss.backward(retain_graph=True)          params = ...
+                                              grads.append(zip(params, torch.autograd.grad(loss, params, ...)))
+                                          for (opt, loss), pairs in zip(zip(opts, losses), grads):
+                                              opt.zero_grad()
+                                              for p, g in pairs:
+                                                  p.grad = g
+    opt.step()                                opt.step()
 """
 
 from __future__ import annotations
@@ -19,12 +29,13 @@ from collections.abc import Iterator
 
 from ...message import message
 from ...source.blocks import loops, within
-from ...source.dataflow import binds, called_name, calls_named, is_step, key_of, targets
+from ...source.dataflow import binds, called_name, calls_named, is_call, is_step, key_of, targets
 from ...source.editor import Code, names_loaded
 from ...source.lift import lift
 from ...source.lines import lines_of
-from ..analysis.backward_calls import in_short, limited
+from ..analysis.backward_calls import in_short, limited, parameters_stepped
 from ..analysis.meetings import headline, share_leaves
+from ..analysis.targets import torch_in
 from ..problem import Problem
 from ..proposal import Proposal, in_one_text
 from ..registry import register
@@ -64,7 +75,10 @@ def _split(problem: Problem, code: Code, loop: ast.For, backward: ast.stmt) -> I
     once = not any(name.id in bound for name in names)  # one loss, for all of them
     if {name for s in loop.body for name in binds(s)} & names_loaded(after):
         return
-    inputs = [] if share_leaves(problem, 1) else limited(problem, code, backward, loop.body[steps[0]])
+    shared = share_leaves(problem, 1)
+    if shared and not once:
+        yield from _gradients_first(problem, code, loop, backward, zeroing, after)
+    inputs = [] if shared else limited(problem, code, backward, loop.body[steps[0]])
     start, colon, first = code.span(loop)[0], code.span(loop.iter)[1], code.span(loop.body[0])[0]
     head = code.cell.raw[start:colon] + lines_of(code.cell.raw[colon:first])[0].rstrip()
     free = [code.without_argument(one) for one in kept if once]
@@ -82,6 +96,36 @@ def _split(problem: Problem, code: Code, loop: ast.For, backward: ast.stmt) -> I
             title = message("title_before", what=called, other=headline(code, after[0]))
         edits = [code.insert_before(loop, *lines), code.delete(loop)]
         yield in_one_text(code, edits, title, _WHY, "split_loop")
+
+
+def _gradients_first(
+    problem: Problem, code: Code, loop: ast.For, backward: ast.stmt, zeroing: list[ast.stmt], after: list[ast.stmt]
+) -> Iterator[Proposal]:
+    """All gradients are taken with the weights of before; then each optimizer steps by its own."""
+    torch, step = torch_in(problem, code), next(filter(is_step, after), None)
+    if torch is None or step is None or not is_call(backward, "backward"):
+        return
+    loss = code.text(backward.value.func.value)  # type: ignore[attr-defined]
+    grads, params, pairs, p, g = (problem.unused(n, code, loop) for n in ("grads", "params", "pairs", "p", "g"))
+    taken = f"{torch[0]}.autograd.grad({loss}, {params}, retain_graph=True, allow_unused=True)"
+    ahead = [s for s in code.preceding(backward) if s not in zeroing]
+    target, through, unit = code.text(loop.target), code.text(loop.iter), code.indent_step
+    target = f"({target})" if isinstance(loop.target, ast.Tuple) and not target.startswith("(") else target
+    lines = [
+        f"{grads} = []",
+        f"for {code.text(loop.target)} in {through}:",
+        *(unit + line for line in (lift(code, ahead).lines if ahead else [])),
+        f"{unit}{params} = {parameters_stepped(problem, code, step)}",
+        f"{unit}{grads}.append(zip({params}, {taken}))",
+        f"for {target}, {pairs} in zip({through}, {grads}):",
+        *(unit + line for line in (lift(code, zeroing).lines if zeroing else [])),
+        f"{unit}for {p}, {g} in {pairs}:",
+        f"{unit * 2}{p}.grad = {g}",
+        *(unit + line for line in lift(code, after).lines),
+    ]
+    edits = [code.insert_before(loop, *lines), code.delete(loop), *torch[1]]
+    title = message("title_before", what=f"{grads} = {torch[0]}.autograd.grad({loss}, …)", other=code.text(step))
+    yield in_one_text(code, edits, title, message("why_gradients_taken"), "move_step: gradients first")
 
 
 def _again(through: ast.expr) -> bool:

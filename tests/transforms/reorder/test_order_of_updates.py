@@ -167,3 +167,39 @@ def test_an_update_by_methods_goes_as_a_whole_behind_the_one_that_meets_its_step
         "same",
     )
     assert "self.judged.detach()" not in "".join(fix.diff for fix in others), "it would be judged by nobody"
+
+
+def test_of_shared_parameters_each_step_of_a_loop_gets_its_own_losses_gradients() -> None:
+    start = """
+        import torch
+        from torch import nn
+        torch.manual_seed(0)
+        trunk, heads = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 4)), [nn.Linear(4, 1) for _ in range(2)]
+        opts = [torch.optim.SGD([*trunk.parameters(), *head.parameters()], lr=0.1) for head in heads]
+        """
+    cell = """
+        for x in torch.randn(2, 5, 3):
+            code = trunk(x)
+            losses = [heads[0](code).exp().mean(), heads[1](code).pow(2).mean()]
+            for loss, opt in zip(losses, opts):
+                opt.zero_grad()
+                loss.backward(retain_graph=True)
+                opt.step()
+        """
+    run = run_cells(start, cell)
+    assert run.diagnosis is not None
+    first = run.diagnosis.fixes[0]
+    loop = """    for loss, opt in zip(losses, opts):
+        opt.zero_grad()
+        loss.backward(retain_graph=True)
+"""
+    split = """    grads = []
+    for loss, opt in zip(losses, opts):
+        params = [p for group in opt.param_groups for p in group["params"]]
+        grads.append(zip(params, torch.autograd.grad(loss, params, retain_graph=True, allow_unused=True)))
+    for (loss, opt), pairs in zip(zip(losses, opts), grads):
+        opt.zero_grad()
+        for p, g in pairs:
+            p.grad = g
+"""
+    assert (first.cells[2].rstrip(), first.gradients) == (rewritten(cell, (loop, split)), "same")

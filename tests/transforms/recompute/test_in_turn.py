@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+import pytest
+
+from ...cells import run_cells
+from ..trying import rewritten
+
+START = """
+    import torch
+    from torch import nn
+    torch.manual_seed(0)
+    nets = {"q": nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1)), "pi": nn.Linear(2, 1)}
+    opts = {name: torch.optim.SGD(net.parameters(), lr=0.1) for name, net in nets.items()}
+    def q_loss(x):
+        return nets["q"](x).pow(2).mean()
+    def pi_loss(x):
+        return -nets["q"](torch.cat([x[:, :2], nets["pi"](x[:, :2])], 1)).mean()
+    def update(name, loss):
+        opts[name].zero_grad()
+        loss.backward()
+        opts[name].step()
+    """
+OF_DICT = """
+    def learn(x):
+        losses = {"q": q_loss(x), "pi": pi_loss(x)}
+        for name, loss in losses.items():
+            update(name, loss)
+        return {name: loss.item() for name, loss in losses.items()}
+    for x in torch.randn(2, 5, 3):
+        print(learn(x))
+    """
+OF_LIST = """
+    def learn(x):
+        losses = [q_loss(x), pi_loss(x)]
+        for name, loss in zip(opts, losses):
+            update(name, loss)
+        return losses[0].item()
+    for x in torch.randn(2, 5, 3):
+        print(learn(x))
+    """
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        pytest.param(
+            "a, b = q_loss(x), pi_loss(x)\n        losses = {'q': a, 'pi': b}", id="which have names of their own"
+        ),
+        pytest.param(
+            "losses = {'q': q_loss(x), 'pi': pi_loss(x)}\n        print(len(losses))", id="which are read before"
+        ),
+    ],
+)
+def test_nothing_is_made_later(line: str) -> None:
+    cell = OF_DICT.replace('losses = {"q": q_loss(x), "pi": pi_loss(x)}', line)
+    run = run_cells(START, cell)
+    assert run.diagnosis is not None
+    assert not [fix.title for fix in run.diagnosis.fixes if "make()" in fix.title]
+
+
+@pytest.mark.parametrize(
+    ("cell", "changes"),
+    [
+        pytest.param(
+            OF_DICT,
+            (
+                ('losses = {"q": q_loss(x), "pi": pi_loss(x)}', "losses = {}"),
+                (
+                    "for name, loss in losses.items():\n        update",
+                    'for name, make in {"q": lambda: q_loss(x), "pi": lambda: pi_loss(x)}.items():\n'
+                    "        losses[name] = loss = make()\n        update",
+                ),
+            ),
+            id="of a dict",
+        ),
+        pytest.param(
+            OF_LIST,
+            (
+                ("losses = [q_loss(x), pi_loss(x)]", "losses = []"),
+                (
+                    "for name, loss in zip(opts, losses):\n",
+                    "for name, make in zip(opts, [lambda: q_loss(x), lambda: pi_loss(x)]):\n"
+                    "        loss = make()\n        losses.append(loss)\n",
+                ),
+            ),
+            id="of a list",
+        ),
+        pytest.param(
+            OF_LIST.replace("return losses[0].item()", "return x"),
+            (
+                ("    losses = [q_loss(x), pi_loss(x)]\n", ""),
+                (
+                    "for name, loss in zip(opts, losses):\n",
+                    "for name, make in zip(opts, [lambda: q_loss(x), lambda: pi_loss(x)]):\n        loss = make()\n",
+                ),
+            ),
+            id="of a list that nobody reads on",
+        ),
+    ],
+)
+def test_each_loss_is_made_in_its_turn(cell: str, changes: tuple[tuple[str, str], ...]) -> None:
+    run = run_cells(START, cell)
+    assert run.diagnosis is not None
+    found = [fix for fix in run.diagnosis.fixes if "make()" in fix.title]
+    assert [fix.cells[2].rstrip() for fix in found] == [rewritten(cell, *changes)]
+    assert found[0].gradients == "different", "each sees what has been trained by then, and that is said"
