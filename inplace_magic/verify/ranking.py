@@ -61,7 +61,17 @@ def _chosen(attempts: list[Attempt], wanted: int) -> tuple[Fix, ...]:
             fix = _saying(fix, message("change_keeps_mistake"))
         if not _repeats(attempt, [other for other, _ in chosen]):
             chosen.append((attempt, fix))
+    others = [one for n, one in enumerate(chosen) if _means_the_same(one[0], [other for other, _ in chosen[:n]])]
+    while len(chosen) > wanted and others and any(one not in others for one in chosen[wanted:]):
+        chosen.remove(others.pop())
     return tuple(fix for _, fix in chosen[:wanted])
+
+
+def _means_the_same(attempt: Attempt, better: Sequence[Attempt]) -> bool:
+    """Whether each leaf learns from every loss as it does by another fix: to that it is an alternative in words alone."""
+    if attempt.rank not in ("same", "whole"):
+        return True
+    return any(other.rank == attempt.rank and compare(other.passes, attempt.passes) == "same" for other in better)
 
 
 def _repeats(attempt: Attempt, chosen: Sequence[Attempt]) -> bool:

@@ -36,6 +36,52 @@ EACH = """
     for loss in losses:
         loss.backward()
     """
+TWO_LISTS = """
+    for _ in range(2):
+        losses = []
+        opt.zero_grad()   # as it is
+        for batch in x.split(2):
+            losses.append(net(batch).exp().mean())
+        torch.stack(losses).mean().backward()
+        with torch.no_grad():
+            for p in net.parameters():
+                p.add_(p.grad, alpha=0.1)
+        opt.zero_grad()
+        for batch in x.split(2):
+            losses.append(net(batch).exp().mean())
+        torch.stack(losses).mean().backward()
+        opt.step()
+    """
+IN_HELPERS = """
+    def add(bag, value):
+        bag['loss'] += value
+    def collect(bag, batch):
+        for column in net(batch).t():
+            add(bag, column.pow(2).mean())
+    for _ in range(2):
+        bag = {'loss': 0}
+        opt.zero_grad(set_to_none=True); collect(bag, x)
+        bag['loss'].backward()
+        with torch.no_grad():
+            for p in net.parameters(): p += 0.1 * p.grad
+        opt.zero_grad(); collect(bag, x)
+        bag['loss'].backward()
+        opt.step()
+    """
+IN_CLOSURE = """
+    def attention():
+        memory = None
+        def attend(chunk):
+            nonlocal memory
+            q = net(chunk)
+            before = 0. if memory is None else q * memory
+            memory = q if memory is None else memory + q
+            return before + q.tanh()
+        return attend
+    attend = attention()
+    for chunk in x.split(2):
+        attend(chunk).exp().mean().backward()
+    """
 ROWS = """
     y = net(x[0]).exp()
     rows = [torch.autograd.grad(row, net[0].weight)[0] for row in y]
@@ -327,6 +373,30 @@ def test_is_not_offered(rule: str, cell: str) -> None:
             [("opt.step()", "opt.step()\n    log_probs.clear()\n    rewards.clear()")],
             "different",
             id="lists that were filled for one backward, all that belong together",
+        ),
+        pytest.param(
+            "reset_accumulator",
+            (TWO_LISTS,),
+            2,
+            [("    opt.zero_grad()\n    for batch", "    opt.zero_grad()\n    losses = []\n    for batch")],
+            "different",
+            id="a list that a loop fills for each of two backwards",
+        ),
+        pytest.param(
+            "reset_accumulator",
+            (IN_HELPERS,),
+            2,
+            [("    opt.zero_grad(); collect", "    opt.zero_grad(); bag['loss'] = 0; collect")],
+            "different",
+            id="what a helper's helper adds to",
+        ),
+        pytest.param(
+            "detach",
+            (IN_CLOSURE,),
+            2,
+            [("q * memory", "q * memory.detach()")],
+            "truncated",
+            id="what a closure keeps is cut where its value is read, and not where it is asked for",
         ),
     ],
 )

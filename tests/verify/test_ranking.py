@@ -542,3 +542,30 @@ def test_a_state_is_cut_off_rather_than_begun_anew_though_what_it_began_from_lea
     assert run.diagnosis is not None
     first = run.diagnosis.fixes[0]
     assert (first.rule, first.untrained) == ("detach", ("model.start",))
+
+
+TIERS = """
+    low, high = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 4)), nn.Linear(4, 2)
+    low_opt, high_opt = (torch.optim.SGD(net.parameters(), 0.1) for net in (low, high))
+    for bag in torch.randn(2, 4, 3):
+        codes = [low(part).amax(0) for part in bag.chunk(2)]
+        loss = torch.stack(codes).pow(2).mean()
+        low_opt.zero_grad()
+        loss.backward(retain_graph=True)
+        low_opt.step()
+        later = high(torch.stack(codes)).exp().mean()
+        high_opt.zero_grad()
+        later.backward()
+        high_opt.step()
+    """
+
+
+def test_fixes_that_train_alike_leave_room_for_those_that_do_not() -> None:
+    run = run_cells(START, TIERS)
+    assert run.diagnosis is not None
+    assert [(fix.rule, fix.gradients) for fix in run.diagnosis.fixes] == [
+        ("detach", "same"),
+        ("recompute", "different"),
+        ("move_step", "different"),
+    ]
+    assert run.diagnosis.fixes[2].title == "low_opt.step() after later.backward()"

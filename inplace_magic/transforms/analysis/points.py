@@ -97,6 +97,8 @@ def _reads_value(code: Code, node: ast.expr) -> bool:
         if isinstance(above.ctx, ast.Store):
             return False  # ``rows[i] = x`` writes into it
         node, above = above, code.parent(above)
+    if isinstance(above, ast.Compare) and any(isinstance(op, (ast.Is, ast.IsNot)) for op in above.ops):
+        return False  # ``if state is None``
     return not (isinstance(above, ast.Attribute) and above.attr in _DESCRIBES)
 
 

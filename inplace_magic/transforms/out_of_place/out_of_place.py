@@ -28,6 +28,7 @@ from ...message import message
 from ...source.bindings import gone_through, key_of_item
 from ...source.dataflow import called_name
 from ...source.editor import Code, dotted
+from ...source.lift import as_lines
 from ..analysis.contents import updates_by_another_look
 from ..analysis.meant import has_two_names, is_lost, meant_for_whole
 from ..analysis.targets import Site, chain, loop_to_keep, tensor_written, written
@@ -125,8 +126,12 @@ def _tuple(code: Code, tensor: ast.expr | None, statement: ast.stmt, rewrite: Re
 
 def _outside_block(code: Code, statement: ast.stmt, rewrite: Rewrite) -> Rewrite | None:
     """A write under no_grad that was hidden from the graph, made out of place, has to be seen by it."""
-    block = code.parent(statement)
+    inner, block = statement, code.parent(statement)
+    while isinstance(block, ast.For) and block.body == [inner] and not block.orelse:
+        inner, block = block, code.parent(block)
     if not isinstance(block, ast.With) or [len(block.body), len(block.items)] != [1, 1] or not code.alone(block):
         return None
-    hidden = "no_grad" in code.text(block.items[0].context_expr) and statement.lineno == statement.end_lineno
-    return replace(rewrite, edits=(code.replace(block, rewrite.line),)) if hidden and rewrite.target else None
+    if "no_grad" not in code.text(block.items[0].context_expr) or rewrite.target is None:
+        return None
+    text = f"{code.newline}{code.indent(block)}".join(as_lines(code, inner, rewrite.edits))
+    return replace(rewrite, edits=(code.replace(block, text),))

@@ -62,20 +62,28 @@ def _items(need: ast.stmt) -> list[ast.expr]:
     return [loss] if isinstance(loss, ast.Subscript) else []
 
 
-def _adds_to(problem: Problem, statement: ast.stmt, name: str) -> bool:
-    """Whether a statement adds to what is so called, or calls a function or a method that does."""
-    fills = isinstance(statement, ast.Expr) and name in binds(statement)
-    if name in _sums(statement) or (fills and name in _lists(problem)):
+def _adds_to(problem: Problem, node: ast.AST, name: str, depth: int = 2) -> bool:
+    """Whether a statement adds to what is so called, or calls a function or a method that does, itself or by another."""
+    fills = any(isinstance(n, ast.Expr) and name in binds(n) for n in ast.walk(node))
+    if name in _sums(node) or (fills and name in _lists(problem)):
         return True
-    for call in calls(statement):
-        for _, function in problem.nodes(ast.FunctionDef) if called_name(call) else ():
-            own, owner = parameters(function)[:1], getattr(call.func, "value", None)
-            for inside in _sums(function) if function.name == called_name(call) else ():
-                start = inside.partition(".")[0].partition("[")[0]
-                given = owner if [start] == own and owner is not None else argument(function, start, call)
-                if given is not None and ast.unparse(given) + inside.removeprefix(start) == name:
-                    return True
+    for call in calls(node) if depth else ():
+        for _, function in problem.nodes(ast.FunctionDef):
+            if called_name(call) == function.name and any(
+                _adds_to(problem, function, inside, depth - 1) for inside in _handed(function, call, name)
+            ):
+                return True
     return False
+
+
+def _handed(function: ast.FunctionDef, call: ast.Call, name: str) -> Iterator[str]:
+    """What a function that is handed a value, or one that holds it, calls it: ``bag["loss"]``, ``self.total``."""
+    owner = getattr(call.func, "value", None)
+    for own in parameters(function):
+        given = owner if own == "self" and owner is not None else argument(function, own, call)
+        text = ast.unparse(given) if given is not None else None
+        if text is not None and (name == text or name.startswith((f"{text}.", f"{text}["))):
+            yield own + name.removeprefix(text)
 
 
 def _lists(problem: Problem) -> set[str]:

@@ -213,6 +213,32 @@ KEYS = """
     """
 
 
+def test_what_no_grad_hid_in_a_loop_is_seen_by_the_graph() -> None:
+    cell = """
+        loss = 0
+        for _ in range(2):
+            fast = list(theta)
+            grads = torch.autograd.grad((fast[0] * fast[1]).exp().sum(), fast, create_graph=True)
+            with torch.no_grad():
+                for i in range(len(fast)):
+                    fast[i] -= 0.1 * grads[i]
+            loss = loss + (fast[0] * fast[1]).sum()
+        loss.backward()
+        opt.step()
+        """
+    start = """
+        import torch
+        theta = [torch.ones(3, requires_grad=True), torch.full((3,), 2.0, requires_grad=True)]
+        opt = torch.optim.SGD(theta, lr=0.1)
+        """
+    run = run_cells(start, cell)
+    assert run.diagnosis is not None
+    hidden = "with torch.no_grad():\n        for i in range(len(fast)):\n            fast[i] -= 0.1 * grads[i]"
+    seen = "for i in range(len(fast)):\n        fast[i] = fast[i] - 0.1 * grads[i]"
+    found = [fix.cells[2].rstrip() for fix in run.diagnosis.fixes if fix.rule == "out_of_place"]
+    assert found == [rewritten(cell, (hidden, seen))]
+
+
 def test_a_dict_whose_items_a_loop_writes_is_made_anew() -> None:
     run = run_cells(WEIGHTS, ITEMS)
     assert run.diagnosis is not None

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
+from inplace_magic.verify import ranking
+
 from ...cells import run_cells
 from ..trying import clean, fix_by, fixes, rewritten, rules
 
@@ -161,7 +165,12 @@ CRITICS = """
     """
 
 
-def test_where_a_helper_clears_all_gradients_in_between_each_is_taken_before_the_first_step() -> None:
+def test_where_a_helper_clears_all_gradients_in_between_each_is_taken_before_the_first_step(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(
+        ranking, "_means_the_same", lambda *_: False
+    )  # as a limited backward does, which is shown first
     fix = fix_by("move_step", THREE_PARTS, CLEARED_BETWEEN)
     text = fix.cells[2]
     assert fix.gradients == "truncated"
