@@ -68,6 +68,22 @@ IN_HELPERS = """
         bag['loss'].backward()
         opt.step()
     """
+KEPT_BY_CLOSURE = """
+    cell = nn.LSTMCell(2, 2)
+    def carried():
+        h, c = torch.zeros(1, 2), torch.zeros(1, 2)
+        def window(xs):
+            nonlocal h, c
+            total = 0
+            for x in xs.split(1):
+                h, c = cell(x, (h, c))
+                total = total + net(h).pow(2).mean()
+            return total
+        return window
+    window = carried()
+    for xs in x.split(2):
+        window(xs).backward()
+    """
 IN_CLOSURE = """
     def attention():
         memory = None
@@ -392,11 +408,41 @@ def test_is_not_offered(rule: str, cell: str) -> None:
         ),
         pytest.param(
             "detach",
+            (KEPT_BY_CLOSURE,),
+            2,
+            [("nonlocal h, c\n", "nonlocal h, c\n        h, c = h.detach(), c.detach()\n")],
+            "truncated",
+            id="a state that a closure carries on is cut as the call begins",
+        ),
+        pytest.param(
+            "detach",
+            (
+                KEPT_BY_CLOSURE.replace("torch.zeros(1, 2), torch.zeros(1, 2)", "None, None").replace(
+                    "cell(x, (h, c))", "cell(x, (h, c) if h is not None else None)"
+                ),
+            ),
+            2,
+            [
+                (
+                    "nonlocal h, c\n",
+                    "nonlocal h, c\n        if h is not None:\n            h, c = h.detach(), c.detach()\n",
+                )
+            ],
+            "truncated",
+            id="where it has one",
+        ),
+        pytest.param(
+            "detach",
             (IN_CLOSURE,),
             2,
-            [("q * memory", "q * memory.detach()")],
+            [
+                (
+                    "nonlocal memory\n",
+                    "nonlocal memory\n        if memory is not None:\n            memory = memory.detach()\n",
+                )
+            ],
             "truncated",
-            id="what a closure keeps is cut where its value is read, and not where it is asked for",
+            id="what a closure adds up from call to call is cut as the call begins",
         ),
     ],
 )

@@ -253,6 +253,21 @@ def clone_returned(problem: Problem) -> Iterator[Proposal]:
                 yield in_one_text(code, [edit], title, _GIVEN_OUT, "clone_returned")
 
 
+@register("modified")
+def clone_given_out(problem: Problem) -> Iterator[Proposal]:
+    """What a method, or a function beside the one that writes, gives out of the memory that is written: ``return self.queue``."""
+    for write in sites(problem, depth=1):
+        code, name, own = write.code, write.root_text, write.code.function(write.statement)
+        if name is None or not isinstance(own, Function) or isinstance(code.parent(own), ast.Module):
+            continue
+        functions = [s for s in code.block(own) if isinstance(s, Function) and s is not own]
+        given = [s.value for f in functions for s in own_statements(code, f) if isinstance(s, ast.Return)]
+        for value in (one for one in given if one is not None and root_text(code, one) == name):
+            edit = code.behind(value, ".clone()")
+            title = code.edited(code.statement(value), [edit])
+            yield in_one_text(code, [edit], title, _GIVEN_OUT, "clone_returned")
+
+
 def _given_out(statement: ast.stmt) -> ast.expr | None:
     """What is returned, or kept by an object."""
     kept = isinstance(statement, ast.Assign) and all(isinstance(t, ast.Attribute) for t in statement.targets)

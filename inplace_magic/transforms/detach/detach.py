@@ -18,6 +18,7 @@ from ..problem import Frame, Problem
 from ..proposal import Proposal
 from ..registry import register
 from .at_boundary import at_boundary
+from .at_entry import at_entry
 from .at_stores import at_stores
 from .at_uses import at_uses
 from .candidates import CARRIED
@@ -80,6 +81,7 @@ def _past(problem: Problem, over: Sequence[Edge], between: bool) -> Iterator[Pro
     form = "again" if again else "between" if between else "once" if given else "use"
     whole_terms = [edge for edge in over if edge.alone and _is_old_term(problem, edge)]
     yield from at_boundary(problem, [edge for edge in over if edge not in whole_terms], between)
+    yield from at_entry(problem, over)
     idle = next((ast.unparse(use.node) for edge in whole_terms for use in uses(problem, edge)), "")
     yield from at_source(problem, over)
     once = before_loop(problem, over) or ([] if given else _of_old_values(problem))

@@ -183,3 +183,24 @@ def test_a_function_whose_result_another_one_writes_in_its_backward_keeps_a_copy
     assert run.diagnosis is not None
     assert "ctx.save_for_backward(out.clone())" in [fix.title for fix in run.diagnosis.fixes[:3]]
     assert run.diagnosis.fixes[0].gradients == "same"
+
+
+QUEUE = """
+    class Queue:
+        def __init__(self):
+            self.kept = torch.ones(4, 3)
+        def peek(self):
+            return self.kept
+        def push(self, new):
+            self.kept.copy_(torch.cat([new, self.kept[:-2]]))
+    queue = Queue()
+    def contrast(a, others):
+        return (a @ others.t()).exp().mean()
+    """
+
+
+def test_what_a_method_gives_out_of_the_memory_that_another_one_writes_is_given_out_as_a_copy() -> None:
+    cell = "loss = contrast(w * 2, queue.peek())\nqueue.push(torch.zeros(2, 3))\nloss.backward()"
+    fix = fix_by("clone_returned", "import torch\nw = torch.ones(2, 3, requires_grad=True)", QUEUE, cell)
+    assert fix.cells == {2: rewritten(QUEUE, ("return self.kept", "return self.kept.clone()"))}
+    assert fix.gradients == "same"

@@ -1,0 +1,49 @@
+"""What a closure keeps from call to call is cut off as the call begins: nobody else has a name for it.
+
+def step(tokens):                         def step(tokens):
+    nonlocal h, c                             nonlocal h, c
+                                              h, c = h.detach(), c.detach()
+    for x in tokens:                          for x in tokens:
+        h, c = cell(x, (h, c))                    h, c = cell(x, (h, c))
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Sequence
+
+from ...record.evidence import Edge, Holder
+from ...source.blocks import own_statements, scope
+from ...source.dataflow import handed_on
+from ...source.editor import Code
+from ..analysis.points import detached
+from ..problem import Problem
+from ..proposal import Proposal
+from .candidates import CARRIED, candidates, in_one_line
+
+
+def at_entry(problem: Problem, edges: Sequence[Edge]) -> Iterator[Proposal]:
+    """One cut of all that is carried on, in the function that all of it is carried on by."""
+    for frame in problem.frames(edges[0].used) if edges else ():
+        code, own = frame.code, list(own_statements(frame.code, scope(frame.code, frame.statement)))
+        declared = [s for s in own if isinstance(s, ast.Nonlocal)]
+        names = {name for s in declared for name in s.names}
+        held = [_kept(edge, frame.spot.function, names) for edge in edges]
+        cuts = {h.path: detached(h.path, h.shape) for h in held if h is not None}
+        if None in held or None in cuts.values():
+            continue
+        line = in_one_line([(path, str(new)) for path, new in cuts.items()])
+        empty = [path for path in cuts if _may_be_none(code, path)]
+        lines = [f"if {empty[0]} is not None:", f"{code.indent_step}{line}"] if empty else [line]
+        yield from candidates(problem, [(code, code.insert_after(declared[-1], *lines))], "boundary", CARRIED)
+
+
+def _kept(edge: Edge, function: str, names: set[str]) -> Holder | None:
+    return next((h for h in edge.holders if h.scope == function and h.path in names), None)
+
+
+def _may_be_none(code: Code, name: str) -> bool:
+    """Whether a text gives the name nothing somewhere."""
+    pairs = (pair for n in ast.walk(code.tree) if isinstance(n, ast.Assign) for pair in handed_on(n))
+    given = (value for target, value in pairs if code.text(target) == name)
+    return any(isinstance(value, ast.Constant) and value.value is None for value in given)
