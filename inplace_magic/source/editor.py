@@ -407,6 +407,16 @@ _ATOMS = (
 def atom(code: Code, node: ast.AST) -> str:
     """The node's source, in parentheses unless it binds as tightly as a name."""
     text = code.text(node)
-    if isinstance(node, _ATOMS) or (isinstance(node, ast.Tuple) and text.startswith("(")):
+    if isinstance(node, _ATOMS) or (isinstance(node, ast.Tuple) and not _is_open(code, node)):
         return text
     return f"({text})"
+
+
+def as_item(code: Code, node: ast.AST) -> str:
+    """The node's source as one item of a tuple."""
+    return f"({code.text(node)})" if _is_open(code, node) else code.text(node)
+
+
+def _is_open(code: Code, node: ast.AST) -> bool:
+    """Whether a node is a tuple without parentheses of its own: ``(a, b), c``."""
+    return isinstance(node, ast.Tuple) and bool(node.elts) and code.span(node)[0] == code.span(node.elts[0])[0]

@@ -36,22 +36,18 @@ def imported(tree: ast.AST) -> dict[str, str]:
     return found
 
 
-def note_modules(tree: ast.AST, modules: Mapping[str, str]) -> None:
-    """Notes on every name and attribute of a tree that stands for a module which one: ``module_of`` reads it."""
-    _note(tree, modules)
-
-
 def module_of(node: ast.AST) -> str | None:
     """The module that an expression of a noted tree stands for: ``torch.nn.functional``."""
     return getattr(node, "stands_for_module", None)
 
 
-def _note(node: ast.AST, known: Mapping[str, str]) -> None:
+def note_modules(node: ast.AST, known: Mapping[str, str]) -> None:
+    """Notes on every name and attribute below a node that stands for a module which one: ``module_of`` reads it."""
     if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
         here = {**known, **imported(node)}
         known = {name: module for name, module in here.items() if name not in set(_bound_in(node))}
     for child in ast.iter_child_nodes(node):
-        _note(child, known)
+        note_modules(child, known)
     module: str | None = None
     if isinstance(node, ast.Name):
         module = known.get(node.id)

@@ -83,7 +83,7 @@ class _Waiting:
     """What is still to be tried, in the order of cost; nothing that has been tried, or for which something smaller serves."""
 
     def __init__(self) -> None:
-        self._heap: list[tuple[int, int, int, Candidate | Unfinished]] = []
+        self._heap: list[tuple[int, int, int, int, Candidate | Unfinished]] = []
         self._number = itertools.count()
         self._tried: set[object] = set()
         self._found: list[Candidate] = []
@@ -98,7 +98,7 @@ class _Waiting:
     def add(self, item: Candidate | Unfinished) -> None:
         candidate = item.candidate if isinstance(item, Unfinished) else item
         turn = candidate.cost + LATE.get(candidate.steps[-1].form, 0)
-        heapq.heappush(self._heap, (turn, -len(candidate.steps), next(self._number), item))
+        heapq.heappush(self._heap, (0, turn, -len(candidate.steps), next(self._number), item))
 
     def put_aside(self, ran: Ran) -> None:
         """What this one changes is measured later: another one, that changes nothing, may be found with fewer runs."""
@@ -121,10 +121,10 @@ class _Waiting:
             if self._aside and (self._found or not self._heap or not self._patience):
                 yield self._aside.pop(0)
                 continue
-            turn, steps, number, item = heapq.heappop(self._heap)
-            later = _ANY * self._alike[item.steps[0].rule] if isinstance(item, Candidate) else 0
-            if turn < later:
-                heapq.heappush(self._heap, (turn % _ANY + later, steps, number, item))
+            late, turn, steps, number, item = heapq.heappop(self._heap)
+            alike = self._alike[item.steps[0].rule] if isinstance(item, Candidate) else 0
+            if late < alike:  # others of its rule have been found since: those that tell more have their turn first
+                heapq.heappush(self._heap, (alike, turn, steps, number, item))
                 continue
             if isinstance(item, Unfinished) or self._is_new(item):
                 self._patience -= 1 if isinstance(item, Candidate) and self._aside else 0

@@ -61,17 +61,17 @@ def _chosen(attempts: list[Attempt], wanted: int) -> tuple[Fix, ...]:
             fix = _saying(fix, message("change_keeps_mistake"))
         if not _repeats(attempt, [other for other, _ in chosen]):
             chosen.append((attempt, fix))
-    others = [one for n, one in enumerate(chosen) if _means_the_same(one[0], [other for other, _ in chosen[:n]])]
-    while len(chosen) > wanted and others and any(one not in others for one in chosen[wanted:]):
-        chosen.remove(others.pop())
-    return tuple(fix for _, fix in chosen[:wanted])
+    apart = {n for n, (one, _) in enumerate(chosen) if _trains_otherwise(one, [other for other, _ in chosen[:n]])}
+    first = sorted(range(len(chosen)), key=lambda n: n not in apart)[:wanted]
+    return tuple(chosen[n][1] for n in sorted(first))
 
 
-def _means_the_same(attempt: Attempt, better: Sequence[Attempt]) -> bool:
-    """Whether each leaf learns from every loss as it does by another fix: to that it is an alternative in words alone."""
-    if attempt.rank not in ("same", "whole"):
-        return True
-    return any(other.rank == attempt.rank and compare(other.passes, attempt.passes) == "same" for other in better)
+def _trains_otherwise(attempt: Attempt, better: Sequence[Attempt]) -> bool:
+    """Whether a fix of the best ranks lets some leaf learn otherwise than each better one of its rank does: to such a one it
+    would be an alternative in words alone."""
+    alike = (other for other in better if other.rank == attempt.rank)
+    best = attempt.rank in ("same", "whole")
+    return best and not any(compare(other.passes, attempt.passes) == "same" for other in alike)
 
 
 def _repeats(attempt: Attempt, chosen: Sequence[Attempt]) -> bool:

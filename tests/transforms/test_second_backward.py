@@ -425,11 +425,28 @@ def test_is_not_offered(rule: str, cell: str) -> None:
             [
                 (
                     "nonlocal h, c\n",
-                    "nonlocal h, c\n        if h is not None:\n            h, c = h.detach(), c.detach()\n",
+                    "nonlocal h, c\n        if h is not None and c is not None:\n            h, c = h.detach(), c.detach()\n",
                 )
             ],
             "truncated",
             id="where it has one",
+        ),
+        pytest.param(
+            "detach",
+            (
+                KEPT_BY_CLOSURE.replace("h, c = torch.zeros(1, 2), torch.zeros(1, 2)", "h = c = None").replace(
+                    "cell(x, (h, c))", "cell(x, (h, c) if h is not None else None)"
+                ),
+            ),
+            2,
+            [
+                (
+                    "nonlocal h, c\n",
+                    "nonlocal h, c\n        if h is not None and c is not None:\n            h, c = h.detach(), c.detach()\n",
+                )
+            ],
+            "truncated",
+            id="where both have one",
         ),
         pytest.param(
             "detach",

@@ -197,11 +197,18 @@ def test_an_update_that_uses_gradients_is_not_passed_by() -> None:
     assert "silent_order" not in fixes(start, cell)
 
 
-def test_the_statistics_that_a_function_is_handed_are_copied_in_eval_mode() -> None:
-    define = """
-        kept = {"mean": torch.zeros(4), "var": torch.ones(4)}
-        def norm(h, training):
-            return nn.functional.batch_norm(h, kept["mean"], kept["var"], training=training)
+@pytest.mark.parametrize(
+    ("asked", "copied"),
+    [
+        pytest.param("training", "training", id="by a name"),
+        pytest.param("not training if new else training", "(not training if new else training)", id="by an expression"),
+    ],
+)
+def test_the_statistics_that_a_function_is_handed_are_copied_in_eval_mode(asked: str, copied: str) -> None:
+    define = f"""
+        kept = dict(mean=torch.zeros(4), var=torch.ones(4))
+        def norm(h, training, new=False):
+            return nn.functional.batch_norm(h, kept["mean"], kept["var"], training={asked})
         lin = nn.Linear(3, 4)
     """
     cell = """
@@ -211,7 +218,7 @@ def test_the_statistics_that_a_function_is_handed_are_copied_in_eval_mode() -> N
     """
     fix = fixes(define, cell)["silent_batch_norm"]
     copies = [
-        (f'kept["{name}"],', f'kept["{name}"] if training else kept["{name}"].clone(),') for name in ("mean", "var")
+        (f'kept["{name}"],', f'kept["{name}"] if {copied} else kept["{name}"].clone(),') for name in ("mean", "var")
     ]
     assert_proved(fix, 2, rewritten(define, *copies))
 

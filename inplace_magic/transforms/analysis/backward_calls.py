@@ -10,10 +10,11 @@ from typing import TypeGuard
 
 from ...source.bindings import parameters
 from ...source.blocks import own_statements
-from ...source.dataflow import binds, called_name, calls, calls_named, handed_on
+from ...source.dataflow import binds, called_name, calls, calls_named, handed_on, is_call
 from ...source.editor import Code, Edit, dotted
 from ..problem import Frame, Problem
 from ..proposal import Change
+from .targets import is_functional
 
 
 def freeing(changes: Sequence[Change], backwards: Iterable[Frame]) -> Iterator[tuple[Change, ...]]:
@@ -28,6 +29,17 @@ def freeing(changes: Sequence[Change], backwards: Iterable[Frame]) -> Iterator[t
     ]
     for extra in [free, []] if free else [[]]:
         yield (*changes, *extra)
+
+
+def loss_of(statement: ast.stmt) -> ast.expr | None:
+    """The loss of a statement that is nothing but ``loss.backward()``; None for any other."""
+    if not is_call(statement, "backward"):
+        return None
+    call: ast.Call = statement.value  # type: ignore[attr-defined]
+    functional = isinstance(call.func, ast.Attribute) and is_functional(call.func.value)
+    if len(call.args) != int(functional) or any(k.arg not in ("retain_graph",) for k in call.keywords):
+        return None
+    return call.args[0] if functional else call.func.value  # type: ignore[attr-defined]
 
 
 def with_retain(code: Code, call: ast.Call) -> Edit | None:

@@ -21,7 +21,7 @@ from __future__ import annotations
 import ast
 import itertools
 import re
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterable, Iterator, Sequence, Set
 
 from ...message import message
 from ...source.bindings import argument, bindings, later, loop_of, reads
@@ -246,26 +246,26 @@ def clone_returned(problem: Problem) -> Iterator[Proposal]:
             given = [v for s in own_statements(code, function) if root_text(code, v := _given_out(s)) == name]
         else:
             continue
-        for value in (one for one in given if one is not None):
-            for how in ("clone",) if shared else ("clone", "copy"):  # of a tensor, of an array
-                edit = code.behind(value, f".{how}()")
-                title = code.edited(code.statement(value), [edit])
-                yield in_one_text(code, [edit], title, _GIVEN_OUT, "clone_returned")
+        for how in ("clone",) if shared else ("clone", "copy"):  # of a tensor, of an array
+            yield from _as_copies(code, given, how)
 
 
 @register("modified")
 def clone_given_out(problem: Problem) -> Iterator[Proposal]:
-    """What a method, or a function beside the one that writes, gives out of the memory that is written: ``return self.queue``."""
+    """What another method, or another function beside the one that writes, gives out of that memory: ``return self.queue``."""
     for write in sites(problem, depth=1):
         code, name, own = write.code, write.root_text, write.code.function(write.statement)
         if name is None or not isinstance(own, Function) or isinstance(code.parent(own), ast.Module):
             continue
         functions = [s for s in code.block(own) if isinstance(s, Function) and s is not own]
         given = [s.value for f in functions for s in own_statements(code, f) if isinstance(s, ast.Return)]
-        for value in (one for one in given if one is not None and root_text(code, one) == name):
-            edit = code.behind(value, ".clone()")
-            title = code.edited(code.statement(value), [edit])
-            yield in_one_text(code, [edit], title, _GIVEN_OUT, "clone_returned")
+        yield from _as_copies(code, [one for one in given if root_text(code, one) == name], "clone")
+
+
+def _as_copies(code: Code, values: Iterable[ast.expr | None], how: str) -> Iterator[Proposal]:
+    for value in (one for one in values if one is not None):
+        edit = code.behind(value, f".{how}()")
+        yield in_one_text(code, [edit], code.edited(code.statement(value), [edit]), _GIVEN_OUT, "clone_returned")
 
 
 def _given_out(statement: ast.stmt) -> ast.expr | None:

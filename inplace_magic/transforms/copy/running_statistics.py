@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from ...message import message
 from ...source.dataflow import called_name
 from ...source.editor import Code, atom, dotted
+from ...source.modules import module_of
 from ..analysis.targets import sites
 from ..problem import Frame, Problem
 from ..proposal import Proposal, in_one_text
@@ -49,14 +50,17 @@ def copied_statistics(problem: Problem) -> Iterator[Proposal]:
 
 def _of_a_call(code: Code, call: ast.AST) -> Iterator[Proposal]:
     """``F.batch_norm(x, mean, var, training=training)`` updates what it is handed; without training it keeps that for backward."""
-    if not isinstance(call, ast.Call) or called_name(call) != "batch_norm":
+    functional = isinstance(call, ast.Call) and called_name(call) == "batch_norm"
+    if not isinstance(call, ast.Call) or not functional or any(isinstance(one, ast.Starred) for one in call.args):
         return
+    if isinstance(call.func, ast.Attribute) and module_of(call.func.value) != "torch.nn.functional":
+        return  # ``torch.batch_norm`` has another order of arguments
     given = {**dict(zip(_BATCH_NORM, call.args)), **{k.arg: k.value for k in call.keywords if k.arg is not None}}
     updated = [given[name] for name in _STATISTICS if name in given]
     training = given.get("training")
-    if training is not None and not isinstance(training, ast.Constant):
+    if updated and training is not None and not isinstance(training, ast.Constant):
         texts = [atom(code, one) for one in updated]
-        edits = [code.replace(one, f"{t} if {code.text(training)} else {t}.clone()") for one, t in zip(updated, texts)]
+        edits = [code.replace(one, f"{t} if {atom(code, training)} else {t}.clone()") for one, t in zip(updated, texts)]
         title = message("title_statistics", names=(code.text(call.func),))
         yield in_one_text(code, edits, title, message("why_copy_is_saved"), "silent_batch_norm")
 

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from ...record.evidence import Edge, Holder
+from ...source.bindings import bound
 from ...source.blocks import own_statements, scope
-from ...source.dataflow import handed_on
 from ...source.editor import Code
 from ..analysis.points import detached
 from ..problem import Problem
@@ -33,9 +34,10 @@ def at_entry(problem: Problem, edges: Sequence[Edge]) -> Iterator[Proposal]:
         if None in held or None in cuts.values():
             continue
         line = in_one_line([(path, str(new)) for path, new in cuts.items()])
-        empty = [path for path in cuts if _may_be_none(code, path)]
-        lines = [f"if {empty[0]} is not None:", f"{code.indent_step}{line}"] if empty else [line]
-        yield from candidates(problem, [(code, code.insert_after(declared[-1], *lines))], "boundary", CARRIED)
+        asked = " and ".join(f"{path} is not None" for path in cuts if _may_be_none(code, path))
+        lines = [f"if {asked}:", f"{code.indent_step}{line}"] if asked else [line]
+        for one in candidates(problem, [(code, code.insert_after(declared[-1], *lines))], "boundary", CARRIED):
+            yield replace(one, title=line)
 
 
 def _kept(edge: Edge, function: str, names: set[str]) -> Holder | None:
@@ -44,6 +46,6 @@ def _kept(edge: Edge, function: str, names: set[str]) -> Holder | None:
 
 def _may_be_none(code: Code, name: str) -> bool:
     """Whether a text gives the name nothing somewhere."""
-    pairs = (pair for n in ast.walk(code.tree) if isinstance(n, ast.Assign) for pair in handed_on(n))
-    given = (value for target, value in pairs if code.text(target) == name)
+    pairs = (pair for n in ast.walk(code.tree) if isinstance(n, ast.stmt) for pair in bound(code, n))
+    given = (value for path, value in pairs if path == name)
     return any(isinstance(value, ast.Constant) and value.value is None for value in given)

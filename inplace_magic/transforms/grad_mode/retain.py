@@ -40,7 +40,7 @@ _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 def retain(problem: Problem) -> Iterator[Proposal]:
     freed = problem.clash.freed
     stepped = steps_between(problem)
-    if freed is None or not freed.stack or (not _met(problem) if stepped else _updated_between(problem)):
+    if freed is None or not freed.stack or (not _of_one_iteration(problem) if stepped else _updated_between(problem)):
         return
     spot, frame = freed.stack[0], problem.frame(freed.stack[0])
     again = freed.stack == problem.need_stack
@@ -63,11 +63,9 @@ def retain(problem: Problem) -> Iterator[Proposal]:
             yield in_one_text(code, [edit], title, why, of_form, meant=says)
 
 
-def _met(problem: Problem) -> bool:
+def _of_one_iteration(problem: Problem) -> bool:
     """Whether the two backwards belong to one iteration: in one text, or at the top of two cells."""
-    frames = (
-        problem.frames(problem.clash.freed.stack if problem.clash.freed is not None else ())[:1] + problem.needed[:1]
-    )
+    frames = problem.lost[:1] + problem.needed[:1]
     cells = {one.code.cell.number for one in frames}
     return meeting(problem) is not None or (len(cells) == 2 and not any(loops(f.code, f.statement) for f in frames))
 

@@ -95,8 +95,7 @@ def _rewrites(problem: Problem, write: Site, tensor: ast.expr | None, form: str)
 def _comprehension(code: Code, loop: ast.For, name: str, statement: ast.stmt, rewrite: Rewrite) -> Rewrite | None:
     """A loop that does nothing but write into each tensor of a list or dict: the container is made anew."""
     through = gone_through(loop, name)
-    alone = loop.body == [statement] and not loop.orelse and code.alone(loop)
-    if through is None or not alone or rewrite.target is None:
+    if through is None or not _does_nothing_else(code, loop, statement) or rewrite.target is None:
         return None
     key, held = key_of_item(loop, name), dotted(through)
     if isinstance(through, ast.Call) and isinstance(through.func, ast.Attribute) and through.func.attr == "items":
@@ -104,7 +103,15 @@ def _comprehension(code: Code, loop: ast.For, name: str, statement: ast.stmt, re
         made = f"{{{key}: {rewrite.value} for {code.text(loop.target)} in {code.text(loop.iter)}}}"
     else:
         made = f"[{rewrite.value} for {code.text(loop.target)} in {code.text(loop.iter)}]"
-    return Rewrite((code.replace(loop, f"{held} = {made}"),), held, made) if held is not None else None
+    return _anew(code, loop, held, made) if held is not None else None
+
+
+def _does_nothing_else(code: Code, loop: ast.For, statement: ast.stmt) -> bool:
+    return loop.body == [statement] and not loop.orelse and code.alone(loop)
+
+
+def _anew(code: Code, loop: ast.For, held: str, made: str) -> Rewrite:
+    return Rewrite((code.replace(loop, f"{held} = {made}"),), held, made)
 
 
 def _tuple(code: Code, tensor: ast.expr | None, statement: ast.stmt, rewrite: Rewrite) -> Rewrite | None:
@@ -113,15 +120,16 @@ def _tuple(code: Code, tensor: ast.expr | None, statement: ast.stmt, rewrite: Re
     if not isinstance(tensor, ast.Subscript) or not isinstance(tensor.slice, ast.Name) or not isinstance(loop, ast.For):
         return None
     counted = loop.target.elts[0] if isinstance(loop.target, ast.Tuple) else loop.target
-    numbers = (
-        called_name(loop.iter) == "enumerate" or ast.unparse(loop.iter) == f"range(len({ast.unparse(tensor.value)}))"
-    )
-    by_number = isinstance(counted, ast.Name) and counted.id == tensor.slice.id and numbers
-    if not by_number or loop.body != [statement] or loop.orelse or not code.alone(loop) or rewrite.target is None:
+    given, own = ast.unparse(loop.iter), f"range(len({ast.unparse(tensor.value)}))"
+    from_none = isinstance(loop.iter, ast.Call) and len(loop.iter.args) == 1 and not loop.iter.keywords
+    counts = given == own or (called_name(loop.iter) == "enumerate" and from_none)
+    by_number = isinstance(counted, ast.Name) and counted.id == tensor.slice.id and counts
+    if not by_number or not _does_nothing_else(code, loop, statement) or rewrite.target is None:
         return None
-    held = code.text(tensor.value)
-    made = f"tuple({rewrite.value} for {code.text(loop.target)} in {code.text(loop.iter)})"
-    return Rewrite((code.replace(loop, f"{held} = {made}"),), held, made)
+    made = f"tuple({rewrite.value} for {code.text(loop.target)} in {given})"
+    return replace(
+        _anew(code, loop, code.text(tensor.value), made), unsure=given != own
+    )  # as many as there are numbers
 
 
 def _outside_block(code: Code, statement: ast.stmt, rewrite: Rewrite) -> Rewrite | None:

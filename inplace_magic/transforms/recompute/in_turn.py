@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from ...message import message
 from ...source.bindings import gone_through, key_of_item
 from ...source.blocks import loops, within
-from ...source.dataflow import reads
+from ...source.dataflow import binds, reads
 from ...source.editor import Code, dotted
 from ..analysis.meetings import goes_through_update
 from ..problem import Problem
@@ -41,54 +41,57 @@ def in_turn(problem: Problem) -> Iterator[Proposal]:
         for loop in loops(code, frame.statement)[:1]:
             updates = any(f.code is code and within(code, [loop], f.statement) for f in problem.lost)
             made = _made_ahead(code, loop) if isinstance(loop, ast.For) and updates else None
-            if made is not None and isinstance(loop, ast.For):
-                yield _made_in_turn(problem, code, loop, made)
+            if made is not None:
+                yield _made_in_turn(problem, code, made)
 
 
 @dataclass(frozen=True)
 class _Made:
-    """What is made ahead: the items of a list or dict, the statement that makes them, and what the loop calls one."""
+    """What is made ahead of a loop: the list or dict that the loop is ``given``, its ``items``, the statement that makes them,
+    and what the loop calls one of them."""
 
-    name: str
+    loop: ast.For
+    given: ast.Name
     statement: ast.Assign
-    items: list[ast.expr]
-    item: str
+    items: tuple[ast.expr, ...]
+    item: ast.Name
 
 
 def _made_ahead(code: Code, loop: ast.For) -> _Made | None:
-    for target in (n.id for n in ast.walk(loop.target) if isinstance(n, ast.Name)):
-        through = gone_through(loop, target)
-        if isinstance(through, ast.Call) and isinstance(through.func, ast.Attribute) and through.func.attr == "items":
-            through = through.func.value if key_of_item(loop, target) is not None else None
-        for s in reversed(code.preceding(loop)) if isinstance(through, ast.Name) else ():
-            if isinstance(through, ast.Name) and isinstance(s, ast.Assign) and dotted(s.targets[0]) == through.id:
-                items = s.value.values if isinstance(s.value, ast.Dict) else getattr(s.value, "elts", [])
-                computed = len(items) > 1 and all(isinstance(one, (ast.Call, ast.BinOp, ast.UnaryOp)) for one in items)
-                return _Made(through.id, s, items, target) if computed else None
-            if isinstance(through, ast.Name) and through.id in reads(s):
-                break
+    for item in (n for n in ast.walk(loop.target) if isinstance(n, ast.Name)):
+        given = gone_through(loop, item.id)
+        if isinstance(given, ast.Call) and isinstance(given.func, ast.Attribute) and given.func.attr == "items":
+            given = given.func.value if key_of_item(loop, item.id) is not None else None
+        if not isinstance(given, ast.Name):
+            continue
+        name = given.id
+        last = next((s for s in reversed(code.preceding(loop)) if name in binds(s) | reads(s)), None)
+        if isinstance(last, ast.Assign) and dotted(last.targets[0]) == name:
+            items = last.value.values if isinstance(last.value, ast.Dict) else getattr(last.value, "elts", [])
+            if len(items) > 1 and all(isinstance(one, (ast.Call, ast.BinOp, ast.UnaryOp)) for one in items):
+                return _Made(loop, given, last, tuple(items), item)
     return None
 
 
-def _made_in_turn(problem: Problem, code: Code, loop: ast.For, made: _Made) -> Proposal:
-    make, top = problem.unused("make", code, loop), code.function(loop)
-    key = key_of_item(loop, made.item) if isinstance(made.statement.value, ast.Dict) else None
+def _made_in_turn(problem: Problem, code: Code, made: _Made) -> Proposal:
+    name, item, loop, make = made.given.id, made.item.id, made.loop, problem.unused("make", code, made.loop)
+    key = key_of_item(loop, item) if isinstance(made.statement.value, ast.Dict) else None
     lambdas = code.edited(made.statement.value, [code.replace(one, f"lambda: {code.text(one)}") for one in made.items])
-    given = next(n for n in ast.walk(loop.iter) if isinstance(n, ast.Name) and n.id == made.name)
-    named = next(n for n in ast.walk(loop.target) if isinstance(n, ast.Name) and n.id == made.item)
-    kept = top is None or any(
-        isinstance(n, ast.Name)
-        and n.id == made.name
-        and n is not given
-        and within(code, [made.statement], code.statement(n)) is None
-        for n in ast.walk(top)
-    )
-    lines, empty = [f"{made.item} = {make}()"], "{}" if key is not None else "[]"
+    kept, lines = _read_besides(code, made), [f"{item} = {make}()"]
     if kept and key is not None:
-        lines = [f"{made.name}[{key}] = {made.item} = {make}()"]
+        lines = [f"{name}[{key}] = {item} = {make}()"]
     elif kept:
-        lines.append(f"{made.name}.append({made.item})")
-    edits = [code.replace(given, lambdas), code.replace(named, make), code.insert_before(loop.body[0], *lines)]
-    edits.append(code.replace(made.statement, f"{made.name} = {empty}") if kept else code.delete(made.statement))
+        lines.append(f"{name}.append({item})")
+    empty = f"{name} = {'{}' if key is not None else '[]'}"
+    edits = [code.replace(made.given, lambdas), code.replace(made.item, make)]
+    edits += [code.insert_before(loop.body[0], *lines)]
+    edits += [code.replace(made.statement, empty) if kept else code.delete(made.statement)]
     form = "recompute: in order" if goes_through_update(problem) else "recompute: moved"
     return in_one_text(code, edits, lines[0], _WHY, form)
+
+
+def _read_besides(code: Code, made: _Made) -> bool:
+    """Whether somebody else may read the list: what stands at the top of a cell, any other cell."""
+    top, own = code.function(made.loop), {id(made.given), *(id(n) for n in ast.walk(made.statement))}
+    nodes = ast.walk(top) if top is not None else ()
+    return top is None or any(isinstance(n, ast.Name) and n.id == made.given.id and id(n) not in own for n in nodes)

@@ -53,7 +53,7 @@ class Slice:
         return {*self.through} or {name for s in self.statements for name in _made_by(s)}
 
     def lines(self, statements: Sequence[ast.stmt], edits: Sequence[Edit] = ()) -> list[str]:
-        gone = [*map(self.code.delete, self.without)]
+        gone = [self.code.delete(s, *self.without) for s in self.without]
         kept = [one for one in edits if not any(cut.start <= one.start and one.end <= cut.end for cut in gone)]
         return [line for s in statements for line in as_lines(self.code, s, [*kept, *gone])]
 

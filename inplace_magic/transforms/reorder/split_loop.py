@@ -29,12 +29,12 @@ from collections.abc import Iterator
 
 from ...message import message
 from ...source.blocks import loops, within
-from ...source.dataflow import binds, called_name, calls_named, is_call, is_step, key_of, targets
-from ...source.editor import Code, names_loaded
+from ...source.dataflow import binds, called_name, calls_named, is_step, key_of, targets
+from ...source.editor import Code, as_item, names_loaded
 from ...source.lift import lift
 from ...source.lines import lines_of
-from ..analysis.backward_calls import in_short, limited, parameters_stepped
-from ..analysis.meetings import headline, share_leaves
+from ..analysis.backward_calls import in_short, limited, loss_of, parameters_stepped
+from ..analysis.meetings import CLIPS, headline, share_leaves
 from ..analysis.targets import torch_in
 from ..problem import Problem
 from ..proposal import Proposal, in_one_text
@@ -102,26 +102,26 @@ def _gradients_first(
     problem: Problem, code: Code, loop: ast.For, backward: ast.stmt, zeroing: list[ast.stmt], after: list[ast.stmt]
 ) -> Iterator[Proposal]:
     """All gradients are taken with the weights of before; then each optimizer steps by its own."""
-    torch, step = torch_in(problem, code), next(filter(is_step, after), None)
-    if torch is None or step is None or not is_call(backward, "backward"):
+    torch, step, sent = torch_in(problem, code), next(filter(is_step, after), None), loss_of(backward)
+    between = loop.body[loop.body.index(backward) + 1 : loop.body.index(after[0])]
+    if torch is None or step is None or sent is None or not all(calls_named(s, *CLIPS) for s in between):
         return
-    loss = code.text(backward.value.func.value)  # type: ignore[attr-defined]
+    loss = code.text(sent)
     grads, params, pairs, p, g = (problem.unused(n, code, loop) for n in ("grads", "params", "pairs", "p", "g"))
     taken = f"{torch[0]}.autograd.grad({loss}, {params}, retain_graph=True, allow_unused=True)"
     ahead = [s for s in code.preceding(backward) if s not in zeroing]
-    target, through, unit = code.text(loop.target), code.text(loop.iter), code.indent_step
-    target = f"({target})" if isinstance(loop.target, ast.Tuple) and not target.startswith("(") else target
+    through, unit = code.text(loop.iter), code.indent_step
     lines = [
         f"{grads} = []",
         f"for {code.text(loop.target)} in {through}:",
-        *(unit + line for line in (lift(code, ahead).lines if ahead else [])),
+        *(unit + line for line in lift(code, ahead).lines),
         f"{unit}{params} = {parameters_stepped(problem, code, step)}",
         f"{unit}{grads}.append(zip({params}, {taken}))",
-        f"for {target}, {pairs} in zip({through}, {grads}):",
-        *(unit + line for line in (lift(code, zeroing).lines if zeroing else [])),
+        f"for {as_item(code, loop.target)}, {pairs} in zip({through}, {grads}):",
+        *(unit + line for line in lift(code, zeroing).lines),
         f"{unit}for {p}, {g} in {pairs}:",
         f"{unit * 2}{p}.grad = {g}",
-        *(unit + line for line in lift(code, after).lines),
+        *(unit + line for line in lift(code, [*between, *after]).lines),
     ]
     edits = [code.insert_before(loop, *lines), code.delete(loop), *torch[1]]
     title = message("title_before", what=f"{grads} = {torch[0]}.autograd.grad({loss}, …)", other=code.text(step))

@@ -31,7 +31,7 @@ from ...message import message
 from ...source.bindings import parameters
 from ...source.blocks import loops, own_statements, scope, upwards
 from ...source.dataflow import called_name, calls_named
-from ...source.editor import Code, Edit, Loop, dotted
+from ...source.editor import Code, Edit, Loop, as_item, dotted
 from ..analysis.targets import Site, outside, sites, torch_name
 from ..grad_mode.inference_mode import modes
 from ..grad_mode.no_grad import creates_graph
@@ -83,68 +83,66 @@ class _Level:
 
 @register("modified", "leaf", "silent")
 def fast_weights_handed_on(problem: Problem) -> Iterator[Proposal]:
-    torch, levels = torch_name(problem), list(_levels(problem))
-    if torch is None or not levels or levels[-1].task is None or not is_trained(problem):
+    torch, frames = torch_name(problem), sites(problem, depth=_DEPTH)
+    step = step_of_model(problem, frames[0]) if frames else None
+    levels = list(_levels(problem, step, frames)) if step is not None and step.listed is None else []
+    asked = [call for one in levels for call in calls_named(scope(one.code, one.statement), "grad")]
+    if torch is None or step is None or not asked or levels[-1].task is None or not is_trained(problem):
         return
     last = levels[-1]
-    asked = [call for one in levels for call in calls_named(scope(one.code, one.statement), "grad")]
-    step = step_of_model(problem, levels[0].site)
-    if step is None or not asked:
-        return
     fast = "fast"
     for one in levels:
         fast = problem.unused(fast, one.code, one.statement)
     changes: list[Change] = []
     handed = False  # the weights to go on from: by a loop, be it that of a caller's caller
     for one in levels[::-1]:
-        edits = _edits(one, step, fast, torch, handed)
-        if not edits:
+        given = _with_parameter(one, fast) if handed else []
+        if handed and not given:
             return
-        changes += ((one.code, edit) for edit in edits)
+        changes += ((one.code, edit) for edit in [*given, *_edits(one, step, fast, torch, handed)])
         handed = handed or one.loop is not None
     title = f"{_target(last, fast)} = {called_name(last.call)}(...)"
     yield Proposal(title, _WHY, "fast_weights", tuple(changes), meant=creates_graph(asked))
 
 
-def _levels(problem: Problem) -> Iterator[_Level]:
+def _levels(problem: Problem, step: Step, frames: list[Site]) -> Iterator[_Level]:
     """From the function that steps to the first one that reads the model behind it; none where the first one does so."""
-    frames = sites(problem, depth=_DEPTH)
-    write = frames[0] if frames else None
-    step = step_of_model(problem, write) if write is not None and isinstance(write.root, ast.Name) else None
-    if write is None or step is None or step.listed is not None:
-        return
+    write = frames[0]
     level = _Level(write, with_block(write.code, step.loop), (step.model,))
-    if task_of(write.code, level.statement, lambda nodes: calls_one_of(nodes, {step.model})) is not None:
+    if task_of(write.code, level.statement, partial(calls_one_of, names={step.model})) is not None:
         return
     yield level
     for site in frames[1:]:
-        function, call = level.function, site.expression
-        if (
-            not isinstance(function, ast.FunctionDef)
-            or not isinstance(call, ast.Call)
-            or _called_elsewhere(problem, function)
-        ):
+        caller = _caller(problem, level, site)
+        if caller is None:
             return
-        own = level.names[0].partition(".")[0] in parameters(function)
-        model = outside(level.site, site, level.names[0]) if own else level.names[0]
-        gives, statement = _given_back(level), site.statement
-        if (
-            model is None
-            or gives is None
-            or not isinstance(statement, ast.Expr | ast.Assign)
-            or statement.value is not call
-        ):
+        yield caller
+        if caller.task is not None:
             return
-        targets = statement.targets if isinstance(statement, ast.Assign) else []
-        aliases = [one.id for one in targets if isinstance(one, ast.Name) and gives != "value"]
-        names = (model, *aliases)
-        if len(targets) > 1 or (targets and gives != "value" and not aliases):
-            return
-        task = task_of(site.code, statement, partial(calls_one_of, names={*names}))
-        level = _Level(site, statement, names, call, gives, task)
-        yield level
-        if task is not None:
-            return
+        level = caller
+
+
+def _caller(problem: Problem, level: _Level, site: Site) -> _Level | None:
+    """The level that calls another one; None where the call is a part of something, or one of several."""
+    function, call, statement = level.function, site.expression, site.statement
+    if (
+        not isinstance(function, ast.FunctionDef)
+        or not isinstance(call, ast.Call)
+        or _called_elsewhere(problem, function)
+    ):
+        return None
+    if not isinstance(statement, ast.Expr | ast.Assign) or statement.value is not call:
+        return None
+    own = level.names[0].partition(".")[0] in parameters(function)
+    model, gives = outside(level.site, site, level.names[0]) if own else level.names[0], _given_back(level)
+    targets = statement.targets if isinstance(statement, ast.Assign) else []
+    aliases = [one.id for one in targets if isinstance(one, ast.Name) and gives != "value"]
+    if model is None or gives is None or len(targets) > 1 or (targets and gives != "value" and not aliases):
+        return None
+    names = (model, *aliases)
+    return _Level(
+        site, statement, names, call, gives, task_of(site.code, statement, partial(calls_one_of, names={*names}))
+    )
 
 
 def _called_elsewhere(problem: Problem, function: ast.FunctionDef) -> bool:
@@ -163,7 +161,7 @@ def _given_back(level: _Level) -> Literal["nothing", "model", "value"] | None:
         return None
     around = [one for one in upwards(level.code, level.statement) if one is not level.statement]
     returns = [s for s in own_statements(level.code, function) if isinstance(s, ast.Return)]
-    if not all(isinstance(one, (*Loop, ast.With)) for one in around) or returns != function.body[-1:][: len(returns)]:
+    if not all(isinstance(one, (*Loop, ast.With)) for one in around) or returns not in ([], function.body[-1:]):
         return None
     value = returns[0].value if returns else None
     return "nothing" if value is None else "model" if dotted(value) == level.names[0] else "value"
@@ -185,8 +183,7 @@ def _edits(level: _Level, step: Step, fast: str, torch: str, handed: bool) -> li
         value = code.edited(call, [*own, *([code.add_argument(call, f"{fast}={fast}")] if started else [])])
     if level.task is not None:
         return [*edits, code.replace(level.statement, f"{_target(level, fast)} = {value}")]
-    given = _with_parameter(level, fast) if handed else []
-    return [*edits, *given, *_giving(level, value, fast)] if given or not handed else []
+    return [*edits, *_giving(level, value, fast)]
 
 
 def _target(level: _Level, fast: str) -> str:
@@ -194,13 +191,7 @@ def _target(level: _Level, fast: str) -> str:
     if level.gives != "value":
         return fast
     target = level.statement.targets[0] if isinstance(level.statement, ast.Assign) else None
-    return f"{_joined(level.code, target) if target is not None else '_'}, {fast}"
-
-
-def _joined(code: Code, node: ast.expr) -> str:
-    """As one item of a tuple."""
-    text = code.text(node)
-    return f"({text})" if isinstance(node, ast.Tuple) and not text.startswith("(") else text
+    return f"{as_item(level.code, target) if target is not None else '_'}, {fast}"
 
 
 def _giving(level: _Level, value: str, fast: str) -> list[Edit]:
@@ -216,17 +207,17 @@ def _giving(level: _Level, value: str, fast: str) -> list[Edit]:
     edits.append(code.replace(statement, f"{_target(level, fast)} = {value}"))
     if returned is None:
         return [*edits, code.insert_after(last, f"return {fast}")]
-    given = f"{_joined(code, besides)}, {fast}" if besides is not None else fast
+    given = f"{as_item(code, besides)}, {fast}" if besides is not None else fast
     return [*edits, code.replace(returned, f"return {given}")]
 
 
 def _with_parameter(level: _Level, fast: str) -> list[Edit]:
-    """One more argument, given by its name; none where the step is not the last thing that a plain function does."""
+    """One more argument, given by its name; none where the step is made in a branch, or anything may be handed over."""
     function, code = level.function, level.code
     top = level.loop or level.statement
     given = function.args if isinstance(function, ast.FunctionDef) and top in function.body else None
     if given is None or not given.args or given.kwarg is not None:
         return []
-    own = (*given.args, *given.kwonlyargs, *given.defaults, *filter(None, given.kw_defaults))
+    own = (*given.args, *filter(None, [given.vararg, *given.kw_defaults]), *given.kwonlyargs, *given.defaults)
     behind = max(code.span(one)[1] for one in own)
     return [Edit(behind, behind, f", {'' if given.kwonlyargs or given.vararg is not None else '*, '}{fast}")]

@@ -20,13 +20,13 @@ from ...message import message
 from ...source.bindings import argument, parameters
 from ...source.dataflow import added, binds, called_name, calls, calls_named, is_step, reads, roots, simple
 from ...source.editor import Code
+from ..analysis.backward_calls import loss_of
 from ..analysis.collected import collected, emptied, is_list
 from ..analysis.iterations import holdings, iterations
 from ..analysis.meetings import meeting
 from ..problem import Problem
 from ..proposal import Proposal, in_one_text
 from ..registry import register
-from .sum_losses import loss_of
 
 
 @register("second_backward", "modified")
@@ -63,24 +63,24 @@ def _items(need: ast.stmt) -> list[ast.expr]:
 
 
 def _adds_to(problem: Problem, node: ast.AST, name: str, depth: int = 2) -> bool:
-    """Whether a statement adds to what is so called, or calls a function or a method that does, itself or by another."""
+    """Whether a statement, or a function, adds to what is so called, or calls a function or a method that does."""
     fills = any(isinstance(n, ast.Expr) and name in binds(n) for n in ast.walk(node))
     if name in _sums(node) or (fills and name in _lists(problem)):
         return True
     for call in calls(node) if depth else ():
-        for _, function in problem.nodes(ast.FunctionDef):
-            if called_name(call) == function.name and any(
-                _adds_to(problem, function, inside, depth - 1) for inside in _handed(function, call, name)
-            ):
+        for code, function in problem.nodes(ast.FunctionDef):
+            of_class = isinstance(code.parent(function), ast.ClassDef)
+            inner = _handed(function, call, name, of_class) if called_name(call) == function.name else ()
+            if any(_adds_to(problem, function, inside, depth - 1) for inside in inner):
                 return True
     return False
 
 
-def _handed(function: ast.FunctionDef, call: ast.Call, name: str) -> Iterator[str]:
+def _handed(function: ast.FunctionDef, call: ast.Call, name: str, of_class: bool) -> Iterator[str]:
     """What a function that is handed a value, or one that holds it, calls it: ``bag["loss"]``, ``self.total``."""
     owner = getattr(call.func, "value", None)
-    for own in parameters(function):
-        given = owner if own == "self" and owner is not None else argument(function, own, call)
+    for number, own in enumerate(parameters(function)):
+        given = owner if of_class and not number else argument(function, own, call)
         text = ast.unparse(given) if given is not None else None
         if text is not None and (name == text or name.startswith((f"{text}.", f"{text}["))):
             yield own + name.removeprefix(text)

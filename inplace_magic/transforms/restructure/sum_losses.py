@@ -25,10 +25,11 @@ from collections.abc import Iterator
 
 from ...message import message
 from ...source.blocks import upwards
-from ...source.dataflow import added, binds, calls_named, is_call, is_called, is_step, key_of, reads
+from ...source.dataflow import added, binds, calls_named, is_called, is_step, key_of, reads
 from ...source.editor import Code, atom
+from ..analysis.backward_calls import loss_of
 from ..analysis.meetings import UPDATES, meeting, steps_between
-from ..analysis.targets import is_functional, reads_gradient
+from ..analysis.targets import reads_gradient
 from ..problem import Frame, Problem
 from ..proposal import Proposal, in_one_text
 from ..registry import register
@@ -102,17 +103,6 @@ def _reads_gradients(code: Code, loop: ast.For) -> bool:
     """Whether the loop reads what a backward adds to a leaf; ``autograd.grad`` adds nothing to it."""
     read = (n for n in ast.walk(loop) if isinstance(n, ast.Attribute) and n.attr == "grad")
     return any(not is_called(code, node) for node in read)
-
-
-def loss_of(statement: ast.stmt) -> ast.expr | None:
-    """The loss of a statement that is nothing but ``loss.backward()``; None for any other."""
-    if not is_call(statement, "backward"):
-        return None
-    call: ast.Call = statement.value  # type: ignore[attr-defined]
-    functional = isinstance(call.func, ast.Attribute) and is_functional(call.func.value)
-    if len(call.args) != int(functional) or any(k.arg not in ("retain_graph",) for k in call.keywords):
-        return None
-    return call.args[0] if functional else call.func.value  # type: ignore[attr-defined]
 
 
 def _term(code: Code, node: ast.expr) -> str:

@@ -288,6 +288,18 @@ def test_a_tuple_whose_items_a_loop_writes_is_made_anew() -> None:
     assert fix.gradients == "same"
 
 
+def test_a_tuple_of_which_a_loop_writes_a_part_is_not_made_of_that_part() -> None:
+    cell = """
+        rows = (w.exp(), w.tanh(), w.sigmoid())
+        for i, new in enumerate(torch.ones(2, 3), 1):
+            rows[i].copy_(new)
+        sum(row.sum() for row in rows).backward()
+        """
+    run = run_cells("import torch\nw = torch.ones(3, requires_grad=True)", cell)
+    assert run.diagnosis is not None
+    assert not [fix.title for fix in run.diagnosis.fixes if "tuple(" in fix.title]
+
+
 def test_what_is_added_to_a_leaf_learns_by_way_of_a_custom_function_as_well() -> None:
     setup = """
         import torch

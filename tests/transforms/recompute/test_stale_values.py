@@ -603,7 +603,20 @@ def test_what_needs_an_argument_of_the_method_that_made_it_is_not_made_again_els
     ]
 
 
-def test_a_loop_that_trains_is_computed_again_without_its_training() -> None:
+@pytest.mark.parametrize(
+    "together",
+    [
+        pytest.param((), id="line by line"),
+        pytest.param(
+            (
+                ("zero_grad()\n            loss", "zero_grad(); loss"),
+                ("backward()\n            opts", "backward(); opts"),
+            ),
+            id="on one line",
+        ),
+    ],
+)
+def test_a_loop_that_trains_is_computed_again_without_its_training(together: tuple[tuple[str, str], ...]) -> None:
     cell = """
         nets = [nn.Linear(4, 3) for _ in range(2)]
         opts = [torch.optim.SGD(net.parameters(), lr=0.1) for net in nets]
@@ -621,6 +634,8 @@ def test_a_loop_that_trains_is_computed_again_without_its_training() -> None:
             apart.backward()
             opts[i].step()
         """
+    for apart, joined in together:
+        cell = cell.replace(apart, joined, 1)
     again = "for i in range(2):\n    codes = []\n    for i_2 in range(2):\n        codes.append(nets[i_2](data[i_2]))\n    apart"
     found = [fix.cells[2] for fix in fixes(START, cell) if fix.rule == RULE]
     assert found == [rewritten(cell, ("for i in range(2):\n    apart", again))]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from ...cells import run_cells
 from ..trying import fix_by, rewritten
 
@@ -169,31 +171,23 @@ def test_an_update_by_methods_goes_as_a_whole_behind_the_one_that_meets_its_step
     assert "self.judged.detach()" not in "".join(fix.diff for fix in others), "it would be judged by nobody"
 
 
-def test_of_shared_parameters_each_step_of_a_loop_gets_its_own_losses_gradients() -> None:
-    start = """
-        import torch
-        from torch import nn
-        torch.manual_seed(0)
-        trunk, heads = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 4)), [nn.Linear(4, 1) for _ in range(2)]
-        opts = [torch.optim.SGD([*trunk.parameters(), *head.parameters()], lr=0.1) for head in heads]
-        """
-    cell = """
-        for x in torch.randn(2, 5, 3):
-            code = trunk(x)
-            losses = [heads[0](code).exp().mean(), heads[1](code).pow(2).mean()]
-            for loss, opt in zip(losses, opts):
-                opt.zero_grad()
-                loss.backward(retain_graph=True)
-                opt.step()
-        """
-    run = run_cells(start, cell)
-    assert run.diagnosis is not None
-    first = run.diagnosis.fixes[0]
-    loop = """    for loss, opt in zip(losses, opts):
-        opt.zero_grad()
-        loss.backward(retain_graph=True)
-"""
-    split = """    grads = []
+SHARED = """
+    import torch
+    from torch import nn
+    torch.manual_seed(0)
+    trunk, heads = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 4)), [nn.Linear(4, 1) for _ in range(2)]
+    opts = [torch.optim.SGD([*trunk.parameters(), *head.parameters()], lr=0.1) for head in heads]
+    """
+SHARED_LOOP = """
+    for x in torch.randn(2, 5, 3):
+        code = trunk(x)
+        losses = [heads[0](code).exp().mean(), heads[1](code).pow(2).mean()]
+        for loss, opt in zip(losses, opts):
+            opt.zero_grad()
+            loss.backward(retain_graph=True)
+            opt.step()
+    """
+SHARED_SPLIT = """    grads = []
     for loss, opt in zip(losses, opts):
         params = [p for group in opt.param_groups for p in group["params"]]
         grads.append(zip(params, torch.autograd.grad(loss, params, retain_graph=True, allow_unused=True)))
@@ -202,4 +196,46 @@ def test_of_shared_parameters_each_step_of_a_loop_gets_its_own_losses_gradients(
         for p, g in pairs:
             p.grad = g
 """
-    assert (first.cells[2].rstrip(), first.gradients) == (rewritten(cell, (loop, split)), "same")
+LOOP_HEAD = """    for loss, opt in zip(losses, opts):
+        opt.zero_grad()
+        loss.backward(retain_graph=True)
+"""
+
+
+@pytest.mark.parametrize(
+    "exchanged",
+    [
+        pytest.param((), id="as they are"),
+        pytest.param(
+            (
+                (
+                    "            opt.step()",
+                    "            nn.utils.clip_grad_norm_(trunk.parameters(), 0.1)\n            opt.step()",
+                ),
+            ),
+            id="clipped before the step",
+        ),
+        pytest.param(
+            (("for loss, opt in zip(losses, opts)", "for (i, loss), opt in zip(enumerate(losses), opts)"),),
+            id="named in a tuple",
+        ),
+    ],
+)
+def test_of_shared_parameters_each_step_of_a_loop_gets_its_own_losses_gradients(
+    exchanged: tuple[tuple[str, str], ...],
+) -> None:
+    cell, head, split = SHARED_LOOP, LOOP_HEAD, SHARED_SPLIT
+    for old, new in exchanged:
+        cell, head, split = (text.replace(old, new) for text in (cell, head, split))
+    split = (
+        split.replace(
+            "for (loss, opt), pairs in zip(zip(losses, opts)",
+            "for ((i, loss), opt), pairs in zip(zip(enumerate(losses), opts)",
+        )
+        if "enumerate" in cell
+        else split
+    )
+    run = run_cells(SHARED, cell)
+    assert run.diagnosis is not None
+    first = run.diagnosis.fixes[0]
+    assert (first.cells[2].rstrip(), first.gradients) == (rewritten(cell, (head, split)), "same")

@@ -169,7 +169,7 @@ def test_where_a_helper_clears_all_gradients_in_between_each_is_taken_before_the
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(
-        ranking, "_means_the_same", lambda *_: False
+        ranking, "_trains_otherwise", lambda *_: True
     )  # as a limited backward does, which is shown first
     fix = fix_by("move_step", THREE_PARTS, CLEARED_BETWEEN)
     text = fix.cells[2]

@@ -74,6 +74,17 @@ FUNCTIONS = [
         ),
         id="several steps, and what is read behind the optimizer's own",
     ),
+    pytest.param(
+        (HELPER.replace("loss, lr=0.1", "*losses, lr=0.1").replace("grad(loss,", "grad(losses[-1],"), SEVERAL),
+        (
+            HANDED.replace("loss, lr=0.1, *, fast", "*losses, lr=0.1, fast").replace("grad(loss,", "grad(losses[-1],"),
+            ("    for _", "    fast = dict(net.named_parameters())\n    for _"),
+            ("mse(net(x), y)", f"mse({CALLED.format('x')}, y)"),
+            ("inner_step(net, losses[-1])", "fast = inner_step(net, losses[-1], fast=fast)"),
+            ("net(y)", CALLED.format("y")),
+        ),
+        id="behind any number of arguments",
+    ),
 ]  # fmt: skip
 
 
