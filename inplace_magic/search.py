@@ -111,6 +111,7 @@ COSTS = {
     "own_parameters": 33,  # what other steps train gets no gradient from this loss
     "move_step: projection": 33,  # as above, and what is stepped is projected
     "split_loop": 34,  # a loop becomes several
+    "recompute: in turn": 35,  # several lines, and its loss sees what has been trained so far
     "detach: between": 35,  # the later of two losses trains less
     "recompute: between": 38,  # a forward pass more, written out between the two updates
     "retain: past a step": 39,  # memory; the later backward goes through what was computed before the step
@@ -138,7 +139,7 @@ LESSER = PAST_A_STEP | {"own_parameters"}
 # A backward goes through a graph of before: what it needs may have been changed without torch's knowledge (``.data``).
 KEEPS_GRAPH = frozenset({"retain", "retain: one by one"}) | PAST_A_STEP
 # What a loss is made of is computed where its update stands, by the weights that the updates before it have left.
-IN_ORDER = frozenset({"recompute: in order", "recompute: each call"})
+IN_ORDER = frozenset({"recompute: in order", "recompute: in turn", "recompute: each call"})
 LATE = {"recompute: in order": 2}
 _ROWS = {form: row for row, form in enumerate(COSTS)}
 

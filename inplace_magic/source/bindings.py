@@ -81,6 +81,16 @@ def argument(function: ast.AST | None, name: str, call: ast.AST) -> ast.expr | N
     return call.args[index] if index < len(call.args) else None
 
 
+def handed(code: Code, function: ast.FunctionDef, call: ast.Call, name: str) -> Iterator[str]:
+    """What a function that is handed a value, or what holds it, calls it: ``bag["loss"]``, ``self.total``."""
+    owner, of_class = getattr(call.func, "value", None), isinstance(code.parent(function), ast.ClassDef)
+    for number, own in enumerate(parameters(function)):
+        given = owner if of_class and not number else argument(function, own, call)
+        text = ast.unparse(given) if given is not None else None
+        if text is not None and (name == text or name.startswith((f"{text}.", f"{text}["))):
+            yield own + name.removeprefix(text)
+
+
 def loop_of(code: Code, node: ast.AST, name: str) -> ast.For | None:
     """The ``for`` loop, in the same function, that binds the name."""
     for above in code.parents(node):

@@ -24,6 +24,7 @@ from ..gradients.compare import (
 from ..message import message
 from ..record.evidence import BackwardPass, Evidence
 from ..search import IN_ORDER, KEEPS_GRAPH, LESSER, ONE_UPDATE, PAST_A_STEP, Rank
+from ..source.dataflow import calls_named
 from ..source.document import FileSource, is_cell
 from ..source.editor import names_bound
 from ..source.sources import Sources
@@ -46,7 +47,8 @@ class Attempt:
     ``serves``: a backward whose gradients no step used, as the code is written, has a use. ``fewer``: how many updates
     the optimizers make less than in the code as written, or with gradients used before. ``lesser``: shown where nothing of the
     best rank does without: a name that led to a leaf leads to a result, whose ``.grad`` code to come finds empty; or its
-    form is one of ``LESSER``. ``idle``: a backward is left that trains nothing.
+    form is one of ``LESSER``. ``idle``: a backward is left that trains nothing. ``retrains``: to accept it runs an earlier cell
+    again that trains.
     ``sooner``: it also takes from backwards that come before the conflict. ``corrects``: it gives another
     result than the code as written, which can hardly have meant that (Proposal.meant). ``passes``: the backwards of its run. ``cost``: the
     candidate's; ``turn``: how many had been tried by then.
@@ -62,6 +64,7 @@ class Attempt:
     fewer: int = 0
     lesser: bool = False
     idle: bool = False
+    retrains: bool = False
     sooner: bool = False
     corrects: bool = False
     passes: tuple[BackwardPass, ...] = ()
@@ -164,10 +167,17 @@ def measured(bench: Bench, problem: Problem, ran: Ran) -> Attempt | None:
         fewer=fewer,
         lesser=_unleafs(problem, effect) or all(step.form in LESSER for step in candidate.steps),
         idle=effect.idle,
+        retrains=any(_trains(bench.sources, number) for number in run if number != bench.failing),
         sooner=sooner,
         corrects=corrects,
         passes=seen.passes,
     )
+
+
+def _trains(sources: Sources, number: int) -> bool:
+    """Whether a cell's text sends a loss back, or steps."""
+    code = sources.code(number)
+    return code is not None and bool(calls_named(code.tree, "backward", "step"))
 
 
 def _unleafs(problem: Problem, effect: Effect) -> bool:

@@ -99,9 +99,9 @@ def _code(fix: Fix) -> list[tuple[object, list[str]]]:
     return [(place, bare(text)) for place, text in texts]
 
 
-def _key(attempt: Attempt) -> tuple[int, bool, bool, bool, int, bool, int, int]:
-    rank, fewer = RANKS.index(attempt.rank), attempt.fewer > 0
-    return rank, attempt.idle, attempt.sooner, fewer, attempt.aside, not attempt.serves, attempt.cost, attempt.turn
+def _key(attempt: Attempt) -> tuple[int, bool, bool, bool, int, bool, bool, int, int]:
+    rank, fewer, one = RANKS.index(attempt.rank), attempt.fewer > 0, attempt
+    return rank, one.idle, one.sooner, fewer, one.aside, one.retrains, not one.serves, one.cost, one.turn
 
 
 def _seen_twice(attempts: list[Attempt]) -> Iterator[Attempt]:

@@ -40,6 +40,7 @@ from ..analysis.targets import (
     seen_through,
     sites,
     tensor_written,
+    written_by,
     written_here,
 )
 from ..problem import Problem
@@ -259,13 +260,23 @@ def clone_given_out(problem: Problem) -> Iterator[Proposal]:
             continue
         functions = [s for s in code.block(own) if isinstance(s, Function) and s is not own]
         given = [s.value for f in functions for s in own_statements(code, f) if isinstance(s, ast.Return)]
-        yield from _as_copies(code, [one for one in given if root_text(code, one) == name], "clone")
+        values = [one for one in given if root_text(code, one) == name]
+        if not any(_written_through(problem, f.name) for f in functions):
+            yield from _as_copies(code, values, "clone", "clone_at_save")
 
 
-def _as_copies(code: Code, values: Iterable[ast.expr | None], how: str) -> Iterator[Proposal]:
+def _written_through(problem: Problem, function: str) -> bool:
+    """Whether what a function gives out is written: ``bank.get().zero_()``, ``bank.get()[0] = 1``."""
+    targets = (target for _, node in problem.nodes(ast.AST) for target in written_by(node))
+    return any(calls_named(target, function) for target in targets)
+
+
+def _as_copies(
+    code: Code, values: Iterable[ast.expr | None], how: str, form: str = "clone_returned"
+) -> Iterator[Proposal]:
     for value in (one for one in values if one is not None):
         edit = code.behind(value, f".{how}()")
-        yield in_one_text(code, [edit], code.edited(code.statement(value), [edit]), _GIVEN_OUT, "clone_returned")
+        yield in_one_text(code, [edit], code.edited(code.statement(value), [edit]), _GIVEN_OUT, form)
 
 
 def _given_out(statement: ast.stmt) -> ast.expr | None:

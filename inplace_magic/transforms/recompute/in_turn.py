@@ -68,7 +68,9 @@ def _made_ahead(code: Code, loop: ast.For) -> _Made | None:
         last = next((s for s in reversed(code.preceding(loop)) if name in binds(s) | reads(s)), None)
         if isinstance(last, ast.Assign) and dotted(last.targets[0]) == name:
             items = last.value.values if isinstance(last.value, ast.Dict) else getattr(last.value, "elts", [])
-            if len(items) > 1 and all(isinstance(one, (ast.Call, ast.BinOp, ast.UnaryOp)) for one in items):
+            read = {one for item in items for one in reads(item)}  # by then, what the loop binds would be another
+            computed = all(isinstance(one, (ast.Call, ast.BinOp, ast.UnaryOp)) for one in items)
+            if len(items) > 1 and computed and not read & binds(loop):
                 return _Made(loop, given, last, tuple(items), item)
     return None
 
@@ -86,7 +88,7 @@ def _made_in_turn(problem: Problem, code: Code, made: _Made) -> Proposal:
     edits = [code.replace(made.given, lambdas), code.replace(made.item, make)]
     edits += [code.insert_before(loop.body[0], *lines)]
     edits += [code.replace(made.statement, empty) if kept else code.delete(made.statement)]
-    form = "recompute: in order" if goes_through_update(problem) else "recompute: moved"
+    form = "recompute: in turn" if goes_through_update(problem) else "recompute: moved"
     return in_one_text(code, edits, lines[0], _WHY, form)
 
 

@@ -76,7 +76,7 @@ def _split(problem: Problem, code: Code, loop: ast.For, backward: ast.stmt) -> I
     if {name for s in loop.body for name in binds(s)} & names_loaded(after):
         return
     shared = share_leaves(problem, 1)
-    if shared and not once:
+    if shared and not once and zeroing:  # else gradients that are there already are added to
         yield from _gradients_first(problem, code, loop, backward, zeroing, after)
     inputs = [] if shared else limited(problem, code, backward, loop.body[steps[0]])
     start, colon, first = code.span(loop)[0], code.span(loop.iter)[1], code.span(loop.body[0])[0]

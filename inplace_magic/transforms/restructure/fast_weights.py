@@ -28,13 +28,24 @@ from ...source.bindings import bindings, gone_through, reads
 from ...source.blocks import loops, scope, within
 from ...source.dataflow import called_name, calls_named
 from ...source.editor import Code, Edit, dotted
-from ..analysis.targets import Site, is_of_leaf, torch_name, written
+from ..analysis.targets import Site, is_of_leaf, sites, torch_name, written
 from ..grad_mode.no_grad import carries_graph
 from ..out_of_place.new_tensor import as_new_tensor
 from ..problem import Problem
 from ..proposal import Proposal, in_one_text
 from ..registry import register
-from .inner_step import Step, calls_one_of, copied, readers, step_of_model, task_of, with_block
+from .inner_step import (
+    Step,
+    calls_one_of,
+    copied,
+    left_behind,
+    read_by_callers,
+    read_inside,
+    readers,
+    step_of_model,
+    task_of,
+    with_block,
+)
 
 _WHY = message("why_fast_weights")
 
@@ -115,6 +126,9 @@ def _of(
     task = task_of(code, statement, lambda nodes: bool(read(nodes)))
     if task is None or not code.alone(statement):
         return
+    calls = [n for s in task.statements for n in ast.walk(s) if isinstance(n, ast.Call)]
+    if any(read_inside(problem, call, name) and not read([call]) for call in calls):
+        return  # a function that reads the leaf by its own name would go on with the one of before
     fast = problem.unused(f"fast_{name.rpartition('.')[2]}", code, statement)
     own = [n for n in ast.walk(statement) if isinstance(n, (ast.Name, ast.Attribute)) and dotted(n) == name]
     value = stepped(fast, [code.replace(n, fast) for n in own if task.loop is not None])
@@ -131,8 +145,10 @@ def _of_model(problem: Problem, write: Site, step: Step, torch: str) -> Iterator
     code, model, listed = write.code, step.model, step.listed
     stepped = with_block(code, step.loop)
     task = task_of(code, stepped, lambda nodes: calls_one_of(nodes, {model}))
-    if task is None:
-        return
+    inside = {id(n) for n in ast.walk(stepped)}
+    read = [n for s in (task.statements if task is not None else ()) for n in ast.walk(s) if id(n) not in inside]
+    if task is None or left_behind(problem, code, read, {model}) or read_by_callers(problem, sites(problem), model):
+        return  # the rest would go on with the weights of before
     fast = problem.unused("fast", code, step.loop)
     edits = [code.replace(stepped, f"{fast} = {step.weights(code, fast if task.loop is not None else None)}")]
     gone = {id(n) for n in ast.walk(stepped)}

@@ -39,7 +39,19 @@ from ..problem import Problem
 from ..proposal import Change, Proposal
 from ..registry import register
 from .fast_weights import is_trained
-from .inner_step import Loops, Step, Task, calls_one_of, copied, readers, step_of_model, task_of, with_block
+from .inner_step import (
+    Loops,
+    Step,
+    Task,
+    calls_one_of,
+    copied,
+    left_behind,
+    read_by_callers,
+    readers,
+    step_of_model,
+    task_of,
+    with_block,
+)
 
 _WHY = message("why_fast_weights")
 _DEPTH = 4
@@ -90,6 +102,8 @@ def fast_weights_handed_on(problem: Problem) -> Iterator[Proposal]:
     if torch is None or step is None or not asked or levels[-1].task is None or not is_trained(problem):
         return
     last = levels[-1]
+    if read_by_callers(problem, frames[len(levels) - 1 :], last.names[0]):
+        return  # who would go on with the weights of before
     fast = "fast"
     for one in levels:
         fast = problem.unused(fast, one.code, one.statement)
@@ -97,12 +111,19 @@ def fast_weights_handed_on(problem: Problem) -> Iterator[Proposal]:
     handed = False  # the weights to go on from: by a loop, be it that of a caller's caller
     for one in levels[::-1]:
         given = _with_parameter(one, fast) if handed else []
-        if handed and not given:
+        if (handed and not given) or _left_behind(problem, one):
             return
         changes += ((one.code, edit) for edit in [*given, *_edits(one, step, fast, torch, handed)])
         handed = handed or one.loop is not None
     title = f"{_target(last, fast)} = {called_name(last.call)}(...)"
     yield Proposal(title, _WHY, "fast_weights", tuple(changes), meant=creates_graph(asked))
+
+
+def _left_behind(problem: Problem, level: _Level) -> bool:
+    """Whether something at a level would go on with the weights of before."""
+    inside = {id(n) for n in ast.walk(level.statement)}
+    nodes = [n for s in level.read for n in ast.walk(s) if id(n) not in inside]
+    return left_behind(problem, level.code, nodes, {*level.names})
 
 
 def _levels(problem: Problem, step: Step, frames: list[Site]) -> Iterator[_Level]:
@@ -177,8 +198,9 @@ def _edits(level: _Level, step: Step, fast: str, torch: str, handed: bool) -> li
     edits = readers(code, nodes, {*level.names}, model, fast, torch)
     if level.loop is not None and not handed:
         edits.append(code.insert_before(level.loop, copied(fast, model)))
-    value = step.weights(code, fast if started else None)
-    if call is not None:
+    if call is None:
+        value = step.weights(code, fast if started else None)
+    else:
         own = readers(code, ast.walk(call), {*level.names}, model, fast, torch) if started else []
         value = code.edited(call, [*own, *([code.add_argument(call, f"{fast}={fast}")] if started else [])])
     if level.task is not None:

@@ -6,17 +6,20 @@ import ast
 import itertools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
-from ...source.bindings import bindings, gone_through, key_of_item, loop_of
+from ...source.bindings import bindings, gone_through, handed, key_of_item, loop_of, parameters
 from ...source.blocks import upwards
 from ...source.dataflow import binds, called_name, calls_named, is_step, live_in
 from ...source.editor import Code, Edit, Loop, dotted
 from ..analysis.meetings import before_step
-from ..analysis.targets import Site
+from ..analysis.targets import Site, outside
 from ..out_of_place.new_tensor import as_new_tensor
 from ..problem import Problem
 
 Loops = ast.For | ast.While | ast.AsyncFor
+# What is asked of a model itself, and of no weights.
+_OF_THE_MODEL = frozenset({"parameters", "named_parameters", "train", "eval", "training", "zero_grad"})
 
 
 @dataclass(frozen=True)
@@ -138,6 +141,48 @@ def readers(code: Code, nodes: Iterable[ast.AST], names: set[str], model: str, f
         elif isinstance(node, ast.Call) and dotted(node.func) in names:
             edits += _functional_call(code, node, model, fast, torch)
     return edits
+
+
+def left_behind(problem: Problem, code: Code, nodes: Iterable[ast.AST], names: set[str]) -> bool:
+    """Whether some nodes read the model, or a leaf, otherwise than :func:`readers` can give them the stepped weights: as an
+    argument, by a part or a method of it, or in a function of the user's that is called there.
+    """
+    for node in nodes:
+        above = code.parent(node)
+        if isinstance(node, (ast.Name, ast.Attribute)) and dotted(node) in names:
+            called = isinstance(above, ast.Call) and above.func is node
+            if not called and getattr(above, "attr", None) not in _OF_THE_MODEL:
+                return True
+        if isinstance(node, ast.Call) and any(read_inside(problem, node, name) for name in names):
+            return True
+    return False
+
+
+def read_inside(problem: Problem, call: ast.Call, name: str) -> bool:
+    """Whether a function of the user's that is called reads what the caller calls so."""
+    for code, function in problem.nodes(ast.FunctionDef):
+        if function.name == called_name(call):
+            own, first = parameters(function), name.partition(".")[0].partition("[")[0]
+            inner = {*handed(code, function, call, name), *(() if first in own or first == "self" else (name,))}
+            if any(isinstance(n, (ast.Name, ast.Attribute)) and dotted(n) in inner for n in ast.walk(function)):
+                return True
+    return False
+
+
+def read_by_callers(problem: Problem, frames: Sequence[Site], name: str) -> bool:
+    """Whether a caller of the function that steps reads the model behind the call, before an optimizer steps."""
+    for inner, site in itertools.pairwise(frames):
+        if name.partition(".")[0] in parameters(inner.code.function(inner.statement)):
+            given = outside(inner, site, name)
+            if given is None:
+                return False
+            name = given
+        within = {id(n) for n in ast.walk(site.expression)}
+        beside = [n for n in ast.walk(site.statement) if isinstance(n, ast.Call) and id(n) not in within]
+        behind = task_of(site.code, site.statement, partial(calls_one_of, names={name}))
+        if behind is not None or any(dotted(n.func) == name for n in beside):
+            return True
+    return False
 
 
 def _functional_call(code: Code, call: ast.Call, model: str, weights: str, torch: str) -> list[Edit]:

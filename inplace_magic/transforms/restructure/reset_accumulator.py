@@ -17,7 +17,7 @@ import ast
 from collections.abc import Iterator
 
 from ...message import message
-from ...source.bindings import argument, parameters
+from ...source.bindings import handed, parameters
 from ...source.dataflow import added, binds, called_name, calls, calls_named, is_step, reads, roots, simple
 from ...source.editor import Code
 from ..analysis.backward_calls import loss_of
@@ -69,21 +69,10 @@ def _adds_to(problem: Problem, node: ast.AST, name: str, depth: int = 2) -> bool
         return True
     for call in calls(node) if depth else ():
         for code, function in problem.nodes(ast.FunctionDef):
-            of_class = isinstance(code.parent(function), ast.ClassDef)
-            inner = _handed(function, call, name, of_class) if called_name(call) == function.name else ()
+            inner = handed(code, function, call, name) if called_name(call) == function.name else ()
             if any(_adds_to(problem, function, inside, depth - 1) for inside in inner):
                 return True
     return False
-
-
-def _handed(function: ast.FunctionDef, call: ast.Call, name: str, of_class: bool) -> Iterator[str]:
-    """What a function that is handed a value, or one that holds it, calls it: ``bag["loss"]``, ``self.total``."""
-    owner = getattr(call.func, "value", None)
-    for number, own in enumerate(parameters(function)):
-        given = owner if of_class and not number else argument(function, own, call)
-        text = ast.unparse(given) if given is not None else None
-        if text is not None and (name == text or name.startswith((f"{text}.", f"{text}["))):
-            yield own + name.removeprefix(text)
 
 
 def _lists(problem: Problem) -> set[str]:

@@ -201,6 +201,15 @@ QUEUE = """
 
 def test_what_a_method_gives_out_of_the_memory_that_another_one_writes_is_given_out_as_a_copy() -> None:
     cell = "loss = contrast(w * 2, queue.peek())\nqueue.push(torch.zeros(2, 3))\nloss.backward()"
-    fix = fix_by("clone_returned", "import torch\nw = torch.ones(2, 3, requires_grad=True)", QUEUE, cell)
+    fix = fix_by(RULE, "import torch\nw = torch.ones(2, 3, requires_grad=True)", QUEUE, cell)
     assert fix.cells == {2: rewritten(QUEUE, ("return self.kept", "return self.kept.clone()"))}
     assert fix.gradients == "same"
+
+
+def test_not_where_somebody_writes_through_what_is_given_out() -> None:
+    cell = (
+        "queue.peek().mul_(0.5)\nloss = contrast(w * 2, queue.peek())\nqueue.push(torch.zeros(2, 3))\nloss.backward()"
+    )
+    run = run_cells("import torch\nw = torch.ones(2, 3, requires_grad=True)", QUEUE, cell)
+    assert run.diagnosis is not None
+    assert not [fix.title for fix in run.diagnosis.fixes if "return self.kept" in fix.title]

@@ -415,3 +415,22 @@ AT_THE_TOP = """
 def test_leaves_stay_what_they_are(cell: str, trained: str) -> None:
     held = HELD.replace("[*layers.values(), *rows]", trained)
     assert RULE not in rules(held, cell.replace("line(x, rows) + learn", "line(x, layers) + line(x, rows) + learn"))
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        pytest.param("model[1](model[0](y)).exp().mean()", id="by its parts"),
+        pytest.param("query(y)", id="in a function that reads it by its own name"),
+        pytest.param("asked(model, y)", id="as an argument"),
+    ],
+)
+def test_nothing_where_the_model_is_read_otherwise_as_well(read: str) -> None:
+    cell = f"""
+        def query(y):
+            return model(y).exp().mean()
+        def asked(net, y):
+            return net(y).exp().mean()
+        {EACH_ITERATION.strip().replace("model(y).exp().mean() + loss", f"model(y).exp().mean() + loss + {read}").replace(chr(10), chr(10) + "    ")}
+        """
+    assert RULE not in rules(OPTIMIZED, cell)

@@ -265,3 +265,25 @@ def test_a_helper_that_a_function_calls_step_by_step_is_handed_the_weights() -> 
         ("losses = self.adapt", "losses, fast = self.adapt"),
         ("self.net(y)", call.format("y")),
     )
+
+
+def test_a_helper_that_stands_far_down_in_a_cell_of_its_own() -> None:
+    helper = "\n".join(["# a long cell"] * 40) + "\n" + rewritten(HELPER)
+    run = run_cells(START, helper, ONE_STEP)
+    assert run.diagnosis is not None
+    assert run.diagnosis.fixes[0].rule == RULE
+
+
+def test_nothing_that_a_callers_caller_would_not_see() -> None:
+    cells = """
+        def learn(x, y):
+            loss = mse(net(x), y)
+            inner_step(net, loss)
+            return loss + mse(net(x), y)
+        for x, y in torch.randn(2, 2, 5, 1):
+            total = learn(x, y) + mse(net(y), x)
+            opt.zero_grad()
+            total.backward()
+            opt.step()
+        """
+    assert RULE not in rules(START, HELPER, cells)
