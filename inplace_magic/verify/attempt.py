@@ -150,6 +150,9 @@ def measured(bench: Bench, problem: Problem, ran: Ran) -> Attempt | None:
     if effect.label == "truncated" and not idle:
         taken = (*_taken(bench, proposal, seen), *(_left(bench, reference, seen) if _lessens(candidate.steps) else ()))
         fix = replace(fix, changes=fix.changes + taken[:1])
+    retrained = [f"In[{number}]" for number in run if number != bench.failing and _trains(bench.sources, number)]
+    if retrained and is_cell(bench.failing):
+        fix = replace(fix, changes=(*fix.changes, message("change_trains_again", cells=", ".join(retrained))))
     _log.debug("%s: %s, %s, fails again: %s, %s", candidate, rank, effect.label, seen.again, effect.changes)
     need = problem.clash.need
     before = need.index if need is not None and any(step.kept for step in candidate.steps) else 0
@@ -167,7 +170,7 @@ def measured(bench: Bench, problem: Problem, ran: Ran) -> Attempt | None:
         fewer=fewer,
         lesser=_unleafs(problem, effect) or all(step.form in LESSER for step in candidate.steps),
         idle=effect.idle,
-        retrains=any(_trains(bench.sources, number) for number in run if number != bench.failing),
+        retrains=bool(retrained),
         sooner=sooner,
         corrects=corrects,
         passes=seen.passes,

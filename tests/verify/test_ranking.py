@@ -569,3 +569,16 @@ def test_fixes_that_train_alike_leave_room_for_those_that_do_not() -> None:
         ("move_step", "different"),
     ]
     assert run.diagnosis.fixes[2].title == "low_opt.step() after later.backward()"
+
+
+def test_what_trains_an_earlier_cell_again_says_so_and_comes_behind_what_does_not() -> None:
+    earlier = """
+        net = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1))
+        opt = torch.optim.SGD(net.parameters(), 0.1)
+        """
+    cells = ("out = net(torch.ones(2, 3))\nout.exp().mean().backward()", "out.pow(2).mean().backward()\nopt.step()")
+    run = run_cells(START, earlier, *cells)
+    assert run.diagnosis is not None
+    first, *others = run.diagnosis.fixes
+    assert (first.cells.keys(), first.changes) == ({4}, ())
+    assert [fix.changes for fix in others if 3 in fix.cells] == [("In[3] trains once more",)]
