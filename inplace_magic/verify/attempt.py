@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import itertools
 import logging
 import re
@@ -26,7 +27,7 @@ from ..record.evidence import BackwardPass, Evidence
 from ..search import IN_ORDER, KEEPS_GRAPH, LESSER, ONE_UPDATE, PAST_A_STEP, Rank
 from ..source.dataflow import calls_named
 from ..source.document import FileSource, is_cell
-from ..source.editor import names_bound
+from ..source.editor import Function, names_bound
 from ..source.sources import Sources
 from ..source.unified import cell_names, unified
 from ..transforms.problem import Problem
@@ -178,9 +179,10 @@ def measured(bench: Bench, problem: Problem, ran: Ran) -> Attempt | None:
 
 
 def _trains(sources: Sources, number: int) -> bool:
-    """Whether a cell's text sends a loss back, or steps."""
+    """Whether a cell sends a loss back, or steps, and does not only say how."""
     code = sources.code(number)
-    return code is not None and bool(calls_named(code.tree, "backward", "step"))
+    done = [s for s in code.tree.body if not isinstance(s, (*Function, ast.ClassDef))] if code is not None else []
+    return any(calls_named(s, "backward", "step") for s in done)
 
 
 def _unleafs(problem: Problem, effect: Effect) -> bool:

@@ -252,9 +252,8 @@ def test_a_fix_by_which_an_earlier_cell_fails_is_none() -> None:
         """
     run = run_cells(kept, "kept.back()", "kept.back_again()")
     assert run.diagnosis is not None
-    assert [fix.rule for fix in run.diagnosis.fixes] == ["recompute", "retain"], (
-        "the backward of an earlier cell is not run again"
-    )
+    assert run.diagnosis.fixes[0].rule == "retain"
+    assert "detach" not in {fix.rule for fix in run.diagnosis.fixes}
 
 
 def test_a_kind_that_keeps_the_gradients_leaves_the_next_turns_to_others(

@@ -43,7 +43,7 @@ def clone_at_save(problem: Problem) -> Iterator[Proposal]:
         for one in (name, seen_through(site.code, name, site.statement))
     }
     here = written(problem)
-    if here is not None and write is not None:
+    if here is not None and write is not None and all(frame.statement is not here.statement for frame in frames):
         named |= {(here.code, here.spot.function, path) for path in write.held}
     known = [{name for *place, name in named if place == [f.code, f.spot.function]} for f in frames]
     matched = [proposal for frame, names in zip(frames, known) for proposal in _matched(frame, names, path)]
