@@ -90,9 +90,7 @@ class _Waiting:
         self._aside: list[Ran] = []
         self._patience = 0
         self._served: set[str] = set()  # rules with a fix that changes nothing
-        self._alike: Counter[str] = (
-            Counter()
-        )  # by rule, the fixes that keep the gradients: of others there is more to tell
+        self._alike: Counter[str] = Counter()  # by rule, the fixes that keep the gradients
         self._limit, self._branches = _ANY, _BRANCHES
 
     def add(self, item: Candidate | Unfinished) -> None:

@@ -99,8 +99,8 @@ def _code(fix: Fix) -> list[tuple[object, list[str]]]:
     return [(place, bare(text)) for place, text in texts]
 
 
-def _key(attempt: Attempt) -> tuple[int, bool, bool, bool, int, bool, bool, int, int]:
-    rank, fewer, one = RANKS.index(attempt.rank), attempt.fewer > 0, attempt
+def _key(one: Attempt) -> tuple[int, bool, bool, bool, int, bool, bool, int, int]:
+    rank, fewer = RANKS.index(one.rank), one.fewer > 0
     return rank, one.idle, one.sooner, fewer, one.aside, one.retrains, not one.serves, one.cost, one.turn
 
 

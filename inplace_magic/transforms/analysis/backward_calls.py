@@ -42,6 +42,15 @@ def loss_of(statement: ast.stmt) -> ast.expr | None:
     return call.args[0] if functional else call.func.value  # type: ignore[attr-defined]
 
 
+def taken(torch: str, loss: str, params: str) -> str:
+    """A loss's gradients, taken ahead of the steps: others still go back through its graph, and may not reach all of these."""
+    return f"{torch}.autograd.grad({loss}, {params}, retain_graph=True, allow_unused=True)"
+
+
+def taken_in_short(torch: str, loss: str) -> str:
+    return f"{torch}.autograd.grad({loss}, …)"
+
+
 def with_retain(code: Code, call: ast.Call) -> Edit | None:
     """``retain_graph=True`` put into a call of backward; None where it is there already."""
     given = next((k.value for k in call.keywords if k.arg == "retain_graph"), None)

@@ -29,6 +29,7 @@ VIEW_METHODS = frozenset({
     "contiguous", "numpy", "real", "imag", "unbind", "chunk", "split", "requires_grad_", "broadcast_to", "ravel",
     "unflatten", "to", "float", "double", "T", "type", "type_as", "cpu", "values", "adjoint",
 })  # fmt: skip
+SEVERAL_VIEWS = frozenset({"unbind", "chunk", "split"})  # of these the methods that give several at once
 _OF_LEAF = ("grad", "requires_grad", "requires_grad_", "is_leaf")
 VIEW_ATTRIBUTES = frozenset({"T", "mT", "H", "mH", "data", "real", "imag"})
 

@@ -32,6 +32,7 @@ from ..analysis.contents import OWN_MEMORY, shares
 from ..analysis.meant import goes_on_with, has_two_names, meant_for_whole, reads_itself
 from ..analysis.meetings import updates_weights
 from ..analysis.targets import (
+    SEVERAL_VIEWS,
     VIEW_METHODS,
     Site,
     chain,
@@ -51,7 +52,7 @@ _WHY, _GIVEN_OUT = message("why_memory_apart"), message("why_copy_is_given_out")
 _TAKES_OVER = ("from_numpy", "as_tensor", "from_dlpack", "frombuffer")
 _SPREADS = frozenset({"expand", "expand_as", "broadcast_to", "broadcast_tensors", "as_strided", "unfold"})
 _LINKS = 3  # names that one thing is handed on under
-_VIEWS = VIEW_METHODS - {"numpy", "unbind", "chunk", "split", "values"}
+_VIEWS = VIEW_METHODS - SEVERAL_VIEWS - {"numpy", "values"}
 
 
 @register(

@@ -50,8 +50,9 @@ def copied_statistics(problem: Problem) -> Iterator[Proposal]:
 
 def _of_a_call(code: Code, call: ast.AST) -> Iterator[Proposal]:
     """``F.batch_norm(x, mean, var, training=training)`` updates what it is handed; without training it keeps that for backward."""
-    functional = isinstance(call, ast.Call) and called_name(call) == "batch_norm"
-    if not isinstance(call, ast.Call) or not functional or any(isinstance(one, ast.Starred) for one in call.args):
+    if not isinstance(call, ast.Call) or called_name(call) != "batch_norm":
+        return
+    if any(isinstance(one, ast.Starred) for one in call.args):
         return
     if isinstance(call.func, ast.Attribute) and module_of(call.func.value) != "torch.nn.functional":
         return  # ``torch.batch_norm`` has another order of arguments

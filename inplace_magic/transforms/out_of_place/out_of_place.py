@@ -127,9 +127,8 @@ def _tuple(code: Code, tensor: ast.expr | None, statement: ast.stmt, rewrite: Re
     if not by_number or not _does_nothing_else(code, loop, statement) or rewrite.target is None:
         return None
     made = f"tuple({rewrite.value} for {code.text(loop.target)} in {given})"
-    return replace(
-        _anew(code, loop, code.text(tensor.value), made), unsure=given != own
-    )  # as many as there are numbers
+    as_many = given == own  # else as many as there are numbers
+    return replace(_anew(code, loop, code.text(tensor.value), made), unsure=not as_many)
 
 
 def _outside_block(code: Code, statement: ast.stmt, rewrite: Rewrite) -> Rewrite | None:

@@ -32,13 +32,12 @@ from ...source.dataflow import called_name, rebinds
 from ...source.editor import Code, Edit, atom, dotted
 from ...source.names import bound_names
 from ..analysis.meetings import headline
-from ..analysis.targets import VIEW_METHODS, handed_down, receiver, root
+from ..analysis.targets import SEVERAL_VIEWS, VIEW_METHODS, handed_down, receiver, root
 from ..problem import Problem
 from ..proposal import Proposal, in_one_text
 from ..registry import register
 
 _WHY = message("why_index_views")
-_SEVERAL = {"chunk", "split", "unbind"}
 
 
 @register("multi_output_view", "no_grad_view")
@@ -158,6 +157,6 @@ def _views(code: Code, node: ast.expr | None) -> _Views | None:
         if len(dims) != len(given):
             return None
         node, dim = whole, sum(dims)
-    looked = isinstance(node, ast.Subscript) or called_name(node) in VIEW_METHODS - _SEVERAL
+    looked = isinstance(node, ast.Subscript) or called_name(node) in VIEW_METHODS - SEVERAL_VIEWS
     indexed = node is not None and (dotted(node) is not None or (looked and root(node)))
     return _Views(atom(code, node), dim, size) if node is not None and indexed else None

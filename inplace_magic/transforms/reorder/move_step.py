@@ -24,7 +24,7 @@ from ...source.blocks import within
 from ...source.dataflow import binds, calls_named, is_call, is_step, reads, roots, simple
 from ...source.editor import Code, Edit
 from ...source.lift import lift
-from ..analysis.backward_calls import in_short, limited, parameters_stepped
+from ..analysis.backward_calls import in_short, limited, parameters_stepped, taken, taken_in_short
 from ..analysis.meetings import (
     Meeting,
     cleared_before,
@@ -180,16 +180,17 @@ def gradients_first(problem: Problem) -> Iterator[Proposal]:
         return
     loss = code.text(need.value.func.value)  # type: ignore[attr-defined]
     params, grads, p, g = (problem.unused(name, code, need) for name in ("params", "grads", "p", "g"))
-    grad, first = f"{grads} = {torch[0]}.autograd.grad({loss}, ", _writers(problem, found)[0]
+    first = _writers(problem, found)[0]
     new = [
         *lift(code, makers).lines,
         f"{params} = {parameters_stepped(problem, code, late[-1])}",
-        f"{grad}{params}, retain_graph=True, allow_unused=True)",
+        f"{grads} = {taken(torch[0], loss, params)}",
     ]
     loop = [f"for {p}, {g} in zip({params}, {grads}):", f"{code.indent_step}{p}.grad = {g}"]
     out = lift(code, sorted([need, *zeroing, *makers], key=found.block.index))
     edits = [*out.edits, code.insert_before(need, *loop), code.insert_before(first, *new), *torch[1]]
-    title = message("title_before", what=f"{grad}…)", other=" ".join(code.text(first).split()))
+    what = f"{grads} = {taken_in_short(torch[0], loss)}"
+    title = message("title_before", what=what, other=" ".join(code.text(first).split()))
     yield in_one_text(code, edits, title, message("why_gradients_taken"), "move_step: gradients first")
 
 

@@ -33,7 +33,7 @@ from ...source.dataflow import binds, called_name, calls_named, is_step, key_of,
 from ...source.editor import Code, as_item, names_loaded
 from ...source.lift import lift
 from ...source.lines import lines_of
-from ..analysis.backward_calls import in_short, limited, loss_of, parameters_stepped
+from ..analysis.backward_calls import in_short, limited, loss_of, parameters_stepped, taken, taken_in_short
 from ..analysis.meetings import CLIPS, headline, share_leaves
 from ..analysis.targets import torch_in
 from ..problem import Problem
@@ -85,7 +85,7 @@ def _split(problem: Problem, code: Code, loop: ast.For, backward: ast.stmt) -> I
     for limit in [inputs, []] if inputs else [[]]:
         lines: list[str] = []
         for part in (zeroing, before, after):
-            body = lift(code, part, [*limit, *free]).lines if part else []
+            body = lift(code, part, [*limit, *free]).lines
             alone = once and part is before
             lines += body if alone else [head, *(code.indent_step + line for line in body)] if body else []
         short = [*in_short(limit), *free]
@@ -108,7 +108,6 @@ def _gradients_first(
         return
     loss = code.text(sent)
     grads, params, pairs, p, g = (problem.unused(n, code, loop) for n in ("grads", "params", "pairs", "p", "g"))
-    taken = f"{torch[0]}.autograd.grad({loss}, {params}, retain_graph=True, allow_unused=True)"
     ahead = [s for s in code.preceding(backward) if s not in zeroing]
     through, unit = code.text(loop.iter), code.indent_step
     lines = [
@@ -116,7 +115,7 @@ def _gradients_first(
         f"for {code.text(loop.target)} in {through}:",
         *(unit + line for line in lift(code, ahead).lines),
         f"{unit}{params} = {parameters_stepped(problem, code, step)}",
-        f"{unit}{grads}.append(zip({params}, {taken}))",
+        f"{unit}{grads}.append(zip({params}, {taken(torch[0], loss, params)}))",
         f"for {as_item(code, loop.target)}, {pairs} in zip({through}, {grads}):",
         *(unit + line for line in lift(code, zeroing).lines),
         f"{unit}for {p}, {g} in {pairs}:",
@@ -124,7 +123,7 @@ def _gradients_first(
         *(unit + line for line in lift(code, [*between, *after]).lines),
     ]
     edits = [code.insert_before(loop, *lines), code.delete(loop), *torch[1]]
-    title = message("title_before", what=f"{grads} = {torch[0]}.autograd.grad({loss}, …)", other=code.text(step))
+    title = message("title_before", what=f"{grads} = {taken_in_short(torch[0], loss)}", other=code.text(step))
     yield in_one_text(code, edits, title, message("why_gradients_taken"), "move_step: gradients first")
 
 

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 from ...message import message
 from ...source.bindings import bindings, gone_through, reads
@@ -39,6 +40,7 @@ from .inner_step import (
     calls_one_of,
     copied,
     left_behind,
+    nodes_beside,
     read_by_callers,
     read_inside,
     readers,
@@ -134,8 +136,8 @@ def _of(
     value = stepped(fast, [code.replace(n, fast) for n in own if task.loop is not None])
     if value is None:
         return
-    line, inside = f"{fast} = {value}", {id(n) for n in ast.walk(statement)}
-    edits = [code.replace(n, fast) for n in read(task.statements) if id(n) not in inside]
+    line, beside = f"{fast} = {value}", {id(n) for n in nodes_beside(task.statements, statement)}
+    edits = [code.replace(n, fast) for n in read(task.statements) if id(n) in beside]
     edits += [code.insert_before(task.loop, f"{fast} = {name}")] if task.loop is not None else []
     yield in_one_text(code, [*edits, code.replace(statement, line)], line, _WHY, "fast_weights", meant=True)
 
@@ -144,20 +146,18 @@ def _of_model(problem: Problem, write: Site, step: Step, torch: str) -> Iterator
     """What reads the model behind the step reads the stepped weights."""
     code, model, listed = write.code, step.model, step.listed
     stepped = with_block(code, step.loop)
-    task = task_of(code, stepped, lambda nodes: calls_one_of(nodes, {model}))
-    inside = {id(n) for n in ast.walk(stepped)}
-    read = [n for s in (task.statements if task is not None else ()) for n in ast.walk(s) if id(n) not in inside]
-    if task is None or left_behind(problem, code, read, {model}) or read_by_callers(problem, sites(problem), model):
+    task = task_of(code, stepped, partial(calls_one_of, names={model}))
+    left = nodes_beside(task.statements, stepped) if task is not None else []
+    if task is None or left_behind(problem, code, left, {model}) or read_by_callers(problem, sites(problem), model):
         return  # the rest would go on with the weights of before
     fast = problem.unused("fast", code, step.loop)
     edits = [code.replace(stepped, f"{fast} = {step.weights(code, fast if task.loop is not None else None)}")]
-    gone = {id(n) for n in ast.walk(stepped)}
     if task.loop is not None:
         edits.append(code.insert_before(task.loop, copied(fast, model)))
         if listed is not None and within(code, task.statements, listed) is not None:
             edits.append(code.delete(listed))
-            gone |= {id(n) for n in ast.walk(listed)}
-    left = [n for s in task.statements for n in ast.walk(s) if id(n) not in gone]
+            gone = {id(n) for n in ast.walk(listed)}
+            left = [n for n in left if id(n) not in gone]
     known = code.text(listed.targets[0]) if listed is not None and task.loop is not None else None
     edits += [code.replace(n, f"{fast}.values()") for n in left if isinstance(n, ast.Name) and n.id == known]
     edits += readers(code, left, {model}, model, fast, torch)

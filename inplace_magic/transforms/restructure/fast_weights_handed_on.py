@@ -32,7 +32,7 @@ from ...source.bindings import parameters
 from ...source.blocks import loops, own_statements, scope, upwards
 from ...source.dataflow import called_name, calls_named
 from ...source.editor import Code, Edit, Loop, as_item, dotted
-from ..analysis.targets import Site, outside, sites, torch_name
+from ..analysis.targets import Site, sites, torch_name
 from ..grad_mode.inference_mode import modes
 from ..grad_mode.no_grad import creates_graph
 from ..problem import Problem
@@ -43,9 +43,11 @@ from .inner_step import (
     Loops,
     Step,
     Task,
+    called_outside,
     calls_one_of,
     copied,
     left_behind,
+    nodes_beside,
     read_by_callers,
     readers,
     step_of_model,
@@ -88,9 +90,10 @@ class _Level:
         return around[0] if around and calls_one_of(around, {*self.names}) else None
 
     @property
-    def read(self) -> list[ast.stmt]:
-        """The statements that may read the stepped weights."""
-        return self.task.statements if self.task is not None else [self.loop] if self.loop is not None else []
+    def beside(self) -> list[ast.AST]:
+        """What may read the stepped weights, but the statement itself."""
+        loop = [self.loop] if self.loop is not None else []
+        return nodes_beside(self.task.statements if self.task is not None else loop, self.statement)
 
 
 @register("modified", "leaf", "silent")
@@ -111,19 +114,12 @@ def fast_weights_handed_on(problem: Problem) -> Iterator[Proposal]:
     handed = False  # the weights to go on from: by a loop, be it that of a caller's caller
     for one in levels[::-1]:
         given = _with_parameter(one, fast) if handed else []
-        if (handed and not given) or _left_behind(problem, one):
-            return
+        if (handed and not given) or left_behind(problem, one.code, one.beside, {*one.names}):
+            return  # something would go on with the weights of before
         changes += ((one.code, edit) for edit in [*given, *_edits(one, step, fast, torch, handed)])
         handed = handed or one.loop is not None
     title = f"{_target(last, fast)} = {called_name(last.call)}(...)"
     yield Proposal(title, _WHY, "fast_weights", tuple(changes), meant=creates_graph(asked))
-
-
-def _left_behind(problem: Problem, level: _Level) -> bool:
-    """Whether something at a level would go on with the weights of before."""
-    inside = {id(n) for n in ast.walk(level.statement)}
-    nodes = [n for s in level.read for n in ast.walk(s) if id(n) not in inside]
-    return left_behind(problem, level.code, nodes, {*level.names})
 
 
 def _levels(problem: Problem, step: Step, frames: list[Site]) -> Iterator[_Level]:
@@ -154,8 +150,7 @@ def _caller(problem: Problem, level: _Level, site: Site) -> _Level | None:
         return None
     if not isinstance(statement, ast.Expr | ast.Assign) or statement.value is not call:
         return None
-    own = level.names[0].partition(".")[0] in parameters(function)
-    model, gives = outside(level.site, site, level.names[0]) if own else level.names[0], _given_back(level)
+    model, gives = called_outside(level.site, site, level.names[0]), _given_back(level)
     targets = statement.targets if isinstance(statement, ast.Assign) else []
     aliases = [one.id for one in targets if isinstance(one, ast.Name) and gives != "value"]
     if model is None or gives is None or len(targets) > 1 or (targets and gives != "value" and not aliases):
@@ -192,9 +187,8 @@ def _edits(level: _Level, step: Step, fast: str, torch: str, handed: bool) -> li
     """What a level does with the stepped weights; ``handed``: it is given those to go on from."""
     code, model, call = level.code, level.names[0], level.call
     started = handed or level.loop is not None
-    inside = {id(node) for node in ast.walk(level.statement)}
     ahead = code.preceding(level.loop or level.statement) if handed else []
-    nodes = [n for s in (*ahead, *level.read) for n in ast.walk(s) if id(n) not in inside]
+    nodes = [*nodes_beside(ahead, level.statement), *level.beside]
     edits = readers(code, nodes, {*level.names}, model, fast, torch)
     if level.loop is not None and not handed:
         edits.append(code.insert_before(level.loop, copied(fast, model)))

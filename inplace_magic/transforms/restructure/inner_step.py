@@ -94,6 +94,12 @@ class Task:
         return [*([self.loop] if self.loop is not None else []), *self.behind]
 
 
+def nodes_beside(statements: Iterable[ast.stmt], statement: ast.stmt) -> list[ast.AST]:
+    """The nodes of some statements, without those of one in them."""
+    inside = {id(n) for n in ast.walk(statement)}
+    return [n for s in statements for n in ast.walk(s) if id(n) not in inside]
+
+
 def task_of(code: Code, step: ast.stmt, read: Callable[[Sequence[ast.AST]], bool]) -> Task | None:
     """The farthest that the stepped weights go: to what reads them, before an optimizer steps.
 
@@ -144,8 +150,8 @@ def readers(code: Code, nodes: Iterable[ast.AST], names: set[str], model: str, f
 
 
 def left_behind(problem: Problem, code: Code, nodes: Iterable[ast.AST], names: set[str]) -> bool:
-    """Whether some nodes read the model, or a leaf, otherwise than :func:`readers` can give them the stepped weights: as an
-    argument, by a part or a method of it, or in a function of the user's that is called there.
+    """Whether some nodes read the model otherwise than :func:`readers` can give them the stepped weights: as an argument, by a
+    part or a method of it, or in a function of the user's that is called there.
     """
     for node in nodes:
         above = code.parent(node)
@@ -169,14 +175,19 @@ def read_inside(problem: Problem, call: ast.Call, name: str) -> bool:
     return False
 
 
+def called_outside(inner: Site, site: Site, name: str) -> str | None:
+    """What a caller calls the model: by the argument that it hands over, or by the name that both have from around them."""
+    own = name.partition(".")[0] in parameters(inner.code.function(inner.statement))
+    return outside(inner, site, name) if own else name
+
+
 def read_by_callers(problem: Problem, frames: Sequence[Site], name: str) -> bool:
     """Whether a caller of the function that steps reads the model behind the call, before an optimizer steps."""
     for inner, site in itertools.pairwise(frames):
-        if name.partition(".")[0] in parameters(inner.code.function(inner.statement)):
-            given = outside(inner, site, name)
-            if given is None:
-                return False
-            name = given
+        given = called_outside(inner, site, name)
+        if given is None:
+            return False
+        name = given
         within = {id(n) for n in ast.walk(site.expression)}
         beside = [n for n in ast.walk(site.statement) if isinstance(n, ast.Call) and id(n) not in within]
         behind = task_of(site.code, site.statement, partial(calls_one_of, names={name}))
