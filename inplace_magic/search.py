@@ -121,6 +121,8 @@ COSTS = {
     "out_of_place: meant for more": 45,  # others who hold the tensor do not see what is written
     "move_step: unguarded": 45,  # the step may find the other loss's gradients added
     "clone_before_write: meant for more": 47,
+    "allow_mutation": 48,  # copies, of whatever is written, and every operation is looked at
+    "allow_mutation: past a step": 48,  # as above; the later backward goes through what was computed before the step
     "silent_tracked: after a save": 48,  # the value saved was meant, unless more is changed so
     "silent_tracked: on a copy after a save": 49,
     "clone_at_save: result": 60,  # a copy of what the formula keeps of itself
@@ -133,9 +135,9 @@ RESTARTS = frozenset({"reset_state: called", "reset_state: initial"})
 # A gradient has the value that it had, and a graph: no other value can differ before a step uses it.
 DIFFERENTIABLE = frozenset({"retain: differentiable", "retain: made differentiable"})
 # A loss goes back through what was computed before a step.
-PAST_A_STEP = frozenset({"retain: past a step"})
+PAST_A_STEP = frozenset({"retain: past a step", "allow_mutation: past a step"})
 # Shown where nothing of the best rank does without.
-LESSER = PAST_A_STEP | {"own_parameters"}
+LESSER = PAST_A_STEP | {"own_parameters", "allow_mutation"}
 # A backward goes through a graph of before: what it needs may have been changed without torch's knowledge (``.data``).
 KEEPS_GRAPH = frozenset({"retain", "retain: one by one"}) | PAST_A_STEP
 # What a loss is made of is computed where its update stands, by the weights that the updates before it have left.

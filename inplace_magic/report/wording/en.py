@@ -356,6 +356,7 @@ SENTENCES = {
     "why_view_seen": "A view that autograd saw being made can be written.",
     "why_update_outside": "An update is no part of the model's formula, so it is made outside the graph.",
     "why_graph_kept": "One backward keeps the graph for the next one.",
+    "why_mutation_allowed": "torch copies what is saved for a backward before it is changed; it looks at every operation here, which is slower.",
     "why_gradient_in_graph": "The gradient becomes part of the graph, so that a loss that is made from it trains it.",
     "why_new_tensor": "A new tensor is made; the one that backward needs keeps its value.",
     "why_own_value": "What is written is a value of its own, through which gradients reach the leaf; the leaf stays as it was.",

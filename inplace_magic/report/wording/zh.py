@@ -339,6 +339,7 @@ SENTENCES = {
     "why_view_seen": "autograd 看到其创建过程的视图可以被写入。",
     "why_update_outside": "参数更新不是模型公式的一部分，因此在计算图之外进行。",
     "why_graph_kept": "一次 backward 为下一次保留计算图。",
+    "why_mutation_allowed": "torch 在为 backward 保存的张量被修改之前先复制一份；这里的每个操作都要检查，因此会慢一些。",
     "why_gradient_in_graph": "梯度成为计算图的一部分，由它构成的损失可以训练它。",
     "why_new_tensor": "生成新的张量；反向传播需要的张量保持原值。",
     "why_own_value": "被写入的是另一个值，梯度经由它到达 leaf；leaf 本身保持不变。",

@@ -1,0 +1,69 @@
+"""torch copies what is changed between its save and its backward, in a block in which all three happen.
+
+for x in batches:                 with torch.autograd.graph.allow_mutation_on_saved_tensors():
+    state.mul_(gate(x))               for x in batches:
+    loss += cost(state)                   state.mul_(gate(x))
+loss.backward()                           loss += cost(state)
+                                      loss.backward()
+
+The backward finds the values as they were saved, whoever wrote, and wherever: nothing else of the program is changed. It is for
+where nothing simpler serves, since torch looks at every operation of the block.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from ...message import message
+from ...source.blocks import loops, upwards, within
+from ...source.editor import Code
+from ...source.lift import wrapped
+from ..analysis.meetings import updates_weights
+from ..analysis.targets import torch_in
+from ..problem import Frame, Problem
+from ..proposal import Proposal, in_one_text
+from ..registry import register
+
+_WHY = message("why_mutation_allowed")
+
+
+@register("modified")
+def allow_mutation(problem: Problem) -> Iterator[Proposal]:
+    """The smallest run of statements that holds all three events, and the outermost loop around it, innermost call first."""
+    form = "allow_mutation: past a step" if updates_weights(problem) else "allow_mutation"
+    for code, statements in _runs(problem):
+        torch = torch_in(problem, code)
+        header = "" if torch is None else f"with {torch[0]}.autograd.graph.allow_mutation_on_saved_tensors():"
+        edit = wrapped(code, statements, header) if header else None
+        if torch is not None and edit is not None:
+            yield in_one_text(code, [edit, *torch[1]], header, _WHY, form, lossless=True)
+
+
+def _runs(problem: Problem) -> Iterator[tuple[Code, list[ast.stmt]]]:
+    levels = list(zip(problem.saved, problem.lost, problem.needed))
+    same = [all(one.statement is frames[0].statement for one in frames) for frames in levels]
+    deepest = same.index(False) if False in same else len(levels) - 1
+    for frames in reversed(levels[: deepest + 1]):
+        found = _run(frames)
+        if found is None:
+            continue
+        code = frames[0].code
+        yield code, found
+        around = loops(code, found[0])
+        if around:
+            yield code, [around[-1]]
+
+
+def _run(frames: tuple[Frame, ...]) -> list[ast.stmt] | None:
+    """The statements of the innermost block that holds what the frames of one call run."""
+    code = frames[0].code
+    if any(one.code is not code for one in frames):
+        return None
+    for above in upwards(code, frames[0].statement):
+        block = code.block(above)
+        held = [within(code, block, one.statement) for one in frames]
+        at = [block.index(s) for s in held if s is not None]
+        if len(at) == len(held):
+            return block[min(at) : max(at) + 1]
+    return None

@@ -1,0 +1,111 @@
+from __future__ import annotations
+
+import pytest
+
+from ...cells import run_cells
+from ..trying import rules
+
+START = """
+    import torch
+    from torch import nn
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(3, 3), nn.Tanh(), nn.Linear(3, 3))
+    opt = torch.optim.SGD(net.parameters(), lr=0.1)
+    """
+META = """
+    tasks = torch.randn(2, 4, 3)
+    for epoch in range(2):
+        start = {name: value.clone() for name, value in net.state_dict().items()}
+        losses = []
+        for x in tasks:
+            opt.zero_grad()
+            net(x).square().mean().backward()
+            opt.step()
+            losses.append(net(x).exp().mul(net(x)).mean())
+            net.load_state_dict(start)
+        opt.zero_grad()
+        sum(losses).backward()
+        opt.step()
+    """
+SIMPLE = "y = net(torch.ones(1, 3)).exp()\ny += 1\ny.sum().backward()"
+WITH = "with torch.autograd.graph.allow_mutation_on_saved_tensors():"
+
+
+def test_where_a_line_can_be_mended_torch_is_not_told_to_copy() -> None:
+    assert "allow_mutation" not in rules(START, SIMPLE)
+
+
+def test_a_step_between_two_losses_has_other_fixes_first() -> None:
+    two = """
+        import torch
+        from torch import nn
+        one, two = nn.Linear(3, 3), nn.Linear(3, 1)
+        a, b = (torch.optim.SGD(net.parameters(), lr=0.1) for net in (one, two))
+        """
+    cell = """
+        h = one(torch.randn(4, 3))
+        out = two(h)
+        out.mean().backward(retain_graph=True)
+        b.step()
+        a.zero_grad()
+        out.square().mean().backward()
+        a.step()
+        """
+    run = run_cells(two, cell)
+    assert run.diagnosis is not None and run.diagnosis.fixes
+    assert run.diagnosis.fixes[0].rule != "allow_mutation"
+
+
+def test_a_graph_of_an_earlier_cell_is_out_of_reach() -> None:
+    made, _, used = SIMPLE.partition("\n")
+    assert "allow_mutation" not in rules(START, made, used)
+
+
+def test_weights_put_back_ahead_of_the_backward_are_copied_by_torch() -> None:
+    """Across a loop's end: the block holds the loop and the backward behind it, and nothing else moves."""
+    run = run_cells(START, META)
+    assert run.diagnosis is not None
+    (fix,) = run.diagnosis.fixes
+    assert (fix.rule, fix.gradients) == ("allow_mutation", "same")
+    lines = fix.cells[2].splitlines()
+    at = next(n for n, line in enumerate(lines) if line.strip() == WITH)
+    assert lines[at + 1].strip() == "for x in tasks:"
+    assert lines[-1] == "    opt.step()"
+
+
+def test_what_torch_does_not_copy_right_is_not_shown() -> None:
+    """The result of ``exp`` is written more than once: torch gives its backward a later value, and raises nothing."""
+    carried = """
+        kept = net(torch.ones(1, 3)).exp()
+        total = 0
+        for n in range(3):
+            total = total + (kept * kept).sum()
+            if n == 2:
+                total.backward()
+            with torch.no_grad():
+                torch._foreach_mul_([kept], 2)
+        """
+    assert "allow_mutation" not in rules(START, carried)
+
+
+@pytest.mark.parametrize(
+    "renamed, told",
+    [
+        ([("import torch\n", "import torch as t\n"), ("torch.", "t.")], "with t.autograd.graph."),
+        (
+            [
+                ("import torch\n    from torch import nn", "from torch import nn, manual_seed, optim, randn"),
+                ("torch.", ""),
+            ],
+            "import torch\n",
+        ),
+    ],
+    ids=["by the name that it has", "imported where it has none"],
+)
+def test_torch_is_called(renamed: list[tuple[str, str]], told: str) -> None:
+    cells = [START, META]
+    for old, new in renamed:
+        cells = [cell.replace(old, new) for cell in cells]
+    run = run_cells(*cells)
+    assert run.diagnosis is not None
+    assert any(told in fix.cells[2] for fix in run.diagnosis.fixes)
