@@ -262,10 +262,9 @@ def _is_leaf(tensor: torch.Tensor) -> bool:
         return False
 
 
-def _generators() -> str:
-    state = hashlib.sha1(bytes(torch.get_rng_state().tolist()))
-    state.update(pickle.dumps(random.getstate()))
-    numpy_random = sys.modules.get("numpy.random")  # it is loaded, and seeded anew, once numpy is asked for it
+def _generators() -> dict[str, str]:
+    states = {"torch": bytes(torch.get_rng_state().tolist()), "python": pickle.dumps(random.getstate())}
+    numpy_random = sys.modules.get("numpy.random")  # it is loaded, and seeded anew, once somebody asks for it
     if numpy_random is not None:
-        state.update(pickle.dumps(numpy_random.get_state()))
-    return state.hexdigest()
+        states["numpy"] = pickle.dumps(numpy_random.get_state())
+    return {name: hashlib.sha1(state).hexdigest() for name, state in states.items()}

@@ -39,7 +39,7 @@ class Outcome:
     """What a run leaves behind. ``values`` and ``leaves`` are by path over the user's names, in their order.
 
     ``computed`` are the paths of tensors that have a history. ``printed`` is the text that went to the standard output,
-    ``random`` a digest of the state of the generators that later cells draw from. ``statistics`` are the paths of buffers
+    ``random`` a digest of the state of each loaded generator that later cells draw from. ``statistics`` are the paths of buffers
     of torch's own modules, which a forward updates by itself. ``ahead``, where no backward was run, has what one would give:
     for some tensors with a history a digest of each leaf's gradient; None where it would fail.
     """
@@ -48,6 +48,6 @@ class Outcome:
     values: Mapping[str, Value] = field(default_factory=dict)
     leaves: Mapping[str, Leaf] = field(default_factory=dict)
     computed: frozenset[str] = frozenset()
-    random: str = ""
+    random: Mapping[str, str] = field(default_factory=dict)
     statistics: frozenset[str] = frozenset()
     ahead: Mapping[str, Mapping[str, tuple[float, ...] | None] | None] = field(default_factory=dict)

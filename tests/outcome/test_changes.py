@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from inplace_magic.outcome.changes import Difference, clauses, differences, same_line, same_value, without
@@ -81,6 +83,7 @@ BEFORE = Outcome(
     printed="start\nloss 1.126\n",
     values={"total": number(1.126), "log": Value("items", (2,)), "log[0]": number(1.0), "log[1]": number(2.0)},
     leaves={"a": Leaf((1.0, 2.0)), "net.w": Leaf((1.0,), ("opt",)), "net.b": Leaf((1.0,), ("opt",))},
+    random={"torch": "seeded"},
 )
 
 
@@ -88,6 +91,11 @@ BEFORE = Outcome(
     ("after", "said"),
     [
         pytest.param(BEFORE, (), id="never: nothing differs"),
+        pytest.param(
+            replace(BEFORE, random={"torch": "seeded", "numpy": "by chance"}),
+            (),
+            id="never: a generator that one run alone has loaded",
+        ),
         pytest.param(
             Outcome(BEFORE.printed, {**BEFORE.values, "new": number(1.0)}, BEFORE.leaves),
             (),
@@ -141,7 +149,7 @@ BEFORE = Outcome(
             id="an optimizer that holds another tensor",
         ),
         pytest.param(
-            Outcome(BEFORE.printed, BEFORE.values, BEFORE.leaves, random="x"),
+            replace(BEFORE, random={"torch": "x"}),
             ("random numbers drawn later differ",),
             id="random",
         ),
