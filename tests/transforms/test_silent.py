@@ -180,6 +180,69 @@ def test_a_change_goes_behind_the_backward_where_gradients_are_cleared_in_betwee
     assert_proved(fix, 3, "%%autograd_check\n" + text.strip())
 
 
+def test_the_backward_goes_ahead_of_a_block_that_changes_what_it_needs() -> None:
+    """And no copy is made of what ``data`` is bound to: it is for those who hold the tensor."""
+    start = """
+        from contextlib import contextmanager
+        net = nn.Conv1d(1, 2, 2)
+        batch = torch.randn(4, 1, 6, requires_grad=True)
+        @contextmanager
+        def halved():
+            for p in net.parameters():
+                p.data = p.data * 0.5
+            yield net
+            for p in net.parameters():
+                p.data = p.data * 2
+    """
+    cell = """
+        out = net(batch)
+        with halved() as half:
+            print(half(batch).mean().item())
+            loss = out.pow(2).mean()
+            loss.backward()
+    """
+    found = fixes(start, cell)
+    text = """
+        out = net(batch)
+        loss = out.pow(2).mean()
+        loss.backward()
+        with halved() as half:
+            print(half(batch).mean().item())
+    """
+    assert_proved(found["silent_order"], 3, "%%autograd_check\n" + clean(text).rstrip())
+    assert "clone_before_write" not in found
+
+
+def test_a_loss_by_what_a_block_is_entered_as_stays_in_it() -> None:
+    start = (
+        "from contextlib import nullcontext\nnet = nn.Conv1d(1, 2, 2)\nbatch = torch.randn(4, 1, 6, requires_grad=True)"
+    )
+    cell = """
+        out = net(batch)
+        def enter():
+            for p in net.parameters():
+                p.data = p.data * 0.5
+            return nullcontext(net)
+        with enter() as half:
+            loss = (out + half(batch)).pow(2).mean()
+            loss.backward()
+    """
+    assert "silent_order" not in fixes(start, cell)
+
+
+def test_what_binds_data_leaves_a_copy_to_the_graph() -> None:
+    start = """
+        w = torch.randn(3, 3, requires_grad=True)
+        u = torch.randn(3)
+        def sigma():
+            u.data = (w @ u).data
+            return u.dot(w @ u)
+    """
+    fix = fixes(start, "loss = sigma() + sigma()\nloss.backward()")["clone_at_save"]
+    assert fix.cells[2].rstrip() == rewritten(start, ("u.dot(w @ u)", "u.clone().dot(w @ u.clone())"))
+    assert fix.gradients == "same"
+
+
 def test_an_update_that_uses_gradients_is_not_passed_by() -> None:
     start = """
         net = nn.Sequential(nn.Conv1d(1, 2, 2), nn.Tanh(), nn.Conv1d(2, 1, 2))

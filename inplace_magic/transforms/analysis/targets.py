@@ -54,6 +54,11 @@ class Site(Frame):
     def root_text(self) -> str | None:
         return root_text(self.code, self.target)
 
+    @property
+    def sets_data(self) -> bool:
+        """``x.data = y``: it is for who holds the tensor, and a copy of that would be of no use."""
+        return isinstance(self.target, ast.Attribute) and self.target in getattr(self.statement, "targets", ())
+
 
 def sites(problem: Problem, depth: int = 4) -> list[Site]:
     """The frames of the write, innermost first; only the first one's target is what was written."""
@@ -108,20 +113,27 @@ def _by_this_line(write: Write, frame: Site) -> bool:
 
 def _target(node: ast.AST, statement: ast.stmt, held: tuple[str, ...]) -> ast.expr | None:
     if isinstance(node, ast.stmt):
-        subscripts = [t for t in getattr(statement, "targets", ()) if isinstance(t, ast.Subscript)]
-        if subscripts:
-            return subscripts[0]
+        targets: list[ast.expr] = getattr(statement, "targets", [])
+        stored = next((one for one in targets if _is_stored_into(one)), None)
+        if stored is not None:
+            return stored
         if isinstance(statement, (ast.Expr, ast.Assign, ast.AnnAssign, ast.Return)) and isinstance(
             statement.value, ast.Call
         ):
             node = statement.value
     if isinstance(statement, ast.AugAssign) and (node is statement or node is statement.target):
         return statement.target
-    if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store):
+    if isinstance(node, ast.expr) and _is_stored_into(node):
         return node
     if isinstance(node, ast.Call):
         return called_target(node, held)
     return None
+
+
+def _is_stored_into(node: ast.expr) -> bool:
+    """``x[0]``, ``x.data`` on the left of an assignment: they give a tensor that is there already other values."""
+    stored = isinstance(node, ast.Subscript) or (isinstance(node, ast.Attribute) and node.attr == "data")
+    return stored and isinstance(node.ctx, ast.Store)  # type: ignore[attr-defined]
 
 
 def called_target(call: ast.Call, held: tuple[str, ...] = ()) -> ast.expr | None:

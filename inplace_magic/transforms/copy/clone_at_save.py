@@ -56,14 +56,20 @@ def _matched(frame: Frame, names: set[str | None], path: str) -> Iterator[Propos
     ``path``: the way to what was written over the user's names, ``net.embedding.weight`` for ``self.embedding.weight``.
     """
     code = frame.code
-    names = names | {path, f"self.{path.partition('.')[2]}"}
+    names = (names | {path, f"self.{path.partition('.')[2]}"}) - {None}
     operands = _operands(frame.node)
-    found = [one for one in operands if any(node is not None and ast.unparse(node) in names for node in chain(one))]
+    found = [one for one in operands if {*_looked_through(frame, one)} & names]
     if not found and "." in path:  # the object may have another name here
         found = [o for o in operands if isinstance(of := root(o), ast.Attribute) and of.attr == path.rpartition(".")[2]]
     if found:
         edits = [_copy(code, operand) for operand in found]
         yield in_one_text(code, edits, code.edited(found[0], edits), _WHY, "clone_at_save")
+
+
+def _looked_through(frame: Frame, operand: ast.expr) -> Iterator[str | None]:
+    """What an operand is a look at, by each of its names: ``row`` for ``row = table[i]`` leads to ``table``."""
+    yield from (ast.unparse(node) for node in chain(operand) if node is not None)
+    yield seen_through(frame.code, ast.unparse(operand), frame.statement)
 
 
 def _result(frame: Frame) -> Iterator[Proposal]:

@@ -49,7 +49,7 @@ _LEAF_WHY = message("why_new_leaf")
 @register("modified", "leaf", "view_of_leaf", "multi_output_view", "no_grad_view", "inference", "overlap", "silent")
 def clone_before_write(problem: Problem) -> Iterator[Proposal]:
     write = written_here(problem)
-    if write is None or updates_by_another_look(problem, write):
+    if write is None or write.sets_data or updates_by_another_look(problem, write):
         return
     if problem.family != "inference":  # else the Function was refused to save it, and writes nothing
         yield from _at_apply(problem, write)

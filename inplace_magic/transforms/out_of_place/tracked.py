@@ -29,7 +29,7 @@ _WHY = message("why_change_tracked")
 def tracked(problem: Problem) -> Iterator[Proposal]:
     # Where the change came after a value was saved, it is that value which was meant; unless more is changed so.
     write, saved = written(problem), problem.clash.save is not None
-    if write is None or write.target is None or write.root is None:
+    if write is None or write.root is None or write.sets_data:
         return
     code, statement = write.code, write.statement
     if (saved and _is_update(write)) or not simple(statement):

@@ -5,7 +5,7 @@
     loss.backward()                   x.data += 1
 
 The change may stand in an earlier cell; then the backward moves there. Where gradients are cleared in between, the change
-goes behind the backward.
+goes behind the backward. What a block changes as it is entered (``with averaged(net):``) is met ahead of the block.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from collections.abc import Iterator, Sequence
 
 from ...message import message
 from ...source.blocks import loops, within
-from ...source.dataflow import binds, calls_named, items_apart, roots, simple
+from ...source.dataflow import binds, calls_named, items_apart, key_of, reads, roots, simple, slice_of, targets
 from ...source.editor import Code
 from ...source.lift import as_lines, lift
 from ..analysis.meetings import UPDATES, headline, meeting
 from ..analysis.targets import reads_gradient
-from ..problem import Problem
+from ..problem import Problem, parted
 from ..proposal import Change, Proposal, in_one_text
 from ..registry import register
 
@@ -36,6 +36,7 @@ def backward_first(problem: Problem) -> Iterator[Proposal]:
     form = "silent_order" if write.operation else "silent_order: before a copy"
     if found is None:
         yield from _from_a_later_cell(problem, form)
+        yield from _from_inside(problem, form)
         return
     makers = [s for s in found.between if s in found.loss]
     passed = [found.first, *(s for s in found.between if s not in makers)]
@@ -72,6 +73,25 @@ def _from_a_later_cell(problem: Problem, form: str) -> Iterator[Proposal]:
         return
     there = code.insert_before(top, *as_lines(other, backward))
     yield _proposal(code, top, other.text(backward), [(code, there), (other, other.delete(backward))], form)
+
+
+def _from_inside(problem: Problem, form: str) -> Iterator[Proposal]:
+    first, needed = parted(problem.lost, problem.needed)
+    block = first[0].statement if first else None
+    if not isinstance(block, ast.With) or not needed or needed[0].statement not in block.body:
+        return
+    code, need = needed[0].code, needed[0].statement
+    before = code.preceding(need)
+    makers, _ = slice_of(before, roots(need))
+    moved = [*makers, need]
+    given = [key_of(one) for item in block.items if item.optional_vars for one in targets(item.optional_vars)]
+    if any(reads(s) & {*given} for s in moved) or not simple(need):
+        return
+    if _uses_gradients([s for s in before if s not in makers]):
+        return
+    lifted = lift(code, moved)
+    edits = [code.insert_before(block, *lifted.lines), *lifted.edits]
+    yield _proposal(code, block, code.text(need), [(code, e) for e in edits], form)
 
 
 def _proposal(code: Code, first: ast.stmt, need: str, changes: list[Change], form: str) -> Proposal:

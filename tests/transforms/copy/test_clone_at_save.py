@@ -120,6 +120,27 @@ def test_saves_a_copy(cell: str, save: str, write: str, title: str) -> None:
             """,
             id="what views in a list share their memory with",
         ),
+        pytest.param(
+            """
+            def advance(last):
+                return torch.tanh(last * w[0])
+            rows = torch.ones(4, 3)
+            for n in range(3):
+                last = rows[n]
+                rows[n + 1] = advance(last)
+            rows.sum().backward()
+            """,
+            """
+            def advance(last):
+                return torch.tanh(last * w[0])
+            rows = torch.ones(4, 3)
+            for n in range(3):
+                last = rows[n]
+                rows[n + 1] = advance(last.clone())
+            rows.sum().backward()
+            """,
+            id="a row that has a name of its own and is handed on",
+        ),
     ],
 )
 def test_is_proved(cell: str, expected: str) -> None:
