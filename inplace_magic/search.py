@@ -30,6 +30,7 @@ Rank = Literal[  # what a fix is worth by what was measured alone, the best firs
     "whole",
     "deprived",  # a cut by which a leaf learns nothing any more from a loss that it is stepped for
     "different",  # anything else: a forward with other weights, an update for what were several
+    "copied",  # nothing changes, and nothing is mended: torch copies whatever is written (LAST_RESORT)
     "doubtful",  # others may have been meant to see the write, and do not
     "unknown",
 ]
@@ -121,11 +122,10 @@ COSTS = {
     "out_of_place: meant for more": 45,  # others who hold the tensor do not see what is written
     "move_step: unguarded": 45,  # the step may find the other loss's gradients added
     "clone_before_write: meant for more": 47,
-    "allow_mutation": 48,  # copies, of whatever is written, and every operation is looked at
-    "allow_mutation: past a step": 48,  # as above; the later backward goes through what was computed before the step
     "silent_tracked: after a save": 48,  # the value saved was meant, unless more is changed so
     "silent_tracked: on a copy after a save": 49,
     "clone_at_save: result": 60,  # a copy of what the formula keeps of itself
+    "allow_mutation": 80,  # copies of whatever is written, and torch looks at every operation
 }
 # What verification asks of some forms:
 MAKES_ROOM = frozenset({"restructure: calls apart"})  # no fix by itself: another change stands where it has made room
@@ -135,11 +135,13 @@ RESTARTS = frozenset({"reset_state: called", "reset_state: initial"})
 # A gradient has the value that it had, and a graph: no other value can differ before a step uses it.
 DIFFERENTIABLE = frozenset({"retain: differentiable", "retain: made differentiable"})
 # A loss goes back through what was computed before a step.
-PAST_A_STEP = frozenset({"retain: past a step", "allow_mutation: past a step"})
+PAST_A_STEP = frozenset({"retain: past a step"})
+# It runs with the gradients as written whatever was meant, so that it comes behind what says what was meant.
+LAST_RESORT = frozenset({"allow_mutation"})
 # Shown where nothing of the best rank does without.
-LESSER = PAST_A_STEP | {"own_parameters", "allow_mutation"}
+LESSER = PAST_A_STEP | {"own_parameters"}
 # A backward goes through a graph of before: what it needs may have been changed without torch's knowledge (``.data``).
-KEEPS_GRAPH = frozenset({"retain", "retain: one by one"}) | PAST_A_STEP
+KEEPS_GRAPH = frozenset({"retain", "retain: one by one"}) | PAST_A_STEP | LAST_RESORT
 # What a loss is made of is computed where its update stands, by the weights that the updates before it have left.
 IN_ORDER = frozenset({"recompute: in order", "recompute: in turn", "recompute: each call"})
 LATE = {"recompute: in order": 2}

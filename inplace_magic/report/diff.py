@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -15,6 +16,9 @@ Sign = Literal["-", "+", " "]
 
 _HUNK = re.compile(r"@@ -(\d+)(?:,\d+)? \+\d+(?:,\d+)? @@")
 _CONTEXT = 1
+_MOST_INDENTED = (
+    5  # lines of a block that only go in, with both their signs; of more, the first ones and the last are shown
+)
 
 
 @dataclass(frozen=True)
@@ -105,10 +109,30 @@ def _pair(found: list[tuple[Sign, str]]) -> Iterator[Line]:
             yield Line(" ", found[i][1])
             i += 1
             continue
-        same = [_same_start(old, new) for old, new in zip_longest(removed, added, fillvalue="")]
-        yield from (Line("-", text, at) for text, at in zip(removed, same))
-        yield from (Line("+", text, at) for text, at in zip(added, same))
+        yield from _indented(removed, added) or _replaced(removed, added)
         i += len(removed) + len(added)
+
+
+def _indented(removed: list[str], added: list[str]) -> list[Line]:
+    """Lines of a long block that only go in, with those that come on top; empty where anything else differs."""
+    before, after = ([text.strip() for text in texts] for texts in (removed, added))
+    codes = difflib.SequenceMatcher(None, before, after, autojunk=False).get_opcodes()
+    if len(removed) <= _MOST_INDENTED or any(kind not in ("equal", "insert") for kind, *_ in codes):
+        return []
+    found: list[Line] = []
+    for kind, _, _, first, last in codes:
+        texts = added[first:last]
+        if kind == "equal" and len(texts) > _MOST_INDENTED:
+            depth = len(texts[-1]) - len(texts[-1].lstrip())
+            texts = [*texts[: _MOST_INDENTED - 3], " " * depth + "…", texts[-1]]
+        found += [Line("+" if kind == "insert" else " ", text) for text in texts]
+    return found
+
+
+def _replaced(removed: list[str], added: list[str]) -> list[Line]:
+    same = [_same_start(old, new) for old, new in zip_longest(removed, added, fillvalue="")]
+    gone = [Line("-", text, at) for text, at in zip(removed, same)]
+    return gone + [Line("+", text, at) for text, at in zip(added, same)]
 
 
 def _run_of(sign: Sign, found: list[tuple[Sign, str]]) -> list[str]:

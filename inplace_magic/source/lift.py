@@ -66,9 +66,10 @@ def wrapped(code: Code, statements: list[ast.stmt], header: str) -> Edit | None:
     before, after = raw[start:first].strip().rstrip("; "), raw[last:end].lstrip()
     rest = after.lstrip("; ").rstrip() if after.startswith(";") else ""
     beside = bool(rest) and not rest.startswith("#")
-    inner = _split(code, first, last if beside else end, indent)
-    lines = [*([before] if before else []), header, *(code.indent_step + line for line in inner)]
-    return Edit(start, end, "".join(f"{indent}{line}{code.newline}" for line in [*lines, *([rest] if beside else [])]))
+    inner = _split(code, first, last if beside else end, indent, blank=True)
+    lines = [*([before] if before else []), header, *(code.indent_step + line if line else "" for line in inner)]
+    lines += [rest] if beside else []
+    return Edit(start, end, "".join(f"{indent if line else ''}{line}{code.newline}" for line in lines))
 
 
 def unwrapped(code: Code, block: ast.stmt, body: list[ast.stmt]) -> Edit | None:
@@ -103,13 +104,14 @@ def _comments_above(code: Code, statement: ast.stmt) -> str:
     return "".join(above[first:])
 
 
-def _split(code: Code, start: int, end: int, indent: str, edits: Iterable[Edit] = ()) -> list[str]:
-    """A stretch of the text, some edits made, as lines without the indent, and without blank ones."""
+def _split(code: Code, start: int, end: int, indent: str, edits: Iterable[Edit] = (), blank: bool = False) -> list[str]:
+    """A stretch of the text, some edits made, as lines without the indent; those that are blank as empty ones, or not at all."""
     raw = code.cell.raw
     for first, last in _texts(code):
         raw = raw[:first] + raw[first:last].translate(_WITHIN) + raw[last:]
     text = edited(raw[start:end], start, edits)
-    return [line.removeprefix(indent).translate(_AS_IT_WAS) for line in lines_of(text) if line.strip()]
+    lines = [line.removeprefix(indent).translate(_AS_IT_WAS) if line.strip() else "" for line in lines_of(text)]
+    return lines if blank else [line for line in lines if line]
 
 
 def _texts(code: Code) -> Iterator[tuple[int, int]]:

@@ -24,7 +24,7 @@ from ..gradients.compare import (
 )
 from ..message import message
 from ..record.evidence import BackwardPass, Evidence
-from ..search import IN_ORDER, KEEPS_GRAPH, LESSER, ONE_UPDATE, PAST_A_STEP, Rank
+from ..search import IN_ORDER, KEEPS_GRAPH, LAST_RESORT, LESSER, ONE_UPDATE, PAST_A_STEP, Rank
 from ..source.dataflow import calls_named
 from ..source.document import FileSource, is_cell
 from ..source.editor import Function, names_bound
@@ -154,6 +154,8 @@ def measured(bench: Bench, problem: Problem, ran: Ran) -> Attempt | None:
     retrained = [f"In[{number}]" for number in run if number != bench.failing and _trains(bench.sources, number)]
     if retrained and is_cell(bench.failing):
         fix = replace(fix, changes=(*fix.changes, message("change_trains_again", cells=", ".join(retrained))))
+    if any(step.form in LAST_RESORT for step in candidate.steps):
+        fix = replace(fix, changes=(*fix.changes, message("change_slower")))
     _log.debug("%s: %s, %s, fails again: %s, %s", candidate, rank, effect.label, seen.again, effect.changes)
     need = problem.clash.need
     before = need.index if need is not None and any(step.kept for step in candidate.steps) else 0
@@ -230,6 +232,8 @@ def _rank(bench: Bench, steps: Sequence[Proposal], ran: Ran, effect: Effect, few
     cuts = any(step.rule == "detach" for step in steps)
     if label == "truncated" and cuts and same_for_training(reference, seen.passes):
         return "same"
+    if any(step.form in LAST_RESORT for step in steps):
+        return "copied"
     if label == "same" and _outlives_step(steps):
         return "whole"
     if proposal.lossless and label != "same":

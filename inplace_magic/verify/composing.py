@@ -24,7 +24,7 @@ _BRANCHES, _ANY = 12, 1000  # candidates that took another way than the plainest
 _LAST = 70  # what costs more is tried where nothing has been found that keeps the gradients, or cuts them
 _PATIENCE = 2  # candidates that are tried before what another one changes is measured
 # Times the cost of what has been found, for a way that is not the plainest one.
-_WORTH = {"same": 1, "truncated": 2, "deprived": 2}
+_WORTH = {"same": 1, "truncated": 2}
 
 
 def verified(bench: Bench, problem: Problem, enough: Callable[[], bool]) -> Iterator[Attempt]:

@@ -19,7 +19,6 @@ from ...message import message
 from ...source.blocks import loops, upwards, within
 from ...source.editor import Code
 from ...source.lift import wrapped
-from ..analysis.meetings import updates_weights
 from ..analysis.targets import torch_in
 from ..problem import Frame, Problem
 from ..proposal import Proposal, in_one_text
@@ -31,13 +30,12 @@ _WHY = message("why_mutation_allowed")
 @register("modified")
 def allow_mutation(problem: Problem) -> Iterator[Proposal]:
     """The smallest run of statements that holds all three events, and the outermost loop around it, innermost call first."""
-    form = "allow_mutation: past a step" if updates_weights(problem) else "allow_mutation"
     for code, statements in _runs(problem):
         torch = torch_in(problem, code)
         header = "" if torch is None else f"with {torch[0]}.autograd.graph.allow_mutation_on_saved_tensors():"
         edit = wrapped(code, statements, header) if header else None
         if torch is not None and edit is not None:
-            yield in_one_text(code, [edit, *torch[1]], header, _WHY, form, lossless=True)
+            yield in_one_text(code, [edit, *torch[1]], header, _WHY, "allow_mutation", lossless=True)
 
 
 def _runs(problem: Problem) -> Iterator[tuple[Code, list[ast.stmt]]]:
