@@ -217,12 +217,14 @@ class Code:
     def delete(self, statement: ast.stmt, *others: ast.stmt) -> Edit:
         """Takes a statement out, its line with it (a comment behind it too) if nothing else stands there.
 
-        ``others``: what is taken out as well. Where nothing is left of a block, it says ``pass``.
+        ``others``: what is taken out as well. Where nothing is left of a block, it says ``pass``, as does a cell below a
+        magic, which IPython refuses to run with no body.
         """
         beside, gone = self._beside(statement), {statement, *others}
         kept = [one for one in beside if one not in gone]
         at, (start, end) = beside.index(statement), self.span(statement)
-        empty = gone.issuperset(self.block(statement)) and not isinstance(self.parent(statement), ast.Module)
+        needed = not isinstance(self.parent(statement), ast.Module) or self.cell.magic is not None
+        empty = needed and gone.issuperset(self.block(statement))
         if kept or self.begins_on_head(statement):
             if any(one in kept for one in beside[at + 1 :]):
                 return Edit(start, self.span(beside[at + 1])[0], "")

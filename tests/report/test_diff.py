@@ -43,6 +43,24 @@ def test_a_diff_is_taken_apart(diff: str, drawn: list[str]) -> None:
     assert _drawn(diff) == drawn
 
 
+def _moved_in(count: int, last: str = "done()") -> str:
+    body = [*(f"step({n})" for n in range(count - 1)), last]
+    return "\n".join([*(f"-{line}" for line in body), "+with block():", *(f"+    {line}" for line in body)])
+
+
+def test_a_short_block_is_shown_as_it_was_and_as_it_is() -> None:
+    assert len(_drawn(_moved_in(5))) == 1 + 5 + 6
+
+
+def test_of_a_long_block_that_only_goes_in_both_ends_are_shown() -> None:
+    assert _drawn(_moved_in(9)) == ["In[3]", "+with block():", "     step(0)", "     step(1)", "     …", "     done()"]
+
+
+def test_a_long_block_in_which_a_line_is_another_one_is_shown_whole() -> None:
+    changed = _moved_in(9).replace("+    step(3)", "+    step(33)")
+    assert len(_drawn(changed)) == 1 + 9 + 10
+
+
 def test_two_cells_and_no_label() -> None:
     assert _drawn("-a\n+b", cells={1: "", 2: ""}) == ["", "-a", "+b"]
 

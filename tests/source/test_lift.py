@@ -110,6 +110,12 @@ def test_a_string_on_several_lines_stays_as_it_is_wherever_it_goes() -> None:
     assert all("'a\\n    b\\n\\n  c'" in value for value in values)
 
 
+def test_blank_lines_within_a_block_stay_and_get_no_indent() -> None:
+    code = Code(CellSource(1, "a = 1\n\nb = 2\n\nc = 3"))
+    edit = wrapped(code, code.tree.body[:2], "with g():")
+    assert edit is not None and code.apply(edit) == "with g():\n    a = 1\n\n    b = 2\n\nc = 3"
+
+
 def test_a_name_is_another_one_where_something_else_is_called_so() -> None:
     text = "x = 1\nf = lambda x: x + 1\ndef g(a, x): return x\nh = [x for x in y if x]\nk = [x for z in y]\ndef m(): return x\n"
     code = Code(CellSource(1, text))

@@ -147,6 +147,12 @@ def test_the_backward_goes_into_the_earlier_cell() -> None:
     assert fix.run == (3, 4)
 
 
+def test_a_cell_below_a_magic_is_not_left_without_a_body() -> None:
+    make = "x = torch.ones(3, requires_grad=True)\nloss = (x ** 2).sum()"
+    fix = fixes(make, "x.data += 1\nprint(x.sum().item())", "loss.backward()")["silent_order"]
+    assert fix.cells[4].rstrip() == "%%autograd_check\npass"
+
+
 def test_a_loss_that_a_dict_keeps_beside_what_comes_later_goes_back_first() -> None:
     make = """
         net = nn.Conv1d(1, 2, 2)

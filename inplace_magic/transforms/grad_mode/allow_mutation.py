@@ -25,6 +25,7 @@ from ..proposal import Proposal, in_one_text
 from ..registry import register
 
 _WHY = message("why_mutation_allowed")
+_LEAVES = (ast.Yield, ast.YieldFrom, ast.Await)
 
 
 @register("modified")
@@ -63,5 +64,7 @@ def _run(frames: tuple[Frame, ...]) -> list[ast.stmt] | None:
         held = [within(code, block, one.statement) for one in frames]
         at = [block.index(s) for s in held if s is not None]
         if len(at) == len(held):
-            return block[min(at) : max(at) + 1]
+            run = block[min(at) : max(at) + 1]
+            # Who goes through a generator would go on within the block.
+            return None if any(isinstance(n, _LEAVES) for s in run for n in ast.walk(s)) else run
     return None
