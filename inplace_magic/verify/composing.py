@@ -14,17 +14,17 @@ from dataclasses import replace
 
 from ..diagnosis import Gradients
 from ..explain.conflicts import relevant
-from ..search import LATE, cost, propose
+from ..search import LAST_RESORT, LATE, cost, propose
 from ..transforms.problem import Problem
 from .attempt import RANKS, Attempt, Ran, measured, try_out
 from .bench import Bench
 from .candidate import Candidate, Unfinished, bare, mended
 
 _BRANCHES, _ANY = 12, 1000  # candidates that took another way than the plainest one; any cost
-_LAST = 70  # what costs more is tried where nothing has been found that keeps the gradients, or cuts them
 _PATIENCE = 2  # candidates that are tried before what another one changes is measured
 # Times the cost of what has been found, for a way that is not the plainest one.
-_WORTH = {"same": 1, "truncated": 2}
+_WORTH = {"same": 1, "truncated": 2, "deprived": 2}
+_ENOUGH = ("same", "truncated")  # ranks beside which a last resort is not tried
 
 
 def verified(bench: Bench, problem: Problem, enough: Callable[[], bool]) -> Iterator[Attempt]:
@@ -36,7 +36,7 @@ def verified(bench: Bench, problem: Problem, enough: Callable[[], bool]) -> Iter
 
     had = (mended(problem.clash, problem.sources),)
     for proposal in propose(problem):
-        waiting.add(Candidate((proposal,), had, cost(proposal), branched=cost(proposal) > _LAST))
+        waiting.add(Candidate((proposal,), had, cost(proposal)))
     for item in waiting:
         if bench.over:
             return
@@ -91,7 +91,7 @@ class _Waiting:
         self._patience = 0
         self._served: set[str] = set()  # rules with a fix that changes nothing
         self._alike: Counter[str] = Counter()  # by rule, the fixes that keep the gradients
-        self._limit, self._branches = _ANY, _BRANCHES
+        self._limit, self._branches, self._settled = _ANY, _BRANCHES, False
 
     def add(self, item: Candidate | Unfinished) -> None:
         candidate = item.candidate if isinstance(item, Unfinished) else item
@@ -132,6 +132,7 @@ class _Waiting:
         self._found.append(candidate)
         if attempt.rank == "same" and not (attempt.again or attempt.aside or attempt.fewer):
             self._alike[attempt.fix.rule] += 1
+        self._settled = self._settled or attempt.rank in _ENOUGH
         self._limit = min(self._limit, candidate.cost * _WORTH.get(attempt.rank, _ANY))
         if candidate.steps[0].local and attempt.fix.gradients == "same" and not attempt.again:
             self._served.add(attempt.fix.rule)
@@ -141,6 +142,7 @@ class _Waiting:
         if (
             key in self._tried
             or candidate.steps[0].rule in self._served
+            or (self._settled and candidate.steps[0].form in LAST_RESORT)
             or any(one.parts < candidate.parts for one in self._found)
         ):
             return False
