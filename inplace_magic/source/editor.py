@@ -189,7 +189,7 @@ class Code:
             indent = self.indent(statement)
             return Edit(at, at, "".join(f"{indent}{line}{self.newline}" for line in lines))
         start, _ = self.span(statement)
-        return Edit(start, start, self._lines_apart(statement, lines) or "".join(f"{line}; " for line in lines))
+        return Edit(start, start, self._lines_apart(statement, lines) or "".join(f"{_bare(line)}; " for line in lines))
 
     def insert_after(self, statement: ast.stmt, *lines: str) -> Edit:
         """New statements behind one, as deep as it is."""
@@ -202,12 +202,12 @@ class Code:
             if at == self._starts[-1] and not last.endswith(("\n", "\r")):
                 text = self.newline + text.removesuffix(self.newline)
             return Edit(at, at, text)
-        return Edit(end, end, self._lines_apart(statement, lines) or "".join(f"; {line}" for line in lines))
+        return Edit(end, end, self._lines_apart(statement, lines) or "".join(f"; {_bare(line)}" for line in lines))
 
     def _lines_apart(self, statement: ast.stmt, lines: tuple[str, ...]) -> str:
         """New statements to be put between those of one line, which they part; nothing for a single
-        simple one, nor on the line of a block's head."""
-        single = len(lines) == 1 and not hasattr(ast.parse(lines[0]).body[0], "body")
+        simple one with no comment, nor on the line of a block's head."""
+        single = len(lines) == 1 and not hasattr(ast.parse(lines[0]).body[0], "body") and _bare(lines[0]) == lines[0]
         if single or self.begins_on_head(statement):
             return ""
         indent = self.indent(statement)
@@ -330,6 +330,11 @@ class Code:
             last = edit.start
         text = _parted(text, self.newline)
         return text if self.cell.raw.endswith(("\n", "\r")) else text.removesuffix(self.newline)
+
+
+def _bare(line: str) -> str:
+    """A statement without the comment behind it, which would take what else stands on its line."""
+    return line.encode()[: ast.parse(line).body[-1].end_col_offset].decode()
 
 
 def _parted(text: str, newline: str) -> str:

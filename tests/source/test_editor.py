@@ -107,3 +107,11 @@ def test_the_line_of_a_head_is_not_parted() -> None:
     code = Code(CellSource(1, "if on: a(); b()"))
     second = code.tree.body[0].body[1]  # type: ignore[attr-defined]
     assert code.apply(code.insert_before(second, "c()", "d()")) == "if on: a(); c(); d(); b()"
+
+
+def test_a_comment_takes_nothing_else_that_stands_on_the_line() -> None:
+    code = Code(CellSource(1, "a(); b()\nif c: d()\n"))
+    first, _, branch = code.tree.body
+    assert code.apply(code.insert_after(first, "e()  # why")) == "a()\ne()  # why\nb()\nif c: d()\n"
+    inner = branch.body[0]  # type: ignore[attr-defined]
+    assert code.apply(code.insert_after(inner, "e()  # why")) == "a(); b()\nif c: d(); e()\n"

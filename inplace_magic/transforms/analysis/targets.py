@@ -281,7 +281,7 @@ def torch_in(problem: Problem, code: Code) -> tuple[str, list[Edit]] | None:
     name = torch_name(problem)
     if name is not None:
         return name, []
-    if any(isinstance(n, ast.Name) and n.id == "torch" for n in ast.walk(code.tree)):
+    if any(isinstance(n, ast.Name) and n.id == "torch" for one in (code, *problem.codes()) for n in ast.walk(one.tree)):
         return None
     future = [s for s in code.tree.body if isinstance(s, ast.ImportFrom) and s.module == "__future__"]
     first = code.tree.body[0]

@@ -31,12 +31,27 @@ _LEAVES = (ast.Yield, ast.YieldFrom, ast.Await)
 @register("modified")
 def allow_mutation(problem: Problem) -> Iterator[Proposal]:
     """The smallest run of statements that holds all three events, and the outermost loop around it, innermost call first."""
+    if not _stays(problem):
+        return
     for code, statements in _runs(problem):
         torch = torch_in(problem, code)
         header = "" if torch is None else f"with {torch[0]}.autograd.graph.allow_mutation_on_saved_tensors():"
         edit = wrapped(code, statements, header) if header else None
         if torch is not None and edit is not None:
             yield in_one_text(code, [edit, *torch[1]], header, _WHY, "allow_mutation", lossless=True)
+
+
+def _stays(problem: Problem) -> bool:
+    """Whether what is written outlives the block: a weight that an optimizer holds, or a norm's statistics.
+
+    torch finds its copies by address (``_get_tid`` in torch 2.13): a tensor that lands where a written one was before it was freed
+    would be given that one's copy, and a gradient be silently wrong.
+    """
+    outcome = problem.evidence.outcome
+    held = set(outcome.statistics) if outcome is not None else set()
+    held |= {path for path, leaf in outcome.leaves.items() if leaf.optimizers} if outcome is not None else set()
+    writes = [one.write for one in problem.evidence.clashes if one.kind == "modified"]
+    return all(one is not None and (one.origin == "optim" or one.name in held) for one in writes)
 
 
 def _runs(problem: Problem) -> Iterator[tuple[Code, list[ast.stmt]]]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from ...message import message
 from ...source.blocks import loops, within
@@ -91,7 +92,8 @@ def _from_inside(problem: Problem, form: str) -> Iterator[Proposal]:
         return
     lifted = lift(code, moved)
     edits = [code.insert_before(block, *lifted.lines), *lifted.edits]
-    yield _proposal(code, block, code.text(need), [(code, e) for e in edits], form)
+    # What the loss is made of may be meant to see what the block changes.
+    yield replace(_proposal(code, block, code.text(need), [(code, e) for e in edits], form), lossless=bool(makers))
 
 
 def _proposal(code: Code, first: ast.stmt, need: str, changes: list[Change], form: str) -> Proposal:

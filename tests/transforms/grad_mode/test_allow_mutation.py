@@ -73,19 +73,31 @@ def test_weights_put_back_ahead_of_the_backward_are_copied_by_torch() -> None:
     assert lines[-1] == "    opt.step()"
 
 
-def test_what_torch_does_not_copy_right_is_not_shown() -> None:
-    """The result of ``exp`` is written more than once: torch gives its backward a later value, and raises nothing."""
-    carried = """
-        kept = net(torch.ones(1, 3)).exp()
+def test_what_may_be_freed_within_the_block_is_not_left_to_torch() -> None:
+    """torch finds a copy by the address of what was written; another tensor may lie there by the backward."""
+    dropped = """
         total = 0
         for n in range(3):
-            total = total + (kept * kept).sum()
-            if n == 2:
-                total.backward()
-            with torch.no_grad():
-                torch._foreach_mul_([kept], 2)
+            total = total + scaled(n)
+        total.backward()
         """
-    assert "allow_mutation" not in rules(START, carried)
+    helper = """
+        def scaled(n):
+            x = torch.full((1, 3), n + 1.0)
+            y = net(x).sum()
+            torch._foreach_zero_([x])
+            return y
+        """
+    assert "allow_mutation" not in rules(START, helper, dropped)
+
+
+def test_a_torch_of_somebody_elses_is_left_alone() -> None:
+    start = START.replace(
+        "import torch\n    from torch import nn", "from torch import nn, manual_seed, optim, randn"
+    ).replace("torch.", "")
+    run = run_cells("torch = {}", start, META.replace("torch.", ""))
+    assert run.diagnosis is not None
+    assert not any("import torch" in text for fix in run.diagnosis.fixes for text in fix.cells.values())
 
 
 @pytest.mark.parametrize(
