@@ -16,9 +16,7 @@ Sign = Literal["-", "+", " "]
 
 _HUNK = re.compile(r"@@ -(\d+)(?:,\d+)? \+\d+(?:,\d+)? @@")
 _CONTEXT = 1
-_MOST_INDENTED = (
-    5  # lines of a block that only go in, with both their signs; of more, the first ones and the last are shown
-)
+_MOST_INDENTED = 5  # lines of a block that only go in, with both their signs; of more, two at either end are shown
 
 
 @dataclass(frozen=True)
@@ -88,7 +86,7 @@ def _section(label: str, start: int, found: list[tuple[Sign, str]]) -> Section:
     first, last = max(changed[0] - _CONTEXT, 0), changed[-1] + _CONTEXT
     at = start + sum(sign != "+" for sign, _ in found[: changed[0]])
     kept = _trim_blank(found[first : last + 1])
-    return Section(f"{label}:{at}" if label and start else label, tuple(_pair(kept)))
+    return Section(f"{label}:{at}" if label and start else label, tuple(_indented(kept) or _pair(kept)))
 
 
 def _trim_blank(found: list[tuple[Sign, str]]) -> list[tuple[Sign, str]]:
@@ -109,24 +107,26 @@ def _pair(found: list[tuple[Sign, str]]) -> Iterator[Line]:
             yield Line(" ", found[i][1])
             i += 1
             continue
-        yield from _indented(removed, added) or _replaced(removed, added)
+        yield from _replaced(removed, added)
         i += len(removed) + len(added)
 
 
-def _indented(removed: list[str], added: list[str]) -> list[Line]:
-    """Lines of a long block that only go in, with those that come on top; empty where anything else differs."""
+def _indented(found: list[tuple[Sign, str]]) -> list[Line]:
+    """The lines of a long block that only go in, with those that come on top; empty where anything else differs."""
+    removed, added = ([text for sign, text in found if sign != other] for other in ("+", "-"))
     before, after = ([text.strip() for text in texts] for texts in (removed, added))
     codes = difflib.SequenceMatcher(None, before, after, autojunk=False).get_opcodes()
-    if len(removed) <= _MOST_INDENTED or any(kind not in ("equal", "insert") for kind, *_ in codes):
+    moved = sum(sign == "-" for sign, _ in found)
+    if moved <= _MOST_INDENTED or any(kind not in ("equal", "insert") for kind, *_ in codes):
         return []
-    found: list[Line] = []
+    lines: list[Line] = []
     for kind, _, _, first, last in codes:
         texts = added[first:last]
         if kind == "equal" and len(texts) > _MOST_INDENTED:
-            depth = len(texts[-1]) - len(texts[-1].lstrip())
-            texts = [*texts[: _MOST_INDENTED - 3], " " * depth + "…", texts[-1]]
-        found += [Line("+" if kind == "insert" else " ", text) for text in texts]
-    return found
+            depth = len(texts[-2]) - len(texts[-2].lstrip())
+            texts = [*texts[:2], " " * depth + "…", *texts[-2:]]
+        lines += [Line("+" if kind == "insert" else " ", text) for text in texts]
+    return lines
 
 
 def _replaced(removed: list[str], added: list[str]) -> list[Line]:

@@ -53,7 +53,16 @@ def test_a_short_block_is_shown_as_it_was_and_as_it_is() -> None:
 
 
 def test_of_a_long_block_that_only_goes_in_both_ends_are_shown() -> None:
-    assert _drawn(_moved_in(9)) == ["In[3]", "+with block():", "     step(0)", "     step(1)", "     …", "     done()"]
+    assert _drawn(_moved_in(9)) == [
+        "In[3]", "+with block():", "     step(0)", "     step(1)", "     …", "     step(7)", "     done()",
+    ]  # fmt: skip
+
+
+def test_a_blank_line_that_stays_parts_no_long_block() -> None:
+    body = "\n-".join(f"step({n})" for n in range(6))
+    moved = "\n+    ".join(f"step({n})" for n in range(6))
+    drawn = _drawn(f"-{body}\n+with block():\n+    {moved}\n \n-done()\n+    done()\n end()")
+    assert drawn[1:] == ["+with block():", "     step(0)", "     step(1)", "     …", "     done()", " end()"]
 
 
 def test_a_long_block_in_which_a_line_is_another_one_is_shown_whole() -> None:
