@@ -249,6 +249,23 @@ def test_what_binds_data_leaves_a_copy_to_the_graph() -> None:
     assert fix.gradients == "same"
 
 
+def test_what_one_method_binds_is_copied_where_another_one_saves_it() -> None:
+    start = """
+        class Memory:
+            def __init__(self):
+                self.state = torch.ones(3)
+            def read(self, z):
+                return (z * self.state).sum()
+            def write(self, v):
+                self.state.data = v
+        memory, w = Memory(), torch.ones(3, requires_grad=True)
+    """
+    cell = "loss = memory.read(w)\nmemory.write(torch.zeros(3))\nloss.backward()"
+    fix = fixes(start, cell)["clone_at_save"]
+    assert fix.cells[2].rstrip() == rewritten(start, ("z * self.state)", "z * self.state.clone())"))
+    assert fix.gradients == "same"
+
+
 def test_an_update_that_uses_gradients_is_not_passed_by() -> None:
     start = """
         net = nn.Sequential(nn.Conv1d(1, 2, 2), nn.Tanh(), nn.Conv1d(2, 1, 2))

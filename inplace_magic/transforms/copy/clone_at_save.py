@@ -15,6 +15,7 @@ import ast
 from collections.abc import Iterator
 
 from ...message import message
+from ...source.bindings import handed
 from ...source.dataflow import called_name
 from ...source.editor import Code, Edit, dotted
 from ..analysis.targets import chain, handed_down, is_functional, is_inplace_name, root, seen_through, written
@@ -46,6 +47,8 @@ def clone_at_save(problem: Problem) -> Iterator[Proposal]:
     if here is not None and write is not None and all(frame.statement is not here.statement for frame in frames):
         named |= {(here.code, here.spot.function, path) for path in write.held}
     known = [{name for *place, name in named if place == [f.code, f.spot.function]} for f in frames]
+    for n in range(len(frames) - 1, 0, -1):
+        known[n - 1] |= {*_handed_in(frames[n], frames[n - 1], known[n])}
     matched = [proposal for frame, names in zip(frames, known) for proposal in _matched(frame, names, path)]
     yield from matched or [one for frame in frames[:1] for one in _result(frame)]
 
@@ -64,6 +67,13 @@ def _matched(frame: Frame, names: set[str | None], path: str) -> Iterator[Propos
     if found:
         edits = [_copy(code, operand) for operand in found]
         yield in_one_text(code, edits, code.edited(found[0], edits), _WHY, "clone_at_save")
+
+
+def _handed_in(outer: Frame, inner: Frame, names: set[str | None]) -> Iterator[str]:
+    """What a function calls what its caller knows by these names: ``self.state`` for ``memory.state`` in ``memory.read()``."""
+    function, call = inner.code.function(inner.statement), outer.expression
+    if isinstance(function, ast.FunctionDef) and isinstance(call, ast.Call):
+        yield from (own for name in names if name for own in handed(inner.code, function, call, name))
 
 
 def _looked_through(frame: Frame, operand: ast.expr) -> Iterator[str | None]:
