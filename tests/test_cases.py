@@ -49,11 +49,7 @@ LARGE_SESSIONS = (
     "memory_bank_built_in_inference_mode", "qmix_agents_share_the_mixer", "saved_log_probs_never_cleared",
     "trainer_class_d_step_then_g_step", "vae_gan_three_optimizers_ko",
 )  # fmt: skip
-SHORTFALLS: dict[str, dict[str, str]] = {
-    "buffers-broadcast-before-each-forward": dict.fromkeys(
-        ("fix", "accepted"), "nothing is written past the version counter; the way out is the wrapper's own flag"
-    ),
-}
+SHORTFALLS: dict[str, dict[str, str]] = {}
 
 
 # ---- reading ----------------------------------------------------------------------------------------------------

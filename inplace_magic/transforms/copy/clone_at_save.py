@@ -15,7 +15,7 @@ import ast
 from collections.abc import Iterator
 
 from ...message import message
-from ...source.bindings import handed
+from ...source.bindings import handed, value_of
 from ...source.dataflow import called_name
 from ...source.editor import Code, Edit, dotted
 from ..analysis.targets import chain, handed_down, is_functional, is_inplace_name, root, seen_through, written
@@ -77,9 +77,11 @@ def _handed_in(outer: Frame, inner: Frame, names: set[str | None]) -> Iterator[s
 
 
 def _looked_through(frame: Frame, operand: ast.expr) -> Iterator[str | None]:
-    """What an operand is a look at, by each of its names: ``row`` for ``row = table[i]`` leads to ``table``."""
+    """What an operand is a look at: ``row`` for ``row = table[i]`` leads to ``table``. A mere second name is none."""
+    name = ast.unparse(operand)
     yield from (ast.unparse(node) for node in chain(operand) if node is not None)
-    yield seen_through(frame.code, ast.unparse(operand), frame.statement)
+    if not isinstance(value_of(frame.code, name, frame.statement), ast.Name):
+        yield seen_through(frame.code, name, frame.statement)
 
 
 def _result(frame: Frame) -> Iterator[Proposal]:

@@ -31,7 +31,7 @@ _LEAVES = (ast.Yield, ast.YieldFrom, ast.Await)
 @register("modified")
 def allow_mutation(problem: Problem) -> Iterator[Proposal]:
     """The smallest run of statements that holds all three events, and the outermost loop around it, innermost call first."""
-    if not _stays(problem):
+    if not _stays(problem) or _within_backward(problem):
         return
     for code, statements in _runs(problem):
         torch = torch_in(problem, code)
@@ -52,6 +52,12 @@ def _stays(problem: Problem) -> bool:
     held |= {path for path, leaf in outcome.leaves.items() if leaf.optimizers} if outcome is not None else set()
     writes = [one.write for one in problem.evidence.clashes if one.kind == "modified"]
     return all(one is not None and (one.origin == "optim" or one.name in held) for one in writes)
+
+
+def _within_backward(problem: Problem) -> bool:
+    """Whether a backward's own hook writes: an optimizer's step there makes an update for each loss, which one loss was to share."""
+    statements = [frame.statement for frame in problem.needed]
+    return len(problem.lost) > len(statements) and [f.statement for f in problem.lost[: len(statements)]] == statements
 
 
 def _runs(problem: Problem) -> Iterator[tuple[Code, list[ast.stmt]]]:
