@@ -107,17 +107,20 @@ def _pair(found: list[tuple[Sign, str]]) -> Iterator[Line]:
             yield Line(" ", found[i][1])
             i += 1
             continue
-        yield from _replaced(removed, added)
+        same = [_same_start(old, new) for old, new in zip_longest(removed, added, fillvalue="")]
+        yield from (Line("-", text, at) for text, at in zip(removed, same))
+        yield from (Line("+", text, at) for text, at in zip(added, same))
         i += len(removed) + len(added)
 
 
 def _indented(found: list[tuple[Sign, str]]) -> list[Line]:
     """The lines of a long block that only go in, with those that come on top; empty where anything else differs."""
+    if sum(sign == "-" for sign, _ in found) <= _MOST_INDENTED:
+        return []
     removed, added = ([text for sign, text in found if sign != other] for other in ("+", "-"))
     before, after = ([text.strip() for text in texts] for texts in (removed, added))
     codes = difflib.SequenceMatcher(None, before, after, autojunk=False).get_opcodes()
-    moved = sum(sign == "-" for sign, _ in found)
-    if moved <= _MOST_INDENTED or any(kind not in ("equal", "insert") for kind, *_ in codes):
+    if any(kind not in ("equal", "insert") for kind, *_ in codes):
         return []
     lines: list[Line] = []
     for kind, _, _, first, last in codes:
@@ -127,12 +130,6 @@ def _indented(found: list[tuple[Sign, str]]) -> list[Line]:
             texts = [*texts[:2], " " * depth + "…", *texts[-2:]]
         lines += [Line("+" if kind == "insert" else " ", text) for text in texts]
     return lines
-
-
-def _replaced(removed: list[str], added: list[str]) -> list[Line]:
-    same = [_same_start(old, new) for old, new in zip_longest(removed, added, fillvalue="")]
-    gone = [Line("-", text, at) for text, at in zip(removed, same)]
-    return gone + [Line("+", text, at) for text, at in zip(added, same)]
 
 
 def _run_of(sign: Sign, found: list[tuple[Sign, str]]) -> list[str]:

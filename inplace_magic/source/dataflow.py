@@ -109,7 +109,7 @@ def binds(node: ast.stmt) -> set[str]:
 def rebinds(statement: ast.stmt) -> set[str]:
     """Names whose old value plays no part after the statement. A loop is taken to run at least once."""
     if isinstance(statement, (ast.With, ast.AsyncWith, ast.For, ast.AsyncFor, ast.While)):
-        return _whole(_of_head(statement)) | _all_rebinds(statement.body)
+        return _whole(of_head(statement)) | _all_rebinds(statement.body)
     if isinstance(statement, ast.Try):
         return _all_rebinds(statement.finalbody) | (set() if statement.handlers else _all_rebinds(statement.body))
     if isinstance(statement, ast.If):
@@ -121,7 +121,7 @@ def rebinds(statement: ast.stmt) -> set[str]:
     return _whole(assigned(statement))
 
 
-def _of_head(statement: ast.stmt) -> list[ast.expr]:
+def of_head(statement: ast.stmt) -> list[ast.expr]:
     """What the head of a loop or of a ``with`` binds."""
     heads = [getattr(statement, "target", None), *(i.optional_vars for i in getattr(statement, "items", ()))]
     return [target for head in heads if head is not None for target in targets(head)]
@@ -155,13 +155,13 @@ def value_reads(statement: ast.stmt) -> set[str]:
         below = [statement.value, *(t.slice for t in assigned(statement) if isinstance(t, ast.Subscript))]
         return {name for node in below for name in reads(node)}
     if isinstance(statement, (ast.For, ast.AsyncFor)):
-        inner = live_in(statement.body) - _whole(_of_head(statement))
+        inner = live_in(statement.body) - _whole(of_head(statement))
         return reads(statement.iter) | inner | live_in(statement.orelse)
     if isinstance(statement, (ast.While, ast.If)):
         return reads(statement.test) | live_in(statement.body) | live_in(statement.orelse)
     if isinstance(statement, (ast.With, ast.AsyncWith)):
         given = {n for item in statement.items for n in reads(item.context_expr)}
-        return given | (live_in(statement.body) - _whole(_of_head(statement)))
+        return given | (live_in(statement.body) - _whole(of_head(statement)))
     return reads(statement)
 
 

@@ -333,8 +333,13 @@ class Code:
 
 
 def _bare(line: str) -> str:
-    """A statement without the comment behind it, which would take what else stands on its line."""
-    return line.encode()[: ast.parse(line).body[-1].end_col_offset].decode()
+    """A statement without the comment behind it, which would take what else stands on its line; a part of a block as it is."""
+    try:
+        (statement,) = ast.parse(line).body
+    except (SyntaxError, ValueError):
+        return line
+    *above, last = lines_of(line, keepends=True)[: statement.end_lineno]
+    return "".join(above) + last.encode()[: statement.end_col_offset].decode()
 
 
 def _parted(text: str, newline: str) -> str:

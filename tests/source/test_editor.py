@@ -115,3 +115,5 @@ def test_a_comment_takes_nothing_else_that_stands_on_the_line() -> None:
     assert code.apply(code.insert_after(first, "e()  # why")) == "a()\ne()  # why\nb()\nif c: d()\n"
     inner = branch.body[0]  # type: ignore[attr-defined]
     assert code.apply(code.insert_after(inner, "e()  # why")) == "a(); b()\nif c: d(); e()\n"
+    long = 's = """x\n  # y"""'
+    assert code.apply(code.insert_after(inner, f"{long}  # why")) == f"a(); b()\nif c: d(); {long}\n"

@@ -42,6 +42,7 @@ def clone_at_save(problem: Problem) -> Iterator[Proposal]:
         (site.code, site.spot.function, one)
         for site, name in handed_down(problem, _FRAMES)
         for one in (name, seen_through(site.code, name, site.statement))
+        if one is not None
     }
     here = written(problem)
     if here is not None and write is not None and all(frame.statement is not here.statement for frame in frames):
@@ -53,13 +54,13 @@ def clone_at_save(problem: Problem) -> Iterator[Proposal]:
     yield from matched or [one for frame in frames[:1] for one in _result(frame)]
 
 
-def _matched(frame: Frame, names: set[str | None], path: str) -> Iterator[Proposal]:
+def _matched(frame: Frame, names: set[str], path: str) -> Iterator[Proposal]:
     """The operands that the write names, all of them copied.
 
     ``path``: the way to what was written over the user's names, ``net.embedding.weight`` for ``self.embedding.weight``.
     """
     code = frame.code
-    names = (names | {path, f"self.{path.partition('.')[2]}"}) - {None}
+    names = names | {path, f"self.{path.partition('.')[2]}"}
     operands = _operands(frame.node)
     found = [one for one in operands if {*_looked_through(frame, one)} & names]
     if not found and "." in path:  # the object may have another name here
@@ -69,11 +70,11 @@ def _matched(frame: Frame, names: set[str | None], path: str) -> Iterator[Propos
         yield in_one_text(code, edits, code.edited(found[0], edits), _WHY, "clone_at_save")
 
 
-def _handed_in(outer: Frame, inner: Frame, names: set[str | None]) -> Iterator[str]:
+def _handed_in(outer: Frame, inner: Frame, names: set[str]) -> Iterator[str]:
     """What a function calls what its caller knows by these names: ``self.state`` for ``memory.state`` in ``memory.read()``."""
     function, call = inner.code.function(inner.statement), outer.expression
     if isinstance(function, ast.FunctionDef) and isinstance(call, ast.Call):
-        yield from (own for name in names if name for own in handed(inner.code, function, call, name))
+        yield from (own for name in names for own in handed(inner.code, function, call, name))
 
 
 def _looked_through(frame: Frame, operand: ast.expr) -> Iterator[str | None]:

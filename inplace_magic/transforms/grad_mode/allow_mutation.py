@@ -1,9 +1,10 @@
 """torch copies what is changed between its save and its backward, in a block in which all three happen.
 
-for x in batches:                 with torch.autograd.graph.allow_mutation_on_saved_tensors():
-    state.mul_(gate(x))               for x in batches:
-    loss += cost(state)                   state.mul_(gate(x))
-loss.backward()                           loss += cost(state)
+for x in tasks:                   with torch.autograd.graph.allow_mutation_on_saved_tensors():
+    adapt(net, x)                     for x in tasks:
+    loss += cost(net, x)                  adapt(net, x)
+    net.load_state_dict(start)            loss += cost(net, x)
+loss.backward()                           net.load_state_dict(start)
                                       loss.backward()
 
 The backward finds the values as they were saved, whoever wrote, and wherever: nothing else of the program is changed. It is for
@@ -16,6 +17,7 @@ import ast
 from collections.abc import Iterator
 
 from ...message import message
+from ...outcome.kept import Outcome
 from ...source.blocks import loops, upwards, within
 from ...source.editor import Code
 from ...source.lift import wrapped
@@ -25,7 +27,7 @@ from ..proposal import Proposal, in_one_text
 from ..registry import register
 
 _WHY = message("why_mutation_allowed")
-_LEAVES = (ast.Yield, ast.YieldFrom, ast.Await)
+_SUSPENDS = (ast.Yield, ast.YieldFrom, ast.Await)
 
 
 @register("modified")
@@ -34,11 +36,14 @@ def allow_mutation(problem: Problem) -> Iterator[Proposal]:
     if not _stays(problem) or _within_backward(problem):
         return
     for code, statements in _runs(problem):
-        torch = torch_in(problem, code)
-        header = "" if torch is None else f"with {torch[0]}.autograd.graph.allow_mutation_on_saved_tensors():"
-        edit = wrapped(code, statements, header) if header else None
-        if torch is not None and edit is not None:
-            yield in_one_text(code, [edit, *torch[1]], header, _WHY, "allow_mutation", lossless=True)
+        named = torch_in(problem, code)
+        if named is None:
+            continue
+        torch, imported = named
+        header = f"with {torch}.autograd.graph.allow_mutation_on_saved_tensors():"
+        edit = wrapped(code, statements, header)
+        if edit is not None:
+            yield in_one_text(code, [edit, *imported], header, _WHY, "allow_mutation", lossless=True)
 
 
 def _stays(problem: Problem) -> bool:
@@ -47,15 +52,15 @@ def _stays(problem: Problem) -> bool:
     torch finds its copies by address (``_get_tid`` in torch 2.13): a tensor that lands where a written one was before it was freed
     would be given that one's copy, and a gradient be silently wrong.
     """
-    outcome = problem.evidence.outcome
-    held = set(outcome.statistics) if outcome is not None else set()
-    held |= {path for path, leaf in outcome.leaves.items() if leaf.optimizers} if outcome is not None else set()
+    outcome = problem.evidence.outcome or Outcome()
+    held = outcome.statistics | {path for path, leaf in outcome.leaves.items() if leaf.optimizers}
     writes = [one.write for one in problem.evidence.clashes if one.kind == "modified"]
     return all(one is not None and (one.origin == "optim" or one.name in held) for one in writes)
 
 
 def _within_backward(problem: Problem) -> bool:
-    """Whether a backward's own hook writes: an optimizer's step there makes an update for each loss, which one loss was to share."""
+    """Whether a hook of the backward writes, such as an optimizer's step: it would make an update for each loss, and one for all was
+    wanted."""
     statements = [frame.statement for frame in problem.needed]
     return len(problem.lost) > len(statements) and [f.statement for f in problem.lost[: len(statements)]] == statements
 
@@ -87,5 +92,5 @@ def _run(frames: tuple[Frame, ...]) -> list[ast.stmt] | None:
         if len(at) == len(held):
             run = block[min(at) : max(at) + 1]
             # Who goes through a generator would go on within the block.
-            return None if any(isinstance(n, _LEAVES) for s in run for n in ast.walk(s)) else run
+            return None if any(isinstance(n, _SUSPENDS) for s in run for n in ast.walk(s)) else run
     return None

@@ -16,7 +16,7 @@ from dataclasses import replace
 
 from ...message import message
 from ...source.blocks import loops, within
-from ...source.dataflow import binds, calls_named, items_apart, key_of, reads, roots, simple, slice_of, targets
+from ...source.dataflow import binds, calls_named, items_apart, key_of, of_head, reads, roots, simple, slice_of
 from ...source.editor import Code
 from ...source.lift import as_lines, lift
 from ..analysis.meetings import UPDATES, headline, meeting
@@ -50,9 +50,7 @@ def backward_first(problem: Problem) -> Iterator[Proposal]:
         title = message("title_after", what=(headline(code, first),), other=code.text(need))
         yield from [in_one_text(code, edits, title, _WHY, form)] if edits else []
         return
-    lifted = lift(code, [*makers, need])
-    edits = [code.insert_before(first, *lifted.lines), *lifted.edits]
-    yield _proposal(code, first, code.text(need), [(code, e) for e in edits], form)
+    yield _ahead(code, first, [*makers, need], form)
 
 
 def _uses_gradients(statements: Sequence[ast.stmt]) -> bool:
@@ -85,15 +83,20 @@ def _from_inside(problem: Problem, form: str) -> Iterator[Proposal]:
     before = code.preceding(need)
     makers, _ = slice_of(before, roots(need))
     moved = [*makers, need]
-    given = [key_of(one) for item in block.items if item.optional_vars for one in targets(item.optional_vars)]
-    if any(reads(s) & {*given} for s in moved) or not simple(need):
+    given = {key_of(one) for one in of_head(block)}
+    if any(reads(s) & given for s in moved) or not simple(need):
         return
     if _uses_gradients([s for s in before if s not in makers]):
         return
-    lifted = lift(code, moved)
-    edits = [code.insert_before(block, *lifted.lines), *lifted.edits]
     # What the loss is made of may be meant to see what the block changes.
-    yield replace(_proposal(code, block, code.text(need), [(code, e) for e in edits], form), lossless=bool(makers))
+    yield replace(_ahead(code, block, moved, form), lossless=bool(makers))
+
+
+def _ahead(code: Code, first: ast.stmt, moved: list[ast.stmt], form: str) -> Proposal:
+    """The backward, the last of what is moved, ahead of what changes what it needs."""
+    lifted = lift(code, moved)
+    edits = [code.insert_before(first, *lifted.lines), *lifted.edits]
+    return _proposal(code, first, code.text(moved[-1]), [(code, e) for e in edits], form)
 
 
 def _proposal(code: Code, first: ast.stmt, need: str, changes: list[Change], form: str) -> Proposal:
