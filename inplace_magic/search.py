@@ -73,6 +73,7 @@ COSTS = {
     "out_of_place: container": 12,  # other references to the container see nothing
     "out_of_place: own name": 12,  # a name more
     "sum_losses": 12,  # one backward; each loss by itself is not seen any more
+    "restructure: written out": 12,  # more to read, and a helper that serves one call less
     "detach: source": 13,  # what is computed once stays computed once, ahead of what others make of it
     "detach: once": 13,  # what is computed once stays computed once
     "reset_accumulator: list": 13,  # what was collected is gone
@@ -128,7 +129,8 @@ COSTS = {
     "allow_mutation": 80,  # copies of whatever is written, and torch looks at every operation
 }
 # What verification asks of some forms:
-MAKES_ROOM = frozenset({"restructure: calls apart"})  # no fix by itself: another change stands where it has made room
+# No fix by itself: another change stands where it has made room.
+MAKES_ROOM = frozenset({"restructure: calls apart", "restructure: written out"})
 ONE_UPDATE = frozenset({"restructure: one update"})  # a part counts once that counted several times, and no edge is cut
 # A state begins anew, so that the losses are others.
 RESTARTS = frozenset({"reset_state: called", "reset_state: initial"})

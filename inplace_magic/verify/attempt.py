@@ -171,7 +171,7 @@ def measured(bench: Bench, problem: Problem, ran: Ran) -> Attempt | None:
         aside=aside,
         serves=serves,
         fewer=fewer,
-        lesser=_unleafs(problem, effect) or all(step.form in LESSER for step in candidate.steps),
+        lesser=_unleafs(problem, effect) or all(step.form in LESSER for step in candidate.named),
         idle=effect.idle,
         retrains=bool(retrained),
         sooner=sooner,

@@ -18,8 +18,8 @@ from .effect import proof
 _RUNS, _RUNS_LONG = 60, 24  # of rewrites, in all; where the cell computes more than _LONG
 _LONG = 300_000  # Recorder.work: some seconds
 # Runs once a fix is found that changes nothing, by how much the cell computes at most (Recorder.work): what is shown beside
-# it is worth less, the longer a person waits for it.
-_FURTHER = ((3_000, 8), (30_000, 4), (float("inf"), 1))
+# it is worth less, the longer a person waits for it; nothing, where that is the time of several runs of a long cell.
+_FURTHER = ((3_000, 8), (30_000, 4), (float("inf"), 0))
 
 
 def best(
@@ -131,7 +131,9 @@ class _Found:
     _until: int = _RUNS
 
     def enough(self) -> bool:
-        if self._until == _RUNS and any(a.fix.gradients == "same" for a in self.attempts):
+        if self._until == _RUNS and any(
+            a.fix.gradients == a.rank == "same" and not a.lesser for a in self.attempts
+        ):
             work = self._work()
             further = next(runs for most, runs in _FURTHER if work <= most)
             self._until = min(_RUNS, self.bench.runs + further)

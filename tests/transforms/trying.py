@@ -32,11 +32,13 @@ def proposals(
     family: str = "modified",
     inplace: tuple[tuple[str, str], ...] = (),
     callers: tuple[str, ...] = (),
+    raised: tuple[str, ...] = (),
     **about: object,
 ) -> list[Proposal]:
     """What ``rule`` proposes where the source ``write`` broke what the source ``save`` had saved.
 
-    ``callers`` are the calls that led to the write, innermost first; ``about`` are more attributes of the write.
+    ``callers`` are the calls that led to the write, innermost first; ``raised`` is where the backward failed, with the calls
+    that led there; ``about`` are more attributes of the write.
     """
     texts = [clean(cell) for cell in cells]
     names = {name: module for text in texts for name, module in imported(ast.parse(text)).items()} or MODULES
@@ -49,7 +51,7 @@ def proposals(
         family=family,
     )
     evidence = Evidence(cells=(len(texts),), fresh=True, clashes=(clash,), inplace_modules=inplace)
-    found = propose(Problem(family, clash, evidence, sources, len(texts)))
+    found = propose(Problem(family, clash, evidence, sources, len(texts), tuple(_spot(sources, text) for text in raised)))
     return [p for p in found if p.rule == rule]
 
 

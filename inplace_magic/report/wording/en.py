@@ -364,6 +364,7 @@ SENTENCES = {
     "why_graphs_of_their_own": "Each backward gets a graph of its own, through the weights as they are by then.",
     "why_updates_after": "Both backwards go through the weights that their losses were computed with; the updates come after.",
     "why_calls_apart": "Each call gets a statement of its own, so that something can stand between the two.",
+    "why_written_out": "The helper is written out where it is called, so that its lines can change places with others.",
     "why_one_step": "Both losses go back through the weights that they were computed with; one step uses the sum of their gradients.",
     "why_gradients_taken": "The later loss's gradients are taken before the weights change, and for its own optimizer's parameters only.",
     "why_own_parameters": "The loss goes back to what its own step trains, and no further: through nothing that an earlier step has changed.",

@@ -347,6 +347,7 @@ SENTENCES = {
     "why_graphs_of_their_own": "每次 backward 都有自己的计算图，经过届时的权重。",
     "why_updates_after": "两次 backward 都使用计算损失时的权重；更新在其后进行。",
     "why_calls_apart": "两次调用各占一条语句，中间才能放入别的语句。",
+    "why_written_out": "把辅助函数的内容写到调用处，其中的语句才能与别的语句调换次序。",
     "why_one_step": "两个损失都使用计算时的权重反传；一次 step 使用它们的梯度之和。",
     "why_gradients_taken": "后一个损失的梯度在权重改变之前求出，且只针对它自己的优化器的参数。",
     "why_own_parameters": "损失只反传到它自己的 step 所训练的参数，不经过之前的 step 已改变的部分。",
