@@ -131,9 +131,7 @@ class _Found:
     _until: int = _RUNS
 
     def enough(self) -> bool:
-        if self._until == _RUNS and any(
-            a.fix.gradients == a.rank == "same" and not a.lesser for a in self.attempts
-        ):
+        if self._until == _RUNS and any(a.fix.gradients == a.rank == "same" and not a.lesser for a in self.attempts):
             work = self._work()
             further = next(runs for most, runs in _FURTHER if work <= most)
             self._until = min(_RUNS, self.bench.runs + further)

@@ -51,7 +51,9 @@ def proposals(
         family=family,
     )
     evidence = Evidence(cells=(len(texts),), fresh=True, clashes=(clash,), inplace_modules=inplace)
-    found = propose(Problem(family, clash, evidence, sources, len(texts), tuple(_spot(sources, text) for text in raised)))
+    found = propose(
+        Problem(family, clash, evidence, sources, len(texts), tuple(_spot(sources, text) for text in raised))
+    )
     return [p for p in found if p.rule == rule]
 
 

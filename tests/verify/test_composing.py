@@ -105,7 +105,7 @@ OWN_CENTRES = """
             self.loss = (x @ self.at.t()).mean()
             return self.loss
 
-        def update(self):
+        def update(self, *names):
             self.opt.zero_grad()
             self.loss.backward(retain_graph=True)
             self.opt.step()

@@ -87,21 +87,31 @@ def _levels(problem: Problem, stacks: Sequence[list[Frame]]) -> Iterator[Slice]:
             continue
         statements = _side_by_side(code, [f.statement for f in level])
         turn = _in_turn(code, statements)
-        chosen = _from_beginning(code, turn, _chain(turn, statements))
-        if {name for s in chosen for name in binds(s)} & stepped or any(
-            frame.code is code and within(code, chosen, frame.statement) for frame in (*problem.lost, *problem.needed)
-        ):
+        short = _from_beginning(code, turn, _chain(turn, statements, 2))
+        if {name for s in short for name in binds(s)} & stepped or _inside(problem, code, short):
             return  # what is trained would begin anew; or it is the call in which they were used up, or gone back from
-        bound = {name for s in chosen for name in _made_by(s)}
-        kept = [s for s in chosen if isinstance(s, ast.Expr)]  # a call whose object keeps what it makes
-        without = tuple(one for s in chosen if isinstance(s, ast.For) for one in _beside(s))
-        if (
-            (bound or kept == chosen != [])
-            and not of_itself(chosen)
-            and len(chosen) <= MOST
-            and all(_repeatable(s, without) for s in chosen)
-        ):
-            yield Slice(code, chosen, function, without=without)
+        whole = _from_beginning(code, turn, _chain(turn, statements, len(turn)))
+        for chosen in [short, whole] if len(whole) > len(short) and not _inside(problem, code, turn) else [short]:
+            yield from _slice(code, chosen, function)
+
+
+def _inside(problem: Problem, code: Code, statements: list[ast.stmt]) -> bool:
+    """Whether what was lost, or needed, stands in some statements."""
+    both = (*problem.lost, *problem.needed)
+    return any(frame.code is code and within(code, statements, frame.statement) for frame in both)
+
+
+def _slice(code: Code, chosen: list[ast.stmt], function: str) -> Iterator[Slice]:
+    bound = {name for s in chosen for name in _made_by(s)}
+    kept = [s for s in chosen if isinstance(s, ast.Expr)]  # a call whose object keeps what it makes
+    without = tuple(one for s in chosen if isinstance(s, ast.For) for one in _beside(s))
+    if (
+        (bound or kept == chosen != [])
+        and not of_itself(chosen)
+        and len(chosen) <= MOST
+        and all(_repeatable(s, without) for s in chosen)
+    ):
+        yield Slice(code, chosen, function, without=without)
 
 
 def of_itself(statements: Sequence[ast.stmt]) -> bool:
@@ -125,14 +135,15 @@ def _in_turn(code: Code, statements: Sequence[ast.stmt]) -> list[ast.stmt]:
     return found
 
 
-def _chain(turn: list[ast.stmt], statements: Sequence[ast.stmt]) -> list[ast.stmt]:
-    """The statements that created the stale values, and what leads from them to the names they have; none if one is missing."""
+def _chain(turn: list[ast.stmt], statements: Sequence[ast.stmt], behind: int) -> list[ast.stmt]:
+    """The statements that created the stale values, and what leads from them to the names they have, not farther ``behind``;
+    none if one is missing."""
     if not all(s in turn for s in statements):
         return []
     tainted: set[str] = set()
     last = max(turn.index(s) for s in statements)
     found = []
-    for statement in turn[: last + 2]:
+    for statement in turn[: last + behind]:
         aliases = isinstance(statement, ast.Assign) and value_reads(statement) & tainted
         if statement in statements or aliases:
             tainted |= binds(statement)

@@ -18,10 +18,10 @@ from collections.abc import Iterator
 
 from ...message import message
 from ...source.bindings import argument, parameters
-from ...source.blocks import loops, own_statements, scope
+from ...source.blocks import loops, own_statements
 from ...source.dataflow import called_name, calls
 from ...source.document import is_cell
-from ...source.editor import Code, Edit, dotted, names_bound, names_loaded
+from ...source.editor import Code, Edit, names_bound, names_loaded
 from ...source.lift import as_lines
 from ...source.names import declared, own_names, renamed
 from ..analysis.meetings import meeting, updates_weights

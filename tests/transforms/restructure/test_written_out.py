@@ -17,7 +17,9 @@ UPDATE = """
 BOTH = "update(opt_a, loss_a)\nupdate(opt_b, loss_b)"
 
 
-def found(helper: str, cell: str, calls: tuple[str, str], step: str = "opt.step()", back: str = "loss.backward()") -> list[Proposal]:
+def found(
+    helper: str, cell: str, calls: tuple[str, str], step: str = "opt.step()", back: str = "loss.backward()"
+) -> list[Proposal]:
     """What is proposed where ``step``, in the first call, changed what ``back`` needed in the second one."""
     there = proposals(
         "restructure", helper, cell, write=step, callers=calls[:1], raised=(back, calls[1]), origin="optim"
