@@ -307,6 +307,7 @@ SENTENCES = {
     "title_before": "{what} before {other}",
     "title_after": "{what} after {other}",
     "title_backwards_first": "every {backward} first, then every step",
+    "title_written_out": "{call}(...) written out",
     "title_one_for_both": "one {what} for both",
     "title_outside": "{what} outside of the block",
     "title_undecorated": "def {name} without @{decorator}",

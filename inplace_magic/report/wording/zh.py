@@ -290,6 +290,7 @@ SENTENCES = {
     "title_before": "{what} 移到 {other} 之前",
     "title_after": "{what} 移到 {other} 之后",
     "title_backwards_first": "先执行每次 {backward}，再执行每次 step",
+    "title_written_out": "展开 {call}(...)",
     "title_one_for_both": "两次更新共用一次 {what}",
     "title_outside": "{what} 移到代码块之外",
     "title_undecorated": "def {name} 去掉 @{decorator}",

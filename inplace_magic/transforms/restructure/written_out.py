@@ -8,6 +8,7 @@ def update(opt, loss):                    opt_a.zero_grad()
 update(opt_a, loss_a)                     opt_b.step()
 update(opt_b, loss_b)
 
+So is one that writes an inner step into a model's parameters, for whose weights ``fast_weights`` then has a name.
 By itself it mends nothing: what does is proposed for the text that it leaves.
 """
 
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from ...message import message
 from ...source.bindings import argument, parameters
@@ -25,6 +27,7 @@ from ...source.editor import Code, Edit, names_bound, names_loaded
 from ...source.lift import as_lines
 from ...source.names import declared, own_names, renamed
 from ..analysis.meetings import meeting, updates_weights
+from ..grad_mode.inference_mode import modes
 from ..problem import Frame, Problem, parted
 from ..proposal import Proposal, in_one_text
 from ..registry import register
@@ -33,35 +36,78 @@ _WHY = message("why_written_out")
 _MOST = 20  # statements of a helper
 
 
+@dataclass(frozen=True)
+class _Call:
+    """A statement of a caller's that is a call of one of the user's functions, or keeps what it gives: ``target``.
+
+    ``own``: the text of the function.
+    """
+
+    caller: Frame
+    call: ast.Call
+    target: ast.expr | None
+    own: Code
+    function: ast.FunctionDef
+
+    @property
+    def body(self) -> list[ast.stmt]:
+        """What is written out, without what the function returns in the end."""
+        body = self.function.body[ast.get_docstring(self.function) is not None :]
+        return body[:-1] if isinstance(body[-1], ast.Return) else body
+
+    @property
+    def result(self) -> ast.expr | None:
+        last = self.function.body[-1]
+        return last.value if isinstance(last, ast.Return) else None
+
+
 @register("modified")
 def written_out(problem: Problem) -> Iterator[Proposal]:
     if not updates_weights(problem):
         return
-    edits: list[Edit] = []
-    code, taken = None, set[str]()
-    for caller, helper in _calls(problem):
-        code = caller.code
-        taken |= _seen(problem, caller)
-        lines = _lines(caller, helper, taken)
-        if lines is None:
-            return
-        text = f"{code.newline}{code.indent(caller.statement)}".join(lines)
-        edits.append(code.replace(caller.statement, text))
-    if code is not None:
-        yield in_one_text(code, edits, lines[0], _WHY, "restructure: written out")
+    for frames in _frames(problem):
+        calls = [_call_of(caller, helper) for caller, helper in frames]
+        edits: list[Edit] = []
+        taken = {name for caller, _ in frames for name in _seen(problem, caller)}
+        for one in filter(None, calls):
+            code, statement = one.caller.code, one.caller.statement
+            lines = _lines(one, taken)
+            if lines:
+                edits.append(code.replace(statement, f"{code.newline}{code.indent(statement)}".join(lines)))
+        if len(edits) == len(calls) > 0:
+            title = message("title_written_out", call=calls[0].function.name if calls[0] is not None else "")
+            yield in_one_text(code, edits, title, _WHY, "restructure: written out")
 
 
-def _calls(problem: Problem) -> list[tuple[Frame, Frame]]:
-    """The calls of one block in which the write and the later backward run, or the one of a loop; each with the frame below."""
-    lost, needed = problem.lost, problem.needed
+def _frames(problem: Problem) -> Iterator[list[tuple[Frame, Frame]]]:
+    """The calls of one block in which the write and the later backward run, or the one of a loop, each with the frame below;
+    ahead of them that of the function which writes a step by hand.
+    """
+    write, lost, needed = problem.clash.write, problem.lost, problem.needed
+    if write is not None and write.origin != "optim" and len(lost) > 1:
+        yield [(lost[-2], lost[-1])]
     depth = len(lost) - len(parted(lost, needed)[0])
     if meeting(problem) is None:  # they meet from one iteration to the next, or in one of a helper's own
         depth -= 1
         if depth < 0 or not loops(lost[depth].code, lost[depth].statement):
-            return []
+            return
         lost = []
     both = [frames[depth : depth + 2] for frames in (lost, needed)]
-    return [(pair[0], pair[1]) for pair in both if len(pair) == 2]
+    yield [(pair[0], pair[1]) for pair in both if len(pair) == 2]
+
+
+def _call_of(caller: Frame, helper: Frame) -> _Call | None:
+    """The call, where it is all that its statement does, and what the function does can be written there."""
+    code, statement, call, own = caller.code, caller.statement, caller.expression, helper.code
+    function = own.function(helper.statement)
+    targets = statement.targets if isinstance(statement, ast.Assign) else []
+    if not isinstance(statement, ast.Expr | ast.Assign) or statement.value is not call or len(targets) > 1:
+        return None
+    if not isinstance(function, ast.FunctionDef) or not isinstance(call, ast.Call) or not code.alone(statement):
+        return None
+    if called_name(call) != function.name or not _is_plain(own, function) or not _means_the_same(caller, own, function):
+        return None
+    return _Call(caller, call, targets[0] if targets else None, own, function)
 
 
 def _seen(problem: Problem, caller: Frame) -> set[str]:
@@ -72,54 +118,54 @@ def _seen(problem: Problem, caller: Frame) -> set[str]:
     return names_bound([s for code in problem.codes() for s in code.tree.body])
 
 
-def _lines(caller: Frame, helper: Frame, taken: set[str]) -> list[str] | None:
-    """What a call runs, in the caller's words; None where that cannot be written there. ``taken`` has its new names afterwards."""
-    code, statement, call, own = caller.code, caller.statement, caller.expression, helper.code
-    function = own.function(helper.statement)
-    if not isinstance(function, ast.FunctionDef) or not isinstance(call, ast.Call) or not code.alone(statement):
-        return None
-    body = function.body[ast.get_docstring(function) is not None :]
-    returns = [s for s in own_statements(own, function) if isinstance(s, ast.Return)]
-    given = _given(code, own, function, call)
-    if given is None or not _is_plain(own, function) or returns not in ([], body[-1:]):
-        return None
-    if not _means_the_same(caller, own, function):
-        return None
-    target = statement.targets if isinstance(statement, ast.Assign) else []
-    if not isinstance(statement, ast.Expr | ast.Assign) or statement.value is not call or len(target) > 1:
-        return None
-    lines, new, bound = list[str](), dict[str, str](), names_bound(body)
-    for name in (*given, *sorted(bound - given.keys())):
-        value = given.get(name)
-        if value is not None and name not in bound and _is_name(value[1]):
-            new[name] = value[0]
+def _lines(one: _Call, taken: set[str]) -> list[str]:
+    """What a call runs, in the caller's words; nothing where they cannot be told. ``taken`` has its new names afterwards."""
+    own, code, target, result = one.own, one.caller.code, one.target, one.result
+    given = _given(one)
+    new = _names(one, given, taken) if given is not None else {}
+    edits = renamed(own, [*one.body, *([result] if result is not None else [])], new)
+    if given is None or any(own.cell.raw[edit.start : edit.end] not in new for edit in edits):
+        return []  # within a string, where a node's place is not always known
+    lines = [line for s in one.body for line in as_lines(own, s, edits)]
+    for mode in one.function.decorator_list[::-1]:
+        lines = [f"with {own.text(mode)}:", *(own.indent_step + line for line in lines)]
+    ahead = [f"{new[name]} = {text}" for name, (text, _) in given.items() if new[name] != text]
+    text = own.edited(result, edits) if result is not None else "None"
+    behind = []
+    if target is not None and code.text(target) != text:
+        behind = [f"{code.text(target)} = {text}"]
+    elif target is None and result is not None and any(called_name(call) != "item" for call in calls(result)):
+        behind = [text]
+    return [*ahead, *lines, *behind]
+
+
+def _names(one: _Call, given: dict[str, tuple[str, ast.expr]], taken: set[str]) -> dict[str, str]:
+    """What the caller calls what the function has a name for: what it hands over, as it is written there; else a new name."""
+    bound, new = names_bound(one.body), dict[str, str]()
+    target, result = one.target, one.result
+    own = bound - given.keys()
+    named = isinstance(target, ast.Name) and isinstance(result, ast.Name)
+    if named and result.id in own and target.id not in names_loaded([one.call]):  # type: ignore[union-attr]
+        new[result.id] = target.id  # type: ignore[union-attr]  # what it gives has the name from the beginning
+    for name in (*given, *sorted(own - new.keys())):
+        if name in given and name not in bound and _is_name(given[name][1]):
+            new[name] = given[name][0]
             continue
         new[name] = next(n for n in (name, *(f"{name}_{i}" for i in range(2, 100))) if n not in taken)
         taken.add(new[name])
-        lines += [f"{new[name]} = {value[0]}"] if value is not None else []
-    edits = renamed(own, body, new)
-    if any(own.cell.raw[edit.start : edit.end] not in new for edit in edits):
-        return None  # within a string, where a node's place is not always known
-    kept = body[: len(body) - len(returns)]
-    lines += [line for s in kept for line in as_lines(own, s, edits)]
-    result = returns[0].value if returns else None
-    text = own.edited(result, edits) if result is not None else "None"
-    if target:
-        lines.append(f"{code.text(target[0])} = {text}")
-    elif result is not None and any(called_name(one) != "item" for one in calls(result)):
-        lines.append(text)
-    return lines or None
+    return new
 
 
-def _given(code: Code, own: Code, function: ast.FunctionDef, call: ast.Call) -> dict[str, tuple[str, ast.expr]] | None:
+def _given(one: _Call) -> dict[str, tuple[str, ast.expr]] | None:
     """The text of each parameter's value, with its node; None where not each has one of its own."""
+    code, own, function, call = one.caller.code, one.own, one.function, one.call
     a, of_class = function.args, isinstance(own.parent(function), ast.ClassDef)
     positional = [*a.posonlyargs, *a.args]
     pairs = [*zip(positional[::-1], a.defaults[::-1]), *zip(a.kwonlyargs, a.kw_defaults)]
-    defaults = {one.arg: value for one, value in pairs if value is not None}
-    if a.vararg is not None or a.kwarg is not None or called_name(call) != function.name:
+    defaults = {given.arg: value for given, value in pairs if value is not None}
+    if a.vararg is not None or a.kwarg is not None:
         return None
-    if any(isinstance(one, ast.Starred) for one in call.args) or any(k.arg is None for k in call.keywords):
+    if any(isinstance(arg, ast.Starred) for arg in call.args) or any(k.arg is None for k in call.keywords):
         return None
     given: dict[str, tuple[str, ast.expr]] = {}
     for number, name in enumerate(parameters(function)):
@@ -144,12 +190,15 @@ def _is_name(node: ast.expr) -> bool:
 
 
 def _is_plain(own: Code, function: ast.FunctionDef) -> bool:
-    """Whether the statements of a function do the same in another one."""
+    """Whether the statements of a function do the same in another one, from the first to the last."""
     tied = (ast.Yield, ast.YieldFrom, ast.Await, ast.Global, ast.Nonlocal, ast.ClassDef, ast.Import, ast.ImportFrom)
     nodes = [*ast.walk(function)]
     asks = any(called_name(n) in ("super", "locals", function.name) for n in nodes)
     few = sum(isinstance(n, ast.stmt) for n in nodes) <= _MOST
-    return few and not asks and not function.decorator_list and not any(isinstance(n, tied) for n in nodes)
+    returns = [s for s in own_statements(own, function) if isinstance(s, ast.Return)]
+    decorated = [one for one in function.decorator_list if not (one in modes(function, "no_grad") and calls(one))]
+    ends = returns in ([], function.body[-1:]) and len(function.body) > len(returns)
+    return few and ends and not asks and not decorated and not any(isinstance(n, tied) for n in nodes)
 
 
 def _means_the_same(caller: Frame, own: Code, function: ast.FunctionDef) -> bool:

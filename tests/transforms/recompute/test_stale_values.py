@@ -639,3 +639,26 @@ def test_a_loop_that_trains_is_computed_again_without_its_training(together: tup
     again = "for i in range(2):\n    codes = []\n    for i_2 in range(2):\n        codes.append(nets[i_2](data[i_2]))\n    apart"
     found = [fix.cells[2] for fix in fixes(START, cell) if fix.rule == RULE]
     assert found == [rewritten(cell, ("for i in range(2):\n    apart", again))]
+
+
+def test_what_is_made_of_a_value_that_was_made_once_is_made_again_with_it() -> None:
+    define = """
+        import torch
+        from torch.distributions import Normal
+        torch.manual_seed(0)
+        log_std, mean = torch.ones(1, requires_grad=True), torch.zeros(1, requires_grad=True)
+        opt = torch.optim.SGD([log_std, mean], lr=0.1)
+        std = log_std.exp()
+        count = 0
+        dist = Normal(mean, std)
+        shown = torch.zeros(1)
+        """
+    train = """
+        for _ in range(3):
+            opt.zero_grad()
+            loss = -dist.log_prob(torch.ones(4)).mean()
+            loss.backward()
+            opt.step()
+        """
+    again = "    std = log_std.exp()\n    dist = Normal(mean, std)\n    loss ="
+    assert fixes(define, train)[0].cells == {2: rewritten(train, ("    loss =", again))}

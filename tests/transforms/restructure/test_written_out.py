@@ -196,3 +196,127 @@ def test_both_gradients_are_taken_before_either_step_of_two_calls() -> None:
     assert (first.rule, first.cells.keys()) == ("move_step", {2})
     assert "torch.autograd.grad(losses[" in first.cells[2]
     assert "update(" not in first.cells[2]
+
+
+# ---- an inner step, made functions deep ------------------------------------------------------------------------------
+
+META = """
+    import torch
+    from torch import nn
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(1, 4), nn.Tanh(), nn.Linear(4, 1))
+    opt, mse = torch.optim.SGD(net.parameters(), lr=0.1), nn.MSELoss()
+    """
+HELPER = """
+    def inner_step(model, loss, lr=0.1):
+        grads = torch.autograd.grad(loss, model.parameters(), create_graph=True)
+        with torch.no_grad():
+            for p, g in zip(model.parameters(), grads):
+                p -= lr * g
+    """
+ONE_STEP = """
+    for _ in range(2):
+        total = 0
+        for x, y in torch.randn(2, 2, 5, 1):
+            loss = mse(net(x), y)
+            inner_step(net, loss)
+            total = total + mse(net(y), x) + loss
+        opt.zero_grad()
+        total.backward()
+        opt.step()
+    """
+SEVERAL = """
+    for x, y in torch.randn(2, 2, 5, 1):
+        losses = []
+        for _ in range(2):
+            losses.append(mse(net(x), y))
+            inner_step(net, losses[-1])
+        opt.zero_grad()
+        (mse(net(y), x) + sum(losses)).backward()
+        opt.step()
+    """
+LEARNER = """
+    class Learner:
+        def __init__(self, net):
+            self.net = net
+
+        @torch.no_grad()
+        def step(self, grads):
+            for (name, p), g in zip(self.net.named_parameters(), grads):
+                p.sub_(g, alpha=0.1)
+
+        def adapt(self, x, y):
+            losses = []
+            for _ in range(2):
+                losses.append(mse(self.net(x), y))
+                self.step(torch.autograd.grad(losses[-1], self.net.parameters(), create_graph=True))
+            return losses
+
+        def loss(self, x, y):
+            kept = self.adapt(x, y)
+            return sum(kept) + mse(self.net(y), x)
+    learner = Learner(net)
+    """
+LEARN = """
+    for x, y in torch.randn(2, 2, 5, 1):
+        loss = learner.loss(x, y)
+        opt.zero_grad()
+        loss.backward()
+        opt.step()
+    """
+
+
+@pytest.mark.parametrize(
+    ("cells", "changed", "lines"),
+    [
+        pytest.param((HELPER, ONE_STEP), 3, (
+            "            grads = torch.autograd.grad(loss, net.parameters(), create_graph=True)",
+            "            fast = {name: p - 0.1 * g for (name, p), g in zip(net.named_parameters(), grads)}",
+            "            total = total + mse(torch.func.functional_call(net, fast, (y,)), x) + loss",
+        ), id="a step for each task"),
+        pytest.param((HELPER, SEVERAL), 3, (
+            "    fast = dict(net.named_parameters())",
+            "            losses.append(mse(torch.func.functional_call(net, fast, (x,)), y))",
+            "        fast = {name: p - 0.1 * g for (name, p), g in zip(fast.items(), grads)}",
+        ), id="several steps"),
+        pytest.param((LEARNER, LEARN), 2, (
+            "        kept = []",
+            "        fast = dict(self.net.named_parameters())",
+            "            fast = {name: p.sub(g, alpha=0.1) for (name, p), g in zip(fast.items(), grads)}",
+            "        return sum(kept) + mse(torch.func.functional_call(self.net, fast, (y,)), x)",
+        ), id="methods two deep, one of them decorated"),
+    ],
+)  # fmt: skip
+def test_the_stepped_weights_of_a_helper_are_read_behind_its_call(
+    cells: tuple[str, str], changed: int, lines: tuple[str, ...]
+) -> None:
+    first = fixes(META, *cells)[0]
+    assert (first.rule, first.cells.keys()) == ("fast_weights", {changed})
+    assert [line.strip() for line in lines if line.strip() not in first.cells[changed]] == []
+
+
+def test_a_helper_that_others_call_for_what_it_does_to_the_model_stays_for_them() -> None:
+    tuned = "def tune(x, y):\n    inner_step(net, mse(net(x), y))"
+    first = fixes(META, HELPER, tuned, ONE_STEP)[0]
+    assert (first.rule, first.cells.keys()) == ("fast_weights", {4})
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [
+        pytest.param(("def query(x, y):\n    return mse(net(x), y)", HELPER, ONE_STEP.replace("mse(net(y), x)", "query(y, x)")), id="another function"),
+        pytest.param((HELPER, """
+            def learn(x, y):
+                loss = mse(net(x), y)
+                inner_step(net, loss)
+                return loss + mse(net(x), y)
+            for x, y in torch.randn(2, 2, 5, 1):
+                total = learn(x, y) + mse(net(y), x)
+                opt.zero_grad()
+                total.backward()
+                opt.step()
+            """), id="the caller's caller"),
+    ],
+)  # fmt: skip
+def test_no_weights_that_another_reader_of_the_model_would_not_see(cells: tuple[str, ...]) -> None:
+    assert all(fix.rule != "fast_weights" for fix in fixes(META, *cells))
