@@ -26,7 +26,7 @@ from ...source.document import is_cell
 from ...source.editor import Code, Edit, names_bound, names_loaded
 from ...source.lift import as_lines
 from ...source.names import declared, own_names, renamed
-from ..analysis.meetings import meeting, updates_weights
+from ..analysis.meetings import goes_through_update, meeting, updates_weights
 from ..grad_mode.inference_mode import modes
 from ..problem import Frame, Problem, parted
 from ..proposal import Proposal, in_one_text
@@ -63,7 +63,9 @@ class _Call:
 
 @register("modified")
 def written_out(problem: Problem) -> Iterator[Proposal]:
-    if not updates_weights(problem):
+    if not updates_weights(problem) or goes_through_update(
+        problem
+    ):  # whose loss is due behind that update, where it stands
         return
     for frames in _frames(problem):
         calls = [_call_of(caller, helper) for caller, helper in frames]
