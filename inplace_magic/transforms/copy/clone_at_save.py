@@ -6,7 +6,7 @@
     head = x[:, 0].reshape(n, -1)     head = x[:, 0].clone().reshape(n, -1)
     p = torch.sigmoid(z)              p = torch.sigmoid(z).clone()
 
-Of the saving expression's operands it is the one that the write names; where it names none, it is the result.
+Of the saving expression's operands it is the one that the write names; where it names none, it is the result, or any of them.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from ...message import message
 from ...source.bindings import handed, value_of
 from ...source.dataflow import called_name
 from ...source.editor import Code, Edit, dotted
+from ..analysis.contents import OWN_MEMORY
 from ..analysis.targets import chain, handed_down, is_functional, is_inplace_name, root, seen_through, written
 from ..problem import Frame, Problem
 from ..proposal import Proposal, in_one_text
@@ -86,15 +87,18 @@ def _looked_through(frame: Frame, operand: ast.expr) -> Iterator[str | None]:
 
 
 def _result(frame: Frame) -> Iterator[Proposal]:
-    """A copy of what the saving expression gives: many formulas keep their own result. A Function keeps copies of its own."""
+    """A copy of what the saving expression gives, for many formulas keep their own result, and of what it is given. A Function
+    keeps copies of its own."""
     code, result = frame.code, frame.expression
     above = code.parent(result)
     if called_name(result) == "save_for_backward" and (operands := _operands(result)):
         edits = [_copy(code, operand) for operand in operands]
         yield in_one_text(code, edits, code.edited(result, edits), _WHY, "clone_at_save: result")
-    elif isinstance(result, (ast.Call, ast.BinOp)) and not isinstance(above, (ast.Expr, ast.Attribute)):
-        edit = code.behind(result, ".clone()")
-        yield in_one_text(code, [edit], edit.text, _WHY, "clone_at_save: result")
+    elif isinstance(result, (ast.Call, ast.BinOp)) and not isinstance(above, ast.Expr):
+        copied = getattr(above, "attr", "") in OWN_MEMORY
+        for one in [*([] if copied else [result]), *_operands(result)]:
+            edit = code.behind(one, ".clone()") if one is result else _copy(code, one)
+            yield in_one_text(code, [edit], edit.text, _WHY, "clone_at_save: result")
 
 
 def _operands(node: ast.AST) -> list[ast.expr]:
@@ -104,7 +108,7 @@ def _operands(node: ast.AST) -> list[ast.expr]:
     if isinstance(node, ast.AugAssign):
         return [node.value]
     if isinstance(node, ast.BinOp):
-        return [node.left, node.right]
+        return [one for one in (node.left, node.right) if not isinstance(one, ast.Constant)]
     if isinstance(node, ast.UnaryOp):
         return [node.operand]
     if isinstance(node, ast.Subscript):

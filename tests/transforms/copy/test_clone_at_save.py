@@ -16,9 +16,6 @@ RULE = "clone_at_save"
             "self.buf[ids] = 0.0", {"write": "self.buf[ids]", "save": "self.buf[ids]"}, id="a copy that would be written",
         ),
         pytest.param(
-            "y = f(g(x)).clone()\nh.mul_(2)", {"write": "h.mul_(2)", "save": "f(g(x))"}, id="a result that is copied already",
-        ),
-        pytest.param(
             "y = self.main(x)", {"write": "self.main(x)", "save": "self.main(x)", "origin": "nn"}, id="saved and written inside one call",
         ),
     ],
@@ -234,3 +231,17 @@ def test_not_where_somebody_writes_through_what_is_given_out() -> None:
     run = run_cells("import torch\nw = torch.ones(2, 3, requires_grad=True)", QUEUE, cell)
     assert run.diagnosis is not None
     assert not [fix.title for fix in run.diagnosis.fixes if "return self.kept" in fix.title]
+
+
+@pytest.mark.parametrize(
+    ("line", "save", "expected"),
+    [
+        pytest.param("y = f(g(x)).clone()", "f(g(x))", ["g(x).clone()"], id="not a result that is copied already"),
+        pytest.param("y = f(g(x)).squeeze(-1)", "f(g(x))", ["f(g(x)).clone()", "g(x).clone()"], id="a result ahead of what looks at it"),
+        pytest.param("y = (self.bus ** 2).mean()", "self.bus ** 2", ["(self.bus ** 2).clone()", "self.bus.clone()"], id="of a power, its base as well"),
+    ],
+)  # fmt: skip
+def test_where_the_write_names_nothing_the_result_or_what_it_is_made_of_is_copied(
+    line: str, save: str, expected: list[str]
+) -> None:
+    assert titles("clone_at_save", f"{line}\nh.mul_(2)", write="h.mul_(2)", save=save) == expected
