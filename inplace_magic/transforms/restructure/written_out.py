@@ -63,9 +63,8 @@ class _Call:
 
 @register("modified")
 def written_out(problem: Problem) -> Iterator[Proposal]:
-    if not updates_weights(problem) or goes_through_update(
-        problem
-    ):  # whose loss is due behind that update, where it stands
+    # A loss that goes through what is updated is due behind that update, where it stands.
+    if not updates_weights(problem) or goes_through_update(problem):
         return
     for frames in _frames(problem):
         calls = [_call_of(caller, helper) for caller, helper in frames]
