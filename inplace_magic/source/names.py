@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import copy
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from .blocks import own_statements, scope
@@ -21,8 +22,29 @@ def named(code: Code, name: str, nodes: Iterable[ast.AST]) -> Iterator[ast.Name]
 
 
 def renamed(code: Code, nodes: Sequence[ast.AST], new: Mapping[str, str]) -> list[Edit]:
-    """Other texts for names below some nodes, read and bound ones."""
-    return [code.replace(node, text) for name, text in new.items() for node in named(code, name, nodes)]
+    """Other texts for names below some nodes, read and bound ones. An f-string is written anew as a whole: up to Python 3.11
+    the places of what stands in it are not known."""
+    found = [(node, text) for name, text in new.items() for node in named(code, name, nodes)]
+    strings = {node: _string(code, node) for node, _ in found}
+    edits = [code.replace(node, text) for node, text in found if strings[node] is None]
+    whole = (string for string in dict.fromkeys(strings.values()) if string is not None)
+    return [
+        *edits,
+        *(code.replace(string, ast.unparse(_Renamed(new).visit(copy.deepcopy(string)))) for string in whole),
+    ]
+
+
+class _Renamed(ast.NodeTransformer):
+    def __init__(self, new: Mapping[str, str]) -> None:
+        self._new = new
+
+    def visit_Name(self, node: ast.Name) -> ast.AST:
+        return ast.parse(self._new[node.id], mode="eval").body if node.id in self._new else node
+
+
+def _string(code: Code, node: ast.AST) -> ast.JoinedStr | None:
+    """The f-string that a node stands in, with those around it."""
+    return next((above for above in [*code.parents(node)][::-1] if isinstance(above, ast.JoinedStr)), None)
 
 
 def declared(node: ast.AST) -> set[str]:

@@ -120,13 +120,13 @@ def _seen(problem: Problem, caller: Frame) -> set[str]:
 
 
 def _lines(one: _Call, taken: set[str]) -> list[str]:
-    """What a call runs, in the caller's words; nothing where they cannot be told. ``taken`` has its new names afterwards."""
+    """What a call runs, in the caller's words; nothing where it is not known what it hands over. ``taken`` has its new names afterwards."""
     own, code, target, result = one.own, one.caller.code, one.target, one.result
     given = _given(one)
-    new = _names(one, given, taken) if given is not None else {}
+    if given is None:
+        return []
+    new = _names(one, given, taken)
     edits = renamed(own, [*one.body, *([result] if result is not None else [])], new)
-    if given is None or any(own.cell.raw[edit.start : edit.end] not in new for edit in edits):
-        return []  # within a string, where a node's place is not always known
     lines = [line for s in one.body for line in as_lines(own, s, edits)]
     for mode in one.function.decorator_list[::-1]:
         lines = [f"with {own.text(mode)}:", *(own.indent_step + line for line in lines)]

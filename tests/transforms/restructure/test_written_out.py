@@ -143,6 +143,18 @@ def test_a_parameter_that_the_helper_gives_a_value_is_a_name_of_its_own() -> Non
     )
 
 
+def test_what_a_helper_prints_is_said_in_the_callers_words() -> None:
+    helper = (
+        "def update(opt, loss, name):\n    loss.backward()\n    opt.step()\n    print(f'{name}: {loss.item():.3f}')\n"
+    )
+    text = written_out(helper, "update(opt_a, loss_a, 'a')\nupdate(opt_b, loss_b, keys[0])")
+    assert text is not None
+    assert [line for line in text.splitlines() if "print" in line] == [
+        "print(f\"{'a'}: {loss_a.item():.3f}\")",
+        "print(f'{keys[0]}: {loss_b.item():.3f}')",
+    ]
+
+
 def test_a_method_is_written_out_for_the_object_that_it_is_called_on() -> None:
     helper = """
         class Trainer:
