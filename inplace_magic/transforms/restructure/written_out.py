@@ -26,6 +26,7 @@ from ...source.document import is_cell
 from ...source.editor import Code, Edit, names_bound, names_loaded
 from ...source.lift import as_lines
 from ...source.names import declared, own_names, renamed
+from ..analysis.backward_calls import asks_for_gradients
 from ..analysis.meetings import goes_through_update, meeting, updates_weights
 from ..grad_mode.inference_mode import modes
 from ..problem import Frame, Problem, parted
@@ -65,6 +66,9 @@ class _Call:
 def written_out(problem: Problem) -> Iterator[Proposal]:
     # A loss that goes through what is updated is due behind that update, where it stands.
     if not updates_weights(problem) or goes_through_update(problem):
+        return
+    by_hand = problem.clash.write is not None and problem.clash.write.origin != "optim"
+    if by_hand and not asks_for_gradients(problem):  # it is no inner step
         return
     for frames in _frames(problem):
         calls = [_call_of(caller, helper) for caller, helper in frames]
