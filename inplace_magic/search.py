@@ -126,6 +126,7 @@ COSTS = {
     "silent_tracked: after a save": 48,  # the value saved was meant, unless more is changed so
     "silent_tracked: on a copy after a save": 49,
     "clone_at_save: result": 60,  # a copy of what the formula keeps of itself
+    "clone_at_save: any": 60,  # as above, or of what may be what it keeps
     "allow_mutation": 80,  # copies of whatever is written, and torch looks at every operation
 }
 # What verification asks of some forms:
@@ -140,6 +141,8 @@ DIFFERENTIABLE = frozenset({"retain: differentiable", "retain: made differentiab
 PAST_A_STEP = frozenset({"retain: past a step"})
 # It runs with the gradients as written whatever was meant, so that it comes behind what says what was meant.
 LAST_RESORT = frozenset({"allow_mutation"})
+# Tried where nothing has been found by which each leaf learns from its losses.
+IF_NOTHING_ELSE = LAST_RESORT | {"clone_at_save: any"}
 # Shown where nothing of the best rank does without.
 LESSER = PAST_A_STEP | {"own_parameters"}
 # A backward goes through a graph of before: what it needs may have been changed without torch's knowledge (``.data``).

@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from ..diagnosis import Gradients
 from ..explain.conflicts import relevant
-from ..search import LAST_RESORT, LATE, MAKES_ROOM, cost, propose
+from ..search import IF_NOTHING_ELSE, LATE, MAKES_ROOM, cost, propose
 from ..transforms.problem import Problem
 from .attempt import RANKS, Attempt, Ran, measured, try_out
 from .bench import Bench
@@ -24,7 +24,7 @@ _BRANCHES, _ANY = 12, 1000  # candidates that took another way than the plainest
 _PATIENCE = 2  # candidates that are tried before what another one changes is measured
 # Times the cost of what has been found, for a way that is not the plainest one.
 _WORTH = {"same": 1, "truncated": 2, "deprived": 2}
-_ENOUGH = ("same", "truncated")  # ranks beside which a last resort is not tried
+_ENOUGH = ("same", "truncated")  # ranks beside which IF_NOTHING_ELSE is not tried
 
 
 def verified(bench: Bench, problem: Problem, enough: Callable[[], bool]) -> Iterator[Attempt]:
@@ -144,7 +144,7 @@ class _Waiting:
         if (
             key in self._tried
             or candidate.steps[0].rule in self._served
-            or (self._settled and candidate.steps[0].form in LAST_RESORT)
+            or (self._settled and candidate.steps[0].form in IF_NOTHING_ELSE)
             or any(one.parts < candidate.parts for one in self._found)
         ):
             return False

@@ -95,10 +95,11 @@ def _result(frame: Frame) -> Iterator[Proposal]:
         edits = [_copy(code, operand) for operand in operands]
         yield in_one_text(code, edits, code.edited(result, edits), _WHY, "clone_at_save: result")
     elif isinstance(result, (ast.Call, ast.BinOp)) and not isinstance(above, ast.Expr):
-        copied = getattr(above, "attr", "") in OWN_MEMORY
-        for one in [*([] if copied else [result]), *_operands(result)]:
-            edit = code.behind(one, ".clone()") if one is result else _copy(code, one)
-            yield in_one_text(code, [edit], edit.text, _WHY, "clone_at_save: result")
+        looked_at = isinstance(above, ast.Attribute)
+        edits = [] if looked_at and above.attr in OWN_MEMORY else [code.behind(result, ".clone()")]  # type: ignore[union-attr]
+        for edit in [*edits, *(_copy(code, one) for one in _operands(result))]:
+            form = "clone_at_save: result" if edit in edits and not looked_at else "clone_at_save: any"
+            yield in_one_text(code, [edit], edit.text, _WHY, form)
 
 
 def _operands(node: ast.AST) -> list[ast.expr]:
