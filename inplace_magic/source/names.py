@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import copy
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from .blocks import own_statements, scope
 from .editor import Code, Edit, Function, names_bound
@@ -27,11 +27,9 @@ def renamed(code: Code, nodes: Sequence[ast.AST], new: Mapping[str, str]) -> lis
     found = [(node, text) for name, text in new.items() for node in named(code, name, nodes)]
     strings = {node: _string(code, node) for node, _ in found}
     edits = [code.replace(node, text) for node, text in found if strings[node] is None]
-    whole = (string for string in dict.fromkeys(strings.values()) if string is not None)
-    return [
-        *edits,
-        *(code.replace(string, ast.unparse(_Renamed(new).visit(copy.deepcopy(string)))) for string in whole),
-    ]
+    for string in filter(None, dict.fromkeys(strings.values())):
+        edits.append(code.replace(string, ast.unparse(_Renamed(new).visit(copy.deepcopy(string)))))
+    return edits
 
 
 class _Renamed(ast.NodeTransformer):
@@ -43,7 +41,7 @@ class _Renamed(ast.NodeTransformer):
 
 
 def _string(code: Code, node: ast.AST) -> ast.JoinedStr | None:
-    """The f-string that a node stands in, with those around it."""
+    """The outermost f-string that a node stands in."""
     return next((above for above in [*code.parents(node)][::-1] if isinstance(above, ast.JoinedStr)), None)
 
 
@@ -84,6 +82,11 @@ def _own(code: Code, node: ast.AST) -> set[str]:
 def unused(name: str, code: Code, others: Iterable[str] = ()) -> str:
     """The name, or one like it that neither the cell uses yet nor the others are."""
     taken = {*others} | bound_names(code) | {n.id for n in ast.walk(code.tree) if isinstance(n, ast.Name)}
+    return free(name, taken)
+
+
+def free(name: str, taken: Collection[str]) -> str:
+    """The name, or one like it that is not taken."""
     return next(n for n in (name, *(f"{name}_{i}" for i in range(2, 100))) if n not in taken)
 
 

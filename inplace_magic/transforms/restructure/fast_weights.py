@@ -37,7 +37,7 @@ from ..proposal import Proposal, in_one_text
 from ..registry import register
 from .inner_step import (
     Step,
-    calls_one_of,
+    calls_model,
     copied,
     left_behind,
     nodes_beside,
@@ -146,9 +146,9 @@ def _of_model(problem: Problem, write: Site, step: Step, torch: str) -> Iterator
     """What reads the model behind the step reads the stepped weights."""
     code, model, listed = write.code, step.model, step.listed
     stepped = with_block(code, step.loop)
-    task = task_of(code, stepped, partial(calls_one_of, names={model}))
+    task = task_of(code, stepped, partial(calls_model, model=model))
     left = nodes_beside(task.statements, stepped) if task is not None else []
-    if task is None or left_behind(problem, code, left, {model}) or read_by_callers(problem, sites(problem), model):
+    if task is None or left_behind(problem, code, left, model) or read_by_callers(problem, sites(problem), model):
         return  # the rest would go on with the weights of before
     fast = problem.unused("fast", code, step.loop)
     edits = [code.replace(stepped, f"{fast} = {step.weights(code, fast if task.loop is not None else None)}")]
@@ -160,7 +160,7 @@ def _of_model(problem: Problem, write: Site, step: Step, torch: str) -> Iterator
             left = [n for n in left if id(n) not in gone]
     known = code.text(listed.targets[0]) if listed is not None and task.loop is not None else None
     edits += [code.replace(n, f"{fast}.values()") for n in left if isinstance(n, ast.Name) and n.id == known]
-    edits += readers(code, left, {model}, model, fast, torch)
+    edits += readers(code, left, model, fast, torch)
     title = message("title_fast_weights", call=f"{torch}.func.functional_call({model}, ...)")
     meant = carries_graph(write) and is_trained(problem)
     yield in_one_text(code, edits, title, _WHY, "fast_weights", meant=meant)

@@ -132,34 +132,33 @@ def _before_update(statements: Sequence[ast.stmt]) -> list[ast.stmt]:
     return before[: backwards[-1] + 1] if backwards else before
 
 
-def calls_one_of(nodes: Iterable[ast.AST], names: set[str]) -> bool:
-    """Whether a model is called by one of its names."""
-    return any(dotted(n.func) in names for top in nodes for n in ast.walk(top) if isinstance(n, ast.Call))
+def calls_model(nodes: Iterable[ast.AST], model: str) -> bool:
+    return any(dotted(n.func) == model for top in nodes for n in ast.walk(top) if isinstance(n, ast.Call))
 
 
-def readers(code: Code, nodes: Iterable[ast.AST], names: set[str], model: str, fast: str, torch: str) -> list[Edit]:
-    """Where, of some nodes, the model is called by one of its names, or its parameters are asked for."""
+def readers(code: Code, nodes: Iterable[ast.AST], model: str, fast: str, torch: str) -> list[Edit]:
+    """Where, of some nodes, the model is called, or its parameters are asked for."""
     edits: list[Edit] = []
     for node in nodes:
-        if owner_of(node) in names:
+        if owner_of(node) == model:
             pairs = called_name(node) == "named_parameters"
             edits.append(code.replace(node, f"{fast}.items()" if pairs else f"{fast}.values()"))
-        elif isinstance(node, ast.Call) and dotted(node.func) in names:
+        elif isinstance(node, ast.Call) and dotted(node.func) == model:
             edits += _functional_call(code, node, model, fast, torch)
     return edits
 
 
-def left_behind(problem: Problem, code: Code, nodes: Iterable[ast.AST], names: set[str]) -> bool:
+def left_behind(problem: Problem, code: Code, nodes: Iterable[ast.AST], model: str) -> bool:
     """Whether some nodes read the model otherwise than :func:`readers` can give them the stepped weights: as an argument, by a
     part or a method of it, or in a function of the user's that is called there.
     """
     for node in nodes:
         above = code.parent(node)
-        if isinstance(node, (ast.Name, ast.Attribute)) and dotted(node) in names:
+        if isinstance(node, (ast.Name, ast.Attribute)) and dotted(node) == model:
             called = isinstance(above, ast.Call) and above.func is node
             if not called and getattr(above, "attr", None) not in _OF_THE_MODEL:
                 return True
-        if isinstance(node, ast.Call) and any(read_inside(problem, node, name) for name in names):
+        if isinstance(node, ast.Call) and read_inside(problem, node, model):
             return True
     return False
 
@@ -190,7 +189,7 @@ def read_by_callers(problem: Problem, frames: Sequence[Site], name: str) -> bool
         name = given
         within = {id(n) for n in ast.walk(site.expression)}
         beside = [n for n in ast.walk(site.statement) if isinstance(n, ast.Call) and id(n) not in within]
-        behind = task_of(site.code, site.statement, partial(calls_one_of, names={name}))
+        behind = task_of(site.code, site.statement, partial(calls_model, model=name))
         if behind is not None or any(dotted(n.func) == name for n in beside):
             return True
     return False

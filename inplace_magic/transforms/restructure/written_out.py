@@ -25,7 +25,7 @@ from ...source.dataflow import called_name, calls
 from ...source.document import is_cell
 from ...source.editor import Code, Edit, names_bound, names_loaded
 from ...source.lift import as_lines
-from ...source.names import declared, own_names, renamed
+from ...source.names import declared, free, own_names, renamed
 from ..analysis.backward_calls import asks_for_gradients
 from ..analysis.meetings import goes_through_update, meeting, updates_weights
 from ..grad_mode.inference_mode import modes
@@ -70,26 +70,27 @@ def written_out(problem: Problem) -> Iterator[Proposal]:
     by_hand = problem.clash.write is not None and problem.clash.write.origin != "optim"
     if by_hand and not asks_for_gradients(problem):  # it is no inner step
         return
-    for frames in _frames(problem):
-        calls = [_call_of(caller, helper) for caller, helper in frames]
-        edits: list[Edit] = []
+    for frames in _frames(problem, by_hand):
+        calls = [one for caller, helper in frames if (one := _call_of(caller, helper)) is not None]
         taken = {name for caller, _ in frames for name in _seen(problem, caller)}
-        for one in filter(None, calls):
-            code, statement = one.caller.code, one.caller.statement
-            lines = _lines(one, taken)
-            if lines:
-                edits.append(code.replace(statement, f"{code.newline}{code.indent(statement)}".join(lines)))
-        if len(edits) == len(calls) > 0:
-            title = message("title_written_out", call=calls[0].function.name if calls[0] is not None else "")
-            yield in_one_text(code, edits, title, _WHY, "restructure: written out")
+        texts = [(one.caller, lines) for one in calls if (lines := _lines(one, taken))]
+        if len(texts) == len(frames) > 0:
+            edits = [_in_place_of(caller, lines) for caller, lines in texts]
+            title = message("title_written_out", call=calls[0].function.name)
+            yield in_one_text(texts[0][0].code, edits, title, _WHY, "restructure: written out")
 
 
-def _frames(problem: Problem) -> Iterator[list[tuple[Frame, Frame]]]:
+def _in_place_of(caller: Frame, lines: list[str]) -> Edit:
+    code, statement = caller.code, caller.statement
+    return code.replace(statement, f"{code.newline}{code.indent(statement)}".join(lines))
+
+
+def _frames(problem: Problem, by_hand: bool) -> Iterator[list[tuple[Frame, Frame]]]:
     """The calls of one block in which the write and the later backward run, or the one of a loop, each with the frame below;
     ahead of them that of the function which writes a step by hand.
     """
-    write, lost, needed = problem.clash.write, problem.lost, problem.needed
-    if write is not None and write.origin != "optim" and len(lost) > 1:
+    lost, needed = problem.lost, problem.needed
+    if by_hand and len(lost) > 1:
         yield [(lost[-2], lost[-1])]
     depth = len(lost) - len(parted(lost, needed)[0])
     if meeting(problem) is None:  # they meet from one iteration to the next, or in one of a helper's own
@@ -124,7 +125,8 @@ def _seen(problem: Problem, caller: Frame) -> set[str]:
 
 
 def _lines(one: _Call, taken: set[str]) -> list[str]:
-    """What a call runs, in the caller's words; nothing where it is not known what it hands over. ``taken`` has its new names afterwards."""
+    """What a call runs, in the caller's words; nothing where it is not known what it hands over. ``taken`` has its new names
+    afterwards."""
     own, code, target, result = one.own, one.caller.code, one.target, one.result
     given = _given(one)
     if given is None:
@@ -146,17 +148,19 @@ def _lines(one: _Call, taken: set[str]) -> list[str]:
 
 def _names(one: _Call, given: dict[str, tuple[str, ast.expr]], taken: set[str]) -> dict[str, str]:
     """What the caller calls what the function has a name for: what it hands over, as it is written there; else a new name."""
-    bound, new = names_bound(one.body), dict[str, str]()
-    target, result = one.target, one.result
-    own = bound - given.keys()
-    named = isinstance(target, ast.Name) and isinstance(result, ast.Name)
-    if named and result.id in own and target.id not in names_loaded([one.call]):  # type: ignore[union-attr]
-        new[result.id] = target.id  # type: ignore[union-attr]  # what it gives has the name from the beginning
-    for name in (*given, *sorted(own - new.keys())):
+    bound, new, target, result = names_bound(one.body), dict[str, str](), one.target, one.result
+    if (
+        isinstance(target, ast.Name)
+        and isinstance(result, ast.Name)
+        and result.id in bound - given.keys()
+        and target.id not in names_loaded([one.call])
+    ):
+        new[result.id] = target.id  # what it gives has the name from the beginning
+    for name in (*given, *sorted(bound - given.keys() - new.keys())):
         if name in given and name not in bound and _is_name(given[name][1]):
             new[name] = given[name][0]
             continue
-        new[name] = next(n for n in (name, *(f"{name}_{i}" for i in range(2, 100))) if n not in taken)
+        new[name] = free(name, taken)
         taken.add(new[name])
     return new
 
@@ -214,5 +218,5 @@ def _means_the_same(caller: Frame, own: Code, function: ast.FunctionDef) -> bool
     outer = own.function(function)
     if outer is not None and outer is not around:
         return False
-    free = names_loaded([function]) - own_names(function)
-    return around is None or outer is around or not free & (own_names(around) - declared(around))
+    outside = names_loaded([function]) - own_names(function)
+    return around is None or outer is around or not outside & (own_names(around) - declared(around))
