@@ -64,7 +64,7 @@ class Check:
     unkept: int = 0
     unchecked: Mapping[str, int] = field(default_factory=dict)
     evidence: Evidence | None = field(default=None, repr=False)
-    # A backward went through a graph that is older than the watch, or its gradients were written: a replay knows more.
+    # A backward went through a graph that is older than the watch, or what it met needs a reference run: a replay knows more.
     blind: bool = field(default=False, repr=False)
     compiled: bool = field(default=False, repr=False)  # torch.compile has compiled something in this process
     problem: str | None = field(default=None, repr=False)  # what failed of the watch itself, which ended it
@@ -164,7 +164,7 @@ def _fill(seen: Check, watcher: Watcher, trace: GradientTrace, names: Names) -> 
     seen.compiled = compiled.in_use()
     seen.unchecked = dict(watcher.unchecked)
     seen.warnings = _warnings(watcher)
-    seen.blind = seen.blind or watcher.handed
+    seen.blind = seen.blind or watcher.open_question
     if any(clash.kind == "silent" for clash in seen.evidence.clashes):
         seen.findings = conflicts(seen.evidence, "silent", watcher.sources, ())
 

@@ -491,18 +491,17 @@ WRONG = {
         h += 10
         y.sum().backward()
     """, 12),
-    "an input overwritten in a custom Function": ("""
-        class Swish(torch.autograd.Function):
+    "an input that a custom Function overwrites, read besides its result": ("""
+        class Twice(torch.autograd.Function):
             @staticmethod
             def forward(ctx, t):
-                result = t.mul_(t.sigmoid())
-                ctx.save_for_backward(t)
-                return result.clone()
+                t.mul_(2)
+                return t.clone()
             @staticmethod
             def backward(ctx, g):
-                (t,) = ctx.saved_tensors
-                return g * t.sigmoid() * (1 + t * (1 - t.sigmoid()))
-        Swish.apply(x + 0).sum().backward()
+                return g * 2
+        h = x + 0
+        (Twice.apply(h) + h.relu()).sum().backward()
     """, 5),
 }  # fmt: skip
 
@@ -680,6 +679,65 @@ def test_a_healthy_cell_runs_as_always() -> None:
     assert run.shell.user_ns["Out"][number] is run.shell.user_ns["x"].grad
     assert f"Out[{number}]: tensor([2., 2., 2.])" in run.output
     assert "nothing found. 1 saved tensor, 0 in-place writes, 1 backward watched in" in run.output
+
+
+def _function(forward: str, backward: str, *after: str) -> str:
+    body = [
+        "class Own(torch.autograd.Function):",
+        "    @staticmethod",
+        "    def forward(ctx, t):",
+        *(f"        {line}" for line in forward.split("; ")),
+        "    @staticmethod",
+        "    def backward(ctx, g):",
+        "        t, = ctx.saved_tensors",
+        f"        return {backward}",
+    ]
+    return "\n".join([*body, *(after or ("Own.apply(x * 2).sum().backward()",))])
+
+
+RIGHT_AS_WRITTEN = {
+    "it saves its result": _function("t.exp_(); ctx.save_for_backward(t); return t.clone()", "g * t"),
+    "and gives it out": _function("t.exp_(); ctx.save_for_backward(t); return t", "g * t"),
+    "whose views are read on": _function(
+        "t.exp_(); ctx.save_for_backward(t); return t", "g * t", "y = Own.apply(x * 2)", "y[1:].relu().sum().backward()"
+    ),
+    "with random numbers": _function("t.exp_(); ctx.save_for_backward(t); return t * torch.rand(3).sign()", "g * t"),
+    "in half precision": _function(
+        "t.exp_(); ctx.save_for_backward(t); return t.clone()", "g * t", "Own.apply(x.bfloat16() * 2).sum().backward()"
+    ),
+    "through numpy": _function(
+        "t.exp_(); ctx.save_for_backward(t); return torch.from_numpy(t.numpy().copy())", "g * t"
+    ),
+}
+
+
+@pytest.mark.parametrize("cell", RIGHT_AS_WRITTEN.values(), ids=RIGHT_AS_WRITTEN)
+def test_a_function_that_overwrites_its_input_and_wants_what_it_wrote_is_right(cell: str) -> None:
+    run = checked(f"torch.manual_seed(0)\n{cell}\ndrawn = torch.rand(1)")
+    assert run.diagnosis is None
+    assert "nothing found" in run.output and "1 result of custom Functions that overwrite what they save" in run.output
+
+
+WANTS_WHAT_IT_WAS_GIVEN = {
+    "a product": "t.mul_(t.sigmoid())",
+    "a mask": "t[t > 1] = 0",
+    "by a loop": "for n in range(3): t[n] = t[n] ** 2",
+}
+
+
+@pytest.mark.parametrize("write", WANTS_WHAT_IT_WAS_GIVEN.values(), ids=WANTS_WHAT_IT_WAS_GIVEN)
+def test_a_function_that_overwrites_what_its_backward_wants_is_given_it(write: str) -> None:
+    derivative = {
+        "t.mul_(t.sigmoid())": "g * t.sigmoid() * (1 + t * (1 - t.sigmoid()))",
+        "t[t > 1] = 0": "g * (t <= 1)",
+    }.get(write, "g * 2 * t")
+    cell = _function(f"{write}; ctx.save_for_backward(t); return t.clone()", derivative)
+    run = checked(cell)
+    found = run.diagnosis
+    assert found is not None and [p and p.label for p in (found.changed, found.saved)] == ["In[2]:5", "In[2]:6"]
+    assert found.off and found.fixes and all(fix.gradients == "same" for fix in found.fixes)
+    lines = next(iter(found.fixes[0].cells.values())).splitlines()
+    assert lines.index("        ctx.save_for_backward(t)") == 4
 
 
 def test_a_semicolon_keeps_the_value_to_itself() -> None:

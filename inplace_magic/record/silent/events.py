@@ -78,10 +78,12 @@ class Passing:
 
 @dataclass
 class Applied:
-    """A custom Function that has been applied. ``node`` is None where it made none. ``stack`` is the line of apply."""
+    """A custom Function that has been applied to ``args``, the ``inputs`` that require grad among them. ``node`` is None where it
+    made none. ``stack`` is the line of apply."""
 
     cls: Any
     node: Any
+    args: Sequence[Any]
     inputs: Sequence[torch.Tensor]
     result: Any
     dirty: frozenset[int]  # ids of what it has marked
@@ -94,6 +96,7 @@ class Run(Protocol):
     policy: Policy
     passing: Passing | None  # the backward that is running
     turned: bool  # a node runs for the second time, and gets the other values
+    open_question: bool  # something was seen that a reference run alone can judge
     packed_elsewhere: bool  # hooks of others have packed something
     curious: set[Detector]  # detectors that hear of every call
     counts: dict[str, int]

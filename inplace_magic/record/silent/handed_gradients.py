@@ -74,7 +74,6 @@ class HandedGradients(Detector):
         self._looking = False
         self._sums = Sums(run)
         self._listened: type | None = None  # the nodes on which modules' hooks hang
-        self.any = False  # a gradient that was handed over has been written
 
     def applied(self, applied: Applied) -> None:
         if applied.cls is MODULE_HOOK_FUNCTION and applied.node is not None:
@@ -114,7 +113,7 @@ class HandedGradients(Detector):
             return
         gradient = _handed(callback, call.written)
         if gradient is not None:
-            self.any = True
+            self.run.open_question = True
         for tensor in call.written:
             if tensor.layout is not torch.strided or (tensor.is_leaf and tensor.requires_grad):
                 continue

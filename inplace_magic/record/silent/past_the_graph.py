@@ -31,6 +31,7 @@ _MEANT = _SUMS | frozenset({
     "copy_", "round_", "floor_", "ceil_", "trunc_", "sign_", "sgn_", "frac_",
     "normal_", "uniform_", "bernoulli_", "random_", "set_", "resize_",
 })  # fmt: skip
+_VIEWS = 10  # of the result
 _MADE, _READ = "inplace_magic written", "inplace_magic read"  # in a node's metadata, which lives as long as the node
 
 
@@ -44,6 +45,17 @@ class Unheard:
     changed: torch.Tensor
     output: int  # which of its node's outputs the base is
     undeclared: bool = False
+    author: weakref.ref[Any] | None = None  # the node of that Function
+
+    def is_heard_by(self, node: Any) -> bool:
+        """Whether a graph from ``node`` comes to what was written by the Function that wrote it, as through its result."""
+        author = self.author() if self.author is not None else None
+        for _ in range(_VIEWS if author is not None else 0):
+            if node is author:
+                return True
+            inputs = tuple(getattr(node, "next_functions", ()))
+            node = inputs[0][0] if len(inputs) == 1 else None
+        return False
 
 
 @dataclass
@@ -111,6 +123,9 @@ class PastTheGraph(Detector):
             if unheard is not None and unheard.undeclared and id(tensor) in applied.dirty:
                 del self._unheard[key]
                 self._quiet()
+        for unheard in (self._unheard.get(key) for key in given if applied.node is not None):
+            if unheard is not None and unheard.undeclared and unheard.author is None:
+                unheard.author = weakref.ref(applied.node)
         if self._unheard:
             with unobserved():
                 self._mark_read(applied.inputs, applied.result)
@@ -199,8 +214,10 @@ class PastTheGraph(Detector):
                 continue
             for output in result if isinstance(result, (tuple, list)) else (result,):
                 node = node_of(output) if isinstance(output, torch.Tensor) else None
-                if node is not None and not (unheard.undeclared and self._given):
-                    _note_on(node, _READ, unheard)
+                within = unheard.undeclared and self._given
+                own = node is not None and unheard.author is not None and unheard.author() is node
+                if node is not None and not within and not own and not unheard.is_heard_by(node_of(tensor)):
+                    _note_on(node, _READ, unheard)  # what a Function reads of its own is judged in python_nodes.py
 
     def _quiet(self) -> None:
         if not self._unheard:

@@ -6,8 +6,8 @@ run again (reversible blocks). Autograd checks none of them. All of these tensor
 it overwrites among its inputs without ``mark_dirty`` counts for those who have saved that memory.
 
 Proof: where such a value has changed, what the backward computes from it is followed from call to call. If what it
-gives back comes from a changed value, the gradient is wrong. (The user's own code is not run twice.) In a reference run
-the old values stand in that memory while the backward runs.
+gives back comes from a changed value, the gradient is wrong. (The user's own code is not run twice, but where a forward saves
+what it has overwritten: derivative.py.) In a reference run the old values stand in that memory while the backward runs.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from ...storage import storage_key
 from ...torch_private import current_node, unobserved, version_of
 from ..observed import LiveWrite, Saved, Stack, saved_by, write_into
 from ..operations import arguments, tensors_in
+from .derivative import Derivative
 from .events import Applied, Call, Detector, Run
 from .rebound import attributes, binding, rebound
 from .regions import Region, overwritten
@@ -116,7 +117,7 @@ class PythonNodes(Detector):
             if key == storage_key(one.tensor)
         ]
         if overwritten:
-            applied.node.register_prehook(self.run.hook(self._overwritten(overwritten)))
+            self._meets_overwritten(applied, inside.inputs, overwritten)
         if kept:
             before = _Kept(self, kept, applied)
             applied.node.register_prehook(self.run.hook(before.enter))
@@ -136,18 +137,51 @@ class PythonNodes(Detector):
         saved.foreign = True
         return saved
 
-    def _overwritten(self, overwritten: Sequence[tuple[_Given, LiveWrite]]) -> Callable[[Any], None]:
+    def _meets_overwritten(
+        self, applied: Applied, inputs: Sequence[_Given], overwritten: Sequence[tuple[_Given, LiveWrite]]
+    ) -> None:
+        """What it has overwritten and saves is one value or the other for its backward: its derivative tells which."""
+        if not any(self._saved_behind(overwritten)):
+            return
+        if not self.run.policy.reference:
+            self.run.open_question = True
+            self.run.uncovered("overwriting")
+            return
+        values = {id(one.tensor): one.value for one in inputs if one.value is not None}
+        given = {n: values[id(arg)] for n, arg in enumerate(applied.args) if id(arg) in values}
+        derivative = Derivative(applied.cls, applied.args, given)
+        applied.node.register_prehook(self.run.hook(self._overwritten(overwritten, derivative)))
+
+    def _overwritten(
+        self, overwritten: Sequence[tuple[_Given, LiveWrite]], derivative: Derivative
+    ) -> Callable[[Any], None]:
         def before(gradients: Any) -> None:
-            need = self.run.passing
-            if need is None:
+            need, found = self.run.passing, [one for one in self._saved_behind(overwritten) if _fits(one[0], one[2])]
+            if need is None or self._is_right(derivative, gradients) is not False:
                 return
-            for one, write in overwritten:
-                for saved in [s for s in self.run.waiting(one.tensor) if s.clock > write.clock][:1]:
-                    self.run.conflict("silent", saved, need.event, write)
-                    if self.run.policy.reference and one.value is not None and saved.alias.shape == one.value.shape:
-                        saved.value = one.value
+            written = [saved.alias.clone() for _, _, saved in found]
+            _put_into([saved for _, _, saved in found], [given.value for given, _, _ in found])
+            wants_given = self._is_right(derivative, gradients)  # else it is no derivative by either
+            _put_into([saved for _, _, saved in found], written)
+            for given, write, saved in found if wants_given else ():
+                self.run.conflict("silent", saved, need.event, write)
+                saved.value = given.value
 
         return before
+
+    def _is_right(self, derivative: Derivative, gradients: Any) -> bool | None:
+        """Whether the node's backward gives the derivative, on the values as they are now."""
+        self.run.turned = True
+        try:
+            return derivative.is_given_by(current_node(), gradients)
+        finally:
+            self.run.turned = False
+
+    def _saved_behind(
+        self, overwritten: Sequence[tuple[_Given, LiveWrite]]
+    ) -> Iterator[tuple[_Given, LiveWrite, Saved]]:
+        for one, write in overwritten:
+            yield from ((one, write, s) for s in [s for s in self.run.waiting(one.tensor) if s.clock > write.clock][:1])
 
     # ---- the proof
 
@@ -188,6 +222,17 @@ class PythonNodes(Detector):
         trail = self._trail
         if trail is not None and any(storage_key(root) in trail.storages for root in roots):
             trail.escaped = True  # what it gives to leaves cannot be followed
+
+
+def _put_into(kept: Sequence[Saved], values: Sequence[torch.Tensor | None]) -> None:
+    with torch.no_grad(), unobserved():
+        for saved, value in zip(kept, values):
+            if value is not None:
+                write_into(saved.alias, value)
+
+
+def _fits(given: _Given, saved: Saved) -> bool:
+    return given.value is not None and saved.alias.shape == given.value.shape
 
 
 def _is_whole(tensor: torch.Tensor) -> bool:
@@ -236,11 +281,10 @@ class _Kept:
         return [one.now for one in found]
 
     def _put_back(self) -> None:
-        with torch.no_grad(), unobserved():
-            for saved, _ in self._changed:
-                if saved.value is not None and saved.value.shape == saved.alias.shape:
-                    self._now.append((saved, saved.alias.clone()))
-                    write_into(saved.alias, saved.value)
+        fitting = [s for s, _ in self._changed if s.value is not None and s.value.shape == s.alias.shape]
+        with unobserved():
+            self._now = [(saved, saved.alias.detach().clone()) for saved in fitting]
+        _put_into(fitting, [saved.value for saved in fitting])
 
     def leave(self, results: Sequence[torch.Tensor | None], gradients: Any) -> Any:
         run = self._nodes.run
@@ -255,9 +299,8 @@ class _Kept:
             return None
         with torch.no_grad(), unobserved():
             results = tuple(r.clone() if r is not None else None for r in results)  # it may give back the very memory
-            for saved, value in self._now:
-                write_into(saved.alias, value)
-        self._now = []
+        now, self._now = self._now, []
+        _put_into([saved for saved, _ in now], [value for _, value in now])
         return results
 
 

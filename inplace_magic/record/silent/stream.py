@@ -59,6 +59,7 @@ class EventStream(Recorder):
         self._recomputed, self._untrained, self._unchecked = (
             self.detector(kind) for kind in (Recomputed, Untrained, Unchecked)
         )
+        self.open_question = False
         self._hearing: dict[str, list[Callable[..., Any]]] = {
             event: [
                 getattr(d, event) for d in self.detectors if getattr(type(d), event) is not getattr(Detector, event)
@@ -75,11 +76,6 @@ class EventStream(Recorder):
         return ours
 
     # ---- what detectors ask of the run ------------------------------------------------------------------------------
-
-    @property
-    def handed(self) -> bool:
-        """Whether a gradient that was handed over has been written."""
-        return bool(self._handed.any)
 
     def waiting(self, tensor: torch.Tensor) -> list[Saved]:
         return self.saved.waiting(tensor)
@@ -434,7 +430,7 @@ class EventStream(Recorder):
             if self._due:
                 self.operation_over()
             dirty = frozenset(self._dirty.pop())
-            applied = Applied(cls, node, inputs, result, dirty, user_stack(sys._getframe(2)))
+            applied = Applied(cls, node, args, inputs, result, dirty, user_stack(sys._getframe(2)))
             for heard in self._hearing["applied"]:
                 heard(applied)
         return result

@@ -289,6 +289,7 @@ SENTENCES = {
     "watched_uncompiled": "{watched}; compiled code ran uncompiled meanwhile",
     "watch_failed": "the watch itself failed and was turned off; the rest ran unwatched ({problem})",
     "not_checked": "{watched}; not checked: {kinds}",
+    "unchecked_overwriting": "{number} {number:plural|result|results} of custom Functions that overwrite what they save",
     "unchecked_cpp_functions": "{number} custom {number:plural|Function|Functions} in C++",
     "unchecked_compiled": "{number} compiled {number:plural|graph|graphs}",
     "unchecked_repacked": "{number} saved {number:plural|tensor|tensors} that hooks keep elsewhere",

@@ -272,6 +272,7 @@ SENTENCES = {
     "watched_uncompiled": "{watched}；编译过的代码在此期间没有编译",
     "watch_failed": "观察本身失败，已关闭；其余代码在未观察的情况下运行 ({problem})",
     "not_checked": "{watched}；未检查：{kinds}",
+    "unchecked_overwriting": "{number} 个改写了自己所保存张量的自定义 Function 的结果",
     "unchecked_cpp_functions": "{number} 个 C++ 自定义 Function",
     "unchecked_compiled": "{number} 个已编译的图",
     "unchecked_repacked": "{number} 个由 hook 存放在别处的保存张量",

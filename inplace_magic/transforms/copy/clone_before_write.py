@@ -27,6 +27,7 @@ from ...source.blocks import scope
 from ...source.dataflow import rebinds
 from ...source.editor import Loop, dotted
 from ..analysis.contents import updates_by_another_look
+from ..analysis.given import saved_first, wants_given
 from ..analysis.meant import has_two_names, is_lost, meant_for_whole
 from ..analysis.targets import (
     Site,
@@ -83,11 +84,14 @@ def _at_write(problem: Problem, write: Site) -> Iterator[Proposal]:
     form = "clone_before_write: " + ("meant for more" if more else "module" if module else "write")
     line = f"{name} = {name}.clone()"
     before = write.statement if item else _loop_after_save(problem, write, name)
-    apart = has_two_names(write) and not item
+    given = wants_given(problem)
+    apart = not given and has_two_names(write) and not item
     why = message("why_names_apart") if apart else _WHY
-    for place in dict.fromkeys([before, write.statement]):
-        edit = code.insert_before(place, line)
-        yield in_one_text(code, [edit], line, why, form, lossless=more, meant=apart)
+    places = dict.fromkeys([before, write.statement])
+    for edits in filter(
+        None, (*([code.insert_before(place, line)] for place in places), saved_first(problem, write, line))
+    ):
+        yield in_one_text(code, edits, line, why, form, lossless=given or more, meant=apart)
     if problem.family in ("leaf", "view_of_leaf") and not item:  # which is to require grad again further on
         line = f"{name} = {name}.detach().clone()"
         yield in_one_text(code, [code.insert_before(before, line)], line, _LEAF_WHY, "clone_before_write: new leaf")
