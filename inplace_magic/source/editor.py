@@ -182,6 +182,12 @@ class Code:
             return None
         return len(before) - 1, len(raw) - len(after) + 1
 
+    def instead(self, statement: ast.stmt, *lines: str) -> Edit:
+        """New statements in the place of one that has its lines to itself, as deep as it is; a comment behind it goes."""
+        start, end, text = self.whole_lines([statement])
+        new = "".join(f"{self.indent(statement)}{line}{self.newline}" for line in lines)
+        return Edit(start, end, new if text.endswith(("\n", "\r")) else new.removesuffix(self.newline))
+
     def insert_before(self, statement: ast.stmt, *lines: str) -> Edit:
         """New statements in front of one, as deep as it is."""
         if self.begins_line(statement):

@@ -219,6 +219,30 @@ def test_the_backward_goes_ahead_of_a_block_that_changes_what_it_needs() -> None
     assert "clone_before_write" not in found
 
 
+def test_the_backward_goes_into_a_block_that_changes_what_it_needs_as_it_is_left() -> None:
+    made = """
+        from contextlib import contextmanager
+        conv, x = nn.Conv1d(1, 1, 1), torch.ones(1, 1, 3, requires_grad=True)
+        @contextmanager
+        def noisy(layer):
+            kept = layer.weight.data
+            layer.weight.data = kept * 2
+            yield layer
+            layer.weight.data = kept
+        """
+    cell = """
+        with noisy(conv) as layer:
+            out = layer(x)
+        scale = out.detach() + 1
+        loss = (out * scale).sum()
+        loss.backward()
+        print(x.grad)
+        """
+    fix = fixes(made, cell)["silent_order"]
+    moved = [("scale =", "    scale ="), ("loss =", "    loss ="), ("loss.backward", "    loss.backward")]
+    assert_proved(fix, 3, checked(cell, *moved))
+
+
 def test_a_loss_by_what_a_block_is_entered_as_stays_in_it() -> None:
     start = (
         "from contextlib import nullcontext\nnet = nn.Conv1d(1, 2, 2)\nbatch = torch.randn(4, 1, 6, requires_grad=True)"

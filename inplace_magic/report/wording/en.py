@@ -306,6 +306,7 @@ SENTENCES = {
     "graphs_grow": "{place}: {count} graphs of this backward are alive together; memory grows with every iteration.",
     # ---- what a fix is called
     "title_before": "{what} before {other}",
+    "title_within": "{what} within {other}",
     "title_after": "{what} after {other}",
     "title_backwards_first": "every {backward} first, then every step",
     "title_written_out": "{call}(...) written out",

@@ -289,6 +289,7 @@ SENTENCES = {
     "graphs_grow": "{place}：这个 backward 的 {count} 个计算图同时存在；内存会随每次迭代增长。",
     # ---- 修改的名称
     "title_before": "{what} 移到 {other} 之前",
+    "title_within": "{what} 放进 {other}",
     "title_after": "{what} 移到 {other} 之后",
     "title_backwards_first": "先执行每次 {backward}，再执行每次 step",
     "title_written_out": "展开 {call}(...)",

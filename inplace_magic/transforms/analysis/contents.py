@@ -1,4 +1,4 @@
-"""What a list or dict was filled with: tensors, or other looks at the memory of somebody else's."""
+"""What a list, a dict or a tuple holds: what it was filled with, and the same with another item."""
 
 from __future__ import annotations
 
@@ -67,3 +67,19 @@ def shares(value: ast.expr) -> bool:
     """Whether an expression's chain holds one of the ways to share memory past the graph, and no copy behind it."""
     names = (called_name(node) or getattr(node, "attr", "") for node in chain(value))
     return any(name in _ALIASES for name in itertools.takewhile(lambda name: name not in OWN_MEMORY, names))
+
+
+def index_of(item: ast.Subscript) -> int | None:
+    """The item's number, where it is written out."""
+    value = item.slice.value if isinstance(item.slice, ast.Constant) else None
+    return value if type(value) is int and value >= 0 else None
+
+
+def with_item(code: Code, item: ast.expr, new: str) -> str:
+    """A tuple with ``new`` in the place of its ``item``: ``(*grads[:1], new, *grads[2:])``; of what is no item, ``new`` itself."""
+    index = index_of(item) if isinstance(item, ast.Subscript) else None
+    if not isinstance(item, ast.Subscript) or index is None:
+        return new
+    name = code.text(item.value)
+    before = f"*{name}[:{index}], " if index else ""
+    return f"({before}{new}, *{name}[{index + 1}:])"

@@ -94,7 +94,7 @@ def _result(frame: Frame) -> Iterator[Proposal]:
     if called_name(result) == "save_for_backward" and (operands := _operands(result)):
         edits = [_copy(code, operand) for operand in operands]
         yield in_one_text(code, edits, code.edited(result, edits), _WHY, "clone_at_save: result")
-    elif isinstance(result, (ast.Call, ast.BinOp)) and not isinstance(above, ast.Expr):
+    elif isinstance(result, (ast.Call, ast.BinOp)) and not isinstance(above, ast.Expr) and not _is_copied(result):
         looked_at = isinstance(above, ast.Attribute)
         edits = [] if looked_at and above.attr in OWN_MEMORY else [code.behind(result, ".clone()")]  # type: ignore[union-attr]
         for edit in [*edits, *(_copy(code, one) for one in _operands(result))]:
@@ -123,9 +123,13 @@ def _operands(node: ast.AST) -> list[ast.expr]:
         found.append(method.value)
     for given in (*node.args, *(k.value for k in node.keywords)):
         found += given.elts if isinstance(given, (ast.List, ast.Tuple)) else [given]
-    return [
-        f for f in found if not isinstance(f, (ast.Constant, ast.Starred)) and dotted(f) not in ("self", "cls", "ctx")
-    ]
+    found = [f for f in found if not isinstance(f, (ast.Constant, ast.Starred)) and not _is_copied(f)]
+    return [f for f in found if dotted(f) not in ("self", "cls", "ctx")]
+
+
+def _is_copied(operand: ast.AST) -> bool:
+    """Whether an operand is a look at a copy already."""
+    return isinstance(operand, ast.expr) and any(called_name(n) == "clone" for n in chain(operand))
 
 
 def _copy(code: Code, operand: ast.expr) -> Edit:

@@ -9,6 +9,9 @@ y = Halve.apply(x)                y = Halve.apply(x.clone())
 normalise_(x)                     x = x.clone()
                                   normalise_(x)
 
+out[0].mul_(2)                    out = (out[0].clone(), *out[1:])
+                                  out[0].mul_(2)
+
 left, right = x[:n], x[n:]        x = x.clone()
 left.mul_(2)                      left, right = x[:n], x[n:]
 return x                          left.mul_(2)
@@ -24,16 +27,18 @@ from collections.abc import Iterator
 from ...message import message
 from ...source.bindings import bindings, bound, later, loop_of, reads
 from ...source.blocks import scope
-from ...source.dataflow import rebinds
+from ...source.dataflow import calls_named, rebinds
 from ...source.editor import Loop, dotted
-from ..analysis.contents import updates_by_another_look
+from ..analysis.contents import index_of, updates_by_another_look, with_item
 from ..analysis.given import saved_first, wants_given
 from ..analysis.meant import has_two_names, is_lost, meant_for_whole
+from ..analysis.meetings import UPDATES
 from ..analysis.targets import (
     Site,
     applies_function,
     handed_down,
     loop_to_keep,
+    reads_gradient,
     root_text,
     seen_through,
     tensor_written,
@@ -83,7 +88,7 @@ def _at_write(problem: Problem, write: Site) -> Iterator[Proposal]:
     module = isinstance(write.node, ast.Call) and problem.clash.write is not None and problem.clash.write.origin == "nn"
     form = "clone_before_write: " + ("meant for more" if more else "module" if module else "write")
     line = f"{name} = {name}.clone()"
-    before = write.statement if item else _loop_after_save(problem, write, name)
+    before = _loop_after_save(problem, write, found)
     given = wants_given(problem)
     apart = not given and has_two_names(write) and not item
     why = message("why_names_apart") if apart else _WHY
@@ -92,6 +97,10 @@ def _at_write(problem: Problem, write: Site) -> Iterator[Proposal]:
         None, (*([code.insert_before(place, line)] for place in places), saved_first(problem, write, line))
     ):
         yield in_one_text(code, edits, line, why, form, lossless=given or more, meant=apart)
+    if isinstance(found, ast.Subscript) and index_of(found) is not None:  # of a tuple, which takes none
+        line = f"{code.text(found.value)} = {with_item(code, found, f'{name}.clone()')}"
+        for place in places:
+            yield in_one_text(code, [code.insert_before(place, line)], line, _WHY, form)
     if problem.family in ("leaf", "view_of_leaf") and not item:  # which is to require grad again further on
         line = f"{name} = {name}.detach().clone()"
         yield in_one_text(code, [code.insert_before(before, line)], line, _LEAF_WHY, "clone_before_write: new leaf")
@@ -118,19 +127,25 @@ def _at_call(problem: Problem) -> Iterator[Proposal]:
             yield in_one_text(caller.code, [edit], line, _WHY, "clone_before_write: of a caller")
 
 
-def _loop_after_save(problem: Problem, write: Site, name: str) -> ast.stmt:
-    """The outermost loop around the write that begins after the tensor was saved and does not bind it anew; else the write."""
+def _loop_after_save(problem: Problem, write: Site, found: ast.expr) -> ast.stmt:
+    """The outermost loop around the write that begins after the tensor was saved, binds nothing of what names it and, where
+    nothing was saved, does not train; else the write.
+    """
+    code, names = write.code, {write.code.text(found), *(n.id for n in ast.walk(found) if isinstance(n, ast.Name))}
     here = (write.spot.cell, write.spot.function)
     save = next((s for s in problem.save_stack if (s.cell, s.function) == here), None)
-    found = write.statement
-    for above in write.code.parents(write.statement) if save is not None else ():
-        if above is scope(write.code, write.statement):
+    outermost = write.statement
+    for above in code.parents(write.statement):
+        if above is scope(code, write.statement):
             break
         if isinstance(above, Loop):
             lines = range(above.lineno, (above.end_lineno or above.lineno) + 1)
-            bound = any(b.statement.lineno in lines for b in bindings(write.code, name, write.statement))
-            of_loop = loop_of(write.code, write.statement, name.split(".")[0]) is above
-            if bound or of_loop or (save is not None and save.line in lines):
+            bound = any(b.statement.lineno in lines for name in names for b in bindings(code, name, write.statement))
+            of_loop = any(loop_of(code, write.statement, name) is above for name in names)
+            trains = not problem.save_stack and (
+                calls_named(above, *UPDATES, "backward", "grad") or reads_gradient(above)
+            )
+            if bound or of_loop or trains or (save is not None and save.line in lines):
                 break
-            found = above
-    return found
+            outermost = above
+    return outermost

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator
 
 from ...message import message
 from ...source.bindings import bindings, later, parameters, reads
-from ...source.blocks import scope
+from ...source.blocks import scope, upwards
 from ...source.dataflow import binds, calls_named
 from ...source.editor import Code, Function, dotted
 from ...source.lift import wrapped
@@ -144,7 +144,18 @@ def is_input(problem: Problem, write: Site) -> bool:
         return False
     writes = [(code, n, into) for code, n in problem.nodes(ast.AST) for into in written_by(n)]
     along = any(reads(code, f"{root_text(code, into)}.grad", [n]) for code, n, into in writes)
-    return not along and not any(calls_named(code.tree, "grad") for code in problem.codes())
+    asked = any(
+        calls_named(code.tree, "grad") for code in problem.codes()
+    )  # whose names are not followed into the write
+    return not along and (not asked or (_puts_constant(write) and _is_given_back(problem, write)))
+
+
+def _puts_constant(write: Site) -> bool:
+    """``x[:, 0] = 0``, ``x[:, 0].zero_()``: no step of an update."""
+    node = write.node.value if isinstance(write.node, ast.Expr) else write.node
+    given = [*node.args, *(k.value for k in node.keywords)] if isinstance(node, ast.Call) else []
+    given += [write.statement.value] if isinstance(write.statement, (ast.Assign, ast.AugAssign)) else []
+    return write.target is not write.root and all(isinstance(one, ast.Constant) for one in given)
 
 
 def _is_stepped(problem: Problem, write: Site) -> bool:
@@ -184,7 +195,8 @@ def _is_given_back(problem: Problem, write: Site) -> bool:
     """Whether the function gives back what it was handed, and its caller goes on with that: ``out = step(out)``."""
     name, function = write.root_text, write.code.function(write.statement)
     caller = next(iter(sites(problem)[1:2]), None)
-    given = [s for s in write.code.following(write.statement) if isinstance(s, ast.Return)]
+    following = (s for above in upwards(write.code, write.statement) for s in write.code.following(above))
+    given = [s for s in following if isinstance(s, ast.Return)]
     back = name in parameters(function) and any(_gives_back(s, reads(write.code, str(name), [s])) for s in given)
     return back and caller is not None and not isinstance(caller.statement, ast.Expr)
 

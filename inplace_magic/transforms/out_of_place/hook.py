@@ -32,6 +32,7 @@ from ...source.bindings import parameters
 from ...source.blocks import own_statements
 from ...source.dataflow import called_name
 from ...source.editor import Code, Edit, Function, dotted
+from ..analysis.contents import index_of, with_item
 from ..analysis.targets import Site, called_target, sites
 from ..problem import Problem
 from ..proposal import Proposal, in_one_text
@@ -80,11 +81,11 @@ def _in_function(
     returns = any(isinstance(s, ast.Return) and s.value is not None for s in own_statements(code, function))
     for root in _handed(code, write.target, parameters(function)):
         name, whole = code.text(root), code.text(root.value if isinstance(root, ast.Subscript) else root)
-        own = f"{whole} = {_with(code, root, f'{name}.clone()')}"
+        own = f"{whole} = {with_item(code, root, f'{name}.clone()')}"
         alone = innermost and write.statement is body[-1] and code.alone(write.statement)
         new = _out_of_place(problem, code, code.text(write.statement), name) if alone and not returns else None
         if new is not None:
-            line = f"return {_with(code, root, new)}"
+            line = f"return {with_item(code, root, new)}"
             yield line, [code.replace(write.statement, line)]
         if not returns and not any(isinstance(s, ast.Return) for s in own_statements(code, function)):
             edits = [code.insert_before(top, own), code.insert_after(body[-1], f"return {whole}")]
@@ -99,24 +100,8 @@ def _handed(code: Code, target: ast.expr, given: list[str]) -> list[ast.expr]:
     if first is None or first.id not in given:
         return []
     item = code.parent(first)
-    item_read = isinstance(item, ast.Subscript) and isinstance(item.ctx, ast.Load) and _index(item) is not None
+    item_read = isinstance(item, ast.Subscript) and isinstance(item.ctx, ast.Load) and index_of(item) is not None
     return [item, first] if item_read else [first]  # type: ignore[list-item]
-
-
-def _index(item: ast.Subscript) -> int | None:
-    """The item's number, where it is written out."""
-    value = item.slice.value if isinstance(item.slice, ast.Constant) else None
-    return value if type(value) is int else None
-
-
-def _with(code: Code, root: ast.expr, new: str) -> str:
-    """What was handed over with ``new`` in the place of ``root``: the tuple, where that is an item of one."""
-    index = _index(root) if isinstance(root, ast.Subscript) else None
-    if not isinstance(root, ast.Subscript) or index is None:
-        return new
-    name = code.text(root.value)
-    before = f"*{name}[:{index}], " if index else ""
-    return f"({before}{new}, *{name}[{index + 1}:])"
 
 
 def _out_of_place(problem: Problem, code: Code, text: str, name: str) -> str | None:

@@ -5,7 +5,8 @@
     loss.backward()                   x.data += 1
 
 The change may stand in an earlier cell; then the backward moves there. Where gradients are cleared in between, the change
-goes behind the backward. What a block changes as it is entered (``with averaged(net):``) is met ahead of the block.
+goes behind the backward. What a block changes as it is entered (``with averaged(net):``) is met ahead of the block, and what
+it changes as it is left (``with noisy(net) as net:``) within it.
 """
 
 from __future__ import annotations
@@ -42,6 +43,11 @@ def backward_first(problem: Problem) -> Iterator[Proposal]:
     makers = [s for s in found.between if s in found.loss]
     passed = [found.first, *(s for s in found.between if s not in makers)]
     code, first, need = found.code, found.first, found.need
+    if isinstance(first, ast.With) and first in found.loss and simple(need) and code.alone(first):
+        behind = [s for s in found.between if s is not first]
+        made, _ = slice_of(behind, reads(need))
+        if not _uses_gradients([s for s in behind if s not in made]):
+            yield _within(code, first, [*made, need], form)
     if first in found.loss or not simple(need) or _uses_gradients([first]):
         return
     if _uses_gradients(passed):  # what is cleared in between has to stay ahead of the backward
@@ -90,6 +96,14 @@ def _from_inside(problem: Problem, form: str) -> Iterator[Proposal]:
         return
     # What the loss is made of may be meant to see what the block changes.
     yield replace(_ahead(code, block, moved, form), lossless=bool(makers))
+
+
+def _within(code: Code, block: ast.With, moved: list[ast.stmt], form: str) -> Proposal:
+    """The backward, with what makes its loss behind the block, as the last that the block does."""
+    lifted = lift(code, moved)
+    edits = [*lifted.edits, code.insert_after(block.body[-1], *lifted.lines)]
+    title = message("title_within", what=" ".join(code.text(moved[-1]).split()), other=headline(code, block))
+    return in_one_text(code, edits, title, _WHY, form)
 
 
 def _ahead(code: Code, first: ast.stmt, moved: list[ast.stmt], form: str) -> Proposal:

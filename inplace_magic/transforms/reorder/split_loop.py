@@ -94,7 +94,7 @@ def _split(problem: Problem, code: Code, loop: ast.For, backward: ast.stmt) -> I
         title = message("title_backwards_first", backward=called)
         if once:
             title = message("title_before", what=called, other=headline(code, after[0]))
-        edits = [code.insert_before(loop, *lines), code.delete(loop)]
+        edits = [code.instead(loop, *lines)]
         yield in_one_text(code, edits, title, _WHY, "split_loop")
 
 
@@ -122,7 +122,7 @@ def _gradients_first(
         f"{unit * 2}{p}.grad = {g}",
         *(unit + line for line in lift(code, [*between, *after]).lines),
     ]
-    edits = [code.insert_before(loop, *lines), code.delete(loop), *torch[1]]
+    edits = [code.instead(loop, *lines), *torch[1]]
     title = message("title_before", what=f"{grads} = {taken_in_short(torch[0], loss)}", other=code.text(step))
     yield in_one_text(code, edits, title, message("why_gradients_taken"), "move_step: gradients first")
 

@@ -18,6 +18,8 @@ RULE = "clone_at_save"
         pytest.param(
             "y = self.main(x)", {"write": "self.main(x)", "save": "self.main(x)", "origin": "nn"}, id="saved and written inside one call",
         ),
+        pytest.param("y = f(x.clone().t()).clone()\nz[0] = 1", {"write": "z[0]", "save": "f(x.clone().t()).clone()"}, id="a copy of a copy"),
+        pytest.param("y = f(x.clone().t()).clone()\nz[0] = 1", {"write": "z[0]", "save": "f(x.clone().t())"}, id="a copy where one is made of the result"),
     ],
 )  # fmt: skip
 def test_proposes_nothing(cell: str, about: dict[str, str]) -> None:

@@ -72,6 +72,34 @@ def test_copies_once_in_front_of_a_loop_that_saves_nothing() -> None:
 
 
 @pytest.mark.parametrize(
+    ("loop", "write", "line"),
+    [
+        pytest.param("for i in ids:\n    v[i].zero_()", "v[i].zero_()", 0, id="where nothing was saved"),
+        pytest.param("for i in ids:\n    v[0][i] = 0", "v[0][i]", 0, id="of an item that stays the same one"),
+        pytest.param("for i in ids:\n    v[i][0] = 0", "v[i][0]", 1, id="not of one that the loop picks"),
+        pytest.param("for i in ids:\n    g(v).backward()\n    v[0] = 0", "v[0]", 2, id="not of a training"),
+        pytest.param("for i in ids:\n    v = g(v)\n    v[0] = 0", "v[0]", 2, id="not of what the loop makes"),
+    ],
+)
+def test_copies_in_front_of_the_loop(loop: str, write: str, line: int) -> None:
+    held = ("v[0]",) if "][" in write else ()
+    assert edited(loop + "\n", write, family="leaf", held=held).splitlines()[line].strip().endswith(".clone()")
+
+
+def test_an_item_of_a_tuple_is_copied_into_another_tuple() -> None:
+    cell = """
+        out = torch.nn.LSTM(2, 2)(torch.ones(3, 1, 2))
+        for j in range(2):
+            out[0][:, :, j] = out[0][:, :, j].sigmoid() * 2
+        out[0].sum().backward()
+        """
+    run = run_cells("import torch\ntorch.manual_seed(0)", clean(cell))
+    assert run.diagnosis is not None
+    fix = run.diagnosis.fixes[0]
+    assert fix.gradients == "same" and "\nout = (out[0].clone(), *out[1:])\nfor j in range(2):" in fix.cells[2]
+
+
+@pytest.mark.parametrize(
     ("cell", "expected", "label"),
     [
         pytest.param(

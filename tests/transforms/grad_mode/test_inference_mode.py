@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from ...cells import run_cells
-from ..trying import fix_by, proposals, titles
+from ..trying import clean, fix_by, proposals, titles
 
 RULE = "inference_mode"
 
@@ -41,6 +41,25 @@ def test_is_proved_and_the_tensors_at_hand_become_normal() -> None:
     assert fix.cells == {2: made.replace("inference_mode", "no_grad")}
     assert [c.text for c in fix.live] == ["feats[0] = feats[0].clone()"]
     assert (fix.gradients, fix.run) == ("same", (3,))
+
+
+def test_what_the_rerun_makes_past_the_failure_is_not_looked_for_in_the_session() -> None:
+    start = """
+        import torch
+        net, kept = torch.nn.Linear(2, 1), {}
+        @torch.inference_mode()
+        def snapshot(n):
+            net.half().float()
+            kept[n] = net.weight.clone()
+        """
+    cell = """
+        for n in range(4):
+            net(torch.ones(3, 2, requires_grad=True)).sum().backward()
+            snapshot(n)
+        """
+    fix = fix_by(RULE, start, cell)
+    assert fix.cells[1].strip() == clean(start).replace("inference_mode", "no_grad").strip()
+    assert all("kept[0]" in change.text for change in fix.live)
 
 
 def test_what_a_function_may_not_save_is_made_without_inference_mode() -> None:

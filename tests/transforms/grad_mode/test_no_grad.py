@@ -282,6 +282,29 @@ def test_a_part_of_a_parameter_that_a_forward_goes_on_with_is_a_value() -> None:
     assert found is not None and found.fixes[0].diff.count("+        query = query * 0.5\n") == 1
 
 
+@pytest.mark.parametrize(
+    ("write", "proposed"),
+    [
+        pytest.param("acts[:, p].zero_()", False, id="a constant is no step"),
+        pytest.param("acts[:, p] = 0", False, id="set to one"),
+        pytest.param("acts[:, p].add_(step)", True, id="what may come from a gradient"),
+    ],
+)
+def test_a_part_of_what_a_function_gives_back_is_data_where_gradients_are_asked_for(write: str, proposed: bool) -> None:
+    helper = f"""
+        import torch
+        step = torch.ones(4)
+        def ablate(acts, ps):
+            for p in ps:
+                {write}
+            return acts
+        """
+    cell = "acts = torch.ones(4, 3, requires_grad=True)\nout = ablate(acts, [1]).exp()\nprint(torch.autograd.grad(out.sum(), acts))"
+    found = run_cells(clean(helper), cell).diagnosis
+    assert found is not None and found.family == "view_of_leaf"
+    assert any(fix.rule == RULE for fix in found.fixes) == proposed
+
+
 def test_a_view_of_a_value_is_no_update() -> None:
     cell = "with torch.no_grad():\n    part = h.view(-1)\npart += g(x)\nprint(h)"
     found = proposals(RULE, "import torch", cell, write="part += g(x)", family="no_grad_view")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import textwrap
+
 import pytest
 
 from inplace_magic.verify import ranking
@@ -77,6 +79,13 @@ def test_one_loop_becomes_three() -> None:
             opt.step()
         """
     ).rstrip("\n")
+
+
+def test_a_loop_that_is_all_a_function_does_leaves_nothing_behind() -> None:
+    loop = textwrap.indent(clean(ONE_LOOP).partition("]\n")[2], "    ")
+    cell = clean(ONE_LOOP).partition("]\n")[0] + "]\ndef update(opts, losses):\n" + loop + "update(opts, losses)\n"
+    fixed = fix_by("split_loop", AGENTS, cell).cells[2]
+    assert fixed.endswith("        # now\n        opt.step()\nupdate(opts, losses)") and "pass" not in fixed
 
 
 def test_one_loss_goes_back_once_between_the_loops() -> None:
