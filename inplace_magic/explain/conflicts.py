@@ -82,7 +82,8 @@ def _conflict(clash: RecordedConflict, family: str, sources: Sources, raised: tu
     if clash.kind == "refused":
         return _refused(clash, clash.family or family, sources, raised)
     seen = clash.need.stack if clash.need is not None else ()
-    need_stack = raised if raised and not (seen and _on_magic(raised[0], sources)) else seen
+    in_backward = bool(_lines(seen[:1]) & _lines(raised[1:]))  # of a Function: what called that is what needs it
+    need_stack = raised if raised and not (seen and (in_backward or _on_magic(raised[0], sources))) else seen
     needed = _place(sources, need_stack)
     saved = _place(sources, clash.save.stack) if clash.save is not None else None
     node = _called(clash, sources)
@@ -117,6 +118,10 @@ def _conflict(clash: RecordedConflict, family: str, sources: Sources, raised: tu
         needed_note=_needed_note(clash),
         calls=_calls(clash.write.stack if clash.write is not None else (), seen, sources),
     )
+
+
+def _lines(stack: tuple[SourceRange, ...]) -> set[tuple[int | None, str, int]]:
+    return {(spot.cell, spot.function, spot.line) for spot in stack}
 
 
 def _calls(event: tuple[SourceRange, ...], need: tuple[SourceRange, ...], sources: Sources) -> tuple[Place, ...]:

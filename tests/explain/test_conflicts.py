@@ -179,3 +179,33 @@ def test_calls_of_one_function_that_changed_a_value_and_needed_it_are_told(
     shown = [mark.label for block in report_of(found).blocks for line in block.lines for mark in line.marks]
     said = ["in this call it is overwritten", "in this call it is needed"] if calls else []
     assert [label for label in shown if "in this call" in label] == said
+
+
+@pytest.mark.parametrize(
+    ("cell", "needed"),
+    [
+        pytest.param(
+            "y = Kept.apply(w)\ny.sum().backward()\ny.sum().backward()", "In[2]:3", id="a graph that is freed"
+        ),
+        pytest.param(
+            "h = w * 2\ny = Kept.apply(h)\nh.add_(1)\ny.sum().backward()", "In[2]:4", id="a value that is changed"
+        ),
+    ],
+)
+def test_what_a_function_reads_in_its_backward_is_needed_by_who_calls_backward(cell: str, needed: str) -> None:
+    function = """
+        import torch
+        w = torch.ones(3, requires_grad=True)
+        class Kept(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, t):
+                ctx.save_for_backward(t)
+                return t ** 2
+            @staticmethod
+            def backward(ctx, g):
+                t, = ctx.saved_tensors
+                return g * 2 * t
+        """
+    found = run_cells(function, cell).diagnosis
+    assert found is not None and found.needed is not None and found.saved is not None
+    assert (found.needed.label, found.saved.label) == (needed, "In[1]:6")
