@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from operator import ge
 
 from ..diagnosis import LiveChange
 from ..record.evidence import Event, Evidence, RecordedConflict
@@ -16,20 +17,20 @@ from ..transforms.proposal import Proposal
 _KINDS, _STEPS = 3, 6  # at most: different rules in one fix, conflicts that it mends one after the other
 _FURTHER, _OTHER = 1, 10  # what the same change at one more place costs, and each answer of a kind after the first
 
-Mended = tuple[tuple[object, tuple[str, ...]], ...]
+Mended = tuple[object, tuple[str, ...], tuple[int, ...]]
 
 
 @dataclass(frozen=True)
 class Candidate:
     """``steps``: what is changed, each step proposed for the texts that the one before has left.
 
-    ``mended``: the conflicts that had their turn, with their lines as they read then; where a line reads otherwise by
-    now, it may be another conflict of the same line. ``branched``: it took another way than the plainest one, which is
+    ``mended``: the conflicts that had their turn, with their lines as they read then and how many read so; where a line reads
+    otherwise by now, or fewer do, it may be another conflict of the same line. ``branched``: it took another way than the plainest one, which is
     only worth a run while nothing else has been found.
     """
 
     steps: tuple[Proposal, ...]
-    mended: Mended
+    mended: tuple[Mended, ...]
     cost: int
     branched: bool = False
 
@@ -98,8 +99,10 @@ class Candidate:
 
     def had(self, clash: RecordedConflict, sources: Sources) -> bool:
         """Whether a conflict that is left had its turn."""
-        key, text = mended(clash, sources)
-        return clash.write is not None and dict(self.mended).get(key) == text
+        key, text, alike = mended(clash, sources)
+        return clash.write is not None and any(
+            (key, text) == (one, read) and all(map(ge, alike, then)) for one, read, then in self.mended
+        )
 
 
 @dataclass(frozen=True)
@@ -111,8 +114,8 @@ class Unfinished:
     family: str | None = None
 
 
-def mended(clash: RecordedConflict, sources: Sources) -> tuple[object, tuple[str, ...]]:
-    """What tells a conflict from another one although an edit may have moved its lines; how its lines read."""
+def mended(clash: RecordedConflict, sources: Sources) -> Mended:
+    """What tells a conflict from another one although an edit may have moved its lines; how its lines read, and how many so."""
 
     def line(spot: SourceRange) -> object:
         return spot if spot.cell is None else (spot.cell, spot.function, bare(_line(spot, sources)))
@@ -121,11 +124,12 @@ def mended(clash: RecordedConflict, sources: Sources) -> tuple[object, tuple[str
         """With the calls that led to the line: a helper's line is met through each of them."""
         if event is None or not event.stack:
             return ()
-        innermost = event.stack[0]
-        others = sources.cells[innermost.cell].lines if innermost.cell is not None else []
-        own = bare(_line(innermost, sources))
-        alike = sum(bare(other) == own for other in others)
-        return *map(line, event.stack), alike  # of two equal lines, one may have been rewritten
+        return *map(line, event.stack), len(alike(event.stack[0], event.stack[0].line))
+
+    def alike(spot: SourceRange, until: int | None = None) -> list[str]:
+        """The lines that read as this one does; of two, one may have been rewritten."""
+        others = sources.cells[spot.cell].lines[:until] if spot.cell is not None else []
+        return [other for other in others if bare(other) == bare(_line(spot, sources))]
 
     write, save = clash.write, clash.save
     key = (
@@ -134,8 +138,9 @@ def mended(clash: RecordedConflict, sources: Sources) -> tuple[object, tuple[str
         save and (lines(save), save.node, save.shape),
         lines(clash.need),
     )
-    events: Sequence[SourceRange | None] = [event.spot if event is not None else None for event in (write, save)]
-    return key, tuple(_line(spot, sources) for spot in events)
+    spots = [event.spot if event is not None else None for event in (write, save, clash.need)]
+    counts = tuple(len(alike(spot)) if spot is not None else 0 for spot in spots)
+    return key, tuple(_line(spot, sources) for spot in spots[:2]), counts
 
 
 def _without(text: str, before: str, after: str) -> str | None:
