@@ -699,7 +699,22 @@ RIGHT_AS_WRITTEN = {
     "it saves its result": _function("t.exp_(); ctx.save_for_backward(t); return t.clone()", "g * t"),
     "and gives it out": _function("t.exp_(); ctx.save_for_backward(t); return t", "g * t"),
     "whose views are read on": _function(
-        "t.exp_(); ctx.save_for_backward(t); return t", "g * t", "y = Own.apply(x * 2)", "y[1:].relu().sum().backward()"
+        "t.exp_(); ctx.save_for_backward(t); return t",
+        "g * t",
+        "y = Own.apply(x * 2)",
+        "for _ in range(20): y = y.view(3)",
+        "y[1:].relu().sum().backward()",
+    ),
+    "through another Function of two inputs": _function(
+        "t.exp_(); ctx.save_for_backward(t); return t",
+        "g * t",
+        "class Both(torch.autograd.Function):",
+        "    @staticmethod",
+        "    def forward(ctx, t, other): return t",
+        "    @staticmethod",
+        "    def backward(ctx, g): return g, g.sum(0, keepdim=True)",
+        "w = torch.ones(1, requires_grad=True)",
+        "Both.apply(Own.apply(x * 2), w * 2).square().sum().backward()",
     ),
     "with random numbers": _function("t.exp_(); ctx.save_for_backward(t); return t * torch.rand(3).sign()", "g * t"),
     "in half precision": _function(
@@ -707,6 +722,9 @@ RIGHT_AS_WRITTEN = {
     ),
     "through numpy": _function(
         "t.exp_(); ctx.save_for_backward(t); return torch.from_numpy(t.numpy().copy())", "g * t"
+    ),
+    "its backward writes its own gradient": _function(
+        "t.exp_(); ctx.save_for_backward(t); return t.clone()", "g.mul_(t)", "(Own.apply(x * 2) * 3).sum().backward()"
     ),
 }
 
@@ -718,26 +736,55 @@ def test_a_function_that_overwrites_its_input_and_wants_what_it_wrote_is_right(c
     assert "nothing found" in run.output and "1 result of custom Functions that overwrite what they save" in run.output
 
 
+_SAVES = "ctx.save_for_backward(t); return t.clone()"
+_BOTH = "torch.cos(torch.sin(t)) * torch.cos(t) * g"
 WANTS_WHAT_IT_WAS_GIVEN = {
-    "a product": "t.mul_(t.sigmoid())",
-    "a mask": "t[t > 1] = 0",
-    "by a loop": "for n in range(3): t[n] = t[n] ** 2",
-}
+    "a product": (f"t.mul_(t); {_SAVES}", "g * 2 * t", ()),
+    "a mask": (f"t[t > 1] = 0; {_SAVES}", "g * (t <= 1)", ()),
+    "by a loop": (f"for n in range(3): t[n] = t[n] ** 2; {_SAVES}", "g * 2 * t", ()),
+    "of large values": (f"t.sin_(); {_SAVES}", "g * t.cos()", ("Own.apply(x * torch.tensor([300., 1., 2.])).sum().backward()",)),
+    "of complex values": (f"t.mul_(t); {_SAVES}", "(2 * t).conj() * g", ("Own.apply(x * (1 + 2j)).real.sum().backward()",)),
+    "that is a leaf": (f"t.mul_(t); {_SAVES}", "g * 2 * t", ("Own.apply(x).sum().backward()",)),
+    "read on afterwards": (f"t.mul_(t); {_SAVES}", "g * 2 * t", ("h = x * 2", "Own.apply(h).sum().backward()", "h.detach()")),
+    "with a random mask": (f"ctx.kept = torch.rand(3) > 0.5; t.mul_(t); {_SAVES.replace('t.clone()', 't * ctx.kept')}", "g * 2 * t * ctx.kept", ()),
+    "where it is counted": (f"counts.add_(1); t.mul_(t); {_SAVES}; ", "g * 2 * t", ("(Own.apply(x * 2) * counts).sum().backward()",)),
+    "where numpy draws": (f"ctx.tag = numpy.random.rand(); t.mul_(t); {_SAVES}; ", "g * 2 * t", ("(Own.apply(x * 2) * float(numpy.random.rand())).sum().backward()",)),
+    "where it is saved with others": ("t.mul_(t); y = t * 2; ctx.save_for_backward(t); return y", "g * 4 * t", ()),
+    "by a helper": (f"square_(t); {_SAVES}", "g * 2 * t", ()),
+    "saved in a branch": ("t.mul_(t); if True: ctx.save_for_backward(t); return t.clone()", "g * 2 * t", ()),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize("write", WANTS_WHAT_IT_WAS_GIVEN.values(), ids=WANTS_WHAT_IT_WAS_GIVEN)
-def test_a_function_that_overwrites_what_its_backward_wants_is_given_it(write: str) -> None:
-    derivative = {
-        "t.mul_(t.sigmoid())": "g * t.sigmoid() * (1 + t * (1 - t.sigmoid()))",
-        "t[t > 1] = 0": "g * (t <= 1)",
-    }.get(write, "g * 2 * t")
-    cell = _function(f"{write}; ctx.save_for_backward(t); return t.clone()", derivative)
-    run = checked(cell)
+@pytest.mark.parametrize(
+    ("forward", "backward", "after"), WANTS_WHAT_IT_WAS_GIVEN.values(), ids=WANTS_WHAT_IT_WAS_GIVEN
+)
+def test_a_function_that_overwrites_what_its_backward_wants_saves_a_copy(
+    forward: str, backward: str, after: tuple[str, ...]
+) -> None:
+    start = "import numpy\nx = torch.tensor([1., 2., 3.], requires_grad=True)\ncounts = torch.zeros(1)\ndef square_(t):\n    t.mul_(t)"
+    run = checked(f"torch.manual_seed(0)\n{_function(forward, backward, *after)}", start)
     found = run.diagnosis
-    assert found is not None and [p and p.label for p in (found.changed, found.saved)] == ["In[2]:5", "In[2]:6"]
-    assert found.off and found.fixes and all(fix.gradients == "same" for fix in found.fixes)
-    lines = next(iter(found.fixes[0].cells.values())).splitlines()
-    assert lines.index("        ctx.save_for_backward(t)") == 4
+    assert found is not None and found.saved is not None and "save_for_backward" in found.saved.text
+    assert found.off and found.fixes and found.fixes[0].gradients == "same"
+    assert "t_given = t.clone()" in next(iter(found.fixes[0].cells.values())) or "t = t." in found.fixes[0].diff
+
+
+def test_a_fix_that_leaves_such_a_gradient_as_wrong_as_it_is_is_none() -> None:
+    cell = _function("t.mul_(t); ctx.kept = t; return t.clone()", "g * 2 * ctx.kept").replace(
+        "t, = ctx.saved_tensors", ""
+    )
+    found = checked(cell).diagnosis
+    assert found is None or not found.fixes
+
+
+def test_what_a_backward_takes_from_its_ctx_is_there_when_it_runs() -> None:
+    function = _function(
+        "t.exp_(); ctx.tag = [1]; ctx.save_for_backward(t); return t.clone()", "g * t * ctx.tag.pop()", ""
+    )
+    cell = "y = Own.apply(x * 1.)\nz = (x * 2).exp()\nloss = (y * z).sum()\nz.data.add_(1)\nloss.backward()"
+    found = checked(cell, "import torch\n" + function).diagnosis
+    assert found is not None and found.changed is not None and found.changed.text.strip() == "z.data.add_(1)"
+    assert found.fixes and found.fixes[0].gradients == "same"
 
 
 def test_a_semicolon_keeps_the_value_to_itself() -> None:

@@ -134,7 +134,7 @@ def same_value(before: Value, now: Value, relative: float = _RELATIVE) -> bool:
     """Whether a person would read the same. A number and a tensor that holds one number are one thing."""
     if before.digest is None or now.digest is None:
         return before.shape == now.shape
-    if before.kind == "text" or now.kind == "text":
+    if before.kind == "text" or now.kind == "text" or before.text != now.text:
         return before.kind == now.kind and before.text == now.text
     if len(before.digest) != len(now.digest):
         return False

@@ -14,7 +14,7 @@ class Value:
     """What one path leads to.
 
     ``shape`` is a tensor's, or how many items there are. ``digest`` is of a tensor's or a list's numbers, or the number
-    itself; None where it was not looked at. ``text`` is what stands in a string.
+    itself; None where it was not looked at. ``text`` is what stands in a string, or of what kind a tuple is whose items have names.
     """
 
     kind: Kind

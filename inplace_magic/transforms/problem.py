@@ -136,6 +136,13 @@ class Problem:
         return self.clash.need.stack if self.clash.need is not None else self.raised
 
     @cached_property
+    def wants_given(self) -> bool:
+        """Whether a Function's backward wants the value from before a write, behind which its forward has saved it."""
+        written = self.write_stack if self.family == "silent" else ()
+        alike = (one for one in self.evidence.clashes if one.write is not None and one.write.stack == written)
+        return any(one.save is not None and one.write is not None and one.save.clock > one.write.clock for one in alike)
+
+    @cached_property
     def saved(self) -> list[Frame]:
         """The frames in which the tensor was saved, outermost first."""
         return self.frames(self.save_stack)

@@ -117,6 +117,9 @@ def try_out(
             _log.debug("%s: trains nothing", candidate)
             return None
         gradients = gradients_of(bench, candidate.steps, seen)
+        if gradients != "same" and problem.wants_given:
+            _log.debug("%s: gives no other gradient", candidate)
+            return None
         ran = Ran(candidate, live, seen, gradients, len(bench.tried), accepting)
         if not later(gradients):
             return measured(bench, problem, ran)

@@ -78,12 +78,10 @@ class Passing:
 
 @dataclass
 class Applied:
-    """A custom Function that has been applied to ``args``, the ``inputs`` that require grad among them. ``node`` is None where it
-    made none. ``stack`` is the line of apply."""
+    """A custom Function that has been applied. ``node`` is None where it made none. ``stack`` is the line of apply."""
 
     cls: Any
     node: Any
-    args: Sequence[Any]
     inputs: Sequence[torch.Tensor]
     result: Any
     dirty: frozenset[int]  # ids of what it has marked
@@ -244,8 +242,8 @@ class Detector:
     def logs(self, key: int, write: LiveWrite) -> None:
         """A write into a storage has been noted."""
 
-    def applies(self, cls: Any, inputs: Sequence[torch.Tensor]) -> None:
-        """A custom Function is about to be applied to these tensors that require grad."""
+    def applies(self, cls: Any, args: Sequence[Any], inputs: Sequence[torch.Tensor]) -> None:
+        """A custom Function is about to be applied; ``inputs`` are those of its arguments that require grad."""
 
     def applied(self, applied: Applied) -> None:
         """It has been."""

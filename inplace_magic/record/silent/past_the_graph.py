@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from ...storage import storage_key
-from ...torch_private import unobserved, version_of
+from ...torch_private import sequence_number, unobserved, version_of
 from ..observed import LiveWrite, Saved
 from ..operations import arguments
 from .aliases import DATA_GET, EXPORTS, called_by_user
@@ -31,7 +31,6 @@ _MEANT = _SUMS | frozenset({
     "copy_", "round_", "floor_", "ceil_", "trunc_", "sign_", "sgn_", "frac_",
     "normal_", "uniform_", "bernoulli_", "random_", "set_", "resize_",
 })  # fmt: skip
-_VIEWS = 10  # of the result
 _MADE, _READ = "inplace_magic written", "inplace_magic read"  # in a node's metadata, which lives as long as the node
 
 
@@ -48,13 +47,16 @@ class Unheard:
     author: weakref.ref[Any] | None = None  # the node of that Function
 
     def is_heard_by(self, node: Any) -> bool:
-        """Whether a graph from ``node`` comes to what was written by the Function that wrote it, as through its result."""
+        """Whether a graph from ``node`` comes to what was written by the Function that wrote it, as from its result."""
         author = self.author() if self.author is not None else None
-        for _ in range(_VIEWS if author is not None else 0):
-            if node is author:
+        todo, seen = [node] if author is not None else [], set()
+        while todo:
+            one = todo.pop()
+            if one is author:
                 return True
-            inputs = tuple(getattr(node, "next_functions", ()))
-            node = inputs[0][0] if len(inputs) == 1 else None
+            if one is not None and one not in seen and sequence_number(one) > sequence_number(author):
+                seen.add(one)
+                todo += [following for following, _ in one.next_functions]
         return False
 
 
@@ -112,7 +114,7 @@ class PastTheGraph(Detector):
 
     # ---- in a Function's forward
 
-    def applies(self, cls: Any, inputs: Sequence[torch.Tensor]) -> None:
+    def applies(self, cls: Any, args: Sequence[Any], inputs: Sequence[torch.Tensor]) -> None:
         given = {key: t for t in inputs if computed(t) and (key := storage_key(t)) is not None}
         self._given.append(given)
 

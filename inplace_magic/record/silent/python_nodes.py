@@ -25,7 +25,7 @@ from ...storage import storage_key
 from ...torch_private import current_node, unobserved, version_of
 from ..observed import LiveWrite, Saved, Stack, saved_by, write_into
 from ..operations import arguments, tensors_in
-from .derivative import Derivative
+from .derivative import Derivative, Given
 from .events import Applied, Call, Detector, Run
 from .rebound import attributes, binding, rebound
 from .regions import Region, overwritten
@@ -52,6 +52,7 @@ class _Inside:
 
     inputs: list[_Given]
     region: Region | None
+    given: Given | None  # all of its arguments, for a reference run
     writes: list[tuple[int, LiveWrite]] = field(default_factory=list)
 
 
@@ -74,11 +75,13 @@ class PythonNodes(Detector):
         self._trail: _Trail | None = None
         self.busy = False  # a Function's forward is under way
 
-    def applies(self, cls: Any, inputs: Sequence[torch.Tensor]) -> None:
-        reference = self.run.policy.reference
-        given = [_Given(a, version_of(a), a.detach().clone() if reference else None) for a in inputs]
-        region = Region(self.run, self.run.here()) if inputs and not _is_torchs(cls) else None
-        self._inside.append(_Inside(given, region))
+    def applies(self, cls: Any, args: Sequence[Any], inputs: Sequence[torch.Tensor]) -> None:
+        theirs = bool(inputs) and not _is_torchs(cls)
+        given = Given.to(args) if theirs and self.run.policy.reference else None
+        values = {id(arg): value for arg, value in zip(args, given.args)} if given is not None else {}
+        region = Region(self.run, self.run.here()) if theirs else None
+        kept = [_Given(one, version_of(one), values.get(id(one))) for one in inputs]
+        self._inside.append(_Inside(kept, region, given))
         self.busy = True
         if region is not None:
             self.run.curious.add(self)
@@ -113,11 +116,10 @@ class PythonNodes(Detector):
             (one, write)
             for one in inside.inputs
             if version_of(one.tensor) != one.version and id(one.tensor) not in applied.dirty
-            for key, write in inside.writes[:1]
-            if key == storage_key(one.tensor)
+            for write in [write for key, write in inside.writes if key == storage_key(one.tensor)][:1]
         ]
         if overwritten:
-            self._meets_overwritten(applied, inside.inputs, overwritten)
+            self._meets_overwritten(applied, inside, overwritten)
         if kept:
             before = _Kept(self, kept, applied)
             applied.node.register_prehook(self.run.hook(before.enter))
@@ -138,22 +140,27 @@ class PythonNodes(Detector):
         return saved
 
     def _meets_overwritten(
-        self, applied: Applied, inputs: Sequence[_Given], overwritten: Sequence[tuple[_Given, LiveWrite]]
+        self, applied: Applied, inside: _Inside, overwritten: Sequence[tuple[_Given, LiveWrite]]
     ) -> None:
         """What it has overwritten and saves is one value or the other for its backward: its derivative tells which."""
         if not any(self._saved_behind(overwritten)):
             return
-        if not self.run.policy.reference:
+        if inside.given is None or inside.region is None:
             self.run.open_question = True
             self.run.uncovered("overwriting")
             return
-        values = {id(one.tensor): one.value for one in inputs if one.value is not None}
-        given = {n: values[id(arg)] for n, arg in enumerate(applied.args) if id(arg) in values}
-        derivative = Derivative(applied.cls, applied.args, given)
-        applied.node.register_prehook(self.run.hook(self._overwritten(overwritten, derivative)))
+        own = {storage_key(one.tensor) for one in inside.inputs}
+        outside = [saved.alias for key, saved in inside.region.reads.items() if key not in own]
+        derivative = Derivative(applied.cls, inside.given, outside)
+        kept: list[tuple[Saved, torch.Tensor | None]] = []
+        applied.node.register_prehook(self.run.hook(self._overwritten(overwritten, derivative, kept)))
+        applied.node.register_hook(self.run.hook(lambda results, gradients: _give_back(kept)))
 
     def _overwritten(
-        self, overwritten: Sequence[tuple[_Given, LiveWrite]], derivative: Derivative
+        self,
+        overwritten: Sequence[tuple[_Given, LiveWrite]],
+        derivative: Derivative,
+        kept: list[tuple[Saved, torch.Tensor | None]],
     ) -> Callable[[Any], None]:
         def before(gradients: Any) -> None:
             need, found = self.run.passing, [one for one in self._saved_behind(overwritten) if _fits(one[0], one[2])]
@@ -165,6 +172,7 @@ class PythonNodes(Detector):
             _put_into([saved for _, _, saved in found], written)
             for given, write, saved in found if wants_given else ():
                 self.run.conflict("silent", saved, need.event, write)
+                kept.append((saved, saved.value))
                 saved.value = given.value
 
         return before
@@ -231,6 +239,12 @@ def _put_into(kept: Sequence[Saved], values: Sequence[torch.Tensor | None]) -> N
                 write_into(saved.alias, value)
 
 
+def _give_back(kept: list[tuple[Saved, torch.Tensor | None]]) -> None:
+    while kept:
+        saved, value = kept.pop()
+        saved.value = value
+
+
 def _fits(given: _Given, saved: Saved) -> bool:
     return given.value is not None and saved.alias.shape == given.value.shape
 
@@ -266,8 +280,7 @@ class _Kept:
             return
         if run.policy.reference:
             self._put_back()
-        else:
-            self._nodes.follow(current_node(), [*(saved.alias for saved, _ in self._changed), *others])
+        self._nodes.follow(current_node(), [*(saved.alias for saved, _ in self._changed), *others])
 
     def _rebound(self) -> list[torch.Tensor]:
         """What stands under attributes that have been bound anew. In a reference run they get back what they were."""
@@ -278,7 +291,7 @@ class _Kept:
             self._changed.append((one.saved, binding(run, functions_within(self._cls.backward), one.name)))
             if run.policy.reference:
                 setattr(node, one.name, one.right.clone())
-        return [one.now for one in found]
+        return [getattr(node, one.name) for one in found]
 
     def _put_back(self) -> None:
         fitting = [s for s, _ in self._changed if s.value is not None and s.value.shape == s.alias.shape]
@@ -291,9 +304,7 @@ class _Kept:
         if not self._changed or run.passing is None:
             return None
         changed, self._changed = self._changed, []
-        if not run.policy.reference and not self._nodes.came_from(results):
-            return None
-        for saved, write in changed:
+        for saved, write in changed if self._nodes.came_from(results) else ():
             run.conflict("silent", saved, run.passing.event, write, node=current_node())
         if not self._now:
             return None

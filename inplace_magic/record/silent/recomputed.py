@@ -71,7 +71,7 @@ class Recomputed(Detector):
 
     # ---- with reentry
 
-    def applies(self, cls: Any, inputs: Sequence[torch.Tensor]) -> None:
+    def applies(self, cls: Any, args: Sequence[Any], inputs: Sequence[torch.Tensor]) -> None:
         self._entering.append(self.open(self.run.here()) if cls is CHECKPOINT_FUNCTION else None)
 
     def applied(self, applied: Applied) -> None:

@@ -420,7 +420,7 @@ class EventStream(Recorder):
         __tracebackhide__ = True
         inputs = [a for a in args if isinstance(a, torch.Tensor) and a.requires_grad]
         for heard in self._hearing["applies"]:
-            heard(cls, inputs)
+            heard(cls, args, inputs)
         self._dirty.append(set())
         node, result = None, None
         try:
@@ -430,7 +430,7 @@ class EventStream(Recorder):
             if self._due:
                 self.operation_over()
             dirty = frozenset(self._dirty.pop())
-            applied = Applied(cls, node, args, inputs, result, dirty, user_stack(sys._getframe(2)))
+            applied = Applied(cls, node, inputs, result, dirty, user_stack(sys._getframe(2)))
             for heard in self._hearing["applied"]:
                 heard(applied)
         return result

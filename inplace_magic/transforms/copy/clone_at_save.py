@@ -6,6 +6,10 @@
     head = x[:, 0].reshape(n, -1)     head = x[:, 0].clone().reshape(n, -1)
     p = torch.sigmoid(z)              p = torch.sigmoid(z).clone()
 
+    x.mul_(x.sigmoid())               x_given = x.clone()
+    ctx.save_for_backward(x)          x.mul_(x.sigmoid())
+                                      ctx.save_for_backward(x_given)
+
 Of the saving expression's operands it is the one that the write names; where it names none, it is the result, or any of them.
 """
 
@@ -16,7 +20,8 @@ from collections.abc import Iterator
 
 from ...message import message
 from ...source.bindings import handed, value_of
-from ...source.dataflow import called_name
+from ...source.blocks import loops
+from ...source.dataflow import called_name, reads
 from ...source.editor import Code, Edit, dotted
 from ..analysis.contents import OWN_MEMORY
 from ..analysis.targets import chain, handed_down, is_functional, is_inplace_name, root, seen_through, written
@@ -34,6 +39,7 @@ def clone_at_save(problem: Problem) -> Iterator[Proposal]:
     write = problem.clash.write
     if write is not None and write.origin == "optim":
         return
+    yield from _given(problem)
     if write is not None and write.origin == "nn" and problem.save_stack[:1] == problem.write_stack[:1]:
         return  # saved and written by modules inside one call
     stack = problem.write_stack if problem.family == "inference" else problem.save_stack
@@ -53,6 +59,22 @@ def clone_at_save(problem: Problem) -> Iterator[Proposal]:
         known[n - 1] |= {*_handed_in(frames[n], frames[n - 1], known[n])}
     matched = [proposal for frame, names in zip(frames, known) for proposal in _matched(frame, names, path)]
     yield from matched or [one for frame in frames[:1] for one in _result(frame)]
+
+
+def _given(problem: Problem) -> Iterator[Proposal]:
+    """A copy from ahead of the statement that writes, or calls what does."""
+    for frame in problem.saved[-1:] if problem.wants_given else []:
+        code, function = frame.code, frame.spot.function
+        here = [one.statement for one in problem.lost if one.code is code and one.spot.function == function]
+        writes = [next(reversed(loops(code, one)), one) for one in here]
+        saved = [
+            n for n in ast.walk(frame.expression) if isinstance(n, ast.Name) and writes and n.id in reads(writes[-1])
+        ]
+        for name in dict.fromkeys(node.id for node in saved):
+            own = problem.unused(f"{name}_given", code, frame.statement)
+            edits = [code.insert_before(writes[-1], line := f"{own} = {name}.clone()")]
+            edits += [code.replace(node, own) for node in saved if node.id == name]
+            yield in_one_text(code, edits, line, _WHY, "clone_at_save")
 
 
 def _matched(frame: Frame, names: set[str], path: str) -> Iterator[Proposal]:

@@ -30,7 +30,6 @@ from ...source.blocks import scope
 from ...source.dataflow import calls_named, rebinds
 from ...source.editor import Loop, dotted
 from ..analysis.contents import index_of, updates_by_another_look, with_item
-from ..analysis.given import saved_first, wants_given
 from ..analysis.meant import has_two_names, is_lost, meant_for_whole
 from ..analysis.meetings import UPDATES
 from ..analysis.targets import (
@@ -89,14 +88,11 @@ def _at_write(problem: Problem, write: Site) -> Iterator[Proposal]:
     form = "clone_before_write: " + ("meant for more" if more else "module" if module else "write")
     line = f"{name} = {name}.clone()"
     before = _loop_after_save(problem, write, found)
-    given = wants_given(problem)
-    apart = not given and has_two_names(write) and not item
+    apart = has_two_names(write) and not item
     why = message("why_names_apart") if apart else _WHY
     places = dict.fromkeys([before, write.statement])
-    for edits in filter(
-        None, (*([code.insert_before(place, line)] for place in places), saved_first(problem, write, line))
-    ):
-        yield in_one_text(code, edits, line, why, form, lossless=given or more, meant=apart)
+    for place in places:
+        yield in_one_text(code, [code.insert_before(place, line)], line, why, form, lossless=more, meant=apart)
     if isinstance(found, ast.Subscript) and index_of(found) is not None:  # of a tuple, which takes none
         line = f"{code.text(found.value)} = {with_item(code, found, f'{name}.clone()')}"
         for place in places:

@@ -30,7 +30,6 @@ from ...source.dataflow import called_name
 from ...source.editor import Code, dotted
 from ...source.lift import as_lines
 from ..analysis.contents import updates_by_another_look
-from ..analysis.given import saved_first, wants_given
 from ..analysis.meant import has_two_names, is_lost, meant_for_whole
 from ..analysis.targets import Site, chain, loop_to_keep, tensor_written, written
 from ..problem import Problem
@@ -58,14 +57,11 @@ def out_of_place(problem: Problem) -> Iterator[Proposal]:
         return
     more = meant_for_whole(write) and not isinstance(tensor, ast.Subscript)
     for form, rewrite in _rewrites(problem, write, tensor, "meant for more" if more else "statement"):
-        given = wants_given(problem)
-        lossless = given or rewrite.unsure or (more and form != "container")  # which all who go through it see
+        lossless = rewrite.unsure or (more and form != "container")  # which all who go through it see
         form = f"out_of_place: {form}"
-        apart = not given and has_two_names(write) and tensor is write.root
+        apart = has_two_names(write) and tensor is write.root
         why = _APART if apart else _WHY
-        for ahead in dict.fromkeys([(), saved_first(problem, write)]):
-            edits = (*ahead, *rewrite.edits)
-            yield in_one_text(write.code, edits, rewrite.line, why, form, lossless=lossless, meant=apart)
+        yield in_one_text(write.code, rewrite.edits, rewrite.line, why, form, lossless=lossless, meant=apart)
 
 
 def _rewrites(problem: Problem, write: Site, tensor: ast.expr | None, form: str) -> Iterator[tuple[str, Rewrite]]:
