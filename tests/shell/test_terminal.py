@@ -37,6 +37,10 @@ class Terminal:
         )  # fmt: skip
         self.prompt(1)
 
+    def close(self) -> None:
+        self.child.ptyproc.delayafterterminate = 10  # seconds that a busy machine may need to end it
+        self.child.close(force=True)
+
     def prompt(self, number: int) -> str:
         """What came before the prompt In[number]."""
         self.child.expect(rf"In \[(\x1b\[[0-9;]*m)*{number}(\x1b\[[0-9;]*m)*\]: ?")
@@ -60,7 +64,7 @@ class Terminal:
 def terminal(tmp_path: Path) -> Iterator[Any]:
     one = Terminal(tmp_path)
     yield one
-    one.child.close(force=True)
+    one.close()
 
 
 def fail(terminal: Terminal) -> str:
@@ -141,4 +145,4 @@ def test_a_dumb_terminal_holds_nothing_that_cannot_be_seen(options: tuple[str, .
         assert "Fixed In[3]; %autograd_fix --run runs it." in terminal.type("%autograd_fix", 5)
         assert "Fixed In[3] and ran it: no error." in terminal.type("%autograd_fix --run", 6)
     finally:
-        terminal.child.close(force=True)
+        terminal.close()
