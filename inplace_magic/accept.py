@@ -162,11 +162,14 @@ def run(extension: Host, found: Diagnosis, number: int, fix: Fix) -> str:
     if fix.once:
         return message("not_run_once", answer=put_in_place(extension, found, number, fix), error=fix.once)
     made = make_live(extension, found, number, fix)
+    accepted = _accepted(extension, found, number)
+    if accepted is not None and accepted.ran:  # it may train: nobody asks for that twice by accident
+        return message("ran_already", number=number, cells=tuple(f"In[{count}]" for count in fix.run))
     in_notebook = hasattr(shell, "kernel") and cell in fix.cells
     below = in_notebook and names_its_cell(shell)  # else it may be a prompt that holds it, and Enter would run it again
     if below:
         shell.set_next_input(fix.cells[cell], replace=False)
-    session, accepted = extension.session, _accepted(extension, found, number)
+    session = extension.session
     sources = session.sources(found.cell or 0)
     for count in fix.run:
         run_cell_shown(shell, sources.cells[count])
@@ -174,6 +177,8 @@ def run(extension: Host, found: Diagnosis, number: int, fix: Fix) -> str:
             session.failed.discard(count)
             if accepted is not None:  # once its old text is back, it fails again in a replay
                 accepted.undo.append(partial(session.failed.add, count))
+    if accepted is not None:
+        accepted.ran = True
     what, ran = _told(fix), tuple(f"In[{count}]" for count in fix.run)
     it = (message("ran_it"),) if ran == what else ran
     if below:

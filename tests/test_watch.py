@@ -769,6 +769,27 @@ def test_a_function_that_overwrites_what_its_backward_wants_saves_a_copy(
     assert "t_given = t.clone()" in next(iter(found.fixes[0].cells.values())) or "t = t." in found.fixes[0].diff
 
 
+EARLIER = "a = (x * 2).exp(); a.data += 1; a.sum().backward()"
+
+
+def test_what_an_earlier_cell_did_to_its_own_gradients_is_not_told_of_a_later_one() -> None:
+    assert checked("y = x.exp()\ny.sum().backward()", EARLIER).diagnosis is None
+    found = checked("h = x * 1\nloss = (h ** 2).sum()\nh.data += 1\nloss.backward()", EARLIER).diagnosis
+    assert found is not None and len(found.conflicts) == 1 and found.changed is not None
+    assert found.changed.label == "In[3]:4" and all(set(fix.cells) == {3} for fix in found.fixes)
+
+
+def test_an_error_is_told_without_what_an_earlier_cell_did_to_its_own_gradients() -> None:
+    found = run_cells(START, EARLIER, "y = x.exp()\ny += 1\ny.sum().backward()").diagnosis
+    assert found is not None and len(found.conflicts) == 1
+    assert [fix.gradients for fix in found.fixes] == ["same"] * len(found.fixes)
+
+
+def test_what_an_earlier_cell_has_changed_is_told_of_the_cell_that_goes_back_through_it() -> None:
+    found = checked("a.sum().backward()", "a = (x * 2).exp(); a.data += 1").diagnosis
+    assert found is not None and found.changed is not None and found.changed.label == "In[2]:1"
+
+
 def test_a_fix_that_leaves_such_a_gradient_as_wrong_as_it_is_is_none() -> None:
     cell = _function("t.mul_(t); ctx.kept = t; return t.clone()", "g * 2 * ctx.kept").replace(
         "t, = ctx.saved_tensors", ""

@@ -47,7 +47,7 @@ from .observed import LiveConflict, LiveWrite, Saved, Stack, saved_by
 from .operations import RESHAPES, Writers, own_operands, plain_name
 from .optimizer_steps import OptimizerSteps
 from .past_errors import PastErrors, indexed, overlaps, whole, with_history
-from .saved_tensors import SavedTensors, changed
+from .saved_tensors import SavedTensors, changed, read_now
 from .trace import Trace
 from .tracked_copies import TrackedCopies, about_itself
 from .unfollowed import UnfollowedWrites
@@ -101,6 +101,9 @@ class Recorder(TorchFunctionMode):
         self.ours: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()  # around what is not the person's
         self.counts = {"saves": 0, "writes": 0}
         self.early: Callable[[int], bool] = lambda index: index < CLOSELY  # which passes are traced as they come
+        self.is_past: Callable[[evidence.Backward], bool] = lambda need: (
+            False
+        )  # of a cell before: what it gave, it gave
         self.at_next_save: Callable[[], None] | None = None  # called once, when the user's code goes on to a new graph
         self._copied = self.copies.table  # a dictionary is asked faster whether it is empty
         self._gradient_values = self.gradient_values.table
@@ -111,6 +114,7 @@ class Recorder(TorchFunctionMode):
         self._carrying = frozenset({type(self)._carry_out.__code__, type(self).__torch_function__.__code__})
         self._roots: Sequence[torch.Tensor] = ()  # of the backward under way
         self._current: evidence.Backward | None = None
+        self._past = False  # whether that is past
         self._used: list[Saved] = []
         self._freed: list[evidence.Backward] = []  # backwards that would have freed their graphs, which are kept
         self._notes_use = keep_graphs
@@ -231,12 +235,15 @@ class Recorder(TorchFunctionMode):
     def _unpack(self, saved: Saved) -> torch.Tensor:
         current = self._current
         if current is not None:
-            if saved.freed is not None or not self._unchanged(saved):
+            past = self._past and saved.freed is None and saved.untouched()
+            if not past and (saved.freed is not None or not self._unchanged(saved)):
                 if self.continues:
                     self._refuse(saved, current)
                 self.ask(saved, current)
             if self._notes_use and saved.freed is None:  # else torch lets it go, and nobody asks again
                 self._used.append(saved)
+            if past:
+                return read_now(saved, self.saved.writes_since(saved))
         return self._answer(saved)
 
     def _unchanged(self, saved: Saved) -> bool:
@@ -522,6 +529,7 @@ class Recorder(TorchFunctionMode):
         ``leaves``: those that it reaches, where its graph is looked at.
         """
         outer, self._current, self._used = self._current, event, []
+        self._past = self.is_past(event)
         begin = next_sequence_number()
         self.trace.begins(event.index, begin)
         gradients: list[tuple[torch.Tensor, int]] = []
@@ -553,7 +561,7 @@ class Recorder(TorchFunctionMode):
                 for saved in self._used:
                     saved.freed = saved.freed or event
             # What was used would be held until the next backward.
-            self._current, self._used, self._roots = outer, [], ()
+            self._current, self._used, self._roots, self._past = outer, [], (), False
             if self.traces and (end := next_sequence_number()) != begin:  # a gradient with a graph of its own
                 self.trace.created(begin, end, user_stack(sys._getframe(1)))
 

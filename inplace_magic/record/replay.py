@@ -80,7 +80,7 @@ class _Recording:
             caught=self._recorder.caught.at,
             inert=look.inert,
         )
-        self._recorder.early = self._trace.early
+        self._recorder.early, self._recorder.is_past = self._trace.early, self._is_past
         self._printed = Printed()
         self._start = time.monotonic()
         self._holders: list[tuple[str, Any]] = []
@@ -123,6 +123,10 @@ class _Recording:
             _, _, nodes = graph_of(roots)
             self._brought.update((path, None) for path, node in self._holders if node in nodes)
         return result, given_up
+
+    def _is_past(self, need: ev.Backward) -> bool:
+        """Whether a backward is one of a cell before the last, which ran as it is: nothing asks what it means."""
+        return bool(need.stack) and need.stack[-1].cell in self._plan.cells[:-1]
 
     def _conflict(self) -> int | None:
         if self._first is None:

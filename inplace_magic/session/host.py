@@ -26,6 +26,7 @@ class Accepted:
     what: tuple[str, ...]
     cells: bool
     undo: list[Callable[[], None]]
+    ran: bool = False  # by the same command
 
 
 class Watched(Protocol):

@@ -96,6 +96,15 @@ def test_every_act_answers_in_one_line() -> None:
     ]
 
 
+def test_a_fix_that_has_run_is_not_run_once_more_by_the_same_command() -> None:
+    done = run_cells(SETUP, BODY)
+    run_in(done.shell, ["%autograd_fix --run", "before = w.grad.clone()"])
+    again = run_in(done.shell, ["%autograd_fix --run"]).output
+    assert again == "Fix 1 is accepted already, and In[2] ran with it; run the cell itself to run it again.\n"
+    assert run_in(done.shell, ["assert torch.equal(w.grad, before)"]).error is None
+    assert "ran it: no error" in [run_in(done.shell, [f"%autograd_fix --{act}"]).output for act in ("undo", "run")][1]
+
+
 @pytest.mark.all_fixes
 def test_another_fix_of_the_same_report_takes_the_place_of_the_first() -> None:
     done = run_cells(MODEL, "net = Net()\ncode = Net.forward.__code__")

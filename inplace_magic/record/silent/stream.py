@@ -366,6 +366,8 @@ class EventStream(Recorder):
         if threading.get_ident() != self._thread:
             self.uncovered("threads")
             return call(False), False
+        if self.is_past(event):
+            return super().around_backward(event, roots, leaves, call)
         outer, self.passing = self.passing, Passing(event, roots)
         passing = self.passing
         result = None

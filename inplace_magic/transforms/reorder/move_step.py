@@ -75,8 +75,9 @@ def move_step(problem: Problem) -> Iterator[Proposal]:
     for extra in [limit, []] if limit else [[]]:
         title = message("title_after", what=tuple(names), other=found.needing(in_short(extra)))
         form = "move_step: unguarded" if is_step(found.first) and not extra else "move_step"
+        why = _WHY if form == "move_step" else message("why_updates_after_both")
         ahead = [] if apart or not is_step(found.first) else _cleared_first(problem, found)
-        yield in_one_text(code, [*_moved(code, moved, found.need, following), *extra, *ahead], title, _WHY, form)
+        yield in_one_text(code, [*_moved(code, moved, found.need, following), *extra, *ahead], title, why, form)
     if apart and not limit and own is not None:
         yield from _as_a_whole(problem, found, own)
 
