@@ -12,7 +12,8 @@ from ...source.blocks import upwards, within
 from ...source.dataflow import binds, calls_named, is_call, is_step, key_of, reads, roots, simple, slice_of, targets
 from ...source.editor import Code, Edit
 from ...source.lines import lines_of
-from ..problem import Problem, parted
+from ..problem import Frame, Problem, parted
+from .targets import reads_gradient
 
 
 @dataclass(frozen=True)
@@ -74,14 +75,12 @@ def meeting(problem: Problem) -> Meeting | None:
     if not lost or not needed or lost[0].code is not needed[0].code:
         return None
     code, depth = lost[0].code, len(problem.lost) - len(lost)
-    saved = [f.statement for f in problem.saved[depth : depth + 1] if f.code is code]
     for above in upwards(code, lost[0].statement):
         block = code.block(above)
         other = within(code, block, needed[0].statement)
         if other is not None and other is not above:  # the innermost block that holds both
-            save = within(code, block, saved[0]) if saved else None
-            ahead = block.index(above) < block.index(other)
-            return Meeting(code, block, above, other, save) if ahead else None
+            save = next(iter(standing_in(code, block, problem.saved[depth : depth + 1])), None)
+            return Meeting(code, block, above, other, save) if block.index(above) < block.index(other) else None
     return None
 
 
@@ -133,6 +132,16 @@ def may_leave(loop: ast.For | ast.While | ast.AsyncFor, update: list[ast.stmt], 
 
 CLIPS = ("clip_grad_norm_", "clip_grad_value_", "unscale_")  # what may stand between a backward and its step
 UPDATES = ("zero_grad", "step", *CLIPS)  # what works with the gradients of all that a backward reached
+
+
+def uses_gradients(statements: Sequence[ast.stmt]) -> bool:
+    """Whether the statements work with gradients, which a backward that comes earlier would have changed."""
+    return any(calls_named(s, *UPDATES, "backward", "grad") or reads_gradient(s) for s in statements)
+
+
+def standing_in(code: Code, block: list[ast.stmt], frames: Sequence[Frame]) -> list[ast.stmt]:
+    """The statements of a block in which frames stand."""
+    return [s for f in frames if f.code is code and (s := within(code, block, f.statement)) is not None]
 
 
 def passes_to_need(problem: Problem) -> Sequence[BackwardPass]:

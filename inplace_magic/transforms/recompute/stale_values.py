@@ -37,7 +37,7 @@ from ...source.editor import Edit
 from ...source.lift import lift
 from ...source.names import renamed
 from ..analysis.backward_calls import freeing
-from ..analysis.meetings import goes_through_update, updates_weights
+from ..analysis.meetings import goes_through_update, headline, updates_weights
 from ..analysis.moving import may_pass
 from ..problem import Problem
 from ..proposal import Proposal
@@ -91,7 +91,7 @@ def _candidates(problem: Problem, made: Slice, target: Target) -> Iterator[Propo
     if not made.without and not _read_elsewhere(problem, made, target):
         lifted = lift(code, made.statements, _renamed(problem, made, target))
         title = _title(lifted.lines)
-        events = [" ".join(code.text(s).split()) for s in happened(problem, made) if target.between and simple(s)]
+        events = [headline(code, s) for s in happened(problem, made) if target.between and simple(s)]
         title = message("title_after", what=title, other=events[0]) if events else title
         in_order = target.between and goes_through_update(problem) and _may_move(problem, made, target)
         form = "recompute: in order" if in_order else "recompute: moved"

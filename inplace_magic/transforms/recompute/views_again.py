@@ -53,7 +53,7 @@ def views_again(problem: Problem) -> Iterator[Proposal]:
             used = any(reads(code, one, [*between]) for one in binds(maker))
             if not used and top is not None and code.alone(maker):
                 edits.append(code.delete(maker))
-            title = message("title_after", what=" ".join(code.text(maker).split()), other=message("the_write"))
+            title = message("title_after", what=headline(code, maker), other=message("the_write"))
             yield in_one_text(code, edits, title, _WHY, "views_again")
 
 

@@ -23,13 +23,14 @@ from ...message import message
 from ...source.blocks import within
 from ...source.dataflow import binds, calls_named, is_call, is_step, reads, roots, simple
 from ...source.editor import Code, Edit
-from ...source.lift import lift
+from ...source.lift import lift, moved
 from ..analysis.backward_calls import in_short, limited, parameters_stepped, taken, taken_in_short
 from ..analysis.meetings import (
     Meeting,
     cleared_before,
     headline,
     share_leaves,
+    standing_in,
     update_between,
     update_of,
 )
@@ -50,33 +51,35 @@ def move_step(problem: Problem) -> Iterator[Proposal]:
     if problem.family == "silent" and not is_step(found.first) and reads_gradient(found.first):
         return  # behind the later backward it would use the gradients of both, which no comparison of passes sees
     code = found.code
-    moved = _writers(problem, found)
-    if any(binds(s) & reads(found.need) for s in moved):
+    writers = _writers(problem, found)
+    if any(binds(s) & reads(found.need) for s in writers):
         return  # it makes the loss
     late = update_of(found.block, found.need)
     following = late[-1] if is_step(late[-1]) else None
     names = [
         headline(code, s) if simple(s) or isinstance(s, ast.With | ast.If | ast.For) else message("the_update")
-        for s in moved
+        for s in writers
     ]
-    steps = [code.text(s) for s in moved if is_step(s) or not is_call(s, "zero_grad")]
+    steps = [code.text(s) for s in writers if is_step(s) or not is_call(s, "zero_grad")]
     if following is not None and steps == [code.text(following)]:
-        yield from _one_step(found, moved[0], names[0])
+        yield from _one_step(found, writers[0], names[0])
         return
     steps_alone = _steps(found.first) or _updates(found)
-    apart = steps_alone and not share_leaves(problem, max(1, sum(map(is_step, moved))))
+    apart = steps_alone and not share_leaves(problem, max(1, sum(map(is_step, writers))))
     if not apart and not simple(found.need) and calls_named(found.need, "zero_grad"):
         return  # what the moved step is to use would be cleared
     own = _step_after(problem, found)
     limit = limited(problem, found.code, found.need, own) if apart and own is not None else []
     if following is not None and _projects(problem, found):
         title = message("title_after", what=tuple(names), other=headline(code, following))
-        yield in_one_text(code, _moved(code, moved, following, None), title, _WHY, "move_step: projection")
+        yield in_one_text(code, moved(code, writers, following, behind=True), title, _WHY, "move_step: projection")
+    ahead = following is not None and code.alone(following)
+    behind = moved(code, writers, following if ahead else found.need, behind=not ahead)
     for extra in [limit, []] if limit else [[]]:
         title = message("title_after", what=tuple(names), other=found.needing(in_short(extra)))
         form = "move_step: unguarded" if is_step(found.first) and not extra else "move_step"
-        ahead = [] if apart or not is_step(found.first) else _cleared_first(problem, found)
-        yield in_one_text(code, [*_moved(code, moved, found.need, following), *extra, *ahead], title, _WHY, form)
+        cleared = [] if apart or not is_step(found.first) else _cleared_first(problem, found)
+        yield in_one_text(code, [*behind, *extra, *cleared], title, _WHY, form)
     if apart and not limit and own is not None:
         yield from _as_a_whole(problem, found, own)
 
@@ -87,7 +90,7 @@ def _as_a_whole(problem: Problem, found: Meeting, step: ast.stmt) -> Iterator[Pr
     update = block[cleared_before(block, backward) : block.index(found.first) + 1] if backward is not None else []
     if is_step(found.first) and update and all(map(simple, update)):
         title = message("title_after", what=("; ".join(map(code.text, update)),), other=code.text(step))
-        yield in_one_text(code, _moved(code, update, step, None), title, _WHY, "move_step")
+        yield in_one_text(code, moved(code, update, step, behind=True), title, _WHY, "move_step")
 
 
 def _projects(problem: Problem, found: Meeting) -> bool:
@@ -103,8 +106,7 @@ def _cleared_first(problem: Problem, found: Meeting) -> list[Edit]:
     if earlier is None or not clearing or roots(earlier) & roots(found.need):
         return []  # one loss, sent back twice, would count twice for each
     first = found.block[cleared_before(found.block, earlier)]
-    lifted = lift(code, clearing)
-    return [*lifted.edits, code.insert_before(first, *lifted.lines)]
+    return moved(code, clearing, first)
 
 
 def _earlier_backward(problem: Problem, found: Meeting) -> ast.stmt | None:
@@ -112,9 +114,8 @@ def _earlier_backward(problem: Problem, found: Meeting) -> ast.stmt | None:
     passes = problem.evidence.passes
     at = problem.clash.need.index if problem.clash.need is not None else 0
     earlier = problem.frames(passes[at - 1].backward.stack if 0 < at <= len(passes) else ())
-    here = [f for f in earlier if f.code is found.code]
-    statement = next((s for f in here if (s := within(found.code, found.block, f.statement)) is not None), None)
-    return statement if statement is not None and statement.lineno <= found.first.lineno else None
+    here = standing_in(found.code, found.block, earlier)
+    return next((s for s in here[:1] if s.lineno <= found.first.lineno), None)
 
 
 def _steps(statement: ast.stmt) -> bool:
@@ -190,7 +191,7 @@ def gradients_first(problem: Problem) -> Iterator[Proposal]:
     out = lift(code, sorted([need, *zeroing, *makers], key=found.block.index))
     edits = [*out.edits, code.insert_before(need, *loop), code.insert_before(first, *new), *torch[1]]
     what = f"{grads} = {taken_in_short(torch[0], loss)}"
-    title = message("title_before", what=what, other=" ".join(code.text(first).split()))
+    title = message("title_before", what=what, other=headline(code, first))
     yield in_one_text(code, edits, title, message("why_gradients_taken"), "move_step: gradients first")
 
 
@@ -210,25 +211,18 @@ def _writers(problem: Problem, found: Meeting) -> list[ast.stmt]:
         return [found.first]
     first = block.index(found.first)
     met = _met(problem, found)
-    moved: list[ast.stmt] = []
+    writers: list[ast.stmt] = []
     for at, s in enumerate(block[: block.index(found.need)]):
         update = at > first and updates_leaf(problem, s) and not calls_named(s, "backward")
         if at >= start and (
-            (is_step(s) and s in met) or update or any(_clears(found.code, s, one) for one in moved if is_step(one))
+            (is_step(s) and s in met) or update or any(_clears(found.code, s, one) for one in writers if is_step(one))
         ):
-            moved.append(s)
-    return moved
+            writers.append(s)
+    return writers
 
 
 def _met(problem: Problem, found: Meeting) -> list[ast.stmt]:
     """The statements of the block whose writes the later backward is seen to meet."""
     stacks = [c.write.stack for c in problem.evidence.clashes if c.write is not None and c.need == problem.clash.need]
-    frames = [frame for stack in stacks for frame in problem.frames(stack) if frame.code is found.code]
-    return [found.first, *(s for f in frames if (s := within(found.code, found.block, f.statement)) is not None)]
-
-
-def _moved(code: Code, moved: list[ast.stmt], need: ast.stmt, following: ast.stmt | None) -> list[Edit]:
-    lifted = lift(code, moved)
-    if following is not None and code.alone(following):
-        return [*lifted.edits, code.insert_before(following, *lifted.lines)]
-    return [*lifted.edits, code.insert_after(need, *lifted.lines)]
+    frames = [frame for stack in stacks for frame in problem.frames(stack)]
+    return [found.first, *standing_in(found.code, found.block, frames)]

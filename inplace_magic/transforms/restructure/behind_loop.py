@@ -27,8 +27,8 @@ from ...message import message
 from ...source.blocks import loops, within
 from ...source.dataflow import added, binds, calls_named, is_call, is_step, reads, roots
 from ...source.editor import Code, Edit
-from ...source.lift import lift
-from ..analysis.meetings import CLIPS, UPDATES, may_leave, steps_between, update_of
+from ...source.lift import moved
+from ..analysis.meetings import CLIPS, UPDATES, headline, may_leave, steps_between, update_of
 from ..problem import Frame, Problem
 from ..proposal import Proposal, in_one_text
 from ..registry import register
@@ -47,7 +47,7 @@ def restructure(problem: Problem) -> Iterator[Proposal]:
                 continue
             edits = _behind(code, loop, statement)
             if edits:
-                title = message("title_once_over", what=" ".join(code.text(statement).split()))
+                title = message("title_once_over", what=headline(code, statement))
                 form = "restructure: behind the loop" if steps_between(problem) else "restructure: one update"
                 yield in_one_text(code, edits, title, _ONCE, form)
             return
@@ -68,12 +68,11 @@ def _behind(code: Code, loop: AnyLoop, backward: ast.stmt) -> list[Edit]:
     top = within(code, loop.body, backward)
     if top is None or loop.orelse:
         return []
-    moved = update_of(loop.body, top)
-    moved += [s for s in code.following(moved[-1]) if calls_named(s, *UPDATES)]
-    if moved[-1] is not loop.body[-1] or moved == loop.body or not may_leave(loop, moved, top):
+    update = update_of(loop.body, top)
+    update += [s for s in code.following(update[-1]) if calls_named(s, *UPDATES)]
+    if update[-1] is not loop.body[-1] or update == loop.body or not may_leave(loop, update, top):
         return []
-    lifted = lift(code, moved)
-    return [*lifted.edits, code.insert_after(loop, *lifted.lines)]
+    return moved(code, update, loop, behind=True)
 
 
 @register("modified", "silent")
@@ -89,8 +88,6 @@ def one_step(problem: Problem) -> Iterator[Proposal]:
             bound = {name for s in loop.body for name in binds(s)} | binds(loop)
             if not any(map(is_step, steps)) or loop.orelse or any(reads(s) & bound for s in (*steps, *clearing)):
                 continue
-            behind, ahead = lift(code, steps), lift(code, clearing)
-            edits = [*behind.edits, code.insert_after(loop, *behind.lines), *ahead.edits]
-            edits += [code.insert_before(loop, *ahead.lines)] if clearing else []
-            title = message("title_once_over", what=" ".join(code.text(next(filter(is_step, steps))).split()))
+            edits = [*moved(code, steps, loop, behind=True), *moved(code, clearing, loop)]
+            title = message("title_once_over", what=headline(code, next(filter(is_step, steps))))
             yield in_one_text(code, edits, title, _TOGETHER, "restructure: one step")
