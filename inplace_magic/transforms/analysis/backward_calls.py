@@ -8,10 +8,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TypeGuard
 
-from ...source.bindings import parameters
 from ...source.blocks import own_statements
-from ...source.dataflow import binds, called_name, calls, calls_named, handed_on, is_call
+from ...source.dataflow import called_name, calls, calls_named, handed_on, is_call
 from ...source.editor import Code, Edit, dotted
+from ...source.names import own_names
 from ..problem import Frame, Problem
 from ..proposal import Change
 from .targets import is_functional
@@ -118,12 +118,11 @@ def _seen_from(code: Code, made: ast.stmt, given: ast.Call, near: Code, step: as
     own, name = code.function(made), (dotted(given.func) or "").partition(".")[0]
     if own is None or own in near.parents(step):
         return code.text(given)
-    statements = list(own_statements(code, own))
-    if name not in {*parameters(own), *(one for s in statements for one in binds(s))} or name == "self":
+    if name not in own_names(own) or name == "self":
         return code.text(given)
     kept = (
         code.text(target)
-        for s in statements
+        for s in own_statements(code, own)
         for target, value in handed_on(s)
         if isinstance(target, ast.Attribute) and isinstance(value, ast.Name) and value.id == name
     )

@@ -11,7 +11,7 @@ from ...source.bindings import argument
 from ...source.blocks import loops, upwards, within
 from ...source.dataflow import binds, calls, graph_reads, reads, simple
 from ...source.editor import Code, Function
-from ..analysis.meetings import update_of
+from ..analysis.meetings import standing_in, update_of
 from ..problem import Frame, Problem
 from ..proposal import Change
 from .slices import Slice
@@ -55,7 +55,7 @@ def targets(problem: Problem, edges: Sequence[Edge], made: Slice) -> Iterator[Ta
                 behind = Target(code, _front(code, turn.body, names)) if turn else _behind(problem, made, statement)
                 yield from [behind] if behind is not None else []
             elif isinstance(function, Function):
-                needed = any(within(code, function.body, f.statement) for f in problem.frames(need))
+                needed = standing_in(code, function.body, problem.frames(need))
                 body = turn.body if turn is not None and needed else function.body
                 front = _front(code, body, names)
                 # Given a value there, a name is the function's own: nothing may read it before.
@@ -125,8 +125,7 @@ def happened(problem: Problem, made: Slice) -> list[ast.stmt]:
 def _turn(problem: Problem, frame: Frame, made: Slice) -> ast.For | ast.While | ast.AsyncFor | None:
     """The loop in each iteration of which the value is used anew: the innermost one that has the backward in it, too."""
     around = loops(frame.code, frame.statement, without=made.statements if frame.code is made.code else ())
-    needed = [f.statement for f in problem.needed if f.code is frame.code]
-    both = (loop for loop in around if any(within(frame.code, loop.body, s) is not None for s in needed))
+    both = (loop for loop in around if standing_in(frame.code, loop.body, problem.needed))
     return next(both, around[-1] if around else None)
 
 

@@ -27,6 +27,7 @@ from ...source.dataflow import (
 from ...source.editor import Code, Edit
 from ...source.lift import as_lines
 from ...source.location import SourceRange
+from ..analysis.meetings import standing_in
 from ..analysis.points import uses
 from ..problem import Frame, Problem, parted
 
@@ -97,8 +98,7 @@ def _levels(problem: Problem, stacks: Sequence[list[Frame]]) -> Iterator[Slice]:
 
 def _inside(problem: Problem, code: Code, statements: list[ast.stmt]) -> bool:
     """Whether what was lost, or needed, stands in some statements."""
-    both = (*problem.lost, *problem.needed)
-    return any(frame.code is code and within(code, statements, frame.statement) for frame in both)
+    return bool(standing_in(code, statements, (*problem.lost, *problem.needed)))
 
 
 def _slice(code: Code, chosen: list[ast.stmt], function: str) -> Iterator[Slice]:

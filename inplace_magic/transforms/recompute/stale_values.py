@@ -35,9 +35,9 @@ from ...source.blocks import loops, own_statements, scope, within
 from ...source.dataflow import binds, calls_named, graph_reads, key_of, live_in, reads, simple
 from ...source.editor import Edit
 from ...source.lift import lift
-from ...source.names import renamed
+from ...source.names import own_names, renamed
 from ..analysis.backward_calls import freeing
-from ..analysis.meetings import goes_through_update, headline, updates_weights
+from ..analysis.meetings import goes_through_update, headline, standing_in, updates_weights
 from ..analysis.moving import may_pass
 from ..problem import Problem
 from ..proposal import Proposal
@@ -171,14 +171,8 @@ def _is_known(made: Slice, target: Target, repeated: Sequence[ast.stmt]) -> bool
     function = made.code.function(made.statements[0])
     if function is None or not _in_another_function(made, target):
         return True
-    own = {*parameters(function), *(name for s in own_statements(made.code, function) for name in binds(s))}
     other = target.code.function(target.front)
-    there = (
-        {*parameters(other), *(name for s in own_statements(target.code, other) for name in binds(s))}
-        if other
-        else set()
-    )
-    return not {name for name in live_in([*repeated]) & own - there if "." not in name}
+    return not live_in(repeated) & own_names(function) - (own_names(other) if other is not None else set())
 
 
 def _under_other_names(problem: Problem, made: Slice, target: Target) -> tuple[list[Edit], list[Edit]]:
@@ -186,8 +180,7 @@ def _under_other_names(problem: Problem, made: Slice, target: Target) -> tuple[l
     which the backward's own statements read those. A loss that is sent back is read on as it was sent back.
     """
     code, block = made.code, made.code.block(target.front)
-    here = (within(code, block, f.statement) for f in problem.needed if f.code is code)
-    need = next((s for s in here if s is not None), None)
+    need = next(iter(standing_in(code, block, problem.needed)), None)
     if need is None or code is not target.code:
         return [], []
     passed = block[block.index(target.front) : block.index(need) + 1]

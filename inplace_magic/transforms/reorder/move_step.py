@@ -73,13 +73,13 @@ def move_step(problem: Problem) -> Iterator[Proposal]:
     if following is not None and _projects(problem, found):
         title = message("title_after", what=tuple(names), other=headline(code, following))
         yield in_one_text(code, moved(code, writers, following, behind=True), title, _WHY, "move_step: projection")
-    ahead = following is not None and code.alone(following)
-    behind = moved(code, writers, following if ahead else found.need, behind=not ahead)
+    place = following if following is not None and code.alone(following) else found.need
+    edits = moved(code, writers, place, behind=place is found.need)
     for extra in [limit, []] if limit else [[]]:
         title = message("title_after", what=tuple(names), other=found.needing(in_short(extra)))
         form = "move_step: unguarded" if is_step(found.first) and not extra else "move_step"
         cleared = [] if apart or not is_step(found.first) else _cleared_first(problem, found)
-        yield in_one_text(code, [*behind, *extra, *cleared], title, _WHY, form)
+        yield in_one_text(code, [*edits, *extra, *cleared], title, _WHY, form)
     if apart and not limit and own is not None:
         yield from _as_a_whole(problem, found, own)
 

@@ -35,6 +35,7 @@ from ...source.lift import as_lines
 from ...source.names import renamed
 from ..analysis.collected import collected
 from ..analysis.iterations import Iteration, holdings, iterations
+from ..analysis.meetings import standing_in
 from ..analysis.placement import end_of_update
 from ..problem import Problem
 from ..proposal import Proposal, in_one_text
@@ -54,8 +55,7 @@ def reset_state(problem: Problem) -> Iterator[Proposal]:
     code = turn.code
     if not any(_made_in(problem, turn, edge) for edge in problem.crossing.over):
         return  # nothing in an iteration would fill it again
-    saved = [frame.statement for frame in problem.saved if frame.code is code]
-    top = next((inner for s in saved if (inner := within(code, turn.body, s)) is not None), turn.body[0])
+    top = next(iter(standing_in(code, turn.body, problem.saved)), turn.body[0])
     states = _states(problem, turn)
     resets = list(_resets(problem, turn, states))
     loop, *outer = loops(code, turn.body[0])
@@ -193,8 +193,7 @@ def _ahead(problem: Problem, turn: Iteration) -> Iterator[list[str]]:
 
 def _made_in(problem: Problem, turn: Iteration, edge: Edge) -> bool:
     """Whether each iteration makes the value anew."""
-    made = (f.statement for f in problem.frames(edge.made) if f.code is turn.code)
-    return any(within(turn.code, turn.body, statement) is not None for statement in made)
+    return bool(standing_in(turn.code, turn.body, problem.frames(edge.made)))
 
 
 def _for_all(
