@@ -122,17 +122,18 @@ def of_itself(statements: Sequence[ast.stmt]) -> bool:
 
 def _side_by_side(code: Code, statements: Sequence[ast.stmt]) -> list[ast.stmt]:
     """The statements in the block of the last one: of those in a loop before it, the loop."""
-    *_, last = sorted(statements, key=lambda s: (s.lineno, s.col_offset))
-    return list(dict.fromkeys(within(code, code.block(last), s) or s for s in statements))
+    block = code.block(_last(statements))
+    return list(dict.fromkeys(within(code, block, s) or s for s in statements))
 
 
 def _in_turn(code: Code, statements: Sequence[ast.stmt]) -> list[ast.stmt]:
     """What runs one after the other up to the last of the statements: its block, and what stands before it in those around."""
-    *_, last = sorted(statements, key=lambda s: (s.lineno, s.col_offset))
-    found = list(code.block(last))
-    for above in list(upwards(code, last))[1:]:
-        found = [*code.preceding(above), *found]
-    return found
+    last, *around = upwards(code, _last(statements))
+    return [*(s for above in around[::-1] for s in code.preceding(above)), *code.block(last)]
+
+
+def _last(statements: Sequence[ast.stmt]) -> ast.stmt:
+    return max(statements, key=lambda s: (s.lineno, s.col_offset))
 
 
 def _chain(turn: list[ast.stmt], statements: Sequence[ast.stmt], behind: int) -> list[ast.stmt]:

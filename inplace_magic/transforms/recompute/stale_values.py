@@ -31,8 +31,8 @@ from dataclasses import replace
 from ...message import message
 from ...record.evidence import Edge
 from ...source.bindings import parameters
-from ...source.blocks import loops, own_statements, scope, within
-from ...source.dataflow import binds, calls_named, graph_reads, key_of, live_in, reads, simple
+from ...source.blocks import loops, own_statements, scope
+from ...source.dataflow import binds, graph_reads, key_of, live_in, reads, root_of, simple
 from ...source.editor import Edit
 from ...source.lift import lift
 from ...source.names import own_names, renamed
@@ -111,11 +111,9 @@ def _candidates(problem: Problem, made: Slice, target: Target) -> Iterator[Propo
 
 def _may_move(problem: Problem, made: Slice, target: Target) -> bool:
     """Whether the slice, computed ahead of the target, gives what it would have given where it stood, but for the event."""
-    block = made.code.block(made.statements[0])
-    front = within(made.code, block, target.front)
-    ahead = block if front is None else block[: block.index(front)]
-    others = [s for s in made.code.following(made.statements[0]) if s in ahead and s not in made.statements]
-    return may_pass(made.code, made.statements, others, next(iter(happened(problem, made)), None))
+    behind = [s for s in made.code.following(made.statements[0]) if s not in made.statements]
+    passed = [s for s in behind if (s.end_lineno or s.lineno) < target.front.lineno]
+    return may_pass(made.code, made.statements, passed, next(iter(happened(problem, made)), None))
 
 
 def _renamed(problem: Problem, made: Slice, target: Target) -> list[Edit]:
@@ -184,11 +182,8 @@ def _under_other_names(problem: Problem, made: Slice, target: Target) -> tuple[l
     if need is None or code is not target.code:
         return [], []
     passed = block[block.index(target.front) : block.index(need) + 1]
-    behind = [
-        s for s in own_statements(code, scope(code, need)) if s.lineno > need.lineno and within(code, [need], s) is None
-    ]
-    sent = {key_of(call.func.value) for call in calls_named(need, "backward") if isinstance(call.func, ast.Attribute)}
-    kept = made.names & {name for s in behind for name in reads(s)} - sent
+    behind = [s for s in own_statements(code, scope(code, need)) if s.lineno > (need.end_lineno or need.lineno)]
+    kept = made.names & {name for s in behind for name in reads(s)} - {key_of(root_of(need) or need)}
     read = {name for s in (*passed, *made.statements) for name in reads(s)}
     new = {name: problem.unused(name, code, target.front) if name in read else "_" for name in kept}
     return renamed(code, made.statements, new), renamed(code, passed, new)
@@ -212,13 +207,12 @@ def _title(lines: Sequence[str]) -> str:
 def _read_elsewhere(problem: Problem, made: Slice, target: Target) -> bool:
     """Whether something but the statements from the target on reads what the slice makes."""
     code, front, names = target.code, target.front, made.names
-    if code is not made.code or not names:
+    if code is not made.code or not names or any("." in name for name in names):
         return True
     function = code.function(front)
-    around = [function] if function is not code.function(made.statements[0]) else []
-    around += loops(code, front, without=made.statements)[-1:]
-    inside = [*made.statements, *(around[:1] or [front, *code.following(front)])]
-    own = {id(n) for s in inside if s is not None for n in ast.walk(s)}
-    others = (other for number in problem.sources.cells if (other := problem.code(number)) is not None)
-    read = (n for other in others for n in ast.walk(other.tree) if isinstance(n, ast.Name) and id(n) not in own)
-    return any(isinstance(n.ctx, ast.Load) and n.id in names for n in read) or any("." in name for name in names)
+    called = function is not None and function is not code.function(made.statements[0])
+    around = [function] if called else loops(code, front, without=made.statements)[-1:]
+    inside = [*made.statements, *(around or [front, *code.following(front)])]
+    own = {id(n) for s in inside for n in ast.walk(s)}
+    read = (n for _, n in problem.nodes(ast.Name) if isinstance(n.ctx, ast.Load) and id(n) not in own)
+    return any(n.id in names for n in read)
