@@ -28,12 +28,11 @@ from functools import partial
 from ...message import message
 from ...record.evidence import Edge
 from ...source.bindings import argument, parameters
-from ...source.blocks import loops, own_statements, scope, within
+from ...source.blocks import loops, own_statements, scope
 from ...source.dataflow import assigned, binds, called_name, calls, calls_named, handed_on
 from ...source.editor import Code, Function, names_bound
 from ...source.lift import as_lines
 from ...source.names import renamed
-from ..analysis.collected import collected
 from ..analysis.iterations import Iteration, holdings, iterations
 from ..analysis.meetings import standing_in
 from ..analysis.placement import end_of_update
@@ -41,8 +40,6 @@ from ..problem import Problem
 from ..proposal import Proposal, in_one_text
 from ..registry import register
 
-_MOST = 2
-_EMPTY = ("list", "dict", "deque", "defaultdict", "set", "zeros", "ones", "full", "tensor")
 Def = ast.FunctionDef | ast.AsyncFunctionDef
 States = dict[str, tuple[set[str], list[str]]]
 
@@ -59,14 +56,13 @@ def reset_state(problem: Problem) -> Iterator[Proposal]:
     states = _states(problem, turn)
     resets = list(_resets(problem, turn, states))
     loop, *outer = loops(code, turn.body[0])
-    beside = [s for one in outer for s in one.body if within(code, [s], loop) is None]
-    if any(calls_named(s, name) for s in beside for name, _, _ in resets):
+    if any(calls_named(around, name) for around in outer for name, _, _ in resets):
         return  # the state begins anew where an outer loop says so
     called = [(lines, alone) for name, lines, alone in resets if not calls_named(loop, name)]
     others = [] if called else [*_initials(problem, turn, states), *_ahead(problem, turn)]
     form = "reset_state: called" if called else "reset_state: initial"
     some = turn.branch[0] is not turn.body  # the state lives from one backward to the next
-    for lines, alone in [*called, *((one, False) for one in others)][:_MOST]:
+    for lines, alone in [*called, *((one, False) for one in others)]:
         title = f"{lines[0]} {lines[-1].strip()}" if len(lines) > 1 else lines[0]
         edit = code.insert_after(end_of_update(turn.frame), *lines) if some else code.insert_before(top, *lines)
         why = message("why_fresh_state_behind" if some else "why_fresh_state")
@@ -78,9 +74,7 @@ def _resets(problem: Problem, turn: Iteration, states: States) -> Iterator[tuple
     """The name of each reset, with the lines that call it: functions first, as they take care of every object. With them,
     whether nothing else begins anew by it that goes on from iteration to iteration, as a counter does.
     """
-    bodies = [code.tree.body for code in problem.codes()][::-1]
-    top = [s for body in bodies for s in body]
-    names = names_bound(top)
+    top = _top(problem)
     starts = [node for _, node in problem.nodes(ast.FunctionDef) if node.name == "__init__"]
     begun = {ast.unparse(s) for start in starts for s in ast.walk(start) if isinstance(s, ast.Assign)}
     begun |= {ast.unparse(s) for _, cls in problem.nodes(ast.ClassDef) for s in _begun_by_methods(cls)}
@@ -96,30 +90,26 @@ def _resets(problem: Problem, turn: Iteration, states: States) -> Iterator[tuple
     for function in (s for s in top if isinstance(s, Function)):
         needed = _required(function)
         resets = _sets(function, every, begun, [method.name for _, method in methods])
-        if resets and needed and set(needed) <= names:
+        if resets and names_bound(top).issuperset(needed):
             yield function.name, [f"{function.name}({', '.join(needed)})"], True
     for cls, method in methods:
-        alone = not (_given(method) - states[cls.name][0]) & _changed(cls, method)
+        alone = _begins_alone(cls, method, states[cls.name][0])
         for lines in _for_all(problem, turn, states[cls.name][1], cls.name, partial(_called, method.name)):
             yield method.name, lines, alone
 
 
-def _given(method: Def) -> set[str]:
-    """The attributes that a method gives a value; ``*`` for those that it gives one by name."""
-    targets = {
-        target.attr
-        for s in ast.walk(method)
-        if isinstance(s, ast.Assign)
-        for target in assigned(s)
-        if isinstance(target, ast.Attribute)
-    }
-    return targets | ({"*"} if calls_named(method, "setattr") else set())
+def _top(problem: Problem) -> list[ast.stmt]:
+    return [s for code in problem.codes() for s in code.tree.body]
 
 
-def _changed(cls: ast.ClassDef, reset: Def) -> set[str]:
-    """The attributes that other methods than the constructor change; ``*`` among them."""
+def _begins_alone(cls: ast.ClassDef, reset: Def, attributes: set[str]) -> bool:
+    """Whether a reset gives no other attributes a value that a method, but for the constructor, changes as well."""
     others = [m for m in cls.body if isinstance(m, Function) and m is not reset and m.name != "__init__"]
-    return {"*"} | {name.partition(".")[2] for method in others for s in method.body for name in binds(s)}
+    given, changed = (
+        {name.partition(".")[2] for method in methods for s in method.body for name in binds(s)}
+        for methods in ([reset], others)
+    )
+    return not calls_named(reset, "setattr") and not (given - attributes) & changed
 
 
 def _called(method: str, path: str) -> str:
@@ -128,7 +118,7 @@ def _called(method: str, path: str) -> str:
 
 def _initials(problem: Problem, turn: Iteration, states: States) -> Iterator[list[str]]:
     """``net.state = None``, ``net.hidden = net.init_hidden(batch_size)``, as the constructor has it."""
-    top = [s for code in problem.codes() for s in code.tree.body]
+    names = names_bound(_top(problem))
     computed = _made_by_constructors(problem)
     for code, cls in ((code, cls) for code, cls in problem.nodes(ast.ClassDef) if cls.name in states):
         attributes, paths = states[cls.name]
@@ -137,7 +127,7 @@ def _initials(problem: Problem, turn: Iteration, states: States) -> Iterator[lis
             for target, value in (pair for s in own_statements(code, start) for pair in handed_on(s)):
                 attribute = code.text(target).removeprefix(f"{own}.")
                 read = {n.id for n in ast.walk(value) if isinstance(n, ast.Name)} - {own}
-                handed = _handed(problem, start, cls.name, read & set(given) - names_bound(top))
+                handed = _handed(problem, start, cls.name, read & set(given) - names)
                 if attribute in attributes - computed and handed is not None:
                     yield from _for_all(
                         problem, turn, paths, cls.name, partial(_as_constructed, code, own, attribute, value, handed)
@@ -172,17 +162,12 @@ def _as_constructed(code: Code, own: str, attribute: str, value: ast.expr, hande
 def _ahead(problem: Problem, turn: Iteration) -> Iterator[list[str]]:
     """The line ahead of the loop that gives a carried name its first value; a dict of states that was empty then is emptied."""
     code, outside = turn.code, scope(turn.code, turn.need)
-    over = [edge for edge in problem.crossing.over if _made_in(problem, turn, edge)]
-    carried = {h.path for edge in over for h in edge.holders if h.scope == turn.function}
+    carried = {h.path for edge in problem.crossing.over for h in edge.holders if h.scope == turn.function}
     of_dicts = {path.partition("[")[0] for path in carried}
-    carried -= collected(problem, turn)[0]  # which are emptied
-    ahead = [
-        (code, s)
-        for s in own_statements(code, outside)
-        if s.lineno < turn.body[0].lineno and within(code, turn.body, s) is None
-    ]
-    earlier = [one for one in problem.codes() if outside is code.tree and one.cell.number < code.cell.number]
-    for where, first in (*ahead, *((other, s) for other in earlier for s in other.tree.body)):
+    ahead = [(code, s) for s in own_statements(code, outside) if s.lineno < turn.body[0].lineno]
+    others = (one for one in problem.codes() if outside is code.tree and one is not code)
+    ahead += [(other, s) for other in others for s in other.tree.body]
+    for where, first in ahead:
         if not isinstance(first, ast.Assign) or not binds(first):
             continue
         if ast.unparse(first.value) in ("{}", "dict()") and binds(first) <= of_dicts:
@@ -256,17 +241,16 @@ def _sets(function: Def, attributes: set[str], begun: set[str], resets: Collecti
 
 
 def _begun_by_methods(cls: ast.ClassDef) -> Iterator[ast.stmt]:
-    """What methods that a constructor calls give attributes, by ``setattr`` as well: literals, containers, tensors of one value."""
+    """What methods that a constructor calls give attributes, by ``setattr`` as well."""
     methods = {method.name: method for method in cls.body if isinstance(method, ast.FunctionDef)}
     called = {called_name(call) for call in calls(methods["__init__"])} if "__init__" in methods else set()
     for method in (methods[name] for name in called & methods.keys()):
         for s in ast.walk(method):
             sets = isinstance(s, ast.Expr) and called_name(s.value) == "setattr"
-            value = s.value if isinstance(s, ast.Assign) else s.value.args[-1] if sets else None  # type: ignore[attr-defined]
-            if value is not None and all(called_name(call) in _EMPTY for call in calls(value)):
+            if isinstance(s, ast.Assign) or sets:
                 yield s  # type: ignore[misc]
 
 
 def _required(function: Def) -> list[str]:
-    arguments = [*function.args.posonlyargs, *function.args.args]
+    arguments = function.args.args
     return [a.arg for a in arguments[: len(arguments) - len(function.args.defaults)]]
