@@ -22,15 +22,14 @@ from __future__ import annotations
 import ast
 import itertools
 import re
-from collections.abc import Callable, Collection, Iterator
-from functools import partial
+from collections.abc import Collection, Iterator
 
 from ...message import message
 from ...record.evidence import Edge
 from ...source.bindings import argument, parameters
 from ...source.blocks import loops, own_statements, scope
 from ...source.dataflow import assigned, binds, called_name, calls, calls_named, handed_on
-from ...source.editor import Code, Function, names_bound
+from ...source.editor import Function, names_bound
 from ...source.lift import as_lines
 from ...source.names import renamed
 from ..analysis.iterations import Iteration, holdings, iterations
@@ -75,9 +74,7 @@ def _resets(problem: Problem, turn: Iteration, states: States) -> Iterator[tuple
     whether nothing else begins anew by it that goes on from iteration to iteration, as a counter does.
     """
     top = _top(problem)
-    starts = [node for _, node in problem.nodes(ast.FunctionDef) if node.name == "__init__"]
-    begun = {ast.unparse(s) for start in starts for s in ast.walk(start) if isinstance(s, ast.Assign)}
-    begun |= {ast.unparse(s) for _, cls in problem.nodes(ast.ClassDef) for s in _begun_by_methods(cls)}
+    begun = {text for _, cls in problem.nodes(ast.ClassDef) for text in _begun(cls)}
     methods = [
         (cls, method)
         for cls in top
@@ -94,8 +91,8 @@ def _resets(problem: Problem, turn: Iteration, states: States) -> Iterator[tuple
             yield function.name, [f"{function.name}({', '.join(needed)})"], True
     for cls, method in methods:
         alone = _begins_alone(cls, method, states[cls.name][0])
-        for lines in _for_all(problem, turn, states[cls.name][1], cls.name, partial(_called, method.name)):
-            yield method.name, lines, alone
+        for path, heads in _objects(problem, turn, cls.name, states):
+            yield method.name, _below(turn, heads, f"{path}.{method.name}()"), alone
 
 
 def _top(problem: Problem) -> list[ast.stmt]:
@@ -112,26 +109,22 @@ def _begins_alone(cls: ast.ClassDef, reset: Def, attributes: set[str]) -> bool:
     return not calls_named(reset, "setattr") and not (given - attributes) & changed
 
 
-def _called(method: str, path: str) -> str:
-    return f"{path}.{method}()"
-
-
 def _initials(problem: Problem, turn: Iteration, states: States) -> Iterator[list[str]]:
     """``net.state = None``, ``net.hidden = net.init_hidden(batch_size)``, as the constructor has it."""
     names = names_bound(_top(problem))
     computed = _made_by_constructors(problem)
     for code, cls in ((code, cls) for code, cls in problem.nodes(ast.ClassDef) if cls.name in states):
-        attributes, paths = states[cls.name]
+        attributes = states[cls.name][0] - computed
         for start in (m for m in cls.body if isinstance(m, Function) and m.name == "__init__"):
             own, *given = parameters(start)
             for target, value in (pair for s in own_statements(code, start) for pair in handed_on(s)):
                 attribute = code.text(target).removeprefix(f"{own}.")
                 read = {n.id for n in ast.walk(value) if isinstance(n, ast.Name)} - {own}
                 handed = _handed(problem, start, cls.name, read & set(given) - names)
-                if attribute in attributes - computed and handed is not None:
-                    yield from _for_all(
-                        problem, turn, paths, cls.name, partial(_as_constructed, code, own, attribute, value, handed)
-                    )
+                for path, heads in _objects(problem, turn, cls.name, states):
+                    if attribute in attributes and handed is not None:
+                        text = code.edited(value, renamed(code, [value], {own: path, **handed}))
+                        yield _below(turn, heads, f"{path}.{attribute} = {text}")
 
 
 def _made_by_constructors(problem: Problem) -> set[str]:
@@ -143,20 +136,13 @@ def _made_by_constructors(problem: Problem) -> set[str]:
 def _handed(problem: Problem, start: Def, name: str, wanted: set[str]) -> dict[str, str] | None:
     """What the one call of a constructor hands it for some of its arguments; None where that is not written out."""
     calls = [(code, call) for code in problem.codes() for call in calls_named(code.tree, name)]
-    given = (
-        [(code, one, argument(start, one, call)) for code, call in calls for one in wanted] if len(calls) == 1 else []
-    )
     texts = {
         one: code.text(value)
-        for code, one, value in given
-        if isinstance(value, ast.Constant | ast.Name | ast.Attribute)
+        for code, call in (calls if len(calls) == 1 else ())
+        for one in wanted
+        if isinstance(value := argument(start, one, call), ast.Constant | ast.Name | ast.Attribute)
     }
     return texts if texts.keys() == wanted else None
-
-
-def _as_constructed(code: Code, own: str, attribute: str, value: ast.expr, handed: dict[str, str], path: str) -> str:
-    """What a constructor gives an attribute, said of the object that a path leads to."""
-    return f"{path}.{attribute} = {code.edited(value, renamed(code, [value], {own: path, **handed}))}"
 
 
 def _ahead(problem: Problem, turn: Iteration) -> Iterator[list[str]]:
@@ -181,18 +167,23 @@ def _made_in(problem: Problem, turn: Iteration, edge: Edge) -> bool:
     return bool(standing_in(turn.code, turn.body, problem.frames(edge.made)))
 
 
-def _for_all(
-    problem: Problem, turn: Iteration, paths: list[str], owner: str, what: Callable[[str], str]
-) -> Iterator[list[str]]:
-    """What is to be done with the one object, or with all of its class among the items of one list, or the parts of a module."""
+def _objects(problem: Problem, turn: Iteration, name: str, states: States) -> Iterator[tuple[str, list[str]]]:
+    """What the one object of a class is called; or each of them, with the lines that go through the items of their list or the
+    parts of their module.
+    """
+    paths = states[name][1]
     common = _common(paths)
     if len(paths) == 1:
-        yield [what(paths[0])]
+        yield paths[0], []
     elif common:
         one, step = problem.unused("module", turn.code, turn.need), turn.code.indent_step
         items = all(re.fullmatch(r"\[\d+\]", path[len(common) :]) for path in paths)
         head = f"for {one} in {common if items else f'{common}.modules()'}:"
-        yield [head, f"{step}if isinstance({one}, {owner}):", f"{step * 2}{what(one)}"]
+        yield one, [head, f"{step}if isinstance({one}, {name}):"]
+
+
+def _below(turn: Iteration, heads: list[str], line: str) -> list[str]:
+    return [*heads, turn.code.indent_step * len(heads) + line]
 
 
 def _common(paths: list[str]) -> str:
@@ -240,15 +231,16 @@ def _sets(function: Def, attributes: set[str], begun: set[str], resets: Collecti
     return bool(called or anew) and all(is_reset(s) or s in given for s in sets)
 
 
-def _begun_by_methods(cls: ast.ClassDef) -> Iterator[ast.stmt]:
-    """What methods that a constructor calls give attributes, by ``setattr`` as well."""
+def _begun(cls: ast.ClassDef) -> Iterator[str]:
+    """The statements by which a constructor, or a method that it calls, gives attributes a value, by ``setattr`` as well."""
     methods = {method.name: method for method in cls.body if isinstance(method, ast.FunctionDef)}
-    called = {called_name(call) for call in calls(methods["__init__"])} if "__init__" in methods else set()
-    for method in (methods[name] for name in called & methods.keys()):
+    starts = [methods[name] for name in ("__init__",) if name in methods]
+    called = {called_name(call) for start in starts for call in calls(start)}
+    for method in (*starts, *(methods[name] for name in called & methods.keys())):
         for s in ast.walk(method):
             sets = isinstance(s, ast.Expr) and called_name(s.value) == "setattr"
-            if isinstance(s, ast.Assign) or sets:
-                yield s  # type: ignore[misc]
+            if sets or isinstance(s, ast.Assign):
+                yield ast.unparse(s)
 
 
 def _required(function: Def) -> list[str]:
