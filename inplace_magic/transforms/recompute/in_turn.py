@@ -22,7 +22,7 @@ from ...message import message
 from ...source.bindings import gone_through, key_of_item
 from ...source.blocks import loops
 from ...source.dataflow import binds, called_name, reads
-from ...source.editor import Code, dotted
+from ...source.editor import Code, Function, dotted
 from ...source.names import named
 from ..analysis.meetings import goes_through_update, standing_in
 from ..problem import Problem
@@ -76,7 +76,7 @@ def _made_in_turn(
         statement.value, [code.replace(one, f"lambda: {code.text(one)}") for one in _items(statement)]
     )
     # What stands at the top of a cell, any other cell may read.
-    kept = top is None or len([*named(code, name, [top])]) > 2
+    kept = not isinstance(top, Function) or len([*named(code, name, top.body)]) > 2
     line = f"{item.id} = {make}()"
     if isinstance(statement.value, ast.Dict):
         lines, empty = [f"{name}[{key_of_item(loop, item.id)}] = {line}" if kept else line], "{}"
