@@ -39,6 +39,7 @@ from .inner_step import (
     Step,
     calls_model,
     copied,
+    header,
     left_behind,
     nodes_beside,
     read_by_callers,
@@ -106,13 +107,10 @@ def _of_items(problem: Problem, write: Site, loop: ast.For) -> Iterator[Proposal
         new = as_new_tensor(problem, code, text, item=True)
         if new is None:
             return None
-        pairs: list[Edit] = []
         if values:
-            bound_to = next(n for n in ast.walk(loop.target) if isinstance(n, ast.Name) and n.id == root.id)  # type: ignore[union-attr]
-            pairs = [code.replace(bound_to, f"({key}, {root.id})")]  # type: ignore[union-attr]
             own = [*own, code.replace(given.func, f"{fast if own else name}.items")]  # type: ignore[union-attr]
-        going = f"for {code.edited(loop.target, pairs)} in {code.edited(loop.iter, own)}"
-        return f"[{new.value} {going}]" if listed else f"{{{key}: {new.value} {going}}}"
+        head = header(code, loop, own, root.id if values else None)  # type: ignore[union-attr]
+        return f"[{new.value} {head}]" if listed else f"{{{key}: {new.value} {head}}}"
 
     yield from _of(problem, code, with_block(code, loop), name, stepped)
 

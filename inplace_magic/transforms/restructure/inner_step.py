@@ -37,11 +37,9 @@ class Step:
     def weights(self, code: Code, fast: str | None) -> str:
         """``{name: p - lr * g for (name, p), g in zip(fast.items(), grads)}``; of the model's own, if there are no others."""
         key = key_of_item(self.loop, self.item)
-        held = next(n for n in ast.walk(self.loop.target) if isinstance(n, ast.Name) and n.id == self.item)
-        named = f"{self.model}.named_parameters()" if fast is None else f"{fast}.items()"
-        pair = [code.replace(held, f"(name, {self.item})")] if key is None else []
-        through = code.edited(self.loop.iter, [code.replace(self.given, named)])
-        return f"{{{key or 'name'}: {self.value} for {code.edited(self.loop.target, pair)} in {through}}}"
+        named = code.replace(self.given, f"{self.model}.named_parameters()" if fast is None else f"{fast}.items()")
+        head = header(code, self.loop, [named], self.item if key is None else None)
+        return f"{{{key or 'name'}: {self.value} {head}}}"
 
 
 def step_of_model(problem: Problem, write: Site) -> Step | None:
@@ -63,6 +61,14 @@ def step_of_model(problem: Problem, write: Site) -> Step | None:
     if stepped is None or stepped.target is None or model is None or given is None:
         return None
     return Step(loop, root.id, stepped.value, model, given, listed)
+
+
+def header(code: Code, loop: ast.For, edits: Sequence[Edit], item: str | None = None) -> str:
+    """``for (name, p), g in zip(model.named_parameters(), grads)``: a loop's head with edits of what it goes through, and with
+    a name for each ``item``, if there is to be one."""
+    held = (n for n in ast.walk(loop.target) if isinstance(n, ast.Name) and n.id == item)
+    target = code.edited(loop.target, [code.replace(n, f"(name, {item})") for n in held])
+    return f"for {target} in {code.edited(loop.iter, edits)}"
 
 
 def with_block(code: Code, loop: ast.For) -> ast.stmt:

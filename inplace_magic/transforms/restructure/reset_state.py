@@ -26,7 +26,7 @@ from collections.abc import Collection, Iterator
 
 from ...message import message
 from ...record.evidence import Edge
-from ...source.bindings import argument, parameters
+from ...source.bindings import argument, defaults, parameters
 from ...source.blocks import loops, own_statements, scope
 from ...source.dataflow import assigned, binds, called_name, calls, calls_named, handed_on
 from ...source.editor import Function, names_bound
@@ -244,5 +244,4 @@ def _begun(cls: ast.ClassDef) -> Iterator[str]:
 
 
 def _required(function: Def) -> list[str]:
-    arguments = function.args.args
-    return [a.arg for a in arguments[: len(arguments) - len(function.args.defaults)]]
+    return [a.arg for a in function.args.args if a.arg not in defaults(function)]
