@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ...record.evidence import BackwardPass
-from ...source.blocks import upwards, within
+from ...source.blocks import AnyLoop, upwards, within
 from ...source.dataflow import binds, calls_named, is_call, is_step, key_of, reads, roots, simple, slice_of, targets
 from ...source.editor import Code, Edit
 from ...source.lines import lines_of
@@ -118,7 +118,7 @@ def guards(statement: ast.stmt) -> bool:
     return isinstance(statement, ast.If) and not statement.orelse and [*map(simple, statement.body)] == [True]
 
 
-def may_leave(loop: ast.For | ast.While | ast.AsyncFor, update: list[ast.stmt], backward: ast.stmt) -> bool:
+def may_leave(loop: AnyLoop, update: list[ast.stmt], backward: ast.stmt) -> bool:
     """Whether an update may stand behind a loop: what reads a name that each iteration binds anew belongs to each of them.
 
     The backward itself is not asked: its loss is the sum of them all.

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from ...record.evidence import Edge
 from ...source.bindings import argument
-from ...source.blocks import loops, upwards, within
+from ...source.blocks import AnyLoop, loops, upwards, within
 from ...source.dataflow import binds, calls, graph_reads, reads, simple
 from ...source.editor import Code, Function
 from ..analysis.meetings import standing_in, update_of
@@ -122,7 +122,7 @@ def happened(problem: Problem, made: Slice) -> list[ast.stmt]:
     return [f.statement for f in problem.lost if f.code is made.code and f.spot.function == made.function][:1]
 
 
-def _turn(problem: Problem, frame: Frame, made: Slice) -> ast.For | ast.While | ast.AsyncFor | None:
+def _turn(problem: Problem, frame: Frame, made: Slice) -> AnyLoop | None:
     """The loop in each iteration of which the value is used anew: the innermost one that has the backward in it, too."""
     around = loops(frame.code, frame.statement, without=made.statements if frame.code is made.code else ())
     both = (loop for loop in around if standing_in(frame.code, loop.body, problem.needed))

@@ -30,7 +30,6 @@ from dataclasses import replace
 
 from ...message import message
 from ...record.evidence import Edge
-from ...source.bindings import parameters
 from ...source.blocks import loops, own_statements, scope
 from ...source.dataflow import binds, graph_reads, key_of, live_in, reads, root_of, simple
 from ...source.editor import Edit
@@ -75,9 +74,6 @@ def _as_far_as_read(made: Slice, edges: Sequence[Edge], target: Target) -> Slice
     passing = [h for edge in edges for h in edge.holders if h.scope == made.function and target.between]
     wanted = {h.path.partition("[")[0] for h in passing} & made.names
     wanted = wanted or {name for s in [target.front, *target.code.following(target.front)] for name in reads(s)}
-    if _in_another_function(made, target):
-        own = parameters(target.code.function(target.front))
-        wanted = {name for name in wanted if "." in name or name in own}
     kept: list[ast.stmt] = []
     for statement in reversed(made.statements):
         if binds(statement) & wanted or isinstance(statement, ast.Expr):

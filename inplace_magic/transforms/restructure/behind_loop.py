@@ -24,7 +24,7 @@ import ast
 from collections.abc import Iterator
 
 from ...message import message
-from ...source.blocks import loops, within
+from ...source.blocks import AnyLoop, loops, within
 from ...source.dataflow import added, binds, calls_named, is_call, is_step, reads, roots
 from ...source.editor import Code, Edit
 from ...source.lift import moved
@@ -35,7 +35,6 @@ from ..registry import register
 
 _ONCE = message("why_sum_once")
 _TOGETHER = message("why_one_step")
-AnyLoop = ast.For | ast.While | ast.AsyncFor
 
 
 @register("second_backward", "modified")

@@ -11,7 +11,7 @@ import ast
 from collections.abc import Iterator
 
 from ...message import message
-from ...source.blocks import loops
+from ...source.blocks import AnyLoop, loops
 from ...source.editor import Code, Edit
 from ..problem import Problem
 from ..proposal import Proposal, in_one_text
@@ -32,7 +32,7 @@ def context_each_time(problem: Problem) -> Iterator[Proposal]:
                 yield from _swapped(frame.code, block, loop)
 
 
-def _swapped(code: Code, block: ast.With, loop: ast.For | ast.While | ast.AsyncFor) -> Iterator[Proposal]:
+def _swapped(code: Code, block: ast.With, loop: AnyLoop) -> Iterator[Proposal]:
     """Two headers change their places; the loop's body stands as deep as before."""
     first = loop.body[0]
     if not block.lineno < loop.lineno < first.lineno or not (code.begins_line(loop) and code.begins_line(first)):

@@ -38,7 +38,6 @@ from ..registry import register
 from .inner_step import (
     Step,
     calls_model,
-    copied,
     header,
     left_behind,
     nodes_beside,
@@ -151,7 +150,7 @@ def _of_model(problem: Problem, write: Site, step: Step, torch: str) -> Iterator
     fast = problem.unused("fast", code, step.loop)
     edits = [code.replace(stepped, f"{fast} = {step.weights(code, fast if task.loop is not None else None)}")]
     if task.loop is not None:
-        edits.append(code.insert_before(task.loop, copied(fast, model)))
+        edits.append(code.insert_before(task.loop, f"{fast} = dict({model}.named_parameters())"))
         if listed is not None and within(code, task.statements, listed) is not None:
             edits.append(code.delete(listed))
             gone = {id(n) for n in ast.walk(listed)}

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from ...source.bindings import bindings, gone_through, handed, key_of_item, loop_of, parameters
-from ...source.blocks import upwards
+from ...source.blocks import AnyLoop, upwards
 from ...source.dataflow import binds, called_name, calls_named, is_step, live_in
 from ...source.editor import Code, Edit, Loop, dotted
 from ..analysis.meetings import before_step
@@ -17,7 +17,6 @@ from ..analysis.targets import Site, outside
 from ..out_of_place.new_tensor import as_new_tensor
 from ..problem import Problem
 
-Loops = ast.For | ast.While | ast.AsyncFor
 # What is asked of a model itself, and of no weights.
 _OF_THE_MODEL = frozenset({"parameters", "named_parameters", "train", "eval", "training", "zero_grad"})
 
@@ -83,16 +82,11 @@ def owner_of(node: ast.AST | None) -> str | None:
     return dotted(node.func.value) if parameters and isinstance(node.func, ast.Attribute) else None  # type: ignore[union-attr]
 
 
-def copied(fast: str, model: str) -> str:
-    """What several steps begin with."""
-    return f"{fast} = dict({model}.named_parameters())"
-
-
 @dataclass(frozen=True)
 class Task:
     """Where stepped weights belong: what stands behind the step; with the loop, if it makes several steps."""
 
-    loop: Loops | None
+    loop: AnyLoop | None
     behind: tuple[ast.stmt, ...]
 
     @property
@@ -113,7 +107,7 @@ def task_of(code: Code, step: ast.stmt, read: Callable[[Sequence[ast.AST]], bool
     iteration before. Those of any other loop are of one iteration.
     """
     found: Task | None = None
-    loop: Loops | None = None
+    loop: AnyLoop | None = None
     behind: list[ast.stmt] = []
     ahead: list[ast.stmt] = []
     for at in upwards(code, step):
@@ -180,16 +174,11 @@ def read_inside(problem: Problem, call: ast.Call, name: str) -> bool:
     return False
 
 
-def called_outside(inner: Site, site: Site, name: str) -> str | None:
-    """What a caller calls the model: by the argument that it hands over, or by the name that both have from around them."""
-    own = name.partition(".")[0] in parameters(inner.code.function(inner.statement))
-    return outside(inner, site, name) if own else name
-
-
 def read_by_callers(problem: Problem, frames: Sequence[Site], name: str) -> bool:
     """Whether a caller of the function that steps reads the model behind the call, before an optimizer steps."""
     for inner, site in itertools.pairwise(frames):
-        given = called_outside(inner, site, name)
+        handed_over = name.partition(".")[0] in parameters(inner.code.function(inner.statement))
+        given = outside(inner, site, name) if handed_over else name
         if given is None:
             return False
         name = given
