@@ -72,7 +72,7 @@ def _stands_there(made: Slice, target: Target) -> bool:
 def _as_far_as_read(made: Slice, edges: Sequence[Edge], target: Target) -> Slice:
     """The slice without what nothing reads where it is computed again: ``samples`` beside the distribution they are of."""
     passing = [h for edge in edges for h in edge.holders if h.scope == made.function and target.between]
-    wanted = {h.path.partition("[")[0] for h in passing} & made.names
+    wanted = {h.path.partition("[")[0] for h in passing}
     wanted = wanted or {name for s in [target.front, *target.code.following(target.front)] for name in reads(s)}
     kept: list[ast.stmt] = []
     for statement in reversed(made.statements):
@@ -135,7 +135,7 @@ def _copies(problem: Problem, made: Slice, target: Target) -> Iterator[tuple[lis
     parts = [(statements[:n], statements[n:]) for n in range(1, len(statements))]
     taken = [(rest, graph_reads(code, rest, {name for s in first for name in binds(s)})) for first, rest in parts]
     cuts: list[tuple[list[ast.stmt], list[ast.Name | ast.Attribute]]] = []
-    if problem.clash.kind == "second_backward" and between and any(nodes for _, nodes in taken):
+    if problem.clash.kind == "second_backward" and between:
         first_reads = _read_first(made, target)
         cuts = [(rest, [n for n in nodes if binds(code.statement(n)) & first_reads]) for rest, nodes in taken][::-1]
         cuts.append((statements, [*dict.fromkeys(n for _, cut in cuts[::-1] for n in cut)]))
@@ -175,7 +175,7 @@ def _under_other_names(problem: Problem, made: Slice, target: Target) -> tuple[l
     """
     code, block = made.code, made.code.block(target.front)
     need = next(iter(standing_in(code, block, problem.needed)), None)
-    if need is None or code is not target.code:
+    if need is None:
         return [], []
     passed = block[block.index(target.front) : block.index(need) + 1]
     behind = [s for s in own_statements(code, scope(code, need)) if s.lineno > (need.end_lineno or need.lineno)]
