@@ -20,14 +20,13 @@ from .targets import reads_gradient
 class Meeting:
     """Two events of one iteration in one block: ``first`` (a step, a backward that frees) stands before ``need``.
 
-    ``first`` and ``need`` are statements of ``block``; ``save`` is too, or None if the saving lies elsewhere.
+    Both are statements of ``block``.
     """
 
     code: Code
     block: list[ast.stmt]
     first: ast.stmt
     need: ast.stmt
-    save: ast.stmt | None
 
     @property
     def between(self) -> list[ast.stmt]:
@@ -74,13 +73,12 @@ def meeting(problem: Problem) -> Meeting | None:
     lost, needed = parted(problem.lost, problem.needed)
     if not lost or not needed or lost[0].code is not needed[0].code:
         return None
-    code, depth = lost[0].code, len(problem.lost) - len(lost)
+    code = lost[0].code
     for above in upwards(code, lost[0].statement):
         block = code.block(above)
         other = within(code, block, needed[0].statement)
         if other is not None and other is not above:  # the innermost block that holds both
-            save = next(iter(standing_in(code, block, problem.saved[depth : depth + 1])), None)
-            return Meeting(code, block, above, other, save) if block.index(above) < block.index(other) else None
+            return Meeting(code, block, above, other) if block.index(above) < block.index(other) else None
     return None
 
 

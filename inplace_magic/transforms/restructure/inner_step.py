@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from ...source.bindings import bindings, gone_through, handed, key_of_item, loop_of, parameters
+from ...source.bindings import Binding, bindings, gone_through, handed, key_of_item, loop_of, parameters
 from ...source.blocks import AnyLoop, upwards
 from ...source.dataflow import binds, called_name, calls_named, is_step, live_in
 from ...source.editor import Code, Edit, Loop, dotted
@@ -49,13 +49,14 @@ def step_of_model(problem: Problem, write: Site) -> Step | None:
         return None
     stepped = as_new_tensor(problem, code, code.text(write.statement).replace(f"{root.id}.data", root.id))
     given = gone_through(loop, root.id)
-    made, listed = given, None
+    made: ast.expr | None = given
+    listed: ast.Assign | None = None
     if isinstance(given, ast.Name):
-        found = bindings(code, given.id, loop)
-        value = found[0].value if len(found) == 1 else None
-        if not isinstance(value, ast.Call) or not isinstance(found[0].statement, ast.Assign) or len(value.args) != 1:
-            return None
-        made, listed = value.args[0], found[0].statement
+        match bindings(code, given.id, loop):
+            case [Binding(ast.Assign() as maker, ast.Call(args=[argument]))]:
+                made, listed = argument, maker
+            case _:
+                return None
     model = owner_of(made)
     if stepped is None or stepped.target is None or model is None or given is None:
         return None
