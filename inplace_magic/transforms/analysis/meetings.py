@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from ...record.evidence import BackwardPass
 from ...source.blocks import AnyLoop, upwards, within
-from ...source.dataflow import binds, calls_named, is_call, is_step, key_of, reads, roots, simple, slice_of, targets
+from ...source.dataflow import binds, calls_named, is_call, is_step, key_of, of_head, reads, roots, simple, slice_of
 from ...source.editor import Code, Edit
 from ...source.lines import lines_of
 from ..problem import Frame, Problem, parted
@@ -122,8 +122,7 @@ def may_leave(loop: AnyLoop, update: list[ast.stmt], backward: ast.stmt) -> bool
     The backward itself is not asked: its loss is the sum of them all.
     """
     bound = {name for s in loop.body if s not in update for name in binds(s)}
-    if not isinstance(loop, ast.While):
-        bound |= {key for one in targets(loop.target) if (key := key_of(one)) is not None}
+    bound |= {key for one in of_head(loop) if (key := key_of(one)) is not None}
     asked = reads(backward.test) if isinstance(backward, ast.If) else set()
     return not asked & bound and not any(reads(s) & bound for s in update if s is not backward)
 
@@ -145,17 +144,14 @@ def standing_in(code: Code, block: list[ast.stmt], frames: Sequence[Frame]) -> l
 def passes_to_need(problem: Problem) -> Sequence[BackwardPass]:
     """From the backward that freed the graph to the one that needs it; empty where an optimizer steps between them."""
     freed, need, passes = problem.clash.freed, problem.clash.need, problem.evidence.passes
-    if freed is None or need is None or need.index >= len(passes) or steps_between(problem):
+    if freed is None or need is None or any(one.steps for one in passes[freed.index : need.index]):
         return ()
     return passes[freed.index : need.index + 1]
 
 
 def steps_between(problem: Problem) -> bool:
     """Whether an optimizer stepped after the backward that freed the graph and before the one that needs it."""
-    clash = problem.clash
-    if clash.freed is None or clash.need is None:
-        return True
-    return any(one.steps for one in problem.evidence.passes[clash.freed.index : clash.need.index])
+    return not passes_to_need(problem)
 
 
 def share_leaves(problem: Problem, moved: int) -> bool:
@@ -173,7 +169,7 @@ def goes_through_update(problem: Problem) -> bool:
     for: a generator's through the discriminator, an actor's through the critic.
     """
     write, save, need, passes = problem.clash.write, problem.clash.save, problem.clash.need, problem.evidence.passes
-    if write is None or write.origin != "optim" or save is None or need is None or need.index >= len(passes):
+    if write is None or write.origin != "optim" or save is None or need is None:
         return False
     between = sum(one.backward.clock > save.clock for one in passes[: need.index])
     return not share_leaves(problem, between) and not problem.crossing.untrained

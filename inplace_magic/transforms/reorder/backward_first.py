@@ -45,7 +45,7 @@ def backward_first(problem: Problem) -> Iterator[Proposal]:
     if not simple(need):
         return
     if first in found.loss:
-        if isinstance(first, ast.With) and code.alone(first) and not cleared:
+        if isinstance(first, ast.With) and not cleared:
             # The backward, with what makes its loss behind the block, as the last that the block does.
             title = message("title_within", what=headline(code, need), other=headline(code, first))
             edits = moved(code, [*makers, need], first.body[-1], behind=True)

@@ -28,7 +28,7 @@ from ...source.blocks import AnyLoop, loops, within
 from ...source.dataflow import added, binds, calls_named, is_call, is_step, reads, roots
 from ...source.editor import Code, Edit
 from ...source.lift import moved
-from ..analysis.meetings import CLIPS, UPDATES, headline, may_leave, steps_between, update_of
+from ..analysis.meetings import CLIPS, headline, may_leave, steps_between, update_of
 from ..problem import Frame, Problem
 from ..proposal import Proposal, in_one_text
 from ..registry import register
@@ -54,11 +54,9 @@ def restructure(problem: Problem) -> Iterator[Proposal]:
 
 def _sums_up(problem: Problem, frame: Frame, loop: ast.stmt) -> bool:
     """Whether what passes from one iteration into the next is a sum that is begun right before the loop."""
-    code = frame.code
-    used = [f.statement for edge in problem.crossing.over for f in problem.frames(edge.used) if f.code is code]
-    terms = [added(s) for s in used if within(code, [loop], s) is loop]
-    sums = {ast.unparse(term[0]) for term in terms if term is not None}
-    begun = {name for s in code.preceding(loop) if isinstance(s, ast.Assign) for name in binds(s)}
+    used = [f.statement for edge in problem.crossing.over for f in problem.frames(edge.used)]
+    sums = {ast.unparse(term[0]) for s in used if (term := added(s)) is not None}
+    begun = {name for s in frame.code.preceding(loop) for name in binds(s)}
     return bool(sums & roots(frame.statement) & begun)
 
 
@@ -68,8 +66,7 @@ def _behind(code: Code, loop: AnyLoop, backward: ast.stmt) -> list[Edit]:
     if top is None or loop.orelse:
         return []
     update = update_of(loop.body, top)
-    update += [s for s in code.following(update[-1]) if calls_named(s, *UPDATES)]
-    if update[-1] is not loop.body[-1] or update == loop.body or not may_leave(loop, update, top):
+    if update[-1] is not loop.body[-1] or not may_leave(loop, update, top):
         return []
     return moved(code, update, loop, behind=True)
 
@@ -84,8 +81,7 @@ def one_step(problem: Problem) -> Iterator[Proposal]:
         for loop in loops(code, frame.statement, without=saved)[:1]:
             steps = [s for s in loop.body if is_step(s) or calls_named(s, *CLIPS)]
             clearing = [s for s in loop.body if is_call(s, "zero_grad")]
-            bound = {name for s in loop.body for name in binds(s)} | binds(loop)
-            if not any(map(is_step, steps)) or loop.orelse or any(reads(s) & bound for s in (*steps, *clearing)):
+            if not any(map(is_step, steps)) or loop.orelse or any(reads(s) & binds(loop) for s in steps):
                 continue
             edits = [*moved(code, steps, loop, behind=True), *moved(code, clearing, loop)]
             title = message("title_once_over", what=headline(code, next(filter(is_step, steps))))

@@ -47,7 +47,7 @@ def one_backward(problem: Problem) -> Iterator[Proposal]:
         gone = statement
         while code.block(gone) == [gone] and isinstance(above := code.parent(gone), ast.With):
             gone = above
-        inside = code is found.code and within(code, found.block, statement) is found.need
+        inside = within(code, found.block, statement) is found.need
         if inside and isinstance(statement, ast.Expr) and code.block(gone) != [gone]:
             title = message("title_block_gone", block=headline(code, statement))
             yield in_one_text(code, [code.delete(gone)], title, _WHY, "one_backward", meant=True)

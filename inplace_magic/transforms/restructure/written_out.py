@@ -23,7 +23,7 @@ from ...source.bindings import defaults, given
 from ...source.blocks import loops, own_statements
 from ...source.dataflow import called_name, calls
 from ...source.document import is_cell
-from ...source.editor import Code, Edit, names_bound, names_loaded
+from ...source.editor import Code, Edit, dotted, names_bound, names_loaded
 from ...source.lift import as_lines
 from ...source.names import declared, free, own_names, renamed
 from ..analysis.backward_calls import asks_for_gradients
@@ -168,8 +168,6 @@ def _names(one: _Call, values: dict[str, tuple[str, ast.expr]], taken: set[str])
 def _values(one: _Call) -> dict[str, tuple[str, ast.expr]] | None:
     """The text of each parameter's value, with its node; None where not each has one of its own."""
     code, own, function, call = one.caller.code, one.own, one.function, one.call
-    if any(isinstance(arg, ast.Starred) for arg in call.args) or any(k.arg is None for k in call.keywords):
-        return None
     found: dict[str, tuple[str, ast.expr]] = {}
     for name, value in given(own, function, call):
         if value is not None:
@@ -185,9 +183,7 @@ def _is_name(node: ast.expr) -> bool:
     """Whether an expression may be read several times in place of a name: ``loss``, ``self.opts["actor"]``, ``True``."""
     if isinstance(node, ast.Subscript):
         return _is_name(node.value) and isinstance(node.slice, ast.Name | ast.Constant)
-    if isinstance(node, ast.Attribute):
-        return _is_name(node.value)
-    return isinstance(node, ast.Name | ast.Constant)
+    return isinstance(node, ast.Constant) or dotted(node) is not None
 
 
 def _is_plain(own: Code, function: ast.FunctionDef) -> bool:
