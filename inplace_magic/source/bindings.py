@@ -81,12 +81,24 @@ def argument(function: ast.AST | None, name: str, call: ast.AST) -> ast.expr | N
     return call.args[index] if index < len(call.args) else None
 
 
+def given(code: Code, function: ast.FunctionDef, call: ast.Call) -> Iterator[tuple[str, ast.expr | None]]:
+    """What a call gives to each parameter of a function, to the first one of a method the object that it is called on."""
+    owner, of_class = getattr(call.func, "value", None), isinstance(code.parent(function), ast.ClassDef)
+    for number, name in enumerate(parameters(function)):
+        yield name, owner if of_class and not number else argument(function, name, call)
+
+
+def defaults(function: ast.FunctionDef | ast.AsyncFunctionDef) -> dict[str, ast.expr]:
+    """The parameters of a function that a call need not give, each with its value."""
+    a = function.args
+    pairs = [*zip([*a.posonlyargs, *a.args][::-1], a.defaults[::-1]), *zip(a.kwonlyargs, a.kw_defaults)]
+    return {one.arg: value for one, value in pairs if value is not None}
+
+
 def handed(code: Code, function: ast.FunctionDef, call: ast.Call, name: str) -> Iterator[str]:
     """What a function that is handed a value, or what holds it, calls it: ``bag["loss"]``, ``self.total``."""
-    owner, of_class = getattr(call.func, "value", None), isinstance(code.parent(function), ast.ClassDef)
-    for number, own in enumerate(parameters(function)):
-        given = owner if of_class and not number else argument(function, own, call)
-        text = ast.unparse(given) if given is not None else None
+    for own, value in given(code, function, call):
+        text = ast.unparse(value) if value is not None else None
         if text is not None and (name == text or name.startswith((f"{text}.", f"{text}["))):
             yield own + name.removeprefix(text)
 

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Iterator
 
 from .editor import Code, Function, Loop
 
+AnyLoop = ast.For | ast.While | ast.AsyncFor
+
 
 def scope(code: Code, node: ast.AST) -> ast.AST:
     """The function around a node, or the cell."""
@@ -39,9 +41,7 @@ def within(code: Code, block: list[ast.stmt], statement: ast.stmt) -> ast.stmt |
     return next((above for above in upwards(code, statement) if any(above is s for s in block)), None)
 
 
-def loops(
-    code: Code, statement: ast.stmt, without: Iterable[ast.stmt] = ()
-) -> list[ast.For | ast.While | ast.AsyncFor]:
+def loops(code: Code, statement: ast.stmt, without: Iterable[ast.stmt] = ()) -> list[AnyLoop]:
     """The loops around a statement within its function, the innermost first; those with none of some other statements."""
     around = [above for above in upwards(code, statement) if isinstance(above, Loop) and above is not statement]
     return [loop for loop in around if not any(loop in upwards(code, other) for other in without)]

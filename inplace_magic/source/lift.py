@@ -48,6 +48,13 @@ def lift(code: Code, statements: Sequence[ast.stmt], edits: Sequence[Edit] = ())
     return Lifted(lines, tuple(gone))
 
 
+def moved(code: Code, statements: Sequence[ast.stmt], other: ast.stmt, behind: bool = False) -> list[Edit]:
+    """The edits that take statements out of their place, and put them ahead of another one, or ``behind`` it."""
+    lifted = lift(code, statements)
+    insert = code.insert_after if behind else code.insert_before
+    return [*lifted.edits, insert(other, *lifted.lines)] if statements else []
+
+
 def as_lines(code: Code, statement: ast.stmt, edits: Sequence[Edit] = ()) -> list[str]:
     """The statement as lines to insert, some edits made."""
     return _split(code, *code.span(statement), code.indent(statement), edits)

@@ -324,7 +324,6 @@ SENTENCES = {
     "title_statistics": "copies of the running statistics of {names}",
     "layers": "{count} layers",
     "what_changes_them": "what changes them",
-    "the_update": "the update",
     "the_write": "the write",
     # ---- why a fix helps
     "why_drop_gradient": "The old gradient stays as it is for those who still need it; the next backward makes a new one.",

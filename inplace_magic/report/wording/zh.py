@@ -307,7 +307,6 @@ SENTENCES = {
     "title_statistics": "{names} 的运行统计量换成副本",
     "layers": "{count} 个层",
     "what_changes_them": "改变它们的语句",
-    "the_update": "更新",
     "the_write": "写入",
     # ---- why a fix helps
     "why_drop_gradient": "旧的梯度保持不变，供仍需要它的计算使用；下一次 backward 会生成新的梯度。",

@@ -6,12 +6,11 @@ import ast
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import TypeGuard
 
-from ...source.bindings import parameters
 from ...source.blocks import own_statements
-from ...source.dataflow import binds, called_name, calls, calls_named, handed_on, is_call
+from ...source.dataflow import called_name, calls, calls_named, handed_on, is_call
 from ...source.editor import Code, Edit, dotted
+from ...source.names import own_names
 from ..problem import Frame, Problem
 from ..proposal import Change
 from .targets import is_functional
@@ -37,7 +36,7 @@ def loss_of(statement: ast.stmt) -> ast.expr | None:
         return None
     call: ast.Call = statement.value  # type: ignore[attr-defined]
     functional = isinstance(call.func, ast.Attribute) and is_functional(call.func.value)
-    if len(call.args) != int(functional) or any(k.arg not in ("retain_graph",) for k in call.keywords):
+    if len(call.args) != int(functional) or any(k.arg != "retain_graph" for k in call.keywords):
         return None
     return call.args[0] if functional else call.func.value  # type: ignore[attr-defined]
 
@@ -89,9 +88,9 @@ def parameters_stepped(problem: Problem, near: Code, step: ast.stmt) -> str:
         return held
     made, own = _optimizers(problem, owner), _optimizers(problem, f"self.{attribute}") if whole else []
     for code, node, given in made[:1]:
-        if _of_all(given) and (seen := _seen_from(code, node, given, near, step)) is not None:
+        if called_name(given) == "parameters" and (seen := _seen_from(code, node, given, near, step)) is not None:
             return f"list({seen})"
-    if not made and own and all(code.text(given) == "self.parameters()" for code, _, given in own):
+    if own and all(code.text(given) == "self.parameters()" for code, _, given in own):
         return f"list({whole}.parameters())"  # each module of the notebook that has such an optimizer holds its own
     return held
 
@@ -107,23 +106,18 @@ def _optimizers(problem: Problem, path: str) -> list[tuple[Code, ast.Assign, ast
     ]
 
 
-def _of_all(given: ast.expr) -> TypeGuard[ast.Call]:
-    return isinstance(given, ast.Call) and called_name(given) == "parameters" and not given.args
-
-
-def _seen_from(code: Code, made: ast.stmt, given: ast.Call, near: Code, step: ast.stmt) -> str | None:
+def _seen_from(code: Code, made: ast.stmt, given: ast.expr, near: Code, step: ast.stmt) -> str | None:
     """The text of what an optimizer was given, as it is written where it steps: ``self.net.parameters()`` where the
     constructor, which was handed ``net``, keeps it so. None where it has no name there.
     """
-    own, name = code.function(made), (dotted(given.func) or "").partition(".")[0]
+    own, name = code.function(made), code.text(given).partition(".")[0]
     if own is None or own in near.parents(step):
         return code.text(given)
-    statements = list(own_statements(code, own))
-    if name not in {*parameters(own), *(one for s in statements for one in binds(s))} or name == "self":
+    if name not in own_names(own) or name == "self":
         return code.text(given)
     kept = (
         code.text(target)
-        for s in statements
+        for s in own_statements(code, own)
         for target, value in handed_on(s)
         if isinstance(target, ast.Attribute) and isinstance(value, ast.Name) and value.id == name
     )

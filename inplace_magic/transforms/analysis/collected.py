@@ -13,7 +13,7 @@ import itertools
 from ...source.bindings import later
 from ...source.bindings import reads as named
 from ...source.blocks import loops, upwards
-from ...source.dataflow import assigned, calls_named, key_of, reads, roots, slice_of
+from ...source.dataflow import assigned, key_of, reads, roots, slice_of
 from ...source.editor import Loop, dotted
 from ..problem import Problem
 from .iterations import Iteration, holdings
@@ -24,18 +24,16 @@ def collected(problem: Problem, turn: Iteration) -> tuple[set[str], bool]:
     iteration adds one item to a memory and goes back from all of them.
     """
     used = {name for s in turn.body for name in reads(s)}
-    held = [
-        (scope, path) for scope, names in holdings(problem).items() for path, kind in names.items() if is_list(kind)
-    ]
-    graph = {path for scope, path in held if scope == turn.function or "." in path}
-    kept, partly = {path for scope, path in held if scope.startswith("stored in ")}, problem.crossing.partly
-    filled = _filled(problem) - partly
-    own = {path.partition(".")[2] for path in filled if "." in path} & kept - partly
+    held = [(s, path) for s, names in holdings(problem).items() for path, kind in names.items() if is_list(kind)]
+    kept = {path for scope, path in held if scope.startswith("stored in ")}
+    filled = _filled(problem) - problem.crossing.partly
+    own = {path.partition(".")[2] for path in filled if "." in path} & kept - problem.crossing.partly
     of_objects = {path for path in used if path.partition(".")[2] in own}
-    graph, filled = graph | of_objects, filled | of_objects
+    graph = {path for scope, path in held if scope == turn.function or "." in path} | of_objects
     anew = {path for s in turn.body for node in ast.walk(s) for path in emptied(node)}
     of_loss = _of_loss(problem)
-    lists = {p for p in filled & used if p not in anew and (p in graph | of_loss or p.partition(".")[2] in of_loss)}
+    lists = (filled | of_objects) & used - anew
+    lists = {path for path in lists if path in graph | of_loss or path.partition(".")[2] in of_loss}
     if not lists & graph:
         return set(), False
     asks = isinstance(turn.need, ast.If) and bool(lists & reads(turn.need.test))  # whether a memory is full by now
@@ -61,8 +59,7 @@ def is_list(kind: str) -> bool:
 
 def _read_behind(turn: Iteration, path: str) -> bool:
     """Whether what stands behind the loop reads all that was ever put into the list."""
-    loop = turn.code.parent(turn.body[0])
-    return turn.loop and isinstance(loop, ast.stmt) and bool(named(turn.code, path, later(turn.code, loop)))
+    return turn.loop and bool(named(turn.code, path, later(turn.code, loops(turn.code, turn.body[0])[0])))
 
 
 def _made_in_an_inner_loop(problem: Problem) -> bool:
@@ -73,9 +70,8 @@ def _made_in_an_inner_loop(problem: Problem) -> bool:
 
 def _filled(problem: Problem) -> set[str]:
     """Names of lists that the notebook appends to."""
-    calls = [call for code in problem.codes() for call in calls_named(code.tree, "append", "extend")]
-    paths = [dotted(call.func.value) for call in calls if isinstance(call.func, ast.Attribute)]
-    return {path for path in paths if path is not None}
+    calls = (dotted(call.func) or "" for _, call in problem.nodes(ast.Call))
+    return {path for path, _, name in (call.rpartition(".") for call in calls) if name in ("append", "extend")}
 
 
 def emptied(node: ast.AST) -> set[str | None]:

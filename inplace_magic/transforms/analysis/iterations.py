@@ -33,15 +33,9 @@ class Iteration:
     def branch(self) -> tuple[list[ast.stmt], ast.stmt]:
         """The block that runs as often as the backward does, and its statement with it: under ``if step % 4 == 0:``."""
         block, need = self.body, self.need
-        while isinstance(need, ast.If):
-            inner = [
-                (b, s)
-                for b in (need.body, need.orelse)
-                if (s := within(self.code, b, self.frame.statement)) is not None
-            ]
-            if not inner:
-                break
-            block, need = inner[0]
+        while isinstance(need, ast.If) and need is not self.frame.statement:
+            block = next(b for b in (need.body, need.orelse) if within(self.code, b, self.frame.statement) is not None)
+            need = within(self.code, block, self.frame.statement) or need
         return block, need
 
 

@@ -8,25 +8,25 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ...record.evidence import BackwardPass
-from ...source.blocks import upwards, within
-from ...source.dataflow import binds, calls_named, is_call, is_step, key_of, reads, roots, simple, slice_of, targets
+from ...source.blocks import AnyLoop, upwards, within
+from ...source.dataflow import binds, calls_named, is_call, is_step, key_of, of_head, reads, roots, simple, slice_of
 from ...source.editor import Code, Edit
 from ...source.lines import lines_of
-from ..problem import Problem, parted
+from ..problem import Frame, Problem, parted
+from .targets import reads_gradient
 
 
 @dataclass(frozen=True)
 class Meeting:
     """Two events of one iteration in one block: ``first`` (a step, a backward that frees) stands before ``need``.
 
-    ``first`` and ``need`` are statements of ``block``; ``save`` is too, or None if the saving lies elsewhere.
+    Both are statements of ``block``.
     """
 
     code: Code
     block: list[ast.stmt]
     first: ast.stmt
     need: ast.stmt
-    save: ast.stmt | None
 
     @property
     def between(self) -> list[ast.stmt]:
@@ -73,15 +73,12 @@ def meeting(problem: Problem) -> Meeting | None:
     lost, needed = parted(problem.lost, problem.needed)
     if not lost or not needed or lost[0].code is not needed[0].code:
         return None
-    code, depth = lost[0].code, len(problem.lost) - len(lost)
-    saved = [f.statement for f in problem.saved[depth : depth + 1] if f.code is code]
+    code = lost[0].code
     for above in upwards(code, lost[0].statement):
         block = code.block(above)
         other = within(code, block, needed[0].statement)
         if other is not None and other is not above:  # the innermost block that holds both
-            save = within(code, block, saved[0]) if saved else None
-            ahead = block.index(above) < block.index(other)
-            return Meeting(code, block, above, other, save) if ahead else None
+            return Meeting(code, block, above, other) if block.index(above) < block.index(other) else None
     return None
 
 
@@ -119,14 +116,13 @@ def guards(statement: ast.stmt) -> bool:
     return isinstance(statement, ast.If) and not statement.orelse and [*map(simple, statement.body)] == [True]
 
 
-def may_leave(loop: ast.For | ast.While | ast.AsyncFor, update: list[ast.stmt], backward: ast.stmt) -> bool:
+def may_leave(loop: AnyLoop, update: list[ast.stmt], backward: ast.stmt) -> bool:
     """Whether an update may stand behind a loop: what reads a name that each iteration binds anew belongs to each of them.
 
     The backward itself is not asked: its loss is the sum of them all.
     """
     bound = {name for s in loop.body if s not in update for name in binds(s)}
-    if not isinstance(loop, ast.While):
-        bound |= {key for one in targets(loop.target) if (key := key_of(one)) is not None}
+    bound |= {key for one in of_head(loop) if (key := key_of(one)) is not None}
     asked = reads(backward.test) if isinstance(backward, ast.If) else set()
     return not asked & bound and not any(reads(s) & bound for s in update if s is not backward)
 
@@ -135,20 +131,27 @@ CLIPS = ("clip_grad_norm_", "clip_grad_value_", "unscale_")  # what may stand be
 UPDATES = ("zero_grad", "step", *CLIPS)  # what works with the gradients of all that a backward reached
 
 
+def uses_gradients(statements: Sequence[ast.stmt]) -> bool:
+    """Whether the statements work with gradients, which a backward that comes earlier would have changed."""
+    return any(calls_named(s, *UPDATES, "backward", "grad") or reads_gradient(s) for s in statements)
+
+
+def standing_in(code: Code, block: list[ast.stmt], frames: Sequence[Frame]) -> list[ast.stmt]:
+    """The statements of a block in which frames stand."""
+    return [s for f in frames if f.code is code and (s := within(code, block, f.statement)) is not None]
+
+
 def passes_to_need(problem: Problem) -> Sequence[BackwardPass]:
     """From the backward that freed the graph to the one that needs it; empty where an optimizer steps between them."""
     freed, need, passes = problem.clash.freed, problem.clash.need, problem.evidence.passes
-    if freed is None or need is None or need.index >= len(passes) or steps_between(problem):
+    if freed is None or need is None or any(one.steps for one in passes[freed.index : need.index]):
         return ()
     return passes[freed.index : need.index + 1]
 
 
 def steps_between(problem: Problem) -> bool:
     """Whether an optimizer stepped after the backward that freed the graph and before the one that needs it."""
-    clash = problem.clash
-    if clash.freed is None or clash.need is None:
-        return True
-    return any(one.steps for one in problem.evidence.passes[clash.freed.index : clash.need.index])
+    return not passes_to_need(problem)
 
 
 def share_leaves(problem: Problem, moved: int) -> bool:
@@ -166,7 +169,7 @@ def goes_through_update(problem: Problem) -> bool:
     for: a generator's through the discriminator, an actor's through the critic.
     """
     write, save, need, passes = problem.clash.write, problem.clash.save, problem.clash.need, problem.evidence.passes
-    if write is None or write.origin != "optim" or save is None or need is None or need.index >= len(passes):
+    if write is None or write.origin != "optim" or save is None or need is None:
         return False
     between = sum(one.backward.clock > save.clock for one in passes[: need.index])
     return not share_leaves(problem, between) and not problem.crossing.untrained

@@ -30,9 +30,9 @@ _WHY = message("why_next_iteration_anew")
 @register("modified", "second_backward")
 def recompute_carried(problem: Problem) -> Iterator[Proposal]:
     saved = [frame.statement for frame in problem.saved]
-    for turn in (one for one in iterations(problem) if one.loop):
+    for turn in iterations(problem):
         code, body = turn.code, turn.body
-        makers = [s for s in body if s in saved and isinstance(s, ast.Assign) and isinstance(s.value, ast.Call)]
+        makers = [s for s in body if s in saved and isinstance(s, ast.Assign)]
         made = {name: made for s in makers for name, made in _made_by(s)}
         pairs = [(s, target, value) for s in body for target, value in handed_on(s)]
         for statement, target, value in pairs:
@@ -54,6 +54,6 @@ def _made_by(statement: ast.Assign) -> Iterator[tuple[str, tuple[ast.Assign, str
     target = statement.targets[0]
     parts = target.elts if isinstance(target, (ast.Tuple, ast.List)) else None
     first = itertools.takewhile(lambda one: not isinstance(one, ast.Starred), parts or [target])
-    for at, one in enumerate(first) if len(statement.targets) == 1 else ():
+    for at, one in enumerate(first):
         if isinstance(one, ast.Name):
             yield one.id, (statement, "" if parts is None else f"[{at}]")

@@ -24,7 +24,7 @@ from collections.abc import Iterator, Sequence
 from ...message import message
 from ...source.blocks import upwards
 from ...source.dataflow import binds, called_name, calls, reads
-from ...source.editor import Code, Edit, Function, dotted
+from ...source.editor import Code, Edit, Function
 from ...source.lift import unwrapped
 from ..analysis.meetings import headline
 from ..grad_mode.inference_mode import modes
@@ -40,15 +40,14 @@ _LEAVES = (ast.Return, ast.Continue)
 def each_call(problem: Problem) -> Iterator[Proposal]:
     found = problem.crossing
     held = {holder.path for edge in found.over for holder in edge.holders}
-    stacks = dict.fromkeys([*(edge.made for edge in found.over), *found.stale])
-    frames = {f.statement: f for stack in stacks for f in problem.frames(stack)[::-1]}
+    frames = {f.statement: f for edge in found.over for f in problem.frames(edge.made)[::-1]}
     for frame in frames.values():
         code, statement = frame.code, frame.statement
         for test, edit in _caches(code, statement, held):
             title = message("title_block_gone", block=headline(code, test).strip("`"))
             yield in_one_text(code, [edit], title, _WHY, "recompute: each call")
         function = code.function(statement)
-        if isinstance(function, Function) and not _makes_layers(function):
+        if isinstance(function, Function):
             yield from _undecorated(code, function)
 
 
@@ -92,10 +91,10 @@ def _asks(test: ast.If, branch: Sequence[ast.stmt], held: set[str]) -> bool:
 
 def _attribute(call: ast.AST) -> str | None:
     """``self.norm`` of ``hasattr(self, "norm")``."""
-    if called_name(call) not in ("hasattr", "getattr") or not isinstance(call, ast.Call) or len(call.args) < 2:
-        return None
-    owner, name = dotted(call.args[0]), call.args[1]
-    return f"{owner}.{name.value!s}" if owner is not None and isinstance(name, ast.Constant) else None
+    match call:
+        case ast.Call(func=ast.Name(id="hasattr" | "getattr"), args=[owner, ast.Constant(value=name), *_]):
+            return f"{ast.unparse(owner)}.{name!s}"
+    return None
 
 
 def _undecorated(code: Code, function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[Proposal]:

@@ -15,15 +15,16 @@ for loss, opt in zip(losses, opts):            for make, opt in zip([lambda: q_l
 from __future__ import annotations
 
 import ast
+import itertools
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from ...message import message
 from ...source.bindings import gone_through, key_of_item
-from ...source.blocks import loops, within
-from ...source.dataflow import binds, reads
-from ...source.editor import Code, dotted
-from ..analysis.meetings import goes_through_update
+from ...source.blocks import loops
+from ...source.dataflow import binds, called_name, reads
+from ...source.editor import Code, Function, dotted
+from ...source.names import named
+from ..analysis.meetings import goes_through_update, standing_in
 from ..problem import Problem
 from ..proposal import Proposal, in_one_text
 from ..registry import register
@@ -39,61 +40,49 @@ def in_turn(problem: Problem) -> Iterator[Proposal]:
     for frame in reversed(problem.needed):
         code = frame.code
         for loop in loops(code, frame.statement)[:1]:
-            updates = any(f.code is code and within(code, [loop], f.statement) for f in problem.lost)
-            made = _made_ahead(code, loop) if isinstance(loop, ast.For) and updates else None
-            if made is not None:
-                yield _made_in_turn(problem, code, made)
+            if isinstance(loop, ast.For) and standing_in(code, [loop], problem.lost):
+                made = (
+                    one for n in ast.walk(loop.target) if isinstance(n, ast.Name) for one in _made_ahead(code, loop, n)
+                )
+                yield from (_made_in_turn(problem, code, loop, *one) for one in itertools.islice(made, 1))
 
 
-@dataclass(frozen=True)
-class _Made:
-    """What is made ahead of a loop: the list or dict that the loop is ``given``, its ``items``, the statement that makes them,
-    and what the loop calls one of them."""
-
-    loop: ast.For
-    given: ast.Name
-    statement: ast.Assign
-    items: tuple[ast.expr, ...]
-    item: ast.Name
-
-
-def _made_ahead(code: Code, loop: ast.For) -> _Made | None:
-    for item in (n for n in ast.walk(loop.target) if isinstance(n, ast.Name)):
-        given = gone_through(loop, item.id)
-        if isinstance(given, ast.Call) and isinstance(given.func, ast.Attribute) and given.func.attr == "items":
-            given = given.func.value if key_of_item(loop, item.id) is not None else None
-        if not isinstance(given, ast.Name):
-            continue
-        name = given.id
-        last = next((s for s in reversed(code.preceding(loop)) if name in binds(s) | reads(s)), None)
-        if isinstance(last, ast.Assign) and dotted(last.targets[0]) == name:
-            items = last.value.values if isinstance(last.value, ast.Dict) else getattr(last.value, "elts", [])
-            read = {one for item in items for one in reads(item)}  # by then, what the loop binds would be another
-            computed = all(isinstance(one, (ast.Call, ast.BinOp, ast.UnaryOp)) for one in items)
-            if len(items) > 1 and computed and not read & binds(loop):
-                return _Made(loop, given, last, tuple(items), item)
-    return None
+def _made_ahead(code: Code, loop: ast.For, item: ast.Name) -> Iterator[tuple[ast.Name, ast.Name, ast.Assign]]:
+    """What the loop calls an item, the list or dict that it is one of, and the statement that makes all of them ahead."""
+    given = gone_through(loop, item.id)
+    if called_name(given) == "items" and key_of_item(loop, item.id) is not None:
+        given = given.func.value  # type: ignore[union-attr]
+    if not isinstance(given, ast.Name):
+        return
+    last = next((s for s in reversed(code.preceding(loop)) if given.id in binds(s) | reads(s)), None)
+    if isinstance(last, ast.Assign) and dotted(last.targets[0]) == given.id:
+        items = _items(last)
+        read = {one for item in items for one in reads(item)}  # by then, what the loop binds would be another
+        computed = all(isinstance(one, (ast.Call, ast.BinOp, ast.UnaryOp)) for one in items)
+        if len(items) > 1 and computed and not read & binds(loop):
+            yield item, given, last
 
 
-def _made_in_turn(problem: Problem, code: Code, made: _Made) -> Proposal:
-    name, item, loop, make = made.given.id, made.item.id, made.loop, problem.unused("make", code, made.loop)
-    key = key_of_item(loop, item) if isinstance(made.statement.value, ast.Dict) else None
-    lambdas = code.edited(made.statement.value, [code.replace(one, f"lambda: {code.text(one)}") for one in made.items])
-    kept, lines = _read_besides(code, made), [f"{item} = {make}()"]
-    if kept and key is not None:
-        lines = [f"{name}[{key}] = {item} = {make}()"]
-    elif kept:
-        lines.append(f"{name}.append({item})")
-    empty = f"{name} = {'{}' if key is not None else '[]'}"
-    edits = [code.replace(made.given, lambdas), code.replace(made.item, make)]
-    edits += [code.insert_before(loop.body[0], *lines)]
-    edits += [code.replace(made.statement, empty) if kept else code.delete(made.statement)]
+def _items(statement: ast.Assign) -> list[ast.expr]:
+    made = statement.value
+    return made.values if isinstance(made, ast.Dict) else getattr(made, "elts", [])
+
+
+def _made_in_turn(
+    problem: Problem, code: Code, loop: ast.For, item: ast.Name, given: ast.Name, statement: ast.Assign
+) -> Proposal:
+    name, make, top = given.id, problem.unused("make", code, loop), code.function(loop)
+    lambdas = code.edited(
+        statement.value, [code.replace(one, f"lambda: {code.text(one)}") for one in _items(statement)]
+    )
+    # What stands at the top of a cell, any other cell may read.
+    kept = not isinstance(top, Function) or len([*named(code, name, top.body)]) > 2
+    line = f"{item.id} = {make}()"
+    if isinstance(statement.value, ast.Dict):
+        lines, empty = [f"{name}[{key_of_item(loop, item.id)}] = {line}" if kept else line], "{}"
+    else:
+        lines, empty = [line, *([f"{name}.append({item.id})"] if kept else [])], "[]"
+    edits = [code.replace(given, lambdas), code.replace(item, make), code.insert_before(loop.body[0], *lines)]
+    edits.append(code.replace(statement, f"{name} = {empty}") if kept else code.delete(statement))
     form = "recompute: in turn" if goes_through_update(problem) else "recompute: moved"
     return in_one_text(code, edits, lines[0], _WHY, form)
-
-
-def _read_besides(code: Code, made: _Made) -> bool:
-    """Whether somebody else may read the list: what stands at the top of a cell, any other cell."""
-    top, own = code.function(made.loop), {id(made.given), *(id(n) for n in ast.walk(made.statement))}
-    nodes = ast.walk(top) if top is not None else ()
-    return top is None or any(isinstance(n, ast.Name) and n.id == made.given.id and id(n) not in own for n in nodes)

@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from ...message import message
 from ...source.bindings import gone_through, loop_of, naming_loop
 from ...source.dataflow import called_name, rebinds
-from ...source.editor import Code, Edit, atom, dotted
+from ...source.editor import Code, Edit, as_item, atom, dotted
 from ...source.names import bound_names
 from ..analysis.meetings import headline
 from ..analysis.targets import SEVERAL_VIEWS, VIEW_METHODS, handed_down, receiver, root
@@ -82,7 +82,7 @@ def index_unpacked(problem: Problem) -> Iterator[Proposal]:
             if not isinstance(line, ast.Assign) or not isinstance(target := line.targets[0], ast.Tuple):
                 continue
             views = _views(code, line.value)
-            if views is not None and views.size is None and all(isinstance(one, ast.Name) for one in target.elts):
+            if views is not None and all(isinstance(one, ast.Name) for one in target.elts):
                 edit = code.replace(line.value, ", ".join(views.at(str(i)) for i in range(len(target.elts))))
                 yield in_one_text(code, [edit], code.edited(line, [edit]), _WHY, "index_views")
 
@@ -91,11 +91,11 @@ def index_unpacked(problem: Problem) -> Iterator[Proposal]:
 def index_item(problem: Problem) -> Iterator[Proposal]:
     """``rows[k] += 1``, ``fill(rows[k])``: an item of what holds all the views."""
     for frame, name in handed_down(problem):
-        code, places = frame.code, ast.walk(frame.target or frame.node)
-        items = [n for n in places if isinstance(n, ast.Subscript) and code.text(n.value) == name]
+        code = frame.code
+        items = [n for n in ast.walk(frame.node) if isinstance(n, ast.Subscript) and code.text(n.value) == name]
         for item in [n for n in items if not isinstance(n.slice, ast.Slice | ast.Tuple)][:1]:
             for _, made in itertools.islice(problem.bindings(code, name, frame.statement), 1):
-                views = _views(code, made.value) if isinstance(made.value, ast.Call) else None
+                views = _views(code, made.value)
                 if views is not None:
                     edit = code.replace(item, views.at(code.text(item.slice)))
                     yield in_one_text(code, [edit], headline(code, frame.statement, [edit]), _WHY, "index_views")
@@ -108,15 +108,12 @@ def _counted(
     target = loop.target
     if called_name(loop.iter) == "enumerate" and isinstance(target, ast.Tuple) and isinstance(target.elts[0], ast.Name):
         return target.elts[0].id, []
-    index, items = problem.unused(letter, code, loop), code.text(target)
+    index = problem.unused(letter, code, loop)
     views = _views(code, loop.iter)
     if views is not None and views.whole and isinstance(target, ast.Name) and "range" not in bound_names(code):
         return index, [code.replace(target, index), code.replace(loop.iter, f"range(len({views.tensor}))")]
-    items = f"({items})" if isinstance(target, ast.Tuple) and not items.startswith("(") else items
-    return index, [
-        code.replace(target, f"{index}, {items}"),
-        code.replace(loop.iter, f"enumerate({code.text(loop.iter)})"),
-    ]
+    counted = code.replace(target, f"{index}, {as_item(code, target)}")
+    return index, [counted, code.replace(loop.iter, f"enumerate({code.text(loop.iter)})")]
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from ...record.evidence import Edge
 from ...source.bindings import argument
 from ...source.blocks import loops, upwards, within
-from ...source.dataflow import binds, calls, graph_reads, reads, simple
+from ...source.dataflow import calls, graph_reads, reads, simple, slice_of
 from ...source.editor import Code, Function
-from ..analysis.meetings import update_of
+from ..analysis.meetings import standing_in, update_of
 from ..problem import Frame, Problem
 from ..proposal import Change
 from .slices import Slice
@@ -44,18 +44,19 @@ def targets(problem: Problem, edges: Sequence[Edge], made: Slice) -> Iterator[Ta
             if names is None:
                 continue
             own = code is made.code and frame.spot.function == made.function
-            kept = (
-                own and depth < len(frames) - 1 and any("." in name for name in names)
-            )  # a call reads it off the object
+            kept = own and any("." in name for name in names)  # a call reads it off the object
             reached = kept or not names or _reads_through(code, statement, names)
             if not reached and (not edge.root or frame.spot is not need[0]):
                 continue
-            turn, function = _turn(problem, frame, made), code.function(statement)
+            around = loops(code, statement, without=made.statements if code is made.code else ())
+            # Where it is used in each iteration anew: in the innermost loop that has the backward in it, too.
+            both = (loop for loop in around if standing_in(code, loop.body, problem.needed))
+            turn, function = next(both, around[-1] if around else None), code.function(statement)
             if own:
                 behind = Target(code, _front(code, turn.body, names)) if turn else _behind(problem, made, statement)
                 yield from [behind] if behind is not None else []
             elif isinstance(function, Function):
-                needed = any(within(code, function.body, f.statement) for f in problem.frames(need))
+                needed = standing_in(code, function.body, problem.frames(need))
                 body = turn.body if turn is not None and needed else function.body
                 front = _front(code, body, names)
                 # Given a value there, a name is the function's own: nothing may read it before.
@@ -80,8 +81,7 @@ def _names_there(made: Slice, frames: list[Frame]) -> set[str] | None:
     Locals of another function are none of them, but for what it was handed under the same name.
     """
     *callers, frame = frames
-    inside = frame.spot.function == made.function or frame.spot.function.startswith(f"{made.function}.<locals>.")
-    if made.function == "<module>" or made.through or (frame.code is made.code and inside):
+    if made.function == "<module>" or frame.spot.function == made.function:
         return made.names
     function, theirs = frame.code.function(frame.statement), _names_there(made, callers) if callers else None
     given = [(name, call) for f in callers[-1:] for call in calls(f.statement) for name in theirs or ()]
@@ -91,13 +91,8 @@ def _names_there(made: Slice, frames: list[Frame]) -> set[str] | None:
 
 def _reads_through(code: Code, statement: ast.stmt, names: set[str]) -> bool:
     """Whether a statement reads one of the names, or what the lines above it took from one: ``x = batches[i]``."""
-    wanted = reads(statement)
-    for above in reversed(code.preceding(statement)):
-        if wanted & names:
-            return True
-        if simple(above) and binds(above) & wanted:
-            wanted = (wanted - binds(above)) | reads(above)
-    return bool(wanted & names)
+    made, _ = slice_of(code.preceding(statement), reads(statement))
+    return any(reads(s) & names for s in (*made, statement))
 
 
 def _behind(problem: Problem, made: Slice, statement: ast.stmt) -> Target | None:
@@ -119,15 +114,7 @@ def _behind(problem: Problem, made: Slice, statement: ast.stmt) -> Target | None
 
 def happened(problem: Problem, made: Slice) -> list[ast.stmt]:
     """The statement of the event, in the function that has the slice."""
-    return [f.statement for f in problem.lost if f.code is made.code and f.spot.function == made.function][:1]
-
-
-def _turn(problem: Problem, frame: Frame, made: Slice) -> ast.For | ast.While | ast.AsyncFor | None:
-    """The loop in each iteration of which the value is used anew: the innermost one that has the backward in it, too."""
-    around = loops(frame.code, frame.statement, without=made.statements if frame.code is made.code else ())
-    needed = [f.statement for f in problem.needed if f.code is frame.code]
-    both = (loop for loop in around if any(within(frame.code, loop.body, s) is not None for s in needed))
-    return next(both, around[-1] if around else None)
+    return [f.statement for f in problem.lost if f.code is made.code and f.spot.function == made.function]
 
 
 def _front(code: Code, statements: list[ast.stmt], names: set[str], other: ast.stmt | None = None) -> ast.stmt:
@@ -138,5 +125,4 @@ def _front(code: Code, statements: list[ast.stmt], names: set[str], other: ast.s
     kept = {name for name in names if "." in name}
     goes_on = (s for s in statements if reads(s) & kept or graph_reads(code, [s], names))
     top = next(goes_on, other or statements[0])
-    update = update_of(code.block(top), top)
-    return update[0] if top in update else top
+    return update_of(code.block(top), top)[0]

@@ -26,12 +26,11 @@ from ...source.dataflow import (
 )
 from ...source.editor import Code, Edit
 from ...source.lift import as_lines
-from ...source.location import SourceRange
+from ..analysis.meetings import standing_in
 from ..analysis.points import uses
 from ..problem import Frame, Problem, parted
 
 MOST = 6  # statements that a person would repeat
-_TRAINING = ("backward", "step")
 
 
 @dataclass(frozen=True)
@@ -50,7 +49,7 @@ class Slice:
 
     @property
     def names(self) -> set[str]:
-        return {*self.through} or {name for s in self.statements for name in _made_by(s)}
+        return {*self.through} or {name for s in self.statements for name in binds(s)}
 
     def lines(self, statements: Sequence[ast.stmt], edits: Sequence[Edit] = ()) -> list[str]:
         gone = [self.code.delete(s, *self.without) for s in self.without]
@@ -60,21 +59,13 @@ class Slice:
 
 def slices(problem: Problem, found: Crossing) -> Iterator[Slice]:
     """The stale statements, frame by frame from the innermost one that all of them share."""
-    for made in _in_one_frame(problem, found.stale):
+    stacks = [stack for one in found.stale if (stack := problem.frames(one))]
+    # What was computed for an argument of the call in which the event happened is at hand there.
+    for made in _levels(problem, [stack for stack in stacks if parted(stack, problem.lost)[0]]):
         if not made.names:
             read = (key_of(use.node) for edge in found.over for use in uses(problem, edge))
             made = replace(made, through=frozenset(name for name in read if name is not None))
         yield made
-
-
-def _in_one_frame(problem: Problem, stale: Sequence[tuple[SourceRange, ...]]) -> Iterator[Slice]:
-    stacks = [stack for one in stale if (stack := problem.frames(one))]
-    # What was computed for an argument of the call in which the event happened is at hand there.
-    stacks = [stack for stack in stacks if parted(stack, problem.lost)[0]] or stacks
-    found = list(_levels(problem, stacks))
-    # What another cell has made, or another call, may not have to be made again.
-    here = [stack for stack in stacks if problem.lost and stack[0].statement is problem.lost[0].statement]
-    yield from found or _levels(problem, here if len(here) < len(stacks) else [])
 
 
 def _levels(problem: Problem, stacks: Sequence[list[Frame]]) -> Iterator[Slice]:
@@ -91,26 +82,18 @@ def _levels(problem: Problem, stacks: Sequence[list[Frame]]) -> Iterator[Slice]:
         if {name for s in short for name in binds(s)} & stepped or _inside(problem, code, short):
             return  # what is trained would begin anew; or it is the call in which they were used up, or gone back from
         whole = _from_beginning(code, turn, _chain(turn, statements, len(turn)))
-        for chosen in [short, whole] if len(whole) > len(short) and not _inside(problem, code, turn) else [short]:
+        for chosen in [short] if _inside(problem, code, turn) else [short, whole]:
             yield from _slice(code, chosen, function)
 
 
 def _inside(problem: Problem, code: Code, statements: list[ast.stmt]) -> bool:
     """Whether what was lost, or needed, stands in some statements."""
-    both = (*problem.lost, *problem.needed)
-    return any(frame.code is code and within(code, statements, frame.statement) for frame in both)
+    return bool(standing_in(code, statements, (*problem.lost, *problem.needed)))
 
 
 def _slice(code: Code, chosen: list[ast.stmt], function: str) -> Iterator[Slice]:
-    bound = {name for s in chosen for name in _made_by(s)}
-    kept = [s for s in chosen if isinstance(s, ast.Expr)]  # a call whose object keeps what it makes
     without = tuple(one for s in chosen if isinstance(s, ast.For) for one in _beside(s))
-    if (
-        (bound or kept == chosen != [])
-        and not of_itself(chosen)
-        and len(chosen) <= MOST
-        and all(_repeatable(s, without) for s in chosen)
-    ):
+    if chosen and not of_itself(chosen) and all(_repeatable(s, without) for s in chosen):
         yield Slice(code, chosen, function, without=without)
 
 
@@ -122,17 +105,18 @@ def of_itself(statements: Sequence[ast.stmt]) -> bool:
 
 def _side_by_side(code: Code, statements: Sequence[ast.stmt]) -> list[ast.stmt]:
     """The statements in the block of the last one: of those in a loop before it, the loop."""
-    *_, last = sorted(statements, key=lambda s: (s.lineno, s.col_offset))
-    return list(dict.fromkeys(within(code, code.block(last), s) or s for s in statements))
+    block = code.block(_last(statements))
+    return list(dict.fromkeys(within(code, block, s) or s for s in statements))
 
 
 def _in_turn(code: Code, statements: Sequence[ast.stmt]) -> list[ast.stmt]:
     """What runs one after the other up to the last of the statements: its block, and what stands before it in those around."""
-    *_, last = sorted(statements, key=lambda s: (s.lineno, s.col_offset))
-    found = list(code.block(last))
-    for above in list(upwards(code, last))[1:]:
-        found = [*code.preceding(above), *found]
-    return found
+    last, *around = upwards(code, _last(statements))
+    return [*(s for above in around[::-1] for s in code.preceding(above)), *code.block(last)]
+
+
+def _last(statements: Sequence[ast.stmt]) -> ast.stmt:
+    return max(statements, key=lambda s: (s.lineno, s.col_offset))
 
 
 def _chain(turn: list[ast.stmt], statements: Sequence[ast.stmt], behind: int) -> list[ast.stmt]:
@@ -161,19 +145,8 @@ def _from_beginning(code: Code, turn: list[ast.stmt], chosen: list[ast.stmt]) ->
     if first is None:
         return chosen
     block = code.block(first)
-    found = [one for s in chosen if (one := within(code, block, s)) is not None]
-    among = [s for s in [first, *code.following(first)] if s in found or (s in before and binds(s) & begun)]
-    return [*among, *_made_of(among, code.following(among[-1]))] if found else chosen
-
-
-def _made_of(sums: list[ast.stmt], behind: list[ast.stmt]) -> Iterator[ast.stmt]:
-    """What stands right behind and is made of the sums: ``loss = torch.stack(losses).mean()``."""
-    names = {name for s in sums for name in _made_by(s)}
-    for statement in behind:
-        if not isinstance(statement, ast.Assign) or not value_reads(statement) & names:
-            return
-        names |= binds(statement)
-        yield statement
+    found = [within(code, block, s) for s in chosen]
+    return [s for s in [first, *code.following(first)] if s in found or (s in before and binds(s) & begun)]
 
 
 def _sums(statement: ast.stmt) -> set[str]:
@@ -183,15 +156,8 @@ def _sums(statement: ast.stmt) -> set[str]:
     return filled | {key for target in sums if (key := key_of(target)) is not None}
 
 
-def _made_by(statement: ast.stmt) -> set[str]:
-    """What is asked for of a statement: of a loop its sums alone, and not what each iteration binds anew."""
-    return binds(statement) if simple(statement) else _sums(statement)
-
-
 def _beside(loop: ast.For) -> list[ast.stmt]:
-    """What a loop that trains does beside what its sums are made of."""
-    if not calls_named(loop, *_TRAINING):
-        return []
+    """What a loop does beside what its sums are made of."""
     needed, _ = slice_of(loop.body, _sums(loop))
     return [s for s in loop.body if s not in needed]
 
@@ -200,5 +166,4 @@ def _repeatable(statement: ast.stmt, without: Collection[ast.stmt]) -> bool:
     """A loop adds its terms to a sum. Nothing is trained once more."""
     if not isinstance(statement, ast.For):
         return simple(statement)
-    done = [s for s in statement.body if s not in without]
-    return bool(done) and all(simple(s) and not calls_named(s, *_TRAINING) for s in done)
+    return not any(calls_named(s, "backward", "step") for s in statement.body if s not in without)

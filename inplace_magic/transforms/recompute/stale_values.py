@@ -30,14 +30,13 @@ from dataclasses import replace
 
 from ...message import message
 from ...record.evidence import Edge
-from ...source.bindings import parameters
-from ...source.blocks import loops, own_statements, scope, within
-from ...source.dataflow import binds, calls_named, graph_reads, key_of, live_in, reads, simple
+from ...source.blocks import loops, own_statements, scope
+from ...source.dataflow import binds, graph_reads, key_of, live_in, reads, root_of, simple
 from ...source.editor import Edit
 from ...source.lift import lift
-from ...source.names import renamed
+from ...source.names import own_names, renamed
 from ..analysis.backward_calls import freeing
-from ..analysis.meetings import goes_through_update, updates_weights
+from ..analysis.meetings import goes_through_update, headline, standing_in, updates_weights
 from ..analysis.moving import may_pass
 from ..problem import Problem
 from ..proposal import Proposal
@@ -73,11 +72,8 @@ def _stands_there(made: Slice, target: Target) -> bool:
 def _as_far_as_read(made: Slice, edges: Sequence[Edge], target: Target) -> Slice:
     """The slice without what nothing reads where it is computed again: ``samples`` beside the distribution they are of."""
     passing = [h for edge in edges for h in edge.holders if h.scope == made.function and target.between]
-    wanted = {h.path.partition("[")[0] for h in passing} & made.names
+    wanted = {h.path.partition("[")[0] for h in passing}
     wanted = wanted or {name for s in [target.front, *target.code.following(target.front)] for name in reads(s)}
-    if _in_another_function(made, target):
-        own = parameters(target.code.function(target.front))
-        wanted = {name for name in wanted if "." in name or name in own}
     kept: list[ast.stmt] = []
     for statement in reversed(made.statements):
         if binds(statement) & wanted or isinstance(statement, ast.Expr):
@@ -91,7 +87,7 @@ def _candidates(problem: Problem, made: Slice, target: Target) -> Iterator[Propo
     if not made.without and not _read_elsewhere(problem, made, target):
         lifted = lift(code, made.statements, _renamed(problem, made, target))
         title = _title(lifted.lines)
-        events = [" ".join(code.text(s).split()) for s in happened(problem, made) if target.between and simple(s)]
+        events = [headline(code, s) for s in happened(problem, made) if target.between and simple(s)]
         title = message("title_after", what=title, other=events[0]) if events else title
         in_order = target.between and goes_through_update(problem) and _may_move(problem, made, target)
         form = "recompute: in order" if in_order else "recompute: moved"
@@ -111,11 +107,9 @@ def _candidates(problem: Problem, made: Slice, target: Target) -> Iterator[Propo
 
 def _may_move(problem: Problem, made: Slice, target: Target) -> bool:
     """Whether the slice, computed ahead of the target, gives what it would have given where it stood, but for the event."""
-    block = made.code.block(made.statements[0])
-    front = within(made.code, block, target.front)
-    ahead = block if front is None else block[: block.index(front)]
-    others = [s for s in made.code.following(made.statements[0]) if s in ahead and s not in made.statements]
-    return may_pass(made.code, made.statements, others, next(iter(happened(problem, made)), None))
+    behind = [s for s in made.code.following(made.statements[0]) if s not in made.statements]
+    passed = [s for s in behind if (s.end_lineno or s.lineno) < target.front.lineno]
+    return may_pass(made.code, made.statements, passed, next(iter(happened(problem, made)), None))
 
 
 def _renamed(problem: Problem, made: Slice, target: Target) -> list[Edit]:
@@ -141,7 +135,7 @@ def _copies(problem: Problem, made: Slice, target: Target) -> Iterator[tuple[lis
     parts = [(statements[:n], statements[n:]) for n in range(1, len(statements))]
     taken = [(rest, graph_reads(code, rest, {name for s in first for name in binds(s)})) for first, rest in parts]
     cuts: list[tuple[list[ast.stmt], list[ast.Name | ast.Attribute]]] = []
-    if problem.clash.kind == "second_backward" and between and any(nodes for _, nodes in taken):
+    if problem.clash.kind == "second_backward" and between:
         first_reads = _read_first(made, target)
         cuts = [(rest, [n for n in nodes if binds(code.statement(n)) & first_reads]) for rest, nodes in taken][::-1]
         cuts.append((statements, [*dict.fromkeys(n for _, cut in cuts[::-1] for n in cut)]))
@@ -171,14 +165,8 @@ def _is_known(made: Slice, target: Target, repeated: Sequence[ast.stmt]) -> bool
     function = made.code.function(made.statements[0])
     if function is None or not _in_another_function(made, target):
         return True
-    own = {*parameters(function), *(name for s in own_statements(made.code, function) for name in binds(s))}
     other = target.code.function(target.front)
-    there = (
-        {*parameters(other), *(name for s in own_statements(target.code, other) for name in binds(s))}
-        if other
-        else set()
-    )
-    return not {name for name in live_in([*repeated]) & own - there if "." not in name}
+    return not live_in(repeated) & own_names(function) - (own_names(other) if other is not None else set())
 
 
 def _under_other_names(problem: Problem, made: Slice, target: Target) -> tuple[list[Edit], list[Edit]]:
@@ -186,16 +174,12 @@ def _under_other_names(problem: Problem, made: Slice, target: Target) -> tuple[l
     which the backward's own statements read those. A loss that is sent back is read on as it was sent back.
     """
     code, block = made.code, made.code.block(target.front)
-    here = (within(code, block, f.statement) for f in problem.needed if f.code is code)
-    need = next((s for s in here if s is not None), None)
-    if need is None or code is not target.code:
+    need = next(iter(standing_in(code, block, problem.needed)), None)
+    if need is None:
         return [], []
     passed = block[block.index(target.front) : block.index(need) + 1]
-    behind = [
-        s for s in own_statements(code, scope(code, need)) if s.lineno > need.lineno and within(code, [need], s) is None
-    ]
-    sent = {key_of(call.func.value) for call in calls_named(need, "backward") if isinstance(call.func, ast.Attribute)}
-    kept = made.names & {name for s in behind for name in reads(s)} - sent
+    behind = [s for s in own_statements(code, scope(code, need)) if s.lineno > (need.end_lineno or need.lineno)]
+    kept = made.names & {name for s in behind for name in reads(s)} - {key_of(root_of(need) or need)}
     read = {name for s in (*passed, *made.statements) for name in reads(s)}
     new = {name: problem.unused(name, code, target.front) if name in read else "_" for name in kept}
     return renamed(code, made.statements, new), renamed(code, passed, new)
@@ -219,13 +203,12 @@ def _title(lines: Sequence[str]) -> str:
 def _read_elsewhere(problem: Problem, made: Slice, target: Target) -> bool:
     """Whether something but the statements from the target on reads what the slice makes."""
     code, front, names = target.code, target.front, made.names
-    if code is not made.code or not names:
+    if code is not made.code or not names or any("." in name for name in names):
         return True
     function = code.function(front)
-    around = [function] if function is not code.function(made.statements[0]) else []
-    around += loops(code, front, without=made.statements)[-1:]
-    inside = [*made.statements, *(around[:1] or [front, *code.following(front)])]
-    own = {id(n) for s in inside if s is not None for n in ast.walk(s)}
-    others = (other for number in problem.sources.cells if (other := problem.code(number)) is not None)
-    read = (n for other in others for n in ast.walk(other.tree) if isinstance(n, ast.Name) and id(n) not in own)
-    return any(isinstance(n.ctx, ast.Load) and n.id in names for n in read) or any("." in name for name in names)
+    called = function is not None and function is not code.function(made.statements[0])
+    around = [function] if called else loops(code, front, without=made.statements)[-1:]
+    inside = [*made.statements, *(around or [front, *code.following(front)])]
+    own = {id(n) for s in inside for n in ast.walk(s)}
+    read = (n for _, n in problem.nodes(ast.Name) if isinstance(n.ctx, ast.Load) and id(n) not in own)
+    return any(n.id in names for n in read)

@@ -19,7 +19,7 @@ from ...families import is_of_base
 from ...message import message
 from ...source.bindings import reads
 from ...source.blocks import own_statements, scope, upwards, within
-from ...source.dataflow import assigned, binds
+from ...source.dataflow import binds
 from ...source.dataflow import reads as names_read
 from ...source.editor import Code
 from ...source.lift import lift, unwrapped
@@ -43,17 +43,16 @@ def views_again(problem: Problem) -> Iterator[Proposal]:
         bases = {name, seen_through(code, name, last)} - {None} if name is not None else set()
         before = [s for s in own_statements(code, scope(code, last)) if s.lineno < last.lineno]
         for maker in before:
-            plain = isinstance(maker, ast.Assign) and not any(isinstance(t, ast.Subscript) for t in assigned(maker))
-            if not plain or _base(code, maker) not in bases:
+            if not isinstance(maker, ast.Assign) or _base(code, maker) not in bases:
                 continue
             block, behind = code.block(maker), code.following(maker)
             top = within(code, block, last)  # the write may stand in an inner block
             between = behind if top is None else behind[: behind.index(top) + 1]
             edits = [code.insert_after(top or last, *lift(code, [maker]).lines)]
             used = any(reads(code, one, [*between]) for one in binds(maker))
-            if not used and top is not None and code.alone(maker):
+            if not used and top is not None:
                 edits.append(code.delete(maker))
-            title = message("title_after", what=" ".join(code.text(maker).split()), other=message("the_write"))
+            title = message("title_after", what=headline(code, maker), other=message("the_write"))
             yield in_one_text(code, edits, title, _WHY, "views_again")
 
 
@@ -76,7 +75,7 @@ def _outside(problem: Problem) -> Iterator[Proposal]:
 
 def _makers(problem: Problem) -> Iterator[tuple[Code, ast.With, ast.stmt]]:
     """The blocks without gradients in which the view was made, the innermost first, each with its statement that made it."""
-    for frame in reversed(problem.saved):
+    for frame in problem.saved[::-1]:
         for above in upwards(frame.code, frame.statement):
             block = frame.code.parent(above)
             if isinstance(block, ast.With) and any(modes(block, "no_grad", "inference_mode")):

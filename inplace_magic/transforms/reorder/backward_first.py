@@ -12,16 +12,15 @@ it changes as it is left (``with noisy(net) as net:``) within it.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 
 from ...message import message
 from ...source.blocks import loops, within
-from ...source.dataflow import binds, calls_named, items_apart, key_of, of_head, reads, roots, simple, slice_of
+from ...source.dataflow import binds, items_apart, key_of, of_head, reads, roots, simple, slice_of
 from ...source.editor import Code
-from ...source.lift import as_lines, lift
-from ..analysis.meetings import UPDATES, headline, meeting
-from ..analysis.targets import reads_gradient
+from ...source.lift import as_lines, moved
+from ..analysis.meetings import headline, meeting, uses_gradients
 from ..problem import Problem, parted
 from ..proposal import Change, Proposal, in_one_text
 from ..registry import register
@@ -40,28 +39,23 @@ def backward_first(problem: Problem) -> Iterator[Proposal]:
         yield from _from_a_later_cell(problem, form)
         yield from _from_inside(problem, form)
         return
-    makers = [s for s in found.between if s in found.loss]
-    passed = [found.first, *(s for s in found.between if s not in makers)]
     code, first, need = found.code, found.first, found.need
-    if isinstance(first, ast.With) and first in found.loss and simple(need) and code.alone(first):
-        behind = [s for s in found.between if s is not first]
-        made, _ = slice_of(behind, reads(need))
-        if not _uses_gradients([s for s in behind if s not in made]):
-            yield _within(code, first, [*made, need], form)
-    if first in found.loss or not simple(need) or _uses_gradients([first]):
+    makers = [s for s in found.between if s in found.loss]
+    cleared = uses_gradients([s for s in found.between if s not in makers])
+    if not simple(need):
         return
-    if _uses_gradients(passed):  # what is cleared in between has to stay ahead of the backward
-        lifted = lift(code, [first])
-        edits = [*lifted.edits, code.insert_after(need, *lifted.lines)] if isinstance(first, ast.Expr) else []
-        title = message("title_after", what=(headline(code, first),), other=code.text(need))
-        yield from [in_one_text(code, edits, title, _WHY, form)] if edits else []
-        return
-    yield _ahead(code, first, [*makers, need], form)
-
-
-def _uses_gradients(statements: Sequence[ast.stmt]) -> bool:
-    """Whether the statements work with gradients, which a backward that comes earlier would have changed."""
-    return any(calls_named(s, *UPDATES, "backward", "grad") or reads_gradient(s) for s in statements)
+    if first in found.loss:
+        if isinstance(first, ast.With) and not cleared:
+            # The backward, with what makes its loss behind the block, as the last that the block does.
+            title = message("title_within", what=headline(code, need), other=headline(code, first))
+            edits = moved(code, [*makers, need], first.body[-1], behind=True)
+            yield in_one_text(code, edits, title, _WHY, form)
+    elif not uses_gradients([first]):
+        if not cleared:
+            yield _ahead(code, first, [*makers, need], form)
+        elif isinstance(first, ast.Expr):  # what is cleared in between has to stay ahead of the backward
+            title = message("title_after", what=(headline(code, first),), other=code.text(need))
+            yield in_one_text(code, moved(code, [first], need, behind=True), title, _WHY, form)
 
 
 def _from_a_later_cell(problem: Problem, form: str) -> Iterator[Proposal]:
@@ -74,10 +68,10 @@ def _from_a_later_cell(problem: Problem, form: str) -> Iterator[Proposal]:
         return
     below = [top, *code.following(top)]
     made = {name for s in below for name in binds(s)} - items_apart([*below, backward])
-    if made & roots(backward) or _uses_gradients(below):
+    if made & roots(backward) or uses_gradients(below):
         return
     there = code.insert_before(top, *as_lines(other, backward))
-    yield _proposal(code, top, other.text(backward), [(code, there), (other, other.delete(backward))], form)
+    yield _proposal(code, top, headline(other, backward), [(code, there), (other, other.delete(backward))], form)
 
 
 def _from_inside(problem: Problem, form: str) -> Iterator[Proposal]:
@@ -88,31 +82,20 @@ def _from_inside(problem: Problem, form: str) -> Iterator[Proposal]:
     code, need = needed[0].code, needed[0].statement
     before = code.preceding(need)
     makers, _ = slice_of(before, roots(need))
-    moved = [*makers, need]
     given = {key_of(one) for one in of_head(block)}
-    if any(reads(s) & given for s in moved) or not simple(need):
-        return
-    if _uses_gradients([s for s in before if s not in makers]):
+    used = uses_gradients([s for s in before if s not in makers])
+    if used or any(reads(s) & given for s in (*makers, need)) or not simple(need):
         return
     # What the loss is made of may be meant to see what the block changes.
-    yield replace(_ahead(code, block, moved, form), lossless=bool(makers))
+    yield replace(_ahead(code, block, [*makers, need], form), lossless=bool(makers))
 
 
-def _within(code: Code, block: ast.With, moved: list[ast.stmt], form: str) -> Proposal:
-    """The backward, with what makes its loss behind the block, as the last that the block does."""
-    lifted = lift(code, moved)
-    edits = [*lifted.edits, code.insert_after(block.body[-1], *lifted.lines)]
-    title = message("title_within", what=" ".join(code.text(moved[-1]).split()), other=headline(code, block))
-    return in_one_text(code, edits, title, _WHY, form)
-
-
-def _ahead(code: Code, first: ast.stmt, moved: list[ast.stmt], form: str) -> Proposal:
-    """The backward, the last of what is moved, ahead of what changes what it needs."""
-    lifted = lift(code, moved)
-    edits = [code.insert_before(first, *lifted.lines), *lifted.edits]
-    return _proposal(code, first, code.text(moved[-1]), [(code, e) for e in edits], form)
+def _ahead(code: Code, first: ast.stmt, statements: list[ast.stmt], form: str) -> Proposal:
+    """The backward, the last of some statements, ahead of what changes what it needs."""
+    changes = [(code, edit) for edit in moved(code, statements, first)]
+    return _proposal(code, first, headline(code, statements[-1]), changes, form)
 
 
 def _proposal(code: Code, first: ast.stmt, need: str, changes: list[Change], form: str) -> Proposal:
-    short = f"`{' '.join(code.text(first).split())}`" if simple(first) else message("what_changes_them")
-    return Proposal(message("title_before", what=" ".join(need.split()), other=short), _WHY, form, tuple(changes))
+    short = f"`{headline(code, first)}`" if simple(first) else message("what_changes_them")
+    return Proposal(message("title_before", what=need, other=short), _WHY, form, tuple(changes))

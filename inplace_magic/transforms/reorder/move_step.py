@@ -18,18 +18,19 @@ from __future__ import annotations
 import ast
 import itertools
 from collections.abc import Iterator
+from functools import partial
 
 from ...message import message
-from ...source.blocks import within
-from ...source.dataflow import binds, calls_named, is_call, is_step, reads, roots, simple
+from ...source.dataflow import binds, calls_named, is_call, is_step, reads, roots
 from ...source.editor import Code, Edit
-from ...source.lift import lift
+from ...source.lift import lift, moved
 from ..analysis.backward_calls import in_short, limited, parameters_stepped, taken, taken_in_short
 from ..analysis.meetings import (
     Meeting,
     cleared_before,
     headline,
     share_leaves,
+    standing_in,
     update_between,
     update_of,
 )
@@ -50,34 +51,34 @@ def move_step(problem: Problem) -> Iterator[Proposal]:
     if problem.family == "silent" and not is_step(found.first) and reads_gradient(found.first):
         return  # behind the later backward it would use the gradients of both, which no comparison of passes sees
     code = found.code
-    moved = _writers(problem, found)
-    if any(binds(s) & reads(found.need) for s in moved):
+    writers = _writers(problem, found)
+    if any(binds(s) & reads(found.need) for s in writers):
         return  # it makes the loss
     late = update_of(found.block, found.need)
     following = late[-1] if is_step(late[-1]) else None
-    names = [
-        headline(code, s) if simple(s) or isinstance(s, ast.With | ast.If | ast.For) else message("the_update")
-        for s in moved
-    ]
-    steps = [code.text(s) for s in moved if is_step(s) or not is_call(s, "zero_grad")]
+    names = [headline(code, s) for s in writers]
+    steps = [code.text(s) for s in writers if is_step(s) or not is_call(s, "zero_grad")]
     if following is not None and steps == [code.text(following)]:
-        yield from _one_step(found, moved[0], names[0])
+        yield from _one_step(found, writers[0], names[0])
         return
     steps_alone = _steps(found.first) or _updates(found)
-    apart = steps_alone and not share_leaves(problem, max(1, sum(map(is_step, moved))))
-    if not apart and not simple(found.need) and calls_named(found.need, "zero_grad"):
+    apart = steps_alone and not share_leaves(problem, max(1, sum(map(is_step, writers))))
+    if not apart and calls_named(found.need, "zero_grad"):
         return  # what the moved step is to use would be cleared
-    own = _step_after(problem, found)
+    # The step that uses the later backward's gradients: in a loop or a branch of their own, or behind other statements.
+    inside = (f.statement for f in problem.needed if standing_in(code, [found.need], [f]))
+    own = following or next(map(partial(step_for, code), inside), None)
     limit = limited(problem, found.code, found.need, own) if apart and own is not None else []
     if following is not None and _projects(problem, found):
         title = message("title_after", what=tuple(names), other=headline(code, following))
-        yield in_one_text(code, _moved(code, moved, following, None), title, _WHY, "move_step: projection")
-    for extra in [limit, []] if limit else [[]]:
+        yield in_one_text(code, moved(code, writers, following, behind=True), title, _WHY, "move_step: projection")
+    edits = moved(code, writers, following or found.need, behind=following is None)
+    for extra in (limit, []):
         title = message("title_after", what=tuple(names), other=found.needing(in_short(extra)))
         form = "move_step: unguarded" if is_step(found.first) and not extra else "move_step"
         why = _WHY if form == "move_step" else message("why_updates_after_both")
-        ahead = [] if apart or not is_step(found.first) else _cleared_first(problem, found)
-        yield in_one_text(code, [*_moved(code, moved, found.need, following), *extra, *ahead], title, why, form)
+        cleared = [] if apart or not is_step(found.first) else _cleared_first(problem, found)
+        yield in_one_text(code, [*edits, *extra, *cleared], title, why, form)
     if apart and not limit and own is not None:
         yield from _as_a_whole(problem, found, own)
 
@@ -85,10 +86,10 @@ def move_step(problem: Problem) -> Iterator[Proposal]:
 def _as_a_whole(problem: Problem, found: Meeting, step: ast.stmt) -> Iterator[Proposal]:
     """The earlier update goes behind the later one, with its backward: that adds to no gradients of the other's then."""
     code, block, backward = found.code, found.block, _earlier_backward(problem, found)
-    update = block[cleared_before(block, backward) : block.index(found.first) + 1] if backward is not None else []
-    if is_step(found.first) and update and all(map(simple, update)):
-        title = message("title_after", what=("; ".join(map(code.text, update)),), other=code.text(step))
-        yield in_one_text(code, _moved(code, update, step, None), title, _WHY, "move_step")
+    if backward is not None:
+        update = block[cleared_before(block, backward) : block.index(found.first) + 1]
+        title = message("title_after", what=("; ".join(headline(code, s) for s in update),), other=code.text(step))
+        yield in_one_text(code, moved(code, update, step, behind=True), title, _WHY, "move_step")
 
 
 def _projects(problem: Problem, found: Meeting) -> bool:
@@ -101,11 +102,9 @@ def _cleared_first(problem: Problem, found: Meeting) -> list[Edit]:
     """Of two steps that share parameters each uses the gradients of both losses: what clears them comes ahead of both backwards."""
     code, earlier = found.code, _earlier_backward(problem, found)
     clearing = [s for s in found.between if is_call(s, "zero_grad") and not _clears(code, s, found.first)]
-    if earlier is None or not clearing or roots(earlier) & roots(found.need):
+    if earlier is None or roots(earlier) & roots(found.need):
         return []  # one loss, sent back twice, would count twice for each
-    first = found.block[cleared_before(found.block, earlier)]
-    lifted = lift(code, clearing)
-    return [*lifted.edits, code.insert_before(first, *lifted.lines)]
+    return moved(code, clearing, found.block[cleared_before(found.block, earlier)])
 
 
 def _earlier_backward(problem: Problem, found: Meeting) -> ast.stmt | None:
@@ -113,9 +112,7 @@ def _earlier_backward(problem: Problem, found: Meeting) -> ast.stmt | None:
     passes = problem.evidence.passes
     at = problem.clash.need.index if problem.clash.need is not None else 0
     earlier = problem.frames(passes[at - 1].backward.stack if 0 < at <= len(passes) else ())
-    here = [f for f in earlier if f.code is found.code]
-    statement = next((s for f in here if (s := within(found.code, found.block, f.statement)) is not None), None)
-    return statement if statement is not None and statement.lineno <= found.first.lineno else None
+    return next(iter(standing_in(found.code, found.block, earlier)), None)
 
 
 def _steps(statement: ast.stmt) -> bool:
@@ -125,22 +122,9 @@ def _steps(statement: ast.stmt) -> bool:
 
 def _updates(found: Meeting) -> bool:
     """Whether the two update, each by itself: ``with stepping(opt): loss.backward()``, a loop over losses and optimizers."""
-    if isinstance(found.first, ast.For) and all(
-        calls_named(found.first, one) for one in ("zero_grad", "backward", "step")
-    ):
+    if calls_named(found.first, "backward") and calls_named(found.first, "step"):
         return is_step(update_of(found.block, found.need)[-1])
     return isinstance(found.first, ast.With | ast.If) and isinstance(found.need, ast.With | ast.If)
-
-
-def _step_after(problem: Problem, found: Meeting) -> ast.stmt | None:
-    """The step that uses the later backward's gradients: in a loop or a branch of their own, or behind other statements."""
-    late = update_of(found.block, found.need)[-1]
-    if is_step(late):
-        return late
-    for frame in problem.needed:
-        if frame.code is found.code and within(found.code, [found.need], frame.statement) is found.need:
-            return step_for(found.code, frame.statement)
-    return None
 
 
 def step_for(code: Code, backward: ast.stmt) -> ast.stmt | None:
@@ -177,7 +161,7 @@ def gradients_first(problem: Problem) -> Iterator[Proposal]:
         return  # one optimizer would step twice from one point: whoever means that adds the losses up
     zeroing, makers = [s for s in late if is_call(s, "zero_grad")], [s for s in found.between if s in found.loss]
     torch = torch_in(problem, code)
-    if torch is None or not all(map(simple, makers)):
+    if torch is None:
         return
     loss = code.text(need.value.func.value)  # type: ignore[attr-defined]
     params, grads, p, g = (problem.unused(name, code, need) for name in ("params", "grads", "p", "g"))
@@ -191,7 +175,7 @@ def gradients_first(problem: Problem) -> Iterator[Proposal]:
     out = lift(code, sorted([need, *zeroing, *makers], key=found.block.index))
     edits = [*out.edits, code.insert_before(need, *loop), code.insert_before(first, *new), *torch[1]]
     what = f"{grads} = {taken_in_short(torch[0], loss)}"
-    title = message("title_before", what=what, other=" ".join(code.text(first).split()))
+    title = message("title_before", what=what, other=headline(code, first))
     yield in_one_text(code, edits, title, message("why_gradients_taken"), "move_step: gradients first")
 
 
@@ -205,31 +189,14 @@ def _clears_all(problem: Problem, found: Meeting, late: ast.stmt) -> bool:
 def _writers(problem: Problem, found: Meeting) -> list[ast.stmt]:
     """The statement that wrote, with what the later backward meets as well: steps since the saving, updates by hand behind the
     statement, and what clears the gradients behind a step, in their order."""
-    block = found.block
-    start = block.index(found.save) + 1 if found.save is not None else 0
+    code, block = found.code, found.block
     if not is_step(found.first):
         return [found.first]
-    first = block.index(found.first)
-    met = _met(problem, found)
-    moved: list[ast.stmt] = []
-    for at, s in enumerate(block[: block.index(found.need)]):
-        update = at > first and updates_leaf(problem, s) and not calls_named(s, "backward")
-        if at >= start and (
-            (is_step(s) and s in met) or update or any(_clears(found.code, s, one) for one in moved if is_step(one))
-        ):
-            moved.append(s)
-    return moved
-
-
-def _met(problem: Problem, found: Meeting) -> list[ast.stmt]:
-    """The statements of the block whose writes the later backward is seen to meet."""
     stacks = [c.write.stack for c in problem.evidence.clashes if c.write is not None and c.need == problem.clash.need]
-    frames = [frame for stack in stacks for frame in problem.frames(stack) if frame.code is found.code]
-    return [found.first, *(s for f in frames if (s := within(found.code, found.block, f.statement)) is not None)]
-
-
-def _moved(code: Code, moved: list[ast.stmt], need: ast.stmt, following: ast.stmt | None) -> list[Edit]:
-    lifted = lift(code, moved)
-    if following is not None and code.alone(following):
-        return [*lifted.edits, code.insert_before(following, *lifted.lines)]
-    return [*lifted.edits, code.insert_after(need, *lifted.lines)]
+    met = standing_in(code, block, [frame for stack in stacks for frame in problem.frames(stack)])
+    writers: list[ast.stmt] = []
+    for s in block[: block.index(found.need)]:
+        update = s in found.between and updates_leaf(problem, s)
+        if s in met or update or any(_clears(code, s, one) for one in writers if is_step(one)):
+            writers.append(s)
+    return writers

@@ -17,7 +17,7 @@ from ...message import message
 from ...source.dataflow import calls_named
 from ...source.editor import Code
 from ..analysis.backward_calls import in_short, limited
-from ..analysis.meetings import before_step, updates_weights
+from ..analysis.meetings import before_step
 from ..problem import Problem
 from ..proposal import Proposal, in_one_text
 from ..registry import register
@@ -28,15 +28,11 @@ _WHY = message("why_own_parameters")
 
 @register("modified", "silent")
 def own_parameters(problem: Problem) -> Iterator[Proposal]:
-    if not problem.crossing.untrained or not updates_weights(problem):
-        return
-    for frame in problem.needed[::-1]:
+    for frame in problem.needed[::-1] if problem.crossing.untrained else ():
         code, step = frame.code, step_for(frame.code, frame.statement)
         edits = limited(problem, code, frame.statement, step) if step is not None else []
         if edits and not _clips_more(code, frame.statement, edits[0].text):
             yield in_one_text(code, edits, code.edited(frame.statement, in_short(edits)), _WHY, "own_parameters")
-        if edits:
-            return
 
 
 def _clips_more(code: Code, backward: ast.stmt, limit: str) -> bool:

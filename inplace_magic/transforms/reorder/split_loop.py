@@ -29,7 +29,7 @@ from collections.abc import Iterator
 
 from ...message import message
 from ...source.blocks import loops, within
-from ...source.dataflow import binds, called_name, calls_named, is_step, key_of, targets
+from ...source.dataflow import binds, calls_named, is_step, key_of, targets
 from ...source.editor import Code, as_item, names_loaded
 from ...source.lift import lift
 from ...source.lines import lines_of
@@ -41,14 +41,10 @@ from ..proposal import Proposal, in_one_text
 from ..registry import register
 
 _WHY = message("why_all_backwards_first")
-_AGAIN = ("zip", "enumerate", "range", "reversed", "sorted", "list")  # what may be gone through a second time
 
 
 @register("modified", "silent")
 def split_loop(problem: Problem) -> Iterator[Proposal]:
-    write = problem.clash.write
-    if write is None or write.origin != "optim":
-        return
     for frame in problem.needed:
         for loop in loops(frame.code, frame.statement):
             backward = within(frame.code, loop.body, frame.statement)
@@ -65,7 +61,7 @@ def _split(problem: Problem, code: Code, loop: ast.For, backward: ast.stmt) -> I
     bound = {key for one in targets(loop.target) if (key := key_of(one)) is not None}
     steps = [i for i, s in enumerate(loop.body) if is_step(s) and names_loaded([s]) & bound]
     at = loop.body.index(backward)
-    if not steps or steps[0] <= at or not code.alone(loop) or loop.orelse or not _again(loop.iter):
+    if not steps or steps[0] <= at or not code.alone(loop) or loop.orelse:
         return
     zeroing = [s for s in loop.body[:at] if calls_named(s, "zero_grad")]
     before, after = [s for s in loop.body[: steps[0]] if s not in zeroing], loop.body[steps[0] :]
@@ -82,15 +78,13 @@ def _split(problem: Problem, code: Code, loop: ast.For, backward: ast.stmt) -> I
     start, colon, first = code.span(loop)[0], code.span(loop.iter)[1], code.span(loop.body[0])[0]
     head = code.cell.raw[start:colon] + lines_of(code.cell.raw[colon:first])[0].rstrip()
     free = [code.without_argument(one) for one in kept if once]
-    for limit in [inputs, []] if inputs else [[]]:
+    for limit in (inputs, []):
         lines: list[str] = []
         for part in (zeroing, before, after):
             body = lift(code, part, [*limit, *free]).lines
             alone = once and part is before
             lines += body if alone else [head, *(code.indent_step + line for line in body)] if body else []
-        short = [*in_short(limit), *free]
-        calls = [" ".join(code.edited(call, short).split()) for call in calls_named(backward, "backward")]
-        called = (calls or [headline(code, backward)])[0]
+        called = headline(code, backward, [*in_short(limit), *free])
         title = message("title_backwards_first", backward=called)
         if once:
             title = message("title_before", what=called, other=headline(code, after[0]))
@@ -125,12 +119,3 @@ def _gradients_first(
     edits = [code.instead(loop, *lines), *torch[1]]
     title = message("title_before", what=f"{grads} = {taken_in_short(torch[0], loss)}", other=code.text(step))
     yield in_one_text(code, edits, title, message("why_gradients_taken"), "move_step: gradients first")
-
-
-def _again(through: ast.expr) -> bool:
-    """Whether a loop can go through it once more: names, and the usual calls of names."""
-    if isinstance(through, ast.Call):
-        inner = [through.func.value] if isinstance(through.func, ast.Attribute) else []
-        known = called_name(through) in (*_AGAIN, "items", "values", "keys")
-        return known and all(map(_again, [*through.args, *inner]))
-    return isinstance(through, (ast.Name, ast.Attribute, ast.Constant, ast.List, ast.Tuple, ast.Subscript))

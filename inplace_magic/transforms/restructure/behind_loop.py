@@ -24,18 +24,17 @@ import ast
 from collections.abc import Iterator
 
 from ...message import message
-from ...source.blocks import loops, within
+from ...source.blocks import AnyLoop, loops, within
 from ...source.dataflow import added, binds, calls_named, is_call, is_step, reads, roots
 from ...source.editor import Code, Edit
-from ...source.lift import lift
-from ..analysis.meetings import CLIPS, UPDATES, may_leave, steps_between, update_of
+from ...source.lift import moved
+from ..analysis.meetings import CLIPS, headline, may_leave, steps_between, update_of
 from ..problem import Frame, Problem
 from ..proposal import Proposal, in_one_text
 from ..registry import register
 
 _ONCE = message("why_sum_once")
 _TOGETHER = message("why_one_step")
-AnyLoop = ast.For | ast.While | ast.AsyncFor
 
 
 @register("second_backward", "modified")
@@ -47,7 +46,7 @@ def restructure(problem: Problem) -> Iterator[Proposal]:
                 continue
             edits = _behind(code, loop, statement)
             if edits:
-                title = message("title_once_over", what=" ".join(code.text(statement).split()))
+                title = message("title_once_over", what=headline(code, statement))
                 form = "restructure: behind the loop" if steps_between(problem) else "restructure: one update"
                 yield in_one_text(code, edits, title, _ONCE, form)
             return
@@ -55,11 +54,9 @@ def restructure(problem: Problem) -> Iterator[Proposal]:
 
 def _sums_up(problem: Problem, frame: Frame, loop: ast.stmt) -> bool:
     """Whether what passes from one iteration into the next is a sum that is begun right before the loop."""
-    code = frame.code
-    used = [f.statement for edge in problem.crossing.over for f in problem.frames(edge.used) if f.code is code]
-    terms = [added(s) for s in used if within(code, [loop], s) is loop]
-    sums = {ast.unparse(term[0]) for term in terms if term is not None}
-    begun = {name for s in code.preceding(loop) if isinstance(s, ast.Assign) for name in binds(s)}
+    used = [f.statement for edge in problem.crossing.over for f in problem.frames(edge.used)]
+    sums = {ast.unparse(term[0]) for s in used if (term := added(s)) is not None}
+    begun = {name for s in frame.code.preceding(loop) for name in binds(s)}
     return bool(sums & roots(frame.statement) & begun)
 
 
@@ -68,12 +65,10 @@ def _behind(code: Code, loop: AnyLoop, backward: ast.stmt) -> list[Edit]:
     top = within(code, loop.body, backward)
     if top is None or loop.orelse:
         return []
-    moved = update_of(loop.body, top)
-    moved += [s for s in code.following(moved[-1]) if calls_named(s, *UPDATES)]
-    if moved[-1] is not loop.body[-1] or moved == loop.body or not may_leave(loop, moved, top):
+    update = update_of(loop.body, top)
+    if update[-1] is not loop.body[-1] or not may_leave(loop, update, top):
         return []
-    lifted = lift(code, moved)
-    return [*lifted.edits, code.insert_after(loop, *lifted.lines)]
+    return moved(code, update, loop, behind=True)
 
 
 @register("modified", "silent")
@@ -86,11 +81,8 @@ def one_step(problem: Problem) -> Iterator[Proposal]:
         for loop in loops(code, frame.statement, without=saved)[:1]:
             steps = [s for s in loop.body if is_step(s) or calls_named(s, *CLIPS)]
             clearing = [s for s in loop.body if is_call(s, "zero_grad")]
-            bound = {name for s in loop.body for name in binds(s)} | binds(loop)
-            if not any(map(is_step, steps)) or loop.orelse or any(reads(s) & bound for s in (*steps, *clearing)):
+            if not any(map(is_step, steps)) or loop.orelse or any(reads(s) & binds(loop) for s in steps):
                 continue
-            behind, ahead = lift(code, steps), lift(code, clearing)
-            edits = [*behind.edits, code.insert_after(loop, *behind.lines), *ahead.edits]
-            edits += [code.insert_before(loop, *ahead.lines)] if clearing else []
-            title = message("title_once_over", what=" ".join(code.text(next(filter(is_step, steps))).split()))
+            edits = [*moved(code, steps, loop, behind=True), *moved(code, clearing, loop)]
+            title = message("title_once_over", what=headline(code, next(filter(is_step, steps))))
             yield in_one_text(code, edits, title, _TOGETHER, "restructure: one step")

@@ -33,17 +33,13 @@ def calls_apart(problem: Problem) -> Iterator[Proposal]:
         return
     code, statement = problem.lost[depth - 1].code, problem.lost[depth - 1].statement
     both = [frames[depth - 1].node for frames in (problem.lost, problem.needed)]
-    if hasattr(statement, "body") or not all(
-        isinstance(n, ast.Call) and _made_at_once(code, statement, n) for n in both
-    ):
+    if not all(isinstance(n, ast.Call) and _made_at_once(code, statement, n) for n in both):
         return
     (begin, end), (start, _) = map(code.span, both)
     made = [code.span(one)[1] for one in calls(statement)]
-    if end > start or any(
-        last <= start and not begin < last <= end for last in made
-    ):  # another call would change its place
-        return
-    pairs = list(handed_on(statement)) if isinstance(statement, ast.Assign) else []
+    if any(last <= start and not begin < last <= end for last in made):
+        return  # another call would change its place
+    pairs = handed_on(statement)
     if {*both} <= {value for _, value in pairs} and not _read_anew(pairs):
         lines = [f"{code.text(target)} = {code.text(value)}" for target, value in pairs]
         edits = [code.insert_before(statement, *lines[:-1]), code.replace(statement, lines[-1])]

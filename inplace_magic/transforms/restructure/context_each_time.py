@@ -11,7 +11,7 @@ import ast
 from collections.abc import Iterator
 
 from ...message import message
-from ...source.blocks import loops
+from ...source.blocks import AnyLoop, loops
 from ...source.editor import Code, Edit
 from ..problem import Problem
 from ..proposal import Proposal, in_one_text
@@ -22,8 +22,7 @@ _WHY = message("why_context_each_time")
 
 @register("second_backward", "modified")
 def context_each_time(problem: Problem) -> Iterator[Proposal]:
-    over = problem.crossing.over
-    if not over or any(edge.holders for edge in over):  # what a name holds is no context's
+    if any(edge.holders for edge in problem.crossing.over):  # what a name holds is no context's
         return
     for frame in problem.needed:
         for loop in loops(frame.code, frame.statement):
@@ -32,10 +31,10 @@ def context_each_time(problem: Problem) -> Iterator[Proposal]:
                 yield from _swapped(frame.code, block, loop)
 
 
-def _swapped(code: Code, block: ast.With, loop: ast.For | ast.While | ast.AsyncFor) -> Iterator[Proposal]:
+def _swapped(code: Code, block: ast.With, loop: AnyLoop) -> Iterator[Proposal]:
     """Two headers change their places; the loop's body stands as deep as before."""
     first = loop.body[0]
-    if not block.lineno < loop.lineno < first.lineno or not (code.begins_line(loop) and code.begins_line(first)):
+    if not block.lineno < loop.lineno < first.lineno:
         return
     begin, end = code.span(block)[0], code.span(first)[0] - len(code.indent(first))
     outer, inner = code.cell.raw[begin : code.span(loop)[0]].rstrip(), code.cell.raw[code.span(loop)[0] : end].rstrip()

@@ -26,7 +26,7 @@ from functools import partial
 
 from ...message import message
 from ...source.bindings import bindings, gone_through, reads
-from ...source.blocks import loops, scope, within
+from ...source.blocks import loops, scope
 from ...source.dataflow import called_name, calls_named
 from ...source.editor import Code, Edit, dotted
 from ..analysis.targets import Site, is_of_leaf, sites, torch_name, written
@@ -38,7 +38,7 @@ from ..registry import register
 from .inner_step import (
     Step,
     calls_model,
-    copied,
+    header,
     left_behind,
     nodes_beside,
     read_by_callers,
@@ -88,7 +88,7 @@ def _of_a_name(problem: Problem, write: Site, name: str) -> Iterator[Proposal]:
 def _of_items(problem: Problem, write: Site, loop: ast.For) -> Iterator[Proposal]:
     """So do leaves that a list or dict holds, whose items the loop steps one by one."""
     code, root = write.code, write.root
-    by_key = isinstance(write.target, ast.Subscript) and write.target.value is root
+    by_key = isinstance(write.target, ast.Subscript)
     given = root if by_key else gone_through(loop, root.id)  # type: ignore[union-attr]
     values = called_name(given) == "values" and isinstance(given, ast.Call)
     through = given.func.value if values else given  # type: ignore[union-attr]
@@ -106,13 +106,10 @@ def _of_items(problem: Problem, write: Site, loop: ast.For) -> Iterator[Proposal
         new = as_new_tensor(problem, code, text, item=True)
         if new is None:
             return None
-        pairs: list[Edit] = []
         if values:
-            bound_to = next(n for n in ast.walk(loop.target) if isinstance(n, ast.Name) and n.id == root.id)  # type: ignore[union-attr]
-            pairs = [code.replace(bound_to, f"({key}, {root.id})")]  # type: ignore[union-attr]
             own = [*own, code.replace(given.func, f"{fast if own else name}.items")]  # type: ignore[union-attr]
-        going = f"for {code.edited(loop.target, pairs)} in {code.edited(loop.iter, own)}"
-        return f"[{new.value} {going}]" if listed else f"{{{key}: {new.value} {going}}}"
+        head = header(code, loop, own, root.id if values else None)  # type: ignore[union-attr]
+        return f"[{new.value} {head}]" if listed else f"{{{key}: {new.value} {head}}}"
 
     yield from _of(problem, code, with_block(code, loop), name, stepped)
 
@@ -126,7 +123,7 @@ def _of(
         return [n for n in reads(code, name, [*nodes]) if not is_of_leaf(code, n)]
 
     task = task_of(code, statement, lambda nodes: bool(read(nodes)))
-    if task is None or not code.alone(statement):
+    if task is None:
         return
     calls = [n for s in task.statements for n in ast.walk(s) if isinstance(n, ast.Call)]
     if any(read_inside(problem, call, name) and not read([call]) for call in calls):
@@ -153,11 +150,7 @@ def _of_model(problem: Problem, write: Site, step: Step, torch: str) -> Iterator
     fast = problem.unused("fast", code, step.loop)
     edits = [code.replace(stepped, f"{fast} = {step.weights(code, fast if task.loop is not None else None)}")]
     if task.loop is not None:
-        edits.append(code.insert_before(task.loop, copied(fast, model)))
-        if listed is not None and within(code, task.statements, listed) is not None:
-            edits.append(code.delete(listed))
-            gone = {id(n) for n in ast.walk(listed)}
-            left = [n for n in left if id(n) not in gone]
+        edits.append(code.insert_before(task.loop, f"{fast} = dict({model}.named_parameters())"))
     known = code.text(listed.targets[0]) if listed is not None and task.loop is not None else None
     edits += [code.replace(n, f"{fast}.values()") for n in left if isinstance(n, ast.Name) and n.id == known]
     edits += readers(code, left, model, fast, torch)

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from ...source.bindings import bindings, gone_through, handed, key_of_item, loop_of, parameters
-from ...source.blocks import upwards
+from ...source.bindings import Binding, bindings, gone_through, handed, key_of_item, loop_of, parameters
+from ...source.blocks import AnyLoop, upwards
 from ...source.dataflow import binds, called_name, calls_named, is_step, live_in
 from ...source.editor import Code, Edit, Loop, dotted
 from ..analysis.meetings import before_step
@@ -17,7 +17,6 @@ from ..analysis.targets import Site, outside
 from ..out_of_place.new_tensor import as_new_tensor
 from ..problem import Problem
 
-Loops = ast.For | ast.While | ast.AsyncFor
 # What is asked of a model itself, and of no weights.
 _OF_THE_MODEL = frozenset({"parameters", "named_parameters", "train", "eval", "training", "zero_grad"})
 
@@ -37,11 +36,9 @@ class Step:
     def weights(self, code: Code, fast: str | None) -> str:
         """``{name: p - lr * g for (name, p), g in zip(fast.items(), grads)}``; of the model's own, if there are no others."""
         key = key_of_item(self.loop, self.item)
-        held = next(n for n in ast.walk(self.loop.target) if isinstance(n, ast.Name) and n.id == self.item)
-        named = f"{self.model}.named_parameters()" if fast is None else f"{fast}.items()"
-        pair = [code.replace(held, f"(name, {self.item})")] if key is None else []
-        through = code.edited(self.loop.iter, [code.replace(self.given, named)])
-        return f"{{{key or 'name'}: {self.value} for {code.edited(self.loop.target, pair)} in {through}}}"
+        named = code.replace(self.given, f"{self.model}.named_parameters()" if fast is None else f"{fast}.items()")
+        head = header(code, self.loop, [named], self.item if key is None else None)
+        return f"{{{key or 'name'}: {self.value} {head}}}"
 
 
 def step_of_model(problem: Problem, write: Site) -> Step | None:
@@ -52,17 +49,26 @@ def step_of_model(problem: Problem, write: Site) -> Step | None:
         return None
     stepped = as_new_tensor(problem, code, code.text(write.statement).replace(f"{root.id}.data", root.id))
     given = gone_through(loop, root.id)
-    made, listed = given, None
+    made: ast.expr | None = given
+    listed: ast.Assign | None = None
     if isinstance(given, ast.Name):
-        found = bindings(code, given.id, loop)
-        value = found[0].value if len(found) == 1 else None
-        if not isinstance(value, ast.Call) or not isinstance(found[0].statement, ast.Assign) or len(value.args) != 1:
-            return None
-        made, listed = value.args[0], found[0].statement
+        match bindings(code, given.id, loop):
+            case [Binding(ast.Assign() as maker, ast.Call(args=[argument]))]:
+                made, listed = argument, maker
+            case _:
+                return None
     model = owner_of(made)
     if stepped is None or stepped.target is None or model is None or given is None:
         return None
     return Step(loop, root.id, stepped.value, model, given, listed)
+
+
+def header(code: Code, loop: ast.For, edits: Sequence[Edit], item: str | None = None) -> str:
+    """``for (name, p), g in zip(model.named_parameters(), grads)``: a loop's head with edits of what it goes through, and with
+    a name for each ``item``, if there is to be one."""
+    held = (n for n in ast.walk(loop.target) if isinstance(n, ast.Name) and n.id == item)
+    target = code.edited(loop.target, [code.replace(n, f"(name, {item})") for n in held])
+    return f"for {target} in {code.edited(loop.iter, edits)}"
 
 
 def with_block(code: Code, loop: ast.For) -> ast.stmt:
@@ -77,16 +83,11 @@ def owner_of(node: ast.AST | None) -> str | None:
     return dotted(node.func.value) if parameters and isinstance(node.func, ast.Attribute) else None  # type: ignore[union-attr]
 
 
-def copied(fast: str, model: str) -> str:
-    """What several steps begin with."""
-    return f"{fast} = dict({model}.named_parameters())"
-
-
 @dataclass(frozen=True)
 class Task:
     """Where stepped weights belong: what stands behind the step; with the loop, if it makes several steps."""
 
-    loop: Loops | None
+    loop: AnyLoop | None
     behind: tuple[ast.stmt, ...]
 
     @property
@@ -107,7 +108,7 @@ def task_of(code: Code, step: ast.stmt, read: Callable[[Sequence[ast.AST]], bool
     iteration before. Those of any other loop are of one iteration.
     """
     found: Task | None = None
-    loop: Loops | None = None
+    loop: AnyLoop | None = None
     behind: list[ast.stmt] = []
     ahead: list[ast.stmt] = []
     for at in upwards(code, step):
@@ -174,16 +175,11 @@ def read_inside(problem: Problem, call: ast.Call, name: str) -> bool:
     return False
 
 
-def called_outside(inner: Site, site: Site, name: str) -> str | None:
-    """What a caller calls the model: by the argument that it hands over, or by the name that both have from around them."""
-    own = name.partition(".")[0] in parameters(inner.code.function(inner.statement))
-    return outside(inner, site, name) if own else name
-
-
 def read_by_callers(problem: Problem, frames: Sequence[Site], name: str) -> bool:
     """Whether a caller of the function that steps reads the model behind the call, before an optimizer steps."""
     for inner, site in itertools.pairwise(frames):
-        given = called_outside(inner, site, name)
+        handed_over = name.partition(".")[0] in parameters(inner.code.function(inner.statement))
+        given = outside(inner, site, name) if handed_over else name
         if given is None:
             return False
         name = given

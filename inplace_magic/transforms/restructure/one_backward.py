@@ -23,7 +23,7 @@ from ...gradients.digest import close
 from ...message import message
 from ...record.evidence import BackwardPass
 from ...source.blocks import within
-from ..analysis.meetings import meeting, passes_to_need
+from ..analysis.meetings import headline, meeting, passes_to_need
 from ..problem import Problem
 from ..proposal import Proposal, in_one_text
 from ..registry import register
@@ -47,9 +47,9 @@ def one_backward(problem: Problem) -> Iterator[Proposal]:
         gone = statement
         while code.block(gone) == [gone] and isinstance(above := code.parent(gone), ast.With):
             gone = above
-        inside = code is found.code and within(code, found.block, statement) is found.need
+        inside = within(code, found.block, statement) is found.need
         if inside and isinstance(statement, ast.Expr) and code.block(gone) != [gone]:
-            title = message("title_block_gone", block=" ".join(code.text(statement).split()))
+            title = message("title_block_gone", block=headline(code, statement))
             yield in_one_text(code, [code.delete(gone)], title, _WHY, "one_backward", meant=True)
             return
 

@@ -108,12 +108,10 @@ def clear_collected(problem: Problem) -> Iterator[Proposal]:
         block, need = turn.branch
         step = next((s for s in block[block.index(need) :] if is_step(s)), need)
         after = [step, *(s for s in block[block.index(step) + 1 :] if lists & reads(s))][-1]
-        behind = turn.body[turn.body.index(turn.need) + 1 :]
-        if not lists or (block is not turn.body and any(lists & reads(s) for s in behind)):
+        if not lists:
             continue
         lines = list(dict.fromkeys(_written_for_it(problem, path) or f"{path}.clear()" for path in sorted(lists)))
-        leaves = isinstance(after, (ast.Return, ast.Break, ast.Continue))
-        edit = turn.code.insert_before(after, *lines) if leaves else turn.code.insert_after(after, *lines)
+        edit = turn.code.insert_after(after, *lines)
         why = message("why_collected_anew")
         begins = frozenset(lists if begin else ())
         yield in_one_text(turn.code, [edit], "; ".join(lines), why, "reset_accumulator: list", begins=begins)
@@ -135,6 +133,4 @@ def _written_for_it(problem: Problem, path: str) -> str | None:
 def _empties(statement: ast.stmt) -> bool:
     """``self.rewards = []``, ``del self.rewards[:]``, ``self.rewards.clear()``"""
     value = statement.value if isinstance(statement, ast.Assign) else None
-    empty = isinstance(value, (ast.List, ast.Dict)) and not ast.unparse(value).strip("[]{}")
-    made = called_name(value) in ("list", "dict", "deque", "defaultdict", "set")
-    return not isinstance(statement, ast.Assign) or empty or made
+    return value is None or ast.unparse(value).partition("(")[0] in ("[]", "{}", "list", "dict", "deque", "set")

@@ -22,26 +22,23 @@ from __future__ import annotations
 import ast
 import itertools
 import re
-from collections.abc import Callable, Collection, Iterator
-from functools import partial
+from collections.abc import Collection, Iterator
 
 from ...message import message
 from ...record.evidence import Edge
-from ...source.bindings import argument, parameters
-from ...source.blocks import loops, own_statements, scope, within
+from ...source.bindings import argument, defaults, parameters
+from ...source.blocks import loops, own_statements, scope
 from ...source.dataflow import assigned, binds, called_name, calls, calls_named, handed_on
-from ...source.editor import Code, Function, names_bound
+from ...source.editor import Function, names_bound
 from ...source.lift import as_lines
 from ...source.names import renamed
-from ..analysis.collected import collected
 from ..analysis.iterations import Iteration, holdings, iterations
+from ..analysis.meetings import standing_in
 from ..analysis.placement import end_of_update
 from ..problem import Problem
 from ..proposal import Proposal, in_one_text
 from ..registry import register
 
-_MOST = 2
-_EMPTY = ("list", "dict", "deque", "defaultdict", "set", "zeros", "ones", "full", "tensor")
 Def = ast.FunctionDef | ast.AsyncFunctionDef
 States = dict[str, tuple[set[str], list[str]]]
 
@@ -54,19 +51,17 @@ def reset_state(problem: Problem) -> Iterator[Proposal]:
     code = turn.code
     if not any(_made_in(problem, turn, edge) for edge in problem.crossing.over):
         return  # nothing in an iteration would fill it again
-    saved = [frame.statement for frame in problem.saved if frame.code is code]
-    top = next((inner for s in saved if (inner := within(code, turn.body, s)) is not None), turn.body[0])
+    top = next(iter(standing_in(code, turn.body, problem.saved)), turn.body[0])
     states = _states(problem, turn)
     resets = list(_resets(problem, turn, states))
     loop, *outer = loops(code, turn.body[0])
-    beside = [s for one in outer for s in one.body if within(code, [s], loop) is None]
-    if any(calls_named(s, name) for s in beside for name, _, _ in resets):
+    if any(calls_named(around, name) for around in outer for name, _, _ in resets):
         return  # the state begins anew where an outer loop says so
     called = [(lines, alone) for name, lines, alone in resets if not calls_named(loop, name)]
     others = [] if called else [*_initials(problem, turn, states), *_ahead(problem, turn)]
     form = "reset_state: called" if called else "reset_state: initial"
     some = turn.branch[0] is not turn.body  # the state lives from one backward to the next
-    for lines, alone in [*called, *((one, False) for one in others)][:_MOST]:
+    for lines, alone in [*called, *((one, False) for one in others)]:
         title = f"{lines[0]} {lines[-1].strip()}" if len(lines) > 1 else lines[0]
         edit = code.insert_after(end_of_update(turn.frame), *lines) if some else code.insert_before(top, *lines)
         why = message("why_fresh_state_behind" if some else "why_fresh_state")
@@ -78,12 +73,8 @@ def _resets(problem: Problem, turn: Iteration, states: States) -> Iterator[tuple
     """The name of each reset, with the lines that call it: functions first, as they take care of every object. With them,
     whether nothing else begins anew by it that goes on from iteration to iteration, as a counter does.
     """
-    bodies = [code.tree.body for code in problem.codes()][::-1]
-    top = [s for body in bodies for s in body]
-    names = names_bound(top)
-    starts = [node for _, node in problem.nodes(ast.FunctionDef) if node.name == "__init__"]
-    begun = {ast.unparse(s) for start in starts for s in ast.walk(start) if isinstance(s, ast.Assign)}
-    begun |= {ast.unparse(s) for _, cls in problem.nodes(ast.ClassDef) for s in _begun_by_methods(cls)}
+    top = _top(problem)
+    begun = {text for _, cls in problem.nodes(ast.ClassDef) for text in _begun(cls)}
     methods = [
         (cls, method)
         for cls in top
@@ -96,52 +87,44 @@ def _resets(problem: Problem, turn: Iteration, states: States) -> Iterator[tuple
     for function in (s for s in top if isinstance(s, Function)):
         needed = _required(function)
         resets = _sets(function, every, begun, [method.name for _, method in methods])
-        if resets and needed and set(needed) <= names:
+        if resets and names_bound(top).issuperset(needed):
             yield function.name, [f"{function.name}({', '.join(needed)})"], True
     for cls, method in methods:
-        alone = not (_given(method) - states[cls.name][0]) & _changed(cls, method)
-        for lines in _for_all(problem, turn, states[cls.name][1], cls.name, partial(_called, method.name)):
-            yield method.name, lines, alone
+        alone = _begins_alone(cls, method, states[cls.name][0])
+        for path, heads in _objects(problem, turn, cls.name, states):
+            yield method.name, _below(turn, heads, f"{path}.{method.name}()"), alone
 
 
-def _given(method: Def) -> set[str]:
-    """The attributes that a method gives a value; ``*`` for those that it gives one by name."""
-    targets = {
-        target.attr
-        for s in ast.walk(method)
-        if isinstance(s, ast.Assign)
-        for target in assigned(s)
-        if isinstance(target, ast.Attribute)
-    }
-    return targets | ({"*"} if calls_named(method, "setattr") else set())
+def _top(problem: Problem) -> list[ast.stmt]:
+    return [s for code in problem.codes() for s in code.tree.body]
 
 
-def _changed(cls: ast.ClassDef, reset: Def) -> set[str]:
-    """The attributes that other methods than the constructor change; ``*`` among them."""
+def _begins_alone(cls: ast.ClassDef, reset: Def, attributes: set[str]) -> bool:
+    """Whether a reset gives no other attributes a value that a method, but for the constructor, changes as well."""
     others = [m for m in cls.body if isinstance(m, Function) and m is not reset and m.name != "__init__"]
-    return {"*"} | {name.partition(".")[2] for method in others for s in method.body for name in binds(s)}
-
-
-def _called(method: str, path: str) -> str:
-    return f"{path}.{method}()"
+    given, changed = (
+        {name.partition(".")[2] for method in methods for s in method.body for name in binds(s)}
+        for methods in ([reset], others)
+    )
+    return not calls_named(reset, "setattr") and not (given - attributes) & changed
 
 
 def _initials(problem: Problem, turn: Iteration, states: States) -> Iterator[list[str]]:
     """``net.state = None``, ``net.hidden = net.init_hidden(batch_size)``, as the constructor has it."""
-    top = [s for code in problem.codes() for s in code.tree.body]
+    names = names_bound(_top(problem))
     computed = _made_by_constructors(problem)
     for code, cls in ((code, cls) for code, cls in problem.nodes(ast.ClassDef) if cls.name in states):
-        attributes, paths = states[cls.name]
+        attributes = states[cls.name][0] - computed
         for start in (m for m in cls.body if isinstance(m, Function) and m.name == "__init__"):
             own, *given = parameters(start)
             for target, value in (pair for s in own_statements(code, start) for pair in handed_on(s)):
                 attribute = code.text(target).removeprefix(f"{own}.")
                 read = {n.id for n in ast.walk(value) if isinstance(n, ast.Name)} - {own}
-                handed = _handed(problem, start, cls.name, read & set(given) - names_bound(top))
-                if attribute in attributes - computed and handed is not None:
-                    yield from _for_all(
-                        problem, turn, paths, cls.name, partial(_as_constructed, code, own, attribute, value, handed)
-                    )
+                handed = _handed(problem, start, cls.name, read & set(given) - names)
+                for path, heads in _objects(problem, turn, cls.name, states):
+                    if attribute in attributes and handed is not None:
+                        text = code.edited(value, renamed(code, [value], {own: path, **handed}))
+                        yield _below(turn, heads, f"{path}.{attribute} = {text}")
 
 
 def _made_by_constructors(problem: Problem) -> set[str]:
@@ -153,36 +136,24 @@ def _made_by_constructors(problem: Problem) -> set[str]:
 def _handed(problem: Problem, start: Def, name: str, wanted: set[str]) -> dict[str, str] | None:
     """What the one call of a constructor hands it for some of its arguments; None where that is not written out."""
     calls = [(code, call) for code in problem.codes() for call in calls_named(code.tree, name)]
-    given = (
-        [(code, one, argument(start, one, call)) for code, call in calls for one in wanted] if len(calls) == 1 else []
-    )
     texts = {
         one: code.text(value)
-        for code, one, value in given
-        if isinstance(value, ast.Constant | ast.Name | ast.Attribute)
+        for code, call in (calls if len(calls) == 1 else ())
+        for one in wanted
+        if isinstance(value := argument(start, one, call), ast.Constant | ast.Name | ast.Attribute)
     }
     return texts if texts.keys() == wanted else None
-
-
-def _as_constructed(code: Code, own: str, attribute: str, value: ast.expr, handed: dict[str, str], path: str) -> str:
-    """What a constructor gives an attribute, said of the object that a path leads to."""
-    return f"{path}.{attribute} = {code.edited(value, renamed(code, [value], {own: path, **handed}))}"
 
 
 def _ahead(problem: Problem, turn: Iteration) -> Iterator[list[str]]:
     """The line ahead of the loop that gives a carried name its first value; a dict of states that was empty then is emptied."""
     code, outside = turn.code, scope(turn.code, turn.need)
-    over = [edge for edge in problem.crossing.over if _made_in(problem, turn, edge)]
-    carried = {h.path for edge in over for h in edge.holders if h.scope == turn.function}
+    carried = {h.path for edge in problem.crossing.over for h in edge.holders if h.scope == turn.function}
     of_dicts = {path.partition("[")[0] for path in carried}
-    carried -= collected(problem, turn)[0]  # which are emptied
-    ahead = [
-        (code, s)
-        for s in own_statements(code, outside)
-        if s.lineno < turn.body[0].lineno and within(code, turn.body, s) is None
-    ]
-    earlier = [one for one in problem.codes() if outside is code.tree and one.cell.number < code.cell.number]
-    for where, first in (*ahead, *((other, s) for other in earlier for s in other.tree.body)):
+    ahead = [(code, s) for s in own_statements(code, outside) if s.lineno < turn.body[0].lineno]
+    others = (one for one in problem.codes() if outside is code.tree and one is not code)
+    ahead += [(other, s) for other in others for s in other.tree.body]
+    for where, first in ahead:
         if not isinstance(first, ast.Assign) or not binds(first):
             continue
         if ast.unparse(first.value) in ("{}", "dict()") and binds(first) <= of_dicts:
@@ -193,22 +164,26 @@ def _ahead(problem: Problem, turn: Iteration) -> Iterator[list[str]]:
 
 def _made_in(problem: Problem, turn: Iteration, edge: Edge) -> bool:
     """Whether each iteration makes the value anew."""
-    made = (f.statement for f in problem.frames(edge.made) if f.code is turn.code)
-    return any(within(turn.code, turn.body, statement) is not None for statement in made)
+    return bool(standing_in(turn.code, turn.body, problem.frames(edge.made)))
 
 
-def _for_all(
-    problem: Problem, turn: Iteration, paths: list[str], owner: str, what: Callable[[str], str]
-) -> Iterator[list[str]]:
-    """What is to be done with the one object, or with all of its class among the items of one list, or the parts of a module."""
+def _objects(problem: Problem, turn: Iteration, name: str, states: States) -> Iterator[tuple[str, list[str]]]:
+    """What the one object of a class is called; or each of them, with the lines that go through the items of their list or the
+    parts of their module.
+    """
+    paths = states[name][1]
     common = _common(paths)
     if len(paths) == 1:
-        yield [what(paths[0])]
+        yield paths[0], []
     elif common:
         one, step = problem.unused("module", turn.code, turn.need), turn.code.indent_step
         items = all(re.fullmatch(r"\[\d+\]", path[len(common) :]) for path in paths)
         head = f"for {one} in {common if items else f'{common}.modules()'}:"
-        yield [head, f"{step}if isinstance({one}, {owner}):", f"{step * 2}{what(one)}"]
+        yield one, [head, f"{step}if isinstance({one}, {name}):"]
+
+
+def _below(turn: Iteration, heads: list[str], line: str) -> list[str]:
+    return [*heads, turn.code.indent_step * len(heads) + line]
 
 
 def _common(paths: list[str]) -> str:
@@ -256,18 +231,17 @@ def _sets(function: Def, attributes: set[str], begun: set[str], resets: Collecti
     return bool(called or anew) and all(is_reset(s) or s in given for s in sets)
 
 
-def _begun_by_methods(cls: ast.ClassDef) -> Iterator[ast.stmt]:
-    """What methods that a constructor calls give attributes, by ``setattr`` as well: literals, containers, tensors of one value."""
+def _begun(cls: ast.ClassDef) -> Iterator[str]:
+    """The statements by which a constructor, or a method that it calls, gives attributes a value, by ``setattr`` as well."""
     methods = {method.name: method for method in cls.body if isinstance(method, ast.FunctionDef)}
-    called = {called_name(call) for call in calls(methods["__init__"])} if "__init__" in methods else set()
-    for method in (methods[name] for name in called & methods.keys()):
+    starts = [methods[name] for name in ("__init__",) if name in methods]
+    called = {called_name(call) for start in starts for call in calls(start)}
+    for method in (*starts, *(methods[name] for name in called & methods.keys())):
         for s in ast.walk(method):
             sets = isinstance(s, ast.Expr) and called_name(s.value) == "setattr"
-            value = s.value if isinstance(s, ast.Assign) else s.value.args[-1] if sets else None  # type: ignore[attr-defined]
-            if value is not None and all(called_name(call) in _EMPTY for call in calls(value)):
-                yield s  # type: ignore[misc]
+            if sets or isinstance(s, ast.Assign):
+                yield ast.unparse(s)
 
 
 def _required(function: Def) -> list[str]:
-    arguments = [*function.args.posonlyargs, *function.args.args]
-    return [a.arg for a in arguments[: len(arguments) - len(function.args.defaults)]]
+    return [a.arg for a in function.args.args if a.arg not in defaults(function)]

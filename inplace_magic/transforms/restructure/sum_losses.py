@@ -28,8 +28,7 @@ from ...source.blocks import upwards
 from ...source.dataflow import added, binds, calls_named, is_called, is_step, key_of, reads
 from ...source.editor import Code, atom
 from ..analysis.backward_calls import loss_of
-from ..analysis.meetings import UPDATES, meeting, steps_between
-from ..analysis.targets import reads_gradient
+from ..analysis.meetings import UPDATES, meeting, uses_gradients
 from ..problem import Frame, Problem
 from ..proposal import Proposal, in_one_text
 from ..registry import register
@@ -39,8 +38,6 @@ _WHY = message("why_sum_losses")
 
 @register("second_backward", "modified")
 def sum_losses(problem: Problem) -> Iterator[Proposal]:
-    if problem.family != "modified" and steps_between(problem):
-        return
     found = meeting(problem)
     if found is None:
         yield from _whole_loop(problem)
@@ -49,7 +46,7 @@ def sum_losses(problem: Problem) -> Iterator[Proposal]:
     first, second = loss_of(found.first), loss_of(found.need)
     if first is None or second is None or ast.dump(first) == ast.dump(second):
         return
-    if any(calls_named(s, *UPDATES) or reads_gradient(s) or binds(s) & reads(first) for s in found.between):
+    if uses_gradients(found.between) or any(binds(s) & reads(first) for s in found.between):
         return
     text = f"({_term(code, first)} + {_term(code, second)}).backward()"
     yield in_one_text(code, [code.delete(found.first), code.replace(found.need, text)], text, _WHY, "sum_losses")
@@ -69,8 +66,6 @@ def _whole_loop(problem: Problem) -> Iterator[Proposal]:
             if _carried_by_loop(problem, frame):
                 yield from _added_up(problem, code, loop, statement, root)
             continue
-        if rest and not code.alone(statement):
-            continue
         target, through, loss = code.text(loop.target), code.text(loop.iter), code.text(root)
         text = f"sum({through if loss == target else f'{loss} for {target} in {through}'}).backward()"
         edits = [code.insert_before(loop, text), code.delete(statement)] if rest else [code.replace(loop, text)]
@@ -88,8 +83,7 @@ def _added_up(problem: Problem, code: Code, loop: ast.For, backward: ast.stmt, l
     """A loop that makes one loss after the other on a graph that goes on, for one step behind it."""
     behind = [s for above in upwards(code, loop) for s in code.following(above)]
     sums = {key_of(one[0]) for s in loop.body if (one := added(s)) is not None}
-    leaves = any(isinstance(node, (ast.Break, ast.Continue)) for node in ast.walk(loop))
-    if not any(map(is_step, behind)) or _reads_gradients(code, loop) or sums & reads(loss) or leaves:
+    if not any(map(is_step, behind)) or _reads_gradients(code, loop) or sums & reads(loss):
         return  # a sum that goes on would count its first terms in each of its values
     total = problem.unused("total", code, loop)
     line = f"{total} = {total} + {_term(code, loss)}"
@@ -106,5 +100,5 @@ def _reads_gradients(code: Code, loop: ast.For) -> bool:
 
 
 def _term(code: Code, node: ast.expr) -> str:
-    tight = isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Mult, ast.Div, ast.MatMult))
-    return code.text(node) if tight and "\n" not in code.text(node) else atom(code, node)
+    text = code.text(node)
+    return text if isinstance(node, ast.BinOp) and "\n" not in text else atom(code, node)

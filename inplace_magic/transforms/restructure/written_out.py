@@ -19,11 +19,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ...message import message
-from ...source.bindings import argument, parameters
+from ...source.bindings import defaults, given
 from ...source.blocks import loops, own_statements
 from ...source.dataflow import called_name, calls
 from ...source.document import is_cell
-from ...source.editor import Code, Edit, names_bound, names_loaded
+from ...source.editor import Code, Edit, dotted, names_bound, names_loaded
 from ...source.lift import as_lines
 from ...source.names import declared, free, own_names, renamed
 from ..analysis.backward_calls import asks_for_gradients
@@ -128,15 +128,15 @@ def _lines(one: _Call, taken: set[str]) -> list[str]:
     """What a call runs, in the caller's words; nothing where it is not known what it hands over. ``taken`` has its new names
     afterwards."""
     own, code, target, result = one.own, one.caller.code, one.target, one.result
-    given = _given(one)
-    if given is None:
+    values = _values(one)
+    if values is None:
         return []
-    new = _names(one, given, taken)
+    new = _names(one, values, taken)
     edits = renamed(own, [*one.body, *([result] if result is not None else [])], new)
     lines = [line for s in one.body for line in as_lines(own, s, edits)]
     for mode in one.function.decorator_list[::-1]:
         lines = [f"with {own.text(mode)}:", *(own.indent_step + line for line in lines)]
-    ahead = [f"{new[name]} = {text}" for name, (text, _) in given.items() if new[name] != text]
+    ahead = [f"{new[name]} = {text}" for name, (text, _) in values.items() if new[name] != text]
     text = own.edited(result, edits) if result is not None else "None"
     behind = []
     if target is not None and code.text(target) != text:
@@ -146,56 +146,44 @@ def _lines(one: _Call, taken: set[str]) -> list[str]:
     return [*ahead, *lines, *behind]
 
 
-def _names(one: _Call, given: dict[str, tuple[str, ast.expr]], taken: set[str]) -> dict[str, str]:
+def _names(one: _Call, values: dict[str, tuple[str, ast.expr]], taken: set[str]) -> dict[str, str]:
     """What the caller calls what the function has a name for: what it hands over, as it is written there; else a new name."""
     bound, new, target, result = names_bound(one.body), dict[str, str](), one.target, one.result
     if (
         isinstance(target, ast.Name)
         and isinstance(result, ast.Name)
-        and result.id in bound - given.keys()
+        and result.id in bound - values.keys()
         and target.id not in names_loaded([one.call])
     ):
         new[result.id] = target.id  # what it gives has the name from the beginning
-    for name in (*given, *sorted(bound - given.keys() - new.keys())):
-        if name in given and name not in bound and _is_name(given[name][1]):
-            new[name] = given[name][0]
-            continue
-        new[name] = free(name, taken)
-        taken.add(new[name])
+    for name in (*values, *sorted(bound - values.keys() - new.keys())):
+        if name in values and name not in bound and _is_name(values[name][1]):
+            new[name] = values[name][0]
+        else:
+            new[name] = free(name, taken)
+            taken.add(new[name])
     return new
 
 
-def _given(one: _Call) -> dict[str, tuple[str, ast.expr]] | None:
+def _values(one: _Call) -> dict[str, tuple[str, ast.expr]] | None:
     """The text of each parameter's value, with its node; None where not each has one of its own."""
     code, own, function, call = one.caller.code, one.own, one.function, one.call
-    a, of_class = function.args, isinstance(own.parent(function), ast.ClassDef)
-    positional = [*a.posonlyargs, *a.args]
-    pairs = [*zip(positional[::-1], a.defaults[::-1]), *zip(a.kwonlyargs, a.kw_defaults)]
-    defaults = {given.arg: value for given, value in pairs if value is not None}
-    if a.vararg is not None or a.kwarg is not None:
-        return None
-    if any(isinstance(arg, ast.Starred) for arg in call.args) or any(k.arg is None for k in call.keywords):
-        return None
-    given: dict[str, tuple[str, ast.expr]] = {}
-    for number, name in enumerate(parameters(function)):
-        owner = getattr(call.func, "value", None) if of_class and not number else None
-        value = owner if of_class and not number else argument(function, name, call)
+    found: dict[str, tuple[str, ast.expr]] = {}
+    for name, value in given(own, function, call):
         if value is not None:
-            given[name] = code.text(value), value
-        elif isinstance(value := defaults.get(name), ast.Constant):
-            given[name] = own.text(value), value
+            found[name] = code.text(value), value
+        elif isinstance(value := defaults(function).get(name), ast.Constant):
+            found[name] = own.text(value), value
         else:
             return None
-    return given
+    return found
 
 
 def _is_name(node: ast.expr) -> bool:
     """Whether an expression may be read several times in place of a name: ``loss``, ``self.opts["actor"]``, ``True``."""
     if isinstance(node, ast.Subscript):
         return _is_name(node.value) and isinstance(node.slice, ast.Name | ast.Constant)
-    if isinstance(node, ast.Attribute):
-        return _is_name(node.value)
-    return isinstance(node, ast.Name | ast.Constant)
+    return isinstance(node, ast.Constant) or dotted(node) is not None
 
 
 def _is_plain(own: Code, function: ast.FunctionDef) -> bool:
