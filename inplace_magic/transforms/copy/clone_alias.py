@@ -67,7 +67,7 @@ def clone_alias(problem: Problem) -> Iterator[Proposal]:
         yield from _where_spread(problem, known)
     if write is None:
         return
-    tensor = tensor_written(problem, write)
+    tensor = tensor_written(write)
     name = write.code.text(tensor) if tensor is not None else ""
     for binding in bindings(write.code, name, write.statement)[:1]:
         if binding.value is not None:
@@ -88,7 +88,7 @@ def _copied(problem: Problem, write: Site, name: str, value: ast.expr) -> Iterat
         local = code.function(write.statement) is not None and not reads(code, name, later(code, write.statement))
         # What nothing reads on is written for the sake of the other.
         apart = not local and is_detached(value) and not updates_weights(problem)
-        itself = reads_itself(problem, write)
+        itself = reads_itself(write)
         form = "clone_alias: of itself" if itself else "clone_alias"
         yield _parted(code, [value], meant=apart or itself or _is_picture(problem), form=form)
     elif dotted(value) is not None or isinstance(value, ast.Subscript) or called_name(value) in _VIEWS:

@@ -29,9 +29,9 @@ from ...source.bindings import bindings, bound, later, loop_of, reads
 from ...source.blocks import scope
 from ...source.dataflow import calls_named, rebinds
 from ...source.editor import Loop, dotted
-from ..analysis.contents import index_of, updates_by_another_look, with_item
+from ..analysis.contents import index_of, with_item
 from ..analysis.given import saved_first, wants_given
-from ..analysis.meant import has_two_names, is_lost, meant_for_whole
+from ..analysis.meant import has_two_names, is_lost, meant_for_whole, updates_by_another_look
 from ..analysis.meetings import UPDATES
 from ..analysis.targets import (
     Site,
@@ -78,11 +78,11 @@ def _at_apply(problem: Problem, write: Site) -> Iterator[Proposal]:
 
 def _at_write(problem: Problem, write: Site) -> Iterator[Proposal]:
     """``x = x.clone()`` in front of the statement that writes into ``x``, or of the loop that it stands in."""
-    code, found = write.code, tensor_written(problem, write)
+    code, found = write.code, tensor_written(write)
     if found is None:
         return
     name, item = code.text(found), isinstance(found, ast.Subscript)
-    if isinstance(found, ast.Name) and (is_lost(write, name) or loop_to_keep(problem, write, name) is not None):
+    if isinstance(found, ast.Name) and (is_lost(write, name) or loop_to_keep(write, name) is not None):
         return
     more = meant_for_whole(write) and not item
     module = isinstance(write.node, ast.Call) and problem.clash.write is not None and problem.clash.write.origin == "nn"

@@ -31,7 +31,7 @@ def clone_items(problem: Problem) -> Iterator[Proposal]:
     name = container(write) if write is not None else None
     if write is None or name is None:
         return
-    itself = reads_itself(problem, write)
+    itself = reads_itself(write)
     if updates_weights(problem) and not itself:
         return  # an update, by another look at what it updates
     put = [

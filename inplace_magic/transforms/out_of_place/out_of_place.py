@@ -29,9 +29,8 @@ from ...source.bindings import gone_through, key_of_item
 from ...source.dataflow import called_name
 from ...source.editor import Code, dotted
 from ...source.lift import as_lines
-from ..analysis.contents import updates_by_another_look
 from ..analysis.given import saved_first, wants_given
-from ..analysis.meant import has_two_names, is_lost, meant_for_whole
+from ..analysis.meant import has_two_names, is_lost, meant_for_whole, updates_by_another_look
 from ..analysis.targets import Site, chain, loop_to_keep, tensor_written, written
 from ..problem import Problem
 from ..proposal import Proposal, in_one_text
@@ -53,7 +52,7 @@ def out_of_place(problem: Problem) -> Iterator[Proposal]:
         return
     if problem.family == "silent" and problem.clash.save is None and any(map(is_alias, chain(write.target))):
         return  # ``h.data = h.data.clamp(min=0)``: the graph would hear of it no more than it does now
-    tensor = tensor_written(problem, write)
+    tensor = tensor_written(write)
     if isinstance(tensor, ast.Name) and is_lost(write, tensor.id):
         return
     more = meant_for_whole(write) and not isinstance(tensor, ast.Subscript)
@@ -77,7 +76,7 @@ def _rewrites(problem: Problem, write: Site, tensor: ast.expr | None, form: str)
     if rewrite is None or (isinstance(target, ast.Subscript) and target is not tensor):
         return
     name = tensor.id if isinstance(tensor, ast.Name) else None
-    loop = loop_to_keep(problem, write, name) if name is not None else None
+    loop = loop_to_keep(write, name) if name is not None else None
     if loop is not None and name is not None:
         anew = augmented(code, statement, heard=True) if isinstance(statement, ast.AugAssign) else rewrite
         inner = _comprehension(code, loop, name, statement, anew)

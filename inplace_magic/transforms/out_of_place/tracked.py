@@ -34,7 +34,7 @@ def tracked(problem: Problem) -> Iterator[Proposal]:
     code, statement = write.code, write.statement
     if (saved and _is_update(write)) or not simple(statement):
         return
-    held = tensor_written(problem, write)
+    held = tensor_written(write)
     tensor, text, after = _without_alias(write, held)
     if tensor is None:
         return
