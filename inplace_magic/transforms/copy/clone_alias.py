@@ -5,6 +5,10 @@ shown = x.data.cpu().numpy()      shown = x.data.cpu().numpy().copy()
 save(x.detach())                  save(x.detach().clone())
 out = x                           out = x.clone()
 
+ema = {n: p.detach() for …}       ema = {n: p.detach().clone() for …}
+shadow[n] = p.data                shadow[n] = p.data.clone()
+before = net.state_dict()         before = {key: value.clone() for key, value in net.state_dict().items()}
+
 x = torch.from_numpy(frame)       x = torch.from_numpy(frame).clone()    # others fill the frame anew
 """
 
@@ -19,7 +23,7 @@ from ...source.bindings import argument, bindings, later, reads
 from ...source.blocks import own_statements, scope
 from ...source.dataflow import called_name, calls_named, given_to
 from ...source.editor import Code, Edit, dotted
-from ..analysis.contents import shares
+from ..analysis.contents import container, put_into, shares
 from ..analysis.meant import goes_on_with, has_two_names, meant_for_whole, reads_itself
 from ..analysis.meetings import updates_weights
 from ..analysis.targets import (
@@ -55,6 +59,7 @@ def clone_alias(problem: Problem) -> Iterator[Proposal]:
     if problem.family in ("modified", "silent"):
         yield from _handed_over(problem)
         yield from _taken_over(problem, write)
+        yield from _of_items(problem, write)
 
 
 def _copied(problem: Problem, write: Site, name: str, value: ast.expr) -> Iterator[Proposal]:
@@ -102,6 +107,19 @@ def _taken_over(problem: Problem, write: Site) -> Iterator[Proposal]:
             yield in_one_text(code, [copied(code, call)], code.statement(call), WHY, "clone_alias")
 
 
+def _of_items(problem: Problem, write: Site) -> Iterator[Proposal]:
+    """What a list or dict holds of the memory of other tensors is copied where it is put there."""
+    name, itself = container(write), reads_itself(write)
+    if name is None or (updates_weights(problem) and not itself):
+        return  # an update, by another look at what it updates
+    put = [(code, value) for code, value in put_into(problem, write, name) if shares(value) or _is_state(value)]
+    for code, value in put[:1]:
+        edits = tuple((where, copied(where, one)) for where, one in put)
+        title = " ".join(code.edited(code.statement(value), [edits[0][1]]).split())
+        form = "clone_alias: of itself" if itself else "clone_alias"
+        yield Proposal(title, WHY, form, edits, meant=itself or is_detached(value))
+
+
 def _is_picture(problem: Problem) -> bool:
     """Whether what is written lies in a weight, and the write is part of an expression that shows or saves it. An update is a
     statement of its own.
@@ -111,8 +129,14 @@ def _is_picture(problem: Problem) -> bool:
 
 
 def copied(code: Code, value: ast.expr) -> Edit:
-    """A copy of a tensor, or of an array, in its place."""
+    """A copy of a tensor, of an array, or of all that a state dict holds, in its place."""
+    if _is_state(value):
+        return code.replace(value, f"{{key: value.clone() for key, value in {code.text(value)}.items()}}")
     return code.behind(value, ".copy()" if called_name(value) in ("numpy", "asarray") else ".clone()")
+
+
+def _is_state(value: ast.expr) -> bool:
+    return called_name(value) == "state_dict"
 
 
 def is_detached(value: ast.expr) -> bool:
