@@ -18,7 +18,7 @@ from functools import cached_property
 from ...families import is_of_base
 from ...record.evidence import Write
 from ...source.bindings import argument, loop_of, reads, value_of
-from ...source.dataflow import assigned, called_name, calls_named, given_to, key_of
+from ...source.dataflow import assigned, called_name, calls_named, given_to, key_of, keyword_named
 from ...source.editor import Code, Edit, dotted
 from ...source.modules import module_of
 from ..problem import Frame, Problem
@@ -123,9 +123,9 @@ def _is_stored_into(node: ast.AST) -> bool:
 
 def called_target(call: ast.Call, held: tuple[str, ...] = ()) -> ast.expr | None:
     """What a call writes into, by torch's conventions; else the argument that leads to it by one of the paths, or the first."""
-    out = next((k.value for k in call.keywords if k.arg == "out"), None)
+    out = keyword_named(call, "out")
     if out is not None:
-        return out
+        return out.value
     if isinstance(call.func, ast.Call) and called_name(call.func) == "getattr":
         return call.func.args[0]
     inner: ast.expr | None = call
