@@ -13,12 +13,12 @@ from ..problem import Problem
 from .targets import Site, chain
 
 _ALIASES = frozenset({"detach", "numpy", "from_numpy", "as_tensor", "from_dlpack", "asarray", "data"})
-_PUTS = frozenset({"append", "appendleft", "extend", "extendleft", "insert", "add", "update", "setdefault", "push"})
+_PUTS = frozenset({"append", "appendleft", "extend", "extendleft", "insert", "add", "update", "setdefault", "copy_"})
 OWN_MEMORY = frozenset({"clone", "copy", "contiguous", "tolist"})
 
 
 def put(node: ast.AST) -> tuple[ast.expr, ast.expr] | None:
-    """A container, and what a statement puts into it: ``bank.append(z)``, ``bank[k] = z``."""
+    """A container, and what a statement puts into it: ``bank.append(z)``, ``bank[k] = z``, ``buffer.copy_(z)``."""
     if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):
         return node.targets[0].value, node.value
     match node:

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 from ...source.bindings import bindings, bound, bound_anew, gone_through, later, loop_of, parameters, reads
 from ...source.blocks import loops, own_statements, scope
-from ...source.dataflow import rebinds
+from ...source.dataflow import calls_named, rebinds
 from ...source.editor import Code, Function
 from ...source.names import declared
 from ..problem import Problem
@@ -77,9 +77,11 @@ def _kept_by_loop(write: Site, name: str) -> bool:
 
 
 def _takes_values(code: Code, statement: ast.stmt, into: ast.expr) -> bool:
-    """``rows[k] = x``, where the rows are no list or dict: a tensor takes the values alone."""
+    """``rows.copy_(x)``, and ``rows[k] = x`` where the rows are no list or dict: a tensor takes the values alone."""
+    if not isinstance(statement, ast.Assign):
+        return bool(calls_named(statement, "copy_"))
     made = [one.value for one in bindings(code, code.text(into), statement)]
-    return isinstance(statement, ast.Assign) and not any(isinstance(value, (ast.List, ast.Dict)) for value in made)
+    return not any(isinstance(value, (ast.List, ast.Dict)) for value in made)
 
 
 def _reads_value(code: Code, name: str, nodes: list[ast.AST]) -> bool:

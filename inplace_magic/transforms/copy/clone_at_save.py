@@ -100,7 +100,7 @@ def _result(frame: Frame) -> Iterator[Proposal]:
         yield in_one_text(code, copies, result, _WHY, "clone_at_save: result")
     elif isinstance(result, (ast.Call, ast.BinOp)) and not isinstance(above, ast.Expr):
         looked_at = isinstance(above, ast.Attribute)
-        if getattr(above, "attr", "") not in OWN_MEMORY:
+        if getattr(above, "attr", "") not in OWN_MEMORY and called_name(result) != "clone":
             form, edit = "clone_at_save: any" if looked_at else "clone_at_save: result", code.behind(result, ".clone()")
             yield in_one_text(code, [edit], edit.text, _WHY, form)
         for edit in copies:

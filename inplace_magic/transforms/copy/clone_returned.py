@@ -15,7 +15,7 @@ from ...message import message
 from ...source.blocks import own_statements
 from ...source.dataflow import called_name, calls_named
 from ...source.editor import Code, Function
-from ..analysis.targets import Site, root_text, sites
+from ..analysis.targets import Site, root_text, sites, written_by
 from ..problem import Problem
 from ..proposal import Proposal, in_one_text
 from ..registry import register
@@ -45,11 +45,14 @@ def clone_shared(problem: Problem) -> Iterator[Proposal]:
 @register("modified")
 def clone_given_out(problem: Problem) -> Iterator[Proposal]:
     """What another method, or another function beside the one that writes, gives out of that memory: ``return self.queue``."""
+    written = [target for _, node in problem.nodes(ast.AST) for target in written_by(node)]
     for write in sites(problem, depth=1):
         code, own = write.code, write.code.function(write.statement)
         if isinstance(own, Function) and not isinstance(code.parent(own), ast.Module):
             others = [s for s in code.block(own) if isinstance(s, Function) and s is not own]
             given = [value for function in others for value in _of_written(write, function)]
+            if any(calls_named(target, *(one.name for one in others)) for target in written):
+                continue  # ``bank.get().zero_()``, ``bank.get()[0] = 1``: it is to be written through
             yield from _as_copies(code, given, form="clone_at_save")
 
 

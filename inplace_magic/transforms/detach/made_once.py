@@ -54,8 +54,8 @@ def given_once(problem: Problem, edge: Edge) -> bool:
 def before_loop(problem: Problem, edges: Sequence[Edge]) -> list[Proposal]:
     """A value that was computed once, and is used in every iteration."""
     found = [use for edge in edges for use in uses(problem, edge)]
-    held = dict.fromkeys((use.holder.path, detached(use.holder.path, use.holder.shape)) for use in found)
-    if not found or not all(uses(problem, edge) for edge in edges) or any(new is None for _, new in held):
+    held = {use.holder.path: detached(use.holder.path, use.holder.shape) for use in found}
+    if not found or not all(uses(problem, edge) for edge in edges) or None in held.values():
         return []
     frame = found[0].frame
     made = [f.statement for edge in edges for f in problem.frames(edge.made) if f.code is frame.code]
@@ -64,8 +64,8 @@ def before_loop(problem: Problem, edges: Sequence[Edge]) -> list[Proposal]:
     one_place = all(
         use.frame.code is frame.code and use.frame.spot.function == here == use.holder.scope for use in found
     )
-    if outer and one_place and (len(found) > 1 or len(held) == 1) and all("[" not in path for path, _ in held):
-        line = in_one_line([(path, str(new)) for path, new in held])
+    if outer and one_place and (len(found) > 1 or len(held) == 1) and all("[" not in path for path in held):
+        line = in_one_line(held)
         return list(candidates(problem, [(frame.code, frame.code.insert_before(outer[-1], line))], "once", GIVEN))
     return []
 
