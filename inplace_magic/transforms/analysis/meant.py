@@ -114,15 +114,16 @@ def goes_on_with(frames: Sequence[Site]) -> bool:
     ``frames``: those of the write, innermost first; what a function gives back is read by its caller's code.
     """
     write, name = frames[0], frames[0].root_text
-    statement = write.statement
-    if name is None or not isinstance(write.node, ast.Call):
-        return False
-    if isinstance(statement, ast.Return):
-        callers = [caller for caller in frames[1:2] if not isinstance(caller.statement, ast.Expr)]
-        return bool(callers) or any(caller.statement.value is not caller.node for caller in frames[1:2])  # type: ignore[attr-defined]
-    if isinstance(statement, ast.Assign):
-        return all(root_text(write.code, target) != name for target in statement.targets)
-    return isinstance(statement, ast.Expr) and root_text(write.code, statement.value) != name
+    match write.statement if isinstance(write.node, ast.Call) else None:
+        case ast.Return():
+            return any(
+                not isinstance(one.statement, ast.Expr) or one.statement.value is not one.node for one in frames[1:2]
+            )
+        case ast.Assign(targets):
+            return all(root_text(write.code, target) != name for target in targets)
+        case ast.Expr(value):
+            return root_text(write.code, value) != name
+    return False
 
 
 def meant_for_whole(write: Site) -> bool:

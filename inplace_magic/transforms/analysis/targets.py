@@ -133,9 +133,7 @@ def called_target(call: ast.Call, held: tuple[str, ...] = ()) -> ast.expr | None
         inner = receiver(inner)
     if inner is not call:
         return inner
-    known = (
-        one for one in given_to(call) if any(node is not None and ast.unparse(node) in held for node in chain(one))
-    )
+    known = (one for one in given_to(call) if any(ast.unparse(node) in held for node in chain(one)))
     return next(known, call.args[0] if call.args else None)
 
 
@@ -182,8 +180,8 @@ def is_inplace_name(name: str) -> bool:
 
 def root(node: ast.expr | None) -> ast.expr | None:
     """The name or attribute that a chain of subscripts, views and in-place calls starts from."""
-    *_, start = chain(node)
-    return start
+    start = [None, *chain(node)][-1]
+    return start if isinstance(start, (ast.Name, ast.Attribute)) else None
 
 
 def root_text(code: Code, node: ast.expr | None) -> str | None:
@@ -191,26 +189,20 @@ def root_text(code: Code, node: ast.expr | None) -> str | None:
     return code.text(found) if found is not None else None
 
 
-def chain(node: ast.expr | None) -> Iterator[ast.expr | None]:
-    """What is looked at, by what it is looked at through, down to the name or attribute; None where it has none."""
-    while True:
+def chain(node: ast.expr | None) -> Iterator[ast.expr]:
+    """What is looked at, by what it is looked at through, down to the name or attribute, or to what has memory of its own."""
+    while node is not None:
         yield node
-        if isinstance(node, ast.Name) or node is None:
-            return
-        if isinstance(node, ast.Attribute):
-            if node.attr not in VIEW_ATTRIBUTES or dotted(node.value) == "self":  # a field of that name
-                return
-            node = node.value
-        elif isinstance(node, ast.Subscript):
-            node = node.value
-        elif (
-            isinstance(node, ast.Call)
-            and isinstance(node.func, ast.Attribute)
-            and (node.func.attr in VIEW_METHODS or is_inplace_name(node.func.attr))
-        ):
-            node = receiver(node)
-        else:
-            node = None
+        node = _looked_at(node)
+
+
+def _looked_at(node: ast.expr) -> ast.expr | None:
+    """What an expression is another look at: ``x`` of ``x[0]``, ``x.T``, ``x.view(-1)``, ``x.mul_(2)``."""
+    if isinstance(node, ast.Attribute) and dotted(node.value) != "self":  # which has a field of that name
+        return node.value if node.attr in VIEW_ATTRIBUTES else None
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        return receiver(node) if node.func.attr in VIEW_METHODS or is_inplace_name(node.func.attr) else None
+    return node.value if isinstance(node, ast.Subscript) else None
 
 
 def tensor_written(write: Site) -> ast.expr | None:
@@ -220,9 +212,9 @@ def tensor_written(write: Site) -> ast.expr | None:
     """
     if write.root is None:
         return None
-    inwards = [node for node in chain(write.target) if node is not None][::-1]
+    inwards = list(chain(write.target))[::-1]
     items = list(itertools.takewhile(lambda node: isinstance(node, ast.Subscript), inwards[1:]))
-    path = re.compile(rf"{re.escape(write.root_text or '')}((?:\[[^]]*\])*)")
+    path = re.compile(rf"{re.escape(write.code.text(write.root))}((?:\[[^]]*\])*)")
     depths = [match[1].count("[") for held in write.event.held if (match := path.fullmatch(held))]
     if not depths:  # in an object that is not the user's; none of torch's is indexed by a text
         depths = [max((depth for depth, item in enumerate(items, 1) if _has_key(item)), default=0)]

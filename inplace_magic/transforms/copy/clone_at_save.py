@@ -86,7 +86,7 @@ def _handed_in(outer: Frame, inner: Frame, names: set[str]) -> Iterator[str]:
 def _looked_through(frame: Frame, operand: ast.expr) -> Iterator[str | None]:
     """What an operand is a look at: ``row`` for ``row = table[i]`` leads to ``table``. A mere second name is none."""
     name = ast.unparse(operand)
-    yield from (ast.unparse(node) for node in chain(operand) if node is not None)
+    yield from map(ast.unparse, chain(operand))
     if not isinstance(value_of(frame.code, name, frame.statement), ast.Name):
         yield seen_through(frame.code, name, frame.statement)
 
@@ -131,6 +131,6 @@ def _operands(node: ast.AST) -> list[ast.expr]:
 
 def _copy(code: Code, operand: ast.expr) -> Edit:
     """The copy is made as early in a chain of views as the memory is still shared: behind the subscripts."""
-    *looks, start = chain(operand)
-    behind = next((one for one in looks if isinstance(one, ast.Subscript)), start)
-    return code.behind(operand if start is None or behind is None else behind, ".clone()")
+    subscripts = (one for one in chain(operand) if isinstance(one, ast.Subscript))
+    start = root(operand)
+    return code.behind(operand if start is None else next(subscripts, start), ".clone()")

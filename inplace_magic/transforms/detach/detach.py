@@ -95,7 +95,7 @@ def _is_old_term(problem: Problem, edge: Edge) -> bool:
     and no list that a loss is collected in.
     """
     running = any(added(frame.statement) for frame in problem.frames(edge.used))
-    one = all("[" not in holder.path and holder.shape == "Tensor" for holder in edge.holders)
+    one = all(holder.shape == "Tensor" for holder in edge.holders)
     of_object = any(holder.scope.startswith("class ") for holder in edge.holders)
     return before_turns(problem, edge) or (of_object and one and not running and meeting(problem) is None)
 

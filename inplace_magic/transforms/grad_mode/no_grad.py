@@ -51,28 +51,28 @@ _INITIALISERS = frozenset({
 @register("leaf", "view_of_leaf", "no_grad_view", "multi_output_view", "out_grad")
 def no_grad(problem: Problem) -> Iterator[Proposal]:
     write = written(problem)
-    named = torch_in(problem, write.code) if write is not None else None
-    if write is None or named is None or not _may_be_update(problem, write.event):
+    if write is None or not _may_be_update(problem, write.event):
         return
     if applies_function(problem, write):  # a custom Function is there for its gradient
         return
-    torch, imported = named
-    code, statements, of_data = write.code, _block(problem, write), is_input(problem, write)
-    moved = _is_iterate(write) or _are_stepped(problem, _names(write)) or reads_gradient(write.statement)
+    statements, of_data = _block(problem, write), is_input(problem, write)
+    moved = _is_iterate(write) or _are_stepped(problem, _names(write))
     if not moved and (_goes_on(write, statements) or (of_data and _is_given_back(problem, write))):
         return
-    whole = _step_of_optimizer(write)
+    caller, whole = _caller_of_lambda(problem, write), _step_of_optimizer(write)
+    code, first = (write.code, write.statement) if caller is None else (caller.code, caller.statement)
+    named = torch_in(problem, code)
+    if named is None:
+        return
+    torch, imported = named
     if whole is not None:
         line = f"@{torch}.no_grad()"
         edits = [code.insert_before(whole, line), *imported]
         title = f"{line} def {whole.name}"
         yield in_one_text(code, edits, title, _WHY, "no_grad: update", reading="update")
-    first: ast.stmt = write.statement
-    caller = _caller_of_lambda(problem, write)
-    if caller is not None:
-        code, statements, first = caller.code, [caller.statement], caller.statement
-    edit = wrapped(code, statements, f"with {torch}.no_grad():") if statements else None
-    if edit is None or (code is not write.code and imported):
+    together = statements if caller is None else [first]
+    edit = wrapped(code, together, f"with {torch}.no_grad():") if together else None
+    if edit is None:
         return
     update, inner = _is_update(problem, write), carries_graph(write)
     yield in_one_text(
@@ -157,7 +157,7 @@ def _puts_constant(write: Site) -> bool:
 
 def _is_stepped(problem: Problem, write: Site) -> bool:
     """Whether an optimizer steps the leaf that is written."""
-    return write.event.stepped or _are_stepped(problem, {write.event.name}) or _are_stepped(problem, _names(write))
+    return write.event.stepped or _are_stepped(problem, {write.event.name})
 
 
 def _are_stepped(problem: Problem, names: set[str | None]) -> bool:
