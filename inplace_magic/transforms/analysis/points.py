@@ -108,7 +108,7 @@ def _is(frame: Frame, node: ast.expr, holder: Holder) -> bool:
         base, _, rest = text.partition(".")
         of_self = base in parameters(frame.code.function(frame.node))[:1]
         return of_self and (rest == holder.path or rest.endswith(f".{holder.path}"))  # of an object that it has
-    return (by_attribute(text) == by_attribute(holder.path) or _is_item(node, holder)) and is_named(frame, holder)
+    return (by_attribute(text) == by_attribute(holder.path) or _is_item(node, holder)) and _is_named(frame, holder)
 
 
 def by_attribute(path: str) -> str:
@@ -116,7 +116,7 @@ def by_attribute(path: str) -> str:
     return re.sub(r"\[['\"](\w+)['\"]\]", r".\1", path)
 
 
-def is_named(frame: Frame, holder: Holder) -> bool:
+def _is_named(frame: Frame, holder: Holder) -> bool:
     """Whether a holder's path means the same in a frame's function: its own name, or one from around it."""
     function, name = frame.code.function(frame.node), re.split(r"\W", holder.path)[0]
     return holder.scope == frame.spot.function or function is None or name not in own_names(function)

@@ -22,7 +22,7 @@ from ..analysis.collected import collected
 from ..analysis.iterations import iterations
 from ..analysis.meetings import meeting
 from ..analysis.placement import assignments_to_follow, end_of_update, read_on
-from ..analysis.points import bound_by, by_attribute, detached, is_named, uses
+from ..analysis.points import bound_by, by_attribute, detached, uses
 from ..problem import Frame, Problem
 from ..proposal import Change, Proposal
 from .candidates import CARRIED, candidates, in_one_line
@@ -162,7 +162,7 @@ def _visible(problem: Problem, frame: Frame, edge: Edge, carried: bool) -> Holde
     ``carried``: into another iteration, which a name that each iteration binds anew does not do.
     """
     holders = edge.holders or bound_by(problem, edge, frame)
-    mine = [h for h in holders if _settable(frame, h) and not _is_private(problem, h)]
+    mine = [h for h in holders if h.scope == frame.spot.function and not _is_private(problem, h)]
     writable = [h for h in mine if "[...]" not in h.path and detached(h.path, h.shape) is not None]
     found = uses(problem, edge)
     read = {use.holder for use in found}
@@ -178,22 +178,10 @@ def _visible(problem: Problem, frame: Frame, edge: Edge, carried: bool) -> Holde
             len(holder.path),
         )
 
-    own = [h for h in writable if h.scope == frame.spot.function]
-    return min(own or writable, key=order, default=None)
+    return min(writable, key=order, default=None)
 
 
 def _is_private(problem: Problem, holder: Holder) -> bool:
     """Whether a path goes through an attribute of a library's own, which no text of the user's names: ``fnet._fast_params``."""
     own = re.findall(r"\._\w+", holder.path)
     return any(not any(name in code.cell.raw for code in problem.codes()) for name in own)
-
-
-def _settable(frame: Frame, holder: Holder) -> bool:
-    """A name of the frame's function, or an attribute of an object that it reads under a name from around it."""
-    if holder.scope == frame.spot.function:
-        return True
-    function, name = frame.code.function(frame.node), holder.path.partition(".")[0]
-    if function is None or holder.scope.startswith("class ") or name == holder.path or "[" in holder.path:
-        return False
-    read = any(isinstance(n, ast.Name) and n.id == name for n in ast.walk(function))
-    return read and is_named(frame, holder)
