@@ -36,12 +36,10 @@ def has_two_names(write: Site) -> bool:
     name, code, top = write.root.id, write.code, scope(write.code, write.statement)
     if _kept_by_loop(write, name):
         return True
-    given_back = isinstance(top, Function) and not top.name.endswith(
-        "_"
-    )  # as its own name says of one that is for the write
+    gives_back = isinstance(top, Function) and not top.name.endswith("_")
     as_handed = write.target is write.root and name in parameters(top)
     if isinstance(write.statement, ast.Return) and as_handed:
-        return given_back and root_text(code, write.statement.value) == name
+        return gives_back and root_text(code, write.statement.value) == name
     behind = later(code, write.statement)
     if not _reads_value(code, name, behind):
         return False
@@ -51,7 +49,7 @@ def has_two_names(write: Site) -> bool:
     returned: list[ast.AST] = [s for s in own if isinstance(s, ast.Return) and s.value is not None]
     summed = as_handed and isinstance(write.statement, (ast.AugAssign, ast.Expr))
     filled = others & {*parameters(top)} and reads(code, name, returned)
-    if given_back and returned and (summed or filled):
+    if gives_back and returned and (summed or filled):
         return True
     return any(_reads_before_bound(code, other, behind) for other in others)
 
@@ -64,21 +62,19 @@ def _named_by(value: ast.expr | None) -> str | None:
 
 def _kept_by_loop(write: Site, name: str) -> bool:
     """Whether a loop around the write, which gives the name no other tensor, puts what it names into a container each time."""
-    code = write.code
-    for loop in loops(code, write.statement):
+    for loop in loops(write.code, write.statement):
         statements = [node for node in ast.walk(loop) if isinstance(node, ast.stmt)]
-        there = [(s, *found) for s in statements if (found := put(s)) is not None]
-        kept = [
-            into for s, into, value in there if getattr(value, "id", "") == name and not _takes_values(code, s, into)
-        ]
-        if kept and not any(name in rebinds(s) for s in statements):
+        kept = [s for s in statements if getattr((put(s) or (None, None))[1], "id", "") == name]
+        anew = any(name in rebinds(s) for s in statements)
+        if not anew and not all(_takes_values(write.code, s) for s in kept):
             return True
     return False
 
 
-def _takes_values(code: Code, statement: ast.stmt, into: ast.expr) -> bool:
+def _takes_values(code: Code, statement: ast.stmt) -> bool:
     """``rows.copy_(x)``, and ``rows[k] = x`` where the rows are no list or dict: a tensor takes the values alone."""
-    if not isinstance(statement, ast.Assign):
+    into, _ = put(statement) or (None, None)
+    if into is None or not isinstance(statement, ast.Assign):
         return bool(calls_named(statement, "copy_"))
     made = [one.value for one in bindings(code, code.text(into), statement)]
     return not any(isinstance(value, (ast.List, ast.Dict)) for value in made)
