@@ -21,8 +21,8 @@ from functools import partial
 from ...message import message
 from ...record.evidence import Write
 from ...source.bindings import bindings, later, parameters, reads
-from ...source.blocks import scope, upwards
-from ...source.dataflow import binds, calls_named, given_to, keyword_named
+from ...source.blocks import own_statements, scope
+from ...source.dataflow import binds, calls_named, keyword_named
 from ...source.editor import Code, Function, dotted
 from ...source.lift import wrapped
 from ...source.lines import lines_of
@@ -89,16 +89,15 @@ def no_grad(problem: Problem) -> Iterator[Proposal]:
 
 
 def _step_of_optimizer(write: Site) -> ast.FunctionDef | None:
-    """The ``step`` of an optimizer of the user's: its states are to have no history either. Not where it calls a closure, which
-    needs gradients.
+    """The method of an optimizer of the user's that writes: its states are to have no history either. Not where it calls a
+    closure, which needs gradients.
     """
     function = write.code.function(write.statement)
-    if not isinstance(function, ast.FunctionDef) or function.name != "step":
-        return None
-    bases = getattr(write.code.parent(function), "bases", ())
+    bases = getattr(write.code.parent(function), "bases", ()) if function is not None else ()
     of_optimizer = any((dotted(base) or "").endswith("Optimizer") for base in bases)
-    closure = calls_named(function, "closure") and not calls_named(function, "enable_grad")
-    return function if of_optimizer and not closure else None
+    if not of_optimizer or not isinstance(function, ast.FunctionDef) or calls_named(function, "closure"):
+        return None
+    return function
 
 
 def _may_be_update(problem: Problem, event: Write) -> bool:
@@ -145,14 +144,7 @@ def is_input(problem: Problem, write: Site) -> bool:
     writes = [(code, n, into) for code, n in problem.nodes(ast.AST) for into in written_by(n)]
     along = any(reads(code, f"{root_text(code, into)}.grad", [n]) for code, n, into in writes)
     asked = any(calls_named(code.tree, "grad") for code in problem.codes())  # of names not followed into the write
-    return not along and (not asked or (_puts_constant(write) and _is_given_back(problem, write)))
-
-
-def _puts_constant(write: Site) -> bool:
-    """``x[:, 0] = 0``, ``x[:, 0].zero_()``: no step of an update."""
-    given = given_to(write.expression)
-    given += [write.statement.value] if isinstance(write.statement, (ast.Assign, ast.AugAssign)) else []
-    return write.target is not write.root and all(isinstance(one, ast.Constant) for one in given)
+    return not along and not asked
 
 
 def _is_stepped(problem: Problem, write: Site) -> bool:
@@ -188,12 +180,11 @@ def _goes_on(write: Site, statements: list[ast.stmt]) -> bool:
 
 def _is_given_back(problem: Problem, write: Site) -> bool:
     """Whether the function gives back what it was handed, and its caller goes on with that: ``out = step(out)``."""
-    name, function = write.root_text, write.code.function(write.statement)
-    caller = next(iter(sites(problem)[1:2]), None)
-    following = (s for above in upwards(write.code, write.statement) for s in write.code.following(above))
-    given = [s for s in following if isinstance(s, ast.Return)]
-    back = name in parameters(function) and any(_gives_back(s, reads(write.code, str(name), [s])) for s in given)
-    return back and caller is not None and not isinstance(caller.statement, ast.Expr)
+    code, name, function = write.code, write.root_text or "", write.code.function(write.statement)
+    if name not in parameters(function):
+        return False
+    back = any(_gives_back(s, reads(code, name, [s])) for s in own_statements(code, scope(code, write.statement)))
+    return back and any(not isinstance(caller.statement, ast.Expr) for caller in sites(problem)[1:2])
 
 
 def _gives_back(statement: ast.stmt, read: list[ast.expr]) -> bool:
@@ -219,8 +210,7 @@ def _of_itself(code: Code, statement: ast.stmt, name: str) -> bool:
 
 def carries_graph(write: Site) -> bool:
     """Whether the step itself belongs to a graph, as the inner step of a meta-learner does."""
-    asked = "backward" if reads_gradient(write.statement) else "grad"
-    calls = calls_named(scope(write.code, write.statement), asked)
+    calls = calls_named(scope(write.code, write.statement), "grad", "backward")
     created = [keyword.value for call in calls if (keyword := keyword_named(call, "create_graph")) is not None]
     return any(ast.unparse(value) != "False" for value in created)
 
@@ -238,7 +228,9 @@ def _block(problem: Problem, write: Site) -> list[ast.stmt]:
     updates = partial(_updates, write, [statement, *(frame.statement for frame in frames if frame.code is code)])
     while True:
         block, above = code.block(statement), code.parent(statement)
-        if isinstance(above, (ast.For, ast.If)) and (code.begins_on_head(statement) or _is_elif(code, statement)):
+        if isinstance(above, (ast.For, ast.If)) and (
+            code.begins_on_head(statement) or code.text(statement).startswith("elif")
+        ):
             statement = above
             continue
         whole = isinstance(above, ast.For) or (isinstance(above, ast.If) and _is_one_of_several(code, above, updates))
@@ -250,15 +242,10 @@ def _block(problem: Problem, write: Site) -> list[ast.stmt]:
         return [*reversed(before), *itertools.takewhile(updates, block[at:])]
 
 
-def _is_elif(code: Code, statement: ast.AST) -> bool:
-    return isinstance(statement, ast.If) and code.text(statement).startswith("elif")
-
-
 def _is_one_of_several(code: Code, branch: ast.If, updates: Callable[[ast.stmt], bool]) -> bool:
     """Whether a branch is one of several updates, or all that a loop does; one by itself stays around the block."""
     beside = [updates(s) for s in code.block(branch)]
-    all_of_loop = all(beside) and isinstance(code.parent(branch), ast.For)
-    return not _is_elif(code, branch) and (beside.count(True) > 1 or all_of_loop)
+    return beside.count(True) > 1 or (all(beside) and isinstance(code.parent(branch), ast.For))
 
 
 def _updates(write: Site, refused: Sequence[ast.stmt], statement: ast.stmt) -> bool:
@@ -270,6 +257,5 @@ def _updates(write: Site, refused: Sequence[ast.stmt], statement: ast.stmt) -> b
     if isinstance(statement, ast.Assign) and getattr(statement.targets[0], "attr", "") == "grad":
         return True
     changed = written_by(statement.value if isinstance(statement, ast.Expr) else statement)
-    if len(changed) != 1 or (isinstance(changed[0], ast.Attribute) and isinstance(statement, ast.Assign)):
-        return False
-    return root_text(write.code, changed[0]) == write.root_text or reads_gradient(statement)
+    own = [root_text(write.code, one) == write.root_text for one in changed]
+    return len(own) == 1 and (own[0] or reads_gradient(statement))
