@@ -12,9 +12,9 @@ import ast
 import re
 from collections.abc import Sequence
 
-from ...source.bindings import bindings, bound, bound_anew, gone_through, later, loop_of, parameters, reads
+from ...source.bindings import bound, bound_anew, gone_through, later, loop_of, parameters, reads
 from ...source.blocks import loops, own_statements, scope
-from ...source.dataflow import calls_named, rebinds
+from ...source.dataflow import rebinds
 from ...source.editor import Code, Function
 from ...source.names import declared
 from ..problem import Problem
@@ -64,20 +64,11 @@ def _kept_by_loop(write: Site, name: str) -> bool:
     """Whether a loop around the write, which gives the name no other tensor, puts what it names into a container each time."""
     for loop in loops(write.code, write.statement):
         statements = [node for node in ast.walk(loop) if isinstance(node, ast.stmt)]
-        kept = [s for s in statements if getattr((put(s) or (None, None))[1], "id", "") == name]
-        anew = any(name in rebinds(s) for s in statements)
-        if not anew and not all(_takes_values(write.code, s) for s in kept):
+        values = [value for s in statements for _, value in filter(None, [put(s)])]
+        kept = any(isinstance(value, ast.Name) and value.id == name for value in values)
+        if kept and not any(name in rebinds(s) for s in statements):
             return True
     return False
-
-
-def _takes_values(code: Code, statement: ast.stmt) -> bool:
-    """``rows.copy_(x)``, and ``rows[k] = x`` where the rows are no list or dict: a tensor takes the values alone."""
-    into, _ = put(statement) or (None, None)
-    if into is None or not isinstance(statement, ast.Assign):
-        return bool(calls_named(statement, "copy_"))
-    made = [one.value for one in bindings(code, code.text(into), statement)]
-    return not any(isinstance(value, (ast.List, ast.Dict)) for value in made)
 
 
 def _reads_value(code: Code, name: str, nodes: list[ast.AST]) -> bool:
