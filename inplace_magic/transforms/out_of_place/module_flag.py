@@ -80,7 +80,6 @@ def _fit(problem: Problem, write: Write, code: Code, call: ast.Call) -> tuple[bo
     return (
         not known or name == kind,
         place is None or None in (place[1], index) or place[1] == str(index),
-        known or write.operation.strip("_").replace("_", "") == name,
         place is not None,
         any(spot.function.startswith(f"{owner}.") for spot in problem.write_stack),
     )

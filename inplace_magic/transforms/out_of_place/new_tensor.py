@@ -21,11 +21,6 @@ _RENAMED = {
     "zero_": ("{torch}.zeros_like({x})", 0), "fill_": ("{torch}.full_like({x}, {y})", 1), "copy_": ("{y}.clone()", 1),
     "normal_": ("{torch}.randn_like({x})", 0), "uniform_": ("{torch}.rand_like({x})", 0),
 }  # fmt: skip
-_NO_TWIN = frozenset({
-    "set_", "resize_", "resize_as_", "as_strided_", "requires_grad_", "random_", "bernoulli_", "exponential_",
-    "geometric_", "log_normal_", "cauchy_", "apply_", "map_", "map2_", "share_memory_", "retain_grad_", "trunc_normal_",
-})  # fmt: skip
-
 _GIVE_MASKS = frozenset({"isnan", "isinf", "isfinite", "bool", "eq", "ne", "lt", "le", "gt", "ge", "logical_not"})
 
 
@@ -52,7 +47,7 @@ def writes_in_place(call: ast.Call) -> bool:
 
 def _method(call: ast.Call) -> bool:
     """``x.add_(y)`` or ``torch.relu_(x)``, not ``nn.init.zeros_(w)`` or a function of the user's own."""
-    if not isinstance(call.func, ast.Attribute) or call.func.attr in _NO_TWIN or not is_inplace_name(call.func.attr):
+    if not isinstance(call.func, ast.Attribute) or not is_inplace_name(call.func.attr):
         return False
     module = module_of(call.func.value)
     if module is not None:
