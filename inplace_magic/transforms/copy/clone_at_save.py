@@ -98,9 +98,9 @@ def _result(frame: Frame) -> Iterator[Proposal]:
     above, copies = code.parent(result), [_copy(code, one) for one in _operands(result)]
     if called_name(result) == "save_for_backward":
         yield in_one_text(code, copies, result, _WHY, "clone_at_save: result")
-    elif isinstance(result, (ast.Call, ast.BinOp)) and not isinstance(above, ast.Expr):
+    elif isinstance(result, (ast.Call, ast.BinOp)) and not isinstance(above, ast.Expr) and not _is_copied(result):
         looked_at = isinstance(above, ast.Attribute)
-        if getattr(above, "attr", "") not in OWN_MEMORY and called_name(result) != "clone":
+        if getattr(above, "attr", "") not in OWN_MEMORY:
             form, edit = "clone_at_save: any" if looked_at else "clone_at_save: result", code.behind(result, ".clone()")
             yield in_one_text(code, [edit], edit.text, _WHY, form)
         for edit in copies:
@@ -124,9 +124,13 @@ def _operands(node: ast.AST) -> list[ast.expr]:
                 found = [method.value]
             for given in given_to(node):
                 found += given.elts if isinstance(given, (ast.List, ast.Tuple)) else [given]
-    copied = [one for one in found if any(called_name(looked_at) == "clone" for looked_at in chain(one))]
-    tensors = [one for one in found if not isinstance(one, (ast.Constant, ast.Starred)) and one not in copied]
+    tensors = [one for one in found if not isinstance(one, (ast.Constant, ast.Starred)) and not _is_copied(one)]
     return [one for one in tensors if dotted(one) not in ("self", "cls", "ctx")]
+
+
+def _is_copied(operand: ast.expr) -> bool:
+    """Whether an operand is a look at a copy already."""
+    return any(called_name(node) == "clone" for node in chain(operand))
 
 
 def _copy(code: Code, operand: ast.expr) -> Edit:

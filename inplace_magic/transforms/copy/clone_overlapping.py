@@ -68,10 +68,12 @@ def _kept(code: Code, node: ast.AST) -> Iterator[tuple[str | None, ast.expr]]:
     """Under what name a node keeps what; None where that is not written out: ``self.register_buffer(name, x.expand(3, 4))``."""
     if isinstance(node, ast.Assign):
         yield from ((root_text(code, target), node.value) for target in assigned(node))
-    elif called_name(node) in ("register_buffer", "register_parameter", "setattr"):
-        *_, name, value = [None, None, *given_to(node)]
-        if value is not None:
-            yield f"self.{name.value!s}" if isinstance(name, ast.Constant) else None, value
+    elif isinstance(node, ast.Call) and called_name(node) in ("register_buffer", "register_parameter", "setattr"):
+        match node.args[1:] if called_name(node) == "setattr" else node.args:
+            case [ast.Constant(str(name)), value, *_]:
+                yield f"self.{name}", value
+            case [_, value, *_]:
+                yield None, value
 
 
 def _name_of(code: Code, node: ast.AST) -> str | None:

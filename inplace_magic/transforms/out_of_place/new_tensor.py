@@ -42,7 +42,7 @@ class Rewrite:
 
 
 def writes_in_place(call: ast.Call) -> bool:
-    return _method(call) or _flag(call) is not None or _out(call) is not None
+    return _method(call) or _flag(call) is not None or keyword_named(call, "out") is not None
 
 
 def _method(call: ast.Call) -> bool:
@@ -58,10 +58,6 @@ def _method(call: ast.Call) -> bool:
 def _flag(call: ast.Call) -> ast.keyword | ast.expr | None:
     """``inplace=True`` of a functional call, not of a module's constructor."""
     return flag(call) if called_name(call)[:1].islower() else None
-
-
-def _out(call: ast.Call) -> ast.keyword | None:
-    return keyword_named(call, "out")
 
 
 def _assigned(code: Code, statement: ast.stmt, target: str, value: str) -> Rewrite:
@@ -225,7 +221,7 @@ def _inner(inner: ast.Call, outer: ast.AST) -> bool:
 def _strip(code: Code, call: ast.Call) -> list[Edit]:
     """Takes the underscore off a method's name, or the flag or ``out=`` out of the arguments."""
     edits = []
-    given, out = _flag(call), _out(call)
+    given, out = _flag(call), keyword_named(call, "out")
     if given is not None:
         edits.append(without_flag(code, call, given))
     if out is not None:

@@ -56,13 +56,13 @@ def out_of_place(problem: Problem) -> Iterator[Proposal]:
         return
     more, given = meant_for_whole(write) and not isinstance(tensor, ast.Subscript), wants_given(problem)
     apart = not given and tensor is write.root and has_two_names(write)
-    for form, rewrite in _rewrites(problem, write, tensor, "meant for more" if more else "statement"):
-        lossless = given or rewrite.unsure or (more and form != "container")  # which all who go through it see
+    why = _APART if apart else _WHY
+    for kind, rewrite in _rewrites(problem, write, tensor, "meant for more" if more else "statement"):
+        lossless = given or rewrite.unsure or (more and kind != "container")  # which all who go through it see
+        form = f"out_of_place: {kind}"
         for ahead in dict.fromkeys([(), saved_first(problem, write)]):
             edits = (*ahead, *rewrite.edits)
-            why = _APART if apart else _WHY
-            title, form_ = rewrite.line, f"out_of_place: {form}"
-            yield in_one_text(write.code, edits, title, why, form_, lossless=lossless, meant=apart)
+            yield in_one_text(write.code, edits, rewrite.line, why, form, lossless=lossless, meant=apart)
 
 
 def _rewrites(problem: Problem, write: Site, tensor: ast.expr | None, form: str) -> Iterator[tuple[str, Rewrite]]:
