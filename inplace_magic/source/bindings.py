@@ -140,8 +140,10 @@ def key_of_item(loop: ast.For | ast.comprehension, name: str) -> str | None:
     return None
 
 
-def gone_through(loop: ast.For | ast.comprehension, name: str) -> ast.expr | None:
+def gone_through(loop: ast.For | ast.comprehension | None, name: str) -> ast.expr | None:
     """The list whose items the loop calls ``name``: itself, or one of those in ``zip`` and ``enumerate``, one in the other too."""
+    if loop is None:
+        return None
     return loop.iter if isinstance(loop.target, ast.Name) else _items_called(name, loop.target, loop.iter)
 
 

@@ -212,6 +212,16 @@ def called_name(node: ast.AST | None) -> str:
     return node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
 
 
+def given_to(call: ast.AST | None) -> list[ast.expr]:
+    """What a call is given, in positions and by keyword; nothing for what is no call."""
+    return [*call.args, *(keyword.value for keyword in call.keywords)] if isinstance(call, ast.Call) else []
+
+
+def keyword_named(call: ast.Call, name: str) -> ast.keyword | None:
+    """The argument that a call is given under this keyword."""
+    return next((keyword for keyword in call.keywords if keyword.arg == name), None)
+
+
 def is_called(code: Code, node: ast.AST) -> bool:
     return getattr(code.parent(node), "func", None) is node
 

@@ -406,7 +406,7 @@ def names_bound(nodes: Iterable[ast.stmt]) -> set[str]:
     return bound
 
 
-def dotted(node: ast.AST) -> str | None:
+def dotted(node: ast.AST | None) -> str | None:
     """``a.b.c`` for a chain of names, None for anything else."""
     if isinstance(node, ast.Name):
         return node.id

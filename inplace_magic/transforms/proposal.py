@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import ast
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
@@ -75,7 +76,8 @@ class Proposal:
         return self.rule in _LOCAL
 
 
-def in_one_text(code: Code, edits: Iterable[Edit], title: str, why: str, form: str, **facts: Any) -> Proposal:
-    """The edits of one cell or file, as a proposal whose title has one line."""
-    title = title if kind_of(title) else " ".join(title.split())
-    return Proposal(title, why, form, tuple((code, edit) for edit in edits), **facts)
+def in_one_text(code: Code, edits: Sequence[Edit], title: str | ast.AST, why: str, form: str, **facts: Any) -> Proposal:
+    """The edits of one cell or file, as a proposal whose title has one line: a text, or that of a node as it becomes."""
+    text = title if isinstance(title, str) else code.edited(title, edits)
+    shown = text if kind_of(text) else " ".join(text.split())
+    return Proposal(shown, why, form, tuple((code, edit) for edit in edits), **facts)

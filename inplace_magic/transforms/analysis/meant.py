@@ -9,17 +9,18 @@ rows *= 2
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Sequence
 
-from ...source.bindings import bindings, bound, bound_anew, gone_through, later, loop_of, parameters, reads
+from ...source.bindings import bound, bound_anew, gone_through, later, loop_of, parameters, reads
 from ...source.blocks import loops, own_statements, scope
-from ...source.dataflow import called_name, rebinds
+from ...source.dataflow import rebinds
 from ...source.editor import Code, Function
 from ...source.names import declared
 from ..problem import Problem
+from .contents import container, put, put_into, shares
+from .meetings import updates_weights
 from .targets import Site, is_of_leaf, root, root_text, seen_through, written_by
-
-_PUTS = ("append", "add", "appendleft")
 
 
 def has_two_names(write: Site) -> bool:
@@ -30,31 +31,27 @@ def has_two_names(write: Site) -> bool:
     into ``out = x`` and returns.
     And so it is where a loop keeps what it goes on writing: ``path.append(x)``.
     """
-    name, code, top = write.root_text, write.code, scope(write.code, write.statement)
-    if isinstance(write.root, ast.Name) and _kept_by_loop(write, write.root.id):
-        return True
-    own = isinstance(top, Function) and not top.name.endswith("_")
-    if isinstance(write.statement, ast.Return) and write.target is write.root and name in parameters(top):
-        return own and root_text(code, write.statement.value) == name
-    if not isinstance(write.root, ast.Name) or not _reads_value(code, str(name), later(code, write.statement)):
+    if not isinstance(write.root, ast.Name):
         return False
-    pairs = [
-        (key, same)
-        for s in own_statements(code, top)
-        for key, value in bound(code, s)
-        if (same := _named_by(value)) is not None
-    ]
-    others = {other for pair in pairs if name in pair for other in pair} - {name}
-    given = [s.value for s in own_statements(code, top) if isinstance(s, ast.Return) and s.value is not None]
-    summed = (
-        isinstance(write.statement, (ast.AugAssign, ast.Expr))
-        and write.target is write.root
-        and name in parameters(top)
-    )
-    filled = bool(others & {*parameters(top)} and reads(code, str(name), [*given]))
-    if given and (summed or filled) and own:
+    name, code, top = write.root.id, write.code, scope(write.code, write.statement)
+    if _kept_by_loop(write, name):
         return True
-    return any(_reads_before_bound(code, other, later(code, write.statement)) for other in others)
+    gives_back = isinstance(top, Function) and not top.name.endswith("_")
+    as_handed = write.target is write.root and name in parameters(top)
+    if isinstance(write.statement, ast.Return) and as_handed:
+        return gives_back and root_text(code, write.statement.value) == name
+    behind = later(code, write.statement)
+    if not _reads_value(code, name, behind):
+        return False
+    own = list(own_statements(code, top))
+    pairs = [{key, _named_by(value)} for s in own for key, value in bound(code, s)]
+    others = {other for pair in pairs if name in pair for other in pair if other is not None} - {name}
+    returned: list[ast.AST] = [s for s in own if isinstance(s, ast.Return) and s.value is not None]
+    summed = as_handed and isinstance(write.statement, (ast.AugAssign, ast.Expr))
+    filled = others & {*parameters(top)} and reads(code, name, returned)
+    if gives_back and returned and (summed or filled):
+        return True
+    return any(_reads_before_bound(code, other, behind) for other in others)
 
 
 def _named_by(value: ast.expr | None) -> str | None:
@@ -63,23 +60,13 @@ def _named_by(value: ast.expr | None) -> str | None:
     return into[0].id if into and isinstance(into[0], ast.Name) else None
 
 
-def _sets_item(code: Code, statement: ast.Assign) -> bool:
-    """``path[k] = x``, where the path is a list or a dict: a tensor takes the values alone."""
-    target = statement.targets[0]
-    base = code.text(target.value) if isinstance(target, ast.Subscript) else None
-    made = [b.value for b in bindings(code, base, statement)] if base is not None else []
-    return any(isinstance(v, (ast.List, ast.Dict)) or called_name(v) in ("list", "dict", "defaultdict") for v in made)
-
-
 def _kept_by_loop(write: Site, name: str) -> bool:
     """Whether a loop around the write, which gives the name no other tensor, puts what it names into a container each time."""
     for loop in loops(write.code, write.statement):
-        nodes = [node for node in ast.walk(loop) if isinstance(node, ast.stmt)]
-        calls = [n.value for n in nodes if isinstance(n, ast.Expr) and isinstance(n.value, ast.Call)]
-        put = [given for call in calls if called_name(call) in _PUTS for given in call.args]
-        put += [n.value for n in nodes if isinstance(n, ast.Assign) and _sets_item(write.code, n)]
-        anew = any(name in rebinds(n) for n in nodes) or loop_of(write.code, write.statement, name) is not None
-        if not anew and any(isinstance(one, ast.Name) and one.id == name for one in put):
+        statements = [node for node in ast.walk(loop) if isinstance(node, ast.stmt)]
+        values = [value for s in statements for _, value in filter(None, [put(s)])]
+        kept = any(isinstance(value, ast.Name) and value.id == name for value in values)
+        if kept and not any(name in rebinds(s) for s in statements):
             return True
     return False
 
@@ -90,12 +77,22 @@ def _reads_value(code: Code, name: str, nodes: list[ast.AST]) -> bool:
     return any(id(read) not in into for read in reads(code, name, nodes))
 
 
-def reads_itself(problem: Problem, write: Site) -> bool:
+def reads_itself(write: Site) -> bool:
     """Whether a write also reads, by another name, the values of the memory that it writes: nobody has that done on purpose."""
-    held = problem.clash.write.held if problem.clash.write is not None else ()
-    first = {name.partition(".")[0].partition("[")[0] for name in held} - {(write.root_text or "").partition(".")[0]}
-    read = [node for name in first for node in reads(write.code, name, [write.statement])]
+    names = {re.split(r"\W", path)[0] for path in write.event.held} - {(write.root_text or "").partition(".")[0]}
+    read = [node for name in names for node in reads(write.code, name, [write.statement])]
     return any(not is_of_leaf(write.code, node) for node in read)
+
+
+def updates_by_another_look(problem: Problem, write: Site) -> bool:
+    """Whether weights are updated through what holds another look at their memory: ``flat[n].sub_(g)`` for ``p.detach()``.
+
+    Made out of place, or on a copy, such an update would no longer reach them.
+    """
+    name = container(write)
+    if name is None or not updates_weights(problem) or reads_itself(write):
+        return False
+    return any(shares(value) for _, value in put_into(problem, write, name))
 
 
 def goes_on_with(frames: Sequence[Site]) -> bool:
@@ -104,15 +101,16 @@ def goes_on_with(frames: Sequence[Site]) -> bool:
     ``frames``: those of the write, innermost first; what a function gives back is read by its caller's code.
     """
     write, name = frames[0], frames[0].root_text
-    statement = write.statement
-    if name is None or not isinstance(write.node, ast.Call):
-        return False
-    if isinstance(statement, ast.Return):
-        callers = [caller for caller in frames[1:2] if not isinstance(caller.statement, ast.Expr)]
-        return bool(callers) or any(caller.statement.value is not caller.node for caller in frames[1:2])  # type: ignore[attr-defined]
-    if isinstance(statement, ast.Assign):
-        return all(root_text(write.code, target) != name for target in statement.targets)
-    return isinstance(statement, ast.Expr) and root_text(write.code, statement.value) != name
+    match write.statement if isinstance(write.node, ast.Call) else None:
+        case ast.Return():
+            return any(
+                not isinstance(one.statement, ast.Expr) or one.statement.value is not one.node for one in frames[1:2]
+            )
+        case ast.Assign(targets):
+            return all(root_text(write.code, target) != name for target in targets)
+        case ast.Expr(value):
+            return root_text(write.code, value) != name
+    return False
 
 
 def meant_for_whole(write: Site) -> bool:
@@ -121,7 +119,7 @@ def meant_for_whole(write: Site) -> bool:
     if name is None or not isinstance(write.root, ast.Name) or has_two_names(write):
         return False
     loop = loop_of(code, write.statement, name)
-    items = root(gone_through(loop, name)) if loop is not None else None
+    items = root(gone_through(loop, name))
     if loop is not None and items is not None and reads(code, code.text(items), later(code, loop)):
         return True
     whole = seen_through(code, name, write.statement)

@@ -35,8 +35,8 @@ def uses(problem: Problem, edge: Edge) -> list[Use]:
         for holder in sorted(held, key=lambda h: (h.shape != "Tensor", h.scope.startswith("class "))):
             found = [Use(frame, node, holder) for node in _loads(frame) if _is(frame, node, holder)]
             if not found and holder.shape.endswith("[Tensor]"):
-                names = [node for node, items in _items(frame) if _is(frame, items, holder)]
-                found = [Use(frame, node, Holder(frame.spot.function, node.id, "Tensor")) for node in names]
+                names = [name for name, items in _items(frame) if _is(frame, items, holder)]
+                found = [Use(frame, name, Holder(frame.spot.function, name.id, "Tensor")) for name in names]
             if found:
                 return found
     return []
@@ -45,8 +45,7 @@ def uses(problem: Problem, edge: Edge) -> list[Use]:
 def _items(frame: Frame) -> Iterator[tuple[ast.Name, ast.expr]]:
     """The names by which a loop or a comprehension around a frame's node calls items, each with what it goes through."""
     for node in (one for one in _loads(frame) if isinstance(one, ast.Name)):
-        loop = naming_loop(frame.code, node, node.id)
-        items = gone_through(loop, node.id) if loop is not None else None
+        items = gone_through(naming_loop(frame.code, node, node.id), node.id)
         if items is not None:
             yield node, items
 
@@ -109,7 +108,7 @@ def _is(frame: Frame, node: ast.expr, holder: Holder) -> bool:
         base, _, rest = text.partition(".")
         of_self = base in parameters(frame.code.function(frame.node))[:1]
         return of_self and (rest == holder.path or rest.endswith(f".{holder.path}"))  # of an object that it has
-    return (by_attribute(text) == by_attribute(holder.path) or _is_item(node, holder)) and is_named(frame, holder)
+    return (by_attribute(text) == by_attribute(holder.path) or _is_item(node, holder)) and _is_named(frame, holder)
 
 
 def by_attribute(path: str) -> str:
@@ -117,57 +116,45 @@ def by_attribute(path: str) -> str:
     return re.sub(r"\[['\"](\w+)['\"]\]", r".\1", path)
 
 
-def is_named(frame: Frame, holder: Holder) -> bool:
+def _is_named(frame: Frame, holder: Holder) -> bool:
     """Whether a holder's path means the same in a frame's function: its own name, or one from around it."""
-    name = holder.path.partition(".")[0].partition("[")[0]
-    return holder.scope == frame.spot.function or not _is_local(frame, name)
+    function, name = frame.code.function(frame.node), re.split(r"\W", holder.path)[0]
+    return holder.scope == frame.spot.function or function is None or name not in own_names(function)
 
 
 def _is_item(node: ast.expr, holder: Holder) -> bool:
     """``states[i]`` where ``states[0]`` held it."""
-    held = ast.parse(holder.path, mode="eval").body if "[...]" not in holder.path else None
-    return (
-        isinstance(node, ast.Subscript)
-        and isinstance(held, ast.Subscript)
-        and not isinstance(node.slice, (ast.Constant, ast.Slice))
-        and ast.unparse(node.value) == ast.unparse(held.value)
-    )
+    held = ast.parse(holder.path, mode="eval").body
+    if not isinstance(held, ast.Subscript) or not isinstance(node, ast.Subscript):
+        return False
+    alike = ast.unparse(node.value) == ast.unparse(held.value)
+    return alike and not isinstance(node.slice, (ast.Constant, ast.Slice))
 
 
-def _is_local(frame: Frame, name: str) -> bool:
-    """Whether a name belongs to the frame's function alone."""
-    function = frame.code.function(frame.node)
-    return function is not None and name in own_names(function)
+_DETACHED = {
+    "list": "[{each} for {one} in {path}]",
+    "dict": "{{key: {each} for key, {one} in {path}.items()}}",
+    "mapping": "{path} | {{key: {each} for key, {one} in {path}.items()}}",  # an OrderedDict or a defaultdict stays one
+    "tuple": "tuple({each} for {one} in {path})",
+    "deque": "type({path})(({each} for {one} in {path}), {path}.maxlen)",
+}
 
 
-def detached(path: str, shape: str, item: str = "h") -> str | None:
+def detached(path: str, shape: str) -> str | None:
     """The expression that cuts a value of this shape off from its graph; None where none can be written."""
     if shape == "Tensor":
         return f"{path}.detach()"
     if shape.startswith("tuple("):
-        parts = [
-            f"{path}[{at}]" if part == "-" else detached(f"{path}[{at}]", part, item)
-            for at, part in enumerate(_parts(shape))
-        ]
+        paths = [(f"{path}[{at}]", part) for at, part in enumerate(_parts(shape))]
+        parts = [one if part == "-" else detached(one, part) for one, part in paths]
         return f"({', '.join(map(str, parts))})" if None not in parts else None
     if "[" not in shape or shape.endswith("[mixed]"):
         return None
     outer, inner = shape[:-1].split("[", 1)
-    variable = next(name for name in ((item, "t") if inner == "Tensor" else ("state", "part")) if name != path)
-    each = detached(variable, inner, item)
-    if each is None:
-        return None
-    if outer == "list":
-        return f"[{each} for {variable} in {path}]"
-    if outer == "dict":
-        return f"{{key: {each} for key, {variable} in {path}.items()}}"
-    if outer == "mapping":  # an OrderedDict or a defaultdict stays one
-        return f"{path} | {{key: {each} for key, {variable} in {path}.items()}}"
-    if outer == "tuple":
-        return f"tuple({each} for {variable} in {path})"
-    if outer == "deque":
-        return f"type({path})(({each} for {variable} in {path}), {path}.maxlen)"
-    return f"type({path})(*({each} for {variable} in {path}))"
+    one = next(name for name in (("h", "t") if inner == "Tensor" else ("state", "part")) if name != path)
+    each = detached(one, inner)
+    whole = _DETACHED.get(outer, "type({path})(*({each} for {one} in {path}))")
+    return None if each is None else whole.format(path=path, each=each, one=one)
 
 
 def _parts(shape: str) -> list[str]:

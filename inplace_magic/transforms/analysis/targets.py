@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ast
 import itertools
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,7 +18,7 @@ from functools import cached_property
 from ...families import is_of_base
 from ...record.evidence import Write
 from ...source.bindings import argument, loop_of, reads, value_of
-from ...source.dataflow import assigned, called_name, calls_named, key_of
+from ...source.dataflow import assigned, called_name, calls_named, given_to, key_of, keyword_named
 from ...source.editor import Code, Edit, dotted
 from ...source.modules import module_of
 from ..problem import Frame, Problem
@@ -36,14 +37,20 @@ VIEW_ATTRIBUTES = frozenset({"T", "mT", "H", "mH", "data", "real", "imag"})
 
 @dataclass(frozen=True)
 class Site(Frame):
-    """One place where something is written. ``held``: the paths to it, where that is known."""
+    """One place where something is written, and the event that was recorded."""
 
-    held: tuple[str, ...] = ()
+    event: Write
 
     @cached_property
     def target(self) -> ast.expr | None:
-        """What is written, as far as the innermost frame tells."""
-        return _target(self.node, self.statement, self.held)
+        """What is written, as far as this frame tells."""
+        ran, statement = self.expression, self.statement
+        stored: list[ast.expr] = [one for one in (*getattr(self.node, "targets", ()), ran) if _is_stored_into(one)]
+        if stored:
+            return stored[0]
+        if isinstance(statement, ast.AugAssign) and ran in (statement, statement.target):
+            return statement.target
+        return called_target(ran, self.event.held) if isinstance(ran, ast.Call) else None
 
     @property
     def root(self) -> ast.expr | None:
@@ -62,9 +69,9 @@ class Site(Frame):
 
 def sites(problem: Problem, depth: int = 4) -> list[Site]:
     """The frames of the write, innermost first; only the first one's target is what was written."""
-    held = problem.clash.write.held if problem.clash.write is not None else ()
+    event = problem.clash.write
     frames = problem.frames(problem.write_stack[:depth])[::-1]
-    return [Site(f.code, f.node, f.spot, held if n == 0 else ()) for n, f in enumerate(frames)]
+    return [Site(f.code, f.node, f.spot, event) for f in frames if event is not None]
 
 
 def handed_down(problem: Problem, depth: int = 4) -> Iterator[tuple[Site, str]]:
@@ -79,7 +86,7 @@ def handed_down(problem: Problem, depth: int = 4) -> Iterator[tuple[Site, str]]:
         inner = site
 
 
-def outside(inner: Site, outer: Site, name: str) -> str | None:
+def outside(inner: Frame, outer: Frame, name: str) -> str | None:
     """The caller's name for what the callee calls ``name``."""
     call = outer.expression
     if name.startswith("self.") and isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute):
@@ -95,42 +102,20 @@ def written(problem: Problem) -> Site | None:
 
 def written_here(problem: Problem) -> Site | None:
     """The write, where the line itself is what writes, or is refused: not for an earlier write into the base of its view."""
-    write, event = written(problem), problem.clash.write
-    here = write is not None and event is not None and _by_this_line(event, write)
-    return write if here and not is_of_base(problem.clash.message) else None
+    write = written(problem)
+    return write if write and _by_this_line(write) and not is_of_base(problem.clash.message) else None
 
 
-def _by_this_line(write: Write, frame: Site) -> bool:
+def _by_this_line(write: Site) -> bool:
     """Whether the line itself writes: no optimizer, no module somewhere inside of the one that it calls."""
-    if write.origin != "nn" or write.module is None:
-        return write.origin != "optim"
-    call = frame.expression
-    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute):
-        return True
-    called = frame.code.text(call.func).rpartition(".")[2]
-    return write.module.rpartition(".")[2] in (called, f"{called}[0]")
+    event, called = write.event, getattr(write.expression, "func", None)
+    if event.origin != "nn" or event.module is None:
+        return event.origin != "optim"
+    last = event.module.rpartition(".")[2]
+    return not isinstance(called, ast.Attribute) or last in (called.attr, f"{called.attr}[0]")
 
 
-def _target(node: ast.AST, statement: ast.stmt, held: tuple[str, ...]) -> ast.expr | None:
-    if isinstance(node, ast.stmt):
-        targets: list[ast.expr] = getattr(statement, "targets", [])
-        stored = next((one for one in targets if _is_stored_into(one)), None)
-        if stored is not None:
-            return stored
-        if isinstance(statement, (ast.Expr, ast.Assign, ast.AnnAssign, ast.Return)) and isinstance(
-            statement.value, ast.Call
-        ):
-            node = statement.value
-    if isinstance(statement, ast.AugAssign) and (node is statement or node is statement.target):
-        return statement.target
-    if isinstance(node, ast.expr) and _is_stored_into(node):
-        return node
-    if isinstance(node, ast.Call):
-        return called_target(node, held)
-    return None
-
-
-def _is_stored_into(node: ast.expr) -> bool:
+def _is_stored_into(node: ast.AST) -> bool:
     """``x[0]``, ``x.data`` on the left of an assignment: they give a tensor that is there already other values."""
     stored = isinstance(node, ast.Subscript) or (isinstance(node, ast.Attribute) and node.attr == "data")
     return stored and isinstance(node.ctx, ast.Store)  # type: ignore[attr-defined]
@@ -138,18 +123,17 @@ def _is_stored_into(node: ast.expr) -> bool:
 
 def called_target(call: ast.Call, held: tuple[str, ...] = ()) -> ast.expr | None:
     """What a call writes into, by torch's conventions; else the argument that leads to it by one of the paths, or the first."""
-    out = next((k.value for k in call.keywords if k.arg == "out"), None)
+    out = keyword_named(call, "out")
     if out is not None:
-        return out
-    if called_name(call.func) == "getattr" and isinstance(call.func, ast.Call):
+        return out.value
+    if isinstance(call.func, ast.Call) and called_name(call.func) == "getattr":
         return call.func.args[0]
     inner: ast.expr | None = call
     while isinstance(inner, ast.Call) and isinstance(inner.func, ast.Attribute) and is_inplace_name(inner.func.attr):
         inner = receiver(inner)
     if inner is not call:
         return inner
-    given = [*call.args, *(keyword.value for keyword in call.keywords)]
-    known = (one for one in given if any(node is not None and ast.unparse(node) in held for node in chain(one)))
+    known = (one for one in given_to(call) if any(ast.unparse(node) in held for node in chain(one)))
     return next(known, call.args[0] if call.args else None)
 
 
@@ -196,8 +180,8 @@ def is_inplace_name(name: str) -> bool:
 
 def root(node: ast.expr | None) -> ast.expr | None:
     """The name or attribute that a chain of subscripts, views and in-place calls starts from."""
-    *_, start = chain(node)
-    return start
+    start = [None, *chain(node)][-1]
+    return start if isinstance(start, (ast.Name, ast.Attribute)) else None
 
 
 def root_text(code: Code, node: ast.expr | None) -> str | None:
@@ -205,67 +189,48 @@ def root_text(code: Code, node: ast.expr | None) -> str | None:
     return code.text(found) if found is not None else None
 
 
-def chain(node: ast.expr | None) -> Iterator[ast.expr | None]:
-    """What is looked at, by what it is looked at through, down to the name or attribute; None where it has none."""
-    while True:
+def chain(node: ast.expr | None) -> Iterator[ast.expr]:
+    """What is looked at, by what it is looked at through, down to the name or attribute, or to what has memory of its own."""
+    while node is not None:
         yield node
-        if isinstance(node, ast.Name) or node is None:
-            return
-        if isinstance(node, ast.Attribute):
-            if node.attr not in VIEW_ATTRIBUTES or dotted(node.value) == "self":  # a field of that name
-                return
-            node = node.value
-        elif isinstance(node, ast.Subscript):
-            node = node.value
-        elif (
-            isinstance(node, ast.Call)
-            and isinstance(node.func, ast.Attribute)
-            and (node.func.attr in VIEW_METHODS or is_inplace_name(node.func.attr))
-        ):
-            node = receiver(node)
-        else:
-            node = None
+        node = _looked_at(node)
 
 
-def tensor_written(problem: Problem, write: Site) -> ast.expr | None:
+def _looked_at(node: ast.expr) -> ast.expr | None:
+    """What an expression is another look at: ``x`` of ``x[0]``, ``x.T``, ``x.view(-1)``, ``x.mul_(2)``."""
+    if isinstance(node, ast.Attribute) and dotted(node.value) != "self":  # which has a field of that name
+        return node.value if node.attr in VIEW_ATTRIBUTES else None
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        return receiver(node) if node.func.attr in VIEW_METHODS or is_inplace_name(node.func.attr) else None
+    return node.value if isinstance(node, ast.Subscript) else None
+
+
+def tensor_written(write: Site) -> ast.expr | None:
     """What of a written expression names a tensor: its root, or the item of the list or dict that the root is.
 
     ``parts[0][i] += 1`` writes into ``parts[0]`` where ``parts`` is a list, and into ``parts`` where it is a tensor.
     """
     if write.root is None:
         return None
-    inwards = [node for node in chain(write.target) if node is not None][::-1]
+    inwards = list(chain(write.target))[::-1]
     items = list(itertools.takewhile(lambda node: isinstance(node, ast.Subscript), inwards[1:]))
-    held = problem.clash.write.held if problem.clash.write is not None else ()
-    depths = [depth for path in held if (depth := _depth(path, write.root_text)) is not None]
+    path = re.compile(rf"{re.escape(write.code.text(write.root))}((?:\[[^]]*\])*)")
+    depths = [match[1].count("[") for held in write.event.held if (match := path.fullmatch(held))]
     if not depths:  # in an object that is not the user's; none of torch's is indexed by a text
-        named = [isinstance(node.slice, ast.Constant) and isinstance(node.slice.value, str) for node in items]  # type: ignore[attr-defined]
-        depths = [max((depth for depth, text in enumerate(named, 1) if text), default=0)]
+        depths = [max((depth for depth, item in enumerate(items, 1) if _has_key(item)), default=0)]
     return [write.root, *items][min(*depths, len(items))]
 
 
-def _depth(path: str, root: str | None) -> int | None:
-    """How many items deep below a root a path leads; None where it does not go through items alone."""
-    node: ast.expr = ast.parse(path, mode="eval").body
-    depth = 0
-    while ast.unparse(node) != root:
-        if not isinstance(node, ast.Subscript):
-            return None
-        node, depth = node.value, depth + 1
-    return depth
+def _has_key(item: ast.expr) -> bool:
+    """``boxes["out"]``"""
+    return isinstance(item, ast.Subscript) and isinstance(getattr(item.slice, "value", None), str)
 
 
-def loop_to_keep(problem: Problem, write: Site, name: str) -> ast.For | None:
+def loop_to_keep(write: Site, name: str) -> ast.For | None:
     """The loop whose items would stay what they are, were its name bound anew: they are leaves, or nobody reads the name on."""
-    leaf = problem.clash.write is not None and problem.clash.write.leaf
-    return loop_of(write.code, write.statement, name) if leaf or not _used_later(write, name) else None
-
-
-def _used_later(write: Site, name: str) -> bool:
-    """Whether what is written is used by its name later in its block, or at once as a value."""
-    if not isinstance(write.statement, (ast.AugAssign, ast.Expr)) and not isinstance(write.target, ast.Subscript):
-        return True
-    return bool(reads(write.code, name, [*write.code.following(write.statement)]))
+    at_once = not isinstance(write.statement, (ast.AugAssign, ast.Expr)) and not isinstance(write.target, ast.Subscript)
+    read_on = at_once or reads(write.code, name, [*write.code.following(write.statement)])
+    return loop_of(write.code, write.statement, name) if write.event.leaf or not read_on else None
 
 
 def torch_name(problem: Problem) -> str | None:
@@ -292,9 +257,7 @@ def torch_in(problem: Problem, code: Code) -> tuple[str, list[Edit]] | None:
 def seen_through(code: Code, name: str, near: ast.stmt) -> str | None:
     """The tensor that ``name`` is only another look at (``head = base[:3]``), or None."""
     value = value_of(code, name, near)
-    if isinstance(value, ast.Subscript) and isinstance(getattr(value.slice, "value", None), str):
-        return None  # an item of a dict
-    start = root_text(code, value)
+    start = None if value is None or _has_key(value) else root_text(code, value)
     return start if start != name else None
 
 

@@ -26,11 +26,10 @@ from collections.abc import Iterator
 
 from ...message import message
 from ...source.bindings import bindings, bound, later, loop_of, reads
-from ...source.blocks import scope
+from ...source.blocks import loops
 from ...source.dataflow import calls_named, rebinds
-from ...source.editor import Loop, dotted
-from ..analysis.contents import index_of, updates_by_another_look, with_item
-from ..analysis.meant import has_two_names, is_lost, meant_for_whole
+from ..analysis.contents import index_of, with_item
+from ..analysis.meant import has_two_names, is_lost, meant_for_whole, updates_by_another_look
 from ..analysis.meetings import UPDATES
 from ..analysis.targets import (
     Site,
@@ -66,31 +65,29 @@ def clone_before_write(problem: Problem) -> Iterator[Proposal]:
 def _at_apply(problem: Problem, write: Site) -> Iterator[Proposal]:
     """``Halve.apply(x)``, or ``halve(x)`` for ``halve = Halve.apply``, where the Function writes into its argument."""
     code, call = write.code, write.expression
-    if not isinstance(call, ast.Call) or not applies_function(problem, write):
-        return
-    for given in call.args[:2]:
-        if dotted(given) is not None or isinstance(given, ast.Subscript):
-            edit = code.behind(given, ".clone()")
-            title = f"{code.text(call.func)}({edit.text})"
-            yield in_one_text(code, [edit], title, _WHY, "clone_before_write: of a Function")
+    if isinstance(call, ast.Call) and applies_function(problem, write):
+        for given in call.args[:2]:
+            if isinstance(given, (ast.Name, ast.Attribute, ast.Subscript)):
+                edit = code.behind(given, ".clone()")
+                yield in_one_text(code, [edit], call, _WHY, "clone_before_write: of a Function")
 
 
 def _at_write(problem: Problem, write: Site) -> Iterator[Proposal]:
     """``x = x.clone()`` in front of the statement that writes into ``x``, or of the loop that it stands in."""
-    code, found = write.code, tensor_written(problem, write)
+    code, found = write.code, tensor_written(write)
     if found is None:
         return
     name, item = code.text(found), isinstance(found, ast.Subscript)
-    if isinstance(found, ast.Name) and (is_lost(write, name) or loop_to_keep(problem, write, name) is not None):
+    if isinstance(found, ast.Name) and (is_lost(write, name) or loop_to_keep(write, name) is not None):
         return
     more = meant_for_whole(write) and not item
-    module = isinstance(write.node, ast.Call) and problem.clash.write is not None and problem.clash.write.origin == "nn"
-    form = "clone_before_write: " + ("meant for more" if more else "module" if module else "write")
-    line = f"{name} = {name}.clone()"
-    before = _loop_after_save(problem, write, found)
-    apart = has_two_names(write) and not item
+    apart = not item and has_two_names(write)
+    by_module = isinstance(write.node, ast.Call) and write.event.origin == "nn"
+    form = "clone_before_write: " + ("meant for more" if more else "module" if by_module else "write")
     why = message("why_names_apart") if apart else _WHY
+    before = _loop_after_save(problem, write, found)
     places = dict.fromkeys([before, write.statement])
+    line = f"{name} = {name}.clone()"
     for place in places:
         yield in_one_text(code, [code.insert_before(place, line)], line, why, form, lossless=more, meant=apart)
     if isinstance(found, ast.Subscript) and index_of(found) is not None:  # of a tuple, which takes none
@@ -129,19 +126,14 @@ def _loop_after_save(problem: Problem, write: Site, found: ast.expr) -> ast.stmt
     """
     code, names = write.code, {write.code.text(found), *(n.id for n in ast.walk(found) if isinstance(n, ast.Name))}
     here = (write.spot.cell, write.spot.function)
-    save = next((s for s in problem.save_stack if (s.cell, s.function) == here), None)
+    saved = [spot.line for spot in problem.save_stack if (spot.cell, spot.function) == here][:1]
+    bound = [one.statement.lineno for name in names for one in bindings(code, name, write.statement)]
     outermost = write.statement
-    for above in code.parents(write.statement):
-        if above is scope(code, write.statement):
+    for loop in loops(code, write.statement):
+        lines = range(loop.lineno, (loop.end_lineno or loop.lineno) + 1)
+        of_loop = any(loop_of(code, write.statement, name) is loop for name in names)
+        trains = not problem.save_stack and (calls_named(loop, *UPDATES, "backward", "grad") or reads_gradient(loop))
+        if of_loop or trains or any(line in lines for line in (*bound, *saved)):
             break
-        if isinstance(above, Loop):
-            lines = range(above.lineno, (above.end_lineno or above.lineno) + 1)
-            bound = any(b.statement.lineno in lines for name in names for b in bindings(code, name, write.statement))
-            of_loop = any(loop_of(code, write.statement, name) is above for name in names)
-            trains = not problem.save_stack and (
-                calls_named(above, *UPDATES, "backward", "grad") or reads_gradient(above)
-            )
-            if bound or of_loop or trains or (save is not None and save.line in lines):
-                break
-            outermost = above
+        outermost = loop
     return outermost

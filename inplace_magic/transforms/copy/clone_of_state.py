@@ -38,11 +38,8 @@ def _taken(code: Code, statement: ast.stmt, held: set[str]) -> Iterator[Proposal
     nodes = (node for one in own_statements(code, scope(code, statement)) for node in ast.walk(one))
     written = {root_text(code, target) for node in nodes for target in written_by(node)}
     for taken in made:
-        value, names = taken.value, {name for name in binds(taken.statement) if name.isidentifier()}
-        start = root(value)
-        if value is None or value is start or not names & written:
-            continue
-        if isinstance(start, ast.Attribute) and start.attr in held:
-            edit = code.behind(value, ".clone()")
-            line = code.edited(taken.statement, [edit])
-            yield in_one_text(code, [edit], line, _WHY, "clone_before_write: of a state")
+        start, names = root(taken.value), {name for name in binds(taken.statement) if name.isidentifier()}
+        of_state = isinstance(start, ast.Attribute) and start.attr in held and start is not taken.value
+        if taken.value is not None and of_state and names & written:
+            edit = code.behind(taken.value, ".clone()")
+            yield in_one_text(code, [edit], taken.statement, _WHY, "clone_before_write: of a state")

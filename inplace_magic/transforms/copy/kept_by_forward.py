@@ -10,8 +10,8 @@ import ast
 from collections.abc import Iterator
 
 from ...message import message
-from ...source.dataflow import calls_named
-from ...source.editor import Code
+from ...source.dataflow import called_name, calls_named
+from ...source.editor import Code, atom
 from ..problem import Problem
 from ..proposal import Proposal, in_one_text
 from ..registry import register
@@ -31,21 +31,16 @@ def kept_by_forward(problem: Problem) -> Iterator[Proposal]:
 def _kept(code: Code, call: ast.Call) -> Iterator[Proposal]:
     for keyword in call.keywords:
         if keyword.arg == "preserve_rng_state" and ast.unparse(keyword.value) != "True":
-            edit = code.without_argument(keyword)
-            yield in_one_text(code, (edit,), code.edited(call, [edit]), _WHY, "kept_by_forward: random numbers")
+            yield in_one_text(code, [code.without_argument(keyword)], call, _WHY, "kept_by_forward: random numbers")
     text = _called_itself(code, call)
     if text is not None:
-        yield in_one_text(code, (code.replace(call, text),), text, _WHY, "kept_by_forward")
+        yield in_one_text(code, [code.replace(call, text)], text, _WHY, "kept_by_forward")
 
 
 def _called_itself(code: Code, call: ast.Call) -> str | None:
     """The call of what the checkpoint would call."""
-    sequential = calls_named(call, "checkpoint_sequential")[:1] == [call]
-    given = call.args[2 if sequential else 1 :]
+    given = call.args[2 if called_name(call) == "checkpoint_sequential" else 1 :]
     if not call.args or any(isinstance(argument, ast.Starred) for argument in call.args[:2]):
         return None
-    function = code.text(call.args[0])
-    if not isinstance(call.args[0], (ast.Name, ast.Attribute, ast.Call, ast.Subscript)):
-        function = f"({function})"
-    others = [code.text(keyword) for keyword in call.keywords if keyword.arg not in _OF_TORCH]
-    return f"{function}({', '.join([*map(code.text, given), *others])})"
+    others = [keyword for keyword in call.keywords if keyword.arg not in _OF_TORCH]
+    return f"{atom(code, call.args[0])}({', '.join(map(code.text, [*given, *others]))})"

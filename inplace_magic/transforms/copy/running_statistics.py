@@ -32,18 +32,16 @@ _BATCH_NORM = ("input", "running_mean", "running_var", "weight", "bias", "traini
 @register("silent")
 def copied_statistics(problem: Problem) -> Iterator[Proposal]:
     """The statistics are replaced by copies, so that an update reaches only the copies."""
-    write = problem.clash.write
-    if write is None or write.operation not in ("batch_norm", "instance_norm"):
+    frames, names = sites(problem, depth=8), _of_the_session(problem)
+    if not frames or frames[0].event.operation not in ("batch_norm", "instance_norm"):
         return
-    frames = sites(problem, depth=8)
-    names = _of_the_session(problem)
-    if write.module is None and frames:
+    if frames[0].event.module is None:
         yield from _of_a_call(frames[0].code, frames[0].expression)
     for frame in reversed(frames) if names else ():
         if not any(isinstance(above, ast.ClassDef) for above in frame.code.parents(frame.statement)):
             yield _copied(problem, frame, names)
     for frame in frames:
-        name = dotted(frame.expression.func) if isinstance(frame.expression, ast.Call) else None
+        name = dotted(getattr(frame.expression, "func", None))
         if name is not None:
             yield _copied(problem, frame, [name])
 
@@ -51,8 +49,6 @@ def copied_statistics(problem: Problem) -> Iterator[Proposal]:
 def _of_a_call(code: Code, call: ast.AST) -> Iterator[Proposal]:
     """``F.batch_norm(x, mean, var, training=training)`` updates what it is handed; without training it keeps that for backward."""
     if not isinstance(call, ast.Call) or called_name(call) != "batch_norm":
-        return
-    if any(isinstance(one, ast.Starred) for one in call.args):
         return
     if isinstance(call.func, ast.Attribute) and module_of(call.func.value) != "torch.nn.functional":
         return  # ``torch.batch_norm`` has another order of arguments
@@ -68,17 +64,17 @@ def _of_a_call(code: Code, call: ast.AST) -> Iterator[Proposal]:
 
 def _of_the_session(problem: Problem) -> list[str]:
     """The layers whose statistics this very line updates, as the session calls them."""
-    stack = problem.write_stack
-    writes = [c.write for c in problem.evidence.clashes if c.kind == "silent" and c.write is not None]
-    return sorted({w.module for w in writes if w.module is not None and w.stack[-1:] == stack[-1:]})
+    writes = [one.write for one in problem.evidence.clashes if one.write is not None]
+    here = [write.module for write in writes if write.stack[-1:] == problem.write_stack[-1:]]
+    return sorted({module for module in here if module is not None})
 
 
 def _copied(problem: Problem, frame: Frame, names: list[str]) -> Proposal:
-    norm = problem.unused("norm", frame.code, frame.statement)
-    owners = names if len(names) <= 2 else [norm]
+    code, few = frame.code, len(names) <= 2
+    norm = problem.unused("norm", code, frame.statement)
+    owners = names if few else [norm]
     lines = [f"{owner}.{statistic} = {owner}.{statistic}.clone()" for owner in owners for statistic in _STATISTICS]
-    title = message("title_statistics", names=tuple(names) if len(names) <= 2 else message("layers", count=len(names)))
-    if len(names) > 2:
-        lines = [f"for {norm} in ({', '.join(names)}):", *(frame.code.indent_step + line for line in lines)]
-    edit = frame.code.insert_before(frame.statement, *lines)
-    return in_one_text(frame.code, [edit], title, _WHY, "silent_batch_norm")
+    if not few:
+        lines = [f"for {norm} in ({', '.join(names)}):", *(code.indent_step + line for line in lines)]
+    title = message("title_statistics", names=tuple(names) if few else message("layers", count=len(names)))
+    return in_one_text(code, [code.insert_before(frame.statement, *lines)], title, _WHY, "silent_batch_norm")

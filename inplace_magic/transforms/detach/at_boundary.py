@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from ...record.evidence import Edge, Holder
 from ...source.bindings import bound, bound_anew
-from ...source.blocks import loops, within
+from ...source.blocks import loops
 from ...source.dataflow import binds, handed_on, live_in
 from ...source.editor import Edit
 from ..analysis.backward_calls import asked_for_gradients, asks_for_gradients
@@ -22,7 +22,7 @@ from ..analysis.collected import collected
 from ..analysis.iterations import iterations
 from ..analysis.meetings import meeting
 from ..analysis.placement import assignments_to_follow, end_of_update, read_on
-from ..analysis.points import bound_by, by_attribute, detached, is_named, uses
+from ..analysis.points import bound_by, by_attribute, detached, uses
 from ..problem import Frame, Problem
 from ..proposal import Change, Proposal
 from .candidates import CARRIED, candidates, in_one_line
@@ -41,11 +41,11 @@ def at_boundary(problem: Problem, edges: Sequence[Edge], between: bool) -> Itera
         if frame is not problem.lost[-1] and _around_both(problem, frame):
             continue
         chosen = [h for edge in edges if (h := _visible(problem, frame, edge, carried=not between)) is not None]
-        if not chosen or len({h.path for h in chosen}) > 6:
+        if not chosen:
             continue
         held = [(_as_written(frame, h.path), h.shape) for h in dict.fromkeys(chosen)]
         for cut in _cuts(problem, frame, held):
-            changes, cuts_within = _lines_where_assigned(problem, frame, [*cut.items()])
+            changes, cuts_within = _lines_where_assigned(problem, frame, cut)
             begins = frozenset(path for path, new in cut.items() if new == _EMPTY)
             form = "between" if between else _boundary([pair for pair in held if pair[0] not in begins])
             again = (cuts_within or not outermost) and not between
@@ -84,16 +84,14 @@ def _boundary(held: Sequence[tuple[str, str]]) -> str:
 
 def _handed_to_next(problem: Problem, edges: Sequence[Edge]) -> Iterator[Change]:
     """``x = x - rate * noise`` behind the backward: what it makes of an old value, the next iteration begins with."""
-    after = {(id(f.code), f.spot.function): f.statement for f in problem.needed}
-    used = {id(f.statement): f for edge in edges for f in problem.frames(edge.used)}
-    for frame in used.values():
-        code, statement = frame.code, frame.statement
-        around, need = loops(code, statement), after.get((id(code), frame.spot.function))
-        if not around or need is None or need.lineno >= statement.lineno or within(code, around[0].body, need) is None:
-            continue
-        for name in sorted(n for n in binds(statement) & live_in(around[0].body) if n.isidentifier()):
-            asked = ".requires_grad_()" if name in asked_for_gradients(frame) else ""
-            yield code, code.insert_after(statement, f"{name} = {name}.detach(){asked}")
+    after = {(id(f.code), f.spot.function): f.statement.lineno for f in problem.needed}
+    used = {f.statement: f for edge in edges for f in problem.frames(edge.used)}
+    for statement, frame in used.items():
+        code, around = frame.code, loops(frame.code, statement)
+        if around and after.get((id(code), frame.spot.function), statement.lineno) < statement.lineno:
+            for name in sorted(binds(statement) & live_in(around[0].body)):
+                asked = ".requires_grad_()" if name in asked_for_gradients(frame) else ""
+                yield code, code.insert_after(statement, f"{name} = {name}.detach(){asked}")
 
 
 def _around_both(problem: Problem, frame: Frame) -> bool:
@@ -102,38 +100,43 @@ def _around_both(problem: Problem, frame: Frame) -> bool:
     return needed and not loops(frame.code, frame.statement)
 
 
-def _lines_where_assigned(problem: Problem, frame: Frame, pairs: list[tuple[str, str]]) -> tuple[list[Change], bool]:
+def _lines_where_assigned(problem: Problem, frame: Frame, cut: Mapping[str, str]) -> tuple[list[Change], bool]:
     """``h, c = h.detach(), c.detach()`` behind the update; a name that only a branch assigns is cut there.
 
     With them, whether that cuts what the same iteration still reads.
     """
-    code, together, changes, within = frame.code, [], [], False
-    for path, new in pairs:
+    code, together = frame.code, dict[str, str]()
+    edits: list[Edit] = []
+    within = False
+    for path, new in cut.items():
         follow = assignments_to_follow(problem, frame, path)
         if follow is None:
             return [], False
         within = within or read_on(frame, path, follow)
-        changes += [(code, code.insert_after(one, f"{path} = {new}")) for one in follow]
         given = None if follow else _handed_on(frame, path, new)
-        changes += [] if given is None else [(code, given)]
-        together += [] if follow or given is not None else [(path, new)]
+        if given is not None:
+            edits.append(given)
+        elif follow:
+            edits += [code.insert_after(one, f"{path} = {new}") for one in follow]
+        else:
+            together[path] = new
     if together:
         line = in_one_line(together)
-        lines = [line] if len(line) <= 90 else [in_one_line([pair]) for pair in together]
-        changes.append((code, code.insert_after(_last_use(problem, frame, [path for path, _ in together]), *lines)))
-    return changes, within
+        lines = [line] if len(line) <= 90 else [in_one_line({path: new}) for path, new in together.items()]
+        edits.append(code.insert_after(_last_use(problem, frame, together), *lines))
+    return [(code, edit) for edit in edits], within
 
 
 def _handed_on(frame: Frame, path: str, new: str) -> Edit | None:
     """``previous = now`` behind the update, as ``previous = now.detach()``."""
-    end, code = end_of_update(frame), frame.code
-    pairs = [pair for s in code.following(end) for pair in handed_on(s)]
-    given = [value for target, value in pairs if code.text(target) == path]
-    plain = given and isinstance(given[-1], (ast.Name, ast.Attribute)) and new.startswith(f"{path}.detach()")
-    return code.behind(given[-1], new.removeprefix(path)) if plain else None
+    code, behind = frame.code, frame.code.following(end_of_update(frame))
+    given = [value for s in behind for target, value in handed_on(s) if code.text(target) == path][-1:]
+    plain = new.startswith(f"{path}.detach()")
+    named = [value for value in given if plain and isinstance(value, (ast.Name, ast.Attribute))]
+    return code.behind(named[0], new.removeprefix(path)) if named else None
 
 
-def _last_use(problem: Problem, frame: Frame, paths: Sequence[str]) -> ast.stmt:
+def _last_use(problem: Problem, frame: Frame, paths: Collection[str]) -> ast.stmt:
     """The end of the update, and of what binds the names anew or reads the gradients of what they hold: a tensor without
     history has none. A loop that updates one leaf after the other is one update."""
     end = end_of_update(frame)
@@ -159,38 +162,26 @@ def _visible(problem: Problem, frame: Frame, edge: Edge, carried: bool) -> Holde
     ``carried``: into another iteration, which a name that each iteration binds anew does not do.
     """
     holders = edge.holders or bound_by(problem, edge, frame)
-    mine = [h for h in holders if _settable(frame, h) and "[...]" not in h.path and not _is_private(problem, h)]
+    mine = [h for h in holders if h.scope == frame.spot.function and not _is_private(problem, h)]
+    writable = [h for h in mine if "[...]" not in h.path and detached(h.path, h.shape) is not None]
     found = uses(problem, edge)
     read = {use.holder for use in found}
     exact = {use.holder for use in found if ast.unparse(use.node) == use.holder.path}
-    writable = [h for h in mine if detached(h.path, h.shape) is not None]
 
     def order(holder: Holder) -> tuple[bool, bool, bool, bool, int]:
-        item, own = "[" in holder.path, holder.scope == frame.spot.function
+        item = "[" in holder.path
         return (
-            carried and own and bound_anew(frame.code, frame.statement, holder.path),
+            carried and bound_anew(frame.code, frame.statement, holder.path),
             holder not in exact,
-            holder not in read and not (found and not item),
+            holder not in read and (item or not found),
             item,
             len(holder.path),
         )
 
-    own = [h for h in writable if h.scope == frame.spot.function]
-    return min(own or writable, key=order, default=None)
+    return min(writable, key=order, default=None)
 
 
 def _is_private(problem: Problem, holder: Holder) -> bool:
     """Whether a path goes through an attribute of a library's own, which no text of the user's names: ``fnet._fast_params``."""
     own = re.findall(r"\._\w+", holder.path)
     return any(not any(name in code.cell.raw for code in problem.codes()) for name in own)
-
-
-def _settable(frame: Frame, holder: Holder) -> bool:
-    """A name of the frame's function, or an attribute of an object that it reads under a name from around it."""
-    if holder.scope == frame.spot.function:
-        return True
-    function, name = frame.code.function(frame.node), holder.path.partition(".")[0]
-    if function is None or holder.scope.startswith("class ") or name == holder.path or "[" in holder.path:
-        return False
-    read = any(isinstance(n, ast.Name) and n.id == name for n in ast.walk(function))
-    return read and is_named(frame, holder)

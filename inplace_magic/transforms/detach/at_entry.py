@@ -13,7 +13,7 @@ import ast
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from ...record.evidence import Edge, Holder
+from ...record.evidence import Edge
 from ...source.bindings import bound
 from ...source.blocks import own_statements, scope
 from ...source.editor import Code
@@ -26,26 +26,21 @@ from .candidates import CARRIED, candidates, in_one_line
 def at_entry(problem: Problem, edges: Sequence[Edge]) -> Iterator[Proposal]:
     """One cut of all that is carried on, in the function that all of it is carried on by."""
     for frame in problem.frames(edges[0].used) if edges else ():
-        code, own = frame.code, list(own_statements(frame.code, scope(frame.code, frame.statement)))
+        code, own = frame.code, own_statements(frame.code, scope(frame.code, frame.statement))
         declared = [s for s in own if isinstance(s, ast.Nonlocal)]
         names = {name for s in declared for name in s.names}
-        held = [_kept(edge, frame.spot.function, names) for edge in edges]
-        cuts = {h.path: detached(h.path, h.shape) for h in held if h is not None}
-        if None in held or None in cuts.values():
+        held = [h for edge in edges for h in edge.holders if h.scope == frame.spot.function and h.path in names]
+        cuts = {h.path: detached(h.path, h.shape) for h in held}
+        if None in cuts.values() or not all(any(h in held for h in edge.holders) for edge in edges):
             continue
-        line = in_one_line([(path, str(new)) for path, new in cuts.items()])
+        line = in_one_line(cuts)
         asked = " and ".join(f"{path} is not None" for path in cuts if _may_be_none(code, path))
         lines = [f"if {asked}:", f"{code.indent_step}{line}"] if asked else [line]
         for one in candidates(problem, [(code, code.insert_after(declared[-1], *lines))], "boundary", CARRIED):
             yield replace(one, title=line)
 
 
-def _kept(edge: Edge, function: str, names: set[str]) -> Holder | None:
-    return next((h for h in edge.holders if h.scope == function and h.path in names), None)
-
-
 def _may_be_none(code: Code, name: str) -> bool:
     """Whether a text gives the name nothing somewhere."""
-    pairs = (pair for n in ast.walk(code.tree) if isinstance(n, ast.stmt) for pair in bound(code, n))
-    given = (value for path, value in pairs if path == name)
-    return any(isinstance(value, ast.Constant) and value.value is None for value in given)
+    given = (pair for n in ast.walk(code.tree) if isinstance(n, ast.stmt) for pair in bound(code, n))
+    return any(path == name and isinstance(value, ast.Constant) and value.value is None for path, value in given)

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import replace
 
 from ...record.evidence import Edge, Holder
 from ...source.dataflow import assigned, called_name
 from ...source.editor import Code
+from ..analysis.contents import put
 from ..analysis.points import by_attribute, detached
 from ..problem import Problem
 from ..proposal import Change, Proposal
@@ -49,28 +50,17 @@ def _is_kept(holder: Holder) -> bool:
     return "[" not in path and (holder.scope.startswith("class ") or "." in path)
 
 
-def puts(problem: Problem, into: set[tuple[str, str]]) -> Iterator[tuple[Code, ast.stmt, ast.expr]]:
+def puts(problem: Problem, containers: Set[tuple[str, str]]) -> Iterator[tuple[Code, ast.stmt, ast.expr]]:
     """The statements that put something into one of the containers, each with what it puts there."""
     for code, node in problem.nodes(ast.stmt):
-        value = _put(node, into)
-        yield from [(code, node, value)] if value is not None else []
-
-
-def _put(node: ast.stmt, containers: set[tuple[str, str]]) -> ast.expr | None:
-    """What ``bank.append(z)`` or ``bank[k] = z`` puts into one of the containers."""
-    into: ast.expr | None = None
-    value: ast.expr | None = None
-    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and isinstance(node.value.func, ast.Attribute):
-        into = node.value.func.value
-        value = node.value.args[-1] if node.value.args and node.value.func.attr not in ("remove", "pop") else None
-    elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):
-        into, value = node.targets[0], node.value
-    while isinstance(into, ast.Subscript):
-        into = into.value
-    text = ast.unparse(into) if into is not None and not isinstance(value, ast.Constant) else ""
-    own = text.partition(".")[2]
-    held = any((own if scope.startswith("class ") else text) == path for scope, path in containers)
-    return value if held else None
+        into, value = put(node) or (None, None)
+        while isinstance(into, ast.Subscript):
+            into = into.value
+        if into is not None and value is not None and not isinstance(value, ast.Constant):
+            text = ast.unparse(into)
+            own = text.partition(".")[2]
+            if any((own if scope.startswith("class ") else text) == path for scope, path in containers):
+                yield code, node, value
 
 
 def _without_history(code: Code, node: ast.stmt, value: ast.expr, items: set[str]) -> list[Change]:

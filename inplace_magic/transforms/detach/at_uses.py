@@ -32,14 +32,10 @@ def at_uses(
     if carried:
         read = [same for use in read for same in alike(use)]
     found = {(id(use.frame.code), use.frame.code.span(use.node)): use for use in read}
-    if any(_is_root(use) or _may_be_none(problem, use) for use in found.values()):
+    if any(_may_be_none(problem, use) for use in found.values()):
         return
     changes = [(use.frame.code, edit) for use in found.values() if (edit := _cut(use)) is not None]
     changes += [change for edge in edges if not uses(problem, edge) for change in _where_made(problem, edge)]
-    for use in found.values():
-        statement = use.frame.statement
-        if isinstance(statement, ast.AugAssign) and ast.unparse(statement.target) == use.holder.path:
-            return
     yield from candidates(problem, changes, form, why)
     tensors = [(edge, use) for edge in edges for use in uses(problem, edge) if use.holder.shape == "Tensor"]
     asked = {use.frame.code.span(use.node) for edge, use in tensors if _asked(problem, edge)}
@@ -57,12 +53,6 @@ def _asked(problem: Problem, edge: Edge) -> bool:
     return any(binds(frame.statement) & asked_for_gradients(frame) for frame in problem.frames(edge.used))
 
 
-def _is_root(use: Use) -> bool:
-    """``fake.backward()``: nothing to cut."""
-    above = use.frame.code.parent(use.node)
-    return isinstance(above, ast.Attribute) and above.attr == "backward"
-
-
 def _may_be_none(problem: Problem, use: Use) -> bool:
     """Whether the value is None at first, which a run that starts from what the failed one has left does not meet."""
     holder = use.holder
@@ -71,11 +61,10 @@ def _may_be_none(problem: Problem, use: Use) -> bool:
 
 
 def _cut(use: Use) -> Edit | None:
-    code, text = use.frame.code, atom(use.frame.code, use.node)
-    new = detached(text, use.holder.shape)
-    above = code.parent(use.node)
+    code, above = use.frame.code, use.frame.code.parent(use.node)
     if isinstance(above, ast.Subscript) and above.value is use.node:
         return code.behind(above, ".detach()")  # one item of what is held
+    new = detached(atom(code, use.node), use.holder.shape)
     return None if new is None else code.replace(use.node, new)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from ...message import message
 from ...source.editor import Overlap
@@ -23,14 +23,14 @@ def candidates(problem: Problem, changes: Sequence[Change], form: str, why: str)
 def _line(changes: Sequence[Change]) -> str:
     """The new line of the first change, as a title."""
     code, edit = changes[0]
-    inserted = edit.text.strip("; \r\n\t") if edit.start == edit.end or "\n" in edit.text else ""
+    inserted = edit.text.strip("; \r\n\t") if edit.start == edit.end else ""
     if inserted:
         return inserted.splitlines()[0].strip()
     text = code.apply(*dict.fromkeys(other for one, other in changes if one is code))
-    start, end = text.rfind("\n", 0, edit.start) + 1, text.find("\n", edit.start + 1)
-    return text[start : end if end >= 0 else len(text)].strip()
+    start = text.rfind("\n", 0, edit.start) + 1
+    return text[start:].splitlines()[0].strip()
 
 
-def in_one_line(pairs: Sequence[tuple[str, str]]) -> str:
+def in_one_line(cuts: Mapping[str, str | None]) -> str:
     """``h, c = h.detach(), c.detach()``"""
-    return f"{', '.join(path for path, _ in pairs)} = {', '.join(new for _, new in pairs)}"
+    return f"{', '.join(cuts)} = {', '.join(map(str, cuts.values()))}"

@@ -10,7 +10,6 @@ from dataclasses import replace
 from ...message import message
 from ...record.evidence import Edge
 from ...source.dataflow import added
-from ...source.editor import dotted
 from ...source.modules import module_of
 from ..analysis.meetings import meeting, updates_weights
 from ..analysis.points import uses
@@ -40,17 +39,14 @@ def detach(problem: Problem) -> Iterator[Proposal]:
 
 
 def _made_in_constructor(problem: Problem, edge: Edge) -> bool:
-    """Whether a constructor computed what an object keeps of the object's own weights, which are stepped, by no module and of
-    no data."""
+    """Whether a constructor computed what an object keeps of the object's own weights, which are stepped, and of no data."""
     made = problem.frames(edge.made)[-1:]
     kept = any(holder.scope.startswith("class ") for holder in edge.holders)
     if not kept or edge in problem.crossing.untrained:
         return False
     of = [n for f in made if f.spot.function.endswith(".__init__") for n in ast.walk(f.expression)]
     names = {n.id for n in of if isinstance(n, ast.Name) and module_of(n) is None}
-    called = [(dotted(n.func) or "").split(".") for n in of if isinstance(n, ast.Call)]
-    by_module = any(path[0] == "self" and len(path) == 2 for path in called)
-    return names == {"self"} and not by_module and not _stands_beside(problem, edge, made[0])
+    return names == {"self"} and not _stands_beside(problem, edge, made[0])
 
 
 def _stands_beside(problem: Problem, edge: Edge, made: Frame) -> bool:
@@ -95,7 +91,7 @@ def _is_old_term(problem: Problem, edge: Edge) -> bool:
     and no list that a loss is collected in.
     """
     running = any(added(frame.statement) for frame in problem.frames(edge.used))
-    one = all("[" not in holder.path and holder.shape == "Tensor" for holder in edge.holders)
+    one = all(holder.shape == "Tensor" for holder in edge.holders)
     of_object = any(holder.scope.startswith("class ") for holder in edge.holders)
     return before_turns(problem, edge) or (of_object and one and not running and meeting(problem) is None)
 

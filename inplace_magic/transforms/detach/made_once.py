@@ -54,19 +54,16 @@ def given_once(problem: Problem, edge: Edge) -> bool:
 def before_loop(problem: Problem, edges: Sequence[Edge]) -> list[Proposal]:
     """A value that was computed once, and is used in every iteration."""
     found = [use for edge in edges for use in uses(problem, edge)]
-    held = dict.fromkeys((use.holder.path, detached(use.holder.path, use.holder.shape)) for use in found)
-    if not found or not all(uses(problem, edge) for edge in edges) or any(new is None for _, new in held):
+    held = {use.holder.path: detached(use.holder.path, use.holder.shape) for use in found}
+    if not found or None in held.values() or not all(uses(problem, edge) for edge in edges):
         return []
-    frame = found[0].frame
-    made = [f.statement for edge in edges for f in problem.frames(edge.made) if f.code is frame.code]
-    outer = loops(frame.code, frame.statement, without=made)
-    here = frame.spot.function
-    one_place = all(
-        use.frame.code is frame.code and use.frame.spot.function == here == use.holder.scope for use in found
-    )
-    if outer and one_place and (len(found) > 1 or len(held) == 1) and all("[" not in path for path, _ in held):
-        line = in_one_line([(path, str(new)) for path, new in held])
-        return list(candidates(problem, [(frame.code, frame.code.insert_before(outer[-1], line))], "once", GIVEN))
+    frame, code, here = found[0].frame, found[0].frame.code, found[0].frame.spot.function
+    made = [f.statement for edge in edges for f in problem.frames(edge.made) if f.code is code]
+    outer = loops(code, frame.statement, without=made)
+    one_place = all(use.frame.code is code and use.frame.spot.function == here == use.holder.scope for use in found)
+    if outer and one_place and all("[" not in path for path in held):
+        line = in_one_line(held)
+        return list(candidates(problem, [(code, code.insert_before(outer[-1], line))], "once", GIVEN))
     return []
 
 
@@ -102,9 +99,8 @@ def _maker(problem: Problem, edge: Edge) -> Frame | None:
 
 def at_source(problem: Problem, edges: Sequence[Edge]) -> Iterator[Proposal]:
     """The values from which calls have made all that objects keep, cut off where a name gets each of them."""
-    own = [
-        frames[0] for stack in problem.crossing.stale if (frames := parted(problem.frames(stack), problem.needed)[0])
-    ]
+    stale = [parted(problem.frames(stack), problem.needed)[0][:1] for stack in problem.crossing.stale]
+    own = [frame for frames in stale for frame in frames]
     if not own or not any("." in holder.path for edge in edges for holder in edge.holders):
         return
     first, held = own[0], holdings(problem).get(own[0].spot.function, {})
@@ -116,6 +112,5 @@ def at_source(problem: Problem, edges: Sequence[Edge]) -> Iterator[Proposal]:
         bound = [next(problem.bindings(first.code, name, first.statement), None) for name in given]
         found = [(code, one.value) for code, one in filter(None, bound) if one.value is not None]
     if given and len(found) == len(given) and all(isinstance(value, ast.Call) for _, value in found):
-        yield from candidates(
-            problem, [(code, code.behind(value, ".detach()")) for code, value in found], "source", GIVEN
-        )
+        cuts = [(code, code.behind(value, ".detach()")) for code, value in found]
+        yield from candidates(problem, cuts, "source", GIVEN)

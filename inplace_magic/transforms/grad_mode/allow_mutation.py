@@ -14,6 +14,7 @@ where nothing simpler serves, since torch looks at every operation of the block.
 from __future__ import annotations
 
 import ast
+import itertools
 from collections.abc import Iterator
 
 from ...message import message
@@ -67,30 +68,24 @@ def _within_backward(problem: Problem) -> bool:
 
 def _runs(problem: Problem) -> Iterator[tuple[Code, list[ast.stmt]]]:
     levels = list(zip(problem.saved, problem.lost, problem.needed))
-    same = [all(one.statement is frames[0].statement for one in frames) for frames in levels]
-    deepest = same.index(False) if False in same else len(levels) - 1
-    for frames in reversed(levels[: deepest + 1]):
-        found = _run(frames)
-        if found is None:
-            continue
-        code = frames[0].code
-        yield code, found
-        around = loops(code, found[0])
-        if around:
-            yield code, [around[-1]]
+    together = itertools.takewhile(lambda frames: len({frame.statement for frame in frames}) == 1, levels)
+    for frames in reversed(levels[: len(list(together)) + 1]):
+        run, code = _run(frames), frames[0].code
+        if run:
+            yield code, run
+            for outermost in loops(code, run[0])[-1:]:
+                yield code, [outermost]
 
 
-def _run(frames: tuple[Frame, ...]) -> list[ast.stmt] | None:
-    """The statements of the innermost block that holds what the frames of one call run."""
+def _run(frames: tuple[Frame, ...]) -> list[ast.stmt]:
+    """The statements of the innermost block that holds what the frames of one call run; none where who goes through a
+    generator would go on within the block."""
     code = frames[0].code
-    if any(one.code is not code for one in frames):
-        return None
-    for above in upwards(code, frames[0].statement):
+    for above in upwards(code, frames[0].statement) if all(one.code is code for one in frames) else ():
         block = code.block(above)
         held = [within(code, block, one.statement) for one in frames]
         at = [block.index(s) for s in held if s is not None]
         if len(at) == len(held):
             run = block[min(at) : max(at) + 1]
-            # Who goes through a generator would go on within the block.
-            return None if any(isinstance(n, _SUSPENDS) for s in run for n in ast.walk(s)) else run
-    return None
+            return [] if any(isinstance(n, _SUSPENDS) for s in run for n in ast.walk(s)) else run
+    return []

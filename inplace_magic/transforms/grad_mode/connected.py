@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from ...message import message
 from ...source.bindings import bindings
 from ...source.blocks import own_statements, scope, within
-from ...source.dataflow import called_name, calls_named, is_step
+from ...source.dataflow import calls_named, is_step, keyword_named
 from ...source.editor import Code, Edit, dotted
 from ...source.lift import lift, unwrapped
 from ...source.names import named
@@ -56,25 +56,20 @@ def _without_aliases(code: Code, statement: ast.stmt) -> Iterator[Proposal]:
 
 
 def _without_block(code: Code, block: ast.stmt) -> Iterator[Proposal]:
-    if not isinstance(block, ast.With) or len(block.items) != 1 or not code.alone(block):
-        return
-    edit = unwrapped(code, block, block.body)
-    for mode in modes(block, "no_grad", "inference_mode"):
-        title = message("title_block_gone", block=f"with {code.text(mode)}")
-        yield from [_proposal(code, title, "connected: block", edit)] if edit is not None else ()
+    if isinstance(block, ast.With) and len(block.items) == 1 and (edit := unwrapped(code, block, block.body)):
+        for mode in modes(block, "no_grad", "inference_mode"):
+            title = message("title_block_gone", block=f"with {code.text(mode)}")
+            yield _proposal(code, title, "connected: block", edit)
 
 
 def _other_arguments(code: Code, statement: ast.stmt) -> Iterator[Proposal]:
-    for call in calls_named(statement, "checkpoint", "checkpoint_sequential", "load_state_dict"):
-        given = {keyword.arg: keyword for keyword in call.keywords}
-        if called_name(call) != "load_state_dict":
-            reentrant = given.get("use_reentrant")
-            added = code.add_argument(call, "use_reentrant=False")
-            edit = added if reentrant is None else code.replace(reentrant.value, "False")
-            yield _proposal(code, code.edited(call, [edit]), "connected", edit)
-        elif "assign" in given:
-            edit = code.without_argument(given["assign"])
-            yield _proposal(code, code.edited(call, [edit]), "connected", edit)
+    for call in calls_named(statement, "checkpoint", "checkpoint_sequential"):
+        reentrant = keyword_named(call, "use_reentrant")
+        added = code.add_argument(call, "use_reentrant=False")
+        yield _proposal(code, call, "connected", code.replace(reentrant.value, "False") if reentrant else added)
+    for call in calls_named(statement, "load_state_dict"):
+        if (assign := keyword_named(call, "assign")) is not None:
+            yield _proposal(code, call, "connected", code.without_argument(assign))
 
 
 def _made_later(code: Code, statement: ast.stmt) -> Iterator[Proposal]:
@@ -91,5 +86,5 @@ def _made_later(code: Code, statement: ast.stmt) -> Iterator[Proposal]:
             yield _proposal(code, title, "connected: made later", *edits)
 
 
-def _proposal(code: Code, title: str, form: str, *edits: Edit) -> Proposal:
+def _proposal(code: Code, title: str | ast.AST, form: str, *edits: Edit) -> Proposal:
     return in_one_text(code, edits, title, _WHY, form)

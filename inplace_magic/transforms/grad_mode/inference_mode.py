@@ -16,6 +16,7 @@ from collections.abc import Iterator
 
 from ...diagnosis import LiveChange
 from ...message import message
+from ...source.dataflow import given_to
 from ...source.editor import Code, Function, atom, names_bound
 from ..analysis.targets import torch_in
 from ..problem import Problem
@@ -39,24 +40,25 @@ def inference_mode(problem: Problem) -> Iterator[Proposal]:
     form = "inference_mode" if problem.family == "inference" else "inference_mode: of views"
     live = _live(problem)
     for code, mode in list(found.values())[:_MOST]:
-        func = mode.func if isinstance(mode, ast.Call) else mode
-        torch = (code.text(func.value), []) if isinstance(func, ast.Attribute) else torch_in(problem, code)
-        switch = _switch(code, mode)
-        if torch is None or switch is None:
-            continue
-        edit = code.replace(mode, f"{torch[0]}.{switch}")
-        title = f"with {edit.text}:" if isinstance(code.parent(mode), ast.withitem) else f"@{edit.text}"
-        yield in_one_text(
-            code, [edit, *torch[1]], title, _WHY, form, live=live, spared=problem.spared(code) if live else ()
-        )
+        func, switch = mode.func if isinstance(mode, ast.Call) else mode, _switch(code, mode)
+        named = (code.text(func.value), []) if isinstance(func, ast.Attribute) else torch_in(problem, code)
+        if named is not None and switch is not None:
+            edit = code.replace(mode, f"{named[0]}.{switch}")
+            title = f"with {edit.text}:" if isinstance(code.parent(mode), ast.withitem) else f"@{edit.text}"
+            spared = problem.spared(code) if live else ()
+            yield in_one_text(code, [edit, *named[1]], title, _WHY, form, live=live, spared=spared)
 
 
 def _switch(code: Code, mode: ast.expr) -> str | None:
     """What takes the place of an inference mode; None where that is switched off."""
-    given = [*mode.args, *(k.value for k in mode.keywords)] if isinstance(mode, ast.Call) else []
-    if not given or (isinstance(given[0], ast.Constant) and given[0].value):
-        return "no_grad()"
-    return None if isinstance(given[0], ast.Constant) else f"set_grad_enabled(not {atom(code, given[0])})"
+    match given_to(mode):
+        case [] | [ast.Constant(True)]:
+            return "no_grad()"
+        case [ast.Constant()]:
+            return None
+        case [given, *_]:
+            return f"set_grad_enabled(not {atom(code, given)})"
+    return None
 
 
 def _live(problem: Problem) -> tuple[LiveChange, ...]:

@@ -38,28 +38,24 @@ _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 @register("second_backward")
 def retain(problem: Problem) -> Iterator[Proposal]:
-    freed = problem.clash.freed
-    stepped = steps_between(problem)
-    if freed is None or not freed.stack or (not _of_one_iteration(problem) if stepped else _updated_between(problem)):
+    freed, stepped = problem.clash.freed, steps_between(problem)
+    frame = problem.frame(freed.stack[0]) if freed is not None and freed.stack else None
+    if freed is None or frame is None or (not _of_one_iteration(problem) if stepped else _updated_between(problem)):
         return
-    spot, frame = freed.stack[0], problem.frame(freed.stack[0])
-    again = freed.stack == problem.need_stack
-    if frame is None:
-        return
-    code, node = frame.code, frame.node
-    calls = [node] if isinstance(node, ast.Call) else calls_named(node, "backward", "grad")
+    again, code, node = freed.stack == problem.need_stack, frame.code, frame.node
     if again and not _one_by_one(problem, node):
         return  # the same call again and again: the graph would be kept for ever
+    calls = [node] if isinstance(node, ast.Call) else calls_named(node, "backward", "grad")
     if len(calls) != 1:
         return
     meant = problem.clash.need is not None and problem.clash.need.index in problem.evidence.of_gradients
     form = "retain: past a step" if stepped else "retain: one by one" if again else "retain"
-    kept = with_retain(code, calls[0]), _LEAVES, form, False
     of_created = "retain: differentiable" if meant else "retain: made differentiable"
+    kept = with_retain(code, calls[0]), _LEAVES, form, False
     created = None if again else with_create(code, calls[0]), _DIFFERENTIABLE, of_created, meant
     for edit, why, of_form, says in (kept, created):
         if edit is not None:
-            title = lines_of(code.apply(edit))[spot.line - 1]
+            title = lines_of(code.apply(edit))[frame.spot.line - 1]
             yield in_one_text(code, [edit], title, why, of_form, meant=says)
 
 
@@ -92,11 +88,10 @@ def _of_another_loss(problem: Problem) -> bool:
 
 def _updated_between(problem: Problem) -> bool:
     """Whether the code changes a leaf by hand between the two backwards: the kept graph would be that of its old value."""
-    assert problem.clash.freed is not None
     met = meeting(problem)
     if met is not None:
         return any(updates_leaf(problem, s) for s in met.between)
-    first, need = problem.frames(problem.clash.freed.stack)[:1], problem.needed[:1]
+    first, need = problem.lost[:1], problem.needed[:1]
     if not first or not need or first[0].code is need[0].code:
         return False
     between = [s for s in first[0].code.tree.body if s.lineno > first[0].statement.lineno]

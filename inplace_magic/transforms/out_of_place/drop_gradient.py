@@ -10,7 +10,7 @@ import ast
 from collections.abc import Iterator
 
 from ...message import message
-from ...source.dataflow import calls_named
+from ...source.dataflow import calls_named, keyword_named
 from ...source.editor import Edit
 from ..analysis.targets import Site, written
 from ..problem import Problem
@@ -22,19 +22,17 @@ _WHY = message("why_drop_gradient")
 
 @register("modified")
 def drop_gradient(problem: Problem) -> Iterator[Proposal]:
-    event, write = problem.clash.write, written(problem)
-    edit = _edit(write) if event is not None and write is not None and event.operation.endswith("zero_") else None
+    write = written(problem)
+    edit = _edit(write) if write is not None and write.event.operation.endswith("zero_") else None
     if write is not None and edit is not None:
-        title = write.code.edited(write.statement, [edit])
-        yield in_one_text(write.code, [edit], title, _WHY, "drop_gradient")
+        yield in_one_text(write.code, [edit], write.statement, _WHY, "drop_gradient")
 
 
 def _edit(write: Site) -> Edit | None:
-    code, statement = write.code, write.statement
-    for call in calls_named(statement, "zero_grad"):
-        for keyword in call.keywords:
-            if keyword.arg == "set_to_none":
-                return code.without_argument(keyword)
-    held, target = write.root_text or "", write.target
-    whole = target is not None and isinstance(statement, ast.Expr) and code.text(target) in (held, f"{held}.data")
-    return code.replace(statement, f"{held} = None") if whole and held.endswith(".grad") else None
+    code, held = write.code, write.root_text or ""
+    for call in calls_named(write.statement, "zero_grad"):
+        if (kept := keyword_named(call, "set_to_none")) is not None:
+            return code.without_argument(kept)
+    whole = write.target is not None and code.text(write.target) in (held, f"{held}.data")
+    alone = whole and isinstance(write.statement, ast.Expr) and held.endswith(".grad")
+    return code.replace(write.statement, f"{held} = None") if alone else None

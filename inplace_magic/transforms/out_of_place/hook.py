@@ -25,11 +25,12 @@ Where the function gives something back already, as a Function's backward does, 
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from ...message import message
 from ...source.bindings import parameters
-from ...source.blocks import own_statements
+from ...source.blocks import own_statements, within
 from ...source.dataflow import called_name
 from ...source.editor import Code, Edit, Function, dotted
 from ..analysis.contents import index_of, with_item
@@ -74,21 +75,22 @@ def _in_lambda(problem: Problem, write: Site) -> Iterator[Way]:
 def _in_function(
     problem: Problem, write: Site, function: ast.FunctionDef | ast.AsyncFunctionDef, innermost: bool
 ) -> Iterator[Way]:
-    code, body = write.code, function.body
-    top = next((s for s in body if write.statement in ast.walk(s)), None)
+    code, last = write.code, function.body[-1]
+    top = within(code, function.body, write.statement)
     if write.target is None or top is None:
         return
-    returns = any(isinstance(s, ast.Return) and s.value is not None for s in own_statements(code, function))
+    returns = [s for s in own_statements(code, function) if isinstance(s, ast.Return)]
+    gives_nothing = all(s.value is None for s in returns)
     for root in _handed(code, write.target, parameters(function)):
         name, whole = code.text(root), code.text(root.value if isinstance(root, ast.Subscript) else root)
         own = f"{whole} = {with_item(code, root, f'{name}.clone()')}"
-        alone = innermost and write.statement is body[-1] and code.alone(write.statement)
-        new = _out_of_place(problem, code, code.text(write.statement), name) if alone and not returns else None
-        if new is not None:
-            line = f"return {with_item(code, root, new)}"
-            yield line, [code.replace(write.statement, line)]
-        if not returns and not any(isinstance(s, ast.Return) for s in own_statements(code, function)):
-            edits = [code.insert_before(top, own), code.insert_after(body[-1], f"return {whole}")]
+        if innermost and gives_nothing and write.statement is last and code.alone(last):
+            new = _out_of_place(problem, code, code.text(last), name)
+            if new is not None:
+                line = f"return {with_item(code, root, new)}"
+                yield line, [code.replace(last, line)]
+        if not returns:
+            edits = [code.insert_before(top, own), code.insert_after(last, f"return {whole}")]
             yield f"{own} … return {whole}", edits
         if isinstance(root, ast.Subscript):  # handed over to be looked at, as the gradients of a module's outputs are
             yield own, [code.insert_before(top, own)]
@@ -100,8 +102,8 @@ def _handed(code: Code, target: ast.expr, given: list[str]) -> list[ast.expr]:
     if first is None or first.id not in given:
         return []
     item = code.parent(first)
-    item_read = isinstance(item, ast.Subscript) and isinstance(item.ctx, ast.Load) and index_of(item) is not None
-    return [item, first] if item_read else [first]  # type: ignore[list-item]
+    read = isinstance(item, ast.Subscript) and isinstance(item.ctx, ast.Load) and index_of(item) is not None
+    return [item, first] if read else [first]  # type: ignore[list-item]
 
 
 def _out_of_place(problem: Problem, code: Code, text: str, name: str) -> str | None:
@@ -114,9 +116,5 @@ def _is_hook(problem: Problem, name: str) -> bool:
     """Whether autograd was seen to call the function, or its name is handed to one of torch's ``register_..._hook``."""
     if problem.family == "silent":
         return problem.clash.write is not None and problem.clash.write.handed
-    given = [
-        dotted(call.args[0]) or ""
-        for _, call in problem.nodes(ast.Call)
-        if call.args and called_name(call).startswith("register_") and called_name(call).endswith("hook")
-    ]
-    return name in {path.rpartition(".")[2] for path in given}
+    calls = [call for _, call in problem.nodes(ast.Call) if re.fullmatch("register_.*hook", called_name(call))]
+    return name in {(dotted(given) or "").rpartition(".")[2] for call in calls for given in call.args[:1]}

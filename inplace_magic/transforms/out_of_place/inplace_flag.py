@@ -7,7 +7,7 @@ import inspect
 import sys
 from functools import cache
 
-from ...source.dataflow import called_name
+from ...source.dataflow import called_name, keyword_named
 from ...source.editor import Code, Edit
 
 
@@ -23,20 +23,16 @@ def position(name: str) -> int | None:
 
 def flag(call: ast.Call) -> ast.keyword | ast.expr | None:
     """The argument by which a call may be asked to work in place."""
-    for keyword in call.keywords:
-        if keyword.arg == "inplace" and not (isinstance(keyword.value, ast.Constant) and not keyword.value.value):
-            return keyword
-    index = position(called_name(call))
+    named, index = keyword_named(call, "inplace"), position(called_name(call))
+    if named is not None and ast.unparse(named.value) != "False":
+        return named
     value = call.args[index] if index is not None and index < len(call.args) else None
-    return value if isinstance(value, ast.Constant) and value.value is True else None
+    return value if value is not None and ast.unparse(value) == "True" else None
 
 
 def without_flag(code: Code, call: ast.Call, given: ast.keyword | ast.expr) -> Edit:
     """The argument is taken out; what is no constant, or stands before others, becomes False."""
-    if isinstance(given, ast.keyword):
-        return (
-            code.without_argument(given)
-            if isinstance(given.value, ast.Constant)
-            else code.replace(given.value, "False")
-        )
-    return code.without_argument(given) if given is call.args[-1] else code.replace(given, "False")
+    if isinstance(given, ast.keyword) and not isinstance(given.value, ast.Constant):
+        return code.replace(given.value, "False")
+    last = isinstance(given, ast.keyword) or given is call.args[-1]
+    return code.without_argument(given) if last else code.replace(given, "False")

@@ -31,7 +31,6 @@ from ..registry import register
 from .inplace_flag import flag, position, without_flag
 
 _WHY = message("why_module_flag")
-_FUNCTION_OF = {"relu6": "hardtanh", "selu": "selu"}
 _MOST = 3
 
 
@@ -40,22 +39,19 @@ def module_flag(problem: Problem) -> Iterator[Proposal]:
     write = problem.clash.write
     if write is None or write.origin != "nn" or write.operation in ("batch_norm", "embedding"):
         return
-    live, flags = _live(problem), list(_flags(problem))
+    live, flags = _live(problem, write), list(_flags(problem))
     for code, call, edit in sorted(flags, key=lambda flag: _fit(problem, write, *flag[:2]), reverse=True)[:_MOST]:
-        title = code.edited(call, [edit])
-        yield in_one_text(
-            code, [edit], title, _WHY, "module_flag", live=live, spared=problem.spared(code) if live else (), meant=True
-        )
+        spared = problem.spared(code) if live else ()
+        yield in_one_text(code, [edit], call, _WHY, "module_flag", live=live, spared=spared, meant=True)
     if not flags:
-        yield from _from_outside(problem)
+        yield from _from_outside(problem, write)
 
 
-def _live(problem: Problem) -> tuple[LiveChange, ...]:
+def _live(problem: Problem, write: Write) -> tuple[LiveChange, ...]:
     """The modules of the session that the source line made, as far as their paths tell: ``net.blocks[*].act``."""
-    path = problem.clash.write.module if problem.clash.write is not None else None
+    path, kinds = write.module, dict(problem.evidence.inplace_modules)
     if path is None:
         return ()
-    kinds = dict(problem.evidence.inplace_modules)
     last = path.rpartition(".")[2]  # ``act``, ``main[1]``
     alike = [one for one, kind in kinds.items() if kind == kinds.get(path) and one.rpartition(".")[2] == last]
     return tuple(LiveChange("set", one, "inplace", False) for one in dict.fromkeys([path, *alike]))
@@ -78,42 +74,35 @@ def _fit(problem: Problem, write: Write, code: Code, call: ast.Call) -> tuple[bo
     name, path = called_name(call).lower(), write.module or ""
     kind = dict(problem.evidence.inplace_modules).get(path, "").lower()
     known = bool(kind) and position(called_name(call)) is not None
-    operation = write.operation.strip("_").replace("_", "")
     attribute, index = _attribute_of(code, call)
-    place = re.search(rf"(?:^|\.){re.escape(attribute)}(?:\[(\d+)\]|\.|$)", path) if attribute is not None else None
-    counted = place is not None and place[1] is not None and index is not None
+    place = re.search(rf"(?:^|\.){re.escape(attribute)}(?:\[(\d+)\]|\.|$)", path) if attribute else None
     owner = next((n.name for n in code.parents(call) if isinstance(n, ast.ClassDef)), None)
     return (
         not known or name == kind,
-        not counted or int(place[1]) == index,  # type: ignore[index]
-        known or operation in (name, _FUNCTION_OF.get(name)),
+        place is None or None in (place[1], index) or place[1] == str(index),
         place is not None,
-        owner is not None and any(s.function.startswith(f"{owner}.") for s in problem.write_stack),
+        any(spot.function.startswith(f"{owner}.") for spot in problem.write_stack),
     )
 
 
-def _attribute_of(code: Code, call: ast.Call) -> tuple[str | None, int | None]:
+def _attribute_of(code: Code, call: ast.Call) -> tuple[str, int | None]:
     """The name under which a module ends up, and its index in the nn.Sequential that it is an argument of."""
-    above, index = code.parent(call), None
-    if isinstance(above, ast.Call) and called_name(above) == "Sequential" and call in above.args:
-        index = above.args.index(call)
-    statement = code.statement(call)
+    above, statement = code.parent(call), code.statement(call)
+    beside = above.args if isinstance(above, ast.Call) and called_name(above) == "Sequential" else []
     target = dotted(statement.targets[0]) if isinstance(statement, ast.Assign) else None
-    return (target or "").rpartition(".")[2] or None, index
+    return (target or "").rpartition(".")[2], beside.index(call) if call in beside else None
 
 
 # ---- from the user's cell ---------------------------------------------------------------------------------------
 
 
-def _from_outside(problem: Problem) -> Iterator[Proposal]:
+def _from_outside(problem: Problem, write: Write) -> Iterator[Proposal]:
     """A library's model: the failing cell switches the flags off before it uses the model."""
-    path = problem.clash.write.module if problem.clash.write is not None else None
-    model = re.match(r"\w+", path or "")
     frames = problem.frames([s for s in (*problem.write_stack, *problem.need_stack) if s.cell == problem.cell])
-    if model is None or not frames:
+    if write.module is None or not frames:
         return
-    code, name = frames[0].code, model.group()
-    top = [node for node in (frames[0].statement, *code.parents(frames[0].statement)) if isinstance(node, ast.stmt)][-1]
+    code, name = frames[0].code, re.split(r"\W", write.module)[0]
+    top = next(s for s in code.tree.body if frames[0].statement in ast.walk(s))
     module = problem.unused("module", code, top)
     lines = [
         f"for {module} in {name}.modules():",

@@ -7,8 +7,8 @@ import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from ...source.bindings import bindings, loop_of
-from ...source.dataflow import called_name
+from ...source.bindings import loop_of, value_of
+from ...source.dataflow import called_name, calls, keyword_named
 from ...source.document import CellSource
 from ...source.editor import Code, Edit, atom, dotted
 from ...source.modules import module_of
@@ -16,21 +16,11 @@ from ..analysis.targets import called_target, is_functional, is_inplace_name, re
 from ..problem import Problem
 from .inplace_flag import flag, without_flag
 
-_OPERATORS = {
-    ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.FloorDiv: "//", ast.Mod: "%", ast.Pow: "**",
-    ast.MatMult: "@", ast.BitAnd: "&", ast.BitOr: "|", ast.BitXor: "^", ast.LShift: "<<", ast.RShift: ">>",
-}  # fmt: skip
-_TIGHTNESS = {ast.Add: 1, ast.Sub: 1, ast.Mult: 2, ast.Div: 2, ast.FloorDiv: 2, ast.Mod: 2, ast.MatMult: 2, ast.Pow: 3}
 # In-place methods whose out-of-place form has another name; {x} is the tensor, {y} the first argument.
 _RENAMED = {
     "zero_": ("{torch}.zeros_like({x})", 0), "fill_": ("{torch}.full_like({x}, {y})", 1), "copy_": ("{y}.clone()", 1),
     "normal_": ("{torch}.randn_like({x})", 0), "uniform_": ("{torch}.rand_like({x})", 0),
 }  # fmt: skip
-_NO_TWIN = frozenset({
-    "set_", "resize_", "resize_as_", "as_strided_", "requires_grad_", "random_", "bernoulli_", "exponential_",
-    "geometric_", "log_normal_", "cauchy_", "apply_", "map_", "map2_", "share_memory_", "retain_grad_", "trunc_normal_",
-})  # fmt: skip
-
 _GIVE_MASKS = frozenset({"isnan", "isinf", "isfinite", "bool", "eq", "ne", "lt", "le", "gt", "ge", "logical_not"})
 
 
@@ -52,12 +42,12 @@ class Rewrite:
 
 
 def writes_in_place(call: ast.Call) -> bool:
-    return _method(call) or _flag(call) is not None or _out(call) is not None
+    return _method(call) or _flag(call) is not None or keyword_named(call, "out") is not None
 
 
 def _method(call: ast.Call) -> bool:
     """``x.add_(y)`` or ``torch.relu_(x)``, not ``nn.init.zeros_(w)`` or a function of the user's own."""
-    if not isinstance(call.func, ast.Attribute) or call.func.attr in _NO_TWIN or not is_inplace_name(call.func.attr):
+    if not isinstance(call.func, ast.Attribute) or not is_inplace_name(call.func.attr):
         return False
     module = module_of(call.func.value)
     if module is not None:
@@ -70,10 +60,6 @@ def _flag(call: ast.Call) -> ast.keyword | ast.expr | None:
     return flag(call) if called_name(call)[:1].islower() else None
 
 
-def _out(call: ast.Call) -> ast.keyword | None:
-    return next((k for k in call.keywords if k.arg == "out"), None)
-
-
 def _assigned(code: Code, statement: ast.stmt, target: str, value: str) -> Rewrite:
     return Rewrite((code.replace(statement, f"{target} = {value}"),), target, value)
 
@@ -83,24 +69,17 @@ def augmented(code: Code, statement: ast.AugAssign, heard: bool = False) -> Rewr
     of: ast.expr = statement.target
     while heard and isinstance(of, ast.Attribute) and is_alias(of):
         of = of.value
-    target = code.text(of)
-    value = f"{target} {_OPERATORS[type(statement.op)]} {_operand(code, statement.value, statement.op)}"
-    return _assigned(code, statement, target, value)
-
-
-def _operand(code: Code, value: ast.expr, operator: ast.operator) -> str:
-    """The right side in parentheses, unless it binds more tightly than the operator and ends on its line."""
-    text = code.text(value)
-    tight = isinstance(value, ast.BinOp) and _TIGHTNESS.get(type(value.op), 0) > _TIGHTNESS.get(type(operator), 9)
-    if tight and "\n" not in text:
-        return text
-    return atom(code, value) if "\n" not in text or text[:1] in "([{" else f"({text})"
+    # Python writes the value in parentheses where it needs them.
+    _, operator, value = ast.unparse(ast.BinOp(ast.Name("x"), statement.op, statement.value)).split(" ", 2)
+    text = code.text(statement.value)
+    bare = value == ast.unparse(statement.value) and "\n" not in text
+    return _assigned(code, statement, code.text(of), f"{code.text(of)} {operator} {text if bare else f'({text})'}")
 
 
 def is_alias(node: ast.AST | None) -> bool:
     """``x.detach()``, ``torch.Tensor.detach(x)``, ``x.data``"""
     if isinstance(node, ast.Call):
-        return called_name(node) == "detach" and isinstance(node.func, ast.Attribute) and receiver(node) is not None
+        return called_name(node) == "detach" and receiver(node) is not None
     return isinstance(node, ast.Attribute) and node.attr == "data"
 
 
@@ -110,7 +89,7 @@ def unaliased(code: Code, nodes: Iterable[ast.AST]) -> list[Edit]:
     for node in nodes:
         inner = receiver(node) if isinstance(node, ast.Call) else node.value  # type: ignore[attr-defined]
         (start, end), (first, last) = code.span(node), code.span(inner)  # type: ignore[arg-type]
-        edits += [Edit(a, b, "") for a, b in ((start, first), (last, end)) if a < b]
+        edits += [Edit(start, first, ""), Edit(last, end, "")]
     return edits
 
 
@@ -154,11 +133,10 @@ def masked(
     code: Code, statement: ast.Assign, target: ast.Subscript, torch: str, tensor: ast.expr | None = None
 ) -> Rewrite | None:
     """``x[mask] = v`` with one boolean mask, as masked_fill or where; ``tensor``: what is known to be one."""
-    mask, value = target.slice, statement.value
-    name = code.text(target.value) if target.value is tensor else dotted(target.value)
-    if name is None or len(statement.targets) != 1 or not _may_be_mask(code, mask, statement):
+    where, value = code.text(target.slice), statement.value
+    name = _assignable(code, target.value, tensor)
+    if name is None or not _may_be_mask(code, target.slice, statement):
         return None
-    where = code.text(mask)
     if isinstance(value, ast.Subscript) and code.text(value.slice) == where:
         new = _assigned(code, statement, name, f"{torch}.where({where}, {code.text(value.value)}, {name})")
         return replace(new, unsure=True)
@@ -167,22 +145,21 @@ def masked(
 
 def _may_be_mask(code: Code, node: ast.expr, near: ast.stmt) -> bool:
     """False for what is known to count or to cut; what is not known is verified, and torch takes no other mask."""
-    if isinstance(node, ast.Compare):
-        return not any(isinstance(o, (ast.In, ast.NotIn, ast.Is, ast.IsNot)) for o in node.ops)
-    if isinstance(node, (ast.UnaryOp, ast.BinOp)):
-        return isinstance(node.op, (ast.Invert, ast.BitAnd, ast.BitOr, ast.BitXor))
-    if isinstance(node, ast.Call):
-        return called_name(node) in _GIVE_MASKS
-    if isinstance(node, ast.Attribute) and node.attr == "data":
-        return _may_be_mask(code, node.value, near)
+    match node:
+        case ast.Compare():
+            return True
+        case ast.UnaryOp(op) | ast.BinOp(op=op):
+            return isinstance(op, (ast.Invert, ast.BitAnd, ast.BitOr, ast.BitXor))
+        case ast.Call():
+            return called_name(node) in _GIVE_MASKS
+        case ast.Attribute(of, "data"):
+            return _may_be_mask(code, of, near)
     name = dotted(node)
     if name is None or loop_of(code, near, name) is not None:
         return False
-    values = [binding.value for binding in bindings(code, name, near)[:1]]
-    given = next((value for value in values if value is not None), None)
-    if given is None or isinstance(given, (ast.Call, ast.Name, ast.Attribute, ast.Subscript)):
-        return True
-    return _may_be_mask(code, given, near)
+    given = value_of(code, name, near)
+    known = given is not None and not isinstance(given, (ast.Call, ast.Name, ast.Attribute, ast.Subscript))
+    return not known or _may_be_mask(code, given, near)  # type: ignore[arg-type]
 
 
 # ---- calls ------------------------------------------------------------------------------------------------------
@@ -191,53 +168,45 @@ def _may_be_mask(code: Code, node: ast.expr, near: ast.stmt) -> bool:
 def called_out_of_place(code: Code, call: ast.Call, torch: str, tensor: ast.expr | None = None) -> Rewrite | None:
     """A call in place, with the in-place calls that it is chained to on both sides; ``tensor``: what is known to be one."""
     statement = code.statement(call)
-    chain = [n for n in ast.walk(statement) if isinstance(n, ast.Call) and writes_in_place(n)]
-    chain = [n for n in chain if n is call or _inner(n, call) or _inner(call, n)]
+    chain = [n for n in calls(statement) if writes_in_place(n) and (n is call or _inner(n, call) or _inner(call, n))]
     if not chain:
         return None
     whole = max(chain, key=lambda n: code.span(n)[1] - code.span(n)[0])
     first = min(chain, key=lambda n: code.span(n.func)[1])
-    receiver = called_target(first)
-    names = [n.func.attr for n in chain if isinstance(n.func, ast.Attribute)]
-    edits: list[Edit] = []
-    if any(name in _RENAMED for name in names):
+    if any(called_name(n) in _RENAMED for n in chain):
         renamed = _renamed(code, call, torch) if len(chain) == 1 else None
-        if renamed is None:
-            return None
-        edits = [code.replace(call, renamed)]
+        edits = [code.replace(call, renamed)] if renamed is not None else []
     else:
-        for n in chain:
-            edits += _strip(code, n)
+        edits = [edit for n in chain for edit in _strip(code, n)]
     text = code.edited(whole, edits)
-    if isinstance(statement, ast.Expr):
-        known = receiver is not None and receiver is tensor
-        target = code.text(receiver) if known else _assignable(code, receiver)  # type: ignore[arg-type]
-        if statement.value is not whole or target is None:
-            return None
-        start, _ = code.span(statement)
-        return Rewrite((*edits, Edit(start, start, f"{target} = ")), target, text)
-    return Rewrite(tuple(edits), None, text)
-
-
-def _assignable(code: Code, node: ast.expr | None) -> str | None:
-    """The receiver as the target of an assignment. A slice would be written in place again, so it is none."""
-    if node is None:
+    if not isinstance(statement, ast.Expr):
+        return Rewrite(tuple(edits), None, text) if edits else None
+    target = _assignable(code, called_target(first), tensor)
+    if statement.value is not whole or target is None or not edits:
         return None
-    if isinstance(node, ast.Tuple):
-        return ", ".join(code.text(e) for e in node.elts)
-    return dotted(node)
+    start, _ = code.span(statement)
+    return Rewrite((*edits, Edit(start, start, f"{target} = ")), target, text)
+
+
+def _assignable(code: Code, node: ast.expr | None, tensor: ast.expr | None) -> str | None:
+    """The text of what is written as the target of an assignment, where it is a name, or known to be a tensor. A slice would
+    be written in place again, so it is none."""
+    if node is not None and node is tensor:
+        return code.text(node)
+    return ", ".join(code.text(e) for e in node.elts) if isinstance(node, ast.Tuple) else dotted(node)
 
 
 def _renamed(code: Code, call: ast.Call, torch: str) -> str | None:
-    if not isinstance(call.func, ast.Attribute) or call.keywords or is_functional(call.func.value):
+    method = call.func
+    form, arguments = _RENAMED[called_name(call)]
+    if not isinstance(method, ast.Attribute) or is_functional(method.value):
         return None
-    form, arguments = _RENAMED.get(call.func.attr, ("", -1))
-    if len(call.args) != arguments:
+    if len(call.args) != arguments or call.keywords:
         return None
-    if call.func.attr == "copy_" and isinstance(call.args[0], ast.BinOp):
+    if method.attr == "copy_" and isinstance(call.args[0], ast.BinOp):
         return code.text(call.args[0])  # new, without a copy
-    y = atom(code, call.args[0]) if call.func.attr == "copy_" else "".join(code.text(a) for a in call.args)
-    return form.format(torch=torch, x=code.text(call.func.value), y=y)
+    y = atom(code, call.args[0]) if method.attr == "copy_" else "".join(code.text(a) for a in call.args)
+    return form.format(torch=torch, x=code.text(method.value), y=y)
 
 
 def _inner(inner: ast.Call, outer: ast.AST) -> bool:
@@ -252,7 +221,7 @@ def _inner(inner: ast.Call, outer: ast.AST) -> bool:
 def _strip(code: Code, call: ast.Call) -> list[Edit]:
     """Takes the underscore off a method's name, or the flag or ``out=`` out of the arguments."""
     edits = []
-    given, out = _flag(call), _out(call)
+    given, out = _flag(call), keyword_named(call, "out")
     if given is not None:
         edits.append(without_flag(code, call, given))
     if out is not None:

@@ -26,12 +26,12 @@ from dataclasses import replace
 
 from ...message import message
 from ...source.bindings import gone_through, key_of_item
-from ...source.dataflow import called_name
+from ...source.dataflow import called_name, given_to
 from ...source.editor import Code, dotted
 from ...source.lift import as_lines
-from ..analysis.contents import updates_by_another_look
-from ..analysis.meant import has_two_names, is_lost, meant_for_whole
+from ..analysis.meant import has_two_names, is_lost, meant_for_whole, updates_by_another_look
 from ..analysis.targets import Site, chain, loop_to_keep, tensor_written, written
+from ..grad_mode.inference_mode import modes
 from ..problem import Problem
 from ..proposal import Proposal, in_one_text
 from ..registry import register
@@ -46,99 +46,88 @@ _WHY, _APART = message("why_new_tensor"), message("why_names_apart")
 )  # fmt: skip
 def out_of_place(problem: Problem) -> Iterator[Proposal]:
     write = written(problem)
-    if write is None or problem.clash.write is None or problem.clash.write.origin == "optim":
-        return
-    if updates_by_another_look(problem, write):
+    if write is None or write.event.origin == "optim" or updates_by_another_look(problem, write):
         return
     if problem.family == "silent" and problem.clash.save is None and any(map(is_alias, chain(write.target))):
         return  # ``h.data = h.data.clamp(min=0)``: the graph would hear of it no more than it does now
-    tensor = tensor_written(problem, write)
+    tensor = tensor_written(write)
     if isinstance(tensor, ast.Name) and is_lost(write, tensor.id):
         return
     more = meant_for_whole(write) and not isinstance(tensor, ast.Subscript)
-    for form, rewrite in _rewrites(problem, write, tensor, "meant for more" if more else "statement"):
-        lossless = rewrite.unsure or (more and form != "container")  # which all who go through it see
-        form = f"out_of_place: {form}"
-        apart = has_two_names(write) and tensor is write.root
-        why = _APART if apart else _WHY
+    apart = tensor is write.root and has_two_names(write)
+    why = _APART if apart else _WHY
+    for kind, rewrite in _rewrites(problem, write, tensor, "meant for more" if more else "statement"):
+        lossless = rewrite.unsure or (more and kind != "container")  # which all who go through it see
+        form = f"out_of_place: {kind}"
         yield in_one_text(write.code, rewrite.edits, rewrite.line, why, form, lossless=lossless, meant=apart)
 
 
 def _rewrites(problem: Problem, write: Site, tensor: ast.expr | None, form: str) -> Iterator[tuple[str, Rewrite]]:
     code, statement = write.code, write.statement
-    calls = (n for n in [write.expression, *ast.walk(statement)] if isinstance(n, ast.Call) and writes_in_place(n))
-    rewrite = rewritten(problem, code, statement, write.target, next(calls, None), tensor)
+    in_place = [n for n in [write.expression, *ast.walk(statement)] if isinstance(n, ast.Call) and writes_in_place(n)]
+    rewrite = rewritten(problem, code, statement, write.target, next(iter(in_place), None), tensor)
     # A part of a tensor is still written in place; an item of a list or dict is not.
     target = statement.target if isinstance(statement, ast.AugAssign) else None
     if rewrite is None or (isinstance(target, ast.Subscript) and target is not tensor):
         return
-    name = tensor.id if isinstance(tensor, ast.Name) else None
-    loop = loop_to_keep(problem, write, name) if name is not None else None
-    if loop is not None and name is not None:
-        anew = augmented(code, statement, heard=True) if isinstance(statement, ast.AugAssign) else rewrite
-        inner = _comprehension(code, loop, name, statement, anew)
-        if inner is not None:
-            yield "container", inner
+    loop = loop_to_keep(write, tensor.id) if isinstance(tensor, ast.Name) else None
+    if loop is not None and isinstance(tensor, ast.Name):
+        if isinstance(statement, ast.AugAssign):
+            rewrite = augmented(code, statement, heard=True)
+        yield from _comprehension(code, loop, tensor.id, statement, rewrite)
         return  # bound anew, the name of the loop would leave what it goes through as it was
-    outside = _outside_block(code, statement, rewrite)
-    if outside is not None:
-        yield "outside no_grad", outside
+    yield from _outside_block(code, statement, rewrite)
     yield form, rewrite
-    of_tuple = _tuple(code, tensor, statement, rewrite)
-    if of_tuple is not None:
-        yield "container", of_tuple
+    yield from _tuple(code, tensor, statement, rewrite)
 
 
 # ---- around the statement ---------------------------------------------------------------------------------------
 
 
-def _comprehension(code: Code, loop: ast.For, name: str, statement: ast.stmt, rewrite: Rewrite) -> Rewrite | None:
+def _comprehension(
+    code: Code, loop: ast.For, name: str, statement: ast.stmt, rewrite: Rewrite
+) -> Iterator[tuple[str, Rewrite]]:
     """A loop that does nothing but write into each tensor of a list or dict: the container is made anew."""
-    through = gone_through(loop, name)
-    if through is None or not _does_nothing_else(code, loop, statement) or rewrite.target is None:
-        return None
-    key, held = key_of_item(loop, name), dotted(through)
-    if isinstance(through, ast.Call) and isinstance(through.func, ast.Attribute) and through.func.attr == "items":
-        held = dotted(through.func.value) if key is not None and not through.args else None
-        made = f"{{{key}: {rewrite.value} for {code.text(loop.target)} in {code.text(loop.iter)}}}"
-    else:
-        made = f"[{rewrite.value} for {code.text(loop.target)} in {code.text(loop.iter)}]"
-    return _anew(code, loop, held, made) if held is not None else None
+    key, each = key_of_item(loop, name), f"for {code.text(loop.target)} in {code.text(loop.iter)}"
+    match through := gone_through(loop, name):
+        case ast.Call(ast.Attribute(of_dict, "items"), []) if key is not None:
+            held, made = dotted(of_dict), f"{{{key}: {rewrite.value} {each}}}"
+        case _:
+            held, made = dotted(through), f"[{rewrite.value} {each}]"
+    if held is not None:
+        yield from _anew(code, loop, statement, rewrite, held, made)
 
 
-def _does_nothing_else(code: Code, loop: ast.For, statement: ast.stmt) -> bool:
-    return loop.body == [statement] and not loop.orelse and code.alone(loop)
-
-
-def _anew(code: Code, loop: ast.For, held: str, made: str) -> Rewrite:
-    return Rewrite((code.replace(loop, f"{held} = {made}"),), held, made)
-
-
-def _tuple(code: Code, tensor: ast.expr | None, statement: ast.stmt, rewrite: Rewrite) -> Rewrite | None:
+def _tuple(code: Code, tensor: ast.expr | None, statement: ast.stmt, rewrite: Rewrite) -> Iterator[tuple[str, Rewrite]]:
     """A loop that does nothing but write into each item by its number: where the items are a tuple's, that is made anew."""
     loop = code.parent(statement)
     if not isinstance(tensor, ast.Subscript) or not isinstance(tensor.slice, ast.Name) or not isinstance(loop, ast.For):
-        return None
+        return
     counted = loop.target.elts[0] if isinstance(loop.target, ast.Tuple) else loop.target
-    given, own = ast.unparse(loop.iter), f"range(len({ast.unparse(tensor.value)}))"
-    from_none = isinstance(loop.iter, ast.Call) and len(loop.iter.args) == 1 and not loop.iter.keywords
-    counts = given == own or (called_name(loop.iter) == "enumerate" and from_none)
-    by_number = isinstance(counted, ast.Name) and counted.id == tensor.slice.id and counts
-    if not by_number or not _does_nothing_else(code, loop, statement) or rewrite.target is None:
-        return None
-    made = f"tuple({rewrite.value} for {code.text(loop.target)} in {given})"
-    as_many = given == own  # else as many as there are numbers
-    return replace(_anew(code, loop, code.text(tensor.value), made), unsure=not as_many)
+    given, of_all = ast.unparse(loop.iter), f"range(len({ast.unparse(tensor.value)}))"
+    counts = given == of_all or (called_name(loop.iter) == "enumerate" and len(given_to(loop.iter)) == 1)
+    if counts and ast.unparse(counted) == tensor.slice.id:
+        made = f"tuple({rewrite.value} for {code.text(loop.target)} in {given})"
+        as_many = replace(rewrite, unsure=given != of_all)  # else as many as there are numbers
+        yield from _anew(code, loop, statement, as_many, code.text(tensor.value), made)
 
 
-def _outside_block(code: Code, statement: ast.stmt, rewrite: Rewrite) -> Rewrite | None:
+def _anew(
+    code: Code, loop: ast.For, statement: ast.stmt, rewrite: Rewrite, held: str, made: str
+) -> Iterator[tuple[str, Rewrite]]:
+    """A container made in the place of a loop that does nothing but change its items."""
+    if loop.body == [statement] and not loop.orelse and code.alone(loop) and rewrite.target is not None:
+        edits = (code.replace(loop, f"{held} = {made}"),)
+        yield "container", replace(rewrite, edits=edits, target=held, value=made)
+
+
+def _outside_block(code: Code, statement: ast.stmt, rewrite: Rewrite) -> Iterator[tuple[str, Rewrite]]:
     """A write under no_grad that was hidden from the graph, made out of place, has to be seen by it."""
     inner, block = statement, code.parent(statement)
-    while isinstance(block, ast.For) and block.body == [inner] and not block.orelse:
+    while isinstance(block, ast.For) and block.body == [inner]:
         inner, block = block, code.parent(block)
-    if not isinstance(block, ast.With) or [len(block.body), len(block.items)] != [1, 1] or not code.alone(block):
-        return None
-    if "no_grad" not in code.text(block.items[0].context_expr) or rewrite.target is None:
-        return None
-    text = f"{code.newline}{code.indent(block)}".join(as_lines(code, inner, rewrite.edits))
-    return replace(rewrite, edits=(code.replace(block, text),))
+    if not isinstance(block, ast.With) or block.body != [inner] or not code.alone(block) or rewrite.target is None:
+        return
+    if len(block.items) == 1 and any(modes(block, "no_grad")):
+        text = f"{code.newline}{code.indent(block)}".join(as_lines(code, inner, rewrite.edits))
+        yield "outside no_grad", replace(rewrite, edits=(code.replace(block, text),))

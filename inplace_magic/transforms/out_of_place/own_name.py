@@ -40,22 +40,21 @@ _WHY = message("why_own_value")
 @register("leaf", "view_of_leaf", "silent")
 def own_name(problem: Problem) -> Iterator[Proposal]:
     write = written(problem)
-    bound = assigned(write.statement) if write is not None and problem.family == "silent" else []
-    root = write and (write.root or next(iter(bound), None))
-    if write is not None and isinstance(root, ast.Attribute):
+    if write is None:
+        return
+    bound = assigned(write.statement) if problem.family == "silent" else []
+    root = write.root or next(iter(bound), None)
+    if isinstance(root, ast.Attribute):
         yield from _of_attribute(problem, write, root)
-    elif write is not None and isinstance(root, ast.Name) and problem.family != "silent" and is_input(problem, write):
+    elif isinstance(root, ast.Name) and problem.family != "silent" and is_input(problem, write):
         yield from _of_input(problem, write, root)
 
 
 def _of_attribute(problem: Problem, write: Site, root: ast.Attribute) -> Iterator[Proposal]:
     code, statement, path = write.code, write.statement, write.code.text(root)
-    block = code.block(statement)
     around = next((above for above in code.parents(statement) if isinstance(above, (Loop, *Function))), None)
-    behind: list[ast.AST] = [*block[block.index(statement) + 1 :]]
-    after = reads(code, path, later(code, statement) if isinstance(around, Function) else behind)
-    after = [read for read in after if not is_of_leaf(code, read)]
-    if not code.alone(statement) or not after or not isinstance(around, Function):
+    after = [read for read in reads(code, path, later(code, statement)) if not is_of_leaf(code, read)]
+    if not isinstance(around, Function) or not after or not code.alone(statement):
         return
     if not _all_behind(code, statement, after):
         return
@@ -70,20 +69,20 @@ def _of_attribute(problem: Problem, write: Site, root: ast.Attribute) -> Iterato
 
 def _of_input(problem: Problem, write: Site, root: ast.Name) -> Iterator[Proposal]:
     """What a leaf is asked later on, its gradient first of all, it goes on being asked itself."""
-    code, event, view = write.code, problem.clash.write, bindings(write.code, root.id, write.statement)[:1]
+    code, view = write.code, bindings(write.code, root.id, write.statement)[:1]
     whole = seen_through(code, root.id, write.statement)
     path, first = (root.id, write.statement) if whole is None else (whole, view[0].statement)
     first = next(reversed(loops(code, first)), first)  # one value for all iterations
-    behind = [n for n in named(code, path, later(code, first)) if n.lineno > (first.end_lineno or first.lineno)]
+    behind = [n for n in named(code, path, later(code, first)) if n.lineno > (first.end_lineno or 0)]
     itself = [n for n in behind if is_of_leaf(code, n)]
-    used = [n for n in behind if n not in itself] or whole is not None
-    if event is None or not used or any(isinstance(n.ctx, ast.Store) for n in behind) or not (itself or whole):
+    after = [n for n in behind if n not in itself]
+    if not (whole or (itself and after)) or any(isinstance(n.ctx, ast.Store) for n in behind):
         return
-    if path in declared(scope(code, first)) or not _all_behind(code, first, [n for n in behind if n not in itself]):
+    if path in declared(scope(code, first)) or not _all_behind(code, first, after):
         return
     name = problem.unused(path, code, first) if itself else path
-    line, edits = _worked_on(problem, write, first, path, name, [n for n in behind if n not in itself])
-    begins = frozenset([path, *event.held])
+    line, edits = _worked_on(problem, write, first, path, name, after)
+    begins = frozenset([path, *write.event.held])
     yield in_one_text(code, edits, line, _WHY, "out_of_place: own name", begins=begins)
 
 

@@ -13,7 +13,7 @@ import ast
 from collections.abc import Iterator
 
 from ...message import message
-from ...source.bindings import bindings, loop_of
+from ...source.bindings import loop_of, value_of
 from ...source.dataflow import simple
 from ...source.editor import dotted
 from ..analysis.targets import Site, reads_gradient, root, tensor_written, written
@@ -29,33 +29,34 @@ _WHY = message("why_change_tracked")
 def tracked(problem: Problem) -> Iterator[Proposal]:
     # Where the change came after a value was saved, it is that value which was meant; unless more is changed so.
     write, saved = written(problem), problem.clash.save is not None
-    if write is None or write.root is None or write.sets_data:
+    if write is None or write.sets_data or (saved and _is_update(write)) or not simple(write.statement):
         return
-    code, statement = write.code, write.statement
-    if (saved and _is_update(write)) or not simple(statement):
-        return
-    held = tensor_written(problem, write)
+    code, statement, held = write.code, write.statement, tensor_written(write)
     tensor, text, after = _without_alias(write, held)
     if tensor is None:
         return
     new = as_new_tensor(problem, code, text, item=isinstance(held, ast.Subscript) and not after)
     lines = [*([new.line] if new is not None else []), *after]
-    between = f"{code.newline}{code.indent(statement)}" if code.alone(statement) else "; "
     if lines:
-        form = "silent_tracked: after a save" if saved else "silent_tracked"
-        yield in_one_text(code, [code.replace(statement, between.join(lines))], lines[0], _WHY, form)
+        edit = code.replace(statement, _between(write).join(lines))
+        yield in_one_text(code, [edit], lines[0], _WHY, "silent_tracked" + (": after a save" if saved else ""))
     if code.alone(statement):
         copy = f"{tensor} = {tensor}.clone()"
-        edit = code.replace(statement, between.join([copy, text, *after]))
+        edit = code.replace(statement, _between(write).join([copy, text, *after]))
         title = message("title_before", what=copy, other=text)
-        form = "silent_tracked: on a copy after a save" if saved else "silent_tracked: on a copy"
-        yield in_one_text(code, [edit], title, _WHY, form)
+        yield in_one_text(code, [edit], title, _WHY, "silent_tracked: on a copy" + (" after a save" if saved else ""))
+
+
+def _between(write: Site) -> str:
+    """What stands between the lines that take the place of one."""
+    alone = write.code.alone(write.statement)
+    return f"{write.code.newline}{write.code.indent(write.statement)}" if alone else "; "
 
 
 def _is_update(write: Site) -> bool:
     """``p.data -= lr * p.grad``, and what is done to each of some tensors: their values are meant, and no history."""
-    name = write.root_text or ""
-    return reads_gradient(write.statement) or loop_of(write.code, write.statement, name) is not None
+    of_loop = loop_of(write.code, write.statement, write.root_text or "") is not None
+    return of_loop or reads_gradient(write.statement)
 
 
 def _without_alias(write: Site, tensor: ast.expr | None) -> tuple[str | None, str, list[str]]:
@@ -63,19 +64,18 @@ def _without_alias(write: Site, tensor: ast.expr | None) -> tuple[str | None, st
 
     ``tensor``: what of the written expression names one, be it an item of a list.
     """
-    code, statement, held = write.code, write.statement, write.root
-    name = dotted(held) if held is not None else None
+    code, statement, held, name = write.code, write.statement, write.root, dotted(write.root)
     if held is None or tensor is None or write.target is None or name is None:
         return None, "", []
     aliases = [node for node in ast.walk(write.target) if is_alias(node)]
     if aliases:  # what the value is computed from would come from outside the graph again
-        value = statement.value if isinstance(statement, ast.Assign) else None
-        read = [n for n in ast.walk(value) if isinstance(n, ast.expr) and is_alias(n)] if value is not None else []
-        aliases += [n for n in read if (of := root(n)) is not None and dotted(of) == name]
+        values = [statement.value] if isinstance(statement, ast.Assign) else []
+        read = [n for value in values for n in ast.walk(value) if isinstance(n, ast.expr) and is_alias(n)]
+        aliases += [n for n in read if dotted(root(n)) == name]
         return code.text(tensor), code.edited(statement, unaliased(code, aliases)), []
-    for value in [b.value for b in bindings(code, name, statement)[:1] if b.value is not None]:
-        base = root(value)
-        if is_alias(value) and base is not None and dotted(base) is not None:  # a view of it has to be written through
-            whole = code.text(base)
-            return whole, code.edited(statement, [code.replace(held, whole)]), [f"{name} = {code.text(value)}"]
-    return None, "", []
+    alias = value_of(code, name, statement)
+    whole = dotted(root(alias))
+    if alias is None or whole is None or not is_alias(alias):
+        return None, "", []
+    # A view of it has to be written through.
+    return whole, code.edited(statement, [code.replace(held, whole)]), [f"{name} = {code.text(alias)}"]

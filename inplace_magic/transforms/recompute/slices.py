@@ -78,10 +78,10 @@ def _levels(problem: Problem, stacks: Sequence[list[Frame]]) -> Iterator[Slice]:
             continue
         statements = _side_by_side(code, [f.statement for f in level])
         turn = _in_turn(code, statements)
-        short = _from_beginning(code, turn, _chain(turn, statements, 2))
+        short = _from_beginning(code, turn, _chain(problem, code, turn, statements, 2))
         if {name for s in short for name in binds(s)} & stepped or _inside(problem, code, short):
             return  # what is trained would begin anew; or it is the call in which they were used up, or gone back from
-        whole = _from_beginning(code, turn, _chain(turn, statements, len(turn)))
+        whole = _from_beginning(code, turn, _chain(problem, code, turn, statements, len(turn)))
         for chosen in [short] if _inside(problem, code, turn) else [short, whole]:
             yield from _slice(code, chosen, function)
 
@@ -119,9 +119,11 @@ def _last(statements: Sequence[ast.stmt]) -> ast.stmt:
     return max(statements, key=lambda s: (s.lineno, s.col_offset))
 
 
-def _chain(turn: list[ast.stmt], statements: Sequence[ast.stmt], behind: int) -> list[ast.stmt]:
-    """The statements that created the stale values, and what leads from them to the names they have, not farther ``behind``;
-    none if one is missing."""
+def _chain(
+    problem: Problem, code: Code, turn: list[ast.stmt], statements: Sequence[ast.stmt], behind: int
+) -> list[ast.stmt]:
+    """The statements that created the stale values, and what leads from them to the names they have, not farther ``behind``,
+    nor by the call in which they were used up, or gone back from; none if one is missing."""
     if not all(s in turn for s in statements):
         return []
     tainted: set[str] = set()
@@ -129,7 +131,7 @@ def _chain(turn: list[ast.stmt], statements: Sequence[ast.stmt], behind: int) ->
     found = []
     for statement in turn[: last + behind]:
         aliases = isinstance(statement, ast.Assign) and value_reads(statement) & tainted
-        if statement in statements or aliases:
+        if statement in statements or (aliases and not _inside(problem, code, [statement])):
             tainted |= binds(statement)
             found.append(statement)
     return found
