@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from ...record.evidence import Crossing
 from ...source.blocks import upwards, within
 from ...source.dataflow import (
-    added,
     binds,
     calls_named,
     items_apart,
@@ -22,6 +21,7 @@ from ...source.dataflow import (
     rebinds,
     simple,
     slice_of,
+    summed_up,
     value_reads,
 )
 from ...source.editor import Code, Edit
@@ -151,9 +151,8 @@ def _from_beginning(code: Code, turn: list[ast.stmt], chosen: list[ast.stmt]) ->
 
 def _sums(statement: ast.stmt) -> set[str]:
     """What a statement adds to, those in it included: ``loss`` for ``loss += x``, ``losses`` for ``losses.append(x)``."""
-    sums = (one[0] for node in ast.walk(statement) if (one := added(node)) is not None)
     filled = {name for node in ast.walk(statement) if isinstance(node, ast.Expr) for name in binds(node)}
-    return filled | {key for target in sums if (key := key_of(target)) is not None}
+    return filled | {key for target in summed_up(statement) if (key := key_of(target)) is not None}
 
 
 def _beside(loop: ast.For) -> list[ast.stmt]:

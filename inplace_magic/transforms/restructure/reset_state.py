@@ -213,7 +213,7 @@ def _sets(function: Def, attributes: set[str], begun: set[str], resets: Collecti
     be it by resets that it calls. Others it may only give what a constructor gave them: ``begun``.
     """
     nodes = [node for node in ast.walk(function) if isinstance(node, ast.stmt) and node is not function]
-    sets = [s for s in nodes if isinstance(s, ast.Assign) and not all(isinstance(t, ast.Name) for t in assigned(s))]
+    sets = [s for s in nodes if isinstance(s, ast.Assign)]
     called = [s for s in nodes if isinstance(s, ast.Expr) and not isinstance(s.value, ast.Constant)]
     others = [s for s in nodes if not isinstance(s, (ast.Assign, ast.Expr, ast.For, ast.If, ast.Pass))]
 
@@ -224,11 +224,10 @@ def _sets(function: Def, attributes: set[str], begun: set[str], resets: Collecti
         kept = calls_named(statement.value, "detach") or not any(map(holds, ast.walk(statement.value)))
         return bool(kept) and all(map(holds, assigned(statement)))
 
-    given = [s for s in (*sets, *called) if ast.unparse(s) in begun]
-    if others or any(called_name(s.value) not in resets for s in called if s not in given):
+    if others or not (called or any(holds(target) for s in sets for target in assigned(s))):
         return False
-    anew = any(is_reset(s) or (s in given and any(map(holds, assigned(s)))) for s in sets)
-    return bool(called or anew) and all(is_reset(s) or s in given for s in sets)
+    done = [*filter(is_reset, sets), *(s for s in called if called_name(s.value) in resets)]
+    return all(s in done or ast.unparse(s) in begun for s in (*sets, *called))
 
 
 def _begun(cls: ast.ClassDef) -> Iterator[str]:

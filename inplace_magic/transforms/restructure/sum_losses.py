@@ -25,7 +25,7 @@ from collections.abc import Iterator
 
 from ...message import message
 from ...source.blocks import upwards
-from ...source.dataflow import added, binds, calls_named, is_called, is_step, key_of, reads
+from ...source.dataflow import binds, calls_named, is_called, is_step, key_of, reads, summed_up
 from ...source.editor import Code, atom
 from ..analysis.backward_calls import loss_of
 from ..analysis.meetings import UPDATES, meeting, uses_gradients
@@ -82,7 +82,7 @@ def _carried_by_loop(problem: Problem, frame: Frame) -> bool:
 def _added_up(problem: Problem, code: Code, loop: ast.For, backward: ast.stmt, loss: ast.expr) -> Iterator[Proposal]:
     """A loop that makes one loss after the other on a graph that goes on, for one step behind it."""
     behind = [s for above in upwards(code, loop) for s in code.following(above)]
-    sums = {key_of(one[0]) for s in loop.body if (one := added(s)) is not None}
+    sums = {key_of(target) for target in summed_up(loop)}
     if not any(map(is_step, behind)) or _reads_gradients(code, loop) or sums & reads(loss):
         return  # a sum that goes on would count its first terms in each of its values
     total = problem.unused("total", code, loop)
