@@ -25,7 +25,6 @@ import re
 from collections.abc import Collection, Iterator
 
 from ...message import message
-from ...record.evidence import Edge
 from ...source.bindings import argument, defaults, parameters
 from ...source.blocks import loops, own_statements, scope
 from ...source.dataflow import assigned, binds, called_name, calls, calls_named, handed_on
@@ -49,7 +48,7 @@ def reset_state(problem: Problem) -> Iterator[Proposal]:
     if turn is None or not turn.loop:
         return
     code = turn.code
-    if not any(_made_in(problem, turn, edge) for edge in problem.crossing.over):
+    if not any(standing_in(code, turn.body, problem.frames(edge.made)) for edge in problem.crossing.over):
         return  # nothing in an iteration would fill it again
     top = next(iter(standing_in(code, turn.body, problem.saved)), turn.body[0])
     states = _states(problem, turn)
@@ -112,9 +111,11 @@ def _begins_alone(cls: ast.ClassDef, reset: Def, attributes: set[str]) -> bool:
 def _initials(problem: Problem, turn: Iteration, states: States) -> Iterator[list[str]]:
     """``net.state = None``, ``net.hidden = net.init_hidden(batch_size)``, as the constructor has it."""
     names = names_bound(_top(problem))
-    computed = _made_by_constructors(problem)
+    # What a constructor has computed is no state that goes on.
+    computed = [e for e in problem.crossing.over if any(s.function.endswith("__init__") for s in e.made)]
+    constants = {holder.path.rpartition(".")[2] for edge in computed for holder in edge.holders}
     for code, cls in ((code, cls) for code, cls in problem.nodes(ast.ClassDef) if cls.name in states):
-        attributes = states[cls.name][0] - computed
+        attributes = states[cls.name][0] - constants
         for start in (m for m in cls.body if isinstance(m, Function) and m.name == "__init__"):
             own, *given = parameters(start)
             for target, value in (pair for s in own_statements(code, start) for pair in handed_on(s)):
@@ -125,12 +126,6 @@ def _initials(problem: Problem, turn: Iteration, states: States) -> Iterator[lis
                     if attribute in attributes and handed is not None:
                         text = code.edited(value, renamed(code, [value], {own: path, **handed}))
                         yield _below(turn, heads, f"{path}.{attribute} = {text}")
-
-
-def _made_by_constructors(problem: Problem) -> set[str]:
-    """Attributes that hold what a constructor has made: that is no state that goes on."""
-    edges = [e for e in problem.crossing.over if any(s.function.endswith("__init__") for s in e.made)]
-    return {holder.path.rpartition(".")[2] for edge in edges for holder in edge.holders}
 
 
 def _handed(problem: Problem, start: Def, name: str, wanted: set[str]) -> dict[str, str] | None:
@@ -160,11 +155,6 @@ def _ahead(problem: Problem, turn: Iteration) -> Iterator[list[str]]:
             yield [f"{where.text(first.targets[0])}.clear()"]
         elif not isinstance(first.value, (ast.List, ast.Dict)) and binds(first) <= carried:
             yield as_lines(where, first)
-
-
-def _made_in(problem: Problem, turn: Iteration, edge: Edge) -> bool:
-    """Whether each iteration makes the value anew."""
-    return bool(standing_in(turn.code, turn.body, problem.frames(edge.made)))
 
 
 def _objects(problem: Problem, turn: Iteration, name: str, states: States) -> Iterator[tuple[str, list[str]]]:
