@@ -81,6 +81,11 @@ def added(statement: ast.AST) -> tuple[ast.expr, ast.expr] | None:
     return next(((total, other) for one, other in sides if ast.unparse(one) == ast.unparse(total)), None)
 
 
+def summed_up(node: ast.AST) -> list[ast.expr]:
+    """What something is added to, somewhere below a node."""
+    return [term[0] for child in ast.walk(node) if (term := added(child)) is not None]
+
+
 def binds(node: ast.stmt) -> set[str]:
     """Names that the statement binds or fills, at its own level of function."""
     found: set[str] = set()

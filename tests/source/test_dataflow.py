@@ -6,8 +6,8 @@ import ast
 
 import pytest
 
-from inplace_magic.source.bindings import later
-from inplace_magic.source.dataflow import live_in, rebinds
+from inplace_magic.source.bindings import defaults, given, later
+from inplace_magic.source.dataflow import live_in, rebinds, summed_up
 from inplace_magic.source.document import CellSource
 from inplace_magic.source.editor import Code
 
@@ -39,3 +39,19 @@ def test_behind_a_statement_in_a_try_come_its_other_blocks() -> None:
     first = code.tree.body[0].body[0]  # type: ignore[attr-defined]
     calls = {ast.unparse(n) for top in later(code, first) for n in ast.walk(top) if isinstance(n, ast.Call)}
     assert calls == {"b()", "c()", "d()", "e()", "f()"}
+
+
+def test_a_call_gives_each_parameter_its_value_and_the_first_one_of_a_method_its_object() -> None:
+    code = Code(CellSource(1, "class Net:\n    def fit(self, x, scale=2, *, out=None): ...\nnets[0].fit(a, out=b)"))
+    cls, line = code.tree.body
+    assert isinstance(cls, ast.ClassDef) and isinstance(line, ast.Expr)
+    function, call = cls.body[0], line.value
+    assert isinstance(function, ast.FunctionDef) and isinstance(call, ast.Call)
+    values = {name: ast.unparse(value) for name, value in given(code, function, call) if value is not None}
+    assert values == {"self": "nets[0]", "x": "a", "out": "b"}
+    assert {name: ast.unparse(value) for name, value in defaults(function).items()} == {"scale": "2", "out": "None"}
+
+
+def test_sums_are_found_wherever_they_stand() -> None:
+    tree = ast.parse("for x in xs:\n    total += x\n    log['loss'] = log['loss'] + x\n    n = x + 1")
+    assert [ast.unparse(one) for one in summed_up(tree)] == ["total", "log['loss']"]

@@ -8,7 +8,7 @@ import pytest
 
 from inplace_magic.source.document import CellSource
 from inplace_magic.source.editor import Code
-from inplace_magic.source.lift import as_lines, lift, wrapped
+from inplace_magic.source.lift import as_lines, lift, moved, wrapped
 from inplace_magic.source.names import named, unused
 
 
@@ -120,3 +120,15 @@ def test_a_name_is_another_one_where_something_else_is_called_so() -> None:
     text = "x = 1\nf = lambda x: x + 1\ndef g(a, x): return x\nh = [x for x in y if x]\nk = [x for z in y]\ndef m(): return x\n"
     code = Code(CellSource(1, text))
     assert [node.lineno for node in named(code, "x", code.tree.body)] == [1, 5, 6]
+
+
+@pytest.mark.parametrize(("behind", "expected"), [(False, "b = 2\na = 1\nc = 3"), (True, "a = 1\nc = 3\nb = 2")])
+def test_statements_change_their_place(behind: bool, expected: str) -> None:
+    code = Code(CellSource(1, "a = 1\nb = 2\nc = 3"))
+    first, second, third = code.tree.body
+    assert code.apply(*moved(code, [second], third if behind else first, behind=behind)) == expected
+
+
+def test_nothing_is_moved_without_a_trace() -> None:
+    code = Code(CellSource(1, "a = 1"))
+    assert moved(code, [], code.tree.body[0], behind=True) == []

@@ -57,7 +57,8 @@ def _caches(code: Code, statement: ast.stmt, held: set[str]) -> Iterator[tuple[a
         above = code.parent(inner)
         if isinstance(above, ast.If):
             branch = above.body if inner in above.body else above.orelse
-            if _asks(above, branch, held) and _goes_on(branch):
+            goes_on = not isinstance(branch[-1], _LEAVES)  # what stands behind it still runs
+            if goes_on and _asks(above, branch, held) and not any(map(_makes_layers, branch)):
                 edit = unwrapped(code, above, branch)
                 yield from [(above, edit)] if edit is not None else []
         for early in (one for one in code.preceding(inner) if isinstance(one, ast.If) and not one.orelse):
@@ -68,11 +69,6 @@ def _caches(code: Code, statement: ast.stmt, held: set[str]) -> Iterator[tuple[a
                 and not any(map(_makes_layers, behind))
             ):
                 yield early, code.delete(early)
-
-
-def _goes_on(branch: Sequence[ast.stmt]) -> bool:
-    """Whether a branch may run in each call: it makes no layers, and what stands behind it still runs."""
-    return not isinstance(branch[-1], _LEAVES) and not any(map(_makes_layers, branch))
 
 
 def _makes_layers(node: ast.AST) -> bool:

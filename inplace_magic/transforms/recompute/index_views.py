@@ -129,11 +129,14 @@ class _Views:
         return self.dim == 0 and self.size is None
 
     def at(self, index: str) -> str:
-        index = index if index.isidentifier() or index.isdecimal() or self.size is None else f"({index})"
-        stretch = index if self.size is None else f"{index} * {self.size} : ({index} + 1) * {self.size}"
-        if self.size is not None and index.isdecimal() and self.size.isdecimal():
+        if self.size is None:
+            stretch = index
+        elif index.isdecimal() and self.size.isdecimal():
             stretch = f"{int(index) * int(self.size)} : {(int(index) + 1) * int(self.size)}"
-        return f"{self.tensor}[{':, ' * self.dim}{f'{index} : {index} + 1' if self.size == '1' else stretch}]"
+        else:
+            one = index if index.isidentifier() or index.isdecimal() else f"({index})"
+            stretch = f"{one} : {one} + 1" if self.size == "1" else f"{one} * {self.size} : ({one} + 1) * {self.size}"
+        return f"{self.tensor}[{':, ' * self.dim}{stretch}]"
 
 
 def _views(code: Code, node: ast.expr | None) -> _Views | None:

@@ -81,7 +81,8 @@ def _names_there(made: Slice, frames: list[Frame]) -> set[str] | None:
     Locals of another function are none of them, but for what it was handed under the same name.
     """
     *callers, frame = frames
-    if made.function == "<module>" or frame.spot.function == made.function:
+    inside = frame.spot.function == made.function or frame.spot.function.startswith(f"{made.function}.<locals>.")
+    if made.function == "<module>" or made.through or (frame.code is made.code and inside):
         return made.names
     function, theirs = frame.code.function(frame.statement), _names_there(made, callers) if callers else None
     given = [(name, call) for f in callers[-1:] for call in calls(f.statement) for name in theirs or ()]

@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from ...record.evidence import Crossing
 from ...source.blocks import upwards, within
 from ...source.dataflow import (
-    added,
     binds,
     calls_named,
     items_apart,
@@ -22,6 +21,7 @@ from ...source.dataflow import (
     rebinds,
     simple,
     slice_of,
+    summed_up,
     value_reads,
 )
 from ...source.editor import Code, Edit
@@ -71,30 +71,26 @@ def slices(problem: Problem, found: Crossing) -> Iterator[Slice]:
 def _levels(problem: Problem, stacks: Sequence[list[Frame]]) -> Iterator[Slice]:
     """The slices of the frames that all stacks share, the innermost first."""
     stepped = {re.split(r"\W", leaf)[0] for one in problem.evidence.passes for leaf in one.stepped}
+    events = (*problem.lost, *problem.needed)
     for depth in range(min((len(stack) for stack in stacks), default=0) - 1, -1, -1):
         level = [stack[depth] for stack in stacks]
         code, function = level[0].code, level[0].spot.function
         if any(f.code is not code or f.spot.function != function for f in level):
             continue
-        statements = _side_by_side(code, [f.statement for f in level])
-        turn = _in_turn(code, statements)
-        short = _from_beginning(code, turn, _chain(problem, code, turn, statements, 2))
-        if {name for s in short for name in binds(s)} & stepped or _inside(problem, code, short):
+        last, *around = upwards(code, max((f.statement for f in level), key=lambda s: (s.lineno, s.col_offset)))
+        block = code.block(last)
+        # What runs one after the other: the block of the last one, and what stands before it in those around.
+        turn = [*(s for above in around[::-1] for s in code.preceding(above)), *block]
+        statements = [within(code, block, f.statement) or f.statement for f in level]  # of those in a loop, the loop
+        used = standing_in(code, turn, events)
+        short = _from_beginning(code, turn, _chain(turn, statements, 2, used))
+        if {name for s in short for name in binds(s)} & stepped or standing_in(code, short, events):
             return  # what is trained would begin anew; or it is the call in which they were used up, or gone back from
-        whole = _from_beginning(code, turn, _chain(problem, code, turn, statements, len(turn)))
-        for chosen in [short] if _inside(problem, code, turn) else [short, whole]:
-            yield from _slice(code, chosen, function)
-
-
-def _inside(problem: Problem, code: Code, statements: list[ast.stmt]) -> bool:
-    """Whether what was lost, or needed, stands in some statements."""
-    return bool(standing_in(code, statements, (*problem.lost, *problem.needed)))
-
-
-def _slice(code: Code, chosen: list[ast.stmt], function: str) -> Iterator[Slice]:
-    without = tuple(one for s in chosen if isinstance(s, ast.For) for one in _beside(s))
-    if chosen and not of_itself(chosen) and all(_repeatable(s, without) for s in chosen):
-        yield Slice(code, chosen, function, without=without)
+        whole = _from_beginning(code, turn, _chain(turn, statements, len(turn), used))
+        for chosen in [short] if used else [short, whole]:
+            without = tuple(one for s in chosen if isinstance(s, ast.For) for one in _beside(s))
+            if chosen and not of_itself(chosen) and all(_repeatable(s, without) for s in chosen):
+                yield Slice(code, chosen, function, without=without)
 
 
 def of_itself(statements: Sequence[ast.stmt]) -> bool:
@@ -103,27 +99,11 @@ def of_itself(statements: Sequence[ast.stmt]) -> bool:
     return bool((live_in(statements) & own) - items_apart(statements))
 
 
-def _side_by_side(code: Code, statements: Sequence[ast.stmt]) -> list[ast.stmt]:
-    """The statements in the block of the last one: of those in a loop before it, the loop."""
-    block = code.block(_last(statements))
-    return list(dict.fromkeys(within(code, block, s) or s for s in statements))
-
-
-def _in_turn(code: Code, statements: Sequence[ast.stmt]) -> list[ast.stmt]:
-    """What runs one after the other up to the last of the statements: its block, and what stands before it in those around."""
-    last, *around = upwards(code, _last(statements))
-    return [*(s for above in around[::-1] for s in code.preceding(above)), *code.block(last)]
-
-
-def _last(statements: Sequence[ast.stmt]) -> ast.stmt:
-    return max(statements, key=lambda s: (s.lineno, s.col_offset))
-
-
 def _chain(
-    problem: Problem, code: Code, turn: list[ast.stmt], statements: Sequence[ast.stmt], behind: int
+    turn: list[ast.stmt], statements: Sequence[ast.stmt], behind: int, used: Collection[ast.stmt]
 ) -> list[ast.stmt]:
     """The statements that created the stale values, and what leads from them to the names they have, not farther ``behind``,
-    nor by the call in which they were used up, or gone back from; none if one is missing."""
+    nor by the calls in which they are ``used`` up, or gone back from; none if one is missing."""
     if not all(s in turn for s in statements):
         return []
     tainted: set[str] = set()
@@ -131,7 +111,7 @@ def _chain(
     found = []
     for statement in turn[: last + behind]:
         aliases = isinstance(statement, ast.Assign) and value_reads(statement) & tainted
-        if statement in statements or (aliases and not _inside(problem, code, [statement])):
+        if statement in statements or (aliases and statement not in used):
             tainted |= binds(statement)
             found.append(statement)
     return found
@@ -153,9 +133,8 @@ def _from_beginning(code: Code, turn: list[ast.stmt], chosen: list[ast.stmt]) ->
 
 def _sums(statement: ast.stmt) -> set[str]:
     """What a statement adds to, those in it included: ``loss`` for ``loss += x``, ``losses`` for ``losses.append(x)``."""
-    sums = (one[0] for node in ast.walk(statement) if (one := added(node)) is not None)
     filled = {name for node in ast.walk(statement) if isinstance(node, ast.Expr) for name in binds(node)}
-    return filled | {key for target in sums if (key := key_of(target)) is not None}
+    return filled | {key for target in summed_up(statement) if (key := key_of(target)) is not None}
 
 
 def _beside(loop: ast.For) -> list[ast.stmt]:

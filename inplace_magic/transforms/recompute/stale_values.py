@@ -31,7 +31,7 @@ from dataclasses import replace
 from ...message import message
 from ...record.evidence import Edge
 from ...source.blocks import loops, own_statements, scope
-from ...source.dataflow import binds, graph_reads, key_of, live_in, reads, root_of, simple
+from ...source.dataflow import binds, graph_reads, key_of, live_in, reads, root_of, simple, slice_of
 from ...source.editor import Edit
 from ...source.lift import lift
 from ...source.names import own_names, renamed
@@ -187,12 +187,10 @@ def _under_other_names(problem: Problem, made: Slice, target: Target) -> tuple[l
 
 def _read_first(made: Slice, target: Target) -> set[str]:
     """What the statements ahead of the target read, by way of those of the slice."""
-    ahead = [s for s in made.code.block(made.statements[0]) if s.lineno < target.front.lineno and s is not target.front]
-    wanted: set[str] = set()
-    for statement in reversed(ahead):
-        if statement not in made.statements or binds(statement) & wanted:
-            wanted |= reads(statement)
-    return wanted
+    block = made.code.block(made.statements[0])
+    others = [s for s in block if s.lineno < target.front.lineno and s not in made.statements]
+    used, _ = slice_of(made.statements, {name for s in others for name in reads(s)})
+    return {name for s in (*others, *used) for name in reads(s)}
 
 
 def _title(lines: Sequence[str]) -> str:

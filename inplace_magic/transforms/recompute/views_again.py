@@ -43,7 +43,8 @@ def views_again(problem: Problem) -> Iterator[Proposal]:
         bases = {name, seen_through(code, name, last)} - {None} if name is not None else set()
         before = [s for s in own_statements(code, scope(code, last)) if s.lineno < last.lineno]
         for maker in before:
-            if not isinstance(maker, ast.Assign) or _base(code, maker) not in bases:
+            made = maker.value if isinstance(maker, ast.Assign) else None
+            if made is None or root_text(code, receiver(made) if isinstance(made, ast.Call) else made) not in bases:
                 continue
             block, behind = code.block(maker), code.following(maker)
             top = within(code, block, last)  # the write may stand in an inner block
@@ -80,9 +81,3 @@ def _makers(problem: Problem) -> Iterator[tuple[Code, ast.With, ast.stmt]]:
             block = frame.code.parent(above)
             if isinstance(block, ast.With) and any(modes(block, "no_grad", "inference_mode")):
                 yield frame.code, block, above
-
-
-def _base(code: Code, maker: ast.stmt) -> str | None:
-    """What a view is made of: ``x`` for ``x.chunk(2)`` and ``torch.chunk(x, 2)``."""
-    value: ast.expr = maker.value  # type: ignore[attr-defined]
-    return root_text(code, receiver(value) if isinstance(value, ast.Call) else value)

@@ -25,7 +25,7 @@ from collections.abc import Iterator
 
 from ...message import message
 from ...source.blocks import AnyLoop, loops, within
-from ...source.dataflow import added, binds, calls_named, is_call, is_step, reads, roots
+from ...source.dataflow import binds, calls_named, is_call, is_step, reads, roots, summed_up
 from ...source.editor import Code, Edit
 from ...source.lift import moved
 from ..analysis.meetings import CLIPS, headline, may_leave, steps_between, update_of
@@ -55,7 +55,7 @@ def restructure(problem: Problem) -> Iterator[Proposal]:
 def _sums_up(problem: Problem, frame: Frame, loop: ast.stmt) -> bool:
     """Whether what passes from one iteration into the next is a sum that is begun right before the loop."""
     used = [f.statement for edge in problem.crossing.over for f in problem.frames(edge.used)]
-    sums = {ast.unparse(term[0]) for s in used if (term := added(s)) is not None}
+    sums = {ast.unparse(target) for s in used for target in summed_up(s)}
     begun = {name for s in frame.code.preceding(loop) for name in binds(s)}
     return bool(sums & roots(frame.statement) & begun)
 

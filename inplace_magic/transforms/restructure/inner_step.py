@@ -10,7 +10,7 @@ from functools import partial
 
 from ...source.bindings import Binding, bindings, gone_through, handed, key_of_item, loop_of, parameters
 from ...source.blocks import AnyLoop, upwards
-from ...source.dataflow import binds, called_name, calls_named, is_step, live_in
+from ...source.dataflow import binds, called_name, calls, calls_named, is_step, live_in
 from ...source.editor import Code, Edit, Loop, dotted
 from ..analysis.meetings import before_step
 from ..analysis.targets import Site, outside
@@ -134,7 +134,7 @@ def _before_update(statements: Sequence[ast.stmt]) -> list[ast.stmt]:
 
 
 def calls_model(nodes: Iterable[ast.AST], model: str) -> bool:
-    return any(dotted(n.func) == model for top in nodes for n in ast.walk(top) if isinstance(n, ast.Call))
+    return any(dotted(call.func) == model for top in nodes for call in calls(top))
 
 
 def readers(code: Code, nodes: Iterable[ast.AST], model: str, fast: str, torch: str) -> list[Edit]:
@@ -193,15 +193,14 @@ def read_by_callers(problem: Problem, frames: Sequence[Site], name: str) -> bool
 
 def _functional_call(code: Code, call: ast.Call, model: str, weights: str, torch: str) -> list[Edit]:
     """``net(x, mask=m)`` as ``torch.func.functional_call(net, weights, (x,), {"mask": m})``; the arguments stay as they are."""
-    (start, end), given = code.span(call), [code.span(one) for one in call.args]
+    (start, end), args = code.span(call), [code.span(one) for one in call.args]
     head = f"{torch}.func.functional_call({model}, {weights}, ("
-    edits = [Edit(start, given[0][0], head)] if given else []
-    at = given[-1][1] if given else start
-    opening = f"{',' if len(given) == 1 else ''}), {{" if given else f"{head}), {{"
-    for keyword, before in zip(call.keywords, itertools.chain([opening], itertools.repeat(", "))):
+    edits = [Edit(start, args[0][0], head)] if args else []
+    at, behind = args[-1][1] if args else start, f"{'' if args else head}{',' if len(args) == 1 else ''})"
+    before = f"{behind}, {{"
+    for keyword in call.keywords:
         first, last = code.span(keyword.value)
         name = "**" if keyword.arg is None else f'"{keyword.arg}": '
         edits.append(Edit(at, first, f"{before}{name}"))
-        at = last
-    closing = "})" if call.keywords else f"{'' if given else head}{',' if len(given) == 1 else ''}))"
-    return [*edits, Edit(at, end, closing)]
+        at, before = last, ", "
+    return [*edits, Edit(at, end, "})" if call.keywords else f"{behind})")]

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 
 from ...message import message
 from ...source.bindings import handed, parameters
-from ...source.dataflow import added, binds, called_name, calls, calls_named, is_step, reads, roots, simple
+from ...source.dataflow import added, binds, called_name, calls, calls_named, is_step, reads, roots, simple, summed_up
 from ...source.editor import Code
 from ..analysis.backward_calls import loss_of
 from ..analysis.collected import collected, emptied, is_list
@@ -65,7 +65,7 @@ def _items(need: ast.stmt) -> list[ast.expr]:
 def _adds_to(problem: Problem, node: ast.AST, name: str, depth: int = 2) -> bool:
     """Whether a statement, or a function, adds to what is so called, or calls a function or a method that does."""
     fills = any(isinstance(n, ast.Expr) and name in binds(n) for n in ast.walk(node))
-    if name in _sums(node) or (fills and name in _lists(problem)):
+    if name in map(ast.unparse, summed_up(node)) or (fills and name in _lists(problem)):
         return True
     for call in calls(node) if depth else ():
         for code, function in problem.nodes(ast.FunctionDef):
@@ -79,11 +79,6 @@ def _lists(problem: Problem) -> set[str]:
     """What is filled anew for each of two backwards of one iteration; over iterations a list may be a memory."""
     held = holdings(problem).values() if meeting(problem) is not None else ()
     return {path for names in held for path, kind in names.items() if is_list(kind)}
-
-
-def _sums(node: ast.AST) -> set[str]:
-    """What is added to somewhere below a node."""
-    return {ast.unparse(term[0]) for n in ast.walk(node) if (term := added(n)) is not None}
 
 
 def _sets(statement: ast.AST, name: str) -> bool:

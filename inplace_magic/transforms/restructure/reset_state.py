@@ -25,7 +25,6 @@ import re
 from collections.abc import Collection, Iterator
 
 from ...message import message
-from ...record.evidence import Edge
 from ...source.bindings import argument, defaults, parameters
 from ...source.blocks import loops, own_statements, scope
 from ...source.dataflow import assigned, binds, called_name, calls, calls_named, handed_on
@@ -49,7 +48,7 @@ def reset_state(problem: Problem) -> Iterator[Proposal]:
     if turn is None or not turn.loop:
         return
     code = turn.code
-    if not any(_made_in(problem, turn, edge) for edge in problem.crossing.over):
+    if not any(standing_in(code, turn.body, problem.frames(edge.made)) for edge in problem.crossing.over):
         return  # nothing in an iteration would fill it again
     top = next(iter(standing_in(code, turn.body, problem.saved)), turn.body[0])
     states = _states(problem, turn)
@@ -112,9 +111,11 @@ def _begins_alone(cls: ast.ClassDef, reset: Def, attributes: set[str]) -> bool:
 def _initials(problem: Problem, turn: Iteration, states: States) -> Iterator[list[str]]:
     """``net.state = None``, ``net.hidden = net.init_hidden(batch_size)``, as the constructor has it."""
     names = names_bound(_top(problem))
-    computed = _made_by_constructors(problem)
+    # What a constructor has computed is no state that goes on.
+    computed = [e for e in problem.crossing.over if any(s.function.endswith("__init__") for s in e.made)]
+    constants = {holder.path.rpartition(".")[2] for edge in computed for holder in edge.holders}
     for code, cls in ((code, cls) for code, cls in problem.nodes(ast.ClassDef) if cls.name in states):
-        attributes = states[cls.name][0] - computed
+        attributes = states[cls.name][0] - constants
         for start in (m for m in cls.body if isinstance(m, Function) and m.name == "__init__"):
             own, *given = parameters(start)
             for target, value in (pair for s in own_statements(code, start) for pair in handed_on(s)):
@@ -125,12 +126,6 @@ def _initials(problem: Problem, turn: Iteration, states: States) -> Iterator[lis
                     if attribute in attributes and handed is not None:
                         text = code.edited(value, renamed(code, [value], {own: path, **handed}))
                         yield _below(turn, heads, f"{path}.{attribute} = {text}")
-
-
-def _made_by_constructors(problem: Problem) -> set[str]:
-    """Attributes that hold what a constructor has made: that is no state that goes on."""
-    edges = [e for e in problem.crossing.over if any(s.function.endswith("__init__") for s in e.made)]
-    return {holder.path.rpartition(".")[2] for edge in edges for holder in edge.holders}
 
 
 def _handed(problem: Problem, start: Def, name: str, wanted: set[str]) -> dict[str, str] | None:
@@ -160,11 +155,6 @@ def _ahead(problem: Problem, turn: Iteration) -> Iterator[list[str]]:
             yield [f"{where.text(first.targets[0])}.clear()"]
         elif not isinstance(first.value, (ast.List, ast.Dict)) and binds(first) <= carried:
             yield as_lines(where, first)
-
-
-def _made_in(problem: Problem, turn: Iteration, edge: Edge) -> bool:
-    """Whether each iteration makes the value anew."""
-    return bool(standing_in(turn.code, turn.body, problem.frames(edge.made)))
 
 
 def _objects(problem: Problem, turn: Iteration, name: str, states: States) -> Iterator[tuple[str, list[str]]]:
@@ -213,7 +203,7 @@ def _sets(function: Def, attributes: set[str], begun: set[str], resets: Collecti
     be it by resets that it calls. Others it may only give what a constructor gave them: ``begun``.
     """
     nodes = [node for node in ast.walk(function) if isinstance(node, ast.stmt) and node is not function]
-    sets = [s for s in nodes if isinstance(s, ast.Assign) and not all(isinstance(t, ast.Name) for t in assigned(s))]
+    sets = [s for s in nodes if isinstance(s, ast.Assign)]
     called = [s for s in nodes if isinstance(s, ast.Expr) and not isinstance(s.value, ast.Constant)]
     others = [s for s in nodes if not isinstance(s, (ast.Assign, ast.Expr, ast.For, ast.If, ast.Pass))]
 
@@ -224,11 +214,10 @@ def _sets(function: Def, attributes: set[str], begun: set[str], resets: Collecti
         kept = calls_named(statement.value, "detach") or not any(map(holds, ast.walk(statement.value)))
         return bool(kept) and all(map(holds, assigned(statement)))
 
-    given = [s for s in (*sets, *called) if ast.unparse(s) in begun]
-    if others or any(called_name(s.value) not in resets for s in called if s not in given):
+    if others or not (called or any(holds(target) for s in sets for target in assigned(s))):
         return False
-    anew = any(is_reset(s) or (s in given and any(map(holds, assigned(s)))) for s in sets)
-    return bool(called or anew) and all(is_reset(s) or s in given for s in sets)
+    done = [*filter(is_reset, sets), *(s for s in called if called_name(s.value) in resets)]
+    return all(s in done or ast.unparse(s) in begun for s in (*sets, *called))
 
 
 def _begun(cls: ast.ClassDef) -> Iterator[str]:

@@ -25,7 +25,7 @@ from collections.abc import Iterator
 
 from ...message import message
 from ...source.blocks import upwards
-from ...source.dataflow import added, binds, calls_named, is_called, is_step, key_of, reads
+from ...source.dataflow import binds, calls_named, is_called, is_step, key_of, reads, summed_up
 from ...source.editor import Code, atom
 from ..analysis.backward_calls import loss_of
 from ..analysis.meetings import UPDATES, meeting, uses_gradients
@@ -82,8 +82,10 @@ def _carried_by_loop(problem: Problem, frame: Frame) -> bool:
 def _added_up(problem: Problem, code: Code, loop: ast.For, backward: ast.stmt, loss: ast.expr) -> Iterator[Proposal]:
     """A loop that makes one loss after the other on a graph that goes on, for one step behind it."""
     behind = [s for above in upwards(code, loop) for s in code.following(above)]
-    sums = {key_of(one[0]) for s in loop.body if (one := added(s)) is not None}
-    if not any(map(is_step, behind)) or _reads_gradients(code, loop) or sums & reads(loss):
+    # `autograd.grad` adds nothing to a leaf.
+    grads = (n for n in ast.walk(loop) if isinstance(n, ast.Attribute) and n.attr == "grad" and not is_called(code, n))
+    sums = {key_of(target) for target in summed_up(loop)}
+    if not any(map(is_step, behind)) or any(grads) or sums & reads(loss):
         return  # a sum that goes on would count its first terms in each of its values
     total = problem.unused("total", code, loop)
     line = f"{total} = {total} + {_term(code, loss)}"
@@ -91,12 +93,6 @@ def _added_up(problem: Problem, code: Code, loop: ast.For, backward: ast.stmt, l
     edits.append(code.insert_after(loop, f"{total}.backward()"))
     title = message("title_once_over", what=f"{total}.backward()")
     yield in_one_text(code, edits, title, _WHY, "sum_losses: over a loop")
-
-
-def _reads_gradients(code: Code, loop: ast.For) -> bool:
-    """Whether the loop reads what a backward adds to a leaf; ``autograd.grad`` adds nothing to it."""
-    read = (n for n in ast.walk(loop) if isinstance(n, ast.Attribute) and n.attr == "grad")
-    return any(not is_called(code, node) for node in read)
 
 
 def _term(code: Code, node: ast.expr) -> str:

@@ -662,3 +662,26 @@ def test_what_is_made_of_a_value_that_was_made_once_is_made_again_with_it() -> N
         """
     again = "    std = log_std.exp()\n    dist = Normal(mean, std)\n    loss ="
     assert fixes(define, train)[0].cells == {2: rewritten(train, ("    loss =", again))}
+
+
+@pytest.mark.parametrize("bound", ["", "d = "], ids=["the call's value is left", "the call's value is kept"])
+def test_what_a_call_uses_up_is_computed_again_behind_it(bound: str) -> None:
+    start = """
+        import torch
+        from torch import nn
+        torch.manual_seed(0)
+        G, D = nn.Linear(2, 2), nn.Sequential(nn.Linear(2, 4), nn.Tanh(), nn.Linear(4, 1))
+        oG, oD = (torch.optim.SGD(m.parameters(), 0.1) for m in (G, D))
+        def d_step(score):
+            oD.zero_grad()
+            score.mean().backward(retain_graph=True)
+            oD.step()
+            return score.mean().item()
+        def g_step(score):
+            oG.zero_grad()
+            (-score.mean()).backward()
+            oG.step()
+        """
+    cell = f"fake = G(torch.ones(3, 2))\nscore = D(fake)\n{bound}d_step(score)\ng_step(score)"
+    fix = fix_by("recompute", start, cell)
+    assert fix.cells == {2: cell.replace("g_step(score)", "score = D(fake)\ng_step(score)")}
