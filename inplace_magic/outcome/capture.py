@@ -165,10 +165,8 @@ class _Capture:
     def _parts(self, path: str, value: Any) -> Iterator[tuple[str, Any]]:
         if is_a(value, (list, tuple, deque)):
             items = list(value)
-            names = (
-                type(value).__name__ if is_a(value, tuple) and type(value) is not tuple else ""
-            )  # its items have them
-            self._values[path] = Value("items", (len(items),), text=names)
+            named = is_a(value, tuple) and type(value) is not tuple  # its items have names
+            self._values[path] = Value("items", (len(items),), text=type(value).__name__ if named else "")
             chosen = range(len(items)) if len(items) <= 2 * _ITEMS else [*range(_ITEMS), *range(-_ITEMS, 0)]
             yield from ((f"{path}[{i}]", items[i]) for i in chosen)
         elif is_a(value, (set, frozenset)):

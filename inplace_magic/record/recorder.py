@@ -101,9 +101,8 @@ class Recorder(TorchFunctionMode):
         self.ours: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()  # around what is not the person's
         self.counts = {"saves": 0, "writes": 0}
         self.early: Callable[[int], bool] = lambda index: index < CLOSELY  # which passes are traced as they come
-        self.is_past: Callable[[evidence.Backward], bool] = lambda need: (
-            False
-        )  # of a cell before: what it gave, it gave
+        # Whether a backward is of a cell before: what it gave, it gave.
+        self.is_past: Callable[[evidence.Backward], bool] = lambda need: False
         self.at_next_save: Callable[[], None] | None = None  # called once, when the user's code goes on to a new graph
         self._copied = self.copies.table  # a dictionary is asked faster whether it is empty
         self._gradient_values = self.gradient_values.table
@@ -528,7 +527,7 @@ class Recorder(TorchFunctionMode):
 
         ``leaves``: those that it reaches, where its graph is looked at.
         """
-        outer, self._current, self._used = self._current, event, []
+        outer, self._current, self._used = (self._current, self._past), event, []
         self._past = self.is_past(event)
         begin = next_sequence_number()
         self.trace.begins(event.index, begin)
@@ -561,7 +560,7 @@ class Recorder(TorchFunctionMode):
                 for saved in self._used:
                     saved.freed = saved.freed or event
             # What was used would be held until the next backward.
-            self._current, self._used, self._roots, self._past = outer, [], (), False
+            (self._current, self._past), self._used, self._roots = outer, [], ()
             if self.traces and (end := next_sequence_number()) != begin:  # a gradient with a graph of its own
                 self.trace.created(begin, end, user_stack(sys._getframe(1)))
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import os
 import types
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -38,8 +38,8 @@ _ESCAPES = frozenset({
 
 
 @dataclass
-class _Given:
-    """What a Function was given; its value too, where the reference has to be made from it."""
+class _Input:
+    """A tensor that a Function was given; its value too, where the reference has to be made from it."""
 
     tensor: torch.Tensor
     version: int
@@ -50,7 +50,7 @@ class _Given:
 class _Inside:
     """What happened within a Function's forward."""
 
-    inputs: list[_Given]
+    inputs: list[_Input]
     region: Region | None
     given: Given | None  # all of its arguments, for a reference run
     writes: list[tuple[int, LiveWrite]] = field(default_factory=list)
@@ -80,7 +80,7 @@ class PythonNodes(Detector):
         given = Given.to(args) if theirs and self.run.policy.reference else None
         values = {id(arg): value for arg, value in zip(args, given.args)} if given is not None else {}
         region = Region(self.run, self.run.here()) if theirs else None
-        kept = [_Given(one, version_of(one), values.get(id(one))) for one in inputs]
+        kept = [_Input(one, version_of(one), values.get(id(one))) for one in inputs]
         self._inside.append(_Inside(kept, region, given))
         self.busy = True
         if region is not None:
@@ -113,7 +113,7 @@ class PythonNodes(Detector):
         known = {saved.key for saved in (*kept, *saved_by(applied.node))}
         kept += [saved for key, saved in inside.region.reads.items() if key not in known]
         overwritten = [
-            (one, write)
+            _Overwritten(one, write)
             for one in inside.inputs
             if version_of(one.tensor) != one.version and id(one.tensor) not in applied.dirty
             for write in [write for key, write in inside.writes if key == storage_key(one.tensor)][:1]
@@ -139,11 +139,9 @@ class PythonNodes(Detector):
         saved.foreign = True
         return saved
 
-    def _meets_overwritten(
-        self, applied: Applied, inside: _Inside, overwritten: Sequence[tuple[_Given, LiveWrite]]
-    ) -> None:
+    def _meets_overwritten(self, applied: Applied, inside: _Inside, overwritten: Sequence[_Overwritten]) -> None:
         """What it has overwritten and saves is one value or the other for its backward: its derivative tells which."""
-        if not any(self._saved_behind(overwritten)):
+        if not any(one.saved(self.run) for one in overwritten):
             return
         if inside.given is None or inside.region is None:
             self.run.open_question = True
@@ -151,45 +149,9 @@ class PythonNodes(Detector):
             return
         own = {storage_key(one.tensor) for one in inside.inputs}
         outside = [saved.alias for key, saved in inside.region.reads.items() if key not in own]
-        derivative = Derivative(applied.cls, inside.given, outside)
-        kept: list[tuple[Saved, torch.Tensor | None]] = []
-        applied.node.register_prehook(self.run.hook(self._overwritten(overwritten, derivative, kept)))
-        applied.node.register_hook(self.run.hook(lambda results, gradients: _give_back(kept)))
-
-    def _overwritten(
-        self,
-        overwritten: Sequence[tuple[_Given, LiveWrite]],
-        derivative: Derivative,
-        kept: list[tuple[Saved, torch.Tensor | None]],
-    ) -> Callable[[Any], None]:
-        def before(gradients: Any) -> None:
-            need, found = self.run.passing, [one for one in self._saved_behind(overwritten) if _fits(one[0], one[2])]
-            if need is None or self._is_right(derivative, gradients) is not False:
-                return
-            written = [saved.alias.clone() for _, _, saved in found]
-            _put_into([saved for _, _, saved in found], [given.value for given, _, _ in found])
-            wants_given = self._is_right(derivative, gradients)  # else it is no derivative by either
-            _put_into([saved for _, _, saved in found], written)
-            for given, write, saved in found if wants_given else ():
-                self.run.conflict("silent", saved, need.event, write)
-                kept.append((saved, saved.value))
-                saved.value = given.value
-
-        return before
-
-    def _is_right(self, derivative: Derivative, gradients: Any) -> bool | None:
-        """Whether the node's backward gives the derivative, on the values as they are now."""
-        self.run.turned = True
-        try:
-            return derivative.is_given_by(current_node(), gradients)
-        finally:
-            self.run.turned = False
-
-    def _saved_behind(
-        self, overwritten: Sequence[tuple[_Given, LiveWrite]]
-    ) -> Iterator[tuple[_Given, LiveWrite, Saved]]:
-        for one, write in overwritten:
-            yield from ((one, write, s) for s in [s for s in self.run.waiting(one.tensor) if s.clock > write.clock][:1])
+        judged = _Judged(self.run, overwritten, Derivative(applied.cls, inside.given, outside))
+        applied.node.register_prehook(self.run.hook(judged.enter))
+        applied.node.register_hook(self.run.hook(judged.leave))
 
     # ---- the proof
 
@@ -239,19 +201,57 @@ def _put_into(kept: Sequence[Saved], values: Sequence[torch.Tensor | None]) -> N
                 write_into(saved.alias, value)
 
 
-def _give_back(kept: list[tuple[Saved, torch.Tensor | None]]) -> None:
-    while kept:
-        saved, value = kept.pop()
-        saved.value = value
-
-
-def _fits(given: _Given, saved: Saved) -> bool:
-    return given.value is not None and saved.alias.shape == given.value.shape
-
-
 def _is_whole(tensor: torch.Tensor) -> bool:
     """Whether a tensor is all of its memory."""
     return tensor.numel() * tensor.element_size() == tensor.untyped_storage().nbytes()
+
+
+@dataclass(frozen=True)
+class _Overwritten:
+    """An input that a forward has overwritten, without saying so."""
+
+    input: _Input
+    write: LiveWrite
+
+    def saved(self, run: Run) -> Saved | None:
+        """What has been saved of it behind the write."""
+        return next((saved for saved in run.waiting(self.input.tensor) if saved.clock > self.write.clock), None)
+
+
+class _Judged:
+    """A node that saves what its forward has overwritten, in a reference run: it gets the value that it wants."""
+
+    def __init__(self, run: Run, overwritten: Sequence[_Overwritten], derivative: Derivative) -> None:
+        self._run, self._overwritten, self._derivative = run, overwritten, derivative
+        self._kept: list[tuple[Saved, torch.Tensor | None]] = []
+
+    def enter(self, gradients: Any) -> None:
+        need = self._run.passing
+        if need is None or self._is_right(gradients) is not False:
+            return
+        found = [(one, saved) for one in self._overwritten if (saved := one.saved(self._run)) is not None]
+        found = [(one, s) for one, s in found if getattr(one.input.value, "shape", None) == s.alias.shape]
+        memory, written = [saved for _, saved in found], [saved.alias.clone() for _, saved in found]
+        _put_into(memory, [one.input.value for one, _ in found])
+        wants_given = self._is_right(gradients)  # else it is no derivative by either
+        _put_into(memory, written)
+        for one, saved in found if wants_given else ():
+            self._run.conflict("silent", saved, need.event, one.write)
+            self._kept.append((saved, saved.value))
+            saved.value = one.input.value
+
+    def leave(self, results: Any, gradients: Any) -> None:
+        while self._kept:
+            saved, value = self._kept.pop()
+            saved.value = value
+
+    def _is_right(self, gradients: Any) -> bool | None:
+        """Whether the node's backward gives the derivative, on the values as they are now."""
+        self._run.turned = True
+        try:
+            return self._derivative.is_given_by(current_node(), gradients)
+        finally:
+            self._run.turned = False
 
 
 class _Kept:
