@@ -243,6 +243,28 @@ def test_the_backward_goes_into_a_block_that_changes_what_it_needs_as_it_is_left
     assert_proved(fix, 3, checked(cell, *moved))
 
 
+def test_what_a_gradient_is_asked_with_goes_into_the_block_as_well() -> None:
+    made = """
+        from contextlib import contextmanager
+        conv, x = nn.Conv1d(1, 1, 1), torch.ones(1, 1, 3, requires_grad=True)
+        @contextmanager
+        def noisy(layer):
+            kept = layer.weight.data
+            layer.weight.data = kept * 2
+            yield layer
+            layer.weight.data = kept
+        """
+    cell = """
+        with noisy(conv) as layer:
+            out = layer(x)
+        share = 1 / (out + 3)
+        g, = torch.autograd.grad(out, x, share.detach())
+        print(g)
+        """
+    fix = fixes(made, cell)["silent_order"]
+    assert_proved(fix, 3, checked(cell, ("share =", "    share ="), ("g, =", "    g, =")))
+
+
 def test_a_loss_by_what_a_block_is_entered_as_stays_in_it() -> None:
     start = (
         "from contextlib import nullcontext\nnet = nn.Conv1d(1, 2, 2)\nbatch = torch.randn(4, 1, 6, requires_grad=True)"

@@ -40,7 +40,7 @@ def backward_first(problem: Problem) -> Iterator[Proposal]:
         yield from _from_inside(problem, form)
         return
     code, first, need = found.code, found.first, found.need
-    makers = [s for s in found.between if s in found.loss]
+    makers, _ = slice_of(found.between, reads(need))
     cleared = uses_gradients([s for s in found.between if s not in makers])
     if not simple(need):
         return
