@@ -50,13 +50,22 @@ def allow_mutation(problem: Problem) -> Iterator[Proposal]:
 def _stays(problem: Problem) -> bool:
     """Whether what is written outlives the block: a weight that an optimizer holds, or a norm's statistics.
 
-    torch finds its copies by address (``_get_tid`` in torch 2.13): a tensor that lands where a written one was before it was freed
-    would be given that one's copy, and a gradient be silently wrong.
+    torch finds its copies by address and version (``_get_tid`` in torch 2.13): a tensor that lands where a written one was before it
+    was freed would be given that one's copy, and a gradient be silently wrong. So would, by chance, what is saved after a call
+    that writes a list of tensors (``torch._foreach_add_``, the step of a foreach or fused optimizer): under a dispatch mode, which
+    the block is, that raises no version.
     """
     outcome = problem.evidence.outcome or Outcome()
     held = outcome.statistics | {path for path, leaf in outcome.leaves.items() if leaf.optimizers}
+    listed = {path for path, leaf in outcome.leaves.items() if leaf.by_list}
     writes = [one.write for one in problem.evidence.clashes if one.kind == "modified"]
-    return all(one is not None and (one.origin == "optim" or one.name in held) for one in writes)
+    return all(
+        one is not None
+        and (one.origin == "optim" or one.name in held)
+        and not one.operation.startswith(("_foreach_", "_fused_"))
+        and not (one.origin == "optim" and one.name in listed)
+        for one in writes
+    )
 
 
 def _within_backward(problem: Problem) -> bool:

@@ -91,6 +91,41 @@ def test_what_may_be_freed_within_the_block_is_not_left_to_torch() -> None:
     assert "allow_mutation" not in rules(START, helper, dropped)
 
 
+STEPS = """
+    losses = []
+    for x in torch.randn(3, 4, 3):
+        opt.zero_grad()
+        loss = net(x).square().mean()
+        loss.backward(retain_graph=True)
+        CHANGE
+        losses.append(loss.exp())
+    opt.zero_grad()
+    sum(losses).backward()
+    opt.step()
+    """
+
+
+@pytest.mark.parametrize(
+    "how, change, left",
+    [
+        ("", "opt.step()", True),
+        (", foreach=True", "opt.step()", False),
+        ("", "torch.no_grad()(torch._foreach_mul_)(list(net.parameters()), 0.9)", False),
+    ],
+    ids=["by one call for each tensor", "by an optimizer's one call for all", "by the user's"],
+)
+def test_what_raises_no_version_under_a_mode_is_not_left_to_torch(how: str, change: str, left: bool) -> None:
+    """By chance, torch takes the copy of another tensor for what was saved after a foreach operation within its block."""
+    start, steps = START.replace("lr=0.1", "lr=0.1" + how), STEPS.replace("CHANGE", change)
+    assert ("allow_mutation" in rules(start, steps)) is left
+
+
+def test_weights_that_a_call_for_each_puts_back_may_be_stepped_all_at_once() -> None:
+    run = run_cells(START.replace("lr=0.1", "lr=0.1, foreach=True"), META)
+    assert run.diagnosis is not None
+    assert [fix.rule for fix in run.diagnosis.fixes] == ["allow_mutation"]
+
+
 def test_a_torch_of_somebody_elses_is_left_alone() -> None:
     start = START.replace(
         "import torch\n    from torch import nn", "from torch import nn, manual_seed, optim, randn"
