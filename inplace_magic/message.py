@@ -18,6 +18,7 @@ from typing import Any, Literal
 
 Language = Literal["en", "zh"]
 LANGUAGES: tuple[Language, ...] = ("en", "zh")
+_NAMED = 4  # in a sentence
 Argument = str | int | float | tuple[str, ...] | None
 
 
@@ -62,7 +63,9 @@ def said(text: str, language: Language) -> str:
 
 
 def listed(items: Sequence[str], language: Language = "en") -> str:
-    """``a``, ``a and b``, ``a, b and c``."""
+    """``a``, ``a and b``, ``a, b and c``; of many the first ones and how many more: who reads a record has them all."""
+    if len(items) > _NAMED:
+        items = [*items[: _NAMED - 1], said(message("and_more", count=len(items) - _NAMED + 1), language)]
     comma, last = (", ", " and ") if language == "en" else ("、", " 和 ")
     return last.join([comma.join(items[:-1]), items[-1]] if len(items) > 1 else items)
 

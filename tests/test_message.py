@@ -32,7 +32,16 @@ def test_an_argument_that_is_a_message_is_said_in_the_same_language() -> None:
     assert said(told, "zh") == "无法验证任何修复，因为单元格没有重新运行：这次没有失败。"
 
 
-@pytest.mark.parametrize(("names", "en", "zh"), [(("a",), "a", "a"), (("a", "b", "c"), "a, b and c", "a、b 和 c")])
+@pytest.mark.parametrize(
+    ("names", "en", "zh"),
+    [
+        (("a",), "a", "a"),
+        (("a", "b", "c"), "a, b and c", "a、b 和 c"),
+        (("a", "b", "c", "d"), "a, b, c and d", "a、b、c 和 d"),
+        (tuple("abcdef"), "a, b, c and 3 more", "a、b、c 和 另外 3 个"),
+    ],
+    ids=["one", "a few", "as many as are named", "many"],
+)
 def test_names_are_joined_as_the_language_joins_them(names: tuple[str, ...], en: str, zh: str) -> None:
     assert (listed(names), listed(names, "zh")) == (en, zh)
 

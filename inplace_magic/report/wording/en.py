@@ -123,8 +123,8 @@ SENTENCES = {
     "and_more": "{count} more",
     "in_earlier_iteration": "{label} (an earlier iteration)",
     "in_iteration": "{label} (iteration {number})",
-    "more_changes": "and {count} more of the same kind: {places}",
-    "more_changes_unplaced": "and {count} more of the same kind",
+    "more_changes": "{count} more found: {places}",
+    "more_changes_unplaced": "{count} more found",
     # ---- the first line
     "session_unchanged": "your session is unchanged",
     "session_as_left": "your session is as the cell left it",

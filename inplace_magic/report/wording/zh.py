@@ -115,8 +115,8 @@ SENTENCES = {
     "and_more": "另外 {count} 个",
     "in_earlier_iteration": "{label} (更早一次迭代)",
     "in_iteration": "{label} (第 {number} 次迭代)",
-    "more_changes": "还有 {count} 处同类情况：{places}",
-    "more_changes_unplaced": "还有 {count} 处同类情况",
+    "more_changes": "另外还发现 {count} 处：{places}",
+    "more_changes_unplaced": "另外还发现 {count} 处",
     # ---- the first line
     "session_unchanged": "您的会话没有改变",
     "session_as_left": "您的会话与单元格运行后一致",
