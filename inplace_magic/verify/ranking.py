@@ -30,40 +30,44 @@ def best(
     By what they are worth (search.Rank); of those with the same rank, what leaves the backwards ahead of the conflict as they
     are before what cuts there as well, as many updates as written before fewer, what changes less first; then what costs
     less, and was tried first. A cut that leaves a parameter without any gradient is shown where there is nothing else, or a
-    reset alone; what ends with another error, where there is nothing else; what makes a leaf a result, keeps a graph past a
-    step or limits a backward, where nothing of the best rank does without.
+    reset alone, and behind torch's copies where there is nothing but those; what ends with another error, where there is
+    nothing else; what makes a leaf a result, keeps a graph past a step or limits a backward, where nothing of the best rank
+    does without.
     """
     found = _Found(bench)
     for attempt in verified(bench, problem, found.enough):
         if any((a.fix.cells, a.fix.files) == (attempt.fix.cells, attempt.fix.files) for a in found.attempts):
             continue
         found.attempts.append(attempt)
-        tried(_chosen(found.attempts, wanted))
+        tried(chosen(found.attempts, wanted))
         if len({a.fix.rule for a in found.attempts if a.fix.gradients == "same" and not a.lesser}) >= wanted:
             break
-    return _chosen(found.attempts, wanted)
+    return chosen(found.attempts, wanted)
 
 
-def _chosen(attempts: list[Attempt], wanted: int) -> tuple[Fix, ...]:
+def chosen(attempts: list[Attempt], wanted: int) -> tuple[Fix, ...]:
+    """Those that are shown, in their order (see ``best``)."""
     found = list(_seen_twice(attempts))
-    chosen: list[tuple[Attempt, Fix]] = []
+    shown: list[tuple[Attempt, Fix]] = []
     good = [a for a in found if a.fix.verified and a.rank != "doubtful"]
     whole = [a for a in good if not a.fix.untrained]
     # What a state began from may be cut off with it after its first use: to begin anew each time changes more.
     resets = all(a.fix.rule == "reset_state" and a.rank == "different" for a in whole)
-    good = [a for a in good if not a.fix.untrained or a.rank == "deprived"] if whole and resets else whole
+    copies = bool(whole) and all(a.rank == "copied" for a in whole)
+    if not copies:
+        good = [a for a in good if not a.fix.untrained or a.rank == "deprived"] if whole and resets else whole
     if any(a.rank == "same" and not a.lesser for a in good):
         good = [a for a in good if not a.lesser]
-    ordered = sorted(good or found, key=_key)
+    ordered = sorted(good or found, key=lambda a: (copies and bool(a.fix.untrained), _key(a)))
     for attempt in ordered:
         fix = attempt.fix
         if ordered[0].corrects and fix.gradients == "same":
             fix = _saying(fix, message("change_keeps_mistake"))
-        if not _repeats(attempt, [other for other, _ in chosen]):
-            chosen.append((attempt, fix))
-    apart = {n for n, (one, _) in enumerate(chosen) if _trains_otherwise(one, [other for other, _ in chosen[:n]])}
-    first = sorted(range(len(chosen)), key=lambda n: n not in apart)[:wanted]
-    return tuple(chosen[n][1] for n in sorted(first))
+        if not _repeats(attempt, [other for other, _ in shown]):
+            shown.append((attempt, fix))
+    apart = {n for n, (one, _) in enumerate(shown) if _trains_otherwise(one, [other for other, _ in shown[:n]])}
+    first = sorted(range(len(shown)), key=lambda n: n not in apart)[:wanted]
+    return tuple(shown[n][1] for n in sorted(first))
 
 
 def _trains_otherwise(attempt: Attempt, better: Sequence[Attempt]) -> bool:

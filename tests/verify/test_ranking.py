@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from inplace_magic.diagnosis import Fix, Gradients
+from inplace_magic.search import Rank
+from inplace_magic.verify import ranking
+from inplace_magic.verify.attempt import Attempt
+
 from ..cells import run_cells
 
 START = """
@@ -583,3 +588,28 @@ def test_what_trains_an_earlier_cell_again_says_so_and_comes_behind_what_does_no
     first, *others = run.diagnosis.fixes
     assert (first.cells.keys(), first.changes) == ({4}, ())
     assert [fix.changes for fix in others if 3 in fix.cells] == [("In[3] trains once more",)]
+
+
+def ran(rule: str, rank: Rank, gradients: Gradients, *untrained: str) -> Attempt:
+    fix = Fix(rule, "", rule, "", {1: rule}, True, gradients, untrained=untrained)
+    return Attempt(fix, cost=1, turn=1, rank=rank)
+
+
+@pytest.mark.parametrize(
+    ("others", "shown"),
+    [
+        pytest.param([], ["detach"], id="where there is nothing else"),
+        pytest.param([ran("move_step", "whole", "different")], ["move_step"], id="not beside what mends a line"),
+        pytest.param(
+            [ran("allow_mutation", "copied", "same")], ["allow_mutation", "detach"], id="behind torch's copies"
+        ),
+        pytest.param(
+            [ran("allow_mutation", "copied", "same"), ran("recompute", "different", "different")],
+            ["recompute", "allow_mutation"],
+            id="not where a line can be mended otherwise",
+        ),
+    ],
+)
+def test_a_cut_that_leaves_a_parameter_without_any_gradient_is_shown(others: list[Attempt], shown: list[str]) -> None:
+    found = ranking.chosen([ran("detach", "deprived", "truncated", "encoder.weight"), *others], 3)
+    assert [fix.rule for fix in found] == shown

@@ -82,7 +82,15 @@ def _dominated(frame: Frame, name: str) -> bool:
         return True
     if any(isinstance(s, ast.AugAssign) and name in binds(s) for s in before):
         return True
-    return name in reads(statement) and not isinstance(statement, ast.If)
+    return (name in reads(statement) and not isinstance(statement, ast.If)) or _is_used(code, statement, before, name)
+
+
+def _is_used(code: Code, statement: ast.stmt, before: list[ast.stmt], name: str) -> bool:
+    """Whether a statement that runs in any case reads the name, and nothing binds it to a literal: so it has its value there."""
+    inner = [s for loop in before if isinstance(loop, Loop) for s in loop.body]
+    plain = [s for s in [*before, *inner] if isinstance(s, (ast.Expr, *_ASSIGNMENTS)) and name not in binds(s)]
+    everywhere = own_statements(code, scope(code, statement))
+    return any(name in reads(s) for s in plain) and not any(_is_literal(code, s, name) for s in everywhere)
 
 
 def _is_literal(code: Code, statement: ast.stmt, name: str) -> bool:

@@ -9,7 +9,8 @@ for opt, loss in zip(opts, losses):       for opt, loss in zip(opts, losses):
                                           for opt, loss in zip(opts, losses):
                                               opt.step()
 
-One loss goes back once, between the loops. Of parameters that several optimizers hold, each step gets its own loss's gradients:
+An update may be a helper's as well. One loss goes back once, between the loops. Of parameters that several optimizers hold, each
+step gets its own loss's gradients:
 
 for opt, loss in zip(opts, losses):       grads = []
     opt.zero_grad()                       for opt, loss in zip(opts, losses):
@@ -29,7 +30,7 @@ from collections.abc import Iterator
 
 from ...message import message
 from ...source.blocks import loops, within
-from ...source.dataflow import binds, calls_named, is_step, key_of, targets
+from ...source.dataflow import assigned, binds, calls_named, is_step, key_of, targets
 from ...source.editor import Code, as_item, names_loaded
 from ...source.lift import lift
 from ...source.lines import lines_of
@@ -59,7 +60,8 @@ def _split(problem: Problem, code: Code, loop: ast.For, backward: ast.stmt) -> I
     A loss may go back through what another optimizer steps: the backward is limited to what its own one holds, or is not.
     """
     bound = {key for one in targets(loop.target) if (key := key_of(one)) is not None}
-    steps = [i for i, s in enumerate(loop.body) if is_step(s) and names_loaded([s]) & bound]
+    changing = [within(code, loop.body, frame.statement) for frame in problem.lost if frame.code is code]
+    steps = [i for i, s in enumerate(loop.body) if (is_step(s) or s in changing) and names_loaded([s]) & bound]
     at = loop.body.index(backward)
     if not steps or steps[0] <= at or not code.alone(loop) or loop.orelse:
         return
@@ -69,12 +71,14 @@ def _split(problem: Problem, code: Code, loop: ast.For, backward: ast.stmt) -> I
     elsewhere = {id(node) for one in kept for node in ast.walk(one)}
     names = (n for s in before for n in ast.walk(s) if isinstance(n, ast.Name) and id(n) not in elsewhere)
     once = not any(name.id in bound for name in names)  # one loss, for all of them
-    if {name for s in loop.body for name in binds(s)} & names_loaded(after):
+    stores = [one for s in loop.body for one in assigned(s) if isinstance(one, ast.Subscript)]
+    items = {key_of(one.value) for one in stores if names_loaded([one.slice]) & bound}  # each iteration has its own
+    if ({name for s in loop.body for name in binds(s)} - items) & names_loaded(after):
         return
     shared = share_leaves(problem, 1)
     if shared and not once and zeroing:  # else gradients that are there already are added to
         yield from _gradients_first(problem, code, loop, backward, zeroing, after)
-    inputs = [] if shared else limited(problem, code, backward, loop.body[steps[0]])
+    inputs = [] if shared or not is_step(loop.body[steps[0]]) else limited(problem, code, backward, loop.body[steps[0]])
     start, colon, first = code.span(loop)[0], code.span(loop.iter)[1], code.span(loop.body[0])[0]
     head = code.cell.raw[start:colon] + lines_of(code.cell.raw[colon:first])[0].rstrip()
     free = [code.without_argument(one) for one in kept if once]

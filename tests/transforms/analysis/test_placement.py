@@ -65,11 +65,27 @@ STILL_READ = """
 
     train()
     """
+NOW_AND_THEN = """
+    def train():
+        for step, x in enumerate(torch.randn(4, 5, 2, 3)):
+            if step % 2 == 0 or mode == "linear":
+                code = linear(x[0]).tanh()
+            out, _ = rnn(x)
+            loss = (out * code).pow(2).mean()
+            loss.backward()
+
+    train()
+    """
 
 
 @pytest.mark.parametrize(
     ("cell", "change"),
     [
+        pytest.param(
+            NOW_AND_THEN,
+            ("loss.backward()", "loss.backward()\n        code = code.detach()"),
+            id="a name that only a branch assigns is cut behind the backward where each iteration reads it",
+        ),
         pytest.param(
             SURE,
             (".backward()", ".backward()\n        state = state.detach()"),

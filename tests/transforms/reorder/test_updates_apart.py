@@ -108,6 +108,41 @@ def test_one_loss_goes_back_once_between_the_loops() -> None:
     ).rstrip("\n")
 
 
+BY_HAND = """
+    def grads_of(loss):
+        return torch.autograd.grad(loss, list(mixer.parameters()), retain_graph=True)
+
+    def apply(grads):
+        with torch.no_grad():
+            for p, g in zip(mixer.parameters(), grads):
+                CHANGE
+    """
+EACH_TASK = """
+    out, taken = mixer(torch.randn(5, 4)), {}
+    for name, loss in {"mean": out.mean(), "size": out.pow(2).mean()}.items():
+        taken[name] = grads_of(loss)
+        # by hand
+        apply(taken[name])
+    """
+IN_TWO = (
+    "    # by hand",
+    'for name, loss in {"mean": out.mean(), "size": out.pow(2).mean()}.items():\n    # by hand',
+)
+
+
+@pytest.mark.parametrize(
+    ("change", "magic"),
+    [("p -= 0.1 * g", ""), ("p.data.sub_(0.1 * g)", "%%autograd_check\n")],
+    ids=["torch refuses the second", "the second is silently wrong"],
+)
+def test_updates_that_a_helper_makes_come_behind_the_gradients_of_all_losses(change: str, magic: str) -> None:
+    run = run_cells(AGENTS, BY_HAND.replace("CHANGE", change), magic + clean(EACH_TASK))
+    assert run.diagnosis is not None
+    fix = next(fix for fix in run.diagnosis.fixes if fix.rule == "split_loop")
+    assert fix.gradients == "same"
+    assert fix.cells[3].rstrip() == magic + rewritten(EACH_TASK, IN_TWO)
+
+
 def test_the_loop_of_a_training_is_not_split() -> None:
     training = """
         out = mixer(torch.cat([n(x) for n in nets], 1))
