@@ -59,7 +59,7 @@ def is_list(kind: str) -> bool:
 
 def _read_behind(turn: Iteration, path: str) -> bool:
     """Whether what stands behind the loop reads all that was ever put into the list."""
-    return turn.loop and bool(named(turn.code, path, later(turn.code, loops(turn.code, turn.body[0])[0])))
+    return turn.loop is not None and bool(named(turn.code, path, later(turn.code, turn.loop)))
 
 
 def _made_in_an_inner_loop(problem: Problem) -> bool:

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ...record.evidence import BackwardPass
-from ...source.blocks import AnyLoop, upwards, within
-from ...source.dataflow import binds, calls_named, is_call, is_step, key_of, of_head, reads, roots, simple, slice_of
+from ...source.blocks import upwards, within
+from ...source.dataflow import calls_named, is_call, is_step, roots, simple, slice_of
 from ...source.editor import Code, Edit
 from ...source.lines import lines_of
 from ..problem import Frame, Problem, parted
@@ -114,17 +114,6 @@ def before_step(statements: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
 def guards(statement: ast.stmt) -> bool:
     """Whether a branch does nothing but go back from a loss that may not be there: ``if loss is not None: loss.backward()``."""
     return isinstance(statement, ast.If) and not statement.orelse and [*map(simple, statement.body)] == [True]
-
-
-def may_leave(loop: AnyLoop, update: list[ast.stmt], backward: ast.stmt) -> bool:
-    """Whether an update may stand behind a loop: what reads a name that each iteration binds anew belongs to each of them.
-
-    The backward itself is not asked: its loss is the sum of them all.
-    """
-    bound = {name for s in loop.body if s not in update for name in binds(s)}
-    bound |= {key for one in of_head(loop) if (key := key_of(one)) is not None}
-    asked = reads(backward.test) if isinstance(backward, ast.If) else set()
-    return not asked & bound and not any(reads(s) & bound for s in update if s is not backward)
 
 
 CLIPS = ("clip_grad_norm_", "clip_grad_value_", "unscale_")  # what may stand between a backward and its step

@@ -20,10 +20,10 @@ from collections.abc import Iterator
 
 from ...message import message
 from ...source.bindings import gone_through, key_of_item
-from ...source.blocks import loops
 from ...source.dataflow import binds, called_name, reads
 from ...source.editor import Code, Function, dotted
 from ...source.names import named
+from ..analysis.iterations import iterations
 from ..analysis.meetings import goes_through_update, standing_in
 from ..problem import Problem
 from ..proposal import Proposal, in_one_text
@@ -37,14 +37,12 @@ def in_turn(problem: Problem) -> Iterator[Proposal]:
     write = problem.clash.write
     if write is None or write.origin != "optim":
         return
-    for frame in reversed(problem.needed):
-        code = frame.code
-        for loop in loops(code, frame.statement)[:1]:
-            if isinstance(loop, ast.For) and standing_in(code, [loop], problem.lost):
-                made = (
-                    one for n in ast.walk(loop.target) if isinstance(n, ast.Name) for one in _made_ahead(code, loop, n)
-                )
-                yield from (_made_in_turn(problem, code, loop, *one) for one in itertools.islice(made, 1))
+    for turn in iterations(problem):
+        code, loop = turn.code, turn.loop
+        if isinstance(loop, ast.For) and standing_in(code, [loop], problem.lost):
+            items = (n for n in ast.walk(loop.target) if isinstance(n, ast.Name))
+            made = (one for item in items for one in _made_ahead(code, loop, item))
+            yield from (_made_in_turn(problem, code, loop, *one) for one in itertools.islice(made, 1))
 
 
 def _made_ahead(code: Code, loop: ast.For, item: ast.Name) -> Iterator[tuple[ast.Name, ast.Name, ast.Assign]]:

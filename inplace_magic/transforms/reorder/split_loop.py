@@ -28,12 +28,12 @@ import ast
 from collections.abc import Iterator
 
 from ...message import message
-from ...source.blocks import loops, within
 from ...source.dataflow import binds, calls_named, is_step, key_of, targets
 from ...source.editor import Code, as_item, names_loaded
 from ...source.lift import lift
 from ...source.lines import lines_of
 from ..analysis.backward_calls import in_short, limited, loss_of, parameters_stepped, taken, taken_in_short
+from ..analysis.iterations import iterations
 from ..analysis.meetings import CLIPS, headline, share_leaves
 from ..analysis.targets import torch_in
 from ..problem import Problem
@@ -45,11 +45,9 @@ _WHY = message("why_all_backwards_first")
 
 @register("modified", "silent")
 def split_loop(problem: Problem) -> Iterator[Proposal]:
-    for frame in problem.needed:
-        for loop in loops(frame.code, frame.statement):
-            backward = within(frame.code, loop.body, frame.statement)
-            if isinstance(loop, ast.For) and backward is not None:
-                yield from _split(problem, frame.code, loop, backward)
+    for turn in iterations(problem):
+        if isinstance(turn.loop, ast.For):
+            yield from _split(problem, turn.code, turn.loop, turn.need)
 
 
 def _split(problem: Problem, code: Code, loop: ast.For, backward: ast.stmt) -> Iterator[Proposal]:
