@@ -23,7 +23,7 @@ def collected(problem: Problem, turn: Iteration) -> tuple[set[str], bool]:
     """The lists that a backward uses up, and whether each backward is to begin with an empty one: not where every
     iteration adds one item to a memory and goes back from all of them.
     """
-    used = {name for s in turn.body for name in reads(s)}
+    used = reads(*turn.body)
     held = [(s, path) for s, names in holdings(problem).items() for path, kind in names.items() if is_list(kind)]
     kept = {path for scope, path in held if scope.startswith("stored in ")}
     filled = _filled(problem) - problem.crossing.partly

@@ -80,7 +80,7 @@ def _makes_layers(node: ast.AST) -> bool:
 def _asks(test: ast.If, branch: Sequence[ast.stmt], held: set[str]) -> bool:
     """Whether a test asks about what a branch gives a value, or about what held the stale value."""
     asked = reads(test.test) | {name for call in ast.walk(test.test) if (name := _attribute(call)) is not None}
-    given = {name for s in branch for name in binds(s)}
+    given = binds(*branch)
     last = {path.rpartition(".")[2].partition("[")[0] for path in held}
     return bool(asked & given) or any("." in name and name.rpartition(".")[2] in last for name in asked)
 

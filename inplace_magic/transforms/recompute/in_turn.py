@@ -55,7 +55,7 @@ def _made_ahead(code: Code, loop: ast.For, item: ast.Name) -> Iterator[tuple[ast
     last = next((s for s in reversed(code.preceding(loop)) if given.id in binds(s) | reads(s)), None)
     if isinstance(last, ast.Assign) and dotted(last.targets[0]) == given.id:
         items = _items(last)
-        read = {one for item in items for one in reads(item)}  # by then, what the loop binds would be another
+        read = reads(*items)  # by then, what the loop binds would be another
         computed = all(isinstance(one, (ast.Call, ast.BinOp, ast.UnaryOp)) for one in items)
         if len(items) > 1 and computed and not read & binds(loop):
             yield item, given, last

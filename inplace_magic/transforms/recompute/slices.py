@@ -49,7 +49,7 @@ class Slice:
 
     @property
     def names(self) -> set[str]:
-        return {*self.through} or {name for s in self.statements for name in binds(s)}
+        return {*self.through} or binds(*self.statements)
 
     def lines(self, statements: Sequence[ast.stmt], edits: Sequence[Edit] = ()) -> list[str]:
         gone = [self.code.delete(s, *self.without) for s in self.without]
@@ -84,7 +84,7 @@ def _levels(problem: Problem, stacks: Sequence[list[Frame]]) -> Iterator[Slice]:
         statements = [within(code, block, f.statement) or f.statement for f in level]  # of those in a loop, the loop
         used = standing_in(code, turn, events)
         short = _from_beginning(code, turn, _chain(turn, statements, 2, used))
-        if {name for s in short for name in binds(s)} & stepped or standing_in(code, short, events):
+        if binds(*short) & stepped or standing_in(code, short, events):
             return  # what is trained would begin anew; or it is the call in which they were used up, or gone back from
         whole = _from_beginning(code, turn, _chain(turn, statements, len(turn), used))
         for chosen in [short] if used else [short, whole]:
@@ -95,7 +95,7 @@ def _levels(problem: Problem, stacks: Sequence[list[Frame]]) -> Iterator[Slice]:
 
 def of_itself(statements: Sequence[ast.stmt]) -> bool:
     """Whether statements need a value of before under a name that they give another one: they give what they gave but once."""
-    own = {name for s in statements for name in binds(s)}
+    own = binds(*statements)
     return bool((live_in(statements) & own) - items_apart(statements))
 
 

@@ -73,7 +73,7 @@ def _as_far_as_read(made: Slice, edges: Sequence[Edge], target: Target) -> Slice
     """The slice without what nothing reads where it is computed again: ``samples`` beside the distribution they are of."""
     passing = [h for edge in edges for h in edge.holders if h.scope == made.function and target.between]
     wanted = {h.path.partition("[")[0] for h in passing}
-    wanted = wanted or {name for s in [target.front, *target.code.following(target.front)] for name in reads(s)}
+    wanted = wanted or reads(target.front, *target.code.following(target.front))
     kept: list[ast.stmt] = []
     for statement in reversed(made.statements):
         if binds(statement) & wanted or isinstance(statement, ast.Expr):
@@ -133,7 +133,7 @@ def _copies(problem: Problem, made: Slice, target: Target) -> Iterator[tuple[lis
     code, statements, between = made.code, made.statements, target.between
     renamed = _renamed(problem, made, target)
     parts = [(statements[:n], statements[n:]) for n in range(1, len(statements))]
-    taken = [(rest, graph_reads(code, rest, {name for s in first for name in binds(s)})) for first, rest in parts]
+    taken = [(rest, graph_reads(code, rest, binds(*first))) for first, rest in parts]
     cuts: list[tuple[list[ast.stmt], list[ast.Name | ast.Attribute]]] = []
     if problem.clash.kind == "second_backward" and between:
         first_reads = _read_first(made, target)
@@ -179,8 +179,8 @@ def _under_other_names(problem: Problem, made: Slice, target: Target) -> tuple[l
         return [], []
     passed = block[block.index(target.front) : block.index(need) + 1]
     behind = [s for s in own_statements(code, scope(code, need)) if s.lineno > (need.end_lineno or need.lineno)]
-    kept = made.names & {name for s in behind for name in reads(s)} - {key_of(root_of(need) or need)}
-    read = {name for s in (*passed, *made.statements) for name in reads(s)}
+    kept = made.names & reads(*behind) - {key_of(root_of(need) or need)}
+    read = reads(*passed, *made.statements)
     new = {name: problem.unused(name, code, target.front) if name in read else "_" for name in kept}
     return renamed(code, made.statements, new), renamed(code, passed, new)
 
@@ -189,8 +189,8 @@ def _read_first(made: Slice, target: Target) -> set[str]:
     """What the statements ahead of the target read, by way of those of the slice."""
     block = made.code.block(made.statements[0])
     others = [s for s in block if s.lineno < target.front.lineno and s not in made.statements]
-    used, _ = slice_of(made.statements, {name for s in others for name in reads(s)})
-    return {name for s in (*others, *used) for name in reads(s)}
+    used, _ = slice_of(made.statements, reads(*others))
+    return reads(*others, *used)
 
 
 def _title(lines: Sequence[str]) -> str:

@@ -67,7 +67,7 @@ def _from_a_later_cell(problem: Problem, form: str) -> Iterator[Proposal]:
     if code.cell.number >= other.cell.number or not simple(backward) or top is None or loops(other, backward):
         return
     below = [top, *code.following(top)]
-    made = {name for s in below for name in binds(s)} - items_apart([*below, backward])
+    made = binds(*below) - items_apart([*below, backward])
     if made & roots(backward) or uses_gradients(below):
         return
     there = code.insert_before(top, *as_lines(other, backward))

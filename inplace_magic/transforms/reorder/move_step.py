@@ -52,7 +52,7 @@ def move_step(problem: Problem) -> Iterator[Proposal]:
         return  # behind the later backward it would use the gradients of both, which no comparison of passes sees
     code = found.code
     writers = _writers(problem, found)
-    if any(binds(s) & reads(found.need) for s in writers):
+    if binds(*writers) & reads(found.need):
         return  # it makes the loss
     late = update_of(found.block, found.need)
     following = late[-1] if is_step(late[-1]) else None

@@ -67,7 +67,7 @@ def _split(problem: Problem, code: Code, loop: ast.For, backward: ast.stmt) -> I
     elsewhere = {id(node) for one in kept for node in ast.walk(one)}
     names = (n for s in before for n in ast.walk(s) if isinstance(n, ast.Name) and id(n) not in elsewhere)
     once = not any(name.id in bound for name in names)  # one loss, for all of them
-    if {name for s in loop.body for name in binds(s)} & names_loaded(after):
+    if binds(*loop.body) & names_loaded(after):
         return
     shared = share_leaves(problem, 1)
     if shared and not once and zeroing:  # else gradients that are there already are added to

@@ -51,7 +51,7 @@ def _sums_up(problem: Problem, turn: Iteration, loop: AnyLoop) -> bool:
     """Whether what passes from one iteration into the next is a sum that is begun right before the loop."""
     used = [f.statement for edge in problem.crossing.over for f in problem.frames(edge.used)]
     sums = {ast.unparse(target) for s in used for target in summed_up(s)}
-    begun = {name for s in turn.code.preceding(loop) for name in binds(s)}
+    begun = binds(*turn.code.preceding(loop))
     return bool(sums & roots(turn.frame.statement) & begun)
 
 

@@ -47,7 +47,7 @@ def sum_losses(problem: Problem) -> Iterator[Proposal]:
     first, second = loss_of(found.first), loss_of(found.need)
     if first is None or second is None or ast.dump(first) == ast.dump(second):
         return
-    if uses_gradients(found.between) or any(binds(s) & reads(first) for s in found.between):
+    if uses_gradients(found.between) or binds(*found.between) & reads(first):
         return
     text = f"({_term(code, first)} + {_term(code, second)}).backward()"
     yield in_one_text(code, [code.delete(found.first), code.replace(found.need, text)], text, _WHY, "sum_losses")
@@ -60,7 +60,7 @@ def _whole_loop(problem: Problem) -> Iterator[Proposal]:
         rest = [s for s in turn.body if s is not statement]
         if not isinstance(loop, ast.For) or loop.orelse or root is None or any(calls_named(s, *UPDATES) for s in rest):
             continue
-        if any(binds(s) & reads(root) for s in rest):
+        if binds(*rest) & reads(root):
             if _carried_by_loop(problem, turn):
                 yield from _added_up(problem, code, loop, statement, root)
             continue
