@@ -10,7 +10,7 @@ from ...record.evidence import Edge
 from ...source.bindings import argument
 from ...source.blocks import loops, upwards, within
 from ...source.dataflow import calls, graph_reads, reads, simple, slice_of
-from ...source.editor import Code, Function
+from ...source.editor import Code
 from ..analysis.meetings import standing_in, update_of
 from ..problem import Frame, Problem
 from ..proposal import Change
@@ -55,7 +55,7 @@ def targets(problem: Problem, edges: Sequence[Edge], made: Slice) -> Iterator[Ta
             if own:
                 behind = Target(code, _front(code, turn.body, names)) if turn else _behind(problem, made, statement)
                 yield from [behind] if behind is not None else []
-            elif isinstance(function, Function):
+            elif function is not None:
                 needed = standing_in(code, function.body, problem.frames(need))
                 body = turn.body if turn is not None and needed else function.body
                 front = _front(code, body, names)
