@@ -27,7 +27,7 @@ from functools import partial
 from ...message import message
 from ...source.bindings import bindings, gone_through, reads
 from ...source.blocks import loops, scope
-from ...source.dataflow import called_name, calls_named
+from ...source.dataflow import called_name, calls, calls_named
 from ...source.editor import Code, Edit, dotted
 from ..analysis.targets import Site, is_of_leaf, sites, torch_name, written
 from ..grad_mode.no_grad import carries_graph
@@ -125,17 +125,18 @@ def _of(
     task = task_of(code, statement, lambda nodes: bool(read(nodes)))
     if task is None:
         return
-    calls = [n for s in task.statements for n in ast.walk(s) if isinstance(n, ast.Call)]
-    if any(read_inside(problem, call, name) and not read([call]) for call in calls):
+    around, statements = task
+    called = [call for s in statements for call in calls(s)]
+    if any(read_inside(problem, call, name) and not read([call]) for call in called):
         return  # a function that reads the leaf by its own name would go on with the one of before
     fast = problem.unused(f"fast_{name.rpartition('.')[2]}", code, statement)
-    own = [n for n in ast.walk(statement) if isinstance(n, (ast.Name, ast.Attribute)) and dotted(n) == name]
-    value = stepped(fast, [code.replace(n, fast) for n in own if task.loop is not None])
+    own = [n for n in ast.walk(statement) if dotted(n) == name]
+    value = stepped(fast, [code.replace(n, fast) for n in own if around is not None])
     if value is None:
         return
-    line, beside = f"{fast} = {value}", {id(n) for n in nodes_beside(task.statements, statement)}
-    edits = [code.replace(n, fast) for n in read(task.statements) if id(n) in beside]
-    edits += [code.insert_before(task.loop, f"{fast} = {name}")] if task.loop is not None else []
+    line, beside = f"{fast} = {value}", {id(n) for n in nodes_beside(statements, statement)}
+    edits = [code.replace(n, fast) for n in read(statements) if id(n) in beside]
+    edits += [code.insert_before(around, f"{fast} = {name}")] if around is not None else []
     yield in_one_text(code, [*edits, code.replace(statement, line)], line, _WHY, "fast_weights", meant=True)
 
 
@@ -144,14 +145,16 @@ def _of_model(problem: Problem, write: Site, step: Step, torch: str) -> Iterator
     code, model, listed = write.code, step.model, step.listed
     stepped = with_block(code, step.loop)
     task = task_of(code, stepped, partial(calls_model, model=model))
-    left = nodes_beside(task.statements, stepped) if task is not None else []
-    if task is None or left_behind(problem, code, left, model) or read_by_callers(problem, sites(problem), model):
+    if task is None:
+        return
+    around, left = task[0], nodes_beside(task[1], stepped)
+    if left_behind(problem, code, left, model) or read_by_callers(problem, sites(problem), model):
         return  # the rest would go on with the weights of before
     fast = problem.unused("fast", code, step.loop)
-    edits = [code.replace(stepped, f"{fast} = {step.weights(code, fast if task.loop is not None else None)}")]
-    if task.loop is not None:
-        edits.append(code.insert_before(task.loop, f"{fast} = dict({model}.named_parameters())"))
-    known = code.text(listed.targets[0]) if listed is not None and task.loop is not None else None
+    edits = [code.replace(stepped, f"{fast} = {step.weights(code, fast if around is not None else None)}")]
+    if around is not None:
+        edits.append(code.insert_before(around, f"{fast} = dict({model}.named_parameters())"))
+    known = code.text(listed.targets[0]) if listed is not None and around is not None else None
     edits += [code.replace(n, f"{fast}.values()") for n in left if isinstance(n, ast.Name) and n.id == known]
     edits += readers(code, left, model, fast, torch)
     title = message("title_fast_weights", call=f"{torch}.func.functional_call({model}, ...)")
