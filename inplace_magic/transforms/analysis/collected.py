@@ -23,13 +23,12 @@ def collected(problem: Problem, turn: Iteration) -> tuple[set[str], bool]:
     """The lists that a backward uses up, and whether each backward is to begin with an empty one: not where every
     iteration adds one item to a memory and goes back from all of them.
     """
-    used = reads(*turn.body)
-    held = [(s, path) for s, names in holdings(problem).items() for path, kind in names.items() if is_list(kind)]
-    kept = {path for scope, path in held if scope.startswith("stored in ")}
-    filled = _filled(problem) - problem.crossing.partly
-    own = {path.partition(".")[2] for path in filled if "." in path} & kept - problem.crossing.partly
+    used, partly = reads(*turn.body), problem.crossing.partly
+    held = {path for names in holdings(problem).values() for path, kind in names.items() if is_list(kind)}
+    filled = _filled(problem) - partly
+    own = {path.partition(".")[2] for path in filled} & held - partly
     of_objects = {path for path in used if path.partition(".")[2] in own}
-    graph = {path for scope, path in held if scope == turn.function or "." in path} | of_objects
+    graph = held | of_objects
     anew = {path for s in turn.body for node in ast.walk(s) for path in emptied(node)}
     of_loss = _of_loss(problem)
     lists = (filled | of_objects) & used - anew
