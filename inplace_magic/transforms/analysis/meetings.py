@@ -6,6 +6,7 @@ import ast
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeGuard
 
 from ...record.evidence import BackwardPass
 from ...source.blocks import upwards, within
@@ -34,8 +35,7 @@ class Meeting:
 
     def needing(self, edits: Sequence[Edit] = ()) -> str:
         """The text of ``need`` on one line, with some edits made: of a branch what it guards, of another block its head."""
-        need = self.need.body[-1] if isinstance(self.need, ast.If) and guards(self.need) else self.need
-        return headline(self.code, need, edits)
+        return headline(self.code, self.need.body[-1] if guards(self.need) else self.need, edits)
 
     @property
     def loss(self) -> list[ast.stmt]:
@@ -89,7 +89,9 @@ def update_of(block: list[ast.stmt], backward: ast.stmt) -> list[ast.stmt]:
     """
     if not calls_named(backward, "backward") or not (simple(backward) or guards(backward)):
         return [backward]
-    return block[cleared_before(block, backward) : block.index(step_behind(block, backward)) + 1]
+    behind = next((s for s in block[block.index(backward) + 1 :] if not calls_named(s, *CLIPS)), backward)
+    last = behind if is_step(behind) else backward  # the step that the backward is for, if one follows it
+    return block[cleared_before(block, backward) : block.index(last) + 1]
 
 
 def cleared_before(block: list[ast.stmt], backward: ast.stmt) -> int:
@@ -100,18 +102,12 @@ def cleared_before(block: list[ast.stmt], backward: ast.stmt) -> int:
     return at
 
 
-def step_behind(block: list[ast.stmt], backward: ast.stmt) -> ast.stmt:
-    """The step that a backward is for, be it one in a function; the backward where no step follows it."""
-    behind = next((s for s in block[block.index(backward) + 1 :] if not calls_named(s, *CLIPS)), backward)
-    return behind if is_step(behind) else backward
-
-
 def before_step(statements: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
     """What comes before an optimizer's step: behind it, what it has updated is read."""
     return itertools.takewhile(lambda s: not is_step(s), statements)
 
 
-def guards(statement: ast.stmt) -> bool:
+def guards(statement: ast.stmt) -> TypeGuard[ast.If]:
     """Whether a branch does nothing but go back from a loss that may not be there: ``if loss is not None: loss.backward()``."""
     return isinstance(statement, ast.If) and not statement.orelse and [*map(simple, statement.body)] == [True]
 

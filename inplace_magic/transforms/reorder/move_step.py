@@ -61,8 +61,10 @@ def move_step(problem: Problem) -> Iterator[Proposal]:
     if following is not None and steps == [code.text(following)]:
         yield from _one_step(found, writers[0], names[0])
         return
-    steps_alone = _steps(found.first) or _updates(found)
-    apart = steps_alone and not share_leaves(problem, max(1, sum(map(is_step, writers))))
+    loop = isinstance(found.first, ast.For) and all(map(is_step, found.first.body))  # ``for opt in opts: opt.step()``
+    apart = (is_step(found.first) or loop or _updates(found)) and not share_leaves(
+        problem, max(1, sum(map(is_step, writers)))
+    )
     if not apart and calls_named(found.need, "zero_grad"):
         return  # what the moved step is to use would be cleared
     # The step that uses the later backward's gradients: in a loop or a branch of their own, or behind other statements.
@@ -108,11 +110,6 @@ def _earlier_backward(problem: Problem, found: Meeting) -> ast.stmt | None:
     at = problem.clash.need.index if problem.clash.need is not None else 0
     earlier = problem.frames(passes[at - 1].backward.stack if 0 < at <= len(passes) else ())
     return next(iter(standing_in(found.code, found.block, earlier)), None)
-
-
-def _steps(statement: ast.stmt) -> bool:
-    """Whether a statement is a step, or a loop of steps: ``for opt in opts: opt.step()``."""
-    return is_step(statement) or (isinstance(statement, ast.For) and all(map(is_step, statement.body)))
 
 
 def _updates(found: Meeting) -> bool:
