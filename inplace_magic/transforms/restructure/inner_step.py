@@ -5,62 +5,18 @@ from __future__ import annotations
 import ast
 import itertools
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from functools import partial
 
-from ...source.bindings import Binding, bindings, gone_through, handed, key_of_item, loop_of, parameters
+from ...source.bindings import handed, parameters
 from ...source.blocks import AnyLoop, upwards
 from ...source.dataflow import binds, called_name, calls, calls_named, is_called, is_step, live_in
 from ...source.editor import Code, Edit, Loop, dotted
 from ..analysis.meetings import before_step
 from ..analysis.targets import Site, outside
-from ..out_of_place.new_tensor import as_new_tensor
 from ..problem import Problem
 
 # What is asked of a model itself, and of no weights.
 _OF_THE_MODEL = frozenset({"parameters", "named_parameters", "train", "eval", "training", "zero_grad"})
-
-
-@dataclass(frozen=True)
-class Step:
-    """A loop that does nothing but step the parameters of ``model``, each to ``value``, going through ``given``; ``listed``:
-    the assignment that made a list of them first."""
-
-    loop: ast.For
-    item: str
-    value: str
-    model: str
-    given: ast.expr
-    listed: ast.Assign | None
-
-    def weights(self, code: Code, fast: str | None) -> str:
-        """``{name: p - lr * g for (name, p), g in zip(fast.items(), grads)}``; of the model's own, if there are no others."""
-        key = key_of_item(self.loop, self.item)
-        named = code.replace(self.given, f"{self.model}.named_parameters()" if fast is None else f"{fast}.items()")
-        head = header(code, self.loop, [named], self.item if key is None else None)
-        return f"{{{key or 'name'}: {self.value} {head}}}"
-
-
-def step_of_model(problem: Problem, write: Site) -> Step | None:
-    """The loop around a write that steps the parameters of a model."""
-    code, root = write.code, write.root
-    loop = loop_of(code, write.statement, root.id) if isinstance(root, ast.Name) else None
-    if loop is None or not isinstance(root, ast.Name) or loop.body != [write.statement]:
-        return None
-    stepped = as_new_tensor(problem, code, code.text(write.statement).replace(f"{root.id}.data", root.id))
-    given = gone_through(loop, root.id)
-    made: ast.expr | None = given
-    listed: ast.Assign | None = None
-    if isinstance(given, ast.Name):
-        match bindings(code, given.id, loop):
-            case [Binding(ast.Assign() as maker, ast.Call(args=[argument]))]:
-                made, listed = argument, maker
-            case _:
-                return None
-    model = owner_of(made)
-    if stepped is None or stepped.target is None or model is None or given is None:
-        return None
-    return Step(loop, root.id, stepped.value, model, given, listed)
 
 
 def header(code: Code, loop: ast.For, edits: Sequence[Edit], item: str | None = None) -> str:
