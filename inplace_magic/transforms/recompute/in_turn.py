@@ -34,9 +34,6 @@ _WHY = message("why_graphs_of_their_own")
 
 @register("modified")
 def in_turn(problem: Problem) -> Iterator[Proposal]:
-    write = problem.clash.write
-    if write is None or write.origin != "optim":
-        return
     for turn in iterations(problem):
         code, loop = turn.code, turn.loop
         if isinstance(loop, ast.For) and standing_in(code, [loop], problem.lost):

@@ -130,7 +130,7 @@ def _from_beginning(code: Code, turn: list[ast.stmt], chosen: list[ast.stmt]) ->
 
 def _sums(statement: ast.stmt) -> set[str]:
     """What a statement adds to, those in it included: ``loss`` for ``loss += x``, ``losses`` for ``losses.append(x)``."""
-    filled = {name for node in ast.walk(statement) if isinstance(node, ast.Expr) for name in binds(node)}
+    filled = binds(*(node for node in ast.walk(statement) if isinstance(node, ast.Expr)))
     return filled | {key for target in summed_up(statement) if (key := key_of(target)) is not None}
 
 

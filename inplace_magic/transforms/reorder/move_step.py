@@ -91,8 +91,8 @@ def move_step(problem: Problem) -> Iterator[Proposal]:
 
 def _projects(problem: Problem, found: Meeting) -> bool:
     """Whether weights are changed by no gradient, ``w.clamp_(min=0)``: such a change is due once they have been stepped."""
-    stacked = problem.frames(problem.write_stack)
-    return not is_step(found.first) and not _updates(found) and not any(reads_gradient(f.statement) for f in stacked)
+    by_gradient = any(reads_gradient(frame.statement) for frame in problem.frames(problem.write_stack))
+    return not (is_step(found.first) or _updates(found) or by_gradient)
 
 
 def _cleared_first(problem: Problem, found: Meeting) -> list[Edit]:
