@@ -56,7 +56,7 @@ def _split(problem: Problem, code: Code, loop: ast.For, backward: ast.stmt) -> I
     Each iteration has an optimizer of its own: a training that goes on is not split.
     A loss may go back through what another optimizer steps: the backward is limited to what its own one holds, or is not.
     """
-    bound = {key for one in targets(loop.target) if (key := key_of(one)) is not None}
+    bound = {key_of(one) for one in targets(loop.target)}
     steps = [i for i, s in enumerate(loop.body) if is_step(s) and names_loaded([s]) & bound]
     at = loop.body.index(backward)
     if not steps or steps[0] <= at or not code.alone(loop) or loop.orelse:
