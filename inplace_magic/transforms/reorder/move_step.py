@@ -62,9 +62,8 @@ def move_step(problem: Problem) -> Iterator[Proposal]:
         yield from _one_step(found, writers[0], names[0])
         return
     loop = isinstance(found.first, ast.For) and all(map(is_step, found.first.body))  # ``for opt in opts: opt.step()``
-    apart = (is_step(found.first) or loop or _updates(found)) and not share_leaves(
-        problem, max(1, sum(map(is_step, writers)))
-    )
+    alone = is_step(found.first) or loop or _updates(found)
+    apart = alone and not share_leaves(problem, max(1, sum(map(is_step, writers))))
     if not apart and calls_named(found.need, "zero_grad"):
         return  # what the moved step is to use would be cleared
     # The step that uses the later backward's gradients: in a loop or a branch of their own, or behind other statements.
@@ -81,12 +80,17 @@ def move_step(problem: Problem) -> Iterator[Proposal]:
         why = _WHY if form == "move_step" else message("why_updates_after_both")
         cleared = [] if apart or not is_step(found.first) else _cleared_first(problem, found)
         yield in_one_text(code, [*edits, *extra, *cleared], title, why, form)
-    earlier = _earlier_backward(problem, found)
-    if apart and not limit and own is not None and earlier is not None:
-        # The earlier update goes behind the later one, with its backward: that adds to no gradients of the other's then.
-        update = found.block[cleared_before(found.block, earlier) : found.block.index(found.first) + 1]
-        title = message("title_after", what=("; ".join(headline(code, s) for s in update),), other=code.text(own))
-        yield in_one_text(code, moved(code, update, own, behind=True), title, _WHY, "move_step")
+    if apart and not limit and own is not None:
+        yield from _as_a_whole(problem, found, own)
+
+
+def _as_a_whole(problem: Problem, found: Meeting, step: ast.stmt) -> Iterator[Proposal]:
+    """The earlier update goes behind the later one, with its backward: that adds to no gradients of the other's then."""
+    code, block, backward = found.code, found.block, _earlier_backward(problem, found)
+    if backward is not None:
+        update = block[cleared_before(block, backward) : block.index(found.first) + 1]
+        title = message("title_after", what=("; ".join(headline(code, s) for s in update),), other=code.text(step))
+        yield in_one_text(code, moved(code, update, step, behind=True), title, _WHY, "move_step")
 
 
 def _projects(problem: Problem, found: Meeting) -> bool:
