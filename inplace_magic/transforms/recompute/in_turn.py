@@ -15,7 +15,6 @@ for loss, opt in zip(losses, opts):            for make, opt in zip([lambda: q_l
 from __future__ import annotations
 
 import ast
-import itertools
 from collections.abc import Iterator
 
 from ...message import message
@@ -37,13 +36,12 @@ def in_turn(problem: Problem) -> Iterator[Proposal]:
     for turn in iterations(problem):
         code, loop = turn.code, turn.loop
         if isinstance(loop, ast.For) and standing_in(code, [loop], problem.lost):
-            items = (n for n in ast.walk(loop.target) if isinstance(n, ast.Name))
-            made = (one for item in items for one in _made_ahead(code, loop, item))
-            yield from (_made_in_turn(problem, code, loop, *one) for one in itertools.islice(made, 1))
+            for item in (n for n in ast.walk(loop.target) if isinstance(n, ast.Name)):
+                yield from _of_item(problem, code, loop, item)
 
 
-def _made_ahead(code: Code, loop: ast.For, item: ast.Name) -> Iterator[tuple[ast.Name, ast.Name, ast.Assign]]:
-    """What the loop calls an item, the list or dict that it is one of, and the statement that makes all of them ahead."""
+def _of_item(problem: Problem, code: Code, loop: ast.For, item: ast.Name) -> Iterator[Proposal]:
+    """The items of one list or dict, all of which a statement makes ahead of the loop."""
     given = gone_through(loop, item.id)
     if called_name(given) == "items" and key_of_item(loop, item.id) is not None:
         given = given.func.value  # type: ignore[union-attr]
@@ -55,7 +53,7 @@ def _made_ahead(code: Code, loop: ast.For, item: ast.Name) -> Iterator[tuple[ast
         read = reads(*items)  # by then, what the loop binds would be another
         computed = all(isinstance(one, (ast.Call, ast.BinOp, ast.UnaryOp)) for one in items)
         if len(items) > 1 and computed and not read & binds(loop):
-            yield item, given, last
+            yield _made_in_turn(problem, code, loop, item, given, last)
 
 
 def _items(statement: ast.Assign) -> list[ast.expr]:
