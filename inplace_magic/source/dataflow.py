@@ -10,6 +10,7 @@ import ast
 from collections.abc import Iterable, Iterator, Sequence
 
 from .editor import Code, Function, dotted
+from .modules import module_of
 
 _WITHOUT_GRAPH = frozenset({"item", "detach", "data", "shape", "device", "dtype"})
 _FILLING = frozenset({"append", "extend", "insert", "add", "setdefault", "put", "push"})
@@ -199,7 +200,8 @@ def root_of(node: ast.AST) -> ast.expr | None:
     for call in calls(node):
         name = called_name(call)
         if name == "backward" and isinstance(call.func, ast.Attribute):
-            functional = dotted(call.func.value) in ("torch.autograd", "autograd") and call.args
+            module = module_of(call.func.value) or dotted(call.func.value)
+            functional = module in ("torch.autograd", "autograd") and call.args
             return call.args[0] if functional else call.func.value
         if name == "grad" and call.args:
             return call.args[0]

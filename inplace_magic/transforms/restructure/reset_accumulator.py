@@ -105,7 +105,13 @@ def _written_for_it(problem: Problem, path: str) -> str | None:
     """The call of a method that does nothing but empty lists, this one among them: ``memory.clear()``."""
     owner, _, name = path.partition(".")
     for _, method in problem.nodes(ast.FunctionDef):
-        own, gone = parameters(method), [emptied(s) for s in method.body]
+        own, gone = parameters(method), [emptied(s) if _empties(s) else set() for s in method.body]
         if len(own) == 1 and all(gone) and {f"{own[0]}.{name}"} in gone and not method.name.startswith("__"):
             return f"{owner}.{method.name}()"
     return None
+
+
+def _empties(statement: ast.stmt) -> bool:
+    """``self.rewards = []``, ``del self.rewards[:]``, ``self.rewards.clear()``"""
+    value = statement.value if isinstance(statement, ast.Assign) else None
+    return value is None or ast.unparse(value).partition("(")[0] in ("[]", "{}", "list", "dict", "deque", "set")

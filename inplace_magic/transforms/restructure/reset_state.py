@@ -185,7 +185,7 @@ def _ahead(problem: Problem, turn: Iteration) -> Iterator[list[str]]:
     others = [one for one in problem.codes() if outside is code.tree and one is not code]
     ahead = [(code, s) for s in own_statements(code, outside) if s.lineno < turn.body[0].lineno]
     for where, first in [*ahead, *((other, s) for other in others for s in other.tree.body)]:
-        if not isinstance(first, ast.Assign):
+        if not isinstance(first, ast.Assign) or not binds(first):
             continue
         if ast.unparse(first.value) in ("{}", "dict()") and binds(first) <= of_dicts:
             yield [f"{where.text(first.targets[0])}.clear()"]
@@ -194,8 +194,8 @@ def _ahead(problem: Problem, turn: Iteration) -> Iterator[list[str]]:
 
 
 def _is_reset(function: Def, attributes: set[str], begun: set[str], resets: Collection[str] = ()) -> bool:
-    """Whether a function does nothing but give attributes a value that is none of their old ones, be it by resets that it calls.
-    Others it may only give what a constructor gave them: ``begun``.
+    """Whether a function does nothing but give attributes a value that is none of their old ones, one of these among them,
+    be it by resets that it calls. Others it may only give what a constructor gave them: ``begun``.
     """
     nodes = [s for top in function.body for s in ast.walk(top) if isinstance(s, ast.stmt)]
     done = [s for s in nodes if not isinstance(s, ast.For | ast.If | ast.Pass)]
@@ -210,16 +210,19 @@ def _is_reset(function: Def, attributes: set[str], begun: set[str], resets: Coll
         anew = calls_named(statement.value, "detach") or not any(map(holds, ast.walk(statement.value)))
         return bool(anew) and all(map(holds, assigned(statement)))
 
-    return bool(done) and all(resets_one(s) or ast.unparse(s) in begun for s in done)
+    touches = any(isinstance(s, ast.Expr) or any(map(holds, assigned(s))) for s in done)
+    return touches and all(resets_one(s) or ast.unparse(s) in begun for s in done)
 
 
 def _begun(cls: ast.ClassDef) -> Iterator[str]:
-    """The statements of a constructor, and of the methods that it calls: by some of them, attributes get a value."""
+    """The statements by which a constructor, or a method that it calls, gives attributes a value, by ``setattr`` as well."""
     methods = {method.name: method for method in cls.body if isinstance(method, ast.FunctionDef)}
     start = methods.get("__init__")
     called = {called_name(call) for call in calls(start)} if start is not None else set()
     for method in (methods[name] for name in methods.keys() & {"__init__", *called}):
-        yield from (ast.unparse(s) for s in ast.walk(method) if isinstance(s, ast.Assign | ast.Expr))
+        for s in ast.walk(method):
+            if isinstance(s, ast.Assign) or (isinstance(s, ast.Expr) and called_name(s.value) == "setattr"):
+                yield ast.unparse(s)
 
 
 def _required(function: Def) -> list[str]:
