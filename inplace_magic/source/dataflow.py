@@ -159,15 +159,11 @@ def value_reads(statement: ast.stmt) -> set[str]:
     if isinstance(statement, ast.Assign):
         below = [statement.value, *(t.slice for t in assigned(statement) if isinstance(t, ast.Subscript))]
         return reads(*below)
-    if isinstance(statement, (ast.For, ast.AsyncFor)):
+    if isinstance(statement, (ast.For, ast.AsyncFor, ast.While, ast.If, ast.With, ast.AsyncWith)):
+        heads = [getattr(statement, "iter", None), getattr(statement, "test", None)]
+        heads += [item.context_expr for item in getattr(statement, "items", ())]
         inner = live_in(statement.body) - _whole(of_head(statement))
-        return reads(statement.iter) | inner | live_in(statement.orelse)
-    if isinstance(statement, (ast.While, ast.If)):
-        return reads(statement.test) | live_in(statement.body) | live_in(statement.orelse)
-    if isinstance(statement, (ast.With, ast.AsyncWith)):
-        return reads(*(item.context_expr for item in statement.items)) | (
-            live_in(statement.body) - _whole(of_head(statement))
-        )
+        return reads(*filter(None, heads)) | inner | live_in(getattr(statement, "orelse", []))
     return reads(statement)
 
 
