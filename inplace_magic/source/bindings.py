@@ -24,7 +24,7 @@ class Binding:
 
 def bindings(code: Code, text: str, near: ast.stmt) -> list[Binding]:
     """Where ``text`` is assigned in the same function (an attribute: in the same class), the latest before first."""
-    top = scope(code, near)
+    top: ast.AST = scope(code, near)
     if "." in text and isinstance(top, Function):
         above = code.parent(top)
         top = above if isinstance(above, ast.ClassDef) else top

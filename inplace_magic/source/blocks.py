@@ -8,9 +8,10 @@ from collections.abc import Iterable, Iterator
 from .editor import Code, Function, Loop
 
 AnyLoop = ast.For | ast.While | ast.AsyncFor
+Scope = ast.FunctionDef | ast.AsyncFunctionDef | ast.Module
 
 
-def scope(code: Code, node: ast.AST) -> ast.AST:
+def scope(code: Code, node: ast.AST) -> Scope:
     """The function around a node, or the cell."""
     return code.function(node) or code.tree
 

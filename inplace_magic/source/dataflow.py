@@ -10,6 +10,7 @@ import ast
 from collections.abc import Iterable, Iterator, Sequence
 
 from .editor import Code, Function, dotted
+from .modules import module_of
 
 _WITHOUT_GRAPH = frozenset({"item", "detach", "data", "shape", "device", "dtype"})
 _FILLING = frozenset({"append", "extend", "insert", "add", "setdefault", "put", "push"})
@@ -23,15 +24,14 @@ def key_of(node: ast.AST) -> str | None:
     return None if path is None else ".".join(path.split(".")[:2])
 
 
-def reads(node: ast.AST) -> set[str]:
-    """Names and attributes of names that are read anywhere below the node, inner functions included."""
+def reads(*nodes: ast.AST) -> set[str]:
+    """Names and attributes of names that are read anywhere below some nodes, inner functions included."""
     found: set[str] = set()
-    for child in ast.walk(node):
+    for child in (child for node in nodes for child in ast.walk(node)):
         if isinstance(child, ast.Attribute) and isinstance(child.value, ast.Name):
             found.add(f"{child.value.id}.{child.attr}")
         if isinstance(child, ast.Name) and isinstance(child.ctx, ast.Load):
             found.add(child.id)
-    for child in ast.walk(node):
         if isinstance(child, ast.AugAssign) and (key := key_of(child.target)) is not None:
             found.add(key)
     return found
@@ -86,10 +86,10 @@ def summed_up(node: ast.AST) -> list[ast.expr]:
     return [term[0] for child in ast.walk(node) if (term := added(child)) is not None]
 
 
-def binds(node: ast.stmt) -> set[str]:
-    """Names that the statement binds or fills, at its own level of function."""
+def binds(*statements: ast.AST) -> set[str]:
+    """Names that some statements bind or fill, at their own level of function."""
     found: set[str] = set()
-    todo: list[ast.AST] = [node]
+    todo: list[ast.AST] = [*statements]
     while todo:
         child = todo.pop()
         if isinstance(child, (*Function, ast.ClassDef)):
@@ -111,14 +111,18 @@ def binds(node: ast.stmt) -> set[str]:
     return found
 
 
-def rebinds(statement: ast.stmt) -> set[str]:
-    """Names whose old value plays no part after the statement. A loop is taken to run at least once."""
+def rebinds(*statements: ast.stmt) -> set[str]:
+    """Names whose old value plays no part after some statements. A loop is taken to run at least once."""
+    return {name for statement in statements for name in _rebinds(statement)}
+
+
+def _rebinds(statement: ast.stmt) -> set[str]:
     if isinstance(statement, (ast.With, ast.AsyncWith, ast.For, ast.AsyncFor, ast.While)):
-        return _whole(of_head(statement)) | _all_rebinds(statement.body)
+        return _whole(of_head(statement)) | rebinds(*statement.body)
     if isinstance(statement, ast.Try):
-        return _all_rebinds(statement.finalbody) | (set() if statement.handlers else _all_rebinds(statement.body))
+        return rebinds(*statement.finalbody) | (set() if statement.handlers else rebinds(*statement.body))
     if isinstance(statement, ast.If):
-        return _all_rebinds(statement.body) & _all_rebinds(statement.orelse)
+        return rebinds(*statement.body) & rebinds(*statement.orelse)
     if isinstance(statement, (*Function, ast.ClassDef)):
         return {statement.name}
     if isinstance(statement, ast.AugAssign) or (isinstance(statement, ast.AnnAssign) and statement.value is None):
@@ -135,10 +139,6 @@ def of_head(statement: ast.stmt) -> list[ast.expr]:
 def _whole(bound: Iterable[ast.expr]) -> set[str]:
     """The names among some targets: of an item of a container the rest keeps its value."""
     return {path for target in bound if (path := key_of(target)) is not None and path == dotted(target)}
-
-
-def _all_rebinds(statements: Sequence[ast.stmt]) -> set[str]:
-    return {name for statement in statements for name in rebinds(statement)}
 
 
 def slice_of(statements: Sequence[ast.stmt], wanted: set[str]) -> tuple[list[ast.stmt], set[str]]:
@@ -158,15 +158,12 @@ def value_reads(statement: ast.stmt) -> set[str]:
     """Names that must have a value before the statement, for what it binds."""
     if isinstance(statement, ast.Assign):
         below = [statement.value, *(t.slice for t in assigned(statement) if isinstance(t, ast.Subscript))]
-        return {name for node in below for name in reads(node)}
-    if isinstance(statement, (ast.For, ast.AsyncFor)):
+        return reads(*below)
+    if isinstance(statement, (ast.For, ast.AsyncFor, ast.While, ast.If, ast.With, ast.AsyncWith)):
+        heads = [getattr(statement, "iter", None), getattr(statement, "test", None)]
+        heads += [item.context_expr for item in getattr(statement, "items", ())]
         inner = live_in(statement.body) - _whole(of_head(statement))
-        return reads(statement.iter) | inner | live_in(statement.orelse)
-    if isinstance(statement, (ast.While, ast.If)):
-        return reads(statement.test) | live_in(statement.body) | live_in(statement.orelse)
-    if isinstance(statement, (ast.With, ast.AsyncWith)):
-        given = {n for item in statement.items for n in reads(item.context_expr)}
-        return given | (live_in(statement.body) - _whole(of_head(statement)))
+        return reads(*filter(None, heads)) | inner | live_in(getattr(statement, "orelse", []))
     return reads(statement)
 
 
@@ -199,7 +196,8 @@ def root_of(node: ast.AST) -> ast.expr | None:
     for call in calls(node):
         name = called_name(call)
         if name == "backward" and isinstance(call.func, ast.Attribute):
-            functional = dotted(call.func.value) in ("torch.autograd", "autograd") and call.args
+            module = module_of(call.func.value) or dotted(call.func.value)
+            functional = module in ("torch.autograd", "autograd") and call.args
             return call.args[0] if functional else call.func.value
         if name == "grad" and call.args:
             return call.args[0]

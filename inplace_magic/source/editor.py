@@ -61,7 +61,7 @@ class Code:
             yield found
             node = found
 
-    def function(self, node: ast.AST) -> ast.AST | None:
+    def function(self, node: ast.AST) -> ast.FunctionDef | ast.AsyncFunctionDef | None:
         """The function definition around the node, or None at the cell's own level."""
         return next((above for above in self.parents(node) if isinstance(above, Function)), None)
 

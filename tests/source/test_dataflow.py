@@ -7,7 +7,7 @@ import ast
 import pytest
 
 from inplace_magic.source.bindings import defaults, given, later
-from inplace_magic.source.dataflow import live_in, rebinds, summed_up
+from inplace_magic.source.dataflow import binds, live_in, reads, rebinds, summed_up
 from inplace_magic.source.document import CellSource
 from inplace_magic.source.editor import Code
 
@@ -32,6 +32,14 @@ def test_names_whose_old_value_is_gone(text: str, expected: set[str]) -> None:
     statement = ast.parse(text).body[0]
     assert rebinds(statement) == expected
     assert ("h" in live_in([statement, *ast.parse("print(h)").body])) is ("h" not in expected)
+
+
+def test_several_statements_are_asked_at_once() -> None:
+    statements = ast.parse("a = b + net.c\nfor d in e: kept.append(d)\ntotal += 1\ndef f(): g = h").body
+    assert binds(*statements) == {"a", "d", "kept", "total", "f"}
+    assert reads(*statements[:3]) == {"b", "net", "net.c", "e", "kept", "kept.append", "d", "total"}
+    assert rebinds(*statements) == {"a", "d", "f"}
+    assert binds() == reads() == rebinds() == set()
 
 
 def test_behind_a_statement_in_a_try_come_its_other_blocks() -> None:

@@ -8,12 +8,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from ...source.blocks import own_statements
-from ...source.dataflow import called_name, calls, calls_named, handed_on, is_call
+from ...source.dataflow import called_name, calls, calls_named, handed_on, is_call, root_of
 from ...source.editor import Code, Edit, dotted
 from ...source.names import own_names
 from ..problem import Frame, Problem
 from ..proposal import Change
-from .targets import is_functional
 
 
 def freeing(changes: Sequence[Change], backwards: Iterable[Frame]) -> Iterator[tuple[Change, ...]]:
@@ -26,7 +25,7 @@ def freeing(changes: Sequence[Change], backwards: Iterable[Frame]) -> Iterator[t
         for keyword in call.keywords
         if keyword.arg == "retain_graph" and _is_true(keyword.value)
     ]
-    for extra in [free, []] if free else [[]]:
+    for extra in (free, []):
         yield (*changes, *extra)
 
 
@@ -35,10 +34,9 @@ def loss_of(statement: ast.stmt) -> ast.expr | None:
     if not is_call(statement, "backward"):
         return None
     call: ast.Call = statement.value  # type: ignore[attr-defined]
-    functional = isinstance(call.func, ast.Attribute) and is_functional(call.func.value)
-    if len(call.args) != int(functional) or any(k.arg != "retain_graph" for k in call.keywords):
-        return None
-    return call.args[0] if functional else call.func.value  # type: ignore[attr-defined]
+    loss = root_of(call)
+    alone = call.args in ([], [loss]) and all(k.arg == "retain_graph" for k in call.keywords)
+    return loss if alone else None
 
 
 def taken(torch: str, loss: str, params: str) -> str:

@@ -23,13 +23,13 @@ def collected(problem: Problem, turn: Iteration) -> tuple[set[str], bool]:
     """The lists that a backward uses up, and whether each backward is to begin with an empty one: not where every
     iteration adds one item to a memory and goes back from all of them.
     """
-    used = {name for s in turn.body for name in reads(s)}
-    held = [(s, path) for s, names in holdings(problem).items() for path, kind in names.items() if is_list(kind)]
-    kept = {path for scope, path in held if scope.startswith("stored in ")}
-    filled = _filled(problem) - problem.crossing.partly
-    own = {path.partition(".")[2] for path in filled if "." in path} & kept - problem.crossing.partly
+    used, partly = reads(*turn.body), problem.crossing.partly
+    held = {path for names in holdings(problem).values() for path, kind in names.items() if is_list(kind)}
+    calls = ((dotted(call.func) or "").rpartition(".") for _, call in problem.nodes(ast.Call))
+    filled = {path for path, _, method in calls if method in ("append", "extend")} - partly
+    own = {path.partition(".")[2] for path in filled} & held - partly
     of_objects = {path for path in used if path.partition(".")[2] in own}
-    graph = {path for scope, path in held if scope == turn.function or "." in path} | of_objects
+    graph = held | of_objects
     anew = {path for s in turn.body for node in ast.walk(s) for path in emptied(node)}
     of_loss = _of_loss(problem)
     lists = (filled | of_objects) & used - anew
@@ -38,8 +38,12 @@ def collected(problem: Problem, turn: Iteration) -> tuple[set[str], bool]:
         return set(), False
     asks = isinstance(turn.need, ast.If) and bool(lists & reads(turn.need.test))  # whether a memory is full by now
     several = turn.branch[0] is not turn.body and not asks
-    begin = several or _made_in_an_inner_loop(problem)
-    return lists, begin and not any(_read_behind(turn, path) for path in lists)
+    needed = [f.statement for f in problem.needed]
+    # What is needed was made in a loop that has run to its end by the time of the backward.
+    inner = any(loops(f.code, f.statement, without=needed) for f in problem.saved)
+    # What stands behind the loop reads all that was ever put into the list.
+    behind = later(turn.code, turn.loop) if turn.loop is not None else []
+    return lists, (several or inner) and not any(named(turn.code, path, behind) for path in lists)
 
 
 def _of_loss(problem: Problem) -> set[str]:
@@ -55,23 +59,6 @@ def _of_loss(problem: Problem) -> set[str]:
 
 def is_list(kind: str) -> bool:
     return kind.startswith(("list", "sequence", "deque"))
-
-
-def _read_behind(turn: Iteration, path: str) -> bool:
-    """Whether what stands behind the loop reads all that was ever put into the list."""
-    return turn.loop and bool(named(turn.code, path, later(turn.code, loops(turn.code, turn.body[0])[0])))
-
-
-def _made_in_an_inner_loop(problem: Problem) -> bool:
-    """Whether what is needed was made in a loop that has run to its end by the time of the backward."""
-    needed = [f.statement for f in problem.needed]
-    return any(loops(f.code, f.statement, without=needed) for f in problem.saved)
-
-
-def _filled(problem: Problem) -> set[str]:
-    """Names of lists that the notebook appends to."""
-    calls = (dotted(call.func) or "" for _, call in problem.nodes(ast.Call))
-    return {path for path, _, name in (call.rpartition(".") for call in calls) if name in ("append", "extend")}
 
 
 def emptied(node: ast.AST) -> set[str | None]:

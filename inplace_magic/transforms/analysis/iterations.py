@@ -6,20 +6,23 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ...source.blocks import loops, within
-from ...source.editor import Code, Function
+from ...source.blocks import AnyLoop, Scope, loops, scope, within
+from ...source.editor import Code, Loop
 from ..problem import Frame, Problem
 from .meetings import meeting
 
 
 @dataclass(frozen=True)
 class Iteration:
-    """A block that runs again and again, its statement with the failing backward, and what stands there: ``frame``."""
+    """A block that runs again and again, its statement with the failing backward, and what stands there: ``frame``.
+
+    It is the body of ``loop``, or of a function that may be called in turn.
+    """
 
     body: list[ast.stmt]
     need: ast.stmt
     frame: Frame
-    loop: bool
+    loop: AnyLoop | None
 
     @property
     def code(self) -> Code:
@@ -43,19 +46,20 @@ def holdings(problem: Problem) -> dict[str, dict[str, str]]:
     """Every name that held a graph at some backward, by function, over all passes."""
     found: dict[str, dict[str, str]] = {}
     for one in problem.evidence.passes:
-        for scope, names in one.held.items():
-            found.setdefault(scope, {}).update(names)
+        for where, names in one.held.items():
+            found.setdefault(where, {}).update(names)
     return found
 
 
 def iterations(problem: Problem) -> Iterator[Iteration]:
     """The loops around the failing backward, the innermost first; then the functions that may be called in turn."""
     stack = problem.needed[::-1]
-    blocks = [(frame, loop.body, True) for frame in stack for loop in loops(frame.code, frame.statement)]
+    blocks: list[tuple[Frame, AnyLoop | Scope]] = [
+        (frame, loop) for frame in stack for loop in loops(frame.code, frame.statement)
+    ]
     if meeting(problem) is None:
-        functions = [(frame, frame.code.function(frame.statement)) for frame in stack]
-        blocks += [(f, top.body if isinstance(top, Function) else f.code.tree.body, False) for f, top in functions]
-    for frame, body, loop in blocks:
-        need = within(frame.code, body, frame.statement)
+        blocks += [(frame, scope(frame.code, frame.statement)) for frame in stack]
+    for frame, around in blocks:
+        need = within(frame.code, around.body, frame.statement)
         if need is not None:
-            yield Iteration(body, need, frame, loop)
+            yield Iteration(around.body, need, frame, around if isinstance(around, Loop) else None)

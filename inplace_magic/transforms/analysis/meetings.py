@@ -6,10 +6,11 @@ import ast
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeGuard
 
 from ...record.evidence import BackwardPass
-from ...source.blocks import AnyLoop, upwards, within
-from ...source.dataflow import binds, calls_named, is_call, is_step, key_of, of_head, reads, roots, simple, slice_of
+from ...source.blocks import upwards, within
+from ...source.dataflow import calls_named, is_call, is_step, roots, simple, slice_of
 from ...source.editor import Code, Edit
 from ...source.lines import lines_of
 from ..problem import Frame, Problem, parted
@@ -34,8 +35,7 @@ class Meeting:
 
     def needing(self, edits: Sequence[Edit] = ()) -> str:
         """The text of ``need`` on one line, with some edits made: of a branch what it guards, of another block its head."""
-        need = self.need.body[-1] if isinstance(self.need, ast.If) and guards(self.need) else self.need
-        return headline(self.code, need, edits)
+        return headline(self.code, self.need.body[-1] if guards(self.need) else self.need, edits)
 
     @property
     def loss(self) -> list[ast.stmt]:
@@ -89,7 +89,9 @@ def update_of(block: list[ast.stmt], backward: ast.stmt) -> list[ast.stmt]:
     """
     if not calls_named(backward, "backward") or not (simple(backward) or guards(backward)):
         return [backward]
-    return block[cleared_before(block, backward) : block.index(step_behind(block, backward)) + 1]
+    behind = next((s for s in block[block.index(backward) + 1 :] if not calls_named(s, *CLIPS)), backward)
+    last = behind if is_step(behind) else backward  # the step that the backward is for, if one follows it
+    return block[cleared_before(block, backward) : block.index(last) + 1]
 
 
 def cleared_before(block: list[ast.stmt], backward: ast.stmt) -> int:
@@ -100,31 +102,14 @@ def cleared_before(block: list[ast.stmt], backward: ast.stmt) -> int:
     return at
 
 
-def step_behind(block: list[ast.stmt], backward: ast.stmt) -> ast.stmt:
-    """The step that a backward is for, be it one in a function; the backward where no step follows it."""
-    behind = next((s for s in block[block.index(backward) + 1 :] if not calls_named(s, *CLIPS)), backward)
-    return behind if is_step(behind) else backward
-
-
 def before_step(statements: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
     """What comes before an optimizer's step: behind it, what it has updated is read."""
     return itertools.takewhile(lambda s: not is_step(s), statements)
 
 
-def guards(statement: ast.stmt) -> bool:
+def guards(statement: ast.stmt) -> TypeGuard[ast.If]:
     """Whether a branch does nothing but go back from a loss that may not be there: ``if loss is not None: loss.backward()``."""
     return isinstance(statement, ast.If) and not statement.orelse and [*map(simple, statement.body)] == [True]
-
-
-def may_leave(loop: AnyLoop, update: list[ast.stmt], backward: ast.stmt) -> bool:
-    """Whether an update may stand behind a loop: what reads a name that each iteration binds anew belongs to each of them.
-
-    The backward itself is not asked: its loss is the sum of them all.
-    """
-    bound = {name for s in loop.body if s not in update for name in binds(s)}
-    bound |= {key for one in of_head(loop) if (key := key_of(one)) is not None}
-    asked = reads(backward.test) if isinstance(backward, ast.If) else set()
-    return not asked & bound and not any(reads(s) & bound for s in update if s is not backward)
 
 
 CLIPS = ("clip_grad_norm_", "clip_grad_value_", "unscale_")  # what may stand between a backward and its step

@@ -24,7 +24,7 @@ from collections.abc import Iterator, Sequence
 from ...message import message
 from ...source.blocks import upwards
 from ...source.dataflow import binds, called_name, calls, reads
-from ...source.editor import Code, Edit, Function
+from ...source.editor import Code, Edit
 from ...source.lift import unwrapped
 from ..analysis.meetings import headline
 from ..grad_mode.inference_mode import modes
@@ -47,28 +47,27 @@ def each_call(problem: Problem) -> Iterator[Proposal]:
             title = message("title_block_gone", block=headline(code, test).strip("`"))
             yield in_one_text(code, [edit], title, _WHY, "recompute: each call")
         function = code.function(statement)
-        if isinstance(function, Function):
-            yield from _undecorated(code, function)
+        if function is None:
+            continue
+        for one in modes(function, "cached_property"):
+            yield in_one_text(code, [code.replace(one, "property")], "@property", _WHY, "recompute: each call")
+        for one in modes(function, "lru_cache", "cache"):
+            title = message("title_undecorated", name=function.name, decorator=code.text(one))
+            yield in_one_text(code, [code.without_decorator(one)], title, _WHY, "recompute: each call")
 
 
 def _caches(code: Code, statement: ast.stmt, held: set[str]) -> Iterator[tuple[ast.If, Edit]]:
     """The tests that keep a statement from running again, each with the edit that lets it run."""
     for inner in upwards(code, statement):
-        above = code.parent(inner)
-        if isinstance(above, ast.If):
-            branch = above.body if inner in above.body else above.orelse
-            goes_on = not isinstance(branch[-1], _LEAVES)  # what stands behind it still runs
-            if goes_on and _asks(above, branch, held) and not any(map(_makes_layers, branch)):
-                edit = unwrapped(code, above, branch)
-                yield from [(above, edit)] if edit is not None else []
-        for early in (one for one in code.preceding(inner) if isinstance(one, ast.If) and not one.orelse):
-            behind = [inner, *code.following(inner)]
-            if (
-                isinstance(early.body[-1], _LEAVES)
-                and _asks(early, behind, held)
-                and not any(map(_makes_layers, behind))
-            ):
-                yield early, code.delete(early)
+        above, branch, behind = code.parent(inner), code.block(inner), [inner, *code.following(inner)]
+        early = [one for one in code.preceding(inner) if isinstance(one, ast.If) and not one.orelse]
+        tests = [(one, behind, code.delete(one)) for one in early if isinstance(one.body[-1], _LEAVES)]
+        if isinstance(above, ast.If) and not isinstance(branch[-1], _LEAVES):  # what stands behind it still runs
+            edit = unwrapped(code, above, branch)
+            tests += [(above, branch, edit)] if edit is not None else []
+        for test, kept, edit in tests:
+            if _asks(test, kept, held) and not any(map(_makes_layers, kept)):
+                yield test, edit
 
 
 def _makes_layers(node: ast.AST) -> bool:
@@ -80,7 +79,7 @@ def _makes_layers(node: ast.AST) -> bool:
 def _asks(test: ast.If, branch: Sequence[ast.stmt], held: set[str]) -> bool:
     """Whether a test asks about what a branch gives a value, or about what held the stale value."""
     asked = reads(test.test) | {name for call in ast.walk(test.test) if (name := _attribute(call)) is not None}
-    given = {name for s in branch for name in binds(s)}
+    given = binds(*branch)
     last = {path.rpartition(".")[2].partition("[")[0] for path in held}
     return bool(asked & given) or any("." in name and name.rpartition(".")[2] in last for name in asked)
 
@@ -91,12 +90,3 @@ def _attribute(call: ast.AST) -> str | None:
         case ast.Call(func=ast.Name(id="hasattr" | "getattr"), args=[owner, ast.Constant(value=name), *_]):
             return f"{ast.unparse(owner)}.{name!s}"
     return None
-
-
-def _undecorated(code: Code, function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[Proposal]:
-    """``@lru_cache(None)`` goes; ``@cached_property`` becomes ``@property``."""
-    for one in modes(function, "cached_property"):
-        yield in_one_text(code, [code.replace(one, "property")], "@property", _WHY, "recompute: each call")
-    for one in modes(function, "lru_cache", "cache"):
-        title = message("title_undecorated", name=function.name, decorator=code.text(one))
-        yield in_one_text(code, [code.without_decorator(one)], title, _WHY, "recompute: each call")

@@ -15,15 +15,14 @@ for loss, opt in zip(losses, opts):            for make, opt in zip([lambda: q_l
 from __future__ import annotations
 
 import ast
-import itertools
 from collections.abc import Iterator
 
 from ...message import message
 from ...source.bindings import gone_through, key_of_item
-from ...source.blocks import loops
 from ...source.dataflow import binds, called_name, reads
 from ...source.editor import Code, Function, dotted
 from ...source.names import named
+from ..analysis.iterations import iterations
 from ..analysis.meetings import goes_through_update, standing_in
 from ..problem import Problem
 from ..proposal import Proposal, in_one_text
@@ -34,21 +33,15 @@ _WHY = message("why_graphs_of_their_own")
 
 @register("modified")
 def in_turn(problem: Problem) -> Iterator[Proposal]:
-    write = problem.clash.write
-    if write is None or write.origin != "optim":
-        return
-    for frame in reversed(problem.needed):
-        code = frame.code
-        for loop in loops(code, frame.statement)[:1]:
-            if isinstance(loop, ast.For) and standing_in(code, [loop], problem.lost):
-                made = (
-                    one for n in ast.walk(loop.target) if isinstance(n, ast.Name) for one in _made_ahead(code, loop, n)
-                )
-                yield from (_made_in_turn(problem, code, loop, *one) for one in itertools.islice(made, 1))
+    for turn in iterations(problem):
+        code, loop = turn.code, turn.loop
+        if isinstance(loop, ast.For) and standing_in(code, [loop], problem.lost):
+            for item in (n for n in ast.walk(loop.target) if isinstance(n, ast.Name)):
+                yield from _of_item(problem, code, loop, item)
 
 
-def _made_ahead(code: Code, loop: ast.For, item: ast.Name) -> Iterator[tuple[ast.Name, ast.Name, ast.Assign]]:
-    """What the loop calls an item, the list or dict that it is one of, and the statement that makes all of them ahead."""
+def _of_item(problem: Problem, code: Code, loop: ast.For, item: ast.Name) -> Iterator[Proposal]:
+    """The items of one list or dict, all of which a statement makes ahead of the loop."""
     given = gone_through(loop, item.id)
     if called_name(given) == "items" and key_of_item(loop, item.id) is not None:
         given = given.func.value  # type: ignore[union-attr]
@@ -57,10 +50,10 @@ def _made_ahead(code: Code, loop: ast.For, item: ast.Name) -> Iterator[tuple[ast
     last = next((s for s in reversed(code.preceding(loop)) if given.id in binds(s) | reads(s)), None)
     if isinstance(last, ast.Assign) and dotted(last.targets[0]) == given.id:
         items = _items(last)
-        read = {one for item in items for one in reads(item)}  # by then, what the loop binds would be another
+        read = reads(*items)  # by then, what the loop binds would be another
         computed = all(isinstance(one, (ast.Call, ast.BinOp, ast.UnaryOp)) for one in items)
         if len(items) > 1 and computed and not read & binds(loop):
-            yield item, given, last
+            yield _made_in_turn(problem, code, loop, item, given, last)
 
 
 def _items(statement: ast.Assign) -> list[ast.expr]:

@@ -28,7 +28,7 @@ from dataclasses import dataclass
 
 from ...message import message
 from ...source.bindings import gone_through, loop_of, naming_loop
-from ...source.dataflow import called_name, rebinds
+from ...source.dataflow import called_name, given_to, rebinds
 from ...source.editor import Code, Edit, as_item, atom, dotted
 from ...source.names import bound_names
 from ..analysis.meetings import headline
@@ -44,19 +44,17 @@ _WHY = message("why_index_views")
 def index_views(problem: Problem) -> Iterator[Proposal]:
     for write, name in handed_down(problem, len(problem.write_stack)):
         code, loop = write.code, naming_loop(write.code, write.node, name)
-        views = _views(code, gone_through(loop, name)) if loop is not None else None
+        views = _views(code, gone_through(loop, name))
         if loop is None or views is None:
             continue
-        if isinstance(loop, ast.For) and any(views.tensor in rebinds(s) for s in loop.body):
-            continue  # by then it is another tensor
-        if isinstance(loop, ast.For):
-            line, edits = _indexed(problem, code, loop, name, views)
-        else:
+        if not isinstance(loop, ast.For):
             index, edits = _counted(problem, code, loop)
             read = next(n for n in ast.walk(write.node) if isinstance(n, ast.Name) and n.id == name)
             edits.append(code.replace(read, views.at(index)))
-            line = code.edited(write.statement, edits)
-        yield in_one_text(code, edits, line, _WHY, "index_views")
+            yield in_one_text(code, edits, write.statement, _WHY, "index_views")
+        elif views.tensor not in rebinds(*loop.body):  # else it is another tensor by then
+            line, edits = _indexed(problem, code, loop, name, views)
+            yield in_one_text(code, edits, line, _WHY, "index_views")
 
 
 def _indexed(
@@ -67,7 +65,7 @@ def _indexed(
     line = f"{name} = {views.at(index)}"
     edits.append(code.insert_before(loop.body[0], line))
     outer = loop_of(code, loop, views.tensor)
-    through = _views(code, gone_through(outer, views.tensor)) if outer is not None else None
+    through = _views(code, gone_through(outer, views.tensor))
     if outer is not None and through is not None:
         edits += _indexed(problem, code, outer, views.tensor, through, chr(ord(letter) + 1))[1]
     return line, edits
@@ -84,7 +82,7 @@ def index_unpacked(problem: Problem) -> Iterator[Proposal]:
             views = _views(code, line.value)
             if views is not None and all(isinstance(one, ast.Name) for one in target.elts):
                 edit = code.replace(line.value, ", ".join(views.at(str(i)) for i in range(len(target.elts))))
-                yield in_one_text(code, [edit], code.edited(line, [edit]), _WHY, "index_views")
+                yield in_one_text(code, [edit], line, _WHY, "index_views")
 
 
 @register("multi_output_view", "no_grad_view")
@@ -142,13 +140,12 @@ class _Views:
 def _views(code: Code, node: ast.expr | None) -> _Views | None:
     """``x``, ``x.unbind(1)``, ``list(torch.split(x, 4))``, where x can be indexed over and over; None for anything else."""
     dim, size = 0, None
-    if called_name(node) in ("list", "tuple") and isinstance(node, ast.Call) and len(node.args) == 1:
-        node = node.args[0]
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ("unbind", "split"):
-        whole, named = receiver(node), {k.arg: k.value for k in node.keywords}
-        given = [one for one in node.args if one is not whole]
-        given += [named[name] for name in ("split_size", "split_size_or_sections", "dim") if name in named]
-        if node.func.attr == "split":
+    if called_name(node) in ("list", "tuple"):
+        node = next(iter(given_to(node)), None)
+    if isinstance(node, ast.Call) and called_name(node) in ("unbind", "split"):
+        whole, named = receiver(node), sorted(node.keywords, key=lambda k: k.arg == "dim")
+        given = [one for one in (*node.args, *(k.value for k in named)) if one is not whole]
+        if called_name(node) == "split":
             stretch = given.pop(0) if given else None
             if not isinstance(stretch, (ast.Constant, ast.Name, ast.Attribute)):
                 return None

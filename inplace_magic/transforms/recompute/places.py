@@ -10,7 +10,7 @@ from ...record.evidence import Edge
 from ...source.bindings import argument
 from ...source.blocks import loops, upwards, within
 from ...source.dataflow import calls, graph_reads, reads, simple, slice_of
-from ...source.editor import Code, Function
+from ...source.editor import Code
 from ..analysis.meetings import standing_in, update_of
 from ..problem import Frame, Problem
 from ..proposal import Change
@@ -45,7 +45,8 @@ def targets(problem: Problem, edges: Sequence[Edge], made: Slice) -> Iterator[Ta
                 continue
             own = code is made.code and frame.spot.function == made.function
             kept = own and any("." in name for name in names)  # a call reads it off the object
-            reached = kept or not names or _reads_through(code, statement, names)
+            above, _ = slice_of(code.preceding(statement), reads(statement))  # ``x = batches[i]``
+            reached = kept or not names or reads(*above, statement) & names
             if not reached and (not edge.root or frame.spot is not need[0]):
                 continue
             around = loops(code, statement, without=made.statements if code is made.code else ())
@@ -55,7 +56,7 @@ def targets(problem: Problem, edges: Sequence[Edge], made: Slice) -> Iterator[Ta
             if own:
                 behind = Target(code, _front(code, turn.body, names)) if turn else _behind(problem, made, statement)
                 yield from [behind] if behind is not None else []
-            elif isinstance(function, Function):
+            elif function is not None:
                 needed = standing_in(code, function.body, problem.frames(need))
                 body = turn.body if turn is not None and needed else function.body
                 front = _front(code, body, names)
@@ -88,12 +89,6 @@ def _names_there(made: Slice, frames: list[Frame]) -> set[str] | None:
     given = [(name, call) for f in callers[-1:] for call in calls(f.statement) for name in theirs or ()]
     handed = {name for name, call in given if getattr(argument(function, name, call), "id", None) == name}
     return {name for name in made.names if "." in name} | handed or None
-
-
-def _reads_through(code: Code, statement: ast.stmt, names: set[str]) -> bool:
-    """Whether a statement reads one of the names, or what the lines above it took from one: ``x = batches[i]``."""
-    made, _ = slice_of(code.preceding(statement), reads(statement))
-    return any(reads(s) & names for s in (*made, statement))
 
 
 def _behind(problem: Problem, made: Slice, statement: ast.stmt) -> Target | None:

@@ -49,7 +49,7 @@ class Slice:
 
     @property
     def names(self) -> set[str]:
-        return {*self.through} or {name for s in self.statements for name in binds(s)}
+        return {*self.through} or binds(*self.statements)
 
     def lines(self, statements: Sequence[ast.stmt], edits: Sequence[Edit] = ()) -> list[str]:
         gone = [self.code.delete(s, *self.without) for s in self.without]
@@ -74,28 +74,25 @@ def _levels(problem: Problem, stacks: Sequence[list[Frame]]) -> Iterator[Slice]:
     events = (*problem.lost, *problem.needed)
     for depth in range(min((len(stack) for stack in stacks), default=0) - 1, -1, -1):
         level = [stack[depth] for stack in stacks]
-        code, function = level[0].code, level[0].spot.function
-        if any(f.code is not code or f.spot.function != function for f in level):
-            continue
-        last, *around = upwards(code, max((f.statement for f in level), key=lambda s: (s.lineno, s.col_offset)))
+        frame = max(level, key=lambda f: (f.statement.lineno, f.statement.col_offset))
+        code, (last, *around) = frame.code, upwards(frame.code, frame.statement)
         block = code.block(last)
         # What runs one after the other: the block of the last one, and what stands before it in those around.
         turn = [*(s for above in around[::-1] for s in code.preceding(above)), *block]
         statements = [within(code, block, f.statement) or f.statement for f in level]  # of those in a loop, the loop
         used = standing_in(code, turn, events)
-        short = _from_beginning(code, turn, _chain(turn, statements, 2, used))
-        if {name for s in short for name in binds(s)} & stepped or standing_in(code, short, events):
-            return  # what is trained would begin anew; or it is the call in which they were used up, or gone back from
-        whole = _from_beginning(code, turn, _chain(turn, statements, len(turn), used))
-        for chosen in [short] if used else [short, whole]:
+        for behind in (2,) if used else (2, len(turn)):
+            chosen = _from_beginning(code, turn, _chain(turn, statements, behind, used))
+            if binds(*chosen) & stepped or standing_in(code, chosen, events):
+                return  # what is trained would begin anew; or it is the call in which they were used up, or gone back from
             without = tuple(one for s in chosen if isinstance(s, ast.For) for one in _beside(s))
             if chosen and not of_itself(chosen) and all(_repeatable(s, without) for s in chosen):
-                yield Slice(code, chosen, function, without=without)
+                yield Slice(code, chosen, frame.spot.function, without=without)
 
 
 def of_itself(statements: Sequence[ast.stmt]) -> bool:
     """Whether statements need a value of before under a name that they give another one: they give what they gave but once."""
-    own = {name for s in statements for name in binds(s)}
+    own = binds(*statements)
     return bool((live_in(statements) & own) - items_apart(statements))
 
 
@@ -133,7 +130,7 @@ def _from_beginning(code: Code, turn: list[ast.stmt], chosen: list[ast.stmt]) ->
 
 def _sums(statement: ast.stmt) -> set[str]:
     """What a statement adds to, those in it included: ``loss`` for ``loss += x``, ``losses`` for ``losses.append(x)``."""
-    filled = {name for node in ast.walk(statement) if isinstance(node, ast.Expr) for name in binds(node)}
+    filled = binds(*(node for node in ast.walk(statement) if isinstance(node, ast.Expr)))
     return filled | {key for target in summed_up(statement) if (key := key_of(target)) is not None}
 
 

@@ -31,8 +31,8 @@ from dataclasses import replace
 from ...message import message
 from ...record.evidence import Edge
 from ...source.blocks import loops, own_statements, scope
-from ...source.dataflow import binds, graph_reads, key_of, live_in, reads, root_of, simple, slice_of
-from ...source.editor import Edit
+from ...source.dataflow import binds, graph_reads, key_of, live_in, of_head, reads, root_of, simple, slice_of
+from ...source.editor import Edit, Function
 from ...source.lift import lift
 from ...source.names import own_names, renamed
 from ..analysis.backward_calls import freeing
@@ -73,7 +73,7 @@ def _as_far_as_read(made: Slice, edges: Sequence[Edge], target: Target) -> Slice
     """The slice without what nothing reads where it is computed again: ``samples`` beside the distribution they are of."""
     passing = [h for edge in edges for h in edge.holders if h.scope == made.function and target.between]
     wanted = {h.path.partition("[")[0] for h in passing}
-    wanted = wanted or {name for s in [target.front, *target.code.following(target.front)] for name in reads(s)}
+    wanted = wanted or reads(target.front, *target.code.following(target.front))
     kept: list[ast.stmt] = []
     for statement in reversed(made.statements):
         if binds(statement) & wanted or isinstance(statement, ast.Expr):
@@ -114,13 +114,11 @@ def _may_move(problem: Problem, made: Slice, target: Target) -> bool:
 
 def _renamed(problem: Problem, made: Slice, target: Target) -> list[Edit]:
     """Other names for what the slice's own loops count with, where a loop around the target counts with it as well."""
-
-    def counted(around: Sequence[ast.stmt]) -> set[str]:
-        heads = [loop.target for loop in around if isinstance(loop, ast.For | ast.AsyncFor)]
-        return {node.id for head in heads for node in ast.walk(head) if isinstance(node, ast.Name)}
-
-    both = counted(made.statements) & counted(loops(target.code, target.front))
-    new = {name: problem.unused(name, target.code, target.front) for name in both}
+    inner, outer = (
+        {node.id for s in some for head in of_head(s) for node in ast.walk(head) if isinstance(node, ast.Name)}
+        for some in (made.statements, loops(target.code, target.front))
+    )
+    new = {name: problem.unused(name, target.code, target.front) for name in inner & outer}
     return renamed(made.code, made.statements, new)
 
 
@@ -131,16 +129,17 @@ def _copies(problem: Problem, made: Slice, target: Target) -> Iterator[tuple[lis
     alone: ``d = D(g.detach())``. Where a step came between, the later parts may take what is made ahead as given.
     """
     code, statements, between = made.code, made.statements, target.between
+    function = code.function(statements[0])
     renamed = _renamed(problem, made, target)
     parts = [(statements[:n], statements[n:]) for n in range(1, len(statements))]
-    taken = [(rest, graph_reads(code, rest, {name for s in first for name in binds(s)})) for first, rest in parts]
+    taken = [(rest, graph_reads(code, rest, binds(*first))) for first, rest in parts]
     cuts: list[tuple[list[ast.stmt], list[ast.Name | ast.Attribute]]] = []
     if problem.clash.kind == "second_backward" and between:
         first_reads = _read_first(made, target)
         cuts = [(rest, [n for n in nodes if binds(code.statement(n)) & first_reads]) for rest, nodes in taken][::-1]
         cuts.append((statements, [*dict.fromkeys(n for _, cut in cuts[::-1] for n in cut)]))
-    elif problem.clash.kind == "second_backward" and _in_another_function(made, target):
-        cuts = [(rest, nodes) for rest, nodes in taken[::-1] if all("." in name for s in rest for name in binds(s))]
+    elif problem.clash.kind == "second_backward" and function not in (None, *target.code.parents(target.front)):
+        cuts = taken[::-1]  # in a function that knows no locals of the slice's own
     for repeated, cut in cuts:
         if cut and _is_known(made, target, repeated) and not of_itself(repeated):
             yield made.lines(repeated, renamed), [code.behind(node, ".detach()") for node in cut], _ANEW
@@ -154,19 +153,12 @@ def _copies(problem: Problem, made: Slice, target: Target) -> Iterator[tuple[lis
             yield made.lines(rest, [code.behind(node, ".detach()") for node in nodes]), [], _FROM_VALUES
 
 
-def _in_another_function(made: Slice, target: Target) -> bool:
-    """Whether the target stands in a function to which the locals of the slice's own are unknown."""
-    function = made.code.function(made.statements[0])
-    return function is not None and (target.code is not made.code or function not in target.code.parents(target.front))
-
-
 def _is_known(made: Slice, target: Target, repeated: Sequence[ast.stmt]) -> bool:
     """Whether what the statements read has its name where they are repeated: not what is local to the function that made it."""
     function = made.code.function(made.statements[0])
-    if function is None or not _in_another_function(made, target):
-        return True
-    other = target.code.function(target.front)
-    return not live_in(repeated) & own_names(function) - (own_names(other) if other is not None else set())
+    around = (above for above in target.code.parents(target.front) if isinstance(above, Function))
+    known = {name for above in around for name in own_names(above)}
+    return function is None or not live_in(repeated) & own_names(function) - known
 
 
 def _under_other_names(problem: Problem, made: Slice, target: Target) -> tuple[list[Edit], list[Edit]]:
@@ -179,8 +171,8 @@ def _under_other_names(problem: Problem, made: Slice, target: Target) -> tuple[l
         return [], []
     passed = block[block.index(target.front) : block.index(need) + 1]
     behind = [s for s in own_statements(code, scope(code, need)) if s.lineno > (need.end_lineno or need.lineno)]
-    kept = made.names & {name for s in behind for name in reads(s)} - {key_of(root_of(need) or need)}
-    read = {name for s in (*passed, *made.statements) for name in reads(s)}
+    kept = made.names & reads(*behind) - {key_of(root_of(need) or need)}
+    read = reads(*passed, *made.statements)
     new = {name: problem.unused(name, code, target.front) if name in read else "_" for name in kept}
     return renamed(code, made.statements, new), renamed(code, passed, new)
 
@@ -189,8 +181,8 @@ def _read_first(made: Slice, target: Target) -> set[str]:
     """What the statements ahead of the target read, by way of those of the slice."""
     block = made.code.block(made.statements[0])
     others = [s for s in block if s.lineno < target.front.lineno and s not in made.statements]
-    used, _ = slice_of(made.statements, {name for s in others for name in reads(s)})
-    return {name for s in (*others, *used) for name in reads(s)}
+    used, _ = slice_of(made.statements, reads(*others))
+    return reads(*others, *used)
 
 
 def _title(lines: Sequence[str]) -> str:

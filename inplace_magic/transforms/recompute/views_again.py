@@ -21,7 +21,6 @@ from ...source.bindings import reads
 from ...source.blocks import own_statements, scope, upwards, within
 from ...source.dataflow import binds
 from ...source.dataflow import reads as names_read
-from ...source.editor import Code
 from ...source.lift import lift, unwrapped
 from ..analysis.meetings import headline
 from ..analysis.targets import receiver, root_text, seen_through, sites
@@ -58,10 +57,14 @@ def views_again(problem: Problem) -> Iterator[Proposal]:
 
 
 def _outside(problem: Problem) -> Iterator[Proposal]:
-    """The view that is written is made behind the block that switched gradients off."""
-    for code, block, maker in _makers(problem):
-        depends = any(binds(s) & (binds(maker) | names_read(maker)) for s in code.preceding(maker))
-        early = not depends and any(binds(maker) & names_read(s) for s in code.following(maker))
+    """The view that is written is made behind the block that switched gradients off, the innermost first."""
+    frames = problem.saved[::-1]
+    for code, maker in ((frame.code, above) for frame in frames for above in upwards(frame.code, frame.statement)):
+        block = code.parent(maker)
+        if not isinstance(block, ast.With) or not any(modes(block, "no_grad", "inference_mode")):
+            continue
+        depends = binds(*code.preceding(maker)) & (binds(maker) | names_read(maker))
+        early = not depends and binds(maker) & names_read(*code.following(maker))
         insert = code.insert_before if early else code.insert_after
         edits = [code.delete(maker), insert(block, *lift(code, [maker]).lines)] if code.alone(maker) else []
         if all(binds(s) or s is maker for s in block.body) and (len(block.body) == 1 or not edits):
@@ -72,12 +75,3 @@ def _outside(problem: Problem) -> Iterator[Proposal]:
             title = message("title_outside", what=headline(code, maker))
             title = message("title_block_gone", block=headline(code, block).strip("`")) if gone else title
             yield in_one_text(code, edits, title, _OUTSIDE, "views_again")
-
-
-def _makers(problem: Problem) -> Iterator[tuple[Code, ast.With, ast.stmt]]:
-    """The blocks without gradients in which the view was made, the innermost first, each with its statement that made it."""
-    for frame in problem.saved[::-1]:
-        for above in upwards(frame.code, frame.statement):
-            block = frame.code.parent(above)
-            if isinstance(block, ast.With) and any(modes(block, "no_grad", "inference_mode")):
-                yield frame.code, block, above

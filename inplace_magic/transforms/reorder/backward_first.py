@@ -13,16 +13,15 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from dataclasses import replace
 
-from ...message import message
+from ...message import Message, message
 from ...source.blocks import loops, within
 from ...source.dataflow import binds, items_apart, key_of, of_head, reads, roots, simple, slice_of
 from ...source.editor import Code
 from ...source.lift import as_lines, moved
 from ..analysis.meetings import headline, meeting, uses_gradients
 from ..problem import Problem, parted
-from ..proposal import Change, Proposal, in_one_text
+from ..proposal import Proposal, in_one_text
 from ..registry import register
 
 _WHY = message("why_backward_first")
@@ -52,14 +51,15 @@ def backward_first(problem: Problem) -> Iterator[Proposal]:
             yield in_one_text(code, edits, title, _WHY, form)
     elif not uses_gradients([first]):
         if not cleared:
-            yield _ahead(code, first, [*makers, need], form)
+            title = _ahead_of(code, first, headline(code, need))
+            yield in_one_text(code, moved(code, [*makers, need], first), title, _WHY, form)
         elif isinstance(first, ast.Expr):  # what is cleared in between has to stay ahead of the backward
             title = message("title_after", what=(headline(code, first),), other=code.text(need))
             yield in_one_text(code, moved(code, [first], need, behind=True), title, _WHY, form)
 
 
 def _from_a_later_cell(problem: Problem, form: str) -> Iterator[Proposal]:
-    first, needed = problem.frames(problem.write_stack)[:1], problem.needed
+    first, needed = problem.lost[:1], problem.needed
     if not first or len(needed) != 1:
         return
     code, other, backward = first[0].code, needed[0].code, needed[0].statement
@@ -67,11 +67,12 @@ def _from_a_later_cell(problem: Problem, form: str) -> Iterator[Proposal]:
     if code.cell.number >= other.cell.number or not simple(backward) or top is None or loops(other, backward):
         return
     below = [top, *code.following(top)]
-    made = {name for s in below for name in binds(s)} - items_apart([*below, backward])
+    made = binds(*below) - items_apart([*below, backward])
     if made & roots(backward) or uses_gradients(below):
         return
     there = code.insert_before(top, *as_lines(other, backward))
-    yield _proposal(code, top, headline(other, backward), [(code, there), (other, other.delete(backward))], form)
+    changes = ((code, there), (other, other.delete(backward)))
+    yield Proposal(_ahead_of(code, top, headline(other, backward)), _WHY, form, changes)
 
 
 def _from_inside(problem: Problem, form: str) -> Iterator[Proposal]:
@@ -84,18 +85,15 @@ def _from_inside(problem: Problem, form: str) -> Iterator[Proposal]:
     makers, _ = slice_of(before, roots(need))
     given = {key_of(one) for one in of_head(block)}
     used = uses_gradients([s for s in before if s not in makers])
-    if used or any(reads(s) & given for s in (*makers, need)) or not simple(need):
+    if used or reads(*makers, need) & given or not simple(need):
         return
     # What the loss is made of may be meant to see what the block changes.
-    yield replace(_ahead(code, block, [*makers, need], form), lossless=bool(makers))
+    title = _ahead_of(code, block, headline(code, need))
+    edits = moved(code, [*makers, need], block)
+    yield in_one_text(code, edits, title, _WHY, form, lossless=bool(makers))
 
 
-def _ahead(code: Code, first: ast.stmt, statements: list[ast.stmt], form: str) -> Proposal:
-    """The backward, the last of some statements, ahead of what changes what it needs."""
-    changes = [(code, edit) for edit in moved(code, statements, first)]
-    return _proposal(code, first, headline(code, statements[-1]), changes, form)
-
-
-def _proposal(code: Code, first: ast.stmt, need: str, changes: list[Change], form: str) -> Proposal:
+def _ahead_of(code: Code, first: ast.stmt, need: str) -> Message:
+    """The title of a backward that moves ahead of what changes what it needs."""
     short = f"`{headline(code, first)}`" if simple(first) else message("what_changes_them")
-    return Proposal(message("title_before", what=need, other=short), _WHY, form, tuple(changes))
+    return message("title_before", what=need, other=short)

@@ -52,7 +52,7 @@ def move_step(problem: Problem) -> Iterator[Proposal]:
         return  # behind the later backward it would use the gradients of both, which no comparison of passes sees
     code = found.code
     writers = _writers(problem, found)
-    if any(binds(s) & reads(found.need) for s in writers):
+    if binds(*writers) & reads(found.need):
         return  # it makes the loss
     late = update_of(found.block, found.need)
     following = late[-1] if is_step(late[-1]) else None
@@ -61,8 +61,9 @@ def move_step(problem: Problem) -> Iterator[Proposal]:
     if following is not None and steps == [code.text(following)]:
         yield from _one_step(found, writers[0], names[0])
         return
-    steps_alone = _steps(found.first) or _updates(found)
-    apart = steps_alone and not share_leaves(problem, max(1, sum(map(is_step, writers))))
+    loop = isinstance(found.first, ast.For) and all(map(is_step, found.first.body))  # ``for opt in opts: opt.step()``
+    alone = is_step(found.first) or loop or _updates(found)
+    apart = alone and not share_leaves(problem, max(1, sum(map(is_step, writers))))
     if not apart and calls_named(found.need, "zero_grad"):
         return  # what the moved step is to use would be cleared
     # The step that uses the later backward's gradients: in a loop or a branch of their own, or behind other statements.
@@ -94,8 +95,8 @@ def _as_a_whole(problem: Problem, found: Meeting, step: ast.stmt) -> Iterator[Pr
 
 def _projects(problem: Problem, found: Meeting) -> bool:
     """Whether weights are changed by no gradient, ``w.clamp_(min=0)``: such a change is due once they have been stepped."""
-    stacked = problem.frames(problem.write_stack)
-    return not is_step(found.first) and not _updates(found) and not any(reads_gradient(f.statement) for f in stacked)
+    by_gradient = any(reads_gradient(frame.statement) for frame in problem.frames(problem.write_stack))
+    return not (is_step(found.first) or _updates(found) or by_gradient)
 
 
 def _cleared_first(problem: Problem, found: Meeting) -> list[Edit]:
@@ -113,11 +114,6 @@ def _earlier_backward(problem: Problem, found: Meeting) -> ast.stmt | None:
     at = problem.clash.need.index if problem.clash.need is not None else 0
     earlier = problem.frames(passes[at - 1].backward.stack if 0 < at <= len(passes) else ())
     return next(iter(standing_in(found.code, found.block, earlier)), None)
-
-
-def _steps(statement: ast.stmt) -> bool:
-    """Whether a statement is a step, or a loop of steps: ``for opt in opts: opt.step()``."""
-    return is_step(statement) or (isinstance(statement, ast.For) and all(map(is_step, statement.body)))
 
 
 def _updates(found: Meeting) -> bool:

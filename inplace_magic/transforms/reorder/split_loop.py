@@ -29,12 +29,13 @@ import ast
 from collections.abc import Iterator
 
 from ...message import message
-from ...source.blocks import loops, within
+from ...source.blocks import within
 from ...source.dataflow import assigned, binds, calls_named, is_step, key_of, targets
 from ...source.editor import Code, as_item, names_loaded
 from ...source.lift import lift
 from ...source.lines import lines_of
 from ..analysis.backward_calls import in_short, limited, loss_of, parameters_stepped, taken, taken_in_short
+from ..analysis.iterations import iterations
 from ..analysis.meetings import CLIPS, headline, share_leaves
 from ..analysis.targets import torch_in
 from ..problem import Problem
@@ -46,11 +47,9 @@ _WHY = message("why_all_backwards_first")
 
 @register("modified", "silent")
 def split_loop(problem: Problem) -> Iterator[Proposal]:
-    for frame in problem.needed:
-        for loop in loops(frame.code, frame.statement):
-            backward = within(frame.code, loop.body, frame.statement)
-            if isinstance(loop, ast.For) and backward is not None:
-                yield from _split(problem, frame.code, loop, backward)
+    for turn in iterations(problem):
+        if isinstance(turn.loop, ast.For):
+            yield from _split(problem, turn.code, turn.loop, turn.need)
 
 
 def _split(problem: Problem, code: Code, loop: ast.For, backward: ast.stmt) -> Iterator[Proposal]:
@@ -59,7 +58,7 @@ def _split(problem: Problem, code: Code, loop: ast.For, backward: ast.stmt) -> I
     Each iteration has an optimizer of its own: a training that goes on is not split.
     A loss may go back through what another optimizer steps: the backward is limited to what its own one holds, or is not.
     """
-    bound = {key for one in targets(loop.target) if (key := key_of(one)) is not None}
+    bound = {key_of(one) for one in targets(loop.target)}
     changing = [within(code, loop.body, frame.statement) for frame in problem.lost if frame.code is code]
     steps = [i for i, s in enumerate(loop.body) if (is_step(s) or s in changing) and names_loaded([s]) & bound]
     at = loop.body.index(backward)
@@ -73,7 +72,7 @@ def _split(problem: Problem, code: Code, loop: ast.For, backward: ast.stmt) -> I
     once = not any(name.id in bound for name in names)  # one loss, for all of them
     stores = [one for s in loop.body for one in assigned(s) if isinstance(one, ast.Subscript)]
     items = {key_of(one.value) for one in stores if names_loaded([one.slice]) & bound}  # each iteration has its own
-    if ({name for s in loop.body for name in binds(s)} - items) & names_loaded(after):
+    if (binds(*loop.body) - items) & names_loaded(after):
         return
     shared = share_leaves(problem, 1)
     if shared and not once and zeroing:  # else gradients that are there already are added to

@@ -24,12 +24,12 @@ import ast
 from collections.abc import Iterator
 
 from ...message import message
-from ...source.blocks import AnyLoop, loops, within
-from ...source.dataflow import binds, calls_named, is_call, is_step, reads, roots, summed_up
-from ...source.editor import Code, Edit
+from ...source.blocks import AnyLoop
+from ...source.dataflow import binds, calls_named, is_call, is_step, key_of, of_head, reads, roots, summed_up
 from ...source.lift import moved
-from ..analysis.meetings import CLIPS, headline, may_leave, steps_between, update_of
-from ..problem import Frame, Problem
+from ..analysis.iterations import Iteration, iterations
+from ..analysis.meetings import CLIPS, headline, standing_in, steps_between, update_of
+from ..problem import Problem
 from ..proposal import Proposal, in_one_text
 from ..registry import register
 
@@ -39,50 +39,46 @@ _TOGETHER = message("why_one_step")
 
 @register("second_backward", "modified")
 def restructure(problem: Problem) -> Iterator[Proposal]:
-    for frame in problem.needed:
-        code, statement = frame.code, frame.statement
-        for loop in loops(code, statement)[:1]:
-            if not _sums_up(problem, frame, loop):
-                continue
-            edits = _behind(code, loop, statement)
-            if edits:
-                title = message("title_once_over", what=headline(code, statement))
-                form = "restructure: behind the loop" if steps_between(problem) else "restructure: one update"
-                yield in_one_text(code, edits, title, _ONCE, form)
-            return
+    for turn in iterations(problem):
+        code, loop, update = turn.code, turn.loop, update_of(turn.body, turn.need)
+        if loop is not None and not loop.orelse and _sums_up(problem, turn, loop) and _may_leave(turn, loop, update):
+            title = message("title_once_over", what=headline(code, turn.frame.statement))
+            form = "restructure: behind the loop" if steps_between(problem) else "restructure: one update"
+            yield in_one_text(code, moved(code, update, loop, behind=True), title, _ONCE, form)
 
 
-def _sums_up(problem: Problem, frame: Frame, loop: ast.stmt) -> bool:
+def _sums_up(problem: Problem, turn: Iteration, loop: AnyLoop) -> bool:
     """Whether what passes from one iteration into the next is a sum that is begun right before the loop."""
     used = [f.statement for edge in problem.crossing.over for f in problem.frames(edge.used)]
     sums = {ast.unparse(target) for s in used for target in summed_up(s)}
-    begun = {name for s in frame.code.preceding(loop) for name in binds(s)}
-    return bool(sums & roots(frame.statement) & begun)
+    begun = binds(*turn.code.preceding(loop))
+    return bool(sums & roots(turn.frame.statement) & begun)
 
 
-def _behind(code: Code, loop: AnyLoop, backward: ast.stmt) -> list[Edit]:
-    """The update, which must be the end of the loop's body, moved behind the loop."""
-    top = within(code, loop.body, backward)
-    if top is None or loop.orelse:
-        return []
-    update = update_of(loop.body, top)
-    if update[-1] is not loop.body[-1] or not may_leave(loop, update, top):
-        return []
-    return moved(code, update, loop, behind=True)
+def _may_leave(turn: Iteration, loop: AnyLoop, update: list[ast.stmt]) -> bool:
+    """Whether an update, the end of the loop's body, may stand behind it: what reads a name that each iteration binds anew
+    belongs to each of them.
+
+    The backward itself is not asked: its loss is the sum of them all.
+    """
+    bound = {name for s in turn.body if s not in update for name in binds(s)}
+    bound |= {key for one in of_head(loop) if (key := key_of(one)) is not None}
+    asked = turn.need.test if isinstance(turn.need, ast.If) else None
+    read = [s for s in (*update, asked) if s is not None and s is not turn.need]
+    return update[-1] is turn.body[-1] and not any(reads(s) & bound for s in read)
 
 
 @register("modified", "silent")
 def one_step(problem: Problem) -> Iterator[Proposal]:
     """The step of a loop over losses whose graphs are older than the loop: once, behind it, for all of them."""
     write = problem.clash.write
-    saved = [frame.statement for frame in problem.saved]
-    for frame in problem.needed if write is not None and write.origin == "optim" else ():
-        code = frame.code
-        for loop in loops(code, frame.statement, without=saved)[:1]:
-            steps = [s for s in loop.body if is_step(s) or calls_named(s, *CLIPS)]
-            clearing = [s for s in loop.body if is_call(s, "zero_grad")]
-            if not any(map(is_step, steps)) or loop.orelse or any(reads(s) & binds(loop) for s in steps):
-                continue
+    for turn in iterations(problem) if write is not None and write.origin == "optim" else ():
+        code, loop = turn.code, turn.loop
+        steps = [s for s in turn.body if is_step(s) or calls_named(s, *CLIPS)]
+        clearing = [s for s in turn.body if is_call(s, "zero_grad")]
+        if loop is None or loop.orelse or standing_in(code, [loop], problem.saved) or not any(map(is_step, steps)):
+            continue
+        if not any(reads(s) & binds(loop) for s in steps):
             edits = [*moved(code, steps, loop, behind=True), *moved(code, clearing, loop)]
             title = message("title_once_over", what=headline(code, next(filter(is_step, steps))))
             yield in_one_text(code, edits, title, _TOGETHER, "restructure: one step")

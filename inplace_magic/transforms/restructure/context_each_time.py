@@ -11,8 +11,8 @@ import ast
 from collections.abc import Iterator
 
 from ...message import message
-from ...source.blocks import AnyLoop, loops
 from ...source.editor import Code, Edit
+from ..analysis.iterations import iterations
 from ..problem import Problem
 from ..proposal import Proposal, in_one_text
 from ..registry import register
@@ -24,16 +24,15 @@ _WHY = message("why_context_each_time")
 def context_each_time(problem: Problem) -> Iterator[Proposal]:
     if any(edge.holders for edge in problem.crossing.over):  # what a name holds is no context's
         return
-    for frame in problem.needed:
-        for loop in loops(frame.code, frame.statement):
-            block = frame.code.parent(loop)
-            if isinstance(block, ast.With) and block.body == [loop] and not loop.orelse:
-                yield from _swapped(frame.code, block, loop)
+    for turn in iterations(problem):
+        block = turn.code.parent(turn.loop) if turn.loop is not None and not turn.loop.orelse else None
+        if isinstance(block, ast.With) and block.body == [turn.loop]:
+            yield from _swapped(turn.code, block, turn.body[0])
 
 
-def _swapped(code: Code, block: ast.With, loop: AnyLoop) -> Iterator[Proposal]:
-    """Two headers change their places; the loop's body stands as deep as before."""
-    first = loop.body[0]
+def _swapped(code: Code, block: ast.With, first: ast.stmt) -> Iterator[Proposal]:
+    """Two headers change their places; the loop's body, which begins with the statement, stands as deep as before."""
+    loop = block.body[0]
     if not block.lineno < loop.lineno < first.lineno:
         return
     begin, end = code.span(block)[0], code.span(first)[0] - len(code.indent(first))

@@ -22,12 +22,13 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 
 from ...message import message
-from ...source.bindings import bindings, gone_through, reads
+from ...source.bindings import Binding, bindings, gone_through, key_of_item, loop_of, reads
 from ...source.blocks import loops, scope
-from ...source.dataflow import called_name, calls_named
+from ...source.dataflow import called_name, calls, calls_named
 from ...source.editor import Code, Edit, dotted
 from ..analysis.targets import Site, is_of_leaf, sites, torch_name, written
 from ..grad_mode.no_grad import carries_graph
@@ -36,15 +37,14 @@ from ..problem import Problem
 from ..proposal import Proposal, in_one_text
 from ..registry import register
 from .inner_step import (
-    Step,
     calls_model,
     header,
     left_behind,
     nodes_beside,
+    owner_of,
     read_by_callers,
     read_inside,
     readers,
-    step_of_model,
     task_of,
     with_block,
 )
@@ -57,15 +57,18 @@ def fast_weights(problem: Problem) -> Iterator[Proposal]:
     write, torch = written(problem), torch_name(problem)
     if write is None or torch is None or not isinstance(write.root, ast.Name):
         return
-    around = next(iter(loops(write.code, write.statement)), None)
-    if carries_graph(write) and is_trained(problem):
-        if write.target is write.root:
-            yield from _of_a_name(problem, write, write.root.id)
-        if isinstance(around, ast.For) and around.body == [write.statement]:
-            yield from _of_items(problem, write, around)
-    step = step_of_model(problem, write)
-    if step is not None and calls_named(scope(write.code, step.loop), "grad"):  # which can be differentiated
-        yield from _of_model(problem, write, step, torch)
+    code, name = write.code, write.root.id
+    loop = next(iter(loops(code, write.statement)), None)
+    meant = carries_graph(write) and is_trained(problem)
+    if meant and write.target is write.root:
+        yield from _of_a_name(problem, write, name)
+    if not isinstance(loop, ast.For) or loop.body != [write.statement]:
+        return
+    if meant:
+        yield from _of_items(problem, write, loop, name)
+    if loop_of(code, write.statement, name) is loop and calls_named(scope(code, loop), "grad"):
+        for one in _of_model(problem, write, loop, name, torch):  # the step can be differentiated
+            yield replace(one, meant=meant)
 
 
 def is_trained(problem: Problem) -> bool:
@@ -85,31 +88,29 @@ def _of_a_name(problem: Problem, write: Site, name: str) -> Iterator[Proposal]:
     yield from _of(problem, write.code, write.statement, name, stepped)
 
 
-def _of_items(problem: Problem, write: Site, loop: ast.For) -> Iterator[Proposal]:
+def _of_items(problem: Problem, write: Site, loop: ast.For, item: str) -> Iterator[Proposal]:
     """So do leaves that a list or dict holds, whose items the loop steps one by one."""
-    code, root = write.code, write.root
-    by_key = isinstance(write.target, ast.Subscript)
-    given = root if by_key else gone_through(loop, root.id)  # type: ignore[union-attr]
-    values = called_name(given) == "values" and isinstance(given, ast.Call)
-    through = given.func.value if values else given  # type: ignore[union-attr]
-    name = dotted(through) if through is not None else None
+    code, target = write.code, write.target
+    by_key = target if isinstance(target, ast.Subscript) else None
+    given = by_key.value if by_key is not None else gone_through(loop, item)
+    values = given.func if isinstance(given, ast.Call) and called_name(given) == "values" else None
+    name = dotted(values.value if isinstance(values, ast.Attribute) else given)
     if name is None or any(one.statement is not loop for one in bindings(code, name, loop)):
         return  # what is made here may be filled with the stepped values
-    held = problem.clash.write.held if problem.clash.write is not None else ()
-    if any(path != root.id and not path.startswith(f"{name}[") for path in held):  # type: ignore[union-attr]
+    held = write.event.held
+    if any(path != item and not path.startswith(f"{name}[") for path in held):
         return  # others read the leaves by another way
-    key = code.text(write.target.slice) if by_key else "name" if values else None  # type: ignore[union-attr]
-    listed = key is None or (by_key and not any(path.startswith((f"{name}['", f'{name}["')) for path in held))
+    key = code.text(by_key.slice) if by_key is not None else "name" if values is not None else None
+    listed = by_key is not None and not any(path.startswith((f"{name}['", f'{name}["')) for path in held)
 
     def stepped(fast: str, own: list[Edit]) -> str | None:
-        text = code.edited(write.statement, own).replace(f"{code.text(root)}.data", code.text(root))  # type: ignore[arg-type]
+        text = code.edited(write.statement, own).replace(f"{item}.data", item)
         new = as_new_tensor(problem, code, text, item=True)
         if new is None:
             return None
-        if values:
-            own = [*own, code.replace(given.func, f"{fast if own else name}.items")]  # type: ignore[union-attr]
-        head = header(code, loop, own, root.id if values else None)  # type: ignore[union-attr]
-        return f"[{new.value} {head}]" if listed else f"{{{key}: {new.value} {head}}}"
+        through = [code.replace(values, f"{fast if own else name}.items")] if values is not None else []
+        head = header(code, loop, [*own, *through], item if values is not None else None)
+        return f"[{new.value} {head}]" if listed or key is None else f"{{{key}: {new.value} {head}}}"
 
     yield from _of(problem, code, with_block(code, loop), name, stepped)
 
@@ -125,35 +126,45 @@ def _of(
     task = task_of(code, statement, lambda nodes: bool(read(nodes)))
     if task is None:
         return
-    calls = [n for s in task.statements for n in ast.walk(s) if isinstance(n, ast.Call)]
-    if any(read_inside(problem, call, name) and not read([call]) for call in calls):
+    around, statements = task
+    called = [call for s in statements for call in calls(s)]
+    if any(read_inside(problem, call, name) and not read([call]) for call in called):
         return  # a function that reads the leaf by its own name would go on with the one of before
     fast = problem.unused(f"fast_{name.rpartition('.')[2]}", code, statement)
-    own = [n for n in ast.walk(statement) if isinstance(n, (ast.Name, ast.Attribute)) and dotted(n) == name]
-    value = stepped(fast, [code.replace(n, fast) for n in own if task.loop is not None])
+    own = [n for n in ast.walk(statement) if dotted(n) == name]
+    value = stepped(fast, [code.replace(n, fast) for n in own if around is not None])
     if value is None:
         return
-    line, beside = f"{fast} = {value}", {id(n) for n in nodes_beside(task.statements, statement)}
-    edits = [code.replace(n, fast) for n in read(task.statements) if id(n) in beside]
-    edits += [code.insert_before(task.loop, f"{fast} = {name}")] if task.loop is not None else []
+    line, beside = f"{fast} = {value}", {id(n) for n in nodes_beside(statements, statement)}
+    edits = [code.replace(n, fast) for n in read(statements) if id(n) in beside]
+    edits += [code.insert_before(around, f"{fast} = {name}")] if around is not None else []
     yield in_one_text(code, [*edits, code.replace(statement, line)], line, _WHY, "fast_weights", meant=True)
 
 
-def _of_model(problem: Problem, write: Site, step: Step, torch: str) -> Iterator[Proposal]:
-    """What reads the model behind the step reads the stepped weights."""
-    code, model, listed = write.code, step.model, step.listed
-    stepped = with_block(code, step.loop)
-    task = task_of(code, stepped, partial(calls_model, model=model))
-    left = nodes_beside(task.statements, stepped) if task is not None else []
-    if task is None or left_behind(problem, code, left, model) or read_by_callers(problem, sites(problem), model):
+def _of_model(problem: Problem, write: Site, loop: ast.For, item: str, torch: str) -> Iterator[Proposal]:
+    """What reads the model, whose parameters the loop steps, reads the stepped weights behind it."""
+    code, stepped = write.code, with_block(write.code, loop)
+    new = as_new_tensor(problem, code, code.text(write.statement).replace(f"{item}.data", item))
+    given = made = gone_through(loop, item)
+    listed: ast.Assign | None = None
+    match bindings(code, given.id, loop) if isinstance(given, ast.Name) else []:
+        case [Binding(ast.Assign() as listed, ast.Call(args=[made]))]:
+            pass
+    model = owner_of(made)
+    task = task_of(code, stepped, partial(calls_model, model=model)) if model is not None else None
+    if new is None or new.target is None or given is None or model is None or task is None:
+        return
+    around, left = task[0], nodes_beside(task[1], stepped)
+    if left_behind(problem, code, left, model) or read_by_callers(problem, sites(problem), model):
         return  # the rest would go on with the weights of before
-    fast = problem.unused("fast", code, step.loop)
-    edits = [code.replace(stepped, f"{fast} = {step.weights(code, fast if task.loop is not None else None)}")]
-    if task.loop is not None:
-        edits.append(code.insert_before(task.loop, f"{fast} = dict({model}.named_parameters())"))
-    known = code.text(listed.targets[0]) if listed is not None and task.loop is not None else None
+    fast, key = problem.unused("fast", code, loop), key_of_item(loop, item)
+    named = code.replace(given, f"{model}.named_parameters()" if around is None else f"{fast}.items()")
+    head = header(code, loop, [named], item if key is None else None)
+    edits = [code.replace(stepped, f"{fast} = {{{key or 'name'}: {new.value} {head}}}")]
+    if around is not None:
+        edits.append(code.insert_before(around, f"{fast} = dict({model}.named_parameters())"))
+    known = code.text(listed.targets[0]) if listed is not None and around is not None else None
     edits += [code.replace(n, f"{fast}.values()") for n in left if isinstance(n, ast.Name) and n.id == known]
     edits += readers(code, left, model, fast, torch)
     title = message("title_fast_weights", call=f"{torch}.func.functional_call({model}, ...)")
-    meant = carries_graph(write) and is_trained(problem)
-    yield in_one_text(code, edits, title, _WHY, "fast_weights", meant=meant)
+    yield in_one_text(code, edits, title, _WHY, "fast_weights")

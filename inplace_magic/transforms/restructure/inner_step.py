@@ -5,62 +5,18 @@ from __future__ import annotations
 import ast
 import itertools
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from functools import partial
 
-from ...source.bindings import Binding, bindings, gone_through, handed, key_of_item, loop_of, parameters
+from ...source.bindings import handed, parameters
 from ...source.blocks import AnyLoop, upwards
-from ...source.dataflow import binds, called_name, calls, calls_named, is_step, live_in
+from ...source.dataflow import binds, called_name, calls, calls_named, is_called, is_step, live_in
 from ...source.editor import Code, Edit, Loop, dotted
 from ..analysis.meetings import before_step
 from ..analysis.targets import Site, outside
-from ..out_of_place.new_tensor import as_new_tensor
 from ..problem import Problem
 
 # What is asked of a model itself, and of no weights.
 _OF_THE_MODEL = frozenset({"parameters", "named_parameters", "train", "eval", "training", "zero_grad"})
-
-
-@dataclass(frozen=True)
-class Step:
-    """A loop that does nothing but step the parameters of ``model``, each to ``value``, going through ``given``; ``listed``:
-    the assignment that made a list of them first."""
-
-    loop: ast.For
-    item: str
-    value: str
-    model: str
-    given: ast.expr
-    listed: ast.Assign | None
-
-    def weights(self, code: Code, fast: str | None) -> str:
-        """``{name: p - lr * g for (name, p), g in zip(fast.items(), grads)}``; of the model's own, if there are no others."""
-        key = key_of_item(self.loop, self.item)
-        named = code.replace(self.given, f"{self.model}.named_parameters()" if fast is None else f"{fast}.items()")
-        head = header(code, self.loop, [named], self.item if key is None else None)
-        return f"{{{key or 'name'}: {self.value} {head}}}"
-
-
-def step_of_model(problem: Problem, write: Site) -> Step | None:
-    """The loop around a write that steps the parameters of a model."""
-    code, root = write.code, write.root
-    loop = loop_of(code, write.statement, root.id) if isinstance(root, ast.Name) else None
-    if loop is None or not isinstance(root, ast.Name) or loop.body != [write.statement]:
-        return None
-    stepped = as_new_tensor(problem, code, code.text(write.statement).replace(f"{root.id}.data", root.id))
-    given = gone_through(loop, root.id)
-    made: ast.expr | None = given
-    listed: ast.Assign | None = None
-    if isinstance(given, ast.Name):
-        match bindings(code, given.id, loop):
-            case [Binding(ast.Assign() as maker, ast.Call(args=[argument]))]:
-                made, listed = argument, maker
-            case _:
-                return None
-    model = owner_of(made)
-    if stepped is None or stepped.target is None or model is None or given is None:
-        return None
-    return Step(loop, root.id, stepped.value, model, given, listed)
 
 
 def header(code: Code, loop: ast.For, edits: Sequence[Edit], item: str | None = None) -> str:
@@ -83,31 +39,22 @@ def owner_of(node: ast.AST | None) -> str | None:
     return dotted(node.func.value) if parameters and isinstance(node.func, ast.Attribute) else None  # type: ignore[union-attr]
 
 
-@dataclass(frozen=True)
-class Task:
-    """Where stepped weights belong: what stands behind the step; with the loop, if it makes several steps."""
-
-    loop: AnyLoop | None
-    behind: tuple[ast.stmt, ...]
-
-    @property
-    def statements(self) -> list[ast.stmt]:
-        return [*([self.loop] if self.loop is not None else []), *self.behind]
-
-
-def nodes_beside(statements: Iterable[ast.stmt], statement: ast.stmt) -> list[ast.AST]:
+def nodes_beside(statements: Iterable[ast.stmt], node: ast.AST) -> list[ast.AST]:
     """The nodes of some statements, without those of one in them."""
-    inside = {id(n) for n in ast.walk(statement)}
+    inside = {id(n) for n in ast.walk(node)}
     return [n for s in statements for n in ast.walk(s) if id(n) not in inside]
 
 
-def task_of(code: Code, step: ast.stmt, read: Callable[[Sequence[ast.AST]], bool]) -> Task | None:
-    """The farthest that the stepped weights go: to what reads them, before an optimizer steps.
+def task_of(
+    code: Code, step: ast.stmt, read: Callable[[Sequence[ast.AST]], bool]
+) -> tuple[AnyLoop | None, list[ast.stmt]] | None:
+    """The farthest that the stepped weights go: to what reads them, before an optimizer steps; the loop, if it makes several
+    steps, and all these statements.
 
     A loop is one of several steps if they are read behind it, or if a step begins with what was made of them in the
     iteration before. Those of any other loop are of one iteration.
     """
-    found: Task | None = None
+    found: tuple[AnyLoop | None, list[ast.stmt]] | None = None
     loop: AnyLoop | None = None
     behind: list[ast.stmt] = []
     ahead: list[ast.stmt] = []
@@ -115,12 +62,12 @@ def task_of(code: Code, step: ast.stmt, read: Callable[[Sequence[ast.AST]], bool
         if isinstance(at, Loop) and at is not step:
             goes_on = live_in([*ahead, step]) & {name for s in behind if read([s]) for name in binds(s)}
             loop, behind, ahead = at, [], []
-            found = Task(loop, ()) if found is not None and goes_on else found
+            found = (loop, [loop]) if found is not None and goes_on else found
         following = code.following(at)
         behind += _before_update(following)
         ahead = [*code.preceding(at), *ahead]
         if read(behind):
-            found = Task(loop, tuple(behind))
+            found = (loop, [*([loop] if loop is not None else []), *behind])
         if any(is_step(s) or calls_named(s, "backward") for s in following):
             break
     return found
@@ -154,11 +101,9 @@ def left_behind(problem: Problem, code: Code, nodes: Iterable[ast.AST], model: s
     part or a method of it, or in a function of the user's that is called there.
     """
     for node in nodes:
-        above = code.parent(node)
-        if isinstance(node, (ast.Name, ast.Attribute)) and dotted(node) == model:
-            called = isinstance(above, ast.Call) and above.func is node
-            if not called and getattr(above, "attr", None) not in _OF_THE_MODEL:
-                return True
+        named = dotted(node) == model and not is_called(code, node)
+        if named and getattr(code.parent(node), "attr", None) not in _OF_THE_MODEL:
+            return True
         if isinstance(node, ast.Call) and read_inside(problem, node, model):
             return True
     return False
@@ -170,7 +115,7 @@ def read_inside(problem: Problem, call: ast.Call, name: str) -> bool:
         if function.name == called_name(call):
             own, first = parameters(function), name.partition(".")[0].partition("[")[0]
             inner = {*handed(code, function, call, name), *(() if first in own or first == "self" else (name,))}
-            if any(isinstance(n, (ast.Name, ast.Attribute)) and dotted(n) in inner for n in ast.walk(function)):
+            if any(dotted(n) in inner for n in ast.walk(function)):
                 return True
     return False
 
@@ -183,10 +128,10 @@ def read_by_callers(problem: Problem, frames: Sequence[Site], name: str) -> bool
         if given is None:
             return False
         name = given
-        within = {id(n) for n in ast.walk(site.expression)}
-        beside = [n for n in ast.walk(site.statement) if isinstance(n, ast.Call) and id(n) not in within]
-        behind = task_of(site.code, site.statement, partial(calls_model, model=name))
-        if behind is not None or any(dotted(n.func) == name for n in beside):
+        beside = nodes_beside([site.statement], site.expression)
+        if any(isinstance(n, ast.Call) and dotted(n.func) == name for n in beside):
+            return True
+        if task_of(site.code, site.statement, partial(calls_model, model=name)) is not None:
             return True
     return False
 

@@ -19,7 +19,6 @@ from collections.abc import Iterator
 from ...message import message
 from ...source.bindings import handed, parameters
 from ...source.dataflow import added, binds, called_name, calls, calls_named, is_step, reads, roots, simple, summed_up
-from ...source.editor import Code
 from ..analysis.backward_calls import loss_of
 from ..analysis.collected import collected, emptied, is_list
 from ..analysis.iterations import holdings, iterations
@@ -32,34 +31,23 @@ from ..registry import register
 @register("second_backward", "modified")
 def reset_sum(problem: Problem) -> Iterator[Proposal]:
     """A loss that is added up over passes, and never set back."""
-    for code, block, start, need in _stretches(problem):
-        shown = {ast.unparse(item): code.text(item) for item in _items(need)}
+    found = meeting(problem)
+    if found is not None:
+        stretches = [(found.code, found.code.following(found.first), found.need)]
+    else:
+        stretches = [(turn.code, turn.body, turn.need) for turn in iterations(problem) if turn.loop is not None]
+    for code, statements, need in stretches:
+        loss = loss_of(need)
+        shown = {ast.unparse(loss): code.text(loss)} if isinstance(loss, ast.Subscript) else {}  # ``logs["loss"]``
         for name in sorted(roots(need) | shown.keys()) if simple(need) else []:
-            first = next((s for s in block[start:] if _adds_to(problem, s, name)), None)
-            if first is None or any(_sets(s, name) for s in block[start : block.index(first)]):
+            first = next((s for s in statements if _adds_to(problem, s, name) or _sets(s, name)), None)
+            if first is None or not _adds_to(problem, first, name):
                 continue
             line = f"{shown.get(name, name)} = {_initial(problem, name)}"
-            begins = frozenset({name} if meeting(problem) is not None else ())  # no total over all iterations
+            begins = frozenset({name} if found is not None else ())  # no total over all iterations
             edits, why = [code.insert_before(first, line)], message("why_sum_anew", name=name)
             yield in_one_text(code, edits, line, why, "reset_accumulator: sum", begins=begins)
             return
-
-
-def _stretches(problem: Problem) -> Iterator[tuple[Code, list[ast.stmt], int, ast.stmt]]:
-    """(code, block, where the new sum begins, the needing statement)."""
-    found = meeting(problem)
-    if found is not None:
-        yield found.code, found.block, found.block.index(found.first) + 1, found.need
-        return
-    for turn in iterations(problem):
-        if turn.loop:
-            yield turn.code, turn.body, 0, turn.need
-
-
-def _items(need: ast.stmt) -> list[ast.expr]:
-    """``logs["loss"]`` of ``logs["loss"].backward()``."""
-    loss = loss_of(need)
-    return [loss] if isinstance(loss, ast.Subscript) else []
 
 
 def _adds_to(problem: Problem, node: ast.AST, name: str, depth: int = 2) -> bool:
@@ -116,12 +104,10 @@ def clear_collected(problem: Problem) -> Iterator[Proposal]:
 def _written_for_it(problem: Problem, path: str) -> str | None:
     """The call of a method that does nothing but empty lists, this one among them: ``memory.clear()``."""
     owner, _, name = path.partition(".")
-    for code, method in problem.nodes(ast.FunctionDef):
-        own = parameters(method)
-        if name and len(own) == 1 and isinstance(code.parent(method), ast.ClassDef) and method.name[:2] != "__":
-            gone = [emptied(s) if _empties(s) else set() for s in method.body]
-            if all(gone) and {f"{own[0]}.{name}"} in gone:
-                return f"{owner}.{method.name}()"
+    for _, method in problem.nodes(ast.FunctionDef):
+        own, gone = parameters(method), [emptied(s) if _empties(s) else set() for s in method.body]
+        if len(own) == 1 and all(gone) and {f"{own[0]}.{name}"} in gone and not method.name.startswith("__"):
+            return f"{owner}.{method.name}()"
     return None
 
 

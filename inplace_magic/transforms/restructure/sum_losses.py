@@ -28,8 +28,9 @@ from ...source.blocks import upwards
 from ...source.dataflow import binds, calls_named, is_called, is_step, key_of, reads, summed_up
 from ...source.editor import Code, atom
 from ..analysis.backward_calls import loss_of
+from ..analysis.iterations import Iteration, iterations
 from ..analysis.meetings import UPDATES, meeting, uses_gradients
-from ..problem import Frame, Problem
+from ..problem import Problem
 from ..proposal import Proposal, in_one_text
 from ..registry import register
 
@@ -46,7 +47,7 @@ def sum_losses(problem: Problem) -> Iterator[Proposal]:
     first, second = loss_of(found.first), loss_of(found.need)
     if first is None or second is None or ast.dump(first) == ast.dump(second):
         return
-    if uses_gradients(found.between) or any(binds(s) & reads(first) for s in found.between):
+    if uses_gradients(found.between) or binds(*found.between) & reads(first):
         return
     text = f"({_term(code, first)} + {_term(code, second)}).backward()"
     yield in_one_text(code, [code.delete(found.first), code.replace(found.need, text)], text, _WHY, "sum_losses")
@@ -54,16 +55,13 @@ def sum_losses(problem: Problem) -> Iterator[Proposal]:
 
 def _whole_loop(problem: Problem) -> Iterator[Proposal]:
     """A loop that calls backward on one loss after the other."""
-    for frame in problem.needed:
-        code, statement = frame.code, frame.statement
-        loop, root = code.parent(statement), loss_of(statement)
-        if not isinstance(loop, ast.For) or statement not in loop.body or loop.orelse or root is None:
+    for turn in iterations(problem):
+        code, statement, loop, root = turn.code, turn.need, turn.loop, loss_of(turn.need)
+        rest = [s for s in turn.body if s is not statement]
+        if not isinstance(loop, ast.For) or loop.orelse or root is None or any(calls_named(s, *UPDATES) for s in rest):
             continue
-        rest = [s for s in loop.body if s is not statement]
-        if any(calls_named(s, *UPDATES) for s in rest):
-            continue
-        if any(binds(s) & reads(root) for s in rest):
-            if _carried_by_loop(problem, frame):
+        if binds(*rest) & reads(root):
+            if _carried_by_loop(problem, turn):
                 yield from _added_up(problem, code, loop, statement, root)
             continue
         target, through, loss = code.text(loop.target), code.text(loop.iter), code.text(root)
@@ -72,11 +70,11 @@ def _whole_loop(problem: Problem) -> Iterator[Proposal]:
         yield in_one_text(code, edits, text, _WHY, "sum_losses")
 
 
-def _carried_by_loop(problem: Problem, frame: Frame) -> bool:
+def _carried_by_loop(problem: Problem, turn: Iteration) -> bool:
     """Whether what goes on from one iteration into the next has a name of the loop's own function: an object that keeps it is a
     memory, which one who goes back in each iteration does not mean to go back through."""
     holders = [holder for edge in problem.crossing.over for holder in edge.holders]
-    return all(one.scope == frame.spot.function and "." not in one.path for one in holders)
+    return all(one.scope == turn.function and "." not in one.path for one in holders)
 
 
 def _added_up(problem: Problem, code: Code, loop: ast.For, backward: ast.stmt, loss: ast.expr) -> Iterator[Proposal]:

@@ -41,7 +41,8 @@ _MOST = 20  # statements of a helper
 class _Call:
     """A statement of a caller's that is a call of one of the user's functions, or keeps what it gives: ``target``.
 
-    ``own``: the text of the function.
+    ``own``: the text of the function; ``body``: what is written out of it, without the ``result`` that it returns in the end;
+    ``values``: the text of each parameter's value, with its node.
     """
 
     caller: Frame
@@ -49,17 +50,9 @@ class _Call:
     target: ast.expr | None
     own: Code
     function: ast.FunctionDef
-
-    @property
-    def body(self) -> list[ast.stmt]:
-        """What is written out, without what the function returns in the end."""
-        body = self.function.body[ast.get_docstring(self.function) is not None :]
-        return body[:-1] if isinstance(body[-1], ast.Return) else body
-
-    @property
-    def result(self) -> ast.expr | None:
-        last = self.function.body[-1]
-        return last.value if isinstance(last, ast.Return) else None
+    body: list[ast.stmt]
+    result: ast.expr | None
+    values: dict[str, tuple[str, ast.expr]]
 
 
 @register("modified")
@@ -73,16 +66,10 @@ def written_out(problem: Problem) -> Iterator[Proposal]:
     for frames in _frames(problem, by_hand):
         calls = [one for caller, helper in frames if (one := _call_of(caller, helper)) is not None]
         taken = {name for caller, _ in frames for name in _seen(problem, caller)}
-        texts = [(one.caller, lines) for one in calls if (lines := _lines(one, taken))]
-        if len(texts) == len(frames) > 0:
-            edits = [_in_place_of(caller, lines) for caller, lines in texts]
+        if len(calls) == len(frames) > 0:
+            edits = [_written(one, taken) for one in calls]
             title = message("title_written_out", call=calls[0].function.name)
-            yield in_one_text(texts[0][0].code, edits, title, _WHY, "restructure: written out")
-
-
-def _in_place_of(caller: Frame, lines: list[str]) -> Edit:
-    code, statement = caller.code, caller.statement
-    return code.replace(statement, f"{code.newline}{code.indent(statement)}".join(lines))
+            yield in_one_text(calls[0].caller.code, edits, title, _WHY, "restructure: written out")
 
 
 def _frames(problem: Problem, by_hand: bool) -> Iterator[list[tuple[Frame, Frame]]]:
@@ -113,7 +100,13 @@ def _call_of(caller: Frame, helper: Frame) -> _Call | None:
         return None
     if called_name(call) != function.name or not _is_plain(own, function) or not _means_the_same(caller, own, function):
         return None
-    return _Call(caller, call, targets[0] if targets else None, own, function)
+    values = _values(code, own, function, call)
+    if values is None:
+        return None
+    body = function.body[ast.get_docstring(function) is not None :]
+    last = body.pop() if isinstance(body[-1], ast.Return) else None
+    result = last.value if isinstance(last, ast.Return) else None
+    return _Call(caller, call, targets[0] if targets else None, own, function, body, result, values)
 
 
 def _seen(problem: Problem, caller: Frame) -> set[str]:
@@ -124,31 +117,28 @@ def _seen(problem: Problem, caller: Frame) -> set[str]:
     return names_bound([s for code in problem.codes() for s in code.tree.body])
 
 
-def _lines(one: _Call, taken: set[str]) -> list[str]:
-    """What a call runs, in the caller's words; nothing where it is not known what it hands over. ``taken`` has its new names
-    afterwards."""
+def _written(one: _Call, taken: set[str]) -> Edit:
+    """What a call runs, in the caller's words, in the place of the call. ``taken`` has its new names afterwards."""
     own, code, target, result = one.own, one.caller.code, one.target, one.result
-    values = _values(one)
-    if values is None:
-        return []
-    new = _names(one, values, taken)
+    new = _names(one, taken)
     edits = renamed(own, [*one.body, *([result] if result is not None else [])], new)
     lines = [line for s in one.body for line in as_lines(own, s, edits)]
     for mode in one.function.decorator_list[::-1]:
         lines = [f"with {own.text(mode)}:", *(own.indent_step + line for line in lines)]
-    ahead = [f"{new[name]} = {text}" for name, (text, _) in values.items() if new[name] != text]
+    ahead = [f"{new[name]} = {text}" for name, (text, _) in one.values.items() if new[name] != text]
     text = own.edited(result, edits) if result is not None else "None"
     behind = []
     if target is not None and code.text(target) != text:
         behind = [f"{code.text(target)} = {text}"]
     elif target is None and result is not None and any(called_name(call) != "item" for call in calls(result)):
         behind = [text]
-    return [*ahead, *lines, *behind]
+    apart = f"{code.newline}{code.indent(one.caller.statement)}"
+    return code.replace(one.caller.statement, apart.join([*ahead, *lines, *behind]))
 
 
-def _names(one: _Call, values: dict[str, tuple[str, ast.expr]], taken: set[str]) -> dict[str, str]:
+def _names(one: _Call, taken: set[str]) -> dict[str, str]:
     """What the caller calls what the function has a name for: what it hands over, as it is written there; else a new name."""
-    bound, new, target, result = names_bound(one.body), dict[str, str](), one.target, one.result
+    bound, new, target, result, values = names_bound(one.body), dict[str, str](), one.target, one.result, one.values
     if (
         isinstance(target, ast.Name)
         and isinstance(result, ast.Name)
@@ -165,9 +155,8 @@ def _names(one: _Call, values: dict[str, tuple[str, ast.expr]], taken: set[str])
     return new
 
 
-def _values(one: _Call) -> dict[str, tuple[str, ast.expr]] | None:
+def _values(code: Code, own: Code, function: ast.FunctionDef, call: ast.Call) -> dict[str, tuple[str, ast.expr]] | None:
     """The text of each parameter's value, with its node; None where not each has one of its own."""
-    code, own, function, call = one.caller.code, one.own, one.function, one.call
     found: dict[str, tuple[str, ast.expr]] = {}
     for name, value in given(own, function, call):
         if value is not None:
