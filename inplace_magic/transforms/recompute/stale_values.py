@@ -195,10 +195,12 @@ def _read_elsewhere(problem: Problem, made: Slice, target: Target) -> bool:
     code, front, names = target.code, target.front, made.names
     if code is not made.code or not names or any("." in name for name in names):
         return True
-    function = code.function(front)
-    called = function is not None and function is not code.function(made.statements[0])
+    function, home = code.function(front), code.function(made.statements[0])
+    called = function is not None and function is not home
     around = [function] if called else loops(code, front, without=made.statements)[-1:]
     inside = [*made.statements, *(around or [front, *code.following(front)])]
     own = {id(n) for s in inside for n in ast.walk(s)}
-    read = (n for _, n in problem.nodes(ast.Name) if isinstance(n.ctx, ast.Load) and id(n) not in own)
+    local = home is not None and names <= own_names(home)
+    nodes = ast.walk(home) if local and home is not None else (n for _, n in problem.nodes(ast.Name))
+    read = (n for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load) and id(n) not in own)
     return any(n.id in names for n in read)

@@ -63,6 +63,36 @@ def test_what_another_loop_of_the_function_reads_stays_there() -> None:
     assert fix.cells == {3: rewritten(train, ("        score =", line))}
 
 
+HOISTED = """
+    policy = nn.Linear(3, 2)
+    opt = torch.optim.SGD(policy.parameters(), lr=0.1)
+
+    def act(x):
+        logits = policy(x)
+        return logits.argmax(-1)
+
+    def update(x):
+        # what the weights of now say
+        logits = policy(x)
+        for _ in range(2):
+            loss = logits.pow(2).mean()
+            opt.zero_grad()
+            loss.backward()
+            opt.step()
+    """
+
+
+@pytest.mark.parametrize("reads_on", [False, True])
+def test_what_a_function_made_ahead_of_its_loop_moves_into_it_unless_the_function_reads_it_on(reads_on: bool) -> None:
+    """A local name of another function's is another name."""
+    helper = HOISTED + ("    print(logits.detach().mean().item())\n" if reads_on else "")
+    fix = fix_by(RULE, START, helper, "update(torch.randn(4, 3))")
+    made = "# what the weights of now say\n    logits = policy(x)\n    "
+    there = [] if reads_on else [(made, "")]
+    moved = "logits = policy(x)\n        " if reads_on else made.replace("\n    ", "\n        ")
+    assert fix.cells[2].rstrip() == rewritten(helper, *there, ("loss = logits", f"{moved}loss = logits"))
+
+
 def test_what_is_not_read_there_is_not_computed_again() -> None:
     made = "policy = nn.Linear(2, 3)\nobs = torch.randn(4, 2)"
     drawn = "pi = torch.distributions.Normal(policy(obs), policy.bias.exp())\ndraws = [pi.sample() for _ in range(2)]"
