@@ -152,7 +152,13 @@ class InplaceMagic(Magics):
             try:
                 return parse_argstring(magic, line)
             except ValueError:  # a quote without its other half
-                raise UsageError(sentence_of("argparse_unrecognized", self.in_language()) % line) from None
+                problem = sentence_of("argparse_unrecognized", self.in_language()) % line
+            except UsageError as error:
+                problem = str(error)
+        name = magic.__name__
+        raise self._refusal(
+            "options_shown", problem=problem, magic=("%%" if name in self.magics["cell"] else "%") + name
+        )
 
     def _said(self, text: str) -> str:
         return said(text, self.in_language())

@@ -34,7 +34,11 @@ class Net(nn.Module):
     [
         pytest.param("%autograd_fix", "There is no report yet", id="before any report"),
         pytest.param("%autograd_fix --diagnosis nope", "another session", id="a report of another session"),
-        pytest.param("%autograd_fix --nonsense", "unrecognized arguments", id="an unknown option"),
+        pytest.param(
+            "%autograd_fix --nonsense",
+            "unrecognized arguments: --nonsense (%autograd_fix? shows what it takes)",
+            id="an unknown option",
+        ),
         pytest.param('%autograd_fix "1', 'unrecognized arguments: "1', id="a quote that is not closed"),
     ],
 )

@@ -271,6 +271,7 @@ SENTENCES = {
     "nothing_to_undo": "Nothing to undo.",
     "stopped_unchanged": "inplace_magic: stopped; nothing of yours was changed.",
     "failed_to_explain": "inplace_magic could not explain this error ({problem}).",
+    "options_shown": "{problem} ({magic}? shows what it takes)",
     "option_renamed": "inplace_magic: `{old}` is now called `{new}`; the old name works for one more release.",
     "no_report_id": "This report is from another session of the kernel; run the cell again.",
     "no_report": "There is no report yet: run a cell that fails, then %autograd_fix.",

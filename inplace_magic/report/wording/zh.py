@@ -256,6 +256,7 @@ SENTENCES = {
     "nothing_to_undo": "没有可撤销的内容。",
     "stopped_unchanged": "inplace_magic: 已中止；您的内容没有任何改变。",
     "failed_to_explain": "inplace_magic 无法解释这个错误 ({problem})。",
+    "options_shown": "{problem}（用 {magic}? 查看可用选项）",
     "option_renamed": "inplace_magic: `{old}` 现在叫 `{new}`；旧名称在下一个版本之前仍然有效。",
     "no_report_id": "该报告来自内核的另一个会话；请重新运行单元格。",
     "no_report": "还没有报告：先运行一个会失败的单元格，再使用 %autograd_fix。",
