@@ -161,6 +161,12 @@ def stepped_again(passes: Sequence[BackwardPass]) -> int:
     return sum(len(one.steps) - len({tuple(g.leaf for g in step) for step in one.steps}) for one in passes)
 
 
+def steps_on_nothing(passes: Sequence[BackwardPass]) -> int:
+    """How many steps of optimizers had no gradient at all."""
+    steps = [step for one in passes for step in one.steps]
+    return sum(not _leaves_fed([step]) for step in steps)
+
+
 def without_purpose(reference: Sequence[BackwardPass], tried: Sequence[BackwardPass]) -> tuple[int, ...]:
     """The passes of which a step used what they gave, and uses nothing any more; of those up to one that nobody looked at,
     and not where the step is yet to come.

@@ -18,6 +18,7 @@ from ..gradients.compare import (
     same_for_training,
     starved,
     stepped_again,
+    steps_on_nothing,
     untrained,
     updates,
     without_purpose,
@@ -143,7 +144,7 @@ def measured(bench: Bench, problem: Problem, ran: Ran) -> Attempt | None:
     if effect.label in ("truncated", "different"):
         idle = tuple(sorted({leaf for one in _meant(bench, proposal) for leaf in untrained(one.passes, seen.passes)}))
     fewer = max(updates(reference) - updates(seen.passes), 0) if seen.finished else 0
-    fewer += max(stepped_again(seen.passes) - stepped_again(reference), 0)
+    fewer += sum(max(count(seen.passes) - count(reference), 0) for count in (stepped_again, steps_on_nothing))
     rank = _rank(bench, candidate.named, ran, effect, fewer)
     meant = rank == "same" or _is_meant(effect, proposal) or (bool(proposal.begins) and rank == "truncated")
     # Statistics are no change that counts, nor is what a cut leaves without a gradient that no step uses.
@@ -229,7 +230,8 @@ def _rank(bench: Bench, steps: Sequence[Proposal], ran: Ran, effect: Effect, few
     """What it is worth by what was measured (search.Rank)."""
     proposal, label, seen = steps[0], effect.label, ran.seen
     reference = bench.passes(proposal.reading)
-    takes = any(deprived(one.passes, seen.passes) for one in _meant(bench, proposal))
+    idle = steps_on_nothing(seen.passes) > steps_on_nothing(reference)
+    takes = idle or any(deprived(one.passes, seen.passes) for one in _meant(bench, proposal))
     if any(step.meant for step in steps) and label == "different" and not fewer and not takes:
         return "same"
     cuts = any(step.rule == "detach" for step in steps)

@@ -12,6 +12,7 @@ from inplace_magic.gradients.compare import (
     same_for_training,
     starved,
     stepped_again,
+    steps_on_nothing,
     untrained,
     without_purpose,
 )
@@ -188,6 +189,13 @@ def test_a_step_is_made_again_where_no_backward_came_since_its_optimizer_stepped
 ) -> None:
     made = [replace(p, steps=tuple((LeafGradient(leaf, (1,), (1.0,)),) for leaf in s)) for p, s in zip(BOTH, steps)]
     assert stepped_again(made) == again
+
+
+def test_a_step_on_nothing_is_told_from_one_of_whose_gradients_nobody_knows() -> None:
+    digests: list[tuple[float, ...] | None] = [(1.0,), (), (0.0,), None]
+    steps = tuple((LeafGradient("w", (1,), digest),) for digest in digests)
+    mixed = tuple(LeafGradient("w", (1,), digest) for digest in digests)
+    assert steps_on_nothing([replace(BOTH[0], steps=(*steps, mixed))]) == 2
 
 
 def test_what_is_rounding_beside_the_largest_gradient_reaches_no_leaf() -> None:

@@ -242,9 +242,8 @@ def without(shell: Any, cell: str) -> tuple[str, list[Any]]:
     return repr(error), seen[0].canonical()
 
 
-def example(shell: Any, cell: str, room: str, known: bool) -> dict[str, Any]:
+def example(shell: Any, cell: str, room: str, known: bool, folder: Path) -> dict[str, Any]:
     gc.disable()
-    folder = tempfile.mkdtemp(prefix="untouched")
     os.chdir(folder)
     plain_error, plain = apart(lambda: without(shell, cell))
     for made in sorted(Path(folder).rglob("*"), reverse=True):
@@ -313,9 +312,9 @@ z = (w * 2).exp(); z += 1; z.sum().backward()
 
 
 @pytest.mark.parametrize("room", SANDBOXES)
-def test_a_view_keeps_the_node_that_it_had_when_its_memory_is_written(template: Any, room: str) -> None:
+def test_a_view_keeps_the_node_that_it_had_when_its_memory_is_written(template: Any, room: str, tmp_path: Path) -> None:
     """Once written, torch would make its grad_fn anew, and nothing brings the old one back."""
-    seen = apart(lambda: example(template, WRITTEN_THROUGH_AN_ALIAS, room, False))
+    seen = apart(lambda: example(template, WRITTEN_THROUGH_AN_ALIAS, room, False, tmp_path))
     assert seen["differs"] == []
     assert seen["notes"] is not None
 
@@ -327,7 +326,7 @@ OUTSIDE_EFFECTS = re.compile(
 
 @pytest.mark.random
 @pytest.mark.parametrize("room", SANDBOXES)
-def test_composed_cells(template: Any, room: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_composed_cells(template: Any, room: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     tally: collections.Counter[str] = collections.Counter()
 
     @hypothesis.seed(SEED)
@@ -340,7 +339,8 @@ def test_composed_cells(template: Any, room: str, capsys: pytest.CaptureFixture[
     )
     @hypothesis.given(cells, st.booleans())
     def compose(cell: str, known: bool) -> None:
-        seen = apart(lambda: example(template, cell, room, known))
+        folder = Path(tempfile.mkdtemp(dir=tmp_path))
+        seen = apart(lambda: example(template, cell, room, known, folder))
         reason = reason_of(seen["notes"])
         tally[reason] += 1
         tally["(with a proved fix)"] += seen["proved"]

@@ -127,6 +127,11 @@ TWO_HEADS = """
     loss_b.backward()
     opt_b.step()
     """
+OF_THREE = """
+    a, b = nn.Linear(3, 1), nn.Linear(3, 1)
+    opt_a = torch.optim.SGD([*G.parameters(), *a.parameters()], lr=0.1)
+    opt_b, opt_g = (torch.optim.SGD(net.parameters(), lr=0.1) for net in (b, G))
+    """
 
 
 @pytest.mark.parametrize(
@@ -184,6 +189,21 @@ def test_is_not_offered(rule: str, cells: tuple[str, ...]) -> None:
             ],
             "truncated",
             id="gradients first where the optimizers share parameters",
+        ),
+        pytest.param(
+            "move_step",
+            (OF_THREE, TWO_HEADS + "opt_g.step()\n"),
+            [
+                (
+                    "opt_a.step()\nloss_b = (b(h) - 1).pow(2).mean()\nopt_b.zero_grad()\nloss_b.backward()\n",
+                    "loss_b = (b(h) - 1).pow(2).mean()\n"
+                    'params = [p for opt in (opt_b, opt_g) for group in opt.param_groups for p in group["params"]]\n'
+                    "grads = torch.autograd.grad(loss_b, params, retain_graph=True, allow_unused=True)\n"
+                    "opt_a.step()\nfor p, g in zip(params, grads):\n    p.grad = g\n",
+                ),
+            ],
+            "truncated",
+            id="gradients first for each optimizer that steps behind the later backward",
         ),
     ],
 )

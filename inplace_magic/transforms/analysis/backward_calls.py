@@ -77,8 +77,20 @@ def in_short(limit: list[Edit]) -> list[Edit]:
     return [replace(one, text=re.sub(r'inputs=\[p for .*?"params"\]\]', "inputs=…", one.text)) for one in limit]
 
 
-def parameters_stepped(problem: Problem, near: Code, step: ast.stmt) -> str:
-    """``list(net.parameters())`` where the notebook makes the optimizer that steps from just that; else what it holds."""
+def parameters_stepped(problem: Problem, near: Code, *steps: ast.stmt) -> str:
+    """``list(net.parameters())`` where the notebook makes the optimizer that steps from just that; else what it holds. Of
+    several ``[*net.parameters(), *head.parameters()]``.
+    """
+    texts = [_stepped(problem, near, step) for step in steps]
+    if len(texts) == 1:
+        return texts[0]
+    if all(text.startswith("list(") for text in texts):
+        return f"[{', '.join('*' + text[len('list(') : -1] for text in texts)}]"
+    owners = ", ".join(near.text(step.value.func.value) for step in steps)  # type: ignore[attr-defined]
+    return f'[p for opt in ({owners}) for group in opt.param_groups for p in group["params"]]'
+
+
+def _stepped(problem: Problem, near: Code, step: ast.stmt) -> str:
     owner = near.text(step.value.func.value)  # type: ignore[attr-defined]
     whole, _, attribute = owner.rpartition(".")
     held = f'[p for group in {owner}.param_groups for p in group["params"]]'

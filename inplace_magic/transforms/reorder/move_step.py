@@ -153,7 +153,8 @@ def gradients_first(problem: Problem) -> Iterator[Proposal]:
         return
     if not share_leaves(problem, 1) and not _clears_all(problem, found, late[-1]):
         return
-    if code.text(found.first) == code.text(late[-1]):
+    steps = [late[-1], *itertools.takewhile(is_step, code.following(late[-1]))]
+    if code.text(found.first) in map(code.text, steps):
         return  # one optimizer would step twice from one point: whoever means that adds the losses up
     zeroing, makers = [s for s in late if is_call(s, "zero_grad")], [s for s in found.between if s in found.loss]
     torch = torch_in(problem, code)
@@ -164,7 +165,7 @@ def gradients_first(problem: Problem) -> Iterator[Proposal]:
     first = _writers(problem, found)[0]
     new = [
         *lift(code, makers).lines,
-        f"{params} = {parameters_stepped(problem, code, late[-1])}",
+        f"{params} = {parameters_stepped(problem, code, *steps)}",
         f"{grads} = {taken(torch[0], loss, params)}",
     ]
     loop = [f"for {p}, {g} in zip({params}, {grads}):", f"{code.indent_step}{p}.grad = {g}"]
