@@ -192,17 +192,20 @@ def test_is_not_offered(rule: str, cells: tuple[str, ...]) -> None:
         ),
         pytest.param(
             "move_step",
-            (OF_THREE, TWO_HEADS + "opt_g.step()\n"),
+            (
+                OF_THREE,
+                TWO_HEADS.replace("opt_b.zero_grad()", "opt_b.zero_grad()\n    opt_g.zero_grad()") + "opt_g.step()\n",
+            ),
             [
                 (
-                    "opt_a.step()\nloss_b = (b(h) - 1).pow(2).mean()\nopt_b.zero_grad()\nloss_b.backward()\n",
+                    "opt_a.step()\nloss_b = (b(h) - 1).pow(2).mean()\nopt_b.zero_grad()\nopt_g.zero_grad()\nloss_b.backward()\n",
                     "loss_b = (b(h) - 1).pow(2).mean()\n"
                     'params = [p for opt in (opt_b, opt_g) for group in opt.param_groups for p in group["params"]]\n'
                     "grads = torch.autograd.grad(loss_b, params, retain_graph=True, allow_unused=True)\n"
                     "opt_a.step()\nfor p, g in zip(params, grads):\n    p.grad = g\n",
                 ),
             ],
-            "truncated",
+            "same",
             id="gradients first for each optimizer that steps behind the later backward",
         ),
     ],
