@@ -203,7 +203,7 @@ class Code:
         if not self._shares_line_after(statement) and not self.begins_on_head(statement):
             at = self._starts[statement.end_lineno or statement.lineno]
             indent = self.indent(statement)
-            text = "".join(f"{indent}{line}{self.newline}" for line in lines)
+            text = "".join(f"{indent}{line}".rstrip(" \t") + self.newline for line in lines)
             last = self._lines[-1] if self._lines else ""
             if at == self._starts[-1] and not last.endswith(("\n", "\r")):
                 text = self.newline + text.removesuffix(self.newline)

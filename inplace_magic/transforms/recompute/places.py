@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ...record.evidence import Edge
-from ...source.bindings import argument
+from ...source.bindings import argument, parameters
 from ...source.blocks import loops, upwards, within
 from ...source.dataflow import calls, graph_reads, reads, simple, slice_of
-from ...source.editor import Code
+from ...source.editor import Code, Function
+from ...source.names import own_names
 from ..analysis.meetings import standing_in, update_of
 from ..problem import Frame, Problem
 from ..proposal import Change
 from .slices import Slice
+
+Def = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 @dataclass(frozen=True)
@@ -25,11 +28,40 @@ class Target:
     front: ast.stmt
     between: bool = False
 
+    @property
+    def known(self) -> set[str]:
+        """The names of the functions that it is in."""
+        around = (above for above in self.code.parents(self.front) if isinstance(above, Function))
+        return {name for above in around for name in own_names(above)}
+
     def insert(self, lines: Sequence[str]) -> Change:
         """Without the last lines that stand there already: an earlier change has put them there."""
         there = [self.code.text(s) for s in [self.front, *self.code.following(self.front)]]
         same = next(n for n in range(len(lines), -1, -1) if [*lines[len(lines) - n :]] == there[:n])
         return self.code, self.code.insert_before(self.front, *lines[: len(lines) - same])
+
+
+@dataclass(frozen=True)
+class Override(Target):
+    """The class whose constructor made it computes it ahead of a method that it inherits: other heirs have no such values.
+
+    ``front`` is the constructor, ``method`` what reads the value.
+    """
+
+    method: ast.FunctionDef = field(kw_only=True)
+
+    @property
+    def known(self) -> set[str]:
+        return {*parameters(self.method)}
+
+    def insert(self, lines: Sequence[str]) -> Change:
+        name, step = self.method.name, self.code.indent_step
+        header = f"def {name}({ast.unparse(self.method.args)}):"
+        a = self.method.args
+        given = [one.arg for one in [*a.posonlyargs, *a.args][1:]] + ([f"*{a.vararg.arg}"] if a.vararg else [])
+        given += [f"{one.arg}={one.arg}" for one in a.kwonlyargs] + ([f"**{a.kwarg.arg}"] if a.kwarg else [])
+        handed = f"{step}return super().{name}({', '.join(given)})"
+        return self.code, self.code.insert_after(self.front, "", header, *(step + line for line in lines), handed)
 
 
 def targets(problem: Problem, edges: Sequence[Edge], made: Slice) -> Iterator[Target]:
@@ -60,10 +92,24 @@ def targets(problem: Problem, edges: Sequence[Edge], made: Slice) -> Iterator[Ta
                 needed = standing_in(code, function.body, problem.frames(need))
                 body = turn.body if turn is not None and needed else function.body
                 front = _front(code, body, names)
+                constructor, owner = made.code.function(made.statements[0]), code.parent(function)
+                heir = made.code.parent(constructor) if constructor is not None else None
+                if isinstance(heir, ast.ClassDef) and isinstance(owner, ast.ClassDef) and heir is not owner:
+                    yield from _overridden(made.code, constructor, heir, function)
+                    continue
                 # Given a value there, a name is the function's own: nothing may read it before.
                 yield Target(code, next((s for s in body if reads(s) & names and s.lineno < front.lineno), front))
             elif code is not made.code:
                 yield Target(code, _front(code, code.block(statement), names))
+
+
+def _overridden(code: Code, constructor: Def | None, heir: ast.ClassDef, method: Def) -> Iterator[Target]:
+    """The start of the heir's own method of that name, else one that it gets."""
+    own = next((s for s in heir.body if isinstance(s, ast.FunctionDef) and s.name == method.name), None)
+    if own is not None:
+        yield Target(code, own.body[0])
+    elif isinstance(method, ast.FunctionDef) and not method.decorator_list and constructor is not None:
+        yield Override(code, constructor, method=method)
 
 
 def _handed_out(problem: Problem, made: Slice) -> Iterator[Target]:

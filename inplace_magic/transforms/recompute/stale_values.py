@@ -32,7 +32,7 @@ from ...message import message
 from ...record.evidence import Edge
 from ...source.blocks import loops, own_statements, scope
 from ...source.dataflow import binds, graph_reads, key_of, live_in, of_head, reads, root_of, simple, slice_of
-from ...source.editor import Edit, Function
+from ...source.editor import Edit
 from ...source.lift import lift
 from ...source.names import own_names, renamed
 from ..analysis.backward_calls import freeing
@@ -156,9 +156,7 @@ def _copies(problem: Problem, made: Slice, target: Target) -> Iterator[tuple[lis
 def _is_known(made: Slice, target: Target, repeated: Sequence[ast.stmt]) -> bool:
     """Whether what the statements read has its name where they are repeated: not what is local to the function that made it."""
     function = made.code.function(made.statements[0])
-    around = (above for above in target.code.parents(target.front) if isinstance(above, Function))
-    known = {name for above in around for name in own_names(above)}
-    return function is None or not live_in(repeated) & own_names(function) - known
+    return function is None or not live_in(repeated) & own_names(function) - target.known
 
 
 def _under_other_names(problem: Problem, made: Slice, target: Target) -> tuple[list[Edit], list[Edit]]:

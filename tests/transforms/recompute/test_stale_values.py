@@ -63,6 +63,57 @@ def test_what_another_loop_of_the_function_reads_stays_there() -> None:
     assert fix.cells == {3: rewritten(train, ("        score =", line))}
 
 
+BASE = """
+    class Base(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.out, self.mix = nn.Linear(4, 3), torch.rand(4, 4)
+
+        def forward(self, x, *, scale=1):
+            return self.out(scale * x @ self.mix)
+    """
+HEIR = """
+    class Net(Base):
+        def __init__(self):
+            super().__init__()
+            self.logits = nn.Parameter(torch.randn(4, 4))
+            self.mix = self.logits.softmax(1)
+    """
+OWN_METHOD = """
+        def forward(self, x):
+            return super().forward(x).exp()
+    """
+
+
+@pytest.mark.parametrize(
+    ("heir", "change"),
+    [
+        pytest.param(
+            HEIR,
+            (
+                "self.mix = self.logits.softmax(1)",
+                "self.mix = self.logits.softmax(1)\n\n    def forward(self, x, *, scale=1):\n"
+                "        self.mix = self.logits.softmax(1)\n        return super().forward(x, scale=scale)",
+            ),
+            id="a method that it inherits",
+        ),
+        pytest.param(
+            HEIR.rstrip() + "\n" + OWN_METHOD,
+            (
+                "return super().forward(x).exp()",
+                "self.mix = self.logits.softmax(1)\n        return super().forward(x).exp()",
+            ),
+            id="its own method",
+        ),
+    ],
+)
+def test_what_a_class_made_is_made_again_in_that_class_and_not_in_the_one_that_it_inherits_from(
+    heir: str, change: tuple[str, str]
+) -> None:
+    fix = fix_by(RULE, START, BASE, heir, TRAIN)
+    assert fix.cells == {3: rewritten(heir, change)}
+
+
 HOISTED = """
     policy = nn.Linear(3, 2)
     opt = torch.optim.SGD(policy.parameters(), lr=0.1)
