@@ -8,11 +8,10 @@ live[live] = fooled               live[live.clone()] = fooled
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from ...message import message
 from ...source.dataflow import calls_named, given_to
-from ...source.editor import Code
 from ..analysis.contents import OWN_MEMORY
 from ..analysis.targets import Site, root_text, seen_through, written_here
 from ..problem import Problem
@@ -22,7 +21,6 @@ from .clone_alias import WHY, copied
 
 _READ = message("why_copy_is_read")
 _SPREADS = frozenset({"expand", "expand_as", "broadcast_to", "broadcast_tensors", "as_strided", "unfold"})
-_LINKS = 3  # names that one thing is handed on under
 
 
 @register("overlap")
@@ -40,24 +38,16 @@ def clone_overlapping(problem: Problem) -> Iterator[Proposal]:
 
 def _shifted(write: Site) -> Iterator[Proposal]:
     """A tensor is written from another stretch of itself, or where it says itself."""
-    code, statement = write.code, write.statement
-    origin = _origin(code, write.root, statement)
-    parts = [p for p in _operands(write) if origin is not None and _origin(code, p, statement) == origin]
+    code, ran = write.code, write.expression
+    places, value = getattr(write.target, "slice", None), getattr(write.statement, "value", None)
+    # What a write reads as it is; anything computed has memory of its own.
+    read = [*getattr(places, "elts", [places]), *(given_to(ran) if isinstance(ran, ast.Call) else [value])]
+    parts = [one for one in read if _origin(write, one) == _origin(write, write.root) is not None]
     for chosen in each_then_all(parts):
-        yield in_one_text(code, [copied(code, part) for part in chosen], statement, _READ, "clone_alias")
+        yield in_one_text(code, [copied(code, part) for part in chosen], write.statement, _READ, "clone_alias")
 
 
-def _operands(write: Site) -> Sequence[ast.expr]:
-    """What a write reads as it is; anything computed has memory of its own."""
-    ran, places = write.expression, getattr(write.target, "slice", None)
-    value = getattr(write.statement, "value", None)
-    read = given_to(ran) if isinstance(ran, ast.Call) else [value]
-    return [one for one in (*getattr(places, "elts", [places]), *read) if one is not None]
-
-
-def _origin(code: Code, node: ast.expr | None, statement: ast.stmt) -> str | None:
+def _origin(write: Site, node: ast.expr | None) -> str | None:
     """The name behind an expression that looks at memory: for `b`, after `b = x[1:]`, it is `x`."""
-    name = root_text(code, node)
-    for _ in range(_LINKS):
-        name = name and (seen_through(code, name, statement) or name)
-    return name
+    name = root_text(write.code, node)
+    return name and (seen_through(write.code, name, write.statement) or name)
