@@ -54,8 +54,7 @@ def clone_before_write(problem: Problem) -> Iterator[Proposal]:
     write = written_here(problem)
     if write is None or write.sets_data or updates_by_another_look(problem, write):
         return
-    if problem.family != "inference":  # else the Function was refused to save it, and writes nothing
-        yield from _at_apply(problem, write)
+    yield from _at_apply(problem, write)
     yield from _at_write(problem, write)
     yield from _at_views(write)
     yield from _at_call(problem)
@@ -113,7 +112,7 @@ def _at_call(problem: Problem) -> Iterator[Proposal]:
     """``x = x.clone()`` in front of the call of a function that writes into ``x``, which is read under that name afterwards."""
     for caller, name in itertools.islice(handed_down(problem), 1, None):
         read = reads(caller.code, name, later(caller.code, caller.statement)) if name.isidentifier() else []
-        if read and isinstance(caller.expression, ast.Call) and not loop_of(caller.code, caller.statement, name):
+        if read and not loop_of(caller.code, caller.statement, name):
             line = f"{name} = {name}.clone()"
             edit = caller.code.insert_before(caller.statement, line)
             yield in_one_text(caller.code, [edit], line, _WHY, "clone_before_write: of a caller")
