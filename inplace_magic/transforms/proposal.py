@@ -6,7 +6,7 @@ import ast
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from ..diagnosis import LiveChange
 from ..message import kind_of
@@ -14,6 +14,7 @@ from ..source.editor import Code, Edit
 
 Reading = Literal["tracked", "update"]
 Change = tuple[Code, Edit]
+Part = TypeVar("Part")
 _LOCAL = frozenset({
     "clone_alias", "clone_at_save", "clone_before_write", "fast_weights", "hook", "index_views", "module_flag",
     "no_grad", "out_of_place",
@@ -81,3 +82,8 @@ def in_one_text(code: Code, edits: Sequence[Edit], title: str | ast.AST, why: st
     text = title if isinstance(title, str) else code.edited(title, edits)
     shown = text if kind_of(text) else " ".join(text.split())
     return Proposal(shown, why, form, tuple((code, edit) for edit in edits), **facts)
+
+
+def each_then_all(parts: list[Part]) -> list[list[Part]]:
+    """What several proposals change: one of the parts each, then all of them together."""
+    return [*([one] for one in parts), *([parts] if len(parts) > 1 else [])]

@@ -56,10 +56,9 @@ def clone_alias(problem: Problem) -> Iterator[Proposal]:
     for binding in bindings(write.code, name, write.statement)[:1]:
         if binding.value is not None:
             yield from _copied(problem, write, name, binding.value)
-    if problem.family in ("modified", "silent"):
-        yield from _handed_over(problem)
-        yield from _taken_over(problem, write)
-        yield from _of_items(problem, write)
+    yield from _handed_over(problem)
+    yield from _taken_over(problem)
+    yield from _of_items(problem, write)
 
 
 def _copied(problem: Problem, write: Site, name: str, value: ast.expr) -> Iterator[Proposal]:
@@ -96,10 +95,8 @@ def _handed_over(problem: Problem) -> Iterator[Proposal]:
                 yield in_one_text(code, [copied(code, value)], shown, WHY, "clone_alias", meant=_is_picture(problem))
 
 
-def _taken_over(problem: Problem, write: Site) -> Iterator[Proposal]:
+def _taken_over(problem: Problem) -> Iterator[Proposal]:
     """What the graph keeps is a look at memory that others write past torch: ``torch.from_numpy(observation)``."""
-    if write.event.bumped or write.event.operation:
-        return  # torch's own operations write it
     for frame in problem.saved[::-1]:
         code, line = frame.code, frame.statement.end_lineno or 0
         ahead = [s for s in own_statements(code, scope(code, frame.statement)) if s.lineno <= line]

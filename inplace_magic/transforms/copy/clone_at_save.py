@@ -20,12 +20,11 @@ from collections.abc import Iterator
 
 from ...message import message
 from ...record.evidence import Write
-from ...source.bindings import handed, value_of
 from ...source.blocks import loops
 from ...source.dataflow import called_name, given_to, reads
 from ...source.editor import Code, Edit, dotted
 from ..analysis.contents import OWN_MEMORY
-from ..analysis.targets import chain, handed_down, is_functional, is_inplace_name, root, seen_through, written
+from ..analysis.targets import chain, handed_down, is_functional, is_inplace_name, root, seen_through
 from ..problem import Frame, Problem
 from ..proposal import Proposal, in_one_text
 from ..registry import register
@@ -45,72 +44,40 @@ def clone_at_save(problem: Problem) -> Iterator[Proposal]:
         return  # saved and written by modules inside one call
     stack = problem.write_stack if problem.family == "inference" else problem.save_stack
     frames = problem.frames(stack[:_FRAMES])[::-1]
-    known = zip(frames, _known(problem, event, frames))
-    matched = [one for frame, names in known for one in _matched(frame, names, event.name or "")]
-    yield from matched or [one for frame in frames[:1] for one in _result(frame)]
+    names = _names(problem, event)
+    for frame in frames:
+        matched = [*_matched(frame, names)]
+        yield from matched or (_result(frame) if frame is frames[0] else ())
 
 
-def _known(problem: Problem, event: Write, frames: list[Frame]) -> list[set[str]]:
-    """By what names each frame knows what is written: those of the code that writes, and what a caller hands on of them."""
-    named = {
-        (site.code, site.spot.function, one)
-        for site, name in handed_down(problem, _FRAMES)
-        for one in (name, seen_through(site.code, name, site.statement))
-        if one is not None
-    }
-    here = written(problem)
-    if here is not None and all(frame.statement is not here.statement for frame in frames):
-        named |= {(here.code, here.spot.function, path) for path in event.held}
-    known = [{name for *place, name in named if place == [f.code, f.spot.function]} for f in frames]
-    for n in range(len(frames) - 1, 0, -1):
-        known[n - 1] |= {*_handed_in(frames[n], frames[n - 1], known[n])}
-    return known
+def _names(problem: Problem, event: Write) -> set[str | None]:
+    """By what names the code that writes, and those who call it, know what is written."""
+    path = event.name or ""
+    handed = [*handed_down(problem, _FRAMES)]
+    seen = [seen_through(site.code, name, site.statement) for site, name in handed]
+    return {path, f"self.{path.partition('.')[2]}", *event.held, *(name for _, name in handed), *seen} - {None}
 
 
 def _given(problem: Problem) -> Iterator[Proposal]:
     """A copy from ahead of the statement that writes, or calls what does."""
     for frame in problem.saved[-1:] if problem.wants_given else []:
         code, function = frame.code, frame.spot.function
-        here = [one.statement for one in problem.lost if one.code is code and one.spot.function == function]
-        writes = [next(reversed(loops(code, one)), one) for one in here]
-        saved = [
-            n for n in ast.walk(frame.expression) if isinstance(n, ast.Name) and writes and n.id in reads(writes[-1])
-        ]
-        for name in dict.fromkeys(node.id for node in saved):
-            own = problem.unused(f"{name}_given", code, frame.statement)
-            edits = [code.insert_before(writes[-1], line := f"{own} = {name}.clone()")]
-            edits += [code.replace(node, own) for node in saved if node.id == name]
-            yield in_one_text(code, edits, line, _WHY, "clone_at_save")
+        for event in [one for one in problem.lost if one.code is code and one.spot.function == function][-1:]:
+            first = [event.statement, *loops(code, event.statement)][-1]
+            for name in sorted(reads(frame.expression) & reads(first)):
+                saved = [n for n in ast.walk(frame.expression) if isinstance(n, ast.Name) and n.id == name]
+                own = problem.unused(f"{name}_given", code, frame.statement)
+                edits = [code.insert_before(first, line := f"{own} = {name}.clone()")]
+                yield in_one_text(code, [*edits, *(code.replace(n, own) for n in saved)], line, _WHY, "clone_at_save")
 
 
-def _matched(frame: Frame, names: set[str], path: str) -> Iterator[Proposal]:
-    """The operands that the write names, all of them copied.
-
-    ``path``: the way to what was written over the user's names, ``net.embedding.weight`` for ``self.embedding.weight``.
-    """
+def _matched(frame: Frame, names: set[str | None]) -> Iterator[Proposal]:
+    """The operands that the write names, or that are a look at what it names, all of them copied."""
     code, operands = frame.code, _operands(frame.expression)
-    names = names | {path, f"self.{path.partition('.')[2]}"}
-    found = [one for one in operands if {*_looked_through(frame, one)} & names]
-    if not found and "." in path:  # the object may have another name here
-        found = [o for o in operands if isinstance(of := root(o), ast.Attribute) and of.attr == path.rpartition(".")[2]]
+    looks = [{*map(ast.unparse, chain(o)), seen_through(code, ast.unparse(o), frame.statement)} for o in operands]
+    found = [one for one, looked_at in zip(operands, looks) if looked_at & names]
     if found:
-        edits = [_copy(code, operand) for operand in found]
-        yield in_one_text(code, edits, found[0], _WHY, "clone_at_save")
-
-
-def _handed_in(outer: Frame, inner: Frame, names: set[str]) -> Iterator[str]:
-    """What a function calls what its caller knows by these names: ``self.state`` for ``memory.state`` in ``memory.read()``."""
-    function, call = inner.code.function(inner.statement), outer.expression
-    if isinstance(function, ast.FunctionDef) and isinstance(call, ast.Call):
-        yield from (own for name in names for own in handed(inner.code, function, call, name))
-
-
-def _looked_through(frame: Frame, operand: ast.expr) -> Iterator[str | None]:
-    """What an operand is a look at: ``row`` for ``row = table[i]`` leads to ``table``. A mere second name is none."""
-    name = ast.unparse(operand)
-    yield from map(ast.unparse, chain(operand))
-    if not isinstance(value_of(frame.code, name, frame.statement), ast.Name):
-        yield seen_through(frame.code, name, frame.statement)
+        yield in_one_text(code, [_copy(code, one) for one in found], found[0], _WHY, "clone_at_save")
 
 
 def _result(frame: Frame) -> Iterator[Proposal]:
@@ -121,10 +88,9 @@ def _result(frame: Frame) -> Iterator[Proposal]:
     if called_name(result) == "save_for_backward":
         yield in_one_text(code, copies, result, _WHY, "clone_at_save: result")
     elif isinstance(result, (ast.Call, ast.BinOp)) and not isinstance(above, ast.Expr) and not _is_copied(result):
-        looked_at = isinstance(above, ast.Attribute)
+        looked_at, whole = isinstance(above, ast.Attribute), code.behind(result, ".clone()")
         if getattr(above, "attr", "") not in OWN_MEMORY:
-            form, edit = "clone_at_save: any" if looked_at else "clone_at_save: result", code.behind(result, ".clone()")
-            yield in_one_text(code, [edit], edit.text, _WHY, form)
+            yield in_one_text(code, [whole], whole.text, _WHY, f"clone_at_save: {'any' if looked_at else 'result'}")
         for edit in copies:
             yield in_one_text(code, [edit], edit.text, _WHY, "clone_at_save: any")
 

@@ -26,17 +26,16 @@ from collections.abc import Iterator
 
 from ...message import message
 from ...source.bindings import bindings, bound, later, loop_of, reads
-from ...source.blocks import loops
-from ...source.dataflow import calls_named, rebinds
+from ...source.blocks import AnyLoop, loops
+from ...source.dataflow import rebinds
 from ..analysis.contents import index_of, with_item
 from ..analysis.meant import has_two_names, is_lost, meant_for_whole, updates_by_another_look
-from ..analysis.meetings import UPDATES
+from ..analysis.meetings import uses_gradients
 from ..analysis.targets import (
     Site,
     applies_function,
     handed_down,
     loop_to_keep,
-    reads_gradient,
     root_text,
     seen_through,
     tensor_written,
@@ -55,8 +54,7 @@ def clone_before_write(problem: Problem) -> Iterator[Proposal]:
     write = written_here(problem)
     if write is None or write.sets_data or updates_by_another_look(problem, write):
         return
-    if problem.family != "inference":  # else the Function was refused to save it, and writes nothing
-        yield from _at_apply(problem, write)
+    yield from _at_apply(problem, write)
     yield from _at_write(problem, write)
     yield from _at_views(write)
     yield from _at_call(problem)
@@ -114,7 +112,7 @@ def _at_call(problem: Problem) -> Iterator[Proposal]:
     """``x = x.clone()`` in front of the call of a function that writes into ``x``, which is read under that name afterwards."""
     for caller, name in itertools.islice(handed_down(problem), 1, None):
         read = reads(caller.code, name, later(caller.code, caller.statement)) if name.isidentifier() else []
-        if read and isinstance(caller.expression, ast.Call) and not loop_of(caller.code, caller.statement, name):
+        if read and not loop_of(caller.code, caller.statement, name):
             line = f"{name} = {name}.clone()"
             edit = caller.code.insert_before(caller.statement, line)
             yield in_one_text(caller.code, [edit], line, _WHY, "clone_before_write: of a caller")
@@ -125,15 +123,9 @@ def _loop_after_save(problem: Problem, write: Site, found: ast.expr) -> ast.stmt
     nothing was saved, does not train; else the write.
     """
     code, names = write.code, {write.code.text(found), *(n.id for n in ast.walk(found) if isinstance(n, ast.Name))}
-    here = (write.spot.cell, write.spot.function)
-    saved = [spot.line for spot in problem.save_stack if (spot.cell, spot.function) == here][:1]
-    bound = [one.statement.lineno for name in names for one in bindings(code, name, write.statement)]
-    outermost = write.statement
-    for loop in loops(code, write.statement):
-        lines = range(loop.lineno, (loop.end_lineno or loop.lineno) + 1)
-        of_loop = any(loop_of(code, write.statement, name) is loop for name in names)
-        trains = not problem.save_stack and (calls_named(loop, *UPDATES, "backward", "grad") or reads_gradient(loop))
-        if of_loop or trains or any(line in lines for line in (*bound, *saved)):
-            break
-        outermost = loop
-    return outermost
+
+    def begins_late(loop: AnyLoop) -> bool:
+        return not names & rebinds(loop) and (bool(problem.saved) or not uses_gradients([loop]))
+
+    around = loops(code, write.statement, without=[frame.statement for frame in problem.saved])
+    return [write.statement, *itertools.takewhile(begins_late, around)][-1]

@@ -26,20 +26,18 @@ _WHY = message("why_copy_is_written")
 @register("second_backward")
 def clone_of_state(problem: Problem) -> Iterator[Proposal]:
     for edge in problem.crossing.over:
-        held = {holder.path.rpartition(".")[2] for holder in edge.holders}
         for frame in problem.frames(edge.used):
-            yield from _taken(frame.code, frame.statement, held)
+            yield from _taken(frame.code, frame.statement)
 
 
-def _taken(code: Code, statement: ast.stmt, held: set[str]) -> Iterator[Proposal]:
-    """What a statement reads of a tensor that is held, or takes from it, under a name that the function writes into."""
+def _taken(code: Code, statement: ast.stmt) -> Iterator[Proposal]:
+    """What a statement reads of what an object keeps, or takes from it, under a name that the function writes into."""
     made = [Binding(statement, value) for _, value in handed_on(statement)]
     made += [one for name in sorted(reads(statement)) for one in bindings(code, name, statement)[:1]]
     nodes = (node for one in own_statements(code, scope(code, statement)) for node in ast.walk(one))
     written = {root_text(code, target) for node in nodes for target in written_by(node)}
     for taken in made:
-        start, names = root(taken.value), {name for name in binds(taken.statement) if name.isidentifier()}
-        of_state = isinstance(start, ast.Attribute) and start.attr in held and start is not taken.value
-        if taken.value is not None and of_state and names & written:
+        names = {name for name in binds(taken.statement) if name.isidentifier()}
+        if taken.value is not None and isinstance(root(taken.value), ast.Attribute) and names & written:
             edit = code.behind(taken.value, ".clone()")
             yield in_one_text(code, [edit], taken.statement, _WHY, "clone_before_write: of a state")

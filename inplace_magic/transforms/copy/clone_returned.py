@@ -48,7 +48,7 @@ def clone_given_out(problem: Problem) -> Iterator[Proposal]:
     written = [target for _, node in problem.nodes(ast.AST) for target in written_by(node)]
     for write in sites(problem, depth=1):
         code, own = write.code, write.code.function(write.statement)
-        if isinstance(own, Function) and not isinstance(code.parent(own), ast.Module):
+        if isinstance(own, Function):
             others = [s for s in code.block(own) if isinstance(s, Function) and s is not own]
             given = [value for function in others for value in _of_written(write, function)]
             if any(calls_named(target, *(one.name for one in others)) for target in written):

@@ -35,8 +35,7 @@ def copied_statistics(problem: Problem) -> Iterator[Proposal]:
     frames, names = sites(problem, depth=8), _of_the_session(problem)
     if not frames or frames[0].event.operation not in ("batch_norm", "instance_norm"):
         return
-    if frames[0].event.module is None:
-        yield from _of_a_call(frames[0].code, frames[0].expression)
+    yield from _of_a_call(frames[0].code, frames[0].expression)
     for frame in reversed(frames) if names else ():
         if not any(isinstance(above, ast.ClassDef) for above in frame.code.parents(frame.statement)):
             yield _copied(problem, frame, names)

@@ -28,7 +28,7 @@ from ..analysis.meetings import headline
 from ..analysis.targets import sites
 from ..out_of_place.new_tensor import is_alias, unaliased
 from ..problem import Problem
-from ..proposal import Proposal, in_one_text
+from ..proposal import Proposal, each_then_all, in_one_text
 from ..registry import register
 from .inference_mode import modes
 
@@ -50,7 +50,7 @@ def connected(problem: Problem) -> Iterator[Proposal]:
 def _without_aliases(code: Code, statement: ast.stmt) -> Iterator[Proposal]:
     """Each by itself, then all: one of them may be meant."""
     aliases = [] if isinstance(statement, ast.With) else [n for n in ast.walk(statement) if is_alias(n)]
-    for some in [*([alias] for alias in aliases), *([aliases] if len(aliases) > 1 else [])]:
+    for some in each_then_all(aliases):
         edits = unaliased(code, some)
         yield _proposal(code, code.edited(statement, edits).splitlines()[0], "connected", *edits)
 

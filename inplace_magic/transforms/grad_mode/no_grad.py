@@ -15,13 +15,13 @@ from __future__ import annotations
 
 import ast
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 from ...message import message
 from ...record.evidence import Write
 from ...source.bindings import bindings, later, parameters, reads
-from ...source.blocks import own_statements, scope
+from ...source.blocks import own_statements, scope, upwards
 from ...source.dataflow import binds, calls_named, given_to, keyword_named
 from ...source.editor import Code, Function, dotted
 from ...source.lift import wrapped
@@ -56,7 +56,8 @@ def no_grad(problem: Problem) -> Iterator[Proposal]:
     if applies_function(problem, write):  # a custom Function is there for its gradient
         return
     statements, of_data = _block(problem, write), is_input(problem, write)
-    moved = _is_iterate(write) or _are_stepped(problem, _names(write))
+    around = {write.root_text, seen_through(write.code, write.root_text or "", write.statement)}
+    moved = _is_iterate(write) or _are_stepped(problem, around)
     if not moved and (_goes_on(write, statements) or (of_data and _is_given_back(problem, write))):
         return
     caller, whole = _caller_of_lambda(problem, write), _step_of_optimizer(write)
@@ -92,12 +93,10 @@ def _step_of_optimizer(write: Site) -> ast.FunctionDef | None:
     """The method of an optimizer of the user's that writes: its states are to have no history either. Not where it calls a
     closure, which needs gradients.
     """
-    function = write.code.function(write.statement)
-    bases = getattr(write.code.parent(function), "bases", ()) if function is not None else ()
-    of_optimizer = any((dotted(base) or "").endswith("Optimizer") for base in bases)
-    if not of_optimizer or not isinstance(function, ast.FunctionDef) or calls_named(function, "closure"):
-        return None
-    return function
+    match [above for above in write.code.parents(write.statement) if isinstance(above, (*Function, ast.ClassDef))]:
+        case [ast.FunctionDef() as function, ast.ClassDef(bases=bases), *_] if not calls_named(function, "closure"):
+            return function if any((dotted(base) or "").endswith("Optimizer") for base in bases) else None
+    return None
 
 
 def _may_be_update(problem: Problem, event: Write) -> bool:
@@ -117,18 +116,17 @@ def _caller_of_lambda(problem: Problem, write: Site) -> Site | None:
 def _is_update(problem: Problem, write: Site) -> bool:
     """Whether the write looks like the update of a parameter rather than like a step of a computation."""
     name, event = write.root_text, write.event
-    if reads_gradient(write.statement) or event.parameter:
-        return True
-    if problem.family == "no_grad_view":  # a view of anything
-        return False
-    if name is None or _is_stepped(problem, write) or event.operation in _INITIALISERS:
-        return True
-    if any(mark in f"{event.name}{name}" for mark in ".["):
-        return True
-    # Bound anew, the name would no longer lead to the leaf whose gradient is asked for.
-    bound = [b.value for b in bindings(write.code, name, write.statement)]
-    at_hand = any(isinstance(value, (ast.Name, ast.Subscript)) for value in bound)  # ``augmented = images``
-    return _is_iterate(write) and not at_hand
+    if problem.family == "no_grad_view" and not event.parameter:  # a view of anything
+        return reads_gradient(write.statement)
+    return (
+        name is None
+        or event.parameter
+        or event.operation in _INITIALISERS
+        or any(mark in f"{event.name}{name}" for mark in ".[")
+        or reads_gradient(write.statement)
+        or _is_stepped(problem, write)
+        or _is_iterate(write)  # bound anew, the name would no longer lead to the leaf whose gradient is asked for
+    )
 
 
 def is_input(problem: Problem, write: Site) -> bool:
@@ -161,11 +159,6 @@ def _is_stepped(problem: Problem, write: Site) -> bool:
 
 def _are_stepped(problem: Problem, names: set[str | None]) -> bool:
     return any(names & one.stepped for one in problem.evidence.passes)
-
-
-def _names(write: Site) -> set[str | None]:
-    """What the code around calls the leaf that is written."""
-    return {write.root_text, seen_through(write.code, write.root_text or "", write.statement)}
 
 
 def _goes_on(write: Site, statements: list[ast.stmt]) -> bool:
@@ -203,8 +196,10 @@ def _gives_back(statement: ast.stmt, read: list[ast.expr]) -> bool:
 def _is_iterate(write: Site) -> bool:
     """Whether the code around reads the gradient of what it writes: a sampler adds its noise to such a tensor as well."""
     around = ast.walk(scope(write.code, write.statement))
-    read = [node.value for node in around if isinstance(node, ast.Attribute) and node.attr == "grad"]
-    return any(root_text(write.code, value) == write.root_text for value in read)
+    return any(
+        isinstance(n, ast.Attribute) and n.attr == "grad" and root_text(write.code, n.value) == write.root_text
+        for n in around
+    )
 
 
 def _of_itself(code: Code, statement: ast.stmt, name: str) -> bool:
@@ -229,30 +224,20 @@ def _block(problem: Problem, write: Site) -> list[ast.stmt]:
     """The statements that belong together: neighbours that update too, and the loops that do nothing else; none where the
     write stands on the head line of a block that does more.
     """
-    code, statement = write.code, write.statement
+    code, whole = write.code, write.statement
     writes = [c.write for c in problem.evidence.clashes if c.family == problem.family and c.write is not None]
-    frames = [frame for one in writes for frame in problem.frames(one.stack[:1])]
-    updates = partial(_updates, write, [statement, *(frame.statement for frame in frames if frame.code is code)])
-    while True:
-        block, above = code.block(statement), code.parent(statement)
-        if isinstance(above, (ast.For, ast.If)) and (
-            code.begins_on_head(statement) or code.text(statement).startswith("elif")
-        ):
-            statement = above
-            continue
-        whole = isinstance(above, ast.For) or (isinstance(above, ast.If) and _is_one_of_several(code, above, updates))
-        if isinstance(above, ast.stmt) and whole and updates(above):
-            statement = above
-            continue
-        at = block.index(statement)
-        before = list(itertools.takewhile(updates, reversed(block[:at])))
-        return [*reversed(before), *itertools.takewhile(updates, block[at:])]
-
-
-def _is_one_of_several(code: Code, branch: ast.If, updates: Callable[[ast.stmt], bool]) -> bool:
-    """Whether a branch is one of several updates, or all that a loop does; one by itself stays around the block."""
-    beside = [updates(s) for s in code.block(branch)]
-    return beside.count(True) > 1 or (all(beside) and isinstance(code.parent(branch), ast.For))
+    refused = [frame.statement for one in writes for frame in problem.frames(one.stack[:1])]
+    updates = partial(_updates, write, [whole, *refused])
+    for above in itertools.takewhile(lambda s: isinstance(s, (ast.For, ast.If)), [*upwards(code, whole)][1:]):
+        on_head = code.begins_on_head(whole) or code.text(whole).startswith("elif")
+        beside = [updates(s) for s in code.block(above)]
+        # A branch by itself stays around the block, unless it is all that a loop does.
+        several = beside.count(True) > 1 or (all(beside) and isinstance(code.parent(above), ast.For))
+        if not on_head and not (updates(above) and (isinstance(above, ast.For) or several)):
+            break
+        whole = above
+    before = list(itertools.takewhile(updates, reversed(code.preceding(whole))))
+    return [*reversed(before), *itertools.takewhile(updates, [whole, *code.following(whole)])]
 
 
 def _updates(write: Site, refused: Sequence[ast.stmt], statement: ast.stmt) -> bool:
@@ -260,8 +245,6 @@ def _updates(write: Site, refused: Sequence[ast.stmt], statement: ast.stmt) -> b
     if isinstance(statement, (ast.If, ast.For)):
         return all(_updates(write, refused, s) for s in [*statement.body, *statement.orelse])
     if statement in refused or isinstance(statement, (ast.Pass, ast.Continue)):
-        return True
-    if isinstance(statement, ast.Assign) and getattr(statement.targets[0], "attr", "") == "grad":
         return True
     changed = written_by(statement.value if isinstance(statement, ast.Expr) else statement)
     own = [root_text(write.code, one) == write.root_text for one in changed]

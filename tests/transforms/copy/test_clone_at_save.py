@@ -131,11 +131,11 @@ def test_saves_a_copy(cell: str, save: str, write: str, title: str) -> None:
             """,
             """
             def advance(last):
-                return torch.tanh(last * w[0])
+                return torch.tanh(last.clone() * w[0])
             rows = torch.ones(4, 3)
             for n in range(3):
                 last = rows[n]
-                rows[n + 1] = advance(last.clone())
+                rows[n + 1] = advance(last)
             rows.sum().backward()
             """,
             id="a row that has a name of its own and is handed on",
