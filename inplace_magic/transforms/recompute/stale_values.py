@@ -52,9 +52,10 @@ def recompute(problem: Problem) -> Iterator[Proposal]:
     found = problem.crossing
     innermost = True
     for made in slices(problem, found):
-        target = next(targets(problem, found.over, made), None) if innermost or not made.names else None
+        places = (one for one in targets(problem, found.over, made) if not _gone_through(made, one))
+        target = next(places, None) if innermost or not made.names else None
         if target is not None and _stands_there(made, target):
-            continue  # the two would be one number, whose difference trains nothing
+            continue
         if target is not None and (updates_weights(problem) if target.between else made.names):
             for proposal in _candidates(problem, _as_far_as_read(made, found.over, target), target):
                 innermost = False
@@ -62,11 +63,19 @@ def recompute(problem: Problem) -> Iterator[Proposal]:
 
 
 def _stands_there(made: Slice, target: Target) -> bool:
-    """Whether the target compares the kept value with the same, computed anew: ``(self.w.norm() - self.norm_at_first) ** 2``."""
+    """Whether the target compares the kept value with the same, computed anew: ``(self.w.norm() - self.norm_at_first) ** 2``.
+    The two would be one number, whose difference trains nothing.
+    """
     kept = {(name, ast.unparse(s.value)) for s in made.statements if isinstance(s, ast.Assign) for name in binds(s)}
     joined = (node for node in ast.walk(target.front) if isinstance(node, (ast.BinOp, ast.Call)))
     beside = [{ast.unparse(one) for one in ast.iter_child_nodes(node)} for node in joined]
     return any({*pair} <= operands for operands in beside for pair in kept)
+
+
+def _gone_through(made: Slice, target: Target) -> bool:
+    """Whether a loop around the target goes through what is made, and would go on through what it was."""
+    around = loops(target.code, target.front, without=made.statements)
+    return target.code is made.code and any(isinstance(o, ast.For) and reads(o.iter) & made.names for o in around)
 
 
 def _as_far_as_read(made: Slice, edges: Sequence[Edge], target: Target) -> Slice:

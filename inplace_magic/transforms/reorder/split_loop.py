@@ -62,8 +62,12 @@ def _split(problem: Problem, code: Code, loop: ast.For, backward: ast.stmt) -> I
     changing = [within(code, loop.body, frame.statement) for frame in problem.lost if frame.code is code]
     steps = [i for i, s in enumerate(loop.body) if (is_step(s) or s in changing) and names_loaded([s]) & bound]
     at = loop.body.index(backward)
-    if not steps or steps[0] <= at or not code.alone(loop) or loop.orelse:
+    leaves = any(isinstance(n, (ast.Break, ast.Continue, ast.Return)) for s in loop.body for n in ast.walk(s))
+    if not steps or steps[0] <= at or not code.alone(loop) or loop.orelse or leaves:
         return
+    need = problem.clash.need
+    if not is_step(loop.body[steps[0]]) and not (need is not None and (need.asked or need.limited)):
+        return  # each update would use the gradients of all losses
     zeroing = [s for s in loop.body[:at] if calls_named(s, "zero_grad")]
     before, after = [s for s in loop.body[: steps[0]] if s not in zeroing], loop.body[steps[0] :]
     kept = [k for call in calls_named(backward, "backward") for k in call.keywords if k.arg == "retain_graph"]
@@ -71,8 +75,12 @@ def _split(problem: Problem, code: Code, loop: ast.For, backward: ast.stmt) -> I
     names = (n for s in before for n in ast.walk(s) if isinstance(n, ast.Name) and id(n) not in elsewhere)
     once = not any(name.id in bound for name in names)  # one loss, for all of them
     stores = [one for s in loop.body for one in assigned(s) if isinstance(one, ast.Subscript)]
-    items = {key_of(one.value) for one in stores if names_loaded([one.slice]) & bound}  # each iteration has its own
-    if (binds(*loop.body) - items) & names_loaded(after):
+    items = {code.text(one): key_of(one.value) for one in stores if names_loaded([one.slice]) & bound}
+    read = [n for s in after for n in ast.walk(s) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)]
+    others = {
+        n.id for n in read if code.text(code.parent(n) or n) not in items
+    }  # each iteration has an item of its own
+    if binds(*loop.body) & others:
         return
     shared = share_leaves(problem, 1)
     if shared and not once and zeroing:  # else gradients that are there already are added to

@@ -18,7 +18,19 @@ from collections.abc import Iterator
 
 from ...message import message
 from ...source.bindings import handed, parameters
-from ...source.dataflow import added, binds, called_name, calls, calls_named, is_step, reads, roots, simple, summed_up
+from ...source.dataflow import (
+    added,
+    binds,
+    called_name,
+    calls,
+    calls_named,
+    is_step,
+    reads,
+    rebinds,
+    roots,
+    simple,
+    summed_up,
+)
 from ..analysis.backward_calls import loss_of
 from ..analysis.collected import collected, emptied, is_list
 from ..analysis.iterations import holdings, iterations
@@ -40,7 +52,8 @@ def reset_sum(problem: Problem) -> Iterator[Proposal]:
         loss = loss_of(need)
         shown = {ast.unparse(loss): code.text(loss)} if isinstance(loss, ast.Subscript) else {}  # ``logs["loss"]``
         for name in sorted(roots(need) | shown.keys()) if simple(need) else []:
-            first = next((s for s in statements if _adds_to(problem, s, name) or _sets(s, name)), None)
+            begun = (s for s in statements if _adds_to(problem, s, name) or _sets(s, name) or name in rebinds(s))
+            first = next(begun, None)
             if first is None or not _adds_to(problem, first, name):
                 continue
             line = f"{shown.get(name, name)} = {_initial(problem, name)}"

@@ -143,6 +143,34 @@ def test_updates_that_a_helper_makes_come_behind_the_gradients_of_all_losses(cha
     assert fix.cells[3].rstrip() == magic + rewritten(EACH_TASK, IN_TWO)
 
 
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        pytest.param(
+            "grads_of(loss)\n", "grads_of(loss)\n        if name == 'none':\n            continue\n", id="left early"
+        ),
+        pytest.param("apply(taken[name])", "apply(taken[max(taken)])", id="what another one kept is read"),
+    ],
+)
+def test_a_loop_whose_iterations_are_not_alike_is_not_split(old: str, new: str) -> None:
+    helpers = BY_HAND.replace("CHANGE", "p -= 0.1 * g")
+    assert "split_loop" in rules(AGENTS, helpers, EACH_TASK)
+    assert "split_loop" not in rules(AGENTS, helpers, EACH_TASK.replace(old, new))
+
+
+def test_updates_that_a_helper_makes_of_what_is_added_up_are_not_split_off() -> None:
+    """Behind all backwards each would use the gradients of all losses."""
+    helper = "def update(opt):\n    opt.step()"
+    assert "split_loop" in rules(AGENTS, ONE_LOOP)
+    assert "split_loop" not in rules(AGENTS, helper, ONE_LOOP.replace("opt.step()", "update(opt)"))
+
+
+def test_what_a_loop_goes_through_is_not_made_anew_in_it() -> None:
+    run = run_cells(AGENTS, ONE_LOOP)
+    assert run.diagnosis is not None
+    assert all("        losses = [" not in text for fix in run.diagnosis.fixes for text in fix.cells.values())
+
+
 def test_the_loop_of_a_training_is_not_split() -> None:
     training = """
         out = mixer(torch.cat([n(x) for n in nets], 1))

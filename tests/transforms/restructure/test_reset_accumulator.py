@@ -209,3 +209,22 @@ def test_a_list_of_losses_starts_anew_for_the_second_pass(put: str) -> None:
     assert run.diagnosis is not None
     head, _, tail = passes.rpartition(f"    {line}")
     assert run.diagnosis.fixes[0].cells[2] == f"{head}    losses = []\n    {line}{tail}"
+
+
+QUEUE = """
+    body, heads = nn.Sequential(nn.Linear(2, 4), nn.Tanh(), nn.Linear(4, 4)), [nn.Linear(4, 1) for _ in range(2)]
+    z, other = body(torch.randn(5, 2)), torch.randn(5, 2)
+    todo = [(torch.optim.SGD([*body.parameters(), *h.parameters()], 0.1), h(z).pow(2).mean()) for h in heads]
+    while todo:
+        opt, loss = todo.pop(0)
+        loss = loss + body(other).pow(2).mean()
+        opt.zero_grad()
+        loss.backward(retain_graph=True)
+        opt.step()
+    """
+
+
+def test_what_is_bound_with_others_begins_anew_already() -> None:
+    run = run_cells(START, QUEUE)
+    assert run.diagnosis is not None
+    assert all(fix.rule != "reset_accumulator" for fix in run.diagnosis.fixes)
