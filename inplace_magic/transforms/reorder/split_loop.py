@@ -75,11 +75,11 @@ def _split(problem: Problem, code: Code, loop: ast.For, backward: ast.stmt) -> I
     names = (n for s in before for n in ast.walk(s) if isinstance(n, ast.Name) and id(n) not in elsewhere)
     once = not any(name.id in bound for name in names)  # one loss, for all of them
     stores = [one for s in loop.body for one in assigned(s) if isinstance(one, ast.Subscript)]
-    items = {code.text(one): key_of(one.value) for one in stores if names_loaded([one.slice]) & bound}
+    kept_apart = {
+        code.text(one) for one in stores if names_loaded([one.slice]) & bound
+    }  # an item of each iteration's own
     read = [n for s in after for n in ast.walk(s) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)]
-    others = {
-        n.id for n in read if code.text(code.parent(n) or n) not in items
-    }  # each iteration has an item of its own
+    others = {n.id for n in read if code.text(code.parent(n) or n) not in kept_apart}
     if binds(*loop.body) & others:
         return
     shared = share_leaves(problem, 1)
