@@ -20,6 +20,7 @@ from collections.abc import Iterator
 
 from ...message import message
 from ...record.evidence import Write
+from ...source.bindings import value_of
 from ...source.blocks import loops
 from ...source.dataflow import called_name, given_to, reads
 from ...source.editor import Code, Edit, dotted
@@ -72,9 +73,12 @@ def _given(problem: Problem) -> Iterator[Proposal]:
 
 
 def _matched(frame: Frame, names: set[str | None]) -> Iterator[Proposal]:
-    """The operands that the write names, or that are a look at what it names, all of them copied."""
-    code, operands = frame.code, _operands(frame.expression)
-    looks = [{*map(ast.unparse, chain(o)), seen_through(code, ast.unparse(o), frame.statement)} for o in operands]
+    """The operands that the write names, or that are a look at what it names, all of them copied. A mere second name is none."""
+    code, statement = frame.code, frame.statement
+    operands = [
+        o for o in _operands(frame.expression) if not isinstance(value_of(code, ast.unparse(o), statement), ast.Name)
+    ]
+    looks = [{*map(ast.unparse, chain(o)), seen_through(code, ast.unparse(o), statement)} for o in operands]
     found = [one for one, looked_at in zip(operands, looks) if looked_at & names]
     if found:
         yield in_one_text(code, [_copy(code, one) for one in found], found[0], _WHY, "clone_at_save")
