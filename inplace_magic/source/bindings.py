@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from .blocks import loops, own_statements, scope, upwards
 from .dataflow import binds, called_name, live_in
-from .editor import Code, Function, Loop
+from .editor import Code, Def, Function, Loop
 from .names import named
 
 
@@ -88,7 +88,7 @@ def given(code: Code, function: ast.FunctionDef, call: ast.Call) -> Iterator[tup
         yield name, owner if of_class and not number else argument(function, name, call)
 
 
-def defaults(function: ast.FunctionDef | ast.AsyncFunctionDef) -> dict[str, ast.expr]:
+def defaults(function: Def) -> dict[str, ast.expr]:
     """The parameters of a function that a call need not give, each with its value."""
     a = function.args
     pairs = [*zip([*a.posonlyargs, *a.args][::-1], a.defaults[::-1]), *zip(a.kwonlyargs, a.kw_defaults)]

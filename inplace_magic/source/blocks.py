@@ -5,10 +5,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator
 
-from .editor import Code, Function, Loop
+from .editor import Code, Def, Function, Loop
 
 AnyLoop = ast.For | ast.While | ast.AsyncFor
-Scope = ast.FunctionDef | ast.AsyncFunctionDef | ast.Module
+Scope = Def | ast.Module
 
 
 def scope(code: Code, node: ast.AST) -> Scope:

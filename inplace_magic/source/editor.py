@@ -15,6 +15,7 @@ from .modules import imported, note_modules
 
 Loop = (ast.For, ast.While, ast.AsyncFor)
 Function = (ast.FunctionDef, ast.AsyncFunctionDef)
+Def = ast.FunctionDef | ast.AsyncFunctionDef
 _BREAK = "\ue002"  # around new lines within a line, until all edits are made
 
 
@@ -61,7 +62,7 @@ class Code:
             yield found
             node = found
 
-    def function(self, node: ast.AST) -> ast.FunctionDef | ast.AsyncFunctionDef | None:
+    def function(self, node: ast.AST) -> Def | None:
         """The function definition around the node, or None at the cell's own level."""
         return next((above for above in self.parents(node) if isinstance(above, Function)), None)
 

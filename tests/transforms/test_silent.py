@@ -219,17 +219,19 @@ def test_the_backward_goes_ahead_of_a_block_that_changes_what_it_needs() -> None
     assert "clone_before_write" not in found
 
 
+NOISY = """
+    from contextlib import contextmanager
+    conv, x = nn.Conv1d(1, 1, 1), torch.ones(1, 1, 3, requires_grad=True)
+    @contextmanager
+    def noisy(layer):
+        kept = layer.weight.data
+        layer.weight.data = kept * 2
+        yield layer
+        layer.weight.data = kept
+    """
+
+
 def test_the_backward_goes_into_a_block_that_changes_what_it_needs_as_it_is_left() -> None:
-    made = """
-        from contextlib import contextmanager
-        conv, x = nn.Conv1d(1, 1, 1), torch.ones(1, 1, 3, requires_grad=True)
-        @contextmanager
-        def noisy(layer):
-            kept = layer.weight.data
-            layer.weight.data = kept * 2
-            yield layer
-            layer.weight.data = kept
-        """
     cell = """
         with noisy(conv) as layer:
             out = layer(x)
@@ -238,22 +240,12 @@ def test_the_backward_goes_into_a_block_that_changes_what_it_needs_as_it_is_left
         loss.backward()
         print(x.grad)
         """
-    fix = fixes(made, cell)["silent_order"]
+    fix = fixes(NOISY, cell)["silent_order"]
     moved = [("scale =", "    scale ="), ("loss =", "    loss ="), ("loss.backward", "    loss.backward")]
     assert_proved(fix, 3, checked(cell, *moved))
 
 
 def test_what_a_gradient_is_asked_with_goes_into_the_block_as_well() -> None:
-    made = """
-        from contextlib import contextmanager
-        conv, x = nn.Conv1d(1, 1, 1), torch.ones(1, 1, 3, requires_grad=True)
-        @contextmanager
-        def noisy(layer):
-            kept = layer.weight.data
-            layer.weight.data = kept * 2
-            yield layer
-            layer.weight.data = kept
-        """
     cell = """
         with noisy(conv) as layer:
             out = layer(x)
@@ -261,7 +253,7 @@ def test_what_a_gradient_is_asked_with_goes_into_the_block_as_well() -> None:
         g, = torch.autograd.grad(out, x, share.detach())
         print(g)
         """
-    fix = fixes(made, cell)["silent_order"]
+    fix = fixes(NOISY, cell)["silent_order"]
     assert_proved(fix, 3, checked(cell, ("share =", "    share ="), ("g, =", "    g, =")))
 
 

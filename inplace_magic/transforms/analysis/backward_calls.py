@@ -91,6 +91,7 @@ def parameters_stepped(problem: Problem, near: Code, *steps: ast.stmt) -> str:
 
 
 def _stepped(problem: Problem, near: Code, step: ast.stmt) -> str:
+    """The parameters of one optimizer."""
     owner = near.text(step.value.func.value)  # type: ignore[attr-defined]
     whole, _, attribute = owner.rpartition(".")
     held = f'[p for group in {owner}.param_groups for p in group["params"]]'

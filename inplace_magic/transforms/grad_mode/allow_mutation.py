@@ -61,9 +61,8 @@ def _stays(problem: Problem) -> bool:
     writes = [one.write for one in problem.evidence.clashes if one.kind == "modified"]
     return all(
         one is not None
-        and (one.origin == "optim" or one.name in held)
+        and (one.name not in listed if one.origin == "optim" else one.name in held)
         and not one.operation.startswith(("_foreach_", "_fused_"))
-        and not (one.origin == "optim" and one.name in listed)
         for one in writes
     )
 

@@ -32,7 +32,7 @@ from ...message import message
 from ...source.bindings import parameters
 from ...source.blocks import own_statements, within
 from ...source.dataflow import called_name
-from ...source.editor import Code, Edit, Function, dotted
+from ...source.editor import Code, Def, Edit, Function, dotted
 from ..analysis.contents import index_of, with_item
 from ..analysis.targets import Site, called_target, sites
 from ..problem import Problem
@@ -72,9 +72,7 @@ def _in_lambda(problem: Problem, write: Site) -> Iterator[Way]:
         yield copy.text, [copy]
 
 
-def _in_function(
-    problem: Problem, write: Site, function: ast.FunctionDef | ast.AsyncFunctionDef, innermost: bool
-) -> Iterator[Way]:
+def _in_function(problem: Problem, write: Site, function: Def, innermost: bool) -> Iterator[Way]:
     code, last = write.code, function.body[-1]
     top = within(code, function.body, write.statement)
     if write.target is None or top is None:

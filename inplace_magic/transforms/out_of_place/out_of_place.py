@@ -53,8 +53,6 @@ def out_of_place(problem: Problem) -> Iterator[Proposal]:
     tensor = tensor_written(write)
     if isinstance(tensor, ast.Name) and is_lost(write, tensor.id):
         return
-    if write.event.operation.startswith("_foreach_") and write.event.parameter:
-        return  # a list of others: the module keeps its own
     more = meant_for_whole(write) and not isinstance(tensor, ast.Subscript)
     apart = tensor is write.root and has_two_names(write)
     why = _APART if apart else _WHY

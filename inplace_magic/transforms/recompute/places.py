@@ -10,14 +10,12 @@ from ...record.evidence import Edge
 from ...source.bindings import argument, parameters
 from ...source.blocks import loops, upwards, within
 from ...source.dataflow import calls, graph_reads, reads, simple, slice_of
-from ...source.editor import Code, Function
+from ...source.editor import Code, Def, Function
 from ...source.names import own_names
 from ..analysis.meetings import standing_in, update_of
 from ..problem import Frame, Problem
 from ..proposal import Change
 from .slices import Slice
-
-Def = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 @dataclass(frozen=True)
@@ -55,9 +53,8 @@ class Override(Target):
         return {*parameters(self.method)}
 
     def insert(self, lines: Sequence[str]) -> Change:
-        name, step = self.method.name, self.code.indent_step
-        header = f"def {name}({ast.unparse(self.method.args)}):"
-        a = self.method.args
+        name, step, a = self.method.name, self.code.indent_step, self.method.args
+        header = f"def {name}({ast.unparse(a)}):"
         given = [one.arg for one in [*a.posonlyargs, *a.args][1:]] + ([f"*{a.vararg.arg}"] if a.vararg else [])
         given += [f"{one.arg}={one.arg}" for one in a.kwonlyargs] + ([f"**{a.kwarg.arg}"] if a.kwarg else [])
         handed = f"{step}return super().{name}({', '.join(given)})"
@@ -92,10 +89,9 @@ def targets(problem: Problem, edges: Sequence[Edge], made: Slice) -> Iterator[Ta
                 needed = standing_in(code, function.body, problem.frames(need))
                 body = turn.body if turn is not None and needed else function.body
                 front = _front(code, body, names)
-                constructor, owner = made.code.function(made.statements[0]), code.parent(function)
-                heir = made.code.parent(constructor) if constructor is not None else None
-                if isinstance(heir, ast.ClassDef) and isinstance(owner, ast.ClassDef) and heir is not owner:
-                    yield from _overridden(made.code, constructor, heir, function)
+                constructor = made.code.function(made.statements[0])
+                if constructor is not None and _is_inherited(made.code.parent(constructor), code.parent(function)):
+                    yield from _overridden(made.code, constructor, function)
                     continue
                 # Given a value there, a name is the function's own: nothing may read it before.
                 yield Target(code, next((s for s in body if reads(s) & names and s.lineno < front.lineno), front))
@@ -103,12 +99,18 @@ def targets(problem: Problem, edges: Sequence[Edge], made: Slice) -> Iterator[Ta
                 yield Target(code, _front(code, code.block(statement), names))
 
 
-def _overridden(code: Code, constructor: Def | None, heir: ast.ClassDef, method: Def) -> Iterator[Target]:
-    """The start of the heir's own method of that name, else one that it gets."""
-    own = next((s for s in heir.body if isinstance(s, ast.FunctionDef) and s.name == method.name), None)
+def _is_inherited(made_by: ast.AST | None, read_by: ast.AST | None) -> bool:
+    """Whether a method of one class reads what another class has made."""
+    return isinstance(made_by, ast.ClassDef) and isinstance(read_by, ast.ClassDef) and made_by is not read_by
+
+
+def _overridden(code: Code, constructor: Def, method: Def) -> Iterator[Target]:
+    """The start of the constructor's class's own method of that name, else one that it gets."""
+    beside = code.block(constructor)
+    own = next((s for s in beside if isinstance(s, ast.FunctionDef) and s.name == method.name), None)
     if own is not None:
         yield Target(code, own.body[0])
-    elif isinstance(method, ast.FunctionDef) and not method.decorator_list and constructor is not None:
+    elif isinstance(method, ast.FunctionDef) and not method.decorator_list:
         yield Override(code, constructor, method=method)
 
 

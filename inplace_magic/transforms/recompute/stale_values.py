@@ -207,7 +207,7 @@ def _read_elsewhere(problem: Problem, made: Slice, target: Target) -> bool:
     around = [function] if called else loops(code, front, without=made.statements)[-1:]
     inside = [*made.statements, *(around or [front, *code.following(front)])]
     own = {id(n) for s in inside for n in ast.walk(s)}
-    local = home is not None and names <= own_names(home)
-    nodes = ast.walk(home) if local and home is not None else (n for _, n in problem.nodes(ast.Name))
+    local = home if home is not None and names <= own_names(home) else None  # else anybody may read them
+    nodes = ast.walk(local) if local is not None else (n for _, n in problem.nodes(ast.Name))
     read = (n for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load) and id(n) not in own)
     return any(n.id in names for n in read)

@@ -66,7 +66,8 @@ def _split(problem: Problem, code: Code, loop: ast.For, backward: ast.stmt) -> I
     if not steps or steps[0] <= at or not code.alone(loop) or loop.orelse or leaves:
         return
     need = problem.clash.need
-    if not is_step(loop.body[steps[0]]) and not (need is not None and (need.asked or need.limited)):
+    steps_itself = is_step(loop.body[steps[0]])
+    if not steps_itself and not (need is not None and (need.asked or need.limited)):
         return  # each update would use the gradients of all losses
     zeroing = [s for s in loop.body[:at] if calls_named(s, "zero_grad")]
     before, after = [s for s in loop.body[: steps[0]] if s not in zeroing], loop.body[steps[0] :]
@@ -85,7 +86,7 @@ def _split(problem: Problem, code: Code, loop: ast.For, backward: ast.stmt) -> I
     shared = share_leaves(problem, 1)
     if shared and not once and zeroing:  # else gradients that are there already are added to
         yield from _gradients_first(problem, code, loop, backward, zeroing, after)
-    inputs = [] if shared or not is_step(loop.body[steps[0]]) else limited(problem, code, backward, loop.body[steps[0]])
+    inputs = limited(problem, code, backward, loop.body[steps[0]]) if steps_itself and not shared else []
     start, colon, first = code.span(loop)[0], code.span(loop.iter)[1], code.span(loop.body[0])[0]
     head = code.cell.raw[start:colon] + lines_of(code.cell.raw[colon:first])[0].rstrip()
     free = [code.without_argument(one) for one in kept if once]

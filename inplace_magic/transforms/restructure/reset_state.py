@@ -29,7 +29,7 @@ from ...message import message
 from ...source.bindings import argument, defaults, parameters
 from ...source.blocks import loops, own_statements, scope
 from ...source.dataflow import assigned, binds, called_name, calls, calls_named, handed_on
-from ...source.editor import Code, Function, names_bound
+from ...source.editor import Code, Def, Function, names_bound
 from ...source.lift import as_lines
 from ...source.names import renamed
 from ..analysis.iterations import Iteration, holdings, iterations
@@ -38,8 +38,6 @@ from ..analysis.placement import end_of_update
 from ..problem import Problem
 from ..proposal import Proposal, in_one_text
 from ..registry import register
-
-Def = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 @dataclass(frozen=True)
