@@ -91,14 +91,12 @@ class _Capture:
         for name, value in own_names(namespace):
             self._visit(name, value, _DEPTH)
         holders: dict[int, list[str]] = {}
-        listed: set[int] = set()
         for path, optimizer in self._optimizers:
             for group in optimizer.param_groups:
                 for parameter in group["params"]:
                     holders.setdefault(id(parameter), []).append(path)
-                listed.update(map(id, group["params"] if _by_list(group) else ()))
         leaves = {
-            path: Leaf(self._digest(t.grad), tuple(dict.fromkeys(holders.get(id(t), ()))), id(t) in listed)
+            path: Leaf(self._digest(t.grad), tuple(dict.fromkeys(holders.get(id(t), ()))))
             for path, t in self._tensors
             if _is_leaf(t)
         }
@@ -251,13 +249,6 @@ def _string(value: object) -> Value:
 def _slots(value: Any) -> dict[str, Any]:
     names = [name for kind in type(value).__mro__ for name in getattr(kind, "__slots__", ())]
     return {name: getattr(value, name) for name in names if isinstance(name, str) and hasattr(value, name)}
-
-
-def _by_list(group: Mapping[str, Any]) -> bool:
-    """Whether a step updates the group's tensors in one call; torch's default where it is not said, but on a CPU."""
-    said = [group.get(way) for way in ("foreach", "fused")]
-    unsaid = "foreach" in group and said == [None, None]
-    return any(said) or (unsaid and any(parameter.device.type != "cpu" for parameter in group["params"]))
 
 
 def _is_leaf(tensor: torch.Tensor) -> bool:

@@ -27,13 +27,11 @@ class Value:
 class Leaf:
     """A named tensor that requires grad and was computed from nothing: what is in its ``.grad``, and who updates it.
 
-    ``gradient`` is a digest, None where ``.grad`` is None. ``optimizers`` are the paths of those that hold it; ``by_list``: one
-    of them updates many tensors in one call (``foreach``, ``fused``).
+    ``gradient`` is a digest, None where ``.grad`` is None. ``optimizers`` are the paths of those that hold it.
     """
 
     gradient: tuple[float, ...] | None
     optimizers: tuple[str, ...] = ()
-    by_list: bool = False
 
 
 @dataclass(frozen=True)

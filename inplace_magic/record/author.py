@@ -23,13 +23,14 @@ _OPEN = (dict, list, tuple, collections.deque, torch.nn.Module)
 class Author(NamedTuple):
     """The user's frames from the call outwards, who wrote (user, nn, optim), and the torch module that did.
 
-    ``held``: the paths over the innermost frame's names to what is written.
+    ``held``: the paths over the innermost frame's names to what is written. ``by_list``: many tensors in one call.
     """
 
     stack: Stack
     origin: str
     module: Any
     held: tuple[str, ...] = ()
+    by_list: bool = False
 
 
 def author_at(frame: types.FrameType | None) -> Author:

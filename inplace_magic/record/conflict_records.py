@@ -83,6 +83,7 @@ def _write(write: LiveWrite, conflict: LiveConflict, sources: Sources, names: Na
         aliases=write.aliases,
         held=write.held,
         handed=write.handed,
+        by_list=write.by_list,
         how=write.how,
     )
 

@@ -50,7 +50,8 @@ class Write(Event):
     gradient by then; ``stepped``: an optimizer had stepped it, and nothing that requires grad is written into
     it; ``aliases``: the names of that very leaf where it was written. ``held``: the paths over the names of the line's
     function that led to that memory, so that an item of a list or dict is told from a part of a tensor. ``handed``: it hit
-    a gradient that backward had handed to the code that wrote.
+    a gradient that backward had handed to the code that wrote. ``by_list``: by one call that writes many tensors, as an
+    optimizer's step does with ``foreach`` or ``fused``.
     """
 
     operation: str = ""
@@ -67,6 +68,7 @@ class Write(Event):
     aliases: tuple[str, ...] = ()
     held: tuple[str, ...] = ()
     handed: bool = False
+    by_list: bool = False
     how: How = "written"
 
 

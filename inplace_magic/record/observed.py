@@ -136,6 +136,7 @@ class LiveWrite:
 
     __slots__ = (
         "aliases",
+        "by_list",
         "clock",
         "fed",
         "handed",
@@ -168,6 +169,7 @@ class LiveWrite:
         self.held: tuple[str, ...] = ()  # paths over the names of its function to what is written
         self.how: evidence.How = "written"
         self.handed = False  # into a gradient that backward had handed to the code that wrote
+        self.by_list = False  # by one call that writes many tensors
         self.swapped: torch.Tensor | None = None
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -46,7 +46,7 @@ class OptimizerSteps:
                         written.append(parameter)
             wanted = [parameter for parameter in written if self._is_wanted(parameter)]
         author = author_at(sys._getframe(1)) if wanted else Author((), "optim", None)
-        self.under_way = (wanted, author)
+        self.under_way = (wanted, author._replace(by_list=any(map(_by_list, optimizer.param_groups))))
         pop_function_mode()
         return len(written)
 
@@ -61,5 +61,12 @@ class OptimizerSteps:
             return
         (wanted, author), self.under_way = self.under_way, None
         if wanted:
-            self._note("step", Author(author.stack, "optim", None), wanted)
+            self._note("step", author._replace(origin="optim", module=None), wanted)
         push_function_mode(self._mode)
+
+
+def _by_list(group: Mapping[str, Any]) -> bool:
+    """Whether a step updates the group's tensors in one call; torch's default where it is not said, but on a CPU."""
+    said = [group.get(way) for way in ("foreach", "fused")]
+    unsaid = "foreach" in group and said == [None, None]
+    return any(said) or (unsaid and any(parameter.device.type != "cpu" for parameter in group["params"]))

@@ -495,6 +495,7 @@ class Recorder(TorchFunctionMode):
                 continue
             write = LiveWrite(author.stack, self._clock, name, author.origin, version_of(tensor))
             write.module, write.held = author.module, author.held
+            write.by_list = author.by_list or name.startswith(("_foreach_", "_fused_"))
             base = whole(tensor)
             write.of_leaf = base.is_leaf and base.requires_grad
             self.log(key, write)

@@ -102,20 +102,6 @@ def test_leaves_their_gradients_and_who_steps_them() -> None:
     assert "fixed" not in found.leaves and "y" not in found.leaves and found.computed == {"y"}
 
 
-def test_who_is_stepped_by_one_call_for_many_tensors() -> None:
-    one, two, three, off = (torch.ones(2, requires_grad=True) for _ in range(4))
-    there = torch.ones(2, device="meta", requires_grad=True)  # where there is no CPU's default
-    names = {"one": one, "two": two, "three": three, "off": off, "there": there}
-    kept = {
-        "plain": torch.optim.SGD([one], lr=0.1),
-        "foreach": torch.optim.SGD([two], lr=0.1, foreach=True),
-        "fused": torch.optim.SGD([three], lr=0.1, fused=True),
-        "told": torch.optim.SGD([off], lr=0.1, foreach=False),
-        "default": torch.optim.SGD([there], lr=0.1),
-    }
-    assert {name for name, leaf in outcome(names | kept).leaves.items() if leaf.by_list} == {"two", "three", "there"}
-
-
 def test_what_has_another_tensors_values_is_read_instead() -> None:
     x, meant = torch.zeros(2), torch.ones(2)
     found = outcome({"x": x}, instead=lambda t: meant if t is x else t)

@@ -382,3 +382,28 @@ def test_a_backward_that_adds_to_a_saved_gradient_is_what_changed_it() -> None:
     assert lines(recorder, clash) == (4, 3, 5)
     assert clash.write is not None and clash.write.operation == "backward"
     assert namespace["scale"].grad.tolist() == [2.0, 2.0, 2.0]
+
+
+@pytest.mark.parametrize(
+    "change, by_list",
+    [
+        ("torch.optim.SGD([w], 0.1).step()", False),
+        ("torch.optim.SGD([w], 0.1, foreach=True).step()", True),
+        ("torch.optim.SGD([w], 0.1, fused=True).step()", True),
+        ("torch.optim.SGD([{'params': [u]}, {'params': [w], 'foreach': True}], 0.1).step()", True),
+        ("torch.optim.Adam([w], 0.1, foreach=False).step()", False),
+        ("torch.no_grad()(w.add_)(1)", False),
+        ("torch.no_grad()(torch._foreach_add_)([w], 1)", True),
+    ],
+)
+def test_whether_one_call_writes_many_tensors(change: str, by_list: bool) -> None:
+    recorder, _ = run(
+        f"""
+        u, w = torch.ones(3, requires_grad=True), torch.ones(3, requires_grad=True)
+        y = w.exp() * w
+        y.sum().backward(retain_graph=True)
+        {change}
+        y.sum().backward()
+        """
+    )
+    assert {clash.write.by_list for clash in recorder.conflicts.found if clash.write is not None} == {by_list}

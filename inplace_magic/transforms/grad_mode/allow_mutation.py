@@ -57,14 +57,8 @@ def _stays(problem: Problem) -> bool:
     """
     outcome = problem.evidence.outcome or Outcome()
     held = outcome.statistics | {path for path, leaf in outcome.leaves.items() if leaf.optimizers}
-    listed = {path for path, leaf in outcome.leaves.items() if leaf.by_list}
     writes = [one.write for one in problem.evidence.clashes if one.kind == "modified"]
-    return all(
-        one is not None
-        and (one.name not in listed if one.origin == "optim" else one.name in held)
-        and not one.operation.startswith(("_foreach_", "_fused_"))
-        for one in writes
-    )
+    return all(one is not None and not one.by_list and (one.origin == "optim" or one.name in held) for one in writes)
 
 
 def _within_backward(problem: Problem) -> bool:

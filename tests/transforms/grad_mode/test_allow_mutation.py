@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import textwrap
+
 import pytest
 
 from ...cells import run_cells
@@ -118,6 +120,13 @@ def test_what_raises_no_version_under_a_mode_is_not_left_to_torch(how: str, chan
     """By chance, torch takes the copy of another tensor for what was saved after a foreach operation within its block."""
     start, steps = START.replace("lr=0.1", "lr=0.1" + how), STEPS.replace("CHANGE", change)
     assert ("allow_mutation" in rules(start, steps)) is left
+
+
+def test_an_optimizer_that_no_name_of_the_session_leads_to_is_known_as_well() -> None:
+    for how, left in (("", True), (", foreach=True", False)):
+        made = f"    opt = torch.optim.SGD(net.parameters(), lr=0.1{how})\n"
+        body = textwrap.indent(textwrap.dedent(STEPS.replace("CHANGE", "opt.step()")), "    ")
+        assert ("allow_mutation" in rules(START, f"def train():\n{made}{body}train()")) is left
 
 
 def test_weights_that_a_call_for_each_puts_back_may_be_stepped_all_at_once() -> None:
