@@ -308,6 +308,12 @@ def forward_changed(reference: Sequence[BackwardPass], tried: Sequence[BackwardP
     return False
 
 
+def reach_alike(reference: Sequence[BackwardPass], tried: Sequence[BackwardPass]) -> bool:
+    """Whether as many backwards reach the same leaves each, in whatever order."""
+    first, second = (Counter(frozenset(leaves_reached([one])) for one in passes) for passes in (reference, tried))
+    return bool(first) and first == second
+
+
 def leaves_reached(passes: Sequence[BackwardPass]) -> set[str]:
     """Names of the leaves that got a gradient other than zero; what is rounding beside a pass's largest one is zero."""
     found = set()

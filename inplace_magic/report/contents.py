@@ -16,6 +16,8 @@ from .excerpt import Block, blocks
 _MOST_FURTHER = 5
 _ALWAYS_SHOWN = 24  # characters of a title's line, where there is little room
 _NOTES_ON_FIXES = frozenset({"rewrites_failed", "rewrites_refused", "not_rerun_watched"})
+# What some proofs say of the gradients.
+_EFFECTS = {"verified_values": message("values"), "verified_alike": message("alike")}
 # Sentences that say no more than the labels at the places.
 _TOLD_BY_LABELS = frozenset({
     "overwrote", "overwrote_of", "overwrote_kept", "overwrote_kept_of", "handed_gradient", "past_autograd", "reshaped",
@@ -127,8 +129,7 @@ def verdict(fix: Fix) -> str:
     """How a fix was tried, and what it does to the gradients."""
     cut = fix.gradients == "truncated" and fix.untrained
     effect = message("truncated_into", names=fix.untrained) if cut else message(fix.gradients)
-    if kind_of(fix.proof) == "verified_values":
-        effect = message("values")
+    effect = _EFFECTS.get(kind_of(fix.proof) or "", effect)
     if fix.gradients == "different" and fix.changes:
         effect = message("result")  # the gradients may well be the same
     if not fix.verified:

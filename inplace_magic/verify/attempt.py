@@ -15,6 +15,7 @@ from ..gradients.compare import (
     compare,
     deprived,
     lessened,
+    reach_alike,
     same_for_training,
     starved,
     stepped_again,
@@ -150,7 +151,8 @@ def measured(bench: Bench, problem: Problem, ran: Ran) -> Attempt | None:
     # Statistics are no change that counts, nor is what a cut leaves without a gradient that no step uses.
     aside = len(effect.changes) if effect.paths and not meant and effect.label != "truncated" else 0
     without_backward = not reference and not seen.passes and not (seen.outcome is not None and seen.outcome.ahead)
-    said = proof(effect.label, effect.changes, effect.until_error, without_backward)
+    alike = reach_alike(reference, seen.passes)
+    said = proof(effect.label, effect.changes, effect.until_error, without_backward, alike)
     fix = replace(_fix(bench, candidate, live, run, effect, idle, said), once=once)
     if effect.label == "truncated" and not idle:
         taken = (*_taken(bench, proposal, seen), *(_left(bench, reference, seen) if _lessens(candidate.steps) else ()))

@@ -47,16 +47,25 @@ class Effect:
     idle: bool = False  # a backward is left that trains nothing
 
 
-def proof(label: Gradients, changes: Sequence[str], until_error: bool = False, without_backward: bool = False) -> str:
+def proof(
+    label: Gradients,
+    changes: Sequence[str],
+    until_error: bool = False,
+    without_backward: bool = False,
+    alike: bool = False,
+) -> str:
     """What was verified, in a few words. Where something else changes, the gradients may well be the same.
 
-    ``without_backward``: there was none, nor is anything left from which one could begin.
+    ``without_backward``: there was none, nor is anything left from which one could begin. ``alike``: each backward reaches
+    the leaves that it is to reach.
     """
     if until_error:
         return message("past_failure")
     if without_backward and label == "same":
         return message("verified_values")
-    return message("verified_result" if label == "different" and changes else f"verified_{label}")
+    if label == "different":
+        return message("verified_result" if changes else "verified_alike" if alike else "verified_different")
+    return message(f"verified_{label}")
 
 
 def gradients_of(bench: Bench, steps: Sequence[Proposal], seen: Evidence) -> Gradients:

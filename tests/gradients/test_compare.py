@@ -9,6 +9,7 @@ from inplace_magic.gradients.compare import (
     compare,
     deprived,
     leaves_reached,
+    reach_alike,
     same_for_training,
     starved,
     stepped_again,
@@ -201,3 +202,18 @@ def test_a_step_on_nothing_is_told_from_one_of_whose_gradients_nobody_knows() ->
 def test_what_is_rounding_beside_the_largest_gradient_reaches_no_leaf() -> None:
     assert leaves_reached(passes({"w": 0.3, "k": 7e-14}, {"small": 1e-12})) == {"w", "small"}
     assert leaves_reached(passes({"w": float("inf"), "k": 1.0, "n": float("nan"), "z": 0.0})) == {"w", "k", "n"}
+
+
+@pytest.mark.parametrize(
+    ("tried", "alike"),
+    [
+        pytest.param(({"w": 1, "v": 2}, {"w": 3}), True, id="other values"),
+        pytest.param(({"w": 3}, {"w": 1, "v": 2}), True, id="another order"),
+        pytest.param(({"w": 1}, {"w": 3}), False, id="a leaf is cut off"),
+        pytest.param(({"w": 1, "v": 0}, {"w": 3}), False, id="a gradient of zero"),
+        pytest.param(({"w": 1, "v": 2},), False, id="one backward less"),
+    ],
+)
+def test_whether_each_backward_reaches_the_same_leaves(tried: tuple[dict[str, float], ...], alike: bool) -> None:
+    assert reach_alike(passes({"w": 5, "v": 1}, {"w": 2}), passes(*tried)) is alike
+    assert not reach_alike([], [])

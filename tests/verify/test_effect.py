@@ -10,6 +10,7 @@ import pytest
 
 from inplace_magic import sandbox
 from inplace_magic.diagnosis import Fix
+from inplace_magic.message import kind_of
 from inplace_magic.transforms.proposal import Reading
 from inplace_magic.verify.bench import Bench
 
@@ -415,3 +416,26 @@ def test_a_loss_that_a_cut_leaves_a_part_of_is_named() -> None:
         """
     cuts = [fix for fix in fixes(start, cell) if fix.gradients == "truncated"]
     assert cuts and all("by a part of its loss alone" in "".join(fix.changes) for fix in cuts)
+
+
+def test_gradients_that_differ_without_a_cut_are_said_to_reach_the_same_leaves() -> None:
+    start = """
+        import torch
+        from torch import nn
+        torch.manual_seed(0)
+        a, b = nn.Linear(3, 3), nn.Linear(3, 1)
+        opt_a, opt_b = (torch.optim.SGD(net.parameters(), lr=0.1) for net in (a, b))
+        x = torch.randn(5, 3)
+        """
+    cell = """
+        h = b(torch.tanh(a(x)))
+        h.exp().mean().backward(retain_graph=True)
+        opt_b.step()
+        opt_a.zero_grad()
+        h.square().mean().backward()
+        opt_a.step()
+        """
+    found = {fix.rule: fix for fix in fixes(start, cell)}
+    assert found["recompute"].gradients == "different" and not found["recompute"].changes
+    assert kind_of(found["recompute"].proof) == "verified_alike"
+    assert all(kind_of(fix.proof) != "verified_alike" for fix in found.values() if fix.gradients == "truncated")
