@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ast
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from ...record.evidence import Edge
 from ...source.bindings import argument, parameters
 from ...source.blocks import loops, upwards, within
-from ...source.dataflow import calls, graph_reads, reads, simple, slice_of
+from ...source.dataflow import calls, graph_reads, reads, rebinds, simple, slice_of
 from ...source.editor import Code, Def, Function
 from ...source.names import own_names
 from ..analysis.meetings import standing_in, update_of
@@ -119,9 +120,11 @@ def _handed_out(problem: Problem, made: Slice) -> Iterator[Target]:
     for event in happened(problem, made):
         if any(f.code is made.code and f.spot.function == made.function for f in problem.needed):
             return
-        behind = (s for above in upwards(made.code, event) for s in made.code.following(above))
-        given = next((s for s in behind if isinstance(s, ast.Return) and reads(s) & made.names), None)
-        yield from [Target(made.code, given, between=True)] if given is not None else ()
+        behind = [s for above in upwards(made.code, event) for s in made.code.following(above)]
+        given = next((s for s in behind if isinstance(s, ast.Return)), None)
+        anew = rebinds(*itertools.takewhile(lambda s: s is not given, behind))
+        if given is not None and reads(given) & (made.names - anew):
+            yield Target(made.code, given, between=True)
 
 
 def _names_there(made: Slice, frames: list[Frame]) -> set[str] | None:
@@ -140,19 +143,19 @@ def _names_there(made: Slice, frames: list[Frame]) -> set[str] | None:
 
 
 def _behind(problem: Problem, made: Slice, statement: ast.stmt) -> Target | None:
-    """The statement that reads the names, in the innermost block that has both, behind the slice and the event; None where
-    one call does both.
+    """The statement that reads the names, in the innermost block that has it behind the slice or the event, and behind both if
+    it has both; None where one call is the event and reads them.
     """
     code, came = made.code, happened(problem, made)
     for above in upwards(code, statement):
         block = code.block(above)
-        top = within(code, block, made.statements[-1])
-        if top is not None and top is not above:
-            events = [one for s in came if (one := within(code, block, s)) is not None]
+        top, *events = (within(code, block, s) for s in (made.statements[-1], *came))
+        before = [one for one in (top, *events) if one is not None and block.index(one) < block.index(above)]
+        if before and top is not above:
             if above in events and simple(above):
                 return None
-            last = max(map(block.index, [top, *(e for e in events if block.index(e) < block.index(above))]))
-            return Target(code, _front(code, block[last + 1 :], made.names, above), block[last] in events)
+            last = max(before, key=block.index)
+            return Target(code, _front(code, block[block.index(last) + 1 :], made.names, above), last in events)
     return Target(code, statement)
 
 

@@ -766,3 +766,31 @@ def test_what_a_call_uses_up_is_computed_again_behind_it(bound: str) -> None:
     cell = f"fake = G(torch.ones(3, 2))\nscore = D(fake)\n{bound}d_step(score)\ng_step(score)"
     fix = fix_by("recompute", start, cell)
     assert fix.cells == {2: cell.replace("g_step(score)", "score = D(fake)\ng_step(score)")}
+
+
+def test_what_a_branch_uses_up_and_reads_on_is_computed_again_within_the_branch() -> None:
+    start = """
+        import torch
+        from torch import nn
+        torch.manual_seed(0)
+        scale, table = nn.Parameter(torch.ones(3)), nn.Parameter(torch.randn(5, 3))
+        opt, own = torch.optim.SGD([scale], 0.1), torch.optim.SGD([table], 0.1)
+        def look_up(z, training=True):
+            codes = scale * table
+            found = codes[torch.cdist(z, codes).argmin(-1)]
+            if training:
+                (found - z).square().mean().backward()
+                own.step()
+                found = codes[torch.cdist(z, codes).argmin(-1)]
+            return found
+        """
+    cell = """
+        for z in torch.randn(3, 4, 3):
+            loss = (look_up(z) - z).exp().mean()
+            opt.zero_grad()
+            loss.backward()
+            opt.step()
+        """
+    fix = fixes(start, cell)[0]
+    behind = ("own.step()\n", "own.step()\n        codes = scale * table\n")
+    assert (fix.rule, fix.untrained) == ("recompute", ()) and fix.cells == {1: rewritten(start, behind)}
