@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -16,7 +15,7 @@ from ...source.names import own_names
 from ..analysis.meetings import standing_in, update_of
 from ..problem import Frame, Problem
 from ..proposal import Change
-from .slices import Slice
+from .slices import SAME, Slice
 
 
 @dataclass(frozen=True)
@@ -84,20 +83,18 @@ def targets(problem: Problem, edges: Sequence[Edge], made: Slice) -> Iterator[Ta
             both = (loop for loop in around if standing_in(code, loop.body, problem.needed))
             turn, function = next(both, around[-1] if around else None), code.function(statement)
             if own:
-                behind = Target(code, _front(code, turn.body, names)) if turn else _behind(problem, made, statement)
+                behind = Target(code, _first(code, turn.body, names)) if turn else _behind(problem, made, statement)
                 yield from [behind] if behind is not None else []
             elif function is not None:
                 needed = standing_in(code, function.body, problem.frames(need))
                 body = turn.body if turn is not None and needed else function.body
-                front = _front(code, body, names)
-                constructor = made.code.function(made.statements[0])
+                constructor = made.code.function(made.statements[0]) if made.owner == SAME else None
                 if constructor is not None and _is_inherited(made.code.parent(constructor), code.parent(function)):
                     yield from _overridden(made.code, constructor, function)
                     continue
-                # Given a value there, a name is the function's own: nothing may read it before.
-                yield Target(code, next((s for s in body if reads(s) & names and s.lineno < front.lineno), front))
+                yield Target(code, _first(code, body, names))
             elif code is not made.code:
-                yield Target(code, _front(code, code.block(statement), names))
+                yield Target(code, _first(code, code.block(statement), names))
 
 
 def _is_inherited(made_by: ast.AST | None, read_by: ast.AST | None) -> bool:
@@ -121,10 +118,9 @@ def _handed_out(problem: Problem, made: Slice) -> Iterator[Target]:
         if any(f.code is made.code and f.spot.function == made.function for f in problem.needed):
             return
         behind = [s for above in upwards(made.code, event) for s in made.code.following(above)]
-        given = next((s for s in behind if isinstance(s, ast.Return)), None)
-        anew = rebinds(*itertools.takewhile(lambda s: s is not given, behind))
-        if given is not None and reads(given) & (made.names - anew):
-            yield Target(made.code, given, between=True)
+        for given in [s for s in behind if isinstance(s, ast.Return)][:1]:
+            if reads(given) & made.names - rebinds(*behind[: behind.index(given)]):
+                yield Target(made.code, given, between=True)
 
 
 def _names_there(made: Slice, frames: list[Frame]) -> set[str] | None:
@@ -162,6 +158,11 @@ def _behind(problem: Problem, made: Slice, statement: ast.stmt) -> Target | None
 def happened(problem: Problem, made: Slice) -> list[ast.stmt]:
     """The statement of the event, in the function that has the slice."""
     return [f.statement for f in problem.lost if f.code is made.code and f.spot.function == made.function]
+
+
+def _first(code: Code, statements: list[ast.stmt], names: set[str]) -> ast.stmt:
+    top = next((s for s in statements if reads(s) & names), statements[0])
+    return update_of(code.block(top), top)[0]
 
 
 def _front(code: Code, statements: list[ast.stmt], names: set[str], other: ast.stmt | None = None) -> ast.stmt:

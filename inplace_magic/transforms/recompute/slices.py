@@ -26,11 +26,13 @@ from ...source.dataflow import (
 )
 from ...source.editor import Code, Edit
 from ...source.lift import as_lines
+from ...source.names import renamed
 from ..analysis.meetings import standing_in
 from ..analysis.points import uses
 from ..problem import Frame, Problem, parted
 
 MOST = 6  # statements that a person would repeat
+SAME = "", ""  # the same name where it is made and where it is read
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,8 @@ class Slice:
     """Statements that created the stale values, in order, and the names that lead to them afterwards.
 
     ``through``: the names under which hooks keep what a call made, where nothing binds it: ``feats`` for ``model(x)``.
-    ``without``: what a loop among them does beside, and is not done again: it trains.
+    ``without``: what a loop among them does beside, and is not done again: it trains. ``owner``: what the statements
+    call the object that keeps what they make, and what it is called where that is read: ``self`` and ``agent`` for ``agent.alpha``.
     """
 
     code: Code
@@ -46,14 +49,18 @@ class Slice:
     function: str
     through: frozenset[str] = frozenset()
     without: tuple[ast.stmt, ...] = ()
+    owner: tuple[str, str] = SAME
 
     @property
     def names(self) -> set[str]:
-        return {*self.through} or binds(*self.statements)
+        here, there = self.owner
+        made = {*self.through} or binds(*self.statements)
+        return {there + name[len(here) :] if name.startswith(f"{here}.") else name for name in made}
 
     def lines(self, statements: Sequence[ast.stmt], edits: Sequence[Edit] = ()) -> list[str]:
         gone = [self.code.delete(s, *self.without) for s in self.without]
-        kept = [one for one in edits if not any(cut.start <= one.start and one.end <= cut.end for cut in gone)]
+        own = renamed(self.code, statements, dict([self.owner]))
+        kept = [one for one in (*edits, *own) if not any(cut.start <= one.start and one.end <= cut.end for cut in gone)]
         return [line for s in statements for line in as_lines(self.code, s, [*kept, *gone])]
 
 
@@ -61,11 +68,15 @@ def slices(problem: Problem, found: Crossing) -> Iterator[Slice]:
     """The stale statements, frame by frame from the innermost one that all of them share."""
     stacks = [stack for one in found.stale if (stack := problem.frames(one))]
     # What was computed for an argument of the call in which the event happened is at hand there.
-    for made in _levels(problem, [stack for stack in stacks if parted(stack, problem.lost)[0]]):
-        if not made.names:
-            read = (key_of(use.node) for edge in found.over for use in uses(problem, edge))
-            made = replace(made, through=frozenset(name for name in read if name is not None))
-        yield made
+    read = [name for edge in found.over for use in uses(problem, edge) if (name := key_of(use.node)) is not None]
+    levels = [*_levels(problem, [stack for stack in stacks if parted(stack, problem.lost)[0]])]
+    for made in levels:
+        yield made if made.names else replace(made, through=frozenset(read))
+    for made, name in ((made, name) for made in levels for name in sorted(made.names) if "." in name):
+        here, _, own = name.rpartition(".")
+        for there in dict.fromkeys(path.removesuffix(f".{own}") for path in read if path.endswith(f".{own}")):
+            if there != here:
+                yield replace(made, owner=(here, there))
 
 
 def _levels(problem: Problem, stacks: Sequence[list[Frame]]) -> Iterator[Slice]:
@@ -83,7 +94,7 @@ def _levels(problem: Problem, stacks: Sequence[list[Frame]]) -> Iterator[Slice]:
         used = standing_in(code, turn, events)
         for behind in (2,) if used else (2, len(turn)):
             chosen = _from_beginning(code, turn, _chain(turn, statements, behind, used))
-            if binds(*chosen) & stepped or standing_in(code, chosen, events):
+            if (binds(*chosen) - items_apart(chosen)) & stepped or standing_in(code, chosen, events):
                 return  # what is trained would begin anew; or it is the call in which they were used up, or gone back from
             without = tuple(one for s in chosen if isinstance(s, ast.For) for one in _beside(s))
             if chosen and not of_itself(chosen) and all(_repeatable(s, without) for s in chosen):

@@ -165,7 +165,7 @@ def _copies(problem: Problem, made: Slice, target: Target) -> Iterator[tuple[lis
 def _is_known(made: Slice, target: Target, repeated: Sequence[ast.stmt]) -> bool:
     """Whether what the statements read has its name where they are repeated: not what is local to the function that made it."""
     function = made.code.function(made.statements[0])
-    return function is None or not live_in(repeated) & own_names(function) - target.known
+    return function is None or not live_in(repeated) & own_names(function) - target.known - {made.owner[0]}
 
 
 def _under_other_names(problem: Problem, made: Slice, target: Target) -> tuple[list[Edit], list[Edit]]:

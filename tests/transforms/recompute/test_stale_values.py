@@ -794,3 +794,62 @@ def test_what_a_branch_uses_up_and_reads_on_is_computed_again_within_the_branch(
     fix = fixes(start, cell)[0]
     behind = ("own.step()\n", "own.step()\n        codes = scale * table\n")
     assert (fix.rule, fix.untrained) == ("recompute", ()) and fix.cells == {1: rewritten(start, behind)}
+
+
+TEMPERATURE = """
+    for lp in torch.randn(3, 5):
+        opt.zero_grad()
+        loss = (net(lp[:, None]).squeeze() * VALUE.detach()).mean()
+        loss = loss + (VALUE * (lp - 1.0)).mean()
+        loss.backward()
+        opt.step()
+    """
+
+
+@pytest.mark.parametrize(
+    ("made", "value", "again"),
+    [
+        ("log = torch.zeros(1, requires_grad=True)\nvalue = log.exp()", "value", "value = log.exp()"),
+        (
+            "own = {'log': torch.zeros(1, requires_grad=True)}\nown['value'] = own['log'].exp()\nlog = own['log']",
+            "own['value']",
+            "own['value'] = own['log'].exp()",
+        ),
+        (
+            "class Own:\n    def __init__(self):\n        self.log = torch.zeros(1, requires_grad=True)\n"
+            "        self.value = self.log.exp()\nown = Own()\nlog = own.log",
+            "own.value",
+            "own.value = own.log.exp()",
+        ),
+    ],
+    ids=["a name", "an item of a dict", "an attribute of an object"],
+)
+def test_in_a_loop_it_is_computed_ahead_of_all_that_reads_it_also_without_its_history(
+    made: str, value: str, again: str
+) -> None:
+    net = "net = nn.Linear(1, 1)\nopt = torch.optim.SGD([*net.parameters(), log], lr=0.1)"
+    cell = TEMPERATURE.replace("VALUE", value)
+    first = "    loss = (net"
+    found = fixes(START, f"{made}\n{net}", cell)
+    assert found[0].cells == {3: rewritten(cell, (first, f"    {again}\n{first}"))}
+
+
+def test_what_another_constructor_gives_an_object_is_made_again_by_the_method_that_reads_it() -> None:
+    classes = """
+        class Mixer(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.w, self.mix = nn.Parameter(torch.randn(4)), None
+            def forward(self, x):
+                return x * self.mix
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.mixer = Mixer()
+                mixer = self.mixer
+                mixer.mix = torch.softmax(mixer.w, 0)
+            def forward(self, x):
+                return self.mixer(x)
+        """
+    again = ("    return x * self.mix", "    self.mix = torch.softmax(self.w, 0)\n        return x * self.mix")
+    assert fixes(START, classes, TRAIN)[0].cells == {2: rewritten(classes, again)}
