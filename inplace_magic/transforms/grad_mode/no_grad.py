@@ -29,6 +29,7 @@ from ...source.lines import lines_of
 from ..analysis.targets import (
     Site,
     applies_function,
+    outside,
     reads_gradient,
     root_text,
     seen_through,
@@ -58,7 +59,8 @@ def no_grad(problem: Problem) -> Iterator[Proposal]:
     statements, of_data = _block(problem, write), is_input(problem, write)
     around = {write.root_text, seen_through(write.code, write.root_text or "", write.statement)}
     moved = _is_iterate(write) or _are_stepped(problem, around)
-    if not moved and (_goes_on(write, statements) or (of_data and _is_given_back(problem, write))):
+    handed = of_data or write.event.parameter
+    if not moved and (_goes_on(write, statements) or (handed and _is_given_back(problem, write, anew=not of_data))):
         return
     caller, whole = _caller_of_lambda(problem, write), _step_of_optimizer(write)
     code, first = (write.code, write.statement) if caller is None else (caller.code, caller.statement)
@@ -178,13 +180,22 @@ def _goes_on(write: Site, statements: list[ast.stmt]) -> bool:
     return getattr(function, "name", "") == "forward" or any(not _of_itself(write.code, s, name) for s in goes_on)
 
 
-def _is_given_back(problem: Problem, write: Site) -> bool:
-    """Whether the function gives back what it was handed, and its caller goes on with that: ``out = step(out)``."""
+def _is_given_back(problem: Problem, write: Site, anew: bool = False) -> bool:
+    """Whether the function gives back what it was handed, and its caller goes on with that: ``out = step(out)``.
+
+    ``anew``: under another name, ``unit = normalised(self.weight)``; not what is named as torch names what writes in place, nor
+    what a gradient has updated.
+    """
     code, name, function = write.code, write.root_text or "", write.code.function(write.statement)
     if name not in parameters(function):
         return False
     back = any(_gives_back(s, reads(code, name, [s])) for s in own_statements(code, scope(code, write.statement)))
-    return back and any(not isinstance(caller.statement, ast.Expr) for caller in sites(problem)[1:2])
+    goes_on = [caller for caller in sites(problem)[1:2] if not isinstance(caller.statement, ast.Expr)]
+    if anew:
+        update = getattr(function, "name", "").endswith("_") or reads_gradient(write.statement)
+        goes_on = [one for one in goes_on if outside(write, one, name) not in binds(one.statement) and not update]
+        goes_on = [one for one in goes_on if not reads_gradient(one.statement)]
+    return back and bool(goes_on)
 
 
 def _gives_back(statement: ast.stmt, read: list[ast.expr]) -> bool:

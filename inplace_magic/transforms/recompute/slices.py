@@ -72,11 +72,11 @@ def slices(problem: Problem, found: Crossing) -> Iterator[Slice]:
     levels = [*_levels(problem, [stack for stack in stacks if parted(stack, problem.lost)[0]])]
     for made in levels:
         yield made if made.names else replace(made, through=frozenset(read))
-    for made, name in ((made, name) for made in levels for name in sorted(made.names) if "." in name):
-        here, _, own = name.rpartition(".")
-        for there in dict.fromkeys(path.removesuffix(f".{own}") for path in read if path.endswith(f".{own}")):
-            if there != here:
-                yield replace(made, owner=(here, there))
+    for made in levels:
+        made_by = [name.rpartition(".") for name in sorted(made.names) if "." in name]
+        read_by = [name.rpartition(".") for name in read]
+        owners = ((here, there) for here, _, own in made_by for there, _, other in read_by if own == other)
+        yield from (replace(made, owner=pair) for pair in dict.fromkeys(owners) if pair[0] != pair[1])
 
 
 def _levels(problem: Problem, stacks: Sequence[list[Frame]]) -> Iterator[Slice]:
@@ -118,7 +118,8 @@ def _chain(
     last = max(turn.index(s) for s in statements)
     found = []
     for statement in turn[: last + behind]:
-        aliases = isinstance(statement, ast.Assign) and value_reads(statement) & tainted
+        stale = tainted - items_apart([*found, statement])  # of ``run["y"]`` another item knows nothing
+        aliases = isinstance(statement, ast.Assign) and value_reads(statement) & stale
         if statement in statements or (aliases and statement not in used):
             tainted |= binds(statement)
             found.append(statement)

@@ -497,3 +497,33 @@ def test_the_step_of_an_optimizer_has_no_history(argument: str, first: str, deco
     fix = fix_by("no_grad", text, call)
     assert fix.gradients == "same"
     assert (f"    @torch.no_grad()\n    def step(self{argument})" in fix.cells[1]) is decorated
+
+
+@pytest.mark.parametrize(
+    ("name", "call", "proposed"),
+    [
+        pytest.param("normalised", "w = normalised(self.w)", False, id="a value of its own"),
+        pytest.param("normalise_", "w = normalise_(self.w)", True, id="named as torch names what writes in place"),
+        pytest.param("normalised", "normalised(self.w); w = self.w", True, id="written for what it writes into"),
+        pytest.param("normalised", "w = self.w; w = normalised(w)", True, id="under the same name"),
+    ],
+)
+def test_a_parameter_that_a_function_gives_back_for_another_name_is_no_update(
+    name: str, call: str, proposed: bool
+) -> None:
+    define = f"""
+        import torch
+        def {name}(weight):
+            weight[:, 1:] = torch.nn.functional.normalize(weight[:, 1:], dim=1)
+            return weight
+        class Net(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.w = torch.nn.Parameter(torch.rand(4, 6))
+            def forward(self, x):
+                {call}
+                return x @ w
+        net = Net()
+        """
+    found = run_cells(define, "net(torch.ones(2, 4)).exp().sum().backward()").diagnosis
+    assert found is not None and any(fix.rule == RULE for fix in found.fixes) == proposed
