@@ -337,3 +337,24 @@ def test_what_a_penalty_compares_with_the_trained_weights_stays_what_it_was() ->
     found = fixes(penalised, NORMED)
     assert [fix.rule for fix in found] == ["detach"]
     assert "self.norm = self.v.norm(dim=1, keepdim=True).detach()" in found[0].cells[1]
+
+
+def test_of_a_dict_the_item_that_was_made_once_is_cut_and_not_what_stands_beside_it() -> None:
+    start = """
+        import torch
+        from torch import nn
+        torch.manual_seed(0)
+        x, body, head = torch.randn(5, 3), nn.Linear(3, 3), nn.Linear(3, 1)
+        store = {"scale": torch.ones(3, requires_grad=True)}
+        store["features"] = body(x).tanh()
+        opt = torch.optim.SGD([*head.parameters(), store["scale"]], lr=0.1)
+        """
+    cell = """
+        for _ in range(3):
+            opt.zero_grad()
+            head(store["features"] * store["scale"]).square().mean().backward()
+            opt.step()
+        """
+    found = fixes(start, cell)
+    assert found[0].cells == {1: rewritten(start, ("body(x).tanh()", "body(x).tanh().detach()"))}
+    assert not any("store.items()" in text for fix in found for text in fix.cells.values())

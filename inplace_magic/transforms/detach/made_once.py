@@ -20,7 +20,7 @@ from collections.abc import Iterator, Sequence
 from ...message import message
 from ...record.evidence import Edge
 from ...source.blocks import loops, within
-from ...source.dataflow import binds, reads
+from ...source.dataflow import assigned, binds, reads
 from ...source.editor import names_bound
 from ..analysis.iterations import holdings
 from ..analysis.points import detached, uses
@@ -77,7 +77,8 @@ def where_made(problem: Problem, edges: Sequence[Edge], form: str, why: str) -> 
         code, statement, value = maker.code, maker.statement, maker.expression
         if isinstance(statement, ast.Expr) and value is statement.value:
             return []  # somebody else keeps what is made there: a hook
-        bound = binds(statement) if value is getattr(statement, "value", None) else set()
+        whole = not any(isinstance(target, ast.Subscript) for target in assigned(statement))  # no item beside others
+        bound = binds(statement) if whole and value is getattr(statement, "value", None) else set()
         later = problem.needed[0].code if problem.needed else code
         given_anew = names_bound(later.tree.body) if later is not code else set()  # by a later cell, in another shape
         names = bound - given_anew
