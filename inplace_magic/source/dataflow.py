@@ -86,6 +86,12 @@ def summed_up(node: ast.AST) -> list[ast.expr]:
     return [term[0] for child in ast.walk(node) if (term := added(child)) is not None]
 
 
+def sums(node: ast.AST) -> set[str]:
+    """The names of what something is added to below a node: ``loss`` for ``loss += x``, ``losses`` for ``losses.append(x)``."""
+    filled = binds(*(child for child in ast.walk(node) if isinstance(child, ast.Expr)))
+    return filled | {key for target in summed_up(node) if (key := key_of(target)) is not None}
+
+
 def binds(*statements: ast.AST) -> set[str]:
     """Names that some statements bind or fill, at their own level of function."""
     found: set[str] = set()

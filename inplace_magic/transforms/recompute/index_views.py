@@ -29,10 +29,10 @@ from dataclasses import dataclass
 from ...message import message
 from ...source.bindings import gone_through, loop_of, naming_loop
 from ...source.dataflow import called_name, given_to, rebinds
-from ...source.editor import Code, Edit, as_item, atom, dotted
+from ...source.editor import Code, Edit, as_item, atom
 from ...source.names import bound_names
 from ..analysis.meetings import headline
-from ..analysis.targets import SEVERAL_VIEWS, VIEW_METHODS, handed_down, receiver, root
+from ..analysis.targets import SEVERAL_VIEWS, Site, handed_down, receiver, root
 from ..problem import Problem
 from ..proposal import Proposal, in_one_text
 from ..registry import register
@@ -72,31 +72,31 @@ def _indexed(
 
 
 @register("multi_output_view", "no_grad_view")
-def index_unpacked(problem: Problem) -> Iterator[Proposal]:
-    """``r, g, b = image``: the views of one assignment."""
+def index_bound(problem: Problem) -> Iterator[Proposal]:
     for write, name in handed_down(problem, len(problem.write_stack)):
         for code, made in itertools.islice(problem.bindings(write.code, name, write.statement), 1):
-            line = made.statement
-            if not isinstance(line, ast.Assign) or not isinstance(target := line.targets[0], ast.Tuple):
-                continue
-            views = _views(code, line.value)
-            if views is not None and all(isinstance(one, ast.Name) for one in target.elts):
-                edit = code.replace(line.value, ", ".join(views.at(str(i)) for i in range(len(target.elts))))
-                yield in_one_text(code, [edit], line, _WHY, "index_views")
+            if made.value is not None:
+                yield from _item(write, name, _views(code, made.value))
+            elif isinstance(made.statement, ast.Assign):
+                yield from _unpacked(code, made.statement)
 
 
-@register("multi_output_view", "no_grad_view")
-def index_item(problem: Problem) -> Iterator[Proposal]:
+def _unpacked(code: Code, line: ast.Assign) -> Iterator[Proposal]:
+    """``r, g, b = image``: the views of one assignment."""
+    target, views = line.targets[0], _views(code, line.value)
+    if views is not None and isinstance(target, ast.Tuple) and all(isinstance(one, ast.Name) for one in target.elts):
+        edit = code.replace(line.value, ", ".join(views.at(str(i)) for i in range(len(target.elts))))
+        yield in_one_text(code, [edit], line, _WHY, "index_views")
+
+
+def _item(write: Site, name: str, views: _Views | None) -> Iterator[Proposal]:
     """``rows[k] += 1``, ``fill(rows[k])``: an item of what holds all the views."""
-    for frame, name in handed_down(problem):
-        code = frame.code
-        items = [n for n in ast.walk(frame.node) if isinstance(n, ast.Subscript) and code.text(n.value) == name]
-        for item in [n for n in items if not isinstance(n.slice, ast.Slice | ast.Tuple)][:1]:
-            for _, made in itertools.islice(problem.bindings(code, name, frame.statement), 1):
-                views = _views(code, made.value)
-                if views is not None:
-                    edit = code.replace(item, views.at(code.text(item.slice)))
-                    yield in_one_text(code, [edit], headline(code, frame.statement, [edit]), _WHY, "index_views")
+    code = write.code
+    items = (n for n in ast.walk(write.node) if isinstance(n, ast.Subscript) and code.text(n.value) == name)
+    item = next((n for n in items if not isinstance(n.slice, ast.Slice | ast.Tuple)), None)
+    if item is not None and views is not None:
+        edit = code.replace(item, views.at(code.text(item.slice)))
+        yield in_one_text(code, [edit], headline(code, write.statement, [edit]), _WHY, "index_views")
 
 
 def _counted(
@@ -143,17 +143,16 @@ def _views(code: Code, node: ast.expr | None) -> _Views | None:
     if called_name(node) in ("list", "tuple"):
         node = next(iter(given_to(node)), None)
     if isinstance(node, ast.Call) and called_name(node) in ("unbind", "split"):
-        whole, named = receiver(node), sorted(node.keywords, key=lambda k: k.arg == "dim")
-        given = [one for one in (*node.args, *(k.value for k in named)) if one is not whole]
+        whole = receiver(node)
+        given = [one for one in given_to(node) if one is not whole]
         if called_name(node) == "split":
-            stretch = given.pop(0) if given else None
+            stretch = given.pop(0)
             if not isinstance(stretch, (ast.Constant, ast.Name, ast.Attribute)):
                 return None
             size = code.text(stretch)
-        dims = [d.value for d in given if isinstance(d, ast.Constant) and isinstance(d.value, int) and d.value >= 0]
+        dims = [d.value for d in given if isinstance(d, ast.Constant) and isinstance(d.value, int)]
         if len(dims) != len(given):
             return None
         node, dim = whole, sum(dims)
-    looked = isinstance(node, ast.Subscript) or called_name(node) in VIEW_METHODS - SEVERAL_VIEWS
-    indexed = node is not None and (dotted(node) is not None or (looked and root(node)))
+    indexed = root(node) is not None and called_name(node) not in SEVERAL_VIEWS
     return _Views(atom(code, node), dim, size) if node is not None and indexed else None

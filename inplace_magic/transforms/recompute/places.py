@@ -46,7 +46,7 @@ class Override(Target):
     ``front`` is the constructor, ``method`` what reads the value.
     """
 
-    method: ast.FunctionDef = field(kw_only=True)
+    method: Def = field(kw_only=True)
 
     @property
     def known(self) -> set[str]:
@@ -66,19 +66,19 @@ def targets(problem: Problem, edges: Sequence[Edge], made: Slice) -> Iterator[Ta
     need = problem.need_stack
     yield from _handed_out(problem, made)
     for edge in edges:
-        frames = problem.frames(need if edge.root or not edge.used else edge.used)
+        frames = problem.frames(edge.used or need)
         for depth, frame in enumerate(frames):
             code, statement = frame.code, frame.statement
             names = _names_there(made, frames[: depth + 1])
             if names is None:
                 continue
-            own = code is made.code and frame.spot.function == made.function
+            own = made.is_of(frame)
             kept = own and any("." in name for name in names)  # a call reads it off the object
             above, _ = slice_of(code.preceding(statement), reads(statement))  # ``x = batches[i]``
             reached = kept or not names or reads(*above, statement) & names
-            if not reached and (not edge.root or frame.spot is not need[0]):
+            if not reached and frame.spot not in need[:1]:
                 continue
-            around = loops(code, statement, without=made.statements if code is made.code else ())
+            around = loops(code, statement, without=made.statements)
             # Where it is used in each iteration anew: in the innermost loop that has the backward in it, too.
             both = (loop for loop in around if standing_in(code, loop.body, problem.needed))
             turn, function = next(both, around[-1] if around else None), code.function(statement)
@@ -108,14 +108,14 @@ def _overridden(code: Code, constructor: Def, method: Def) -> Iterator[Target]:
     own = next((s for s in beside if isinstance(s, ast.FunctionDef) and s.name == method.name), None)
     if own is not None:
         yield Target(code, own.body[0])
-    elif isinstance(method, ast.FunctionDef) and not method.decorator_list:
+    elif not method.decorator_list:
         yield Override(code, constructor, method=method)
 
 
 def _handed_out(problem: Problem, made: Slice) -> Iterator[Target]:
     """``return outputs``, where the function that made them has used them up by then, and its caller goes back from them."""
     for event in happened(problem, made):
-        if any(f.code is made.code and f.spot.function == made.function for f in problem.needed):
+        if any(map(made.is_of, problem.needed)):
             return
         behind = [s for above in upwards(made.code, event) for s in made.code.following(above)]
         for given in [s for s in behind if isinstance(s, ast.Return)][:1]:
@@ -157,7 +157,7 @@ def _behind(problem: Problem, made: Slice, statement: ast.stmt) -> Target | None
 
 def happened(problem: Problem, made: Slice) -> list[ast.stmt]:
     """The statement of the event, in the function that has the slice."""
-    return [f.statement for f in problem.lost if f.code is made.code and f.spot.function == made.function]
+    return [f.statement for f in problem.lost if made.is_of(f)]
 
 
 def _first(code: Code, statements: list[ast.stmt], names: set[str]) -> ast.stmt:
@@ -170,7 +170,5 @@ def _front(code: Code, statements: list[ast.stmt], names: set[str], other: ast.s
 
     What only shows a number, ``print(loss.item())``, still shows the old one.
     """
-    kept = {name for name in names if "." in name}
-    goes_on = (s for s in statements if reads(s) & kept or graph_reads(code, [s], names))
-    top = next(goes_on, other or statements[0])
+    top = next((s for s in statements if graph_reads(code, [s], names)), other or statements[0])
     return update_of(code.block(top), top)[0]

@@ -12,18 +12,7 @@ from dataclasses import dataclass, replace
 
 from ...record.evidence import Crossing
 from ...source.blocks import upwards, within
-from ...source.dataflow import (
-    binds,
-    calls_named,
-    items_apart,
-    key_of,
-    live_in,
-    rebinds,
-    simple,
-    slice_of,
-    summed_up,
-    value_reads,
-)
+from ...source.dataflow import binds, calls_named, items_apart, key_of, live_in, reads, rebinds, simple, slice_of, sums
 from ...source.editor import Code, Edit
 from ...source.lift import as_lines
 from ...source.names import renamed
@@ -56,6 +45,10 @@ class Slice:
         here, there = self.owner
         made = {*self.through} or binds(*self.statements)
         return {there + name[len(here) :] if name.startswith(f"{here}.") else name for name in made}
+
+    def is_of(self, frame: Frame) -> bool:
+        """Whether a frame runs the function that made the values."""
+        return frame.code is self.code and frame.spot.function == self.function
 
     def lines(self, statements: Sequence[ast.stmt], edits: Sequence[Edit] = ()) -> list[str]:
         gone = [self.code.delete(s, *self.without) for s in self.without]
@@ -116,10 +109,10 @@ def _chain(
         return []
     tainted: set[str] = set()
     last = max(turn.index(s) for s in statements)
-    found = []
+    found: list[ast.stmt] = []
     for statement in turn[: last + behind]:
         stale = tainted - items_apart([*found, statement])  # of ``run["y"]`` another item knows nothing
-        aliases = isinstance(statement, ast.Assign) and value_reads(statement) & stale
+        aliases = isinstance(statement, ast.Assign) and reads(statement.value) & stale
         if statement in statements or (aliases and statement not in used):
             tainted |= binds(statement)
             found.append(statement)
@@ -130,7 +123,7 @@ def _from_beginning(code: Code, turn: list[ast.stmt], chosen: list[ast.stmt]) ->
     """The statements with those that a sum begins with, and that add to it before; where it begins ahead of a loop that
     adds to it, with the loop: ``loss = 0``, ``for w in ws: loss += ...``.
     """
-    begun = {name for s in chosen for name in _sums(s)}
+    begun = {name for s in chosen for name in sums(s)}
     before = turn[: turn.index(chosen[0])] if begun else []
     first = next((s for s in reversed(before) if rebinds(s) & begun), None)
     if first is None:
@@ -140,15 +133,9 @@ def _from_beginning(code: Code, turn: list[ast.stmt], chosen: list[ast.stmt]) ->
     return [s for s in [first, *code.following(first)] if s in found or (s in before and binds(s) & begun)]
 
 
-def _sums(statement: ast.stmt) -> set[str]:
-    """What a statement adds to, those in it included: ``loss`` for ``loss += x``, ``losses`` for ``losses.append(x)``."""
-    filled = binds(*(node for node in ast.walk(statement) if isinstance(node, ast.Expr)))
-    return filled | {key for target in summed_up(statement) if (key := key_of(target)) is not None}
-
-
 def _beside(loop: ast.For) -> list[ast.stmt]:
     """What a loop does beside what its sums are made of."""
-    needed, _ = slice_of(loop.body, _sums(loop))
+    needed, _ = slice_of(loop.body, sums(loop))
     return [s for s in loop.body if s not in needed]
 
 

@@ -74,7 +74,7 @@ def _stands_there(made: Slice, target: Target) -> bool:
 
 def _gone_through(made: Slice, target: Target) -> bool:
     """Whether a loop around the target goes through what is made, and would go on through what it was."""
-    around = loops(target.code, target.front, without=made.statements)
+    around = loops(target.code, target.front)
     return target.code is made.code and any(isinstance(o, ast.For) and reads(o.iter) & made.names for o in around)
 
 
@@ -199,15 +199,11 @@ def _title(lines: Sequence[str]) -> str:
 
 def _read_elsewhere(problem: Problem, made: Slice, target: Target) -> bool:
     """Whether something but the statements from the target on reads what the slice makes."""
-    code, front, names = target.code, target.front, made.names
+    code, front, names, home = target.code, target.front, made.names, made.code.function(made.statements[0])
     if code is not made.code or not names or any("." in name for name in names):
         return True
-    function, home = code.function(front), code.function(made.statements[0])
-    called = function is not None and function is not home
-    around = [function] if called else loops(code, front, without=made.statements)[-1:]
-    inside = [*made.statements, *(around or [front, *code.following(front)])]
-    own = {id(n) for s in inside for n in ast.walk(s)}
-    local = home if home is not None and names <= own_names(home) else None  # else anybody may read them
-    nodes = ast.walk(local) if local is not None else (n for _, n in problem.nodes(ast.Name))
+    around: Sequence[ast.stmt] = loops(code, front, without=made.statements)[-1:]
+    own = {id(n) for s in [*made.statements, *(around or [front, *code.following(front)])] for n in ast.walk(s)}
+    nodes = ast.walk(home) if home is not None else (n for _, n in problem.nodes(ast.Name))
     read = (n for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load) and id(n) not in own)
     return any(n.id in names for n in read)

@@ -21,7 +21,7 @@ from ...source.bindings import reads
 from ...source.blocks import own_statements, scope, upwards, within
 from ...source.dataflow import binds
 from ...source.dataflow import reads as names_read
-from ...source.lift import lift, unwrapped
+from ...source.lift import lift, moved, unwrapped
 from ..analysis.meetings import headline
 from ..analysis.targets import receiver, root_text, seen_through, sites
 from ..grad_mode.inference_mode import modes
@@ -40,18 +40,18 @@ def views_again(problem: Problem) -> Iterator[Proposal]:
     for write in sites(problem, depth=2):
         code, name, last = write.code, write.root_text, write.statement
         bases = {name, seen_through(code, name, last)} - {None} if name is not None else set()
-        before = [s for s in own_statements(code, scope(code, last)) if s.lineno < last.lineno]
-        for maker in before:
-            made = maker.value if isinstance(maker, ast.Assign) else None
-            if made is None or root_text(code, receiver(made) if isinstance(made, ast.Call) else made) not in bases:
+        makers = (
+            s for s in own_statements(code, scope(code, last)) if isinstance(s, ast.Assign) and s.lineno < last.lineno
+        )
+        for maker in makers:
+            made = maker.value
+            if root_text(code, receiver(made) if isinstance(made, ast.Call) else made) not in bases:
                 continue
-            block, behind = code.block(maker), code.following(maker)
-            top = within(code, block, last)  # the write may stand in an inner block
-            between = behind if top is None else behind[: behind.index(top) + 1]
-            edits = [code.insert_after(top or last, *lift(code, [maker]).lines)]
-            used = any(reads(code, one, [*between]) for one in binds(maker))
-            if not used and top is not None:
-                edits.append(code.delete(maker))
+            behind = code.following(maker)
+            top = within(code, behind, last)  # the write may stand in an inner block
+            used = top is None or any(reads(code, one, [*behind[: behind.index(top) + 1]]) for one in binds(maker))
+            again = code.insert_after(top or last, *lift(code, [maker]).lines)
+            edits = [again] if used else [again, code.delete(maker)]
             title = message("title_after", what=headline(code, maker), other=message("the_write"))
             yield in_one_text(code, edits, title, _WHY, "views_again")
 
@@ -65,13 +65,11 @@ def _outside(problem: Problem) -> Iterator[Proposal]:
             continue
         depends = binds(*code.preceding(maker)) & (binds(maker) | names_read(maker))
         early = not depends and binds(maker) & names_read(*code.following(maker))
-        insert = code.insert_before if early else code.insert_after
-        edits = [code.delete(maker), insert(block, *lift(code, [maker]).lines)] if code.alone(maker) else []
-        if all(binds(s) or s is maker for s in block.body) and (len(block.body) == 1 or not edits):
-            edit = unwrapped(code, block, block.body)
-            edits = [edit] if edit is not None else []
+        title = message("title_outside", what=headline(code, maker))
+        edits = moved(code, [maker], block, behind=not early) if code.alone(maker) else []
+        if block.body == [maker] or (not edits and all(map(binds, block.body))):
+            edits = [edit for edit in [unwrapped(code, block, block.body)] if edit is not None]
+            if len(block.body) > 1:  # what else stands in the block is seen as well
+                title = message("title_block_gone", block=headline(code, block).strip("`"))
         if edits:
-            gone = len(edits) == 1 and len(block.body) > 1  # what else stands in the block is seen as well
-            title = message("title_outside", what=headline(code, maker))
-            title = message("title_block_gone", block=headline(code, block).strip("`")) if gone else title
             yield in_one_text(code, edits, title, _OUTSIDE, "views_again")

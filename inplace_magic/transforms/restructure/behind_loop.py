@@ -25,7 +25,7 @@ from collections.abc import Iterator
 
 from ...message import message
 from ...source.blocks import AnyLoop
-from ...source.dataflow import binds, calls_named, is_call, is_step, key_of, of_head, reads, roots, summed_up
+from ...source.dataflow import binds, calls_named, is_call, is_step, key_of, of_head, reads, roots, sums
 from ...source.lift import moved
 from ..analysis.iterations import Iteration, iterations
 from ..analysis.meetings import CLIPS, headline, standing_in, steps_between, update_of
@@ -50,9 +50,8 @@ def restructure(problem: Problem) -> Iterator[Proposal]:
 def _sums_up(problem: Problem, turn: Iteration, loop: AnyLoop) -> bool:
     """Whether what passes from one iteration into the next is a sum that is begun right before the loop."""
     used = [f.statement for edge in problem.crossing.over for f in problem.frames(edge.used)]
-    sums = {ast.unparse(target) for s in used for target in summed_up(s)}
     begun = binds(*turn.code.preceding(loop))
-    return bool(sums & roots(turn.frame.statement) & begun)
+    return any(sums(s) & roots(turn.frame.statement) & begun for s in used)
 
 
 def _may_leave(turn: Iteration, loop: AnyLoop, update: list[ast.stmt]) -> bool:

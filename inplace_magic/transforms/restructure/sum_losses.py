@@ -25,7 +25,7 @@ from collections.abc import Iterator
 
 from ...message import message
 from ...source.blocks import upwards
-from ...source.dataflow import binds, calls_named, is_called, is_step, key_of, reads, summed_up
+from ...source.dataflow import binds, calls_named, is_called, is_step, reads, sums
 from ...source.editor import Code, atom
 from ..analysis.backward_calls import loss_of
 from ..analysis.iterations import Iteration, iterations
@@ -82,8 +82,7 @@ def _added_up(problem: Problem, code: Code, loop: ast.For, backward: ast.stmt, l
     behind = [s for above in upwards(code, loop) for s in code.following(above)]
     # `autograd.grad` adds nothing to a leaf.
     grads = (n for n in ast.walk(loop) if isinstance(n, ast.Attribute) and n.attr == "grad" and not is_called(code, n))
-    sums = {key_of(target) for target in summed_up(loop)}
-    if not any(map(is_step, behind)) or any(grads) or sums & reads(loss):
+    if not any(map(is_step, behind)) or any(grads) or sums(loop) & reads(loss):
         return  # a sum that goes on would count its first terms in each of its values
     total = problem.unused("total", code, loop)
     line = f"{total} = {total} + {_term(code, loss)}"
