@@ -150,7 +150,7 @@ KEEPS_GRAPH = frozenset({"retain", "retain: one by one"}) | PAST_A_STEP | LAST_R
 # What a loss is made of is computed where its update stands, by the weights that the updates before it have left.
 IN_ORDER = frozenset({"recompute: in order", "recompute: in turn", "recompute: each call"})
 LATE = {"recompute: in order": 2}
-_ROWS = {form: row for row, form in enumerate(COSTS)}
+_ROWS = {form: row for row, form in enumerate(COSTS)}  # by which the costs rise
 
 
 def cost(proposal: Proposal) -> int:
@@ -171,7 +171,7 @@ def propose(problem: Problem) -> Iterator[Proposal]:
         except Exception:  # what it found before stays
             registry.passed_over(transform.__name__)
     seen: set[tuple[tuple[int, str], ...]] = set()
-    for proposal in sorted(found, key=lambda one: (cost(one), _ROWS[one.form])):
+    for proposal in sorted(found, key=lambda one: _ROWS[one.form]):
         try:
             key = tuple(sorted(proposal.texts.items()))
         except Overlap:  # its edits cannot be made together

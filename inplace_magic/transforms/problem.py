@@ -89,10 +89,14 @@ class Problem:
             for s in reversed(other.tree.body):
                 yield from ((other, Binding(s, value)) for key, value in bound(other, s) if key == name)
 
+    @cached_property
+    def names(self) -> set[str]:
+        """The names that these texts bind at their top."""
+        return names_bound([s for one in self.codes() for s in one.tree.body])
+
     def unused(self, name: str, code: Code, at: ast.AST) -> str:
         """The name, or one like it that is free where a node stands: at the top, that no text has given anything."""
-        top = code.function(at) is None
-        return unused(name, code, names_bound([s for one in self.codes() for s in one.tree.body]) if top else ())
+        return unused(name, code, self.names if code.function(at) is None else ())
 
     @cached_property
     def none_at_first(self) -> frozenset[str]:
@@ -160,14 +164,12 @@ class Problem:
     @cached_property
     def crossing(self) -> Crossing:
         """The edges of every conflict between the same two events: one cut has to meet all of them."""
-        event, need = self.clash.cause, self.clash.need
-        same = [
-            one.crossing
-            for one in self.evidence.clashes
-            if one.crossing is not None and event is not None and one.cause is not None
-            if need is not None and one.need is not None
-            if (one.cause.stack, one.need.stack) == (event.stack, need.stack)
-        ]
+
+        def events(clash: RecordedConflict) -> list[tuple[SourceRange, ...]]:
+            return [event.stack for event in (clash.cause, clash.need) if event is not None]
+
+        alike = (one for one in self.evidence.clashes if events(one) == events(self.clash))
+        same = [one.crossing for one in alike if one.crossing is not None]
         return Crossing(
             over=tuple(dict.fromkeys(edge for one in same for edge in one.over)),
             shared=tuple(dict.fromkeys(edge for one in same for edge in one.shared)),

@@ -92,7 +92,7 @@ def readers(code: Code, nodes: Iterable[ast.AST], model: str, fast: str, torch: 
             pairs = called_name(node) == "named_parameters"
             edits.append(code.replace(node, f"{fast}.items()" if pairs else f"{fast}.values()"))
         elif isinstance(node, ast.Call) and dotted(node.func) == model:
-            edits += _functional_call(code, node, model, fast, torch)
+            edits.append(code.replace(node, _functional_call(code, node, model, fast, torch)))
     return edits
 
 
@@ -136,16 +136,9 @@ def read_by_callers(problem: Problem, frames: Sequence[Site], name: str) -> bool
     return False
 
 
-def _functional_call(code: Code, call: ast.Call, model: str, weights: str, torch: str) -> list[Edit]:
-    """``net(x, mask=m)`` as ``torch.func.functional_call(net, weights, (x,), {"mask": m})``; the arguments stay as they are."""
-    (start, end), args = code.span(call), [code.span(one) for one in call.args]
-    head = f"{torch}.func.functional_call({model}, {weights}, ("
-    edits = [Edit(start, args[0][0], head)] if args else []
-    at, behind = args[-1][1] if args else start, f"{'' if args else head}{',' if len(args) == 1 else ''})"
-    before = f"{behind}, {{"
-    for keyword in call.keywords:
-        first, last = code.span(keyword.value)
-        name = "**" if keyword.arg is None else f'"{keyword.arg}": '
-        edits.append(Edit(at, first, f"{before}{name}"))
-        at, before = last, ", "
-    return [*edits, Edit(at, end, "})" if call.keywords else f"{behind})")]
+def _functional_call(code: Code, call: ast.Call, model: str, weights: str, torch: str) -> str:
+    """``net(x, mask=m)`` as ``torch.func.functional_call(net, weights, (x,), {"mask": m})``."""
+    given = ", ".join(map(code.text, call.args)) + ("," if len(call.args) == 1 else "")
+    named = [f'"{one.arg}": {code.text(one.value)}' if one.arg else code.text(one) for one in call.keywords]
+    options = f", {{{', '.join(named)}}}" if named else ""
+    return f"{torch}.func.functional_call({model}, {weights}, ({given}){options})"

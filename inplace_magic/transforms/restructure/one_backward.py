@@ -23,7 +23,7 @@ from ...gradients.digest import close
 from ...message import message
 from ...record.evidence import BackwardPass
 from ...source.blocks import within
-from ..analysis.meetings import headline, meeting, passes_to_need
+from ..analysis.meetings import headline, meeting
 from ..problem import Problem
 from ..proposal import Proposal, in_one_text
 from ..registry import register
@@ -37,10 +37,8 @@ def one_backward(problem: Problem) -> Iterator[Proposal]:
     if found is None or freed is None or at is None or at.index >= len(problem.evidence.passes):
         return
     over, need, before = problem.crossing.over, problem.evidence.passes[at.index], problem.evidence.passes[: at.index]
-    once_more = any(edge.root for edge in over) and _is_sum(need.value, passes_to_need(problem)[:1])
     terms = over and all(edge.term for edge in over)
-    summed = terms and any(_is_sum(need.value, before[start:]) for start in range(freed.index + 1))
-    if not once_more and not summed:
+    if not terms or not any(_is_sum(need.value, before[start:]) for start in range(freed.index + 1)):
         return
     for frame in problem.needed:
         statement, code = frame.statement, frame.code

@@ -66,7 +66,8 @@ def reset_sum(problem: Problem) -> Iterator[Proposal]:
 def _adds_to(problem: Problem, node: ast.AST, name: str, depth: int = 2) -> bool:
     """Whether a statement, or a function, adds to what is so called, or calls a function or a method that does."""
     fills = any(isinstance(n, ast.Expr) and name in binds(n) for n in ast.walk(node))
-    if name in map(ast.unparse, summed_up(node)) or (fills and name in _lists(problem)):
+    anew = fills and meeting(problem) is not None  # over iterations a list may be a memory
+    if name in map(ast.unparse, summed_up(node)) or (anew and name in _lists(problem)):
         return True
     for call in calls(node) if depth else ():
         for code, function in problem.nodes(ast.FunctionDef):
@@ -77,9 +78,8 @@ def _adds_to(problem: Problem, node: ast.AST, name: str, depth: int = 2) -> bool
 
 
 def _lists(problem: Problem) -> set[str]:
-    """What is filled anew for each of two backwards of one iteration; over iterations a list may be a memory."""
-    held = holdings(problem).values() if meeting(problem) is not None else ()
-    return {path for names in held for path, kind in names.items() if is_list(kind)}
+    """The lists that held a graph at some backward."""
+    return {path for names in holdings(problem).values() for path, kind in names.items() if is_list(kind)}
 
 
 def _sets(statement: ast.AST, name: str) -> bool:
@@ -92,8 +92,7 @@ def _initial(problem: Problem, name: str) -> str:
     for code, value in ((code, node.value) for code, node in problem.nodes(ast.Assign) if _sets(node, name)):
         if isinstance(value, ast.Constant) or calls_named(value, "zeros", "tensor", "new_zeros"):
             return code.text(value)
-    kinds = (names[name] for names in holdings(problem).values() if name in names)
-    return "[]" if any(map(is_list, kinds)) else "0"
+    return "[]" if name in _lists(problem) else "0"
 
 
 @register("second_backward", "modified")

@@ -29,7 +29,7 @@ from ...message import message
 from ...source.bindings import argument, defaults, parameters
 from ...source.blocks import loops, own_statements, scope
 from ...source.dataflow import assigned, binds, called_name, calls, calls_named, handed_on
-from ...source.editor import Code, Def, Function, names_bound
+from ...source.editor import Code, Def, Function
 from ...source.lift import as_lines
 from ...source.names import renamed
 from ..analysis.iterations import Iteration, holdings, iterations
@@ -124,7 +124,7 @@ def _resets(problem: Problem, near: Code, states: Mapping[str, _State]) -> Itera
     for function in (s for s in top if isinstance(s, Function)):
         needed = _required(function)
         resets = _is_reset(function, every, begun, [method.name for _, method in methods])
-        if resets and names_bound(top).issuperset(needed):
+        if resets and problem.names.issuperset(needed):
             yield function.name, [f"{function.name}({', '.join(needed)})"], True
     for cls, method in methods:
         state = states[cls.name]
@@ -144,7 +144,6 @@ def _begins_alone(cls: ast.ClassDef, reset: Def, attributes: set[str]) -> bool:
 
 def _initials(problem: Problem, near: Code, states: Mapping[str, _State]) -> Iterator[list[str]]:
     """``net.state = None``, ``net.hidden = net.init_hidden(batch_size)``, as the constructor has it."""
-    names = names_bound([s for code in problem.codes() for s in code.tree.body])
     # What a constructor has computed is no state that goes on.
     computed = [e for e in problem.crossing.over if any(s.function.endswith("__init__") for s in e.made)]
     constants = {holder.path.rpartition(".")[2] for edge in computed for holder in edge.holders}
@@ -157,7 +156,7 @@ def _initials(problem: Problem, near: Code, states: Mapping[str, _State]) -> Ite
         for target, value in (pair for s in own_statements(code, start) for pair in handed_on(s)):
             attribute = code.text(target).removeprefix(f"{own}.")
             read = {n.id for n in ast.walk(value) if isinstance(n, ast.Name)} - {own}
-            handed = _handed(problem, start, name, read & set(given) - names)
+            handed = _handed(problem, start, name, read & set(given) - problem.names)
             if attribute in state.attributes - constants and handed is not None:
                 text = code.edited(value, renamed(code, [value], {own: state.path, **handed}))
                 yield state.lines(near, f"{state.path}.{attribute} = {text}")

@@ -114,7 +114,7 @@ def _seen(problem: Problem, caller: Frame) -> set[str]:
     around = caller.code.function(caller.statement)
     if around is not None:
         return {*own_names(around), *names_loaded([around])}
-    return names_bound([s for code in problem.codes() for s in code.tree.body])
+    return problem.names
 
 
 def _written(one: _Call, taken: set[str]) -> Edit:
