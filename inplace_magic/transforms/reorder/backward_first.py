@@ -41,8 +41,6 @@ def backward_first(problem: Problem) -> Iterator[Proposal]:
     code, first, need = found.code, found.first, found.need
     makers, _ = slice_of(found.between, reads(need))
     cleared = uses_gradients([s for s in found.between if s not in makers])
-    if not simple(need):
-        return
     if first in found.loss:
         if isinstance(first, ast.With) and not cleared:
             # The backward, with what makes its loss behind the block, as the last that the block does.
@@ -64,7 +62,7 @@ def _from_a_later_cell(problem: Problem, form: str) -> Iterator[Proposal]:
         return
     code, other, backward = first[0].code, needed[0].code, needed[0].statement
     top = within(code, code.tree.body, first[0].statement)
-    if code.cell.number >= other.cell.number or not simple(backward) or top is None or loops(other, backward):
+    if code.cell.number >= other.cell.number or top is None or loops(other, backward):
         return
     below = [top, *code.following(top)]
     made = binds(*below) - items_apart([*below, backward])
@@ -85,7 +83,7 @@ def _from_inside(problem: Problem, form: str) -> Iterator[Proposal]:
     makers, _ = slice_of(before, roots(need))
     given = {key_of(one) for one in of_head(block)}
     used = uses_gradients([s for s in before if s not in makers])
-    if used or reads(*makers, need) & given or not simple(need):
+    if used or reads(*makers, need) & given:
         return
     # What the loss is made of may be meant to see what the block changes.
     title = _ahead_of(code, block, headline(code, need))

@@ -24,16 +24,8 @@ from ...message import message
 from ...source.dataflow import binds, calls_named, is_call, is_step, reads, roots
 from ...source.editor import Code, Edit
 from ...source.lift import lift, moved
-from ..analysis.backward_calls import in_short, limited, parameters_stepped, taken, taken_in_short
-from ..analysis.meetings import (
-    Meeting,
-    cleared_before,
-    headline,
-    share_leaves,
-    standing_in,
-    update_between,
-    update_of,
-)
+from ..analysis.backward_calls import in_short, limited, loss_of, parameters_stepped, taken, taken_in_short
+from ..analysis.meetings import Meeting, cleared_before, headline, share_leaves, standing_in, update_between, update_of
 from ..analysis.targets import reads_gradient, torch_in, updates_leaf
 from ..problem import Problem
 from ..proposal import Proposal, in_one_text
@@ -48,7 +40,7 @@ def move_step(problem: Problem) -> Iterator[Proposal]:
     found = update_between(problem)
     if found is None or (calls_named(found.first, "backward", "zero_grad", "zero_") and not _updates(found)):
         return
-    if problem.family == "silent" and not is_step(found.first) and reads_gradient(found.first):
+    if problem.family == "silent" and reads_gradient(found.first):
         return  # behind the later backward it would use the gradients of both, which no comparison of passes sees
     code = found.code
     writers = _writers(problem, found)
@@ -57,7 +49,7 @@ def move_step(problem: Problem) -> Iterator[Proposal]:
     late = update_of(found.block, found.need)
     following = late[-1] if is_step(late[-1]) else None
     names = [headline(code, s) for s in writers]
-    steps = [code.text(s) for s in writers if is_step(s) or not is_call(s, "zero_grad")]
+    steps = [code.text(s) for s in writers if not is_call(s, "zero_grad")]
     if following is not None and steps == [code.text(following)]:
         yield from _one_step(found, writers[0], names[0])
         return
@@ -149,7 +141,8 @@ def gradients_first(problem: Problem) -> Iterator[Proposal]:
     if found is None or not is_step(found.first):
         return
     code, need, late = found.code, found.need, update_of(found.block, found.need)
-    if not is_step(late[-1]) or not is_call(need, "backward"):
+    loss, torch = loss_of(need), torch_in(problem, code)
+    if not is_step(late[-1]) or loss is None or torch is None:
         return
     if not share_leaves(problem, 1) and not _clears_all(problem, found, late[-1]):
         return
@@ -157,21 +150,17 @@ def gradients_first(problem: Problem) -> Iterator[Proposal]:
     if code.text(found.first) in map(code.text, steps):
         return  # one optimizer would step twice from one point: whoever means that adds the losses up
     zeroing, makers = [s for s in late if is_call(s, "zero_grad")], [s for s in found.between if s in found.loss]
-    torch = torch_in(problem, code)
-    if torch is None:
-        return
-    loss = code.text(need.value.func.value)  # type: ignore[attr-defined]
     params, grads, p, g = (problem.unused(name, code, need) for name in ("params", "grads", "p", "g"))
     first = _writers(problem, found)[0]
     new = [
         *lift(code, makers).lines,
         f"{params} = {parameters_stepped(problem, code, *steps)}",
-        f"{grads} = {taken(torch[0], loss, params)}",
+        f"{grads} = {taken(torch[0], code.text(loss), params)}",
     ]
     loop = [f"for {p}, {g} in zip({params}, {grads}):", f"{code.indent_step}{p}.grad = {g}"]
     out = lift(code, sorted([need, *zeroing, *makers], key=found.block.index))
     edits = [*out.edits, code.insert_before(need, *loop), code.insert_before(first, *new), *torch[1]]
-    what = f"{grads} = {taken_in_short(torch[0], loss)}"
+    what = f"{grads} = {taken_in_short(torch[0], code.text(loss))}"
     title = message("title_before", what=what, other=headline(code, first))
     yield in_one_text(code, edits, title, message("why_gradients_taken"), "move_step: gradients first")
 
