@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from .blocks import loops, own_statements, scope, upwards
-from .dataflow import binds, called_name, live_in
+from .dataflow import binds, called_name, handed_on, live_in
 from .editor import Code, Def, Function, Loop
 from .names import named
 
@@ -43,17 +43,11 @@ def value_of(code: Code, text: str, near: ast.stmt) -> ast.expr | None:
 
 def bound(code: Code, statement: ast.stmt) -> Iterator[tuple[str, ast.expr | None]]:
     """What one assignment binds, each with its value; None for a part of something unpacked."""
-    if isinstance(statement, ast.Assign):
-        for target in statement.targets:
-            if isinstance(target, (ast.Tuple, ast.List)):
-                values = statement.value.elts if isinstance(statement.value, (ast.Tuple, ast.List)) else None
-                paired = values is not None and len(values) == len(target.elts)
-                for i, one in enumerate(target.elts):
-                    yield code.text(one), values[i] if paired and values is not None else None
-            else:
-                yield code.text(target), statement.value
-    elif isinstance(statement, ast.AnnAssign) and statement.value is not None:
-        yield code.text(statement.target), statement.value
+    for target, value in handed_on(statement):
+        if isinstance(target, (ast.Tuple, ast.List)):
+            yield from ((code.text(one), None) for one in target.elts)
+        else:
+            yield code.text(target), value
 
 
 def parameters(function: ast.AST | None) -> list[str]:

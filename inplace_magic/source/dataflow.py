@@ -48,8 +48,8 @@ def targets(node: ast.AST) -> Iterator[ast.expr]:
         yield node
 
 
-def assigned(statement: ast.stmt) -> list[ast.expr]:
-    """What one assignment statement binds; empty for other statements."""
+def assigned(statement: ast.AST) -> list[ast.expr]:
+    """What one assignment statement binds; empty for anything else."""
     if isinstance(statement, ast.Assign):
         return [t for target in statement.targets for t in targets(target)]
     if isinstance(statement, (ast.AugAssign, ast.AnnAssign)):
@@ -61,11 +61,15 @@ def handed_on(statement: ast.stmt) -> list[tuple[ast.expr, ast.expr]]:
     """What an assignment gives to what: ``a, b = c, d`` gives c to a and d to b."""
     if isinstance(statement, ast.AnnAssign) and statement.value is not None:
         return [(statement.target, statement.value)]
-    if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
+    if not isinstance(statement, ast.Assign):
         return []
-    target, value = statement.targets[0], statement.value
-    if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
-        return list(zip(target.elts, value.elts))
+    return [pair for target in statement.targets for pair in _paired(target, statement.value)]
+
+
+def _paired(target: ast.expr, value: ast.expr) -> list[tuple[ast.expr, ast.expr]]:
+    match target, value:
+        case ast.Tuple(elts=into) | ast.List(elts=into), ast.Tuple(elts=values) | ast.List(elts=values):
+            return list(zip(into, values)) if len(into) == len(values) else [(target, value)]
     return [(target, value)]
 
 
@@ -103,13 +107,9 @@ def binds(*statements: ast.AST) -> set[str]:
             continue
         if isinstance(child, ast.Lambda):
             continue
-        bound: list[ast.expr] = assigned(child) if isinstance(child, ast.stmt) else []
-        if isinstance(child, (ast.For, ast.AsyncFor)):
-            bound = list(targets(child.target))
-        elif isinstance(child, ast.withitem) and child.optional_vars is not None:
-            bound = list(targets(child.optional_vars))
-        elif isinstance(child, ast.NamedExpr):
-            bound = [child.target]
+        bound: list[ast.expr] = []
+        if isinstance(child, (ast.stmt, ast.NamedExpr)):
+            bound = [*assigned(child), *of_head(child)]
         elif isinstance(child, ast.Call) and isinstance(child.func, ast.Attribute) and child.func.attr in _FILLING:
             bound = [child.func.value]
         found.update(key for target in bound if (key := key_of(target)) is not None)
@@ -136,7 +136,7 @@ def _rebinds(statement: ast.stmt) -> set[str]:
     return _whole(assigned(statement))
 
 
-def of_head(statement: ast.stmt) -> list[ast.expr]:
+def of_head(statement: ast.AST) -> list[ast.expr]:
     """What the head of a loop or of a ``with`` binds."""
     heads = [getattr(statement, "target", None), *(i.optional_vars for i in getattr(statement, "items", ()))]
     return [target for head in heads if head is not None for target in targets(head)]
