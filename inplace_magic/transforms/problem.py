@@ -38,10 +38,14 @@ class Frame:
         return getattr(self.node, "value", None) or self.node if kept else self.node
 
 
+def shared(first: list[Frame], second: list[Frame]) -> list[tuple[Frame, Frame]]:
+    """The frames in which two stacks, outermost frame first, still run the same statements."""
+    return [*itertools.takewhile(lambda pair: pair[0].statement is pair[1].statement, zip(first, second))]
+
+
 def parted(first: list[Frame], second: list[Frame]) -> tuple[list[Frame], list[Frame]]:
-    """What is left of two stacks, outermost frame first, from where they no longer run the same statement."""
-    same = itertools.takewhile(lambda pair: pair[0].statement is pair[1].statement, zip(first, second))
-    depth = sum(1 for _ in same)
+    """What is left of the two from there."""
+    depth = len(shared(first, second))
     return first[depth:], second[depth:]
 
 

@@ -87,7 +87,7 @@ def _as_a_whole(problem: Problem, found: Meeting, step: ast.stmt) -> Iterator[Pr
 
 def _projects(problem: Problem, found: Meeting) -> bool:
     """Whether weights are changed by no gradient, ``w.clamp_(min=0)``: such a change is due once they have been stepped."""
-    by_gradient = any(reads_gradient(frame.statement) for frame in problem.frames(problem.write_stack))
+    by_gradient = any(reads_gradient(frame.statement) for frame in problem.lost)
     return not (is_step(found.first) or _updates(found) or by_gradient)
 
 
@@ -102,9 +102,8 @@ def _cleared_first(problem: Problem, found: Meeting) -> list[Edit]:
 
 def _earlier_backward(problem: Problem, found: Meeting) -> ast.stmt | None:
     """The statement of the block that runs the backward before the later one, ahead of the step."""
-    passes = problem.evidence.passes
-    at = problem.clash.need.index if problem.clash.need is not None else 0
-    earlier = problem.frames(passes[at - 1].backward.stack if 0 < at <= len(passes) else ())
+    before = problem.evidence.passes[: problem.clash.need.index] if problem.clash.need is not None else ()
+    earlier = [frame for one in before[-1:] for frame in problem.frames(one.backward.stack)]
     return next(iter(standing_in(found.code, found.block, earlier)), None)
 
 

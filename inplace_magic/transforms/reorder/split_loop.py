@@ -30,8 +30,8 @@ from collections.abc import Iterator
 
 from ...message import message
 from ...source.blocks import within
-from ...source.dataflow import assigned, binds, calls_named, is_step, key_of, targets
-from ...source.editor import Code, as_item, names_loaded
+from ...source.dataflow import assigned, binds, calls_named, is_step, key_of, reads, targets
+from ...source.editor import Code, as_item
 from ...source.lift import lift
 from ...source.lines import lines_of
 from ..analysis.backward_calls import in_short, limited, loss_of, parameters_stepped, taken, taken_in_short
@@ -60,33 +60,28 @@ def _split(problem: Problem, code: Code, loop: ast.For, backward: ast.stmt) -> I
     """
     bound = {key_of(one) for one in targets(loop.target)}
     changing = [within(code, loop.body, frame.statement) for frame in problem.lost if frame.code is code]
-    steps = [i for i, s in enumerate(loop.body) if (is_step(s) or s in changing) and names_loaded([s]) & bound]
-    at = loop.body.index(backward)
+    update = next((s for s in loop.body if (is_step(s) or s in changing) and reads(s) & bound), None)
     leaves = any(isinstance(n, (ast.Break, ast.Continue, ast.Return)) for s in loop.body for n in ast.walk(s))
-    if not steps or steps[0] <= at or not code.alone(loop) or loop.orelse or leaves:
+    if update is None or update not in code.following(backward) or not code.alone(loop) or loop.orelse or leaves:
         return
     need = problem.clash.need
-    steps_itself = is_step(loop.body[steps[0]])
-    if not steps_itself and not (need is not None and (need.asked or need.limited)):
+    if not is_step(update) and not (need is not None and (need.asked or need.limited)):
         return  # each update would use the gradients of all losses
-    zeroing = [s for s in loop.body[:at] if calls_named(s, "zero_grad")]
-    before, after = [s for s in loop.body[: steps[0]] if s not in zeroing], loop.body[steps[0] :]
+    zeroing = [s for s in code.preceding(backward) if calls_named(s, "zero_grad")]
+    before, after = [s for s in code.preceding(update) if s not in zeroing], [update, *code.following(update)]
     kept = [k for call in calls_named(backward, "backward") for k in call.keywords if k.arg == "retain_graph"]
     elsewhere = {id(node) for one in kept for node in ast.walk(one)}
     names = (n for s in before for n in ast.walk(s) if isinstance(n, ast.Name) and id(n) not in elsewhere)
     once = not any(name.id in bound for name in names)  # one loss, for all of them
-    stores = [one for s in loop.body for one in assigned(s) if isinstance(one, ast.Subscript)]
-    kept_apart = {
-        code.text(one) for one in stores if names_loaded([one.slice]) & bound
-    }  # an item of each iteration's own
+    items = (one for s in loop.body for one in assigned(s) if isinstance(one, ast.Subscript))
+    apart = {code.text(one) for one in items if reads(one.slice) & bound}  # an item of each iteration's own
     read = [n for s in after for n in ast.walk(s) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)]
-    others = {n.id for n in read if code.text(code.parent(n) or n) not in kept_apart}
-    if binds(*loop.body) & others:
+    if binds(*loop.body) & {n.id for n in read if code.text(code.parent(n) or n) not in apart}:
         return
     shared = share_leaves(problem, 1)
     if shared and not once and zeroing:  # else gradients that are there already are added to
         yield from _gradients_first(problem, code, loop, backward, zeroing, after)
-    inputs = limited(problem, code, backward, loop.body[steps[0]]) if steps_itself and not shared else []
+    inputs = limited(problem, code, backward, update) if is_step(update) and not shared else []
     start, colon, first = code.span(loop)[0], code.span(loop.iter)[1], code.span(loop.body[0])[0]
     head = code.cell.raw[start:colon] + lines_of(code.cell.raw[colon:first])[0].rstrip()
     free = [code.without_argument(one) for one in kept if once]

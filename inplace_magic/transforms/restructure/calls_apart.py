@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from ...message import message
 from ...source.dataflow import calls, handed_on, reads
 from ...source.editor import Code
-from ..problem import Problem, parted
+from ..problem import Problem, shared
 from ..proposal import Proposal, in_one_text
 from ..registry import register
 
@@ -28,11 +28,10 @@ _AT_ONCE = (ast.Tuple, ast.List, ast.Dict, ast.BinOp, ast.Call, ast.keyword)
 
 @register("modified", "second_backward")
 def calls_apart(problem: Problem) -> Iterator[Proposal]:
-    depth = len(problem.lost) - len(parted(problem.lost, problem.needed)[0])
-    if not 0 < depth <= min(len(problem.lost), len(problem.needed)):
+    same = shared(problem.lost, problem.needed)
+    if not same:
         return
-    code, statement = problem.lost[depth - 1].code, problem.lost[depth - 1].statement
-    both = [frames[depth - 1].node for frames in (problem.lost, problem.needed)]
+    code, statement, both = same[-1][0].code, same[-1][0].statement, [frame.node for frame in same[-1]]
     if not all(isinstance(n, ast.Call) and _made_at_once(code, statement, n) for n in both):
         return
     (begin, end), (start, _) = map(code.span, both)

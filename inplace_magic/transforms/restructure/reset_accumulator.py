@@ -100,16 +100,16 @@ def clear_collected(problem: Problem) -> Iterator[Proposal]:
     """Lists that were filled for one backward, and are still full at the next; not those from which each takes some."""
     for turn in iterations(problem):
         lists, begin = collected(problem, turn)
-        block, need = turn.branch
-        step = next((s for s in block[block.index(need) :] if is_step(s)), need)
-        after = [step, *(s for s in block[block.index(step) + 1 :] if lists & reads(s))][-1]
         if not lists:
             continue
+        code, (_, need) = turn.code, turn.branch
+        step = next(filter(is_step, code.following(need)), need)
+        after = [step, *(s for s in code.following(step) if lists & reads(s))][-1]
         lines = list(dict.fromkeys(_written_for_it(problem, path) or f"{path}.clear()" for path in sorted(lists)))
-        edit = turn.code.insert_after(after, *lines)
+        edit = code.insert_after(after, *lines)
         why = message("why_collected_anew")
         begins = frozenset(lists if begin else ())
-        yield in_one_text(turn.code, [edit], "; ".join(lines), why, "reset_accumulator: list", begins=begins)
+        yield in_one_text(code, [edit], "; ".join(lines), why, "reset_accumulator: list", begins=begins)
         return
 
 

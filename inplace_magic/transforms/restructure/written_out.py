@@ -29,7 +29,7 @@ from ...source.names import declared, free, own_names, renamed
 from ..analysis.backward_calls import asks_for_gradients
 from ..analysis.meetings import goes_through_update, meeting, updates_weights
 from ..grad_mode.inference_mode import modes
-from ..problem import Frame, Problem, parted
+from ..problem import Frame, Problem, shared
 from ..proposal import Proposal, in_one_text
 from ..registry import register
 
@@ -79,7 +79,7 @@ def _frames(problem: Problem, by_hand: bool) -> Iterator[list[tuple[Frame, Frame
     lost, needed = problem.lost, problem.needed
     if by_hand and len(lost) > 1:
         yield [(lost[-2], lost[-1])]
-    depth = len(lost) - len(parted(lost, needed)[0])
+    depth = len(shared(lost, needed))
     if meeting(problem) is None:  # they meet from one iteration to the next, or in one of a helper's own
         depth -= 1
         if depth < 0 or not loops(lost[depth].code, lost[depth].statement):
