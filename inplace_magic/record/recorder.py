@@ -51,7 +51,7 @@ from .saved_tensors import SavedTensors, changed, read_now
 from .trace import Trace
 from .tracked_copies import TrackedCopies, about_itself
 from .unfollowed import UnfollowedWrites
-from .wrapped import applying, making_parameters, noting_line, replace, stepping_aside
+from .wrapped import applying, making_parameters, noting_line, part_of, replace, stepping_aside
 
 _ELEMENTS_A_CALL = 1000  # saved in the time that one small operation takes, roughly
 _DATA_SET = torch.Tensor.data.__set__  # type: ignore[attr-defined]
@@ -141,6 +141,8 @@ class Recorder(TorchFunctionMode):
         replace(on, FunctionCtx, "save_for_backward", self._saving(FunctionCtx.save_for_backward))
         replace(on, graph, "disable_saved_tensors_hooks", self._stepping_aside(graph.disable_saved_tensors_hooks))
         replace(on, torch.nn.Parameter, "__new__", self._making(torch.nn.Parameter.__new__))
+        for name in ("real", "imag"):
+            replace(on, torch.Tensor, name, part_of(getattr(torch.Tensor, name)))
         function = torch_private.applied_by()
         replace(on, function, "apply", applying(inspect.getattr_static(function, "apply"), self._apply))
         on.callback(register_optimizer_step_pre_hook(self._before_step).remove)

@@ -81,6 +81,16 @@ def stepping_aside(
     return disable_saved_tensors_hooks
 
 
+def part_of(plain: Any) -> property:
+    """``x.imag = y`` as the write into a view that it is: what sets it, no function mode sees (torch 2.13)."""
+
+    def set_part(tensor: torch.Tensor, value: Any) -> None:
+        part = plain.__get__(tensor)
+        part.copy_(value) if isinstance(value, torch.Tensor) else part.fill_(value)
+
+    return property(plain.__get__, set_part)
+
+
 def applying(plain: Any, call: Callable[[Callable[..., Any], Any, Sequence[Any], dict[str, Any]], Any]) -> Any:
     """``Function.apply``, which no function mode sees; ``call`` makes it. What ``torch.func`` makes of a Function is its own affair."""
 

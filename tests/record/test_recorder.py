@@ -131,6 +131,10 @@ CONFLICTS = [
                  "y.sum().backward()", [(3, 2, 4)], id="inplace=True"),
     pytest.param("w = torch.ones(3, requires_grad=True)\ny = w.exp()\nwith torch.no_grad():\n    torch.add(w, 1, out=y)\n"
                  "y.sum().backward()", [(4, 2, 5)], id="out="),
+    pytest.param("w = torch.ones(3, requires_grad=True)\nz = torch.complex(w.exp(), w)\ny = z.abs()\nz[1:].imag = 0.5\n"
+                 "y.sum().backward()", [(4, 3, 5)], id="an imaginary part"),
+    pytest.param("w = torch.ones(3, requires_grad=True)\nz = torch.complex(w.exp(), w)\ny = z.abs()\nz.real = w.detach() * 2\n"
+                 "y.sum().backward()", [(4, 3, 5)], id="a real part"),
     pytest.param("lin = torch.nn.Linear(2, 2)\nopt = torch.optim.SGD(lin.parameters(), 0.1, foreach=True)\n"
                  "x = torch.ones(1, 2, requires_grad=True)\na = lin(x).sum()\na.backward(retain_graph=True)\nopt.step()\n"
                  "a.backward()", [(6, 4, 7)], id="a foreach optimizer"),

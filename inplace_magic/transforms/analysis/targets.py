@@ -46,6 +46,8 @@ class Site(Frame):
         """What is written, as far as this frame tells."""
         ran, statement = self.expression, self.statement
         stored: list[ast.expr] = [one for one in (*getattr(self.node, "targets", ()), ran) if _is_stored_into(one)]
+        if isinstance(ran, ast.Attribute) and isinstance(ran.ctx, ast.Store):  # ``x.imag = 0``
+            stored = [ran]
         if stored:
             return stored[0]
         if isinstance(statement, ast.AugAssign) and ran in (statement, statement.target):
@@ -64,7 +66,7 @@ class Site(Frame):
     @property
     def sets_data(self) -> bool:
         """``x.data = y``: it is for who holds the tensor, and a copy of that would be of no use."""
-        return isinstance(self.target, ast.Attribute) and self.target in getattr(self.statement, "targets", ())
+        return getattr(self.target, "attr", "") == "data" and self.target in getattr(self.statement, "targets", ())
 
 
 def sites(problem: Problem, depth: int = 4) -> list[Site]:

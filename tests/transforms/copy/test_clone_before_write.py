@@ -244,3 +244,16 @@ def test_a_function_under_a_name_of_its_own_gets_a_copy_where_a_comprehension_gi
     assert [fix.cells[2].splitlines()[-1] for fix in run.diagnosis.fixes[:1]] == [
         "    return {k: clamp_(v.clone()) for k, v in parts.items()}"
     ]
+
+
+def test_of_a_tensor_whose_imaginary_part_a_function_sets_that_works_on_a_copy() -> None:
+    start = """
+        import torch
+        w = torch.ones(3, requires_grad=True)
+        def back(x):
+            x[..., 0].imag = 0.0
+            return torch.fft.irfft(x)
+        """
+    cell = "z = torch.fft.rfft(w) * 1j\npenalty = z.abs().sum()\n(back(z).square().sum() + penalty).backward()"
+    fix = fix_by(RULE, start, cell)
+    assert fix.gradients == "same" and "+    x = x.clone()\n     x[..., 0].imag = 0.0" in fix.diff
