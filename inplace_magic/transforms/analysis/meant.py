@@ -20,15 +20,15 @@ from ...source.names import declared
 from ..problem import Problem
 from .contents import container, put, put_into, shares
 from .meetings import updates_weights
-from .targets import Site, is_of_leaf, root, root_text, seen_through, written_by
+from .targets import Site, is_of_leaf, puts_constant, root, root_text, seen_through, written_by
 
 
 def has_two_names(write: Site) -> bool:
     """Whether ``out = x`` or ``y = torch.sin_(x)`` gave the written tensor a second name, and both are read once it is written.
 
     Then each was meant to have a value of its own: who knows the two to be one tensor needs one name for it. So it is in a
-    function that was handed ``x`` and gives something back: with ``x += y``, ``x.add_(y)``, ``return x.add_(y)``, and with what it writes
-    into ``out = x`` and returns.
+    function that was handed ``x`` and gives something back: with ``x += y``, ``x.add_(y)``, ``return x.add_(y)``, with what it writes
+    into ``out = x`` and returns, and with a constant that it sets for what it computes: ``x[i] = 0``, ``return x.sum()``.
     And so it is where a loop keeps what it goes on writing: ``path.append(x)``.
     """
     if not isinstance(write.root, ast.Name):
@@ -49,7 +49,9 @@ def has_two_names(write: Site) -> bool:
     returned: list[ast.AST] = [s for s in own if isinstance(s, ast.Return) and s.value is not None]
     summed = as_handed and isinstance(write.statement, (ast.AugAssign, ast.Expr))
     filled = others & {*parameters(top)} and reads(code, name, returned)
-    if gives_back and returned and (summed or filled):
+    computed = [s for s in returned if isinstance(s, ast.Return) and root_text(code, s.value) != name]
+    masked = name in parameters(top) and puts_constant(write) and reads(code, name, [*computed])
+    if gives_back and returned and (summed or filled or masked):
         return True
     return any(_reads_before_bound(code, other, behind) for other in others)
 

@@ -158,6 +158,13 @@ def written_by(node: ast.AST) -> list[ast.expr]:
     return []
 
 
+def puts_constant(write: Site) -> bool:
+    """``x[:, 0] = 0``, ``x[:, 0].zero_()``: no step of an update."""
+    given = given_to(write.expression)
+    given += [write.statement.value] if isinstance(write.statement, (ast.Assign, ast.AugAssign)) else []
+    return write.target is not write.root and all(isinstance(one, ast.Constant) for one in given)
+
+
 def reads_gradient(node: ast.AST) -> bool:
     return any(isinstance(n, ast.Attribute) and n.attr == "grad" for n in ast.walk(node))
 

@@ -22,7 +22,7 @@ from ...message import message
 from ...record.evidence import Write
 from ...source.bindings import bindings, later, parameters, reads
 from ...source.blocks import own_statements, scope, upwards
-from ...source.dataflow import binds, calls_named, given_to, keyword_named
+from ...source.dataflow import binds, calls_named, keyword_named
 from ...source.editor import Code, Function, dotted
 from ...source.lift import wrapped
 from ...source.lines import lines_of
@@ -30,6 +30,7 @@ from ..analysis.targets import (
     Site,
     applies_function,
     outside,
+    puts_constant,
     reads_gradient,
     root_text,
     seen_through,
@@ -144,14 +145,7 @@ def is_input(problem: Problem, write: Site) -> bool:
     writes = [(code, n, into) for code, n in problem.nodes(ast.AST) for into in written_by(n)]
     along = any(reads(code, f"{root_text(code, into)}.grad", [n]) for code, n, into in writes)
     asked = any(calls_named(code.tree, "grad") for code in problem.codes())  # of names not followed into the write
-    return not along and (not asked or (_puts_constant(write) and _is_given_back(problem, write)))
-
-
-def _puts_constant(write: Site) -> bool:
-    """``x[:, 0] = 0``, ``x[:, 0].zero_()``: no step of an update."""
-    given = given_to(write.expression)
-    given += [write.statement.value] if isinstance(write.statement, (ast.Assign, ast.AugAssign)) else []
-    return write.target is not write.root and all(isinstance(one, ast.Constant) for one in given)
+    return not along and (not asked or (puts_constant(write) and _is_given_back(problem, write)))
 
 
 def _is_stepped(problem: Problem, write: Site) -> bool:
