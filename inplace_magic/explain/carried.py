@@ -90,8 +90,7 @@ def _read(edge: Edge, seen: RecordedConflict, sources: Sources) -> tuple[Place, 
         holders = [
             h
             for h in edge.holders
-            if h.scope.startswith("class ")
-            or (h.scope in (frame.function, "<module>") and not _gone(h, frame, seen, sources))
+            if h.of_object or (h.scope in (frame.function, "<module>") and not _gone(h, frame, seen, sources))
         ]
         if place is not None and (names := [name for holder in holders for name in _written(holder, place)]):
             return place, names
@@ -123,7 +122,7 @@ def _entrance(on_line: list[tuple[Place, list[str]]]) -> _Entrance:
 def _written(holder: Holder, place: Place) -> list[str]:
     """A holder as the line writes it; ``self.h`` for the attribute ``h`` of an object."""
     path = re.escape(holder.path)
-    spots = _spots(rf"\w+\.{path}" if holder.scope.startswith("class ") else path, place)
+    spots = _spots(rf"\w+\.{path}" if holder.of_object else path, place)
     return list(dict.fromkeys(place.text[start:end] for start, end in spots))
 
 

@@ -100,6 +100,15 @@ class Holder:
     path: str
     shape: str
 
+    @property
+    def of_object(self) -> bool:
+        """Whether it is an attribute, of whatever name its object has where it is read."""
+        return self.scope.startswith("class ")
+
+    def is_called(self, text: str) -> bool:
+        """Whether some code calls it so: ``self.h``, or ``agent.h``, where an object has ``h``."""
+        return self.path == (text.partition(".")[2] if self.of_object else text)
+
 
 @dataclass(frozen=True)
 class Edge:

@@ -17,14 +17,13 @@ _PUTS = frozenset({"append", "appendleft", "extend", "extendleft", "insert", "ad
 OWN_MEMORY = frozenset({"clone", "copy", "contiguous", "tolist"})
 
 
-def put(node: ast.AST) -> tuple[ast.expr, ast.expr] | None:
+def put(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
     """A container, and what a statement puts into it: ``bank.append(z)``, ``bank[k] = z``, ``buffer.copy_(z)``."""
-    if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):
-        return node.targets[0].value, node.value
     match node:
+        case ast.Assign([ast.Subscript(into), *_], value):
+            yield into, value
         case ast.Expr(ast.Call(ast.Attribute(into, method), [*_, value])) if method in _PUTS:
-            return into, value
-    return None
+            yield into, value
 
 
 def container(write: Site) -> str | None:
@@ -42,9 +41,7 @@ def put_into(problem: Problem, write: Site, name: str) -> Iterator[tuple[Code, a
     for code, binding in problem.bindings(write.code, name, write.statement):
         yield from ((code, value) for value in _items(binding.value))
     for code, node in problem.nodes(ast.stmt):
-        into, value = put(node) or (None, None)
-        if into is not None and value is not None and code.text(into) == name:
-            yield code, value
+        yield from ((code, value) for into, value in put(node) if code.text(into) == name)
 
 
 def _items(made: ast.expr | None) -> list[ast.expr]:

@@ -66,8 +66,7 @@ def _kept_by_loop(write: Site, name: str) -> bool:
     """Whether a loop around the write, which gives the name no other tensor, puts what it names into a container each time."""
     for loop in loops(write.code, write.statement):
         statements = [node for node in ast.walk(loop) if isinstance(node, ast.stmt)]
-        values = [value for s in statements for _, value in filter(None, [put(s)])]
-        kept = any(isinstance(value, ast.Name) and value.id == name for value in values)
+        kept = any(isinstance(value, ast.Name) and value.id == name for s in statements for _, value in put(s))
         if kept and not any(name in rebinds(s) for s in statements):
             return True
     return False
@@ -117,9 +116,9 @@ def goes_on_with(frames: Sequence[Site]) -> bool:
 
 def meant_for_whole(write: Site) -> bool:
     """Whether the write was meant to reach more than its name: the whole of a view, or what the caller handed over."""
-    name, code = write.root_text, write.code
-    if name is None or not isinstance(write.root, ast.Name) or has_two_names(write):
+    if not isinstance(write.root, ast.Name) or has_two_names(write):
         return False
+    name, code = write.root.id, write.code
     loop = loop_of(code, write.statement, name)
     items = root(gone_through(loop, name))
     if loop is not None and items is not None and reads(code, code.text(items), later(code, loop)):
@@ -130,8 +129,8 @@ def meant_for_whole(write: Site) -> bool:
         if loop_of(code, write.statement, whole) or bound_anew(code, write.statement, whole):  # in this iteration alone
             return any(read.lineno > write.statement.lineno for read in reads(code, whole, behind))
         return _reads_before_bound(code, whole, behind)
-    function = code.function(write.statement)
-    return name in parameters(function) and function is not None and not _gives_value(function)
+    function = scope(code, write.statement)
+    return name in parameters(function) and not any(isinstance(n, ast.Return) and n.value for n in ast.walk(function))
 
 
 def is_lost(write: Site, name: str) -> bool:
@@ -141,10 +140,6 @@ def is_lost(write: Site, name: str) -> bool:
     alone = own and isinstance(write.statement, (ast.AugAssign, ast.Expr))
     looped = loop_of(code, write.statement, name) is not None  # then it is an item of what is gone through
     return alone and not looped and not reads(code, name, later(code, write.statement))
-
-
-def _gives_value(function: ast.AST) -> bool:
-    return any(isinstance(n, ast.Return) and n.value is not None for n in ast.walk(function))
 
 
 def _reads_before_bound(code: Code, text: str, nodes: list[ast.AST]) -> bool:

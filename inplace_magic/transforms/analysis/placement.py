@@ -13,7 +13,7 @@ from __future__ import annotations
 import ast
 import itertools
 
-from ...source.bindings import bound, parameters
+from ...source.bindings import bound, defaults, parameters
 from ...source.blocks import loops, own_statements, scope, upwards
 from ...source.dataflow import binds, calls_named, is_step, reads, rebinds
 from ...source.editor import Code, Function, Loop
@@ -66,14 +66,12 @@ def _given(problem: Problem, frame: Frame, name: str) -> bool:
     if not isinstance(function, Function):
         others = ((code, s) for code in problem.codes() if code is not frame.code for s in code.tree.body)
         return any(name in binds(s) and not _is_literal(code, s, name) for code, s in others)
-    a = function.args
-    defaults = [*zip([*a.posonlyargs, *a.args][::-1], a.defaults[::-1]), *zip(a.kwonlyargs, a.kw_defaults)]
-    optional = {p.arg for p, default in defaults if isinstance(default, ast.Constant) and default.value is None}
+    optional = {one for one, value in defaults(function).items() if ast.unparse(value) == "None"}
     return name in {*parameters(function)} - optional | declared(function)
 
 
 def _dominated(frame: Frame, name: str) -> bool:
-    """Whether an assignment that runs in any case, or the name's own use in the statement, comes before its end."""
+    """Whether an assignment that runs in any case, or a use of the name that does, comes before the statement's end."""
     code, statement = frame.code, frame.statement
     before = [s for above in upwards(code, statement) for s in code.preceding(above)]
     # A loop is taken to run at least once: ``total = 0``, ``for x in xs: total += f(x)``.
@@ -82,13 +80,12 @@ def _dominated(frame: Frame, name: str) -> bool:
         return True
     if any(isinstance(s, ast.AugAssign) and name in binds(s) for s in before):
         return True
-    return (name in reads(statement) and not isinstance(statement, ast.If)) or _is_used(code, statement, before, name)
+    return _is_used(code, statement, [*before, statement], name)
 
 
 def _is_used(code: Code, statement: ast.stmt, before: list[ast.stmt], name: str) -> bool:
     """Whether a statement that runs in any case reads the name, and nothing binds it to a literal: so it has its value there."""
-    inner = [s for loop in before if isinstance(loop, Loop) for s in loop.body]
-    plain = [s for s in [*before, *inner] if isinstance(s, (ast.Expr, *_ASSIGNMENTS)) and name not in binds(s)]
+    plain = [s for s in before if isinstance(s, (ast.Expr, *_ASSIGNMENTS)) and name not in binds(s)]
     everywhere = own_statements(code, scope(code, statement))
     return any(name in reads(s) for s in plain) and not any(_is_literal(code, s, name) for s in everywhere)
 

@@ -32,7 +32,7 @@ def uses(problem: Problem, edge: Edge) -> list[Use]:
     for frame in problem.frames(edge.used):
         since = events.get((frame.code, frame.spot.function))
         held = [h for h in edge.holders or bound_by(problem, edge, frame) if not (edge.over and _gone(frame, h, since))]
-        for holder in sorted(held, key=lambda h: (h.shape != "Tensor", h.scope.startswith("class "))):
+        for holder in sorted(held, key=lambda h: (h.shape != "Tensor", h.of_object)):
             found = [Use(frame, node, holder) for node in _loads(frame) if _is(frame, node, holder)]
             if not found and holder.shape.endswith("[Tensor]"):
                 names = [name for name, items in _items(frame) if _is(frame, items, holder)]
@@ -71,13 +71,10 @@ def bound_by(problem: Problem, edge: Edge, frame: Frame) -> tuple[Holder, ...]:
     return tuple(Holder(frame.spot.function, name, "Tensor") for name in sorted(names))
 
 
-def _loads(frame: Frame) -> Iterator[ast.expr]:
-    tops = [frame.node, frame.statement] if not isinstance(frame.node, ast.stmt) else [frame.node]
-    for top in tops:
-        found = [n for n in _expressions(top) if _reads_value(frame.code, n)]
-        yield from found
-        if found and top is not frame.statement:
-            return
+def _loads(frame: Frame) -> list[ast.expr]:
+    """The expressions by which what ran reads values; of an operation that reads none, those of its statement."""
+    loads = ([n for n in _expressions(top) if _reads_value(frame.code, n)] for top in (frame.node, frame.statement))
+    return next(filter(None, loads), [])
 
 
 def _expressions(top: ast.AST) -> Iterator[ast.expr]:
@@ -104,7 +101,7 @@ def _reads_value(code: Code, node: ast.expr) -> bool:
 def _is(frame: Frame, node: ast.expr, holder: Holder) -> bool:
     """Whether an expression of a frame reads what a holder held."""
     text = ast.unparse(node)
-    if holder.scope.startswith("class "):
+    if holder.of_object:
         base, _, rest = text.partition(".")
         of_self = base in parameters(frame.code.function(frame.node))[:1]
         return of_self and (rest == holder.path or rest.endswith(f".{holder.path}"))  # of an object that it has

@@ -150,6 +150,7 @@ def applies_function(problem: Problem, frame: Frame) -> bool:
 
 def written_by(node: ast.AST) -> list[ast.expr]:
     """What a statement, or a call, writes in place."""
+    node = node.value if isinstance(node, ast.Expr) else node
     if isinstance(node, (ast.Assign, ast.AugAssign)):
         return [t for t in assigned(node) if not isinstance(t, ast.Name) or isinstance(node, ast.AugAssign)]
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and is_inplace_name(node.func.attr):

@@ -84,14 +84,11 @@ def _at_write(problem: Problem, write: Site) -> Iterator[Proposal]:
     form = "clone_before_write: " + ("meant for more" if more else "module" if by_module else "write")
     why = message("why_names_apart") if apart else _WHY
     before = _loop_after_save(problem, write, found)
-    places = dict.fromkeys([before, write.statement])
-    line = f"{name} = {name}.clone()"
-    for place in places:
-        yield in_one_text(code, [code.insert_before(place, line)], line, why, form, lossless=more, meant=apart)
+    lines = [f"{name} = {name}.clone()"]
     if isinstance(found, ast.Subscript) and index_of(found) is not None:  # of a tuple, which takes none
-        line = f"{code.text(found.value)} = {with_item(code, found, f'{name}.clone()')}"
-        for place in places:
-            yield in_one_text(code, [code.insert_before(place, line)], line, _WHY, form)
+        lines += [f"{code.text(found.value)} = {with_item(code, found, f'{name}.clone()')}"]
+    for line, place in itertools.product(lines, dict.fromkeys([before, write.statement])):
+        yield in_one_text(code, [code.insert_before(place, line)], line, why, form, lossless=more, meant=apart)
     if problem.family in ("leaf", "view_of_leaf") and not item:  # which is to require grad again further on
         line = f"{name} = {name}.detach().clone()"
         yield in_one_text(code, [code.insert_before(before, line)], line, _LEAF_WHY, "clone_before_write: new leaf")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from ...record.evidence import Edge, Holder
@@ -18,6 +18,7 @@ from ...source.dataflow import assigned, called_name
 from ...source.editor import Code
 from ..analysis.contents import put
 from ..analysis.points import by_attribute, detached
+from ..analysis.targets import root_text
 from ..problem import Problem
 from ..proposal import Change, Proposal
 from .candidates import CARRIED, candidates
@@ -28,11 +29,11 @@ _ITEM = re.compile(r"[^[]*\[[^]]*\](\[[^]]*\]|\.\w+)")  # ``[0]`` of ``memory[3]
 
 def at_stores(problem: Problem, edges: Sequence[Edge]) -> Iterator[Proposal]:
     holders = {h for edge in edges for h in edge.holders}
-    buffers = {(h.scope, by_attribute(h.path)) for h in holders if h.shape == "Tensor" and _is_kept(h)}
+    buffers = [replace(h, path=by_attribute(h.path)) for h in holders if h.shape == "Tensor" and _is_kept(h)]
     into_buffers = [(code, code.behind(value, ".detach()")) for code, _, value in puts(problem, buffers)]
-    put = list(puts(problem, containers(holders)))
     items = {match[1] for h in holders if (match := _ITEM.match(h.path))}
-    changes = [change for code, node, value in put for change in _without_history(code, node, value, items)]
+    into_containers = puts(problem, containers(holders))
+    changes = [change for code, node, value in into_containers for change in _without_history(code, node, value, items)]
     again = not any(before_turns(problem, edge) for edge in edges)  # each iteration puts one there
     for form, cuts in (("into a buffer", into_buffers), ("put", changes)):
         for one in candidates(problem, cuts, form, CARRIED):
@@ -40,26 +41,23 @@ def at_stores(problem: Problem, edges: Sequence[Edge]) -> Iterator[Proposal]:
     yield from candidates(problem, list(_behind_the_setting(problem, edges)), "set", CARRIED)
 
 
-def containers(holders: Iterable[Holder]) -> set[tuple[str, str]]:
-    return {(h.scope, h.path.partition("[")[0]) for h in holders if h.shape != "Tensor" or "[" in h.path}
+def containers(holders: Iterable[Holder]) -> list[Holder]:
+    """The containers among some holders, and those that they are items of."""
+    return [replace(h, path=h.path.partition("[")[0]) for h in holders if h.shape != "Tensor" or "[" in h.path]
 
 
 def _is_kept(holder: Holder) -> bool:
     """Whether an object or a dict keeps a tensor."""
     path = by_attribute(holder.path)
-    return "[" not in path and (holder.scope.startswith("class ") or "." in path)
+    return "[" not in path and (holder.of_object or "." in path)
 
 
-def puts(problem: Problem, containers: Set[tuple[str, str]]) -> Iterator[tuple[Code, ast.stmt, ast.expr]]:
-    """The statements that put something into one of the containers, each with what it puts there."""
+def puts(problem: Problem, holders: Sequence[Holder]) -> Iterator[tuple[Code, ast.stmt, ast.expr]]:
+    """The statements that put something into what some holders are, each with what it puts there."""
     for code, node in problem.nodes(ast.stmt):
-        into, value = put(node) or (None, None)
-        while isinstance(into, ast.Subscript):
-            into = into.value
-        if into is not None and value is not None and not isinstance(value, ast.Constant):
-            text = ast.unparse(into)
-            own = text.partition(".")[2]
-            if any((own if scope.startswith("class ") else text) == path for scope, path in containers):
+        for into, value in put(node):
+            text = root_text(code, into) or ""
+            if any(one.is_called(text) for one in holders) and not isinstance(value, ast.Constant):
                 yield code, node, value
 
 
@@ -85,7 +83,7 @@ def _parts(value: ast.expr) -> Iterator[tuple[str, ast.expr]]:
 
 def _behind_the_setting(problem: Problem, edges: Sequence[Edge]) -> Iterator[Change]:
     """A line behind the one that made the value and gave it to an attribute: where a library runs the loop, there is no other."""
-    kept = {h.path: h.shape for edge in edges for h in edge.holders if h.scope.startswith("class ")}
+    kept = {h.path: h.shape for edge in edges for h in edge.holders if h.of_object}
     made = {f.statement: f.code for edge in edges for f in problem.frames(edge.made)}
     for statement, code in made.items():
         for target in assigned(statement):

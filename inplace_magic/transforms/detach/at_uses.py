@@ -56,7 +56,7 @@ def _asked(problem: Problem, edge: Edge) -> bool:
 def _may_be_none(problem: Problem, use: Use) -> bool:
     """Whether the value is None at first, which a run that starts from what the failed one has left does not meet."""
     holder = use.holder
-    path = f".{holder.path}" if holder.scope.startswith("class ") else holder.path
+    path = f".{holder.path}" if holder.of_object else holder.path
     return member(path) in problem.none_at_first
 
 

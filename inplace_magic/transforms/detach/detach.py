@@ -41,7 +41,7 @@ def detach(problem: Problem) -> Iterator[Proposal]:
 def _made_in_constructor(problem: Problem, edge: Edge) -> bool:
     """Whether a constructor computed what an object keeps of the object's own weights, which are stepped, and of no data."""
     made = problem.frames(edge.made)[-1:]
-    kept = any(holder.scope.startswith("class ") for holder in edge.holders)
+    kept = any(holder.of_object for holder in edge.holders)
     if not kept or edge in problem.crossing.untrained:
         return False
     of = [n for f in made if f.spot.function.endswith(".__init__") for n in ast.walk(f.expression)]
@@ -92,7 +92,7 @@ def _is_old_term(problem: Problem, edge: Edge) -> bool:
     """
     running = any(added(frame.statement) for frame in problem.frames(edge.used))
     one = all(holder.shape == "Tensor" for holder in edge.holders)
-    of_object = any(holder.scope.startswith("class ") for holder in edge.holders)
+    of_object = any(holder.of_object for holder in edge.holders)
     return before_turns(problem, edge) or (of_object and one and not running and meeting(problem) is None)
 
 

@@ -45,7 +45,7 @@ def summed(problem: Problem, edges: Sequence[Edge]) -> Iterator[Proposal]:
 def _sent(need: Frame, used: Sequence[Frame], edge: Edge, loss: str) -> Iterator[ast.expr]:
     """What goes back as if it were the loss: the name of a sum or a mean, or such an expression where it stands."""
     code, around = need.code, loops(need.code, need.statement)
-    own = {path for _, path in containers(edge.holders)}
+    own = {one.path for one in containers(edge.holders)}
     own |= {f"self.{path}" for path in own} | {loss}
     sums: set[str] = set()
     for frame in used:
@@ -65,10 +65,9 @@ def _sent(need: Frame, used: Sequence[Frame], edge: Edge, loss: str) -> Iterator
 
 def _kept(problem: Problem, edge: Edge, used: Sequence[Frame]) -> Iterator[tuple[Code, ast.expr]]:
     """What was added to a sum, or put into a container, that holds the history."""
-    paths = {h.path for h in edge.holders} | {f"self.{h.path}" for h in edge.holders}
     for frame in used:
         total = added(frame.statement)
-        if total is not None and ast.unparse(total[0]) in paths:
+        if total is not None and any(one.is_called(ast.unparse(total[0])) for one in edge.holders):
             yield frame.code, total[1]
     yield from ((code, value) for code, _, value in puts(problem, containers(edge.holders)))
 

@@ -104,9 +104,7 @@ def _step_of_optimizer(write: Site) -> ast.FunctionDef | None:
 
 def _may_be_update(problem: Problem, event: Write) -> bool:
     """One of several views, written, is an update where they are views of a leaf. An optimizer's step is one already."""
-    if problem.family in ("out_grad", "multi_output_view"):
-        return event.leaf if problem.family == "out_grad" else event.of_leaf
-    return event.origin != "optim"
+    return event.of_leaf if problem.family in ("out_grad", "multi_output_view") else event.origin != "optim"
 
 
 def _caller_of_lambda(problem: Problem, write: Site) -> Site | None:
@@ -140,7 +138,7 @@ def is_input(problem: Problem, write: Site) -> bool:
     event = write.event
     if write.root_text is None or event.parameter or event.fed or _is_stepped(problem, write):
         return False
-    if event.operation in _INITIALISERS and event.leaf and write.target is write.root:
+    if event.operation in _INITIALISERS and event.leaf:
         return False
     writes = [(code, n, into) for code, n in problem.nodes(ast.AST) for into in written_by(n)]
     along = any(reads(code, f"{root_text(code, into)}.grad", [n]) for code, n, into in writes)
@@ -208,10 +206,8 @@ def _is_iterate(write: Site) -> bool:
 
 
 def _of_itself(code: Code, statement: ast.stmt, name: str) -> bool:
-    """Whether a statement does no more than change the named tensor: ``w.detach_()``, ``w[0] = w[1]``, ``w = w.to(device)``."""
-    if isinstance(statement, ast.Assign) and binds(statement) == {name}:
-        return root_text(code, statement.value) == name
-    parts = written_by(statement.value if isinstance(statement, ast.Expr) else statement)
+    """Whether a statement does no more than change the named tensor: ``w.detach_()``, ``w[0] = w[1]``, ``w.data = w * 2``."""
+    parts = written_by(statement)
     return {root_text(code, part.value if isinstance(part, ast.Attribute) else part) for part in parts} == {name}
 
 
@@ -251,6 +247,5 @@ def _updates(write: Site, refused: Sequence[ast.stmt], statement: ast.stmt) -> b
         return all(_updates(write, refused, s) for s in [*statement.body, *statement.orelse])
     if statement in refused or isinstance(statement, (ast.Pass, ast.Continue)):
         return True
-    changed = written_by(statement.value if isinstance(statement, ast.Expr) else statement)
-    own = [root_text(write.code, one) == write.root_text for one in changed]
+    own = [root_text(write.code, one) == write.root_text for one in written_by(statement)]
     return len(own) == 1 and (own[0] or reads_gradient(statement))
