@@ -358,3 +358,24 @@ def test_of_a_dict_the_item_that_was_made_once_is_cut_and_not_what_stands_beside
     found = fixes(start, cell)
     assert found[0].cells == {1: rewritten(start, ("body(x).tanh()", "body(x).tanh().detach()"))}
     assert not any("store.items()" in text for fix in found for text in fix.cells.values())
+
+
+def test_a_cut_of_what_was_computed_once_of_a_weight_that_has_another_term_says_so_and_comes_behind() -> None:
+    start = """
+        import torch
+        from torch import nn
+        torch.manual_seed(0)
+        near, emb, head = torch.rand(5, 5), nn.Parameter(torch.randn(5, 3)), nn.Linear(3, 1)
+        opt = torch.optim.SGD([emb, *head.parameters()], lr=0.1)
+        smooth = near @ emb
+        """
+    cell = """
+        for _ in range(3):
+            loss = head(smooth).square().mean() + 1e-3 * emb.square().sum()
+            opt.zero_grad()
+            loss.backward()
+            opt.step()
+        """
+    found = fixes(start, cell)
+    assert [fix.rule for fix in found[:2]] == ["recompute", "detach"]
+    assert any("trains emb by a part of its loss alone" in change for change in found[1].changes)

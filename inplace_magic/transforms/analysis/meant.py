@@ -19,8 +19,13 @@ from ...source.editor import Code, Function
 from ...source.names import declared
 from ..problem import Problem
 from .contents import container, put, put_into, shares
-from .meetings import updates_weights
+from .meetings import is_in_update, updates_weights
 from .targets import Site, is_of_leaf, puts_constant, root, root_text, seen_through, written_by
+
+
+def are_apart(problem: Problem, write: Site) -> bool:
+    """Whether each of the written tensor's names was meant to have a value of its own: none of a leaf that is updated."""
+    return has_two_names(write) and not (write.event.of_leaf and is_in_update(problem))
 
 
 def has_two_names(write: Site) -> bool:
@@ -133,9 +138,13 @@ def meant_for_whole(write: Site) -> bool:
     return name in parameters(function) and not any(isinstance(n, ast.Return) and n.value for n in ast.walk(function))
 
 
-def is_lost(write: Site, name: str) -> bool:
-    """Whether a function would give its own name another value that nobody reads: ``def hook(g): g = g * 2``."""
+def is_lost(problem: Problem, write: Site, name: str) -> bool:
+    """Whether a function would give its own name another value that nobody reads, ``def hook(g): g = g * 2``, or its argument's
+    name one that is not the leaf which it is to update.
+    """
     code, function = write.code, write.code.function(write.statement)
+    if name in parameters(function) and write.event.of_leaf and is_in_update(problem):
+        return True
     own = function is not None and name not in declared(function)
     alone = own and isinstance(write.statement, (ast.AugAssign, ast.Expr))
     looped = loop_of(code, write.statement, name) is not None  # then it is an item of what is gone through

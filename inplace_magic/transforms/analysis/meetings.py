@@ -63,6 +63,12 @@ def updates_weights(problem: Problem) -> bool:
     return leaf and write.operation != "embedding"  # which keeps its rows short
 
 
+def is_in_update(problem: Problem) -> bool:
+    """Whether the write stands behind a backward, or a step, in one of the blocks around it."""
+    around = ((frame.code, above) for frame in problem.lost for above in upwards(frame.code, frame.statement))
+    return any(calls_named(s, "backward", "grad", "step") for code, above in around for s in code.preceding(above))
+
+
 def update_between(problem: Problem) -> Meeting | None:
     """The meeting, if it is an update that comes between: nobody wants the write of a mere value somewhere else."""
     return meeting(problem) if updates_weights(problem) else None

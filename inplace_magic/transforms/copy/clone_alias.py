@@ -24,7 +24,7 @@ from ...source.blocks import own_statements, scope
 from ...source.dataflow import called_name, calls_named, given_to
 from ...source.editor import Code, Edit, dotted
 from ..analysis.contents import container, put_into, shares
-from ..analysis.meant import goes_on_with, has_two_names, meant_for_whole, reads_itself
+from ..analysis.meant import are_apart, goes_on_with, meant_for_whole, reads_itself
 from ..analysis.meetings import updates_weights
 from ..analysis.targets import (
     SEVERAL_VIEWS,
@@ -76,7 +76,7 @@ def _copied(problem: Problem, write: Site, name: str, value: ast.expr) -> Iterat
         drops = not plain and meant_for_whole(write)
         form = "meant for more" if drops else "name, refused" if plain and problem.family != "modified" else "name"
         form = f"clone_before_write: {form}"
-        apart = plain and has_two_names(write)
+        apart = plain and are_apart(problem, write)
         why = message("why_names_apart") if apart else message("why_name_copied", name=name)
         edit = code.behind(value, ".clone()")
         yield in_one_text(code, [edit], f"{name} = {edit.text}", why, form, lossless=drops, meant=apart)

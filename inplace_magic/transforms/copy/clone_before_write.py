@@ -29,7 +29,7 @@ from ...source.bindings import bindings, bound, later, loop_of, reads
 from ...source.blocks import AnyLoop, loops
 from ...source.dataflow import rebinds
 from ..analysis.contents import index_of, with_item
-from ..analysis.meant import has_two_names, is_lost, meant_for_whole, updates_by_another_look
+from ..analysis.meant import are_apart, is_lost, meant_for_whole, updates_by_another_look
 from ..analysis.meetings import uses_gradients
 from ..analysis.targets import (
     Site,
@@ -76,10 +76,10 @@ def _at_write(problem: Problem, write: Site) -> Iterator[Proposal]:
     if found is None:
         return
     name, item = code.text(found), isinstance(found, ast.Subscript)
-    if isinstance(found, ast.Name) and (is_lost(write, name) or loop_to_keep(write, name) is not None):
+    if isinstance(found, ast.Name) and (is_lost(problem, write, name) or loop_to_keep(write, name) is not None):
         return
     more = meant_for_whole(write) and not item
-    apart = not item and has_two_names(write)
+    apart = not item and are_apart(problem, write)
     by_module = isinstance(write.node, ast.Call) and write.event.origin == "nn"
     form = "clone_before_write: " + ("meant for more" if more else "module" if by_module else "write")
     why = message("why_names_apart") if apart else _WHY

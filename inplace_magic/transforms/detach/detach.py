@@ -33,9 +33,9 @@ def detach(problem: Problem) -> Iterator[Proposal]:
     if not _passes_on(problem):
         return
     over = problem.crossing.over
-    of_constructor = bool(over) and all(_made_in_constructor(problem, edge) for edge in over)
+    of_weights = bool(over) and all(_made_in_constructor(problem, edge) or before_turns(problem, edge) for edge in over)
     for one in _cuts(problem):
-        yield replace(one, lessens=one.lessens or of_constructor)
+        yield replace(one, lessens=one.lessens or of_weights)
 
 
 def _made_in_constructor(problem: Problem, edge: Edge) -> bool:

@@ -26,12 +26,14 @@ from ...source.dataflow import binds, calls_named, keyword_named
 from ...source.editor import Code, Function, dotted
 from ...source.lift import wrapped
 from ...source.lines import lines_of
+from ..analysis.meetings import is_in_update
 from ..analysis.targets import (
     Site,
     applies_function,
     outside,
     puts_constant,
     reads_gradient,
+    root,
     root_text,
     seen_through,
     sites,
@@ -60,7 +62,7 @@ def no_grad(problem: Problem) -> Iterator[Proposal]:
     statements, of_data = _block(problem, write), is_input(problem, write)
     around = {write.root_text, seen_through(write.code, write.root_text or "", write.statement)}
     moved = _is_iterate(write) or _are_stepped(problem, around)
-    handed = of_data or write.event.parameter
+    handed = of_data or (write.event.parameter and not is_in_update(problem))
     if not moved and (_goes_on(write, statements) or (handed and _is_given_back(problem, write, anew=not of_data))):
         return
     caller, whole = _caller_of_lambda(problem, write), _step_of_optimizer(write)
@@ -191,9 +193,9 @@ def _is_given_back(problem: Problem, write: Site, anew: bool = False) -> bool:
 
 
 def _gives_back(statement: ast.stmt, read: list[ast.expr]) -> bool:
-    """``return w``, ``return w, velocity``"""
+    """``return w``, ``return w.mul_(2)``, ``return w, velocity``"""
     value = statement.value if isinstance(statement, ast.Return) else None
-    return any(one in read for one in (value.elts if isinstance(value, ast.Tuple) else [value]))
+    return any(root(one) in read for one in (value.elts if isinstance(value, ast.Tuple) else [value]))
 
 
 def _is_iterate(write: Site) -> bool:

@@ -29,7 +29,7 @@ from ...source.bindings import gone_through, key_of_item
 from ...source.dataflow import called_name, given_to
 from ...source.editor import Code, dotted
 from ...source.lift import as_lines
-from ..analysis.meant import has_two_names, is_lost, meant_for_whole, updates_by_another_look
+from ..analysis.meant import are_apart, is_lost, meant_for_whole, updates_by_another_look
 from ..analysis.targets import Site, chain, loop_to_keep, tensor_written, written
 from ..grad_mode.inference_mode import modes
 from ..problem import Problem
@@ -51,10 +51,10 @@ def out_of_place(problem: Problem) -> Iterator[Proposal]:
     if problem.family == "silent" and problem.clash.save is None and any(map(is_alias, chain(write.target))):
         return  # ``h.data = h.data.clamp(min=0)``: the graph would hear of it no more than it does now
     tensor = tensor_written(write)
-    if isinstance(tensor, ast.Name) and is_lost(write, tensor.id):
+    if isinstance(tensor, ast.Name) and is_lost(problem, write, tensor.id):
         return
     more = meant_for_whole(write) and not isinstance(tensor, ast.Subscript)
-    apart = tensor is write.root and has_two_names(write)
+    apart = tensor is write.root and are_apart(problem, write)
     why = _APART if apart else _WHY
     for kind, rewrite in _rewrites(problem, write, tensor, "meant for more" if more else "statement"):
         lossless = rewrite.unsure or (more and kind != "container")  # which all who go through it see

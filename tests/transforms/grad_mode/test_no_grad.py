@@ -527,3 +527,25 @@ def test_a_parameter_that_a_function_gives_back_for_another_name_is_no_update(
         """
     found = run_cells(define, "net(torch.ones(2, 4)).exp().sum().backward()").diagnosis
     assert found is not None and any(fix.rule == RULE for fix in found.fixes) == proposed
+
+
+@pytest.mark.parametrize(
+    ("write", "call"),
+    [
+        pytest.param("w -= 0.1 * g\n    return w", "update(w, g)", id="its value is left"),
+        pytest.param("w -= 0.1 * g\n    return w", "new = update(w, g)", id="under another name"),
+        pytest.param("return w.sub_(0.1 * g)", "news = [update(one, g) for one in (w,)]", id="in a comprehension"),
+    ],
+)
+def test_a_leaf_that_a_function_updates_behind_the_backward_and_gives_back_is_updated(write: str, call: str) -> None:
+    define = f"""
+        import torch
+        torch.manual_seed(0)
+        w, x = torch.randn(3, requires_grad=True), torch.randn(10, 3)
+        def update(w, g):
+            {write}
+        """
+    define = define.replace("\n    return", "\n            return")
+    cell = f"for _ in range(3):\n    g, = torch.autograd.grad((x @ w - 1).square().mean(), w)\n    {call}"
+    found = run_cells(define, cell).diagnosis
+    assert found is not None and [(fix.rule, fix.gradients) for fix in found.fixes] == [(RULE, "same")]
