@@ -188,8 +188,7 @@ def clauses(found: Sequence[Difference], reference: Outcome, tried: Outcome) -> 
     said: dict[tuple[str, str], str] = {}
     pairs: set[tuple[object, object]] = set()
     for one in found:
-        root = re.split(r"[.\[]", one.path)[0]
-        group = (_GROUP.get(one.kind, one.kind), root)
+        group = _group(one)
         if group in said:
             continue
         if one.kind == "value":  # two names for one thing
@@ -197,7 +196,9 @@ def clauses(found: Sequence[Difference], reference: Outcome, tried: Outcome) -> 
             if pair in pairs:
                 continue
             pairs.add(pair)
-        said[group] = _clause(one, found, reference, tried)
+        clause = _clause(one, found, reference, tried)
+        more = _alike(one, found, reference, tried) - 1 if one.kind == "value" else 0
+        said[group] = message("change_and_more", clause=clause, count=more) if more else clause
     texts = list(dict.fromkeys(said.values()))
     if len(texts) > _SHOWN:
         texts = [*texts[: _SHOWN - 1], message("change_more", count=len(texts) - _SHOWN + 1)]
@@ -205,6 +206,17 @@ def clauses(found: Sequence[Difference], reference: Outcome, tried: Outcome) -> 
 
 
 _GROUP = {"line": "printed", "lines": "printed", "items": "value"}
+
+
+def _group(one: Difference) -> tuple[str, str]:
+    """What belongs together: of one kind, and of one name."""
+    return _GROUP.get(one.kind, one.kind), re.split(r"[.\[]", one.path)[0]
+
+
+def _alike(one: Difference, found: Sequence[Difference], reference: Outcome, tried: Outcome) -> int:
+    """How many values differ of those that belong together, one of several names counted once."""
+    paths = [other.path for other in found if other.kind == "value" and _group(other) == _group(one)]
+    return len({(reference.values.get(path), tried.values.get(path)) for path in paths})
 
 
 def _clause(one: Difference, found: Sequence[Difference], reference: Outcome, tried: Outcome) -> str:

@@ -116,8 +116,8 @@ BEFORE = Outcome(
         ),
         pytest.param(
             Outcome(BEFORE.printed, {**BEFORE.values, "log[0]": number(3.0), "log[1]": number(3.0)}, BEFORE.leaves),
-            ("log[0] is 3 instead of 1",),
-            id="of one list the first that differs",
+            ("log[0] is 3 instead of 1, and 1 more",),
+            id="of one list the first that differs, and how many more",
         ),
         pytest.param(
             Outcome(BEFORE.printed, BEFORE.values, {**BEFORE.leaves, "a": Leaf(None)}),

@@ -180,6 +180,7 @@ SENTENCES = {
     "change_printed": "prints other values",
     "change_value": "{name} is {now} instead of {before}",
     "change_values": "{name} has other values afterwards",
+    "change_and_more": "{clause}, and {count} more",
     "change_items": "{name} has {now} {now:plural|item|items} instead of {before}",
     "change_missing": "{name} does not exist afterwards",
     "change_ahead": "a later backward from {name} gives other gradients",

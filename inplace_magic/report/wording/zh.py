@@ -172,6 +172,7 @@ SENTENCES = {
     "change_printed": "打印的值不同",
     "change_value": "{name} 是 {now} 而不是 {before}",
     "change_values": "{name} 之后的值不同",
+    "change_and_more": "{clause}，另有 {count} 个",
     "change_items": "{name} 有 {now} 项而不是 {before} 项",
     "change_missing": "{name} 之后不存在",
     "change_ahead": "之后从 {name} 做 backward 会得到不同的梯度",
