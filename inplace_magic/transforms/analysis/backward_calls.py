@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from ...source.blocks import own_statements
-from ...source.dataflow import called_name, calls, calls_named, handed_on, is_call, root_of
+from ...source.dataflow import called_name, calls, calls_named, handed_on, is_call, keyword_named, root_of
 from ...source.editor import Code, Edit, dotted
 from ...source.names import own_names
 from ..problem import Frame, Problem
@@ -22,8 +22,7 @@ def freeing(changes: Sequence[Change], backwards: Iterable[Frame]) -> Iterator[t
         for frame in backwards
         if not hasattr(frame.statement, "body")
         for call in calls(frame.statement)
-        for keyword in call.keywords
-        if keyword.arg == "retain_graph" and _is_true(keyword.value)
+        if (keyword := keyword_named(call, "retain_graph")) is not None and _is_true(keyword.value)
     ]
     for extra in (free, []):
         yield (*changes, *extra)
@@ -50,9 +49,8 @@ def taken_in_short(torch: str, loss: str) -> str:
 
 def with_retain(code: Code, call: ast.Call) -> Edit | None:
     """``retain_graph=True`` put into a call of backward; None where it is there already."""
-    given = next((k.value for k in call.keywords if k.arg == "retain_graph"), None)
-    if given is not None:
-        return None if _is_true(given) else code.replace(given, "True")
+    if (given := keyword_named(call, "retain_graph")) is not None:
+        return None if _is_true(given.value) else code.replace(given.value, "True")
     path = dotted(call.func) or ""
     ahead = 3 if path.endswith("grad") else 2 if path.endswith("autograd.backward") else 1  # positions before it
     return code.add_argument(call, "retain_graph=True") if len(call.args) <= ahead else None

@@ -157,26 +157,18 @@ def _last_use(problem: Problem, frame: Frame, paths: Collection[str]) -> ast.stm
 
 
 def _visible(problem: Problem, frame: Frame, edge: Edge, carried: bool) -> Holder | None:
-    """The holder of an edge that the frame's function can set: one that is read where the value is used, else any.
+    """The holder of an edge that the frame's function can set: one that is read so where the value is used, else any.
 
     ``carried``: into another iteration, which a name that each iteration binds anew does not do.
     """
     holders = edge.holders or bound_by(problem, edge, frame)
     mine = [h for h in holders if h.scope == frame.spot.function and not _is_private(problem, h)]
     writable = [h for h in mine if "[...]" not in h.path and detached(h.path, h.shape) is not None]
-    found = uses(problem, edge)
-    read = {use.holder for use in found}
-    exact = {use.holder for use in found if ast.unparse(use.node) == use.holder.path}
+    read = {use.holder for use in uses(problem, edge) if ast.unparse(use.node) == use.holder.path}
 
-    def order(holder: Holder) -> tuple[bool, bool, bool, bool, int]:
-        item = "[" in holder.path
-        return (
-            carried and bound_anew(frame.code, frame.statement, holder.path),
-            holder not in exact,
-            holder not in read and (item or not found),
-            item,
-            len(holder.path),
-        )
+    def order(holder: Holder) -> tuple[bool, bool, int]:
+        anew = carried and bound_anew(frame.code, frame.statement, holder.path)
+        return anew, holder not in read, len(holder.path)
 
     return min(writable, key=order, default=None)
 

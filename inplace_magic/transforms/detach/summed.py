@@ -59,8 +59,7 @@ def _sent(need: Frame, used: Sequence[Frame], edge: Edge, loss: str) -> Iterator
         elif whole is not None:
             yield whole
     named = [n for n in ast.walk(need.node) if isinstance(n, (ast.Name, ast.Attribute))]
-    read = [n for n in named if code.text(n) in sums & roots(need.statement)]
-    yield from (_item(code, n) for n in read if code.parent(n) not in read)
+    yield from (_item(code, n) for n in named if code.text(n) in sums & roots(need.statement))
 
 
 def _kept(problem: Problem, edge: Edge, used: Sequence[Frame]) -> Iterator[tuple[Code, ast.expr]]:
