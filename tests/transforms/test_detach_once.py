@@ -379,3 +379,22 @@ def test_a_cut_of_what_was_computed_once_of_a_weight_that_has_another_term_says_
     found = fixes(start, cell)
     assert [fix.rule for fix in found[:2]] == ["recompute", "detach"]
     assert any("trains emb by a part of its loss alone" in change for change in found[1].changes)
+
+
+def test_a_target_that_a_network_gave_once_is_cut_first_though_the_network_is_trained() -> None:
+    start = """
+        import torch
+        from torch import nn
+        torch.manual_seed(0)
+        net, s, s2 = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2)), torch.randn(5, 3), torch.randn(5, 3)
+        opt = torch.optim.SGD(net.parameters(), lr=0.1)
+        """
+    cell = """
+        target = 1 + 0.9 * net(s2).max(1).values
+        for _ in range(3):
+            loss = (net(s).max(1).values - target).square().mean()
+            opt.zero_grad()
+            loss.backward()
+            opt.step()
+        """
+    assert fixes(start, cell)[0].cells == {2: rewritten(cell, ("for _", "target = target.detach()\nfor _"))}

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from ...message import message
 from ...record.evidence import Edge
-from ...source.dataflow import added
+from ...source.dataflow import added, reads
 from ...source.modules import module_of
 from ..analysis.meetings import meeting, updates_weights
 from ..analysis.points import uses
@@ -33,7 +33,9 @@ def detach(problem: Problem) -> Iterator[Proposal]:
     if not _passes_on(problem):
         return
     over = problem.crossing.over
-    of_weights = bool(over) and all(_made_in_constructor(problem, edge) or before_turns(problem, edge) for edge in over)
+    of_weights = bool(over) and all(
+        _made_in_constructor(problem, edge) or _made_of_weight(problem, edge) for edge in over
+    )
     for one in _cuts(problem):
         yield replace(one, lessens=one.lessens or of_weights)
 
@@ -47,6 +49,13 @@ def _made_in_constructor(problem: Problem, edge: Edge) -> bool:
     of = [n for f in made if f.spot.function.endswith(".__init__") for n in ast.walk(f.expression)]
     names = {n.id for n in of if isinstance(n, ast.Name) and module_of(n) is None}
     return names == {"self"} and not _stands_beside(problem, edge, made[0])
+
+
+def _made_of_weight(problem: Problem, edge: Edge) -> bool:
+    """Whether a value was computed once, ahead of the loop, of a weight itself: no target that a network gave."""
+    stepped = {leaf for one in problem.evidence.passes for leaf in one.stepped}
+    read = (reads(frame.expression) for frame in problem.frames(edge.made))
+    return before_turns(problem, edge) and any(names & stepped for names in read)
 
 
 def _stands_beside(problem: Problem, edge: Edge, made: Frame) -> bool:
