@@ -161,14 +161,15 @@ def happened(problem: Problem, made: Slice) -> list[ast.stmt]:
 
 
 def _first(code: Code, statements: list[ast.stmt], names: set[str]) -> ast.stmt:
+    """The first statement that reads the names, be it without their history; the first of the update that it is part of."""
     top = next((s for s in statements if reads(s) & names), statements[0])
     return update_of(code.block(top), top)[0]
 
 
-def _front(code: Code, statements: list[ast.stmt], names: set[str], other: ast.stmt | None = None) -> ast.stmt:
+def _front(code: Code, statements: list[ast.stmt], names: set[str], other: ast.stmt) -> ast.stmt:
     """The first statement that goes on from the names, or the ``other``; the first of the update that it is part of.
 
     What only shows a number, ``print(loss.item())``, still shows the old one.
     """
-    top = next((s for s in statements if graph_reads(code, [s], names)), other or statements[0])
+    top = next((s for s in statements if graph_reads(code, [s], names)), other)
     return update_of(code.block(top), top)[0]
