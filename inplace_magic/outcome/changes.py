@@ -187,6 +187,10 @@ def clauses(found: Sequence[Difference], reference: Outcome, tried: Outcome) -> 
     """Each difference in a clause, the numbers as these two runs have them; of what belongs together the first."""
     said: dict[tuple[str, str], str] = {}
     pairs: set[tuple[object, object]] = set()
+    values: dict[tuple[str, str], set[tuple[object, object]]] = {}  # of each group, one of several names counted once
+    for one in found:
+        if one.kind == "value":
+            values.setdefault(_group(one), set()).add((reference.values.get(one.path), tried.values.get(one.path)))
     for one in found:
         group = _group(one)
         if group in said:
@@ -197,7 +201,7 @@ def clauses(found: Sequence[Difference], reference: Outcome, tried: Outcome) -> 
                 continue
             pairs.add(pair)
         clause = _clause(one, found, reference, tried)
-        more = _alike(one, found, reference, tried) - 1 if one.kind == "value" else 0
+        more = len(values[group]) - 1 if one.kind == "value" else 0
         said[group] = message("change_and_more", clause=clause, count=more) if more else clause
     texts = list(dict.fromkeys(said.values()))
     if len(texts) > _SHOWN:
@@ -211,12 +215,6 @@ _GROUP = {"line": "printed", "lines": "printed", "items": "value"}
 def _group(one: Difference) -> tuple[str, str]:
     """What belongs together: of one kind, and of one name."""
     return _GROUP.get(one.kind, one.kind), re.split(r"[.\[]", one.path)[0]
-
-
-def _alike(one: Difference, found: Sequence[Difference], reference: Outcome, tried: Outcome) -> int:
-    """How many values differ of those that belong together, one of several names counted once."""
-    paths = [other.path for other in found if other.kind == "value" and _group(other) == _group(one)]
-    return len({(reference.values.get(path), tried.values.get(path)) for path in paths})
 
 
 def _clause(one: Difference, found: Sequence[Difference], reference: Outcome, tried: Outcome) -> str:

@@ -25,10 +25,14 @@ from .targets import Site, is_of_leaf, puts_constant, root, root_text, seen_thro
 
 def are_apart(problem: Problem, write: Site) -> bool:
     """Whether each of the written tensor's names was meant to have a value of its own: none of a leaf that is updated."""
-    return has_two_names(write) and not (write.event.of_leaf and is_in_update(problem))
+    return _has_two_names(write) and not _updates_leaf(problem, write)
 
 
-def has_two_names(write: Site) -> bool:
+def _updates_leaf(problem: Problem, write: Site) -> bool:
+    return write.event.of_leaf and is_in_update(problem)
+
+
+def _has_two_names(write: Site) -> bool:
     """Whether ``out = x`` or ``y = torch.sin_(x)`` gave the written tensor a second name, and both are read once it is written.
 
     Then each was meant to have a value of its own: who knows the two to be one tensor needs one name for it. So it is in a
@@ -121,7 +125,7 @@ def goes_on_with(frames: Sequence[Site]) -> bool:
 
 def meant_for_whole(write: Site) -> bool:
     """Whether the write was meant to reach more than its name: the whole of a view, or what the caller handed over."""
-    if not isinstance(write.root, ast.Name) or has_two_names(write):
+    if not isinstance(write.root, ast.Name) or _has_two_names(write):
         return False
     name, code = write.root.id, write.code
     loop = loop_of(code, write.statement, name)
@@ -143,7 +147,7 @@ def is_lost(problem: Problem, write: Site, name: str) -> bool:
     name one that is not the leaf which it is to update.
     """
     code, function = write.code, write.code.function(write.statement)
-    if name in parameters(function) and write.event.of_leaf and is_in_update(problem):
+    if name in parameters(function) and _updates_leaf(problem, write):
         return True
     own = function is not None and name not in declared(function)
     alone = own and isinstance(write.statement, (ast.AugAssign, ast.Expr))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 from typing import TypeGuard
 
@@ -61,6 +61,11 @@ def updates_weights(problem: Problem) -> bool:
         return write is not None
     leaf = write.of_leaf or any(write.name in one.leaves for one in problem.evidence.passes)
     return leaf and write.operation != "embedding"  # which keeps its rows short
+
+
+def are_stepped(problem: Problem, names: Set[str | None]) -> bool:
+    """Whether an optimizer steps a leaf of these names."""
+    return any(names & one.stepped for one in problem.evidence.passes)
 
 
 def is_in_update(problem: Problem) -> bool:

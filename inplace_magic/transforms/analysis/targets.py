@@ -45,9 +45,9 @@ class Site(Frame):
     def target(self) -> ast.expr | None:
         """What is written, as far as this frame tells."""
         ran, statement = self.expression, self.statement
-        stored: list[ast.expr] = [one for one in (*getattr(self.node, "targets", ()), ran) if _is_stored_into(one)]
         if isinstance(ran, ast.Attribute) and isinstance(ran.ctx, ast.Store):  # ``x.imag = 0``
-            stored = [ran]
+            return ran
+        stored: list[ast.expr] = [one for one in (*getattr(self.node, "targets", ()), ran) if _is_stored_into(one)]
         if stored:
             return stored[0]
         if isinstance(statement, ast.AugAssign) and ran in (statement, statement.target):

@@ -11,7 +11,7 @@ from ...message import message
 from ...record.evidence import Edge
 from ...source.dataflow import added, reads
 from ...source.modules import module_of
-from ..analysis.meetings import meeting, updates_weights
+from ..analysis.meetings import are_stepped, meeting, updates_weights
 from ..analysis.points import uses
 from ..problem import Frame, Problem
 from ..proposal import Proposal
@@ -53,9 +53,8 @@ def _made_in_constructor(problem: Problem, edge: Edge) -> bool:
 
 def _made_of_weight(problem: Problem, edge: Edge) -> bool:
     """Whether a value was computed once, ahead of the loop, of a weight itself: no target that a network gave."""
-    stepped = {leaf for one in problem.evidence.passes for leaf in one.stepped}
-    read = (reads(frame.expression) for frame in problem.frames(edge.made))
-    return before_turns(problem, edge) and any(names & stepped for names in read)
+    made = problem.frames(edge.made) if before_turns(problem, edge) else ()
+    return any(are_stepped(problem, reads(frame.expression)) for frame in made)
 
 
 def _stands_beside(problem: Problem, edge: Edge, made: Frame) -> bool:

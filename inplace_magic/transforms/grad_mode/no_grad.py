@@ -26,7 +26,7 @@ from ...source.dataflow import binds, calls_named, keyword_named
 from ...source.editor import Code, Function, dotted
 from ...source.lift import wrapped
 from ...source.lines import lines_of
-from ..analysis.meetings import is_in_update
+from ..analysis.meetings import are_stepped, is_in_update
 from ..analysis.targets import (
     Site,
     applies_function,
@@ -61,7 +61,7 @@ def no_grad(problem: Problem) -> Iterator[Proposal]:
         return
     statements, of_data = _block(problem, write), is_input(problem, write)
     around = {write.root_text, seen_through(write.code, write.root_text or "", write.statement)}
-    moved = _is_iterate(write) or _are_stepped(problem, around)
+    moved = _is_iterate(write) or are_stepped(problem, around)
     handed = of_data or (write.event.parameter and not is_in_update(problem))
     if not moved and (_goes_on(write, statements) or (handed and _is_given_back(problem, write, anew=not of_data))):
         return
@@ -150,11 +150,7 @@ def is_input(problem: Problem, write: Site) -> bool:
 
 def _is_stepped(problem: Problem, write: Site) -> bool:
     """Whether an optimizer steps the leaf that is written."""
-    return write.event.stepped or _are_stepped(problem, {write.event.name})
-
-
-def _are_stepped(problem: Problem, names: set[str | None]) -> bool:
-    return any(names & one.stepped for one in problem.evidence.passes)
+    return write.event.stepped or are_stepped(problem, {write.event.name})
 
 
 def _goes_on(write: Site, statements: list[ast.stmt]) -> bool:

@@ -532,8 +532,8 @@ def test_a_parameter_that_a_function_gives_back_for_another_name_is_no_update(
 @pytest.mark.parametrize(
     ("write", "call"),
     [
-        pytest.param("w -= 0.1 * g\n    return w", "update(w, g)", id="its value is left"),
-        pytest.param("w -= 0.1 * g\n    return w", "new = update(w, g)", id="under another name"),
+        pytest.param("w -= 0.1 * g\n            return w", "update(w, g)", id="its value is left"),
+        pytest.param("w -= 0.1 * g\n            return w", "new = update(w, g)", id="under another name"),
         pytest.param("return w.sub_(0.1 * g)", "news = [update(one, g) for one in (w,)]", id="in a comprehension"),
     ],
 )
@@ -545,7 +545,6 @@ def test_a_leaf_that_a_function_updates_behind_the_backward_and_gives_back_is_up
         def update(w, g):
             {write}
         """
-    define = define.replace("\n    return", "\n            return")
     cell = f"for _ in range(3):\n    g, = torch.autograd.grad((x @ w - 1).square().mean(), w)\n    {call}"
     found = run_cells(define, cell).diagnosis
     assert found is not None and [(fix.rule, fix.gradients) for fix in found.fixes] == [(RULE, "same")]
