@@ -77,6 +77,7 @@ def targets(problem: Problem, edges: Sequence[Edge], made: Slice) -> Iterator[Ta
             above, _ = slice_of(code.preceding(statement), reads(statement))  # ``x = batches[i]``
             reached = kept or not names or reads(*above, statement) & names
             if not reached and frame.spot not in need[:1]:
+                yield from _in_getter(made, statement) if frame is frames[-1] else ()
                 continue
             around = loops(code, statement, without=made.statements)
             # Where it is used in each iteration anew: in the innermost loop that has the backward in it, too.
@@ -89,7 +90,9 @@ def targets(problem: Problem, edges: Sequence[Edge], made: Slice) -> Iterator[Ta
                 needed = standing_in(code, function.body, problem.frames(need))
                 body = turn.body if turn is not None and needed else function.body
                 constructor = made.code.function(made.statements[0]) if made.owner == SAME else None
-                if constructor is not None and _is_inherited(made.code.parent(constructor), code.parent(function)):
+                if constructor is not None and _is_inherited(
+                    problem, made.code.parent(constructor), code.parent(function)
+                ):
                     yield from _overridden(made.code, constructor, function)
                     continue
                 yield Target(code, _first(code, body, names))
@@ -97,9 +100,30 @@ def targets(problem: Problem, edges: Sequence[Edge], made: Slice) -> Iterator[Ta
                 yield Target(code, _first(code, code.block(statement), names))
 
 
-def _is_inherited(made_by: ast.AST | None, read_by: ast.AST | None) -> bool:
-    """Whether a method of one class reads what another class has made."""
-    return isinstance(made_by, ast.ClassDef) and isinstance(read_by, ast.ClassDef) and made_by is not read_by
+def _is_inherited(problem: Problem, made_by: ast.AST | None, read_by: ast.AST | None) -> bool:
+    """Whether a method of one class reads what another class has made, which is none that it inherits from."""
+    both = isinstance(made_by, ast.ClassDef) and isinstance(read_by, ast.ClassDef)
+    return both and made_by not in _ancestry(problem, read_by)
+
+
+def _ancestry(problem: Problem, heir: ast.AST | None) -> list[ast.AST | None]:
+    """A class with those that it inherits from, as far as their texts are known."""
+    known = {node.name: node for _, node in problem.nodes(ast.ClassDef)}
+    found = [heir]
+    for one in found:
+        bases = one.bases if isinstance(one, ast.ClassDef) else []
+        found += [base for node in bases if (base := known.get(ast.unparse(node))) not in (None, *found)]
+    return found
+
+
+def _in_getter(made: Slice, statement: ast.stmt) -> Iterator[Target]:
+    """The method or the property that gives out what the constructor of its class has made: ``return self._q``."""
+    constructor = made.code.function(made.statements[0])
+    beside = made.code.block(constructor) if isinstance(constructor, Def) else []
+    asked = {node.attr for node in ast.walk(statement) if isinstance(node, ast.Attribute)}
+    for method in beside:
+        if isinstance(method, Def) and method.name in asked and reads(*method.body) & made.names:
+            yield Target(made.code, _first(made.code, method.body, made.names))
 
 
 def _overridden(code: Code, constructor: Def, method: Def) -> Iterator[Target]:
@@ -119,7 +143,7 @@ def _handed_out(problem: Problem, made: Slice) -> Iterator[Target]:
             return
         behind = [s for above in upwards(made.code, event) for s in made.code.following(above)]
         for given in [s for s in behind if isinstance(s, ast.Return)][:1]:
-            if reads(given) & made.names - rebinds(*behind[: behind.index(given)]):
+            if reads(given) & made.names - rebinds(event, *behind[: behind.index(given)]):
                 yield Target(made.code, given, between=True)
 
 

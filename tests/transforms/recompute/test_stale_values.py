@@ -114,6 +114,40 @@ def test_what_a_class_made_is_made_again_in_that_class_and_not_in_the_one_that_i
     assert fix.cells == {3: rewritten(heir, change)}
 
 
+MAKES = """
+    class Base(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.logits = nn.Parameter(torch.randn(4, 4))
+            self._mix = self.logits.softmax(1)
+    """
+GETTER = """
+        def mix(self):
+            return self._mix
+    """
+
+
+@pytest.mark.parametrize(
+    ("base", "read", "ahead_of"),
+    [
+        pytest.param(MAKES, "self._mix", "return x @ self._mix", id="by the heir itself"),
+        pytest.param(MAKES.rstrip() + GETTER, "self.mix()", "return self._mix", id="by a method that it inherits"),
+        pytest.param(
+            MAKES.rstrip() + GETTER.replace("def mix", "@property\n        def mix"),
+            "self.mix",
+            "return self._mix",
+            id="by a property that it inherits",
+        ),
+    ],
+)
+def test_what_the_inherited_constructor_made_is_made_again_where_it_is_read(
+    base: str, read: str, ahead_of: str
+) -> None:
+    net = f"{base.rstrip()}\n    class Net(Base):\n        def forward(self, x):\n            return x @ {read}\n"
+    fix = fix_by(RULE, START, net, TRAIN)
+    assert fix.cells == {2: rewritten(net, (ahead_of, f"self._mix = self.logits.softmax(1)\n        {ahead_of}"))}
+
+
 HOISTED = """
     policy = nn.Linear(3, 2)
     opt = torch.optim.SGD(policy.parameters(), lr=0.1)
@@ -853,3 +887,22 @@ def test_what_another_constructor_gives_an_object_is_made_again_by_the_method_th
         """
     again = ("    return x * self.mix", "    self.mix = torch.softmax(self.w, 0)\n        return x * self.mix")
     assert fixes(START, classes, TRAIN)[0].cells == {2: rewritten(classes, again)}
+
+
+def test_what_the_call_that_broke_it_gives_another_value_is_not_made_again() -> None:
+    made = """
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.weight, self.out = nn.Parameter(torch.randn(4, 4)), nn.Linear(4, 1)
+            def positive(self):
+                with torch.no_grad():
+                    self.weight.abs_()
+                return self.weight
+            def forward(self, x):
+                h = torch.tanh(self.out.weight * x @ self.positive())
+                h = torch.tanh(h @ self.positive())
+                return self.out(h)
+        net = Net()
+        """
+    assert RULE not in rules(START, made, "net(torch.randn(3, 4)).sum().backward()")
