@@ -110,7 +110,9 @@ class Sums:
         def note(results: Sequence[torch.Tensor | None], _: Any) -> None:
             for place, result in zip(node.next_functions, results):
                 if result is not None and place[0] is not None:
-                    self._came.setdefault(place, []).append((self._run.tick(), result))
+                    # Held itself, it would be copied into ``.grad`` rather than put there.
+                    with unobserved():
+                        self._came.setdefault(place, []).append((self._run.tick(), result.detach()))
 
         assert self._passing is not None
         self._passing.handles.append(node.register_hook(self._run.hook(note)))
@@ -143,7 +145,7 @@ class Sums:
             return None
         if not handed and not bool(written.now.any()):  # nought says nothing of where it came from
             return None
-        rest = torch.stack([came.detach() for came in later]).sum(0)
+        rest = torch.stack(later).sum(0)
         if near(gradient, rest + written.before) or not near(gradient, rest + written.now):
             return None
         return rest + written.before

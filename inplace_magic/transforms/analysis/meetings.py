@@ -11,7 +11,7 @@ from typing import TypeGuard
 from ...record.evidence import BackwardPass
 from ...source.blocks import upwards, within
 from ...source.dataflow import calls_named, is_call, is_step, roots, simple, slice_of
-from ...source.editor import Code, Edit
+from ...source.editor import Code, Edit, Function
 from ...source.lines import lines_of
 from ..problem import Frame, Problem, parted
 from .targets import reads_gradient
@@ -71,7 +71,8 @@ def are_stepped(problem: Problem, names: Set[str | None]) -> bool:
 def is_in_update(problem: Problem) -> bool:
     """Whether the write stands behind a backward, or a step, in one of the blocks around it."""
     around = ((frame.code, above) for frame in problem.lost for above in upwards(frame.code, frame.statement))
-    return any(calls_named(s, "backward", "grad", "step") for code, above in around for s in code.preceding(above))
+    ran = (s for code, above in around for s in code.preceding(above) if not isinstance(s, (*Function, ast.ClassDef)))
+    return any(calls_named(s, "backward", "grad", "step") for s in ran)
 
 
 def update_between(problem: Problem) -> Meeting | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -41,3 +42,23 @@ def test_a_gradient_of_its_own_may_be_written(branches: Branches, hook: Callable
 @pytest.mark.parametrize("hook", [lambda g: g.mul_(0.3), lambda g: g.zero_()], ids=["scaled", "zeroed"])
 def test_one_that_a_sum_has_handed_to_both_may_not(hook: Callable[[torch.Tensor], object]) -> None:
     assert len(found(lambda base, high: base + high, hook)) == 1
+
+
+class Halved(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return x / 2
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> torch.Tensor:
+        return gradients[0].mul_(0.5)
+
+
+def test_what_is_looked_at_is_put_into_grad_as_it_is_and_not_copied() -> None:
+    """autograd copies a gradient that somebody else holds, and the copy has been written once."""
+    first, linear, x = torch.nn.Linear(3, 3), torch.nn.Linear(3, 3), torch.rand(2, 3)
+    with inplace_magic.check() as seen:
+        x = first(x)
+        (x + Halved.apply(linear(x))).square().sum().backward()
+    assert linear.bias.grad is not None and linear.bias.grad._version == 0
+    assert seen.findings

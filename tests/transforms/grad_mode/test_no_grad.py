@@ -529,6 +529,19 @@ def test_a_parameter_that_a_function_gives_back_for_another_name_is_no_update(
     assert found is not None and any(fix.rule == RULE for fix in found.fixes) == proposed
 
 
+def test_a_backward_in_a_function_that_is_only_defined_ahead_does_not_make_it_an_update() -> None:
+    define = """
+        import torch
+        w = torch.nn.Parameter(torch.rand(4, 6))
+        def normalised(weight):
+            weight[:, 1:] = torch.nn.functional.normalize(weight[:, 1:], dim=1)
+            return weight
+        """
+    cell = "def one():\n    unit = normalised(w)\n    unit.exp().sum().backward()\nfor _ in range(2): one()"
+    found = run_cells(define, cell).diagnosis
+    assert found is not None and found.fixes and RULE not in {fix.rule for fix in found.fixes}
+
+
 @pytest.mark.parametrize(
     ("write", "call"),
     [
