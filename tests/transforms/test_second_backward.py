@@ -98,6 +98,30 @@ IN_CLOSURE = """
     for chunk in x.split(2):
         attend(chunk).exp().mean().backward()
     """
+IN_GENERATOR = """
+    cell = nn.GRUCell(2, 2)
+    def windows(xs):
+        h, total = None, 0
+        for i, x in enumerate(xs.split(1)):
+            h = cell(x, h)
+            total = total + net(h).pow(2).mean()
+            if i % 2:
+                yield total
+                total = 0
+    for loss in windows(x):
+        loss.backward()
+    """
+IN_GLOBAL_DICT = """
+    cell, memory = nn.GRUCell(2, 2), {"h": torch.zeros(1, 2)}
+    def advance(mem, x):
+        mem["h"] = cell(x, mem["h"])
+        return net(mem["h"]).pow(2).mean()
+    def train():
+        for one in x.split(1):
+            loss = advance(memory, one)
+            loss.backward()
+    train()
+    """
 ROWS = """
     y = net(x[0]).exp()
     rows = [torch.autograd.grad(row, net[0].weight)[0] for row in y]
@@ -460,6 +484,22 @@ def test_is_not_offered(rule: str, cell: str) -> None:
             ],
             "truncated",
             id="what a closure adds up from call to call is cut as the call begins",
+        ),
+        pytest.param(
+            "detach",
+            (IN_GENERATOR,),
+            2,
+            [("yield total\n", "yield total\n            h = h.detach()\n")],
+            "truncated",
+            id="what a generator carries on is cut as it is resumed",
+        ),
+        pytest.param(
+            "detach",
+            (IN_GLOBAL_DICT,),
+            2,
+            [("loss.backward()\n", "loss.backward()\n        memory['h'] = memory['h'].detach()\n")],
+            "truncated",
+            id="an item of a dict that a function does not own is cut, and the dict is not bound",
         ),
     ],
 )

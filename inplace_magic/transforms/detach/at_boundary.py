@@ -17,6 +17,7 @@ from ...source.bindings import bound, bound_anew
 from ...source.blocks import loops
 from ...source.dataflow import binds, handed_on, live_in
 from ...source.editor import Edit
+from ...source.names import declared, own_names
 from ..analysis.backward_calls import asked_for_gradients, asks_for_gradients
 from ..analysis.collected import collected
 from ..analysis.iterations import iterations
@@ -47,7 +48,7 @@ def at_boundary(problem: Problem, edges: Sequence[Edge], between: bool) -> Itera
         for cut in _cuts(problem, frame, held):
             changes, cuts_within = _lines_where_assigned(problem, frame, cut)
             begins = frozenset(path for path, new in cut.items() if new == _EMPTY)
-            form = "between" if between else _boundary([pair for pair in held if pair[0] not in begins])
+            form = "between" if between else boundary([pair for pair in held if pair[0] not in begins])
             again = (cuts_within or not outermost) and not between
             for one in candidates(problem, changes, "again" if again else form, CARRIED):
                 yield replace(one, begins=begins)
@@ -76,7 +77,8 @@ def _as_written(frame: Frame, path: str) -> str:
     return next((frame.code.text(n) for n in paths if by_attribute(ast.unparse(n)) == as_attribute), path)
 
 
-def _boundary(held: Sequence[tuple[str, str]]) -> str:
+def boundary(held: Sequence[tuple[str, str]]) -> str:
+    """The form of a cut of what paths of some shapes hold."""
     if any(shape.startswith(("list", "dict", "mapping", "deque")) for _, shape in held):
         return "boundary of containers"  # which others fill, and which would be created anew
     return "boundary of objects" if any("." in path for path, _ in held) else "boundary"
@@ -162,7 +164,7 @@ def _visible(problem: Problem, frame: Frame, edge: Edge, carried: bool) -> Holde
     ``carried``: into another iteration, which a name that each iteration binds anew does not do.
     """
     holders = edge.holders or bound_by(problem, edge, frame)
-    mine = [h for h in holders if h.scope == frame.spot.function and not _is_private(problem, h)]
+    mine = [h for h in holders if _may_set(frame, h) and not _is_private(problem, h)]
     writable = [h for h in mine if "[...]" not in h.path and detached(h.path, h.shape) is not None]
     read = {use.holder for use in uses(problem, edge) if ast.unparse(use.node) == use.holder.path}
 
@@ -171,6 +173,14 @@ def _visible(problem: Problem, frame: Frame, edge: Edge, carried: bool) -> Holde
         return anew, holder not in read, len(holder.path)
 
     return min(writable, key=order, default=None)
+
+
+def _may_set(frame: Frame, holder: Holder) -> bool:
+    """Whether the frame's function can give the holder another value; a global that it only reads it can but change."""
+    function = frame.code.function(frame.statement)
+    if holder.scope != frame.spot.function:
+        return False
+    return function is None or not holder.path.isidentifier() or holder.path in own_names(function) | declared(function)
 
 
 def _is_private(problem: Problem, holder: Holder) -> bool:
