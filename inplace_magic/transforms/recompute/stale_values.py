@@ -1,10 +1,11 @@
 """What was overwritten or used up is computed again ahead of the backward that needs it, by the statements that made it.
 
-u = net(x)                                def closure():
-def closure():                                u = net(x)
-    loss = criterion(u)                       loss = criterion(u)
-    loss.backward()                           loss.backward()
-    return loss                               return loss
+u = net(x)                                u = net(x)
+def closure():                            def closure():
+    loss = criterion(u)                       u = net(x)
+    loss.backward()                           loss = criterion(u)
+    return loss                               loss.backward()
+                                              return loss
 
 self.prior = Normal(self.loc, scale)      # again in the method that reads it
 
@@ -19,7 +20,7 @@ for x in xs:                                  loss = 0
 for epoch in range(9):                            loss += net(x).mean()
     loss.backward()                           loss.backward()
 
-A slice that nothing else reads is moved; else it is repeated.
+A slice that nothing else reads is moved; else it is repeated, and so is one whose names would be gone from the session.
 """
 
 from __future__ import annotations
@@ -198,9 +199,11 @@ def _title(lines: Sequence[str]) -> str:
 
 
 def _read_elsewhere(problem: Problem, made: Slice, target: Target) -> bool:
-    """Whether something but the statements from the target on reads what the slice makes."""
+    """Whether something but the statements from the target on reads what the slice makes; a name of the session, whoever."""
     code, front, names, home = target.code, target.front, made.names, made.code.function(made.statements[0])
     if code is not made.code or not names or any("." in name for name in names):
+        return True
+    if home is None and code.function(front) is not None:
         return True
     around: Sequence[ast.stmt] = loops(code, front, without=made.statements)[-1:]
     own = {id(n) for s in [*made.statements, *(around or [front, *code.following(front)])] for n in ast.walk(s)}

@@ -615,7 +615,8 @@ def test_what_a_closure_computes_again_stands_ahead_of_all_that_reads_it() -> No
         """
     line = "loss = (net(x) - y).pow(2).mean()\n"
     fix = fix_by(RULE, START, made, cell)
-    assert fix.cells == {3: rewritten(cell, (line, ""), ("    print", f"    {line}    print"))}
+    assert fix.cells == {3: rewritten(cell, ("    print", f"    {line}    print"))}
+    assert not fix.changes
 
 
 def test_of_two_losses_on_one_forward_the_later_one_has_only_what_lies_behind_the_cut_again() -> None:
