@@ -181,13 +181,20 @@ def live_in(statements: Sequence[ast.stmt]) -> set[str]:
     return wanted
 
 
-def items_apart(statements: Sequence[ast.stmt]) -> set[str]:
-    """Dicts of which some statements set some items, and read others: ``run`` for ``run["y"] = net(run["x"])``."""
+def items_apart(statements: Sequence[ast.stmt], of_before: bool = False) -> set[str]:
+    """Dicts of which some statements set some items, and read others: ``run`` for ``run["y"] = net(run["x"])``.
+
+    ``of_before``: what they set themselves before they read it is none of those that they read.
+    """
     nodes = [n for s in statements for n in ast.walk(s)]
     items = [n for n in nodes if isinstance(n, ast.Subscript) and isinstance(n.slice, ast.Constant)]
     kept = {n.value.id for n in items if isinstance(n.value, ast.Name) and isinstance(n.slice.value, str)}  # type: ignore[attr-defined]
     whole = {n.id for n in nodes if isinstance(n, ast.Name) and not any(n is one.value for one in items)}
-    made, read = ({ast.unparse(n) for n in items if isinstance(n.ctx, kind)} for kind in (ast.Store, ast.Load))
+    made, read = set[str](), set[str]()
+    for statement in statements:
+        own = [n for n in ast.walk(statement) if n in items]
+        read |= {ast.unparse(n) for n in own if isinstance(n.ctx, ast.Load)} - (made if of_before else set())
+        made |= {ast.unparse(n) for n in own if isinstance(n.ctx, ast.Store)}
     again = {text.partition("[")[0] for text in made & read}
     return kept - whole - again
 

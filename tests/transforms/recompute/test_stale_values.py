@@ -393,6 +393,15 @@ def test_an_item_of_a_dict_is_computed_again_from_other_items() -> None:
     assert fix.cells == {3: rewritten(READS_THE_DICT, (line, f'    run["y"] = net(run["x"])\n{line}'))}
 
 
+def test_an_item_that_another_one_is_made_of_is_computed_again_ahead_of_it() -> None:
+    made = clean(IN_A_DICT) + 'run["z"] = run["y"].exp()\n'
+    reads = READS_THE_DICT.replace('run["y"]', 'run["z"]')
+    fix = fix_by(RULE, START, made, reads)
+    line = "    loss = loss_of(run)"
+    lines = '    run["y"] = net(run["x"])\n    run["z"] = run["y"].exp()\n'
+    assert fix.cells == {3: rewritten(reads, (line, f"{lines}{line}"))}
+
+
 def test_an_item_that_needs_its_own_old_value_is_not() -> None:
     carried = IN_A_DICT.replace(
         'run["y"] = net(run["x"])', 'run["y"] = torch.zeros(8, 3)\n    run["y"] = run["x"] + run["y"] * net.weight'
