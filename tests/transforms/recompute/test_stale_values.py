@@ -717,6 +717,46 @@ def test_what_one_method_makes_and_another_goes_back_from_is_made_again_there_be
     )
 
 
+OF_AN_ARGUMENT = """
+    class Net(nn.Module):
+        def __init__(self, token=2):
+            super().__init__()
+            self.table = nn.Parameter(torch.randn(3, 4))
+            self.mask = self.table[token].exp()
+        def forward(self, x):
+            return x * self.mask
+    """
+
+
+@pytest.mark.parametrize(
+    ("changes", "kept", "name"),
+    [
+        pytest.param([], "self.token = token\n        ", "self.token", id="kept from now on"),
+        pytest.param(
+            [("super().__init__()", "super().__init__()\n            self.index = token")],
+            "",
+            "self.index",
+            id="kept already",
+        ),
+    ],
+)
+def test_what_needs_an_argument_of_the_constructor_reads_it_off_the_object(
+    changes: list[tuple[str, str]], kept: str, name: str
+) -> None:
+    net = OF_AN_ARGUMENT
+    for old, new in changes:
+        net = net.replace(old, new)
+    fix = fix_by(RULE, START, net, TRAIN)
+    made, read = "self.mask = self.table[token].exp()", "return x * self.mask"
+    again = f"self.mask = self.table[{name}].exp()\n        {read}"
+    assert fix.cells == {2: rewritten(net, (made, f"{kept}{made}"), (read, again))}
+
+
+def test_what_needs_an_argument_that_the_constructor_binds_anew_is_not_made_again_elsewhere() -> None:
+    net = OF_AN_ARGUMENT.replace("super().__init__()", "super().__init__()\n            token = token + 0")
+    assert RULE not in rules(START, net, TRAIN)
+
+
 def test_what_needs_an_argument_of_the_method_that_made_it_is_not_made_again_elsewhere() -> None:
     cell = METHODS.replace("self.D(self.fake)", "self.D(self.fake * seen)")
     found = run_cells(
