@@ -31,10 +31,10 @@ from dataclasses import replace
 
 from ...message import message
 from ...record.evidence import Edge
-from ...source.bindings import bound, parameters
+from ...source.bindings import bound
 from ...source.blocks import loops, own_statements, scope
 from ...source.dataflow import binds, graph_reads, key_of, live_in, of_head, reads, rebinds, root_of, simple, slice_of
-from ...source.editor import Edit, Function
+from ...source.editor import Edit
 from ...source.lift import lift
 from ...source.names import own_names, renamed
 from ..analysis.backward_calls import freeing
@@ -160,7 +160,7 @@ def _copies(problem: Problem, made: Slice, target: Target) -> Iterator[tuple[lis
     if _is_known(made, target, statements):
         yield made.lines(statements, renamed), [], _ANEW
     else:
-        for given, keeping in _given_to_constructor(made, target):
+        for given, keeping in _kept_by_object(made, target):
             yield made.lines(statements, [*renamed, *given]), keeping, _ANEW
     for rest, nodes in taken if between and problem.clash.kind == "modified" else ():
         if nodes and not of_itself(rest):
@@ -178,23 +178,21 @@ def _unknown(made: Slice, target: Target, repeated: Sequence[ast.stmt]) -> set[s
     return set() if function is None else live_in(repeated) & own_names(function) - target.known - {made.owner[0]}
 
 
-def _given_to_constructor(made: Slice, target: Target) -> Iterator[tuple[list[Edit], list[Edit]]]:
-    """The edits by which what a constructor was given is read off the object, ``self.size`` for ``size``, and those by which
-    the object keeps it, where it does not do so yet.
+def _kept_by_object(made: Slice, target: Target) -> Iterator[tuple[list[Edit], list[Edit]]]:
+    """The edits by which what is local to a constructor is read off the object, ``self.size`` for ``size``, and those by which the
+    object keeps it, where it does not do so yet.
     """
     code, statements = made.code, made.statements
     constructor, missing = code.function(statements[0]), _unknown(made, target, statements)
-    if not isinstance(constructor, Function) or constructor.name != "__init__":
-        return
-    body = [*own_statements(code, constructor)]
-    if "self" not in live_in(statements) or not missing <= {*parameters(constructor)} - rebinds(*body):
+    computed = "self" in live_in(statements) and all(isinstance(s, ast.Assign) for s in statements)
+    if not computed or getattr(constructor, "name", "") != "__init__":
         return  # what is made of nothing of its own is a part, with weights of its own
+    body = [*own_statements(code, scope(code, statements[0]))]
     pairs = (pair for s in body if s not in statements for pair in bound(code, s))
     kept = {ast.unparse(value): name for name, value in pairs if value is not None and name.startswith("self.")}
-    taken = {name for s in body for name in binds(s)}
     new = {name: kept.get(name, f"self.{name}") for name in missing}
     added = sorted(name for name in missing if name not in kept)
-    if not any(f"self.{name}" in taken for name in added):
+    if not missing & rebinds(*body) & kept.keys() and not {f"self.{name}" for name in added} & binds(*body):
         there = {name: f"{made.owner[1] or 'self'}.{path.partition('.')[2]}" for name, path in new.items()}
         keeping = [code.insert_before(statements[0], *(f"self.{name} = {name}" for name in added))] if added else []
         yield renamed(code, statements, there), keeping

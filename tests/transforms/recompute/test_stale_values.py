@@ -752,9 +752,18 @@ def test_what_needs_an_argument_of_the_constructor_reads_it_off_the_object(
     assert fix.cells == {2: rewritten(net, (made, f"{kept}{made}"), (read, again))}
 
 
-def test_what_needs_an_argument_that_the_constructor_binds_anew_is_not_made_again_elsewhere() -> None:
-    net = OF_AN_ARGUMENT.replace("super().__init__()", "super().__init__()\n            token = token + 0")
-    assert RULE not in rules(START, net, TRAIN)
+def test_an_argument_that_the_constructor_binds_anew_is_not_what_the_object_keeps() -> None:
+    anew = "super().__init__()\n            self.index = token\n            token = token - 1"
+    assert RULE not in rules(START, OF_AN_ARGUMENT.replace("super().__init__()", anew), TRAIN)
+
+
+def test_what_needs_a_local_name_of_the_constructor_reads_it_off_the_object() -> None:
+    net = OF_AN_ARGUMENT.replace("super().__init__()", "super().__init__()\n            eye = torch.eye(4)")
+    made, read = "self.mask = self.table[0].exp() @ eye", "return x * self.mask"
+    net = net.replace("self.mask = self.table[token].exp()", made)
+    fix = fix_by(RULE, START, net, TRAIN)
+    again = f"self.mask = self.table[0].exp() @ self.eye\n        {read}"
+    assert fix.cells == {2: rewritten(net, (made, f"self.eye = eye\n        {made}"), (read, again))}
 
 
 def test_what_needs_an_argument_of_the_method_that_made_it_is_not_made_again_elsewhere() -> None:
