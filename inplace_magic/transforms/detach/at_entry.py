@@ -14,41 +14,54 @@ def step(tokens):                         def step(tokens):
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import replace
 
 from ...record.evidence import Edge
 from ...source.bindings import bound
-from ...source.blocks import own_statements, scope
-from ...source.dataflow import simple
+from ...source.blocks import loops, own_statements, scope
+from ...source.dataflow import binds, live_in, simple
 from ...source.editor import Code
 from ...source.names import own_names
 from ..analysis.points import bound_by, detached
-from ..problem import Problem
+from ..problem import Frame, Problem
 from ..proposal import Proposal
 from .at_boundary import boundary
 from .candidates import CARRIED, candidates, in_one_line
+
+_SHAPES = "Tensor", "tuple[Tensor]"  # of a cell's state
 
 
 def at_entry(problem: Problem, edges: Sequence[Edge]) -> Iterator[Proposal]:
     """One cut of all that is carried on, in the function that all of it is carried on by."""
     for frame in problem.frames(edges[0].used) if edges else ():
-        code, function = frame.code, scope(frame.code, frame.statement)
-        own = [*own_statements(code, function)]
+        code, own = frame.code, [*own_statements(frame.code, scope(frame.code, frame.statement))]
         declared = [s for s in own if isinstance(s, ast.Nonlocal)]
         resumed = [s for s in own if simple(s) and any(isinstance(node, ast.Yield) for node in ast.walk(s))]
-        names = {name for s in declared for name in s.names} | (own_names(function) if resumed else frozenset())
-        holders = [edge.holders or bound_by(problem, edge, frame) for edge in edges]
-        held = [h for some in holders for h in some if h.scope == frame.spot.function and h.path in names]
-        cuts = {h.path: detached(h.path, h.shape) for h in held}
-        if None in cuts.values() or not all(any(h in held for h in some) for some in holders):
-            continue
-        line = in_one_line(cuts)
-        asked = "" if resumed else " and ".join(f"{path} is not None" for path in cuts if _may_be_none(code, path))
-        lines = [f"if {asked}:", f"{code.indent_step}{line}"] if asked else [line]
-        changes = [(code, code.insert_after(one, *lines)) for one in resumed or declared[-1:]]
-        for one in candidates(problem, changes, boundary([(h.path, h.shape) for h in held]), CARRIED):
-            yield replace(one, title=line)
+        names = _carried_by_generator(frame) if resumed else {name for s in declared for name in s.names}
+        held = [[h for h in edge.holders if h.scope == frame.spot.function and h.path in names] for edge in edges]
+        shapes: list[str | None] = [None]
+        if resumed and not all(held):  # nobody can see into a generator that only a loop holds
+            held = [[h for h in bound_by(problem, edge, frame) if h.path in names] for edge in edges]
+            shapes = [*_SHAPES]
+        for shape in shapes if all(held) else ():
+            cuts = {h.path: detached(h.path, shape or h.shape) for some in held for h in some}
+            if None in cuts.values():
+                continue
+            line = in_one_line(cuts)
+            asked = "" if resumed else " and ".join(f"{path} is not None" for path in cuts if _may_be_none(code, path))
+            lines = [f"if {asked}:", f"{code.indent_step}{line}"] if asked else [line]
+            changes = [(code, code.insert_after(one, *lines)) for one in resumed or declared[-1:]]
+            form = boundary([(h.path, shape or h.shape) for some in held for h in some])
+            for one in candidates(problem, changes, form, CARRIED):
+                yield replace(one, title=line)
+
+
+def _carried_by_generator(frame: Frame) -> Set[str]:
+    """The names whose values an iteration of the innermost loop has from the one before."""
+    around = loops(frame.code, frame.statement)[:1]
+    carried = {name for loop in around for name in live_in(loop.body) & binds(*loop.body)}
+    return carried & own_names(scope(frame.code, frame.statement))
 
 
 def _may_be_none(code: Code, name: str) -> bool:

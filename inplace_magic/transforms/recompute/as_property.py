@@ -14,7 +14,7 @@ import ast
 from collections.abc import Iterator
 
 from ...message import message
-from ...source.editor import Code, Function
+from ...source.editor import Function
 from ...source.names import own_names
 from ..problem import Problem
 from ..proposal import Proposal, in_one_text
@@ -37,17 +37,17 @@ def as_property(problem: Problem) -> Iterator[Proposal]:
         if not isinstance(constructor, Function) or constructor.name != "__init__" or not code.alone(statement):
             continue
         local = {n.id for n in ast.walk(value) if isinstance(n, ast.Name)} & own_names(constructor)
-        if local != {"self"} or not _is_read_apart(problem, name, code, constructor):
+        if local != {"self"} or not _is_read_apart(problem, name, constructor):
             continue
         lines = ["", "@property", f"def {name}(self):", f"{code.indent_step}return {code.text(value)}"]
         edits = [code.delete(statement), code.insert_after(constructor, *lines)]
         yield in_one_text(code, edits, f"@property def {name}(self)", _WHY, "recompute: property")
 
 
-def _is_read_apart(problem: Problem, name: str, code: Code, constructor: ast.AST) -> bool:
-    """Whether others than one method of the class read the attribute, and nothing else sets it, nor reads it ahead."""
-    nodes = [(one, n) for one, n in problem.nodes(ast.Attribute) if n.attr == name]
+def _is_read_apart(problem: Problem, name: str, constructor: ast.AST) -> bool:
+    """Whether others than one method read the attribute of its object, and nothing else sets it, nor reads it ahead."""
+    nodes = [(code, n) for code, n in problem.nodes(ast.Attribute) if n.attr == name]
     stored = [n for _, n in nodes if not isinstance(n.ctx, ast.Load)]
-    readers = {one.function(n): one.parent(one.function(n) or n) for one, n in nodes if isinstance(n.ctx, ast.Load)}
-    outside = any(above is not code.parent(constructor) for above in readers.values())
+    readers = {code.function(n): n for code, n in nodes if isinstance(n.ctx, ast.Load)}
+    outside = any(ast.unparse(n.value) != "self" for n in readers.values())
     return len(stored) == 1 and constructor not in readers and (outside or len(readers) > 1)
