@@ -27,6 +27,7 @@ from .bench import Bench, Live, Spared, Texts
 # These can be told although a run was ended early; everything else may still have been to come.
 _EVER = frozenset({"line", "not_leaf", "optimizer"})
 Unleafed = Literal["nowhere", "by a name", "everywhere"]  # a leaf may have other names, by which it still is one
+_MOVES = frozenset({"recompute", "recompute_carried", "move_step"})
 _OF_GRADIENTS = frozenset({"no_gradient", "gradient"})
 
 
@@ -204,4 +205,13 @@ def _gradients(bench: Bench, steps: Sequence[Proposal], meant: Evidence, seen: E
         and forward_changed(reference, passes)
     ):
         return "different"  # nobody sees the write any more who was meant to
+    if effect == "truncated" and not any(map(_may_cut, steps)):
+        return "different"  # a loss that is computed or sent back at another time may walk a smaller graph
     return effect
+
+
+def _may_cut(step: Proposal) -> bool:
+    """Whether a change may take an edge from a graph: not one that only computes something again, or elsewhere."""
+    return step.rule not in _MOVES or any(
+        mark in edit.text for _, edit in step.edits for mark in ("detach", "inputs=", ".grad(")
+    )

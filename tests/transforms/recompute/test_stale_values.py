@@ -965,3 +965,19 @@ def test_what_the_call_that_broke_it_gives_another_value_is_not_made_again() -> 
         net = Net()
         """
     assert RULE not in rules(START, made, "net(torch.randn(3, 4)).sum().backward()")
+
+
+def test_a_leaf_that_is_frozen_meanwhile_is_no_edge_that_a_fix_has_cut() -> None:
+    made = "w, b = nn.Parameter(torch.randn(3, 1)), nn.Parameter(torch.zeros(1))\nopt = torch.optim.SGD([w, b], lr=0.1)"
+    ahead = "x = torch.randn(5, 3)\npred = x @ w + b"
+    loop = """
+        for i in range(3):
+            loss = (pred - 1).square().mean()
+            opt.zero_grad()
+            loss.backward()
+            opt.step()
+            if i == 0:
+                b.requires_grad_(False)
+        """
+    fix = fix_by(RULE, START, made, ahead, loop)
+    assert fix.gradients == "different"
