@@ -100,7 +100,6 @@ COSTS = {
     "detach: again": 26,  # history ends within an iteration as well
     "reset_state: initial": 26,  # as above, by a line that nobody wrote for the purpose
     "detach: set": 27,
-    "recompute: property": 27,  # a computation wherever it is read
     "clone_before_write: of a state": 28,  # a copy, and what the object keeps is no longer written
     "recompute: again": 28,  # a forward pass more
     "recompute_carried": 28,  # a forward pass more

@@ -20,7 +20,7 @@ for x in xs:                                  loss = 0
 for epoch in range(9):                            loss += net(x).mean()
     loss.backward()                           loss.backward()
 
-A slice that nothing else reads is moved; else it is repeated, and so is one whose names would be gone from the session.
+A slice that nothing else reads is moved, unless its names would be gone from the session; else it is repeated.
 """
 
 from __future__ import annotations
@@ -228,7 +228,7 @@ def _title(lines: Sequence[str]) -> str:
 
 
 def _read_elsewhere(problem: Problem, made: Slice, target: Target) -> bool:
-    """Whether something but the statements from the target on reads what the slice makes; a name of the session, whoever."""
+    """Whether something but the statements from the target on reads what the slice makes. A name of the session is read by whoever works in it."""
     code, front, names, home = target.code, target.front, made.names, made.code.function(made.statements[0])
     if code is not made.code or not names or any("." in name for name in names):
         return True

@@ -910,7 +910,7 @@ TEMPERATURE = """
         ),
         (
             "class Own:\n    def __init__(self):\n        self.log = torch.zeros(1, requires_grad=True)\n"
-            "        self.value = 1\n        self.value = self.log.exp()\nown = Own()\nlog = own.log",
+            "        self.value = self.log.exp()\nown = Own()\nlog = own.log",
             "own.value",
             "own.value = own.log.exp()",
         ),
