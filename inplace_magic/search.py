@@ -133,6 +133,8 @@ COSTS = {
 # No fix by itself: another change stands where it has made room.
 MAKES_ROOM = frozenset({"restructure: calls apart", "restructure: written out"})
 ONE_UPDATE = frozenset({"restructure: one update"})  # a part counts once that counted several times, and no edge is cut
+# Rules by which something is only computed, or sent back, again or elsewhere, unless their text has a cut as well.
+MOVES = frozenset({"recompute", "recompute_carried", "move_step"})
 # A state begins anew, so that the losses are others.
 RESTARTS = frozenset({"reset_state: called", "reset_state: initial"})
 # A gradient has the value that it had, and a graph: no other value can differ before a step uses it.

@@ -181,10 +181,10 @@ def live_in(statements: Sequence[ast.stmt]) -> set[str]:
     return wanted
 
 
-def items_apart(statements: Sequence[ast.stmt], of_before: bool = False) -> set[str]:
+def items_apart(statements: Sequence[ast.stmt], in_turn: bool = False) -> set[str]:
     """Dicts of which some statements set some items, and read others: ``run`` for ``run["y"] = net(run["x"])``.
 
-    ``of_before``: what they set themselves before they read it is none of those that they read.
+    ``in_turn``: they run one after the other, so that an item which one has set is no value of before to those behind it.
     """
     nodes = [n for s in statements for n in ast.walk(s)]
     items = [n for n in nodes if isinstance(n, ast.Subscript) and isinstance(n.slice, ast.Constant)]
@@ -193,7 +193,7 @@ def items_apart(statements: Sequence[ast.stmt], of_before: bool = False) -> set[
     made, read = set[str](), set[str]()
     for statement in statements:
         own = [n for n in ast.walk(statement) if n in items]
-        read |= {ast.unparse(n) for n in own if isinstance(n.ctx, ast.Load)} - (made if of_before else set())
+        read |= {ast.unparse(n) for n in own if isinstance(n.ctx, ast.Load)} - (made if in_turn else set())
         made |= {ast.unparse(n) for n in own if isinstance(n.ctx, ast.Store)}
     again = {text.partition("[")[0] for text in made & read}
     return kept - whole - again

@@ -19,7 +19,7 @@ from ..message import message
 from ..outcome.changes import Difference, clauses, differences, without
 from ..outcome.kept import Outcome
 from ..record.evidence import Backward, Evidence
-from ..search import DIFFERENTIABLE, RESTARTS
+from ..search import DIFFERENTIABLE, MOVES, RESTARTS
 from ..source.loop_names import passing_names
 from ..transforms.proposal import Proposal, Reading
 from .bench import Bench, Live, Spared, Texts
@@ -27,7 +27,6 @@ from .bench import Bench, Live, Spared, Texts
 # These can be told although a run was ended early; everything else may still have been to come.
 _EVER = frozenset({"line", "not_leaf", "optimizer"})
 Unleafed = Literal["nowhere", "by a name", "everywhere"]  # a leaf may have other names, by which it still is one
-_MOVES = frozenset({"recompute", "recompute_carried", "move_step"})
 _OF_GRADIENTS = frozenset({"no_gradient", "gradient"})
 
 
@@ -212,6 +211,6 @@ def _gradients(bench: Bench, steps: Sequence[Proposal], meant: Evidence, seen: E
 
 def _may_cut(step: Proposal) -> bool:
     """Whether a change may take an edge from a graph: not one that only computes something again, or elsewhere."""
-    return step.rule not in _MOVES or any(
+    return step.rule not in MOVES or any(
         mark in edit.text for _, edit in step.edits for mark in ("detach", "inputs=", ".grad(")
     )

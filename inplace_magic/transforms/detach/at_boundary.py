@@ -26,7 +26,7 @@ from ..analysis.placement import assignments_to_follow, end_of_update, read_on
 from ..analysis.points import bound_by, by_attribute, detached, uses
 from ..problem import Frame, Problem
 from ..proposal import Change, Proposal
-from .candidates import CARRIED, candidates, in_one_line
+from .candidates import CARRIED, boundary, candidates, in_one_line
 
 _LEAF, _EMPTY = ".detach().requires_grad_()", "[]"
 
@@ -75,13 +75,6 @@ def _as_written(frame: Frame, path: str) -> str:
     as_attribute, nodes = by_attribute(path), ast.walk(frame.code.tree) if "[" in path else ()
     paths = (node for node in nodes if isinstance(node, (ast.Subscript, ast.Attribute)))
     return next((frame.code.text(n) for n in paths if by_attribute(ast.unparse(n)) == as_attribute), path)
-
-
-def boundary(held: Sequence[tuple[str, str]]) -> str:
-    """The form of a cut of what paths of some shapes hold."""
-    if any(shape.startswith(("list", "dict", "mapping", "deque")) for _, shape in held):
-        return "boundary of containers"  # which others fill, and which would be created anew
-    return "boundary of objects" if any("." in path for path, _ in held) else "boundary"
 
 
 def _handed_to_next(problem: Problem, edges: Sequence[Edge]) -> Iterator[Change]:

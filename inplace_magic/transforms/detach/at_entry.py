@@ -26,8 +26,7 @@ from ...source.names import own_names
 from ..analysis.points import bound_by, detached
 from ..problem import Frame, Problem
 from ..proposal import Proposal
-from .at_boundary import boundary
-from .candidates import CARRIED, candidates, in_one_line
+from .candidates import CARRIED, boundary, candidates, in_one_line
 
 _SHAPES = "Tensor", "tuple[Tensor]"  # of a cell's state
 
@@ -39,21 +38,20 @@ def at_entry(problem: Problem, edges: Sequence[Edge]) -> Iterator[Proposal]:
         declared = [s for s in own if isinstance(s, ast.Nonlocal)]
         resumed = [s for s in own if simple(s) and any(isinstance(node, ast.Yield) for node in ast.walk(s))]
         names = _carried_by_generator(frame) if resumed else {name for s in declared for name in s.names}
-        held = [[h for h in edge.holders if h.scope == frame.spot.function and h.path in names] for edge in edges]
-        shapes: list[str | None] = [None]
-        if resumed and not all(held):  # nobody can see into a generator that only a loop holds
-            held = [[h for h in bound_by(problem, edge, frame) if h.path in names] for edge in edges]
-            shapes = [*_SHAPES]
-        for shape in shapes if all(held) else ():
-            cuts = {h.path: detached(h.path, shape or h.shape) for some in held for h in some}
+        seen = [[h for h in edge.holders if h.scope == frame.spot.function and h.path in names] for edge in edges]
+        ways = [[(h.path, h.shape) for some in seen for h in some]] if all(seen) else []
+        if resumed and not all(seen):  # nobody can see into a generator that only a loop holds
+            bound_to = [[h.path for h in bound_by(problem, edge, frame) if h.path in names] for edge in edges]
+            ways = [[(path, shape) for some in bound_to for path in some] for shape in _SHAPES] if all(bound_to) else []
+        for held in ways:
+            cuts = {path: detached(path, shape) for path, shape in held}
             if None in cuts.values():
                 continue
             line = in_one_line(cuts)
             asked = "" if resumed else " and ".join(f"{path} is not None" for path in cuts if _may_be_none(code, path))
             lines = [f"if {asked}:", f"{code.indent_step}{line}"] if asked else [line]
             changes = [(code, code.insert_after(one, *lines)) for one in resumed or declared[-1:]]
-            form = boundary([(h.path, shape or h.shape) for some in held for h in some])
-            for one in candidates(problem, changes, form, CARRIED):
+            for one in candidates(problem, changes, boundary(held), CARRIED):
                 yield replace(one, title=line)
 
 

@@ -20,6 +20,13 @@ def candidates(problem: Problem, changes: Sequence[Change], form: str, why: str)
             yield Proposal(_line(edits), why, f"detach: {form}", edits)
 
 
+def boundary(held: Sequence[tuple[str, str]]) -> str:
+    """The form of a cut of what paths of some shapes hold."""
+    if any(shape.startswith(("list", "dict", "mapping", "deque")) for _, shape in held):
+        return "boundary of containers"  # which others fill, and which would be created anew
+    return "boundary of objects" if any("." in path for path, _ in held) else "boundary"
+
+
 def _line(changes: Sequence[Change]) -> str:
     """The new line of the first change, as a title."""
     code, edit = changes[0]

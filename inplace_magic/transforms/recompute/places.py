@@ -90,7 +90,7 @@ def targets(problem: Problem, edges: Sequence[Edge], made: Slice) -> Iterator[Ta
                 needed = standing_in(code, function.body, problem.frames(need))
                 body = turn.body if turn is not None and needed else function.body
                 constructor = made.code.function(made.statements[0]) if made.owner == SAME else None
-                if constructor is not None and _is_inherited(
+                if constructor is not None and _made_by_no_ancestor(
                     problem, made.code.parent(constructor), code.parent(function)
                 ):
                     yield from _overridden(made.code, constructor, function)
@@ -100,8 +100,8 @@ def targets(problem: Problem, edges: Sequence[Edge], made: Slice) -> Iterator[Ta
                 yield Target(code, _first(code, code.block(statement), names))
 
 
-def _is_inherited(problem: Problem, made_by: ast.AST | None, read_by: ast.AST | None) -> bool:
-    """Whether a method of one class reads what another class has made, which is none that it inherits from."""
+def _made_by_no_ancestor(problem: Problem, made_by: ast.AST | None, read_by: ast.AST | None) -> bool:
+    """Whether a class reads what another one has made, from which it does not inherit: an heir, or what is mixed in with it."""
     both = isinstance(made_by, ast.ClassDef) and isinstance(read_by, ast.ClassDef)
     return both and made_by not in _ancestry(problem, read_by)
 

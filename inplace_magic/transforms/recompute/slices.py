@@ -87,7 +87,7 @@ def _levels(problem: Problem, stacks: Sequence[list[Frame]]) -> Iterator[Slice]:
         used = standing_in(code, turn, events)
         for behind in (2,) if used else (2, len(turn)):
             chosen = _from_beginning(code, turn, _chain(turn, statements, behind, used))
-            if (binds(*chosen) - items_apart(chosen, of_before=True)) & stepped or standing_in(code, chosen, events):
+            if (binds(*chosen) - items_apart(chosen, in_turn=True)) & stepped or standing_in(code, chosen, events):
                 return  # what is trained would begin anew; or it is the call in which they were used up, or gone back from
             without = tuple(one for s in chosen if isinstance(s, ast.For) for one in _beside(s))
             if chosen and not of_itself(chosen) and all(_repeatable(s, without) for s in chosen):
@@ -97,7 +97,7 @@ def _levels(problem: Problem, stacks: Sequence[list[Frame]]) -> Iterator[Slice]:
 def of_itself(statements: Sequence[ast.stmt]) -> bool:
     """Whether statements need a value of before under a name that they give another one: they give what they gave but once."""
     own = binds(*statements)
-    return bool((live_in(statements) & own) - items_apart(statements, of_before=True))
+    return bool((live_in(statements) & own) - items_apart(statements, in_turn=True))
 
 
 def _chain(

@@ -152,50 +152,46 @@ def _copies(problem: Problem, made: Slice, target: Target) -> Iterator[tuple[lis
     elif problem.clash.kind == "second_backward" and function not in (None, *target.code.parents(target.front)):
         cuts = taken[::-1]  # in a function that knows no locals of the slice's own
     for repeated, cut in cuts:
-        if cut and _is_known(made, target, repeated) and not of_itself(repeated):
+        if cut and not _unknown(made, target, repeated) and not of_itself(repeated):
             yield made.lines(repeated, renamed), [code.behind(node, ".detach()") for node in cut], _ANEW
     of_slice, of_need = _under_other_names(problem, made, target) if between else ([], [])
     if of_slice:
         yield made.lines(statements, [*renamed, *of_slice]), of_need, _ANEW
-    if _is_known(made, target, statements):
-        yield made.lines(statements, renamed), [], _ANEW
-    else:
-        for given, keeping in _kept_by_object(made, target):
-            yield made.lines(statements, [*renamed, *given]), keeping, _ANEW
+    unknown = _unknown(made, target, statements)
+    read_off = _kept_by_object(made, unknown) if unknown else ([], [])
+    if read_off is not None:
+        given, keeping = read_off
+        yield made.lines(statements, [*renamed, *given]), keeping, _ANEW
     for rest, nodes in taken if between and problem.clash.kind == "modified" else ():
         if nodes and not of_itself(rest):
             yield made.lines(rest, [code.behind(node, ".detach()") for node in nodes]), [], _FROM_VALUES
 
 
-def _is_known(made: Slice, target: Target, repeated: Sequence[ast.stmt]) -> bool:
-    """Whether what the statements read has its name where they are repeated: not what is local to the function that made it."""
-    return not _unknown(made, target, repeated)
-
-
 def _unknown(made: Slice, target: Target, repeated: Sequence[ast.stmt]) -> set[str]:
-    """The names of the function that made it which mean nothing where it is repeated."""
+    """What the statements read that has no name where they are repeated: it is local to the function that made it."""
     function = made.code.function(made.statements[0])
     return set() if function is None else live_in(repeated) & own_names(function) - target.known - {made.owner[0]}
 
 
-def _kept_by_object(made: Slice, target: Target) -> Iterator[tuple[list[Edit], list[Edit]]]:
-    """The edits by which what is local to a constructor is read off the object, ``self.size`` for ``size``, and those by which the
-    object keeps it, where it does not do so yet.
+def _kept_by_object(made: Slice, local: set[str]) -> tuple[list[Edit], list[Edit]] | None:
+    """The edits by which what is local to a constructor is read off the object, ``self.size`` for ``size``, and those by
+    which the object keeps it, where it does not do so yet. None where it is no constructor's, or keeps others by these names.
     """
     code, statements = made.code, made.statements
-    constructor, missing = code.function(statements[0]), _unknown(made, target, statements)
+    constructor = scope(code, statements[0])
     computed = "self" in live_in(statements) and all(isinstance(s, ast.Assign) for s in statements)
     if not computed or getattr(constructor, "name", "") != "__init__":
-        return  # what is made of nothing of its own is a part, with weights of its own
-    body = [*own_statements(code, scope(code, statements[0]))]
+        return None  # what is made of nothing of its own is a part, with weights of its own
+    body = [*own_statements(code, constructor)]
     pairs = (pair for s in body if s not in statements for pair in bound(code, s))
     kept = {ast.unparse(value): name for name, value in pairs if value is not None and name.startswith("self.")}
-    new = {name: kept.get(name, f"self.{name}") for name in missing}
-    added = sorted(name for name in missing if name not in kept)
-    if not missing & rebinds(*body) & kept.keys() and not {f"self.{name}" for name in added} & binds(*body):
-        there = {name: f"{made.owner[1] or 'self'}.{path.partition('.')[2]}" for name, path in new.items()}
-        keeping = [code.insert_before(statements[0], *(f"self.{name} = {name}" for name in added))] if added else []
-        yield renamed(code, statements, there), keeping
+    added = sorted(local - kept.keys())
+    if local & kept.keys() & rebinds(*body) or {f"self.{name}" for name in added} & binds(*body):
+        return None
+    owner = made.owner[1] or "self"
+    there = {name: f"{owner}.{kept.get(name, f'self.{name}').partition('.')[2]}" for name in local}
+    keeping = [code.insert_before(statements[0], *(f"self.{name} = {name}" for name in added))] if added else []
+    return renamed(code, statements, there), keeping
 
 
 def _under_other_names(problem: Problem, made: Slice, target: Target) -> tuple[list[Edit], list[Edit]]:
@@ -228,7 +224,10 @@ def _title(lines: Sequence[str]) -> str:
 
 
 def _read_elsewhere(problem: Problem, made: Slice, target: Target) -> bool:
-    """Whether something but the statements from the target on reads what the slice makes. A name of the session is read by whoever works in it."""
+    """Whether something but the statements from the target on reads what the slice makes.
+
+    A name of the session is read by whoever works in it.
+    """
     code, front, names, home = target.code, target.front, made.names, made.code.function(made.statements[0])
     if code is not made.code or not names or any("." in name for name in names):
         return True
