@@ -46,7 +46,8 @@ _log = logging.getLogger(__name__)
 class Attempt:
     """A fix that ran. ``again`` is the family of the error with which its cell failed when it was run a second time.
 
-    ``rank`` is what it is worth by what was measured. ``aside``: how much changes that the fix is not for.
+    ``rank`` is what it is worth by what was measured. ``aside``: how much changes that the fix is not for; ``kinds``: by how
+    many rules it does.
     ``serves``: a backward whose gradients no step used, as the code is written, has a use. ``fewer``: how many updates
     the optimizers make less than in the code as written, or with gradients used before. ``lesser``: shown where nothing of the
     best rank does without: a name that led to a leaf leads to a result, whose ``.grad`` code to come finds empty; or its
@@ -63,6 +64,7 @@ class Attempt:
     again: str | None = None
     rank: Rank = "unknown"
     aside: int = 0
+    kinds: int = 1
     serves: bool = False
     fewer: int = 0
     lesser: bool = False
@@ -175,6 +177,7 @@ def measured(bench: Bench, problem: Problem, ran: Ran) -> Attempt | None:
         again=seen.again,
         rank=rank,
         aside=aside,
+        kinds=len({step.rule for step in candidate.named}),
         serves=serves,
         fewer=fewer,
         lesser=_unleafs(problem, effect) or all(step.form in LESSER for step in candidate.named),
