@@ -35,7 +35,6 @@ Rank = Literal[  # what a fix is worth by what was measured alone, the best firs
     "unknown",
 ]
 COSTS = {
-    "restructure: calls apart": 1,  # the same calls in the same order
     # The line says what it was meant to say; nothing else is touched.
     "hook": 2,  # the hook as torch's documentation has it
     "connected": 3,  # the path as it was meant
@@ -73,7 +72,6 @@ COSTS = {
     "out_of_place: container": 12,  # other references to the container see nothing
     "out_of_place: own name": 12,  # a name more
     "sum_losses": 12,  # one backward; each loss by itself is not seen any more
-    "restructure: written out": 12,  # more to read, and a helper that serves one call less
     "detach: source": 13,  # what is computed once stays computed once, ahead of what others make of it
     "detach: once": 13,  # what is computed once stays computed once
     "reset_accumulator: list": 13,  # what was collected is gone
@@ -130,8 +128,6 @@ COSTS = {
     "allow_mutation": 80,  # copies of whatever is written, and torch looks at every operation
 }
 # What verification asks of some forms:
-# No fix by itself: another change stands where it has made room.
-MAKES_ROOM = frozenset({"restructure: calls apart", "restructure: written out"})
 ONE_UPDATE = frozenset({"restructure: one update"})  # a part counts once that counted several times, and no edge is cut
 # Rules by which something is only computed, or sent back, again or elsewhere, unless their text has a cut as well.
 MOVES = frozenset({"recompute", "recompute_carried", "move_step"})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import copy
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from .blocks import own_statements, scope
 from .editor import Code, Edit, Function, names_bound
@@ -82,11 +82,6 @@ def _own(code: Code, node: ast.AST) -> set[str]:
 def unused(name: str, code: Code, others: Iterable[str] = ()) -> str:
     """The name, or one like it that neither the cell uses yet nor the others are."""
     taken = {*others} | bound_names(code) | {n.id for n in ast.walk(code.tree) if isinstance(n, ast.Name)}
-    return free(name, taken)
-
-
-def free(name: str, taken: Collection[str]) -> str:
-    """The name, or one like it that is not taken."""
     return next(n for n in (name, *(f"{name}_{i}" for i in range(2, 100))) if n not in taken)
 
 

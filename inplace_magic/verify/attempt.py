@@ -148,7 +148,7 @@ def measured(bench: Bench, problem: Problem, ran: Ran) -> Attempt | None:
         idle = tuple(sorted({leaf for one in _meant(bench, proposal) for leaf in untrained(one.passes, seen.passes)}))
     fewer = max(updates(reference) - updates(seen.passes), 0) if seen.finished else 0
     fewer += sum(max(count(seen.passes) - count(reference), 0) for count in (stepped_again, steps_on_nothing))
-    rank = _rank(bench, candidate.named, ran, effect, fewer)
+    rank = _rank(bench, candidate.steps, ran, effect, fewer)
     meant = rank == "same" or _is_meant(effect, proposal) or (bool(proposal.begins) and rank == "truncated")
     # Statistics are no change that counts, nor is what a cut leaves without a gradient that no step uses.
     aside = len(effect.changes) if effect.paths and not meant and effect.label != "truncated" else 0
@@ -177,10 +177,10 @@ def measured(bench: Bench, problem: Problem, ran: Ran) -> Attempt | None:
         again=seen.again,
         rank=rank,
         aside=aside,
-        kinds=len({step.rule for step in candidate.named}),
+        kinds=len({step.rule for step in candidate.steps}),
         serves=serves,
         fewer=fewer,
-        lesser=_unleafs(problem, effect) or all(step.form in LESSER for step in candidate.named),
+        lesser=_unleafs(problem, effect) or all(step.form in LESSER for step in candidate.steps),
         idle=effect.idle,
         retrains=bool(retrained),
         sooner=sooner,
@@ -349,7 +349,7 @@ def _fix(
     untrained: tuple[str, ...],
     said: str,
 ) -> Fix:
-    steps, texts = candidate.named, candidate.texts
+    steps, texts = candidate.steps, candidate.texts
     more = len(steps) - 1
     title = message("and_more_changes", title=steps[0].title, count=more) if more else steps[0].title
     return Fix(

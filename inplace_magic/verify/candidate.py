@@ -9,7 +9,7 @@ from operator import ge
 
 from ..diagnosis import LiveChange
 from ..record.evidence import Event, Evidence, RecordedConflict
-from ..search import MAKES_ROOM, cost
+from ..search import cost
 from ..source.location import SourceRange
 from ..source.sources import Sources
 from ..transforms.proposal import Proposal
@@ -48,11 +48,6 @@ class Candidate:
     @property
     def spared(self) -> tuple[int, ...]:
         return tuple(cell for step in self.steps for cell in step.spared)
-
-    @property
-    def named(self) -> tuple[Proposal, ...]:
-        """The steps that a fix is named after and judged by: not what only makes room for them."""
-        return tuple(step for step in self.steps if step.form not in MAKES_ROOM) or self.steps
 
     @property
     def parts(self) -> frozenset[tuple[str, str]]:

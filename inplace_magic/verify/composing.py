@@ -9,12 +9,12 @@ from __future__ import annotations
 import heapq
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterator, Set
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from ..diagnosis import Gradients
 from ..explain.conflicts import relevant
-from ..search import IF_NOTHING_ELSE, LATE, MAKES_ROOM, cost, propose
+from ..search import IF_NOTHING_ELSE, LATE, cost, propose
 from ..transforms.problem import Problem
 from .attempt import RANKS, Attempt, Ran, measured, try_out
 from .bench import Bench
@@ -35,9 +35,7 @@ def verified(bench: Bench, problem: Problem, enough: Callable[[], bool]) -> Iter
         return gradients == "different" or (gradients != "same" and waiting.has_fix and enough())
 
     had = (mended(problem.clash, problem.sources),)
-    proposed = list(propose(problem))
-    known = {(proposal.form, proposal.title) for proposal in proposed}
-    for proposal in proposed:
+    for proposal in propose(problem):
         waiting.add(Candidate((proposal,), had, cost(proposal)))
     for item in waiting:
         if bench.over:
@@ -49,7 +47,7 @@ def verified(bench: Bench, problem: Problem, enough: Callable[[], bool]) -> Iter
         if isinstance(item, Ran):
             candidate, seen = item.candidate, measured(bench, problem, item)
         elif isinstance(item, Unfinished):
-            for candidate in _extended(bench, problem, item, known):
+            for candidate in _extended(bench, problem, item):
                 waiting.add(candidate)
             continue
         else:
@@ -156,13 +154,8 @@ class _Waiting:
         return True
 
 
-def _extended(
-    bench: Bench, problem: Problem, unfinished: Unfinished, known: Set[tuple[str, str]]
-) -> Iterator[Candidate]:
-    """The candidate with each proposal for the next conflict; none where a conflict is left that had its turn.
-
-    Where it has only made room, what is ``known`` without that is not proposed again.
-    """
+def _extended(bench: Bench, problem: Problem, unfinished: Unfinished) -> Iterator[Candidate]:
+    """The candidate with each proposal for the next conflict; none where a conflict is left that had its turn."""
     candidate = unfinished.candidate
     left = unfinished.left
     if left is None:
@@ -178,6 +171,4 @@ def _extended(
     if clash.write is None:  # no line to tell conflicts apart by
         had = {(rule, bare(title)) for rule, title in candidate.parts}
         following = (p for p in following if (p.rule, bare(p.title)) not in had)
-    if candidate.steps[-1].form in MAKES_ROOM:
-        following = (p for p in following if (p.form, p.title) not in known)
     yield from candidate.with_steps(following, clash, sources)
