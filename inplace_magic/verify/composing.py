@@ -117,7 +117,9 @@ class _Waiting:
     def __iter__(self) -> Iterator[Candidate | Unfinished | Ran]:
         while self._heap or self._aside:
             if self._aside and (self._found or not self._heap or not self._patience):
-                yield self._aside.pop(0)
+                ran = self._aside.pop(0)
+                if not self._serves(ran.candidate):
+                    yield ran
                 continue
             late, turn, steps, number, item = heapq.heappop(self._heap)
             alike = self._alike[item.steps[0].rule] if isinstance(item, Candidate) else 0
@@ -137,13 +139,17 @@ class _Waiting:
         if candidate.steps[0].local and attempt.fix.gradients == "same" and not attempt.again:
             self._served.add(attempt.fix.rule)
 
+    def _serves(self, candidate: Candidate) -> bool:
+        """Whether a fix is known that is a part of the candidate."""
+        return any(one.parts < candidate.parts for one in self._found)
+
     def _is_new(self, candidate: Candidate) -> bool:
         key = tuple(sorted(candidate.texts.items())), candidate.live
         if (
             key in self._tried
             or candidate.steps[0].rule in self._served
             or (self._settled and candidate.steps[0].form in IF_NOTHING_ELSE)
-            or any(one.parts < candidate.parts for one in self._found)
+            or self._serves(candidate)
         ):
             return False
         if candidate.branched:

@@ -8,8 +8,9 @@ from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 from typing import TypeGuard
 
+from ...gradients.digest import close
 from ...record.evidence import BackwardPass
-from ...source.blocks import upwards, within
+from ...source.blocks import loops, upwards, within
 from ...source.dataflow import calls_named, is_call, is_step, roots, simple, slice_of
 from ...source.editor import Code, Edit, Function
 from ...source.lines import lines_of
@@ -149,6 +150,17 @@ def passes_to_need(problem: Problem) -> Sequence[BackwardPass]:
 def steps_between(problem: Problem) -> bool:
     """Whether an optimizer stepped after the backward that freed the graph and before the one that needs it."""
     return not passes_to_need(problem)
+
+
+def sent_back_again(problem: Problem) -> bool:
+    """Whether a loop goes back from one value again and again, through a graph that was made ahead of it: what was kept for it
+    would give the same gradients each time, whatever is updated."""
+    need, (needed, saved) = problem.clash.need, parted(problem.needed, problem.saved)
+    ahead = [frame.statement for frame in saved[:1]]
+    if need is None or not any(loops(one.code, one.statement, without=ahead) for one in needed[:1] if ahead):
+        return False
+    alike = [one.value for one in problem.evidence.passes if one.backward.stack == need.stack and one.backward.retained]
+    return any(one and other and close(one, other) for one, other in itertools.pairwise(alike))
 
 
 def share_leaves(problem: Problem, moved: int) -> bool:

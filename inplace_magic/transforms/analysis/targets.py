@@ -285,6 +285,10 @@ def updates_leaf(problem: Problem, body: ast.AST) -> bool:
     for node in ast.walk(body):
         if isinstance(node, ast.For) and calls_named(node.iter, "parameters", "named_parameters"):
             leaves |= {n.id for n in ast.walk(node.target) if isinstance(n, ast.Name)}
-    changed = [t for n in ast.walk(body) for t in (assigned(n) if isinstance(n, ast.stmt) else written_by(n))]
-    paths = [key_of(target) or "" for target in changed]
-    return any(path.removesuffix(".data") in leaves for path in paths if not path.endswith(".grad"))
+    for node in ast.walk(body):
+        targets = assigned(node) if isinstance(node, ast.stmt) else written_by(node)
+        paths = {(key_of(one) or "").removesuffix(".data") for one in targets}
+        read = {ast.unparse(n) for n in ast.walk(node) if isinstance(n, ast.Attribute)} if paths else set()
+        if paths & leaves or read & {f"{path}.grad" for path in paths}:
+            return True
+    return False

@@ -25,6 +25,7 @@ from ...source.blocks import loops
 from ...source.dataflow import called_name, given_to, reads
 from ...source.editor import Code, Edit, dotted
 from ..analysis.contents import OWN_MEMORY
+from ..analysis.meetings import sent_back_again
 from ..analysis.targets import chain, handed_down, is_functional, is_inplace_name, root, seen_through
 from ..problem import Frame, Problem
 from ..proposal import Proposal, in_one_text
@@ -38,7 +39,7 @@ _NO_TENSOR = frozenset({"apply", "save_for_backward"})  # methods of something t
 @register("modified", "silent", "inference", "multi_output_view")
 def clone_at_save(problem: Problem) -> Iterator[Proposal]:
     event = problem.clash.write
-    if event is None or event.origin == "optim":
+    if event is None or event.origin == "optim" or sent_back_again(problem):
         return
     yield from _given(problem)
     if event.origin == "nn" and problem.save_stack[:1] == problem.write_stack[:1]:

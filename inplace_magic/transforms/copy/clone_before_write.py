@@ -30,7 +30,7 @@ from ...source.blocks import AnyLoop, loops
 from ...source.dataflow import rebinds
 from ..analysis.contents import index_of, with_item
 from ..analysis.meant import are_apart, is_lost, meant_for_whole, updates_by_another_look
-from ..analysis.meetings import uses_gradients
+from ..analysis.meetings import sent_back_again, uses_gradients
 from ..analysis.targets import (
     Site,
     applies_function,
@@ -52,7 +52,7 @@ _LEAF_WHY = message("why_new_leaf")
 @register("modified", "leaf", "view_of_leaf", "multi_output_view", "no_grad_view", "inference", "overlap", "silent")
 def clone_before_write(problem: Problem) -> Iterator[Proposal]:
     write = written_here(problem)
-    if write is None or write.sets_data or updates_by_another_look(problem, write):
+    if write is None or write.sets_data or updates_by_another_look(problem, write) or sent_back_again(problem):
         return
     yield from _at_apply(problem, write)
     yield from _at_write(problem, write)

@@ -16,6 +16,7 @@ from ...message import message
 from ...source.bindings import loop_of, value_of
 from ...source.dataflow import simple
 from ...source.editor import dotted
+from ..analysis.meetings import sent_back_again
 from ..analysis.targets import Site, reads_gradient, root, tensor_written, written
 from ..problem import Problem
 from ..proposal import Proposal, in_one_text
@@ -29,7 +30,9 @@ _WHY = message("why_change_tracked")
 def tracked(problem: Problem) -> Iterator[Proposal]:
     # Where the change came after a value was saved, it is that value which was meant; unless more is changed so.
     write, saved = written(problem), problem.clash.save is not None
-    if write is None or write.sets_data or (saved and _is_update(write)) or not simple(write.statement):
+    if write is None or write.sets_data or not simple(write.statement):
+        return
+    if saved and (_is_update(write) or sent_back_again(problem)):
         return
     code, statement, held = write.code, write.statement, tensor_written(write)
     tensor, text, after = _without_alias(write, held)

@@ -38,7 +38,7 @@ from ...source.editor import Edit
 from ...source.lift import lift
 from ...source.names import own_names, renamed
 from ..analysis.backward_calls import freeing
-from ..analysis.meetings import goes_through_update, headline, standing_in, updates_weights
+from ..analysis.meetings import goes_through_update, headline, sent_back_again, standing_in, updates_weights
 from ..analysis.moving import may_pass
 from ..problem import Problem
 from ..proposal import Proposal
@@ -49,8 +49,10 @@ from .slices import MOST, Slice, of_itself, slices
 _ANEW, _FROM_VALUES = message("why_graphs_of_their_own"), message("why_later_loss_as_given")
 
 
-@register("modified", "second_backward")
+@register("modified", "second_backward", "silent")
 def recompute(problem: Problem) -> Iterator[Proposal]:
+    if problem.family == "silent" and not sent_back_again(problem):
+        return
     found = problem.crossing
     innermost = True
     for made in slices(problem, found):

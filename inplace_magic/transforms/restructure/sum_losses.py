@@ -25,11 +25,11 @@ from collections.abc import Iterator
 
 from ...message import message
 from ...source.blocks import upwards
-from ...source.dataflow import binds, calls_named, is_called, is_step, reads, sums
+from ...source.dataflow import binds, is_called, is_step, reads, sums
 from ...source.editor import Code, atom
 from ..analysis.backward_calls import loss_of
 from ..analysis.iterations import Iteration, iterations
-from ..analysis.meetings import UPDATES, meeting, uses_gradients
+from ..analysis.meetings import meeting, uses_gradients
 from ..problem import Problem
 from ..proposal import Proposal, in_one_text
 from ..registry import register
@@ -58,12 +58,14 @@ def _whole_loop(problem: Problem) -> Iterator[Proposal]:
     for turn in iterations(problem):
         code, statement, loop, root = turn.code, turn.need, turn.loop, loss_of(turn.need)
         rest = [s for s in turn.body if s is not statement]
-        if not isinstance(loop, ast.For) or loop.orelse or root is None or any(calls_named(s, *UPDATES) for s in rest):
+        if not isinstance(loop, ast.For) or loop.orelse or root is None or uses_gradients(rest):
             continue
         if binds(*rest) & reads(root):
             if _carried_by_loop(problem, turn):
                 yield from _added_up(problem, code, loop, statement, root)
             continue
+        if not any(n.id in reads(root) for n in ast.walk(loop.target) if isinstance(n, ast.Name)):
+            continue  # one loss, again and again
         target, through, loss = code.text(loop.target), code.text(loop.iter), code.text(root)
         text = f"sum({through if loss == target else f'{loss} for {target} in {through}'}).backward()"
         edits = [code.insert_before(loop, text), code.delete(statement)] if rest else [code.replace(loop, text)]
