@@ -139,6 +139,12 @@ def standing_in(code: Code, block: list[ast.stmt], frames: Sequence[Frame]) -> l
     return [s for f in frames if f.code is code and (s := within(code, block, f.statement)) is not None]
 
 
+def around_both(problem: Problem, frame: Frame) -> bool:
+    """Whether a frame's call, made once, has both the event and the need in it."""
+    has_both = all(any(o.statement is frame.statement for o in some) for some in (problem.lost, problem.needed))
+    return has_both and not loops(frame.code, frame.statement)
+
+
 def passes_to_need(problem: Problem) -> Sequence[BackwardPass]:
     """From the backward that freed the graph to the one that needs it; empty where an optimizer steps between them."""
     freed, need, passes = problem.clash.freed, problem.clash.need, problem.evidence.passes

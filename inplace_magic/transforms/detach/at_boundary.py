@@ -21,7 +21,7 @@ from ...source.names import declared, own_names
 from ..analysis.backward_calls import asked_for_gradients, asks_for_gradients
 from ..analysis.collected import collected
 from ..analysis.iterations import iterations
-from ..analysis.meetings import meeting
+from ..analysis.meetings import around_both, meeting
 from ..analysis.placement import assignments_to_follow, end_of_update, read_on
 from ..analysis.points import bound_by, by_attribute, detached, uses
 from ..problem import Frame, Problem
@@ -39,7 +39,7 @@ def at_boundary(problem: Problem, edges: Sequence[Edge], between: bool) -> Itera
     """
     outermost = True
     for frame in problem.lost:
-        if frame is not problem.lost[-1] and _around_both(problem, frame):
+        if frame is not problem.lost[-1] and around_both(problem, frame):  # what stands behind it is too late
             continue
         chosen = [h for edge in edges if (h := _visible(problem, frame, edge, carried=not between)) is not None]
         if not chosen:
@@ -87,12 +87,6 @@ def _handed_to_next(problem: Problem, edges: Sequence[Edge]) -> Iterator[Change]
             for name in sorted(binds(statement) & live_in(around[0].body)):
                 asked = ".requires_grad_()" if name in asked_for_gradients(frame) else ""
                 yield code, code.insert_after(statement, f"{name} = {name}.detach(){asked}")
-
-
-def _around_both(problem: Problem, frame: Frame) -> bool:
-    """Whether the frame's call, made once, has both the event and the need in it: what stands behind it is too late."""
-    needed = any(other.statement is frame.statement for other in problem.needed)
-    return needed and not loops(frame.code, frame.statement)
 
 
 def _lines_where_assigned(problem: Problem, frame: Frame, cut: Mapping[str, str]) -> tuple[list[Change], bool]:

@@ -12,7 +12,7 @@ from ...source.blocks import loops, upwards, within
 from ...source.dataflow import calls, graph_reads, reads, rebinds, simple, slice_of
 from ...source.editor import Code, Def, Function
 from ...source.names import own_names
-from ..analysis.meetings import standing_in, update_of
+from ..analysis.meetings import around_both, standing_in, update_of
 from ..problem import Frame, Problem
 from ..proposal import Change
 from .slices import SAME, Slice
@@ -96,7 +96,7 @@ def targets(problem: Problem, edges: Sequence[Edge], made: Slice) -> Iterator[Ta
                     yield from _overridden(made.code, constructor, function)
                     continue
                 yield Target(code, _first(code, body, names))
-            elif code is not made.code:
+            elif code is not made.code and not around_both(problem, frame):
                 yield Target(code, _first(code, code.block(statement), names))
 
 
