@@ -1,0 +1,93 @@
+"""Weights that are trained by hand, from a loss that was made once: what a loop goes back from again and again."""
+
+from __future__ import annotations
+
+import pytest
+
+from .trying import fixes
+
+START = """
+    import torch
+    torch.manual_seed(0)
+    x, y = torch.randn(8, 3), torch.randn(8, 1)
+    w1, w2 = torch.randn(3, 4, requires_grad=True), torch.randn(4, 1, requires_grad=True)
+    def model(x):
+        return (x @ w1).relu() @ w2
+    """
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        pytest.param(
+            """
+            h = x @ w1
+            out = torch.exp(h)
+            out.add_(1)
+            rows = [torch.autograd.grad(out[0, i], w1, retain_graph=True)[0] for i in range(4)]
+            """,
+            id="for one value after the other",
+        ),
+        pytest.param(
+            """
+            for i in range(2):
+                out = torch.exp(x @ w1)
+                out.add_(1)
+                out.sum().backward(retain_graph=True)
+            """,
+            id="in each iteration anew, with the same value",
+        ),
+    ],
+)
+def test_a_graph_keeps_its_copy(cell: str) -> None:
+    found = fixes(START, cell)
+    assert any(".clone()" in fix.cells[2] for fix in found)
+    assert all(fix.gradients == "same" for fix in found)
+
+
+def test_losses_of_a_list_are_added_up() -> None:
+    cell = "out = model(x)\nlosses = [out.mean(), out.pow(2).mean()]\nfor loss in losses:\n    loss.backward()\n"
+    assert any("sum(losses).backward()" in fix.cells[2] for fix in fixes(START, cell))
+
+
+@pytest.mark.parametrize("retain", ["", "retain_graph=True"])
+@pytest.mark.parametrize(
+    "update",
+    [
+        pytest.param(
+            "with torch.no_grad():\n        w1 -= 0.01 * w1.grad\n        w2 -= 0.01 * w2.grad", id="in place"
+        ),
+        pytest.param(
+            "with torch.no_grad():\n        for w in [w1, w2]:\n            w.sub_(0.01 * w.grad)", id="in a loop"
+        ),
+    ],
+)
+def test_the_loss_is_made_in_each_iteration(update: str, retain: str) -> None:
+    cell = f"""loss = (model(x) - y).pow(2).mean()
+for i in range(5):
+    loss.backward({retain})
+    {update}
+    w1.grad = w2.grad = None
+"""
+    first, *others = fixes(START, cell)
+    assert first.cells[2].splitlines()[:3] == [
+        "for i in range(5):",
+        "    loss = (model(x) - y).pow(2).mean()",
+        "    loss.backward()",
+    ]
+    assert not any("sum(" in fix.cells[2] or ".clone()" in str(fix.cells) for fix in others)
+
+
+def test_the_loss_is_made_in_each_iteration_where_data_hides_the_error() -> None:
+    cell = """%%autograd_check
+out = model(x)
+for i in range(3):
+    loss = (out - y).abs().mean()
+    loss.backward(retain_graph=True)
+    for w in (w1, w2):
+        w.data -= 0.1 * w.grad
+        w.grad = None
+"""
+    first, *others = fixes(START, cell)
+    assert "for i in range(3):\n    out = model(x)\n" in first.cells[2]
+    assert not others
