@@ -221,6 +221,15 @@ def calls(node: ast.AST) -> Iterator[ast.Call]:
     return (child for child in ast.walk(node) if isinstance(child, ast.Call))
 
 
+def calls_made(node: ast.AST) -> Iterator[ast.Call]:
+    """The calls that a node makes as it runs: not those of functions that it only defines."""
+    if isinstance(node, ast.Call):
+        yield node
+    if not isinstance(node, (*Function, ast.Lambda)):
+        for child in ast.iter_child_nodes(node):
+            yield from calls_made(child)
+
+
 def called_name(node: ast.AST | None) -> str:
     """The name of the function or method that an expression calls; nothing where it calls none by name."""
     if not isinstance(node, ast.Call):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import itertools
 import logging
 import re
@@ -27,9 +26,9 @@ from ..gradients.compare import (
 from ..message import message
 from ..record.evidence import BackwardPass, Evidence
 from ..search import IN_ORDER, KEEPS_GRAPH, LAST_RESORT, LESSER, ONE_UPDATE, PAST_A_STEP, Rank
-from ..source.dataflow import calls_named
+from ..source.dataflow import called_name, calls_made
 from ..source.document import FileSource, is_cell
-from ..source.editor import Function, names_bound
+from ..source.editor import names_bound
 from ..source.sources import Sources
 from ..source.unified import cell_names, unified
 from ..transforms.problem import Problem
@@ -192,8 +191,7 @@ def measured(bench: Bench, problem: Problem, ran: Ran) -> Attempt | None:
 def _trains(sources: Sources, number: int) -> bool:
     """Whether a cell sends a loss back, or steps, and does not only say how."""
     code = sources.code(number)
-    done = [s for s in code.tree.body if not isinstance(s, (*Function, ast.ClassDef))] if code is not None else []
-    return any(calls_named(s, "backward", "step") for s in done)
+    return code is not None and any(called_name(call) in ("backward", "step") for call in calls_made(code.tree))
 
 
 def _unleafs(problem: Problem, effect: Effect) -> bool:

@@ -11,8 +11,8 @@ from typing import TypeGuard
 from ...gradients.digest import close
 from ...record.evidence import BackwardPass
 from ...source.blocks import loops, upwards, within
-from ...source.dataflow import calls_named, is_call, is_step, roots, simple, slice_of
-from ...source.editor import Code, Edit, Function
+from ...source.dataflow import called_name, calls_made, calls_named, is_call, is_step, roots, simple, slice_of
+from ...source.editor import Code, Edit
 from ...source.lines import lines_of
 from ..problem import Frame, Problem, parted
 from .targets import reads_gradient
@@ -72,8 +72,8 @@ def are_stepped(problem: Problem, names: Set[str | None]) -> bool:
 def is_in_update(problem: Problem) -> bool:
     """Whether the write stands behind a backward, or a step, in one of the blocks around it."""
     around = ((frame.code, above) for frame in problem.lost for above in upwards(frame.code, frame.statement))
-    ran = (s for code, above in around for s in code.preceding(above) if not isinstance(s, (*Function, ast.ClassDef)))
-    return any(calls_named(s, "backward", "grad", "step") for s in ran)
+    ran = (call for code, above in around for s in code.preceding(above) for call in calls_made(s))
+    return any(called_name(call) in ("backward", "grad", "step") for call in ran)
 
 
 def update_between(problem: Problem) -> Meeting | None:

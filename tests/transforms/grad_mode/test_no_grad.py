@@ -529,7 +529,18 @@ def test_a_parameter_that_a_function_gives_back_for_another_name_is_no_update(
     assert found is not None and any(fix.rule == RULE for fix in found.fixes) == proposed
 
 
-def test_a_backward_in_a_function_that_is_only_defined_ahead_does_not_make_it_an_update() -> None:
+@pytest.mark.parametrize(
+    "one",
+    [
+        pytest.param("def one():\n    unit = normalised(w)\n    unit.exp().sum().backward()\n", id="a function"),
+        pytest.param(
+            "if True:\n    def one():\n        unit = normalised(w)\n        unit.exp().sum().backward()\n",
+            id="in a branch",
+        ),
+        pytest.param("one = lambda: normalised(w).exp().sum().backward()\n", id="a lambda"),
+    ],
+)
+def test_a_backward_in_a_function_that_is_only_defined_ahead_does_not_make_it_an_update(one: str) -> None:
     define = """
         import torch
         w = torch.nn.Parameter(torch.rand(4, 6))
@@ -537,8 +548,7 @@ def test_a_backward_in_a_function_that_is_only_defined_ahead_does_not_make_it_an
             weight[:, 1:] = torch.nn.functional.normalize(weight[:, 1:], dim=1)
             return weight
         """
-    cell = "def one():\n    unit = normalised(w)\n    unit.exp().sum().backward()\nfor _ in range(2): one()"
-    found = run_cells(define, cell).diagnosis
+    found = run_cells(define, f"{one}for _ in range(2): one()").diagnosis
     assert found is not None and found.fixes and RULE not in {fix.rule for fix in found.fixes}
 
 
