@@ -118,7 +118,7 @@ class _Waiting:
         while self._heap or self._aside:
             if self._aside and (self._found or not self._heap or not self._patience):
                 ran = self._aside.pop(0)
-                if not self._serves(ran.candidate):
+                if not self._served_by_part(ran.candidate):
                     yield ran
                 continue
             late, turn, steps, number, item = heapq.heappop(self._heap)
@@ -139,7 +139,7 @@ class _Waiting:
         if candidate.steps[0].local and attempt.fix.gradients == "same" and not attempt.again:
             self._served.add(attempt.fix.rule)
 
-    def _serves(self, candidate: Candidate) -> bool:
+    def _served_by_part(self, candidate: Candidate) -> bool:
         """Whether a fix is known that is a part of the candidate."""
         return any(one.parts < candidate.parts for one in self._found)
 
@@ -149,7 +149,7 @@ class _Waiting:
             key in self._tried
             or candidate.steps[0].rule in self._served
             or (self._settled and candidate.steps[0].form in IF_NOTHING_ELSE)
-            or self._serves(candidate)
+            or self._served_by_part(candidate)
         ):
             return False
         if candidate.branched:

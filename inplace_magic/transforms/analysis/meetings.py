@@ -162,8 +162,9 @@ def sent_back_again(problem: Problem) -> bool:
     """Whether a loop goes back from one value again and again, through a graph that was made ahead of it: what was kept for it
     would give the same gradients each time, whatever is updated."""
     need, (needed, saved) = problem.clash.need, parted(problem.needed, problem.saved)
-    ahead = [frame.statement for frame in saved[:1]]
-    if need is None or not any(loops(one.code, one.statement, without=ahead) for one in needed[:1] if ahead):
+    if need is None or not needed or not saved:
+        return False
+    if not loops(needed[0].code, needed[0].statement, without=[saved[0].statement]):
         return False
     alike = [one.value for one in problem.evidence.passes if one.backward.stack == need.stack and one.backward.retained]
     return any(one and other and close(one, other) for one, other in itertools.pairwise(alike))
