@@ -155,18 +155,19 @@ def measured(bench: Bench, problem: Problem, ran: Ran) -> Attempt | None:
     alike = reach_alike(reference, seen.passes)
     said = proof(effect.label, effect.changes, effect.until_error, without_backward, alike)
     fix = replace(_fix(bench, candidate, live, run, effect, idle, said), once=once)
+    need = problem.clash.need
+    before = need.index if need is not None and any(step.kept for step in candidate.steps) else 0
+    sooner = before > 0 and compare(reference[:before], seen.passes[:before], cut_off=True) != "same"
     if effect.label == "truncated" and not idle:
         taken = (*_taken(bench, proposal, seen), *(_left(bench, reference, seen) if _lessens(candidate.steps) else ()))
-        fix = replace(fix, changes=fix.changes + taken[:1])
+        within = (message("change_cuts_within"),) if sooner else ()
+        fix = replace(fix, changes=fix.changes + (taken or within)[:1])
     retrained = [f"In[{number}]" for number in run if number != bench.failing and _trains(bench.sources, number)]
     if retrained and is_cell(bench.failing):
         fix = replace(fix, changes=(*fix.changes, message("change_trains_again", cells=", ".join(retrained))))
     if any(step.form in LAST_RESORT for step in candidate.steps):
         fix = replace(fix, changes=(*fix.changes, message("change_slower")))
     _log.debug("%s: %s, %s, fails again: %s, %s", candidate, rank, effect.label, seen.again, effect.changes)
-    need = problem.clash.need
-    before = need.index if need is not None and any(step.kept for step in candidate.steps) else 0
-    sooner = before > 0 and compare(reference[:before], seen.passes[:before], cut_off=True) != "same"
     serves = effect.label == "different" and bool(without_purpose(seen.passes, reference))
     corrects = rank == "same" and effect.label == "different" and any(step.meant for step in candidate.steps)
     return Attempt(

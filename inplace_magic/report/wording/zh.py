@@ -187,6 +187,7 @@ SENTENCES = {
     "change_random": "之后抽取的随机数不同",
     "change_trains_nothing": "`{call}` 不再训练任何参数",
     "change_trains_otherwise": "`{call}` 只通过其损失的一部分训练 {names}",
+    "change_cuts_within": "保存该值的那一步内，梯度也不再经过它",
     "change_trains_no_more": "`{call}` 不再训练 {names}",
     "change_fails_as_written": "与原代码一样，随后以 {error} 结束",
     "change_keeps_mistake": "结果与原代码相同，而那大概不是本意：见修复 1",

@@ -38,7 +38,8 @@ def at_stores(problem: Problem, edges: Sequence[Edge]) -> Iterator[Proposal]:
     for form, cuts in (("into a buffer", into_buffers), ("put", changes)):
         for one in candidates(problem, cuts, form, CARRIED):
             yield replace(one, kept=again)
-    yield from candidates(problem, list(_behind_the_setting(problem, edges)), "set", CARRIED)
+    for one in candidates(problem, list(_behind_the_setting(problem, edges)), "set", CARRIED):
+        yield replace(one, kept=True)
 
 
 def containers(holders: Iterable[Holder]) -> list[Holder]:

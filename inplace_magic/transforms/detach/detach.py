@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from ...message import message
 from ...record.evidence import Edge
-from ...source.dataflow import added, reads
+from ...source.dataflow import binds, reads
 from ...source.modules import module_of
 from ..analysis.meetings import are_stepped, meeting, updates_weights
 from ..analysis.points import uses
@@ -95,10 +95,10 @@ def _past(problem: Problem, over: Sequence[Edge], between: bool) -> Iterator[Pro
 
 
 def _is_old_term(problem: Problem, edge: Edge) -> bool:
-    """Whether a term of a loss was computed before the loop, or is kept by an object for a later loss: no sum that goes on,
-    and no list that a loss is collected in.
+    """Whether a term of a loss was computed before the loop, or is kept by an object for a later loss: no sum or average that
+    goes on, and no list that a loss is collected in.
     """
-    running = any(added(frame.statement) for frame in problem.frames(edge.used))
+    running = any(binds(frame.statement) & reads(frame.statement) for frame in problem.frames(edge.used))
     one = all(holder.shape == "Tensor" for holder in edge.holders)
     of_object = any(holder.of_object for holder in edge.holders)
     return before_turns(problem, edge) or (of_object and one and not running and meeting(problem) is None)
