@@ -128,6 +128,8 @@ COSTS = {
     "allow_mutation": 80,  # copies of whatever is written, and torch looks at every operation
 }
 # What verification asks of some forms:
+# A running value is cut where it is read or kept: the same iteration may read of it what it has made itself.
+RUNNING = frozenset({"detach: use", "detach: again", "detach: put", "detach: set", "detach: into a buffer"})
 ONE_UPDATE = frozenset({"restructure: one update"})  # a part counts once that counted several times, and no edge is cut
 # Rules by which something is only computed, or sent back, again or elsewhere, unless their text has a cut as well.
 MOVES = frozenset({"recompute", "recompute_carried", "move_step"})

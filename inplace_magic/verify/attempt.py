@@ -25,7 +25,7 @@ from ..gradients.compare import (
 )
 from ..message import message
 from ..record.evidence import BackwardPass, Evidence
-from ..search import IN_ORDER, KEEPS_GRAPH, LAST_RESORT, LESSER, ONE_UPDATE, PAST_A_STEP, Rank
+from ..search import IN_ORDER, KEEPS_GRAPH, LAST_RESORT, LESSER, ONE_UPDATE, PAST_A_STEP, RUNNING, Rank
 from ..source.dataflow import called_name, calls_made
 from ..source.document import FileSource, is_cell
 from ..source.editor import names_bound
@@ -155,12 +155,12 @@ def measured(bench: Bench, problem: Problem, ran: Ran) -> Attempt | None:
     alike = reach_alike(reference, seen.passes)
     said = proof(effect.label, effect.changes, effect.until_error, without_backward, alike)
     fix = replace(_fix(bench, candidate, live, run, effect, idle, said), once=once)
-    need = problem.clash.need
-    before = need.index if need is not None and any(step.kept for step in candidate.steps) else 0
+    before = problem.clash.need.index if problem.clash.need is not None else 0
     sooner = before > 0 and compare(reference[:before], seen.passes[:before], cut_off=True) != "same"
     if effect.label == "truncated" and not idle:
         taken = (*_taken(bench, proposal, seen), *(_left(bench, reference, seen) if _lessens(candidate.steps) else ()))
-        within = (message("change_cuts_within"),) if sooner else ()
+        running = sooner and any(step.form in RUNNING for step in candidate.steps)
+        within = (message("change_cuts_within"),) if running else ()
         fix = replace(fix, changes=fix.changes + (taken or within)[:1])
     retrained = [f"In[{number}]" for number in run if number != bench.failing and _trains(bench.sources, number)]
     if retrained and is_cell(bench.failing):
@@ -183,7 +183,7 @@ def measured(bench: Bench, problem: Problem, ran: Ran) -> Attempt | None:
         lesser=_unleafs(problem, effect) or all(step.form in LESSER for step in candidate.steps),
         idle=effect.idle,
         retrains=bool(retrained),
-        sooner=sooner,
+        sooner=sooner and any(step.kept for step in candidate.steps),
         corrects=corrects,
         passes=seen.passes,
     )

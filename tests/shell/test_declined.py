@@ -35,7 +35,7 @@ def note_of(done: Run) -> str:
 
 
 def test_a_cell_that_ran_longer_than_the_limit_is_run_again_from_its_start() -> None:
-    done = run_in(session("auto", "%config InplaceMagic.time_limit = 1"), [f"time.sleep(1.2)\n{FAILS}"])
+    done = run_in(session("auto", "%config InplaceMagic.time_limit = 2"), [f"time.sleep(2.2)\n{FAILS}"])
     assert note_of(done) == ""
     assert done.diagnosis is not None and done.diagnosis.fixes and done.diagnosis.changed is not None
 

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from inplace_magic.message import kind_of
+
 from ..cells import run_cells
 from .trying import fix_by, fixes, rewritten, rules
 
@@ -436,3 +438,57 @@ LEARN = """
 def test_items_of_what_another_object_keeps_are_cut_by_the_name_that_a_loop_gives_them() -> None:
     fix = fix_by(RULE, START, LEARNED, LEARN)
     assert fix.cells == {2: rewritten(LEARNED, ("append(w - ", "append(w.detach() - "))}
+
+
+def test_a_cut_ahead_of_a_use_says_that_it_takes_from_the_same_step_and_one_of_the_old_value_does_not() -> None:
+    norm = """
+        import torch
+        from torch import nn
+        torch.manual_seed(0)
+        class Norm(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.mean, self.var = torch.zeros(4), torch.ones(4)
+            def forward(self, x):
+                self.mean = 0.9 * self.mean + 0.1 * x.mean(0)
+                self.var = 0.9 * self.var + 0.1 * x.var(0)
+                return (x - self.mean) / (self.var + 1e-5).sqrt()
+        net = nn.Sequential(nn.Linear(3, 4), Norm(), nn.ReLU(), nn.Linear(4, 1))
+        opt = torch.optim.SGD(net.parameters(), lr=0.1)
+        """
+    cell = """
+        for _ in range(3):
+            loss = net(torch.randn(8, 3)).pow(2).mean()
+            opt.zero_grad()
+            loss.backward()
+            opt.step()
+        """
+    said = {fix.title: [kind_of(change) for change in fix.changes] for fix in fixes(norm, cell)}
+    assert said["self.mean = 0.9 * self.mean.detach() + 0.1 * x.mean(0)"] == []
+    assert said["self.mean = self.mean.detach()"] == ["change_cuts_within"]
+
+
+def test_a_moving_average_is_cut_behind_the_update() -> None:
+    policy = """
+        import torch
+        from torch import nn
+        torch.manual_seed(0)
+        class Policy:
+            def __init__(self):
+                self.net, self.avg = nn.Linear(2, 1), 0.0
+            def score(self, x):
+                reward = self.net(x).mean()
+                self.avg = 0.9 * self.avg + 0.1 * reward
+                return reward - self.avg
+        policy = Policy()
+        opt = torch.optim.SGD(policy.net.parameters(), lr=0.1)
+        """
+    cell = """
+        for i in range(3):
+            loss = policy.score(torch.ones(3, 2) * i)
+            opt.zero_grad()
+            loss.backward()
+            opt.step()
+        """
+    first = fixes(policy, cell)[0]
+    assert (first.title, first.gradients, first.changes) == ("policy.avg = policy.avg.detach()", "truncated", ())

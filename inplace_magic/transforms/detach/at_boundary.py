@@ -51,7 +51,7 @@ def at_boundary(problem: Problem, edges: Sequence[Edge], between: bool) -> Itera
             form = "between" if between else boundary([pair for pair in held if pair[0] not in begins])
             again = (cuts_within or not outermost) and not between
             for one in candidates(problem, changes, "again" if again else form, CARRIED):
-                yield replace(one, begins=begins, kept=cuts_within)
+                yield replace(one, begins=begins)
         outermost = False
     if not between:
         yield from candidates(problem, list(_handed_to_next(problem, edges)), "boundary", CARRIED)

@@ -38,8 +38,7 @@ def at_stores(problem: Problem, edges: Sequence[Edge]) -> Iterator[Proposal]:
     for form, cuts in (("into a buffer", into_buffers), ("put", changes)):
         for one in candidates(problem, cuts, form, CARRIED):
             yield replace(one, kept=again)
-    for one in candidates(problem, list(_behind_the_setting(problem, edges)), "set", CARRIED):
-        yield replace(one, kept=True)
+    yield from candidates(problem, list(_behind_the_setting(problem, edges)), "set", CARRIED)
 
 
 def containers(holders: Iterable[Holder]) -> list[Holder]:
