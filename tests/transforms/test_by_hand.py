@@ -91,3 +91,32 @@ for i in range(3):
     first, *others = fixes(START, cell)
     assert "for i in range(3):\n    out = model(x)\n" in first.cells[2]
     assert not others
+
+
+def test_with_all_that_comes_from_the_weights() -> None:
+    cell = """
+        h = torch.tanh(x @ w1)
+        out = h @ w2
+        for i in range(3):
+            loss = (out - y).pow(2).mean()
+            loss.backward(retain_graph=True)
+            with torch.no_grad():
+                w1 -= 0.1 * w1.grad
+                w2 -= 0.1 * w2.grad
+        """
+    first = fixes(START, cell)[0]
+    assert "    h = torch.tanh(x @ w1)\n    out = h @ w2\n    loss = " in first.cells[2]
+
+
+def test_a_penalty_is_made_in_each_iteration() -> None:
+    cell = """
+        penalty = w1.pow(2).sum() + (w2 ** 2).sum()
+        for i in range(3):
+            loss = (model(x) - y).pow(2).mean() + penalty
+            loss.backward(retain_graph=True)
+            with torch.no_grad():
+                w1 -= 0.1 * w1.grad
+                w2 -= 0.1 * w2.grad
+        """
+    first = fixes(START, cell)[0]
+    assert first.cells[2].startswith("for i in range(3):\n    penalty = w1.pow(2).sum()")

@@ -159,13 +159,15 @@ def steps_between(problem: Problem) -> bool:
 
 
 def sent_back_again(problem: Problem) -> bool:
-    """Whether a loop goes back from one value again and again, through a graph that was made ahead of it: what was kept for it
-    would give the same gradients each time, whatever is updated."""
+    """Whether a loop goes back again and again through a graph that was made ahead of it, and updates what that was made of, or
+    goes back from one value: what was kept for it would give the gradients of the first weights each time."""
     need, (needed, saved) = problem.clash.need, parted(problem.needed, problem.saved)
     if need is None or not needed or not saved:
         return False
     if not loops(needed[0].code, needed[0].statement, without=[saved[0].statement]):
         return False
+    if updates_weights(problem) and is_in_update(problem):
+        return True
     alike = [one.value for one in problem.evidence.passes if one.backward.stack == need.stack and one.backward.retained]
     return any(one and other and close(one, other) for one, other in itertools.pairwise(alike))
 

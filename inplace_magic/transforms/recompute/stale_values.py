@@ -26,6 +26,7 @@ A slice that nothing else reads is moved, unless its names would be gone from th
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
@@ -33,7 +34,19 @@ from ...message import message
 from ...record.evidence import Edge
 from ...source.bindings import bound
 from ...source.blocks import loops, own_statements, scope
-from ...source.dataflow import binds, graph_reads, key_of, live_in, of_head, reads, rebinds, root_of, simple, slice_of
+from ...source.dataflow import (
+    binds,
+    calls_named,
+    graph_reads,
+    key_of,
+    live_in,
+    of_head,
+    reads,
+    rebinds,
+    root_of,
+    simple,
+    slice_of,
+)
 from ...source.editor import Edit
 from ...source.lift import lift
 from ...source.names import own_names, renamed
@@ -56,6 +69,7 @@ def recompute(problem: Problem) -> Iterator[Proposal]:
     found = problem.crossing
     innermost = True
     for made in slices(problem, found):
+        made = _from_leaves(problem, made) if sent_back_again(problem) else made
         places = (one for one in targets(problem, found.over, made) if not _gone_through(made, one))
         target = next(places, None) if innermost or not made.names else None
         if target is not None and _stands_there(made, target):
@@ -64,6 +78,24 @@ def recompute(problem: Problem) -> Iterator[Proposal]:
             for proposal in _candidates(problem, _as_far_as_read(made, found.over, target), target):
                 innermost = False
                 yield proposal
+
+
+def _from_leaves(problem: Problem, made: Slice) -> Slice:
+    """The slice with the statements ahead of it by which its values come from leaves: what these gave would be that of the
+    first weights in every iteration."""
+    leaves = {re.split(r"\W", leaf)[0] for one in problem.evidence.passes for leaf in one.leaves}
+    ahead, _ = slice_of(made.code.preceding(made.statements[0]), reads(*made.statements))
+    more: list[ast.stmt] = []
+    for s in ahead:
+        computed = isinstance(s, ast.Assign) and isinstance(s.value, (ast.Call, ast.BinOp))
+        if (
+            computed
+            and not calls_named(s, "parameters")
+            and reads(s) & (leaves | binds(*more))
+            and not binds(s) & leaves
+        ):
+            more.append(s)
+    return replace(made, statements=[*more, *made.statements])
 
 
 def _stands_there(made: Slice, target: Target) -> bool:
