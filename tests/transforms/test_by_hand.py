@@ -120,3 +120,35 @@ def test_a_penalty_is_made_in_each_iteration() -> None:
         """
     first = fixes(START, cell)[0]
     assert first.cells[2].startswith("for i in range(3):\n    penalty = w1.pow(2).sum()")
+
+
+@pytest.mark.parametrize("clear", ["w1.grad = w2.grad = None", "for w in (w1, w2): w.grad.zero_()"])
+def test_no_update_goes_behind_what_clears_its_gradients(clear: str) -> None:
+    cell = f"""for i in range(3):
+    out = model(x)
+    near, far = (out - y).pow(2).mean(), (out - y).abs().mean()
+    near.backward(retain_graph=True)
+    with torch.no_grad():
+        w1 -= 0.1 * w1.grad
+        w2 -= 0.1 * w2.grad
+    {clear}
+    far.backward()
+    with torch.no_grad():
+        w1 -= 0.02 * w1.grad
+        w2 -= 0.02 * w2.grad
+"""
+    found = fixes(START, cell)
+    assert found and "move_step" not in {fix.rule for fix in found}
+
+
+def test_each_step_of_a_split_loop_has_its_gradients() -> None:
+    define = START.rstrip() + "\n    opts = [torch.optim.SGD([w1, w2], lr=0.1), torch.optim.Adam([w1, w2])]\n"
+    cell = """for epoch in range(3):
+    out = model(x)
+    for loss, opt in zip([(out - y).pow(2).mean(), out.abs().mean()], opts):
+        loss.backward(retain_graph=True)
+        opt.step()
+        opt.zero_grad()
+"""
+    split = [fix.cells[2] for fix in fixes(define, cell) if fix.rule == "split_loop"]
+    assert split and all(text.index("zero_grad") < text.index("backward") < text.index("step()") for text in split)

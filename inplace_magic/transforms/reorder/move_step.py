@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from ...message import message
-from ...source.dataflow import binds, calls_named, is_call, is_step, reads, roots
+from ...source.dataflow import assigned, binds, calls_named, is_call, is_step, reads, roots
 from ...source.editor import Code, Edit
 from ...source.lift import lift, moved
 from ..analysis.backward_calls import in_short, limited, loss_of, parameters_stepped, taken, taken_in_short
@@ -42,6 +42,9 @@ def move_step(problem: Problem) -> Iterator[Proposal]:
         return
     if problem.family == "silent" and reads_gradient(found.first):
         return  # behind the later backward it would use the gradients of both, which no comparison of passes sees
+    by_gradient = not is_step(found.first) and any(reads_gradient(frame.statement) for frame in problem.lost)
+    if by_gradient and any(map(_clears_by_hand, found.between)):
+        return  # it would use the later loss's gradients alone
     code = found.code
     writers = _writers(problem, found)
     if binds(*writers) & reads(found.need):
@@ -74,6 +77,12 @@ def move_step(problem: Problem) -> Iterator[Proposal]:
         yield in_one_text(code, [*edits, *extra, *cleared], title, why, form)
     if apart and not limit and own is not None:
         yield from _as_a_whole(problem, found, own)
+
+
+def _clears_by_hand(statement: ast.stmt) -> bool:
+    """``net.zero_grad()``, ``w.grad.zero_()``, ``w.grad = None``, at whatever depth."""
+    given = (target for s in ast.walk(statement) if isinstance(s, ast.stmt) for target in assigned(s))
+    return bool(calls_named(statement, "zero_grad", "zero_")) or any(getattr(t, "attr", "") == "grad" for t in given)
 
 
 def _as_a_whole(problem: Problem, found: Meeting, step: ast.stmt) -> Iterator[Proposal]:

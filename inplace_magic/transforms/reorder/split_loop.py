@@ -67,8 +67,11 @@ def _split(problem: Problem, code: Code, loop: ast.For, backward: ast.stmt) -> I
     need = problem.clash.need
     if not is_step(update) and not (need is not None and (need.asked or need.limited)):
         return  # each update would use the gradients of all losses
-    zeroing = [s for s in code.preceding(backward) if calls_named(s, "zero_grad")]
-    before, after = [s for s in code.preceding(update) if s not in zeroing], [update, *code.following(update)]
+    # Behind a step, what clears the gradients would take them from the steps to come.
+    zeroing = [s for s in loop.body if calls_named(s, "zero_grad") and s not in (backward, update)]
+    before, after = (
+        [s for s in part if s not in zeroing] for part in (code.preceding(update), [update, *code.following(update)])
+    )
     kept = [k for call in calls_named(backward, "backward") for k in call.keywords if k.arg == "retain_graph"]
     elsewhere = {id(node) for one in kept for node in ast.walk(one)}
     names = (n for s in before for n in ast.walk(s) if isinstance(n, ast.Name) and id(n) not in elsewhere)
