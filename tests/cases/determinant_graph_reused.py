@@ -2,20 +2,18 @@
 # id: determinant-graph-reused
 # source: https://discuss.pytorch.org/t/how-does-one-reuse-the-autograd-computational-graph/190447
 # family: silent
-# fails: 3
+# fails: -
 # culprit: 3:11
 # saved: 2:7|2:12
 # needed: 3:13
 # effect: same
 # observe: [g.clone() for g in grads]
-# wrong: yes
-# note: the graph of the determinant is recorded once and "reused" by writing new entries through .data. The entries are
-#   views and follow, the inner minors are values of the first matrix: 2 by 2 is right, 3 by 3 is wrong from the first
-#   reuse on. Fix: compute the determinant again after every write.
+# note: the graph is recorded once and reused by new entries through .data; the inner minors stay those of the first matrix. Fix: computed again after every write.
 # %%
 import numpy
 import torch
 numpy.random.seed(190447)
+torch.manual_seed(190447)
 # %%
 def minor(a, n, skip_row, skip_col):
     return [[a[i][j] for j in range(n) if j != skip_col] for i in range(n) if i != skip_row]
@@ -49,9 +47,6 @@ for trial in range(3):
     ax.grad = None
     az.backward(retain_graph=True)
     grads.append(ax.grad)
-# %%
-for g in grads:
-    print(g)
 # %% [fixed 3]
 n = 3
 x = numpy.random.uniform(0.0, 1.0, (n, n))

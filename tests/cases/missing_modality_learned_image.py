@@ -8,8 +8,7 @@
 # needed: 3:14
 # effect: same
 # observe: [loss.detach()] + [p.grad.clone() for p in model.parameters()]
-# note: the crop is a view of the volumes made under no_grad; the model pastes its learned image into it with grad mode on.
-#   Fix: clone x before the writes (which also leaves the data alone).
+# note: the crop is a view of the volumes made under no_grad; the model pastes its learned image into it with grad mode on. Fix: clone x before the writes.
 # %%
 import torch
 import torch.nn as nn

@@ -2,7 +2,7 @@
 # id: weights-by-data-from-a-loss-made-once
 # source: a textbook mistake in other words
 # family: silent
-# fails: 3
+# fails: -
 # culprit: 3:5|3:6
 # saved: 3:3|2:4
 # needed: 3:4
