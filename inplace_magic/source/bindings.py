@@ -4,14 +4,13 @@ function."""
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from .blocks import loops, own_statements, scope, upwards
 from .dataflow import binds, called_name, handed_on, live_in
 from .editor import Code, Def, Function, Loop
-from .names import named
+from .names import first_name, named
 
 
 @dataclass(frozen=True)
@@ -158,7 +157,7 @@ def _items_called(name: str, target: ast.expr, through: ast.expr) -> ast.expr | 
 def reads(code: Code, text: str, nodes: list[ast.AST]) -> list[ast.expr]:
     """Where a name or attribute is read below the nodes."""
     found: list[ast.expr] = []
-    for name in named(code, re.split(r"\W", text)[0], nodes):
+    for name in named(code, first_name(text), nodes):
         read: ast.AST | None = name
         while isinstance(read, (ast.Name, ast.Attribute, ast.Subscript)) and code.text(read) != text:
             read = code.parent(read)

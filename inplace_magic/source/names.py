@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import copy
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from .blocks import own_statements, scope
@@ -43,6 +44,11 @@ class _Renamed(ast.NodeTransformer):
 def _string(code: Code, node: ast.AST) -> ast.JoinedStr | None:
     """The outermost f-string that a node stands in."""
     return next((above for above in [*code.parents(node)][::-1] if isinstance(above, ast.JoinedStr)), None)
+
+
+def first_name(path: str) -> str:
+    """``net`` of ``net[0].weight``."""
+    return re.split(r"\W", path)[0]
 
 
 def declared(node: ast.AST) -> set[str]:

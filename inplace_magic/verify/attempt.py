@@ -155,12 +155,12 @@ def measured(bench: Bench, problem: Problem, ran: Ran) -> Attempt | None:
     alike = reach_alike(reference, seen.passes)
     said = proof(effect.label, effect.changes, effect.until_error, without_backward, alike)
     fix = replace(_fix(bench, candidate, live, run, effect, idle, said), once=once)
-    before = problem.clash.need.index if problem.clash.need is not None else 0
+    need, running = problem.clash.need, any(step.form in RUNNING for step in candidate.steps)
+    before = need.index if running and need is not None else 0
     sooner = before > 0 and compare(reference[:before], seen.passes[:before], cut_off=True) != "same"
     if effect.label == "truncated" and not idle:
         taken = (*_taken(bench, proposal, seen), *(_left(bench, reference, seen) if _lessens(candidate.steps) else ()))
-        running = sooner and any(step.form in RUNNING for step in candidate.steps)
-        within = (message("change_cuts_within"),) if running else ()
+        within = (message("change_cuts_within"),) if sooner else ()
         fix = replace(fix, changes=fix.changes + (taken or within)[:1])
     retrained = [f"In[{number}]" for number in run if number != bench.failing and _trains(bench.sources, number)]
     if retrained and is_cell(bench.failing):

@@ -9,14 +9,13 @@ rows *= 2
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Sequence
 
 from ...source.bindings import bound, bound_anew, gone_through, later, loop_of, parameters, reads
 from ...source.blocks import loops, own_statements, scope
 from ...source.dataflow import rebinds
 from ...source.editor import Code, Function
-from ...source.names import declared
+from ...source.names import declared, first_name
 from ..problem import Problem
 from .contents import container, put, put_into, shares
 from .meetings import is_in_update, updates_weights
@@ -89,7 +88,7 @@ def _reads_value(code: Code, name: str, nodes: list[ast.AST]) -> bool:
 
 def reads_itself(write: Site) -> bool:
     """Whether a write also reads, by another name, the values of the memory that it writes: nobody has that done on purpose."""
-    names = {re.split(r"\W", path)[0] for path in write.event.held} - {(write.root_text or "").partition(".")[0]}
+    names = {first_name(path) for path in write.event.held} - {(write.root_text or "").partition(".")[0]}
     read = [node for name in names for node in reads(write.code, name, [write.statement])]
     return any(not is_of_leaf(write.code, node) for node in read)
 

@@ -11,7 +11,7 @@ from ...record.evidence import Edge, Holder
 from ...source.bindings import bound_anew, gone_through, naming_loop, parameters
 from ...source.dataflow import binds
 from ...source.editor import Code
-from ...source.names import own_names
+from ...source.names import first_name, own_names
 from ..problem import Frame, Problem
 
 _DESCRIBES = frozenset({"shape", "size", "device", "dtype", "ndim", "dim", "grad", "requires_grad", "detach", "item"})
@@ -115,7 +115,7 @@ def by_attribute(path: str) -> str:
 
 def _is_named(frame: Frame, holder: Holder) -> bool:
     """Whether a holder's path means the same in a frame's function: its own name, or one from around it."""
-    function, name = frame.code.function(frame.node), re.split(r"\W", holder.path)[0]
+    function, name = frame.code.function(frame.node), first_name(holder.path)
     return holder.scope == frame.spot.function or function is None or name not in own_names(function)
 
 

@@ -11,13 +11,13 @@ def slot(self):                   def slot(self):
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator
 
 from ...diagnosis import LiveChange
 from ...message import message
 from ...source.dataflow import given_to
 from ...source.editor import Code, Function, atom, names_bound
+from ...source.names import first_name
 from ..analysis.targets import torch_in
 from ..problem import Problem
 from ..proposal import Proposal, in_one_text
@@ -66,7 +66,7 @@ def _live(problem: Problem) -> tuple[LiveChange, ...]:
     code = problem.code(problem.cell)
     made_here = names_bound(code.tree.body) if code is not None else set()
     paths = problem.evidence.inference_tensors if problem.family == "inference" else ()
-    return tuple(LiveChange("clone", path) for path in paths if re.split(r"\W", path)[0] not in made_here)
+    return tuple(LiveChange("clone", path) for path in paths if first_name(path) not in made_here)
 
 
 def modes(node: ast.AST, *names: str) -> Iterator[ast.expr]:

@@ -24,6 +24,7 @@ from ...message import message
 from ...record.evidence import Write
 from ...source.dataflow import called_name
 from ...source.editor import Code, Edit, dotted
+from ...source.names import first_name
 from ..analysis.targets import is_functional
 from ..problem import Problem
 from ..proposal import Proposal, in_one_text
@@ -101,7 +102,7 @@ def _from_outside(problem: Problem, write: Write) -> Iterator[Proposal]:
     frames = problem.frames([s for s in (*problem.write_stack, *problem.need_stack) if s.cell == problem.cell])
     if write.module is None or not frames:
         return
-    code, name = frames[0].code, re.split(r"\W", write.module)[0]
+    code, name = frames[0].code, first_name(write.module)
     top = next(s for s in code.tree.body if frames[0].statement in ast.walk(s))
     module = problem.unused("module", code, top)
     lines = [

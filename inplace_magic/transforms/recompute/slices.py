@@ -6,7 +6,6 @@ A sum comes with its beginning, and with the loop that adds to it.
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -15,7 +14,7 @@ from ...source.blocks import upwards, within
 from ...source.dataflow import binds, calls_named, items_apart, key_of, live_in, reads, rebinds, simple, slice_of, sums
 from ...source.editor import Code, Edit
 from ...source.lift import as_lines
-from ...source.names import renamed
+from ...source.names import first_name, renamed
 from ..analysis.meetings import standing_in
 from ..analysis.points import uses
 from ..problem import Frame, Problem, parted
@@ -74,7 +73,7 @@ def slices(problem: Problem, found: Crossing) -> Iterator[Slice]:
 
 def _levels(problem: Problem, stacks: Sequence[list[Frame]]) -> Iterator[Slice]:
     """The slices of the frames that all stacks share, the innermost first."""
-    stepped = {re.split(r"\W", leaf)[0] for one in problem.evidence.passes for leaf in one.stepped}
+    stepped = {first_name(leaf) for one in problem.evidence.passes for leaf in one.stepped}
     events = (*problem.lost, *problem.needed)
     for depth in range(min((len(stack) for stack in stacks), default=0) - 1, -1, -1):
         level = [stack[depth] for stack in stacks]

@@ -26,7 +26,6 @@ A slice that nothing else reads is moved, unless its names would be gone from th
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
@@ -49,7 +48,7 @@ from ...source.dataflow import (
 )
 from ...source.editor import Edit
 from ...source.lift import lift
-from ...source.names import own_names, renamed
+from ...source.names import first_name, own_names, renamed
 from ..analysis.backward_calls import freeing
 from ..analysis.meetings import goes_through_update, headline, sent_back_again, standing_in, updates_weights
 from ..analysis.moving import may_pass
@@ -64,12 +63,13 @@ _ANEW, _FROM_VALUES = message("why_graphs_of_their_own"), message("why_later_los
 
 @register("modified", "second_backward", "silent")
 def recompute(problem: Problem) -> Iterator[Proposal]:
-    if problem.family == "silent" and not sent_back_again(problem):
+    again = sent_back_again(problem)
+    if problem.family == "silent" and not again:
         return
     found = problem.crossing
     innermost = True
     for made in slices(problem, found):
-        made = _from_leaves(problem, made) if sent_back_again(problem) else made
+        made = _from_leaves(problem, made) if again else made
         places = (one for one in targets(problem, found.over, made) if not _gone_through(made, one))
         target = next(places, None) if innermost or not made.names else None
         if target is not None and _stands_there(made, target):
@@ -83,17 +83,12 @@ def recompute(problem: Problem) -> Iterator[Proposal]:
 def _from_leaves(problem: Problem, made: Slice) -> Slice:
     """The slice with the statements ahead of it by which its values come from leaves: what these gave would be that of the
     first weights in every iteration."""
-    leaves = {re.split(r"\W", leaf)[0] for one in problem.evidence.passes for leaf in one.leaves}
+    leaves = {first_name(leaf) for one in problem.evidence.passes for leaf in one.leaves}
     ahead, _ = slice_of(made.code.preceding(made.statements[0]), reads(*made.statements))
+    computed = (s for s in ahead if isinstance(s, ast.Assign) and isinstance(s.value, (ast.Call, ast.BinOp)))
     more: list[ast.stmt] = []
-    for s in ahead:
-        computed = isinstance(s, ast.Assign) and isinstance(s.value, (ast.Call, ast.BinOp))
-        if (
-            computed
-            and not calls_named(s, "parameters")
-            and reads(s) & (leaves | binds(*more))
-            and not binds(s) & leaves
-        ):
+    for s in computed:
+        if reads(s) & (leaves | binds(*more)) and not binds(s) & leaves and not calls_named(s, "parameters"):
             more.append(s)
     return replace(made, statements=[*more, *made.statements])
 

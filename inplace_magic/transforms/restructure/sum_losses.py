@@ -25,7 +25,7 @@ from collections.abc import Iterator
 
 from ...message import message
 from ...source.blocks import upwards
-from ...source.dataflow import binds, is_called, is_step, reads, sums
+from ...source.dataflow import binds, is_called, is_step, key_of, of_head, reads, sums
 from ...source.editor import Code, atom
 from ..analysis.backward_calls import loss_of
 from ..analysis.iterations import Iteration, iterations
@@ -64,7 +64,7 @@ def _whole_loop(problem: Problem) -> Iterator[Proposal]:
             if _carried_by_loop(problem, turn):
                 yield from _added_up(problem, code, loop, statement, root)
             continue
-        if not any(n.id in reads(root) for n in ast.walk(loop.target) if isinstance(n, ast.Name)):
+        if not reads(root) & {key_of(one) for one in of_head(loop)}:
             continue  # one loss, again and again
         target, through, loss = code.text(loop.target), code.text(loop.iter), code.text(root)
         text = f"sum({through if loss == target else f'{loss} for {target} in {through}'}).backward()"
