@@ -138,6 +138,7 @@ class LiveWrite:
         "aliases",
         "by_list",
         "clock",
+        "counted",
         "fed",
         "handed",
         "held",
@@ -170,6 +171,7 @@ class LiveWrite:
         self.how: evidence.How = "written"
         self.handed = False  # into a gradient that backward had handed to the code that wrote
         self.by_list = False  # by one call that writes many tensors
+        self.counted = True  # by the version counter of what is saved there: not where it went through ``.data``
         self.swapped: torch.Tensor | None = None
 
 

@@ -273,7 +273,8 @@ class Recorder(TorchFunctionMode):
             self.conflict("second_backward", saved, need, None)
         writes = self.saved.writes_since(saved)
         if version_of(saved.alias) != saved.version:
-            first = next((w for w in writes if w.version > saved.version), writes[0] if writes else None)
+            counted = [w for w in writes if w.counted] or writes
+            first = next((w for w in counted if w.version > saved.version), counted[0] if counted else None)
             self.conflict("modified", saved, need, first)
         elif saved.detached is not None:
             self.conflict("modified", saved, need, saved.detached)

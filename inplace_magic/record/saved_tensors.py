@@ -12,6 +12,7 @@ import weakref
 import torch
 
 from ..storage import Key, storage_key
+from ..torch_private import version_of
 from .observed import LiveWrite, Reserved, Saved, differ
 
 _PRUNE_AT = 64
@@ -47,6 +48,10 @@ class Waiting:
         """Forgets everything."""
         self.fresh.clear()
         self.kept.clear()
+
+    def newest_kept(self) -> Saved | None:
+        """Of what was overwritten and is still wanted the last that was saved."""
+        return next((saved for ref in reversed(self.kept) if (saved := ref()) is not None), None)
 
     def prune(self) -> None:
         """Forgets what has gone."""
@@ -156,6 +161,9 @@ class SavedTensors:
         """Notes a write into a storage; of very many the first ones count."""
         if self._unsorted:
             self._sort()  # what is saved at an address that was another one's forgets the writes into that
+        waiting = self._by_storage.get(key)
+        kept = waiting.newest_kept() if waiting is not None else None
+        write.counted = kept is None or version_of(kept.alias) >= write.version
         log = self.writes.setdefault(key, [])
         if len(log) < _WRITES_KEPT:
             log.append(write)

@@ -140,6 +140,8 @@ CONFLICTS = [
                  "a.backward()", [(6, 4, 7)], id="a foreach optimizer"),
     pytest.param("w = torch.ones(3, requires_grad=True)\na = w.exp()\na += 1\nb = a.sin()\na += 1\nb.sum().backward()",
                  [(5, 4, 6), (3, 2, 6)], id="two conflicts in one backward"),
+    pytest.param("w = torch.ones(3, requires_grad=True)\ny = w.exp()\ny.data.clamp_(0, 9)\nwith torch.no_grad():\n    y *= 2\ny.sum().backward()",
+                 [(5, 2, 6)], id="after a write through .data, which no counter counts"),
     pytest.param("w = torch.ones(3, requires_grad=True)\ny = w * w\nw2 = y.exp()\nw2.unsqueeze_(0)\nw2.sum().backward()",
                  [(4, 3, 5)], id="a change of shape alone"),
     pytest.param("w = torch.ones(3, requires_grad=True)\nh = w.exp().sin()\ny = h * w\nh.detach_()\ny.sum().backward()",

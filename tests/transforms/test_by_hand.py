@@ -152,3 +152,23 @@ def test_each_step_of_a_split_loop_has_its_gradients() -> None:
 """
     split = [fix.cells[2] for fix in fixes(define, cell) if fix.rule == "split_loop"]
     assert split and all(text.index("zero_grad") < text.index("backward") < text.index("step()") for text in split)
+
+
+def test_a_leaf_that_a_loop_goes_through_keeps_its_update() -> None:
+    cell = """
+        for i in range(3):
+            pred = model(x)
+            mse, mae = (pred - y).pow(2).mean(), (pred - y).abs().mean()
+            mse.backward(retain_graph=True)
+            with torch.no_grad():
+                for w in (w1, w2):
+                    w -= 0.05 * w.grad
+                    w.grad = None
+            mae.backward()
+            with torch.no_grad():
+                for w in (w1, w2):
+                    w -= 0.01 * w.grad
+                    w.grad = None
+        """
+    found = fixes(START, cell)
+    assert found and not any("w = w - 0.05" in fix.diff for fix in found)

@@ -240,7 +240,7 @@ def loop_to_keep(write: Site, name: str) -> ast.For | None:
     """The loop whose items would stay what they are, were its name bound anew: they are leaves, or nobody reads the name on."""
     at_once = not isinstance(write.statement, (ast.AugAssign, ast.Expr)) and not isinstance(write.target, ast.Subscript)
     read_on = at_once or reads(write.code, name, [*write.code.following(write.statement)])
-    return loop_of(write.code, write.statement, name) if write.event.leaf or not read_on else None
+    return loop_of(write.code, write.statement, name) if write.event.of_leaf or not read_on else None
 
 
 def torch_name(problem: Problem) -> str | None:
