@@ -25,16 +25,32 @@ def key_of(node: ast.AST) -> str | None:
 
 
 def reads(*nodes: ast.AST) -> set[str]:
-    """Names and attributes of names that are read anywhere below some nodes, inner functions included."""
+    """Names and attributes of names that are read anywhere below some nodes, inner functions included.
+
+    What a comprehension or a lambda calls its own items, or arguments, is no name of what is around it.
+    """
     found: set[str] = set()
-    for child in (child for node in nodes for child in ast.walk(node)):
-        if isinstance(child, ast.Attribute) and isinstance(child.value, ast.Name):
+    todo: list[tuple[ast.AST, frozenset[str]]] = [(node, frozenset()) for node in nodes]
+    while todo:
+        child, own = todo.pop()
+        if isinstance(child, ast.Attribute) and isinstance(child.value, ast.Name) and child.value.id not in own:
             found.add(f"{child.value.id}.{child.attr}")
-        if isinstance(child, ast.Name) and isinstance(child.ctx, ast.Load):
+        if isinstance(child, ast.Name) and isinstance(child.ctx, ast.Load) and child.id not in own:
             found.add(child.id)
         if isinstance(child, ast.AugAssign) and (key := key_of(child.target)) is not None:
             found.add(key)
+        inner = own | _own_items(child)
+        todo += [(below, inner) for below in ast.iter_child_nodes(child)]
+        todo += [(one.iter, own) for one in getattr(child, "generators", ())[:1]]  # which is evaluated around it
     return found
+
+
+def _own_items(node: ast.AST) -> set[str]:
+    """The names that a comprehension or a lambda binds for itself."""
+    if isinstance(node, ast.Lambda):
+        return {one.arg for one in ast.walk(node.args) if isinstance(one, ast.arg)}
+    of = [one.target for one in getattr(node, "generators", ())]
+    return {n.id for target in of for n in ast.walk(target) if isinstance(n, ast.Name)}
 
 
 def targets(node: ast.AST) -> Iterator[ast.expr]:

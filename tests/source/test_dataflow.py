@@ -42,6 +42,21 @@ def test_several_statements_are_asked_at_once() -> None:
     assert binds() == reads() == rebinds() == set()
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        pytest.param("[a.b + c for a in d]", {"c", "d"}, id="a comprehension's own item"),
+        pytest.param("{k: v.exp() for k, v in net.items() if k in kept}", {"net", "net.items", "kept"}, id="a pair"),
+        pytest.param("[a for a in a]", {"a"}, id="what it goes through has the name of its item"),
+        pytest.param("[b for a in c for b in a]", {"c"}, id="an item of an item"),
+        pytest.param("f(lambda x: x.y * z)", {"f", "z"}, id="a lambda's argument"),
+        pytest.param("[a for a in b] + [a]", {"a", "b"}, id="the same name beside it"),
+    ],
+)
+def test_what_a_comprehension_or_a_lambda_calls_its_own_is_read_by_nobody_else(text: str, expected: set[str]) -> None:
+    assert reads(ast.parse(text)) == expected
+
+
 def test_behind_a_statement_in_a_try_come_its_other_blocks() -> None:
     code = Code(CellSource(1, "try:\n    a()\n    b()\nexcept E:\n    c()\nelse:\n    d()\nfinally:\n    e()\nf()\n"))
     first = code.tree.body[0].body[0]  # type: ignore[attr-defined]

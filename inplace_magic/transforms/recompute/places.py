@@ -87,6 +87,8 @@ def targets(problem: Problem, edges: Sequence[Edge], made: Slice) -> Iterator[Ta
                 behind = Target(code, _first(code, turn.body, names)) if turn else _behind(problem, made, statement)
                 yield from [behind] if behind is not None else []
             elif function is not None:
+                if names and all("." in name for name in names):  # which an object keeps, for its closures as well
+                    function = [function, *(f for f in code.parents(function) if isinstance(f, Function))][-1]
                 needed = standing_in(code, function.body, problem.frames(need))
                 body = turn.body if turn is not None and needed else function.body
                 constructor = made.code.function(made.statements[0]) if made.owner == SAME else None

@@ -981,3 +981,22 @@ def test_a_leaf_that_is_frozen_meanwhile_is_no_edge_that_a_fix_has_cut() -> None
         """
     fix = fix_by(RULE, START, made, ahead, loop)
     assert fix.gradients == "different"
+
+
+def test_what_a_comprehension_of_the_constructor_made_is_made_in_the_method_ahead_of_its_closures() -> None:
+    net = """
+        class Net(nn.Module):
+            def __init__(self, starts):
+                super().__init__()
+                for name, value in starts.items():
+                    self.register_parameter(name, nn.Parameter(torch.tensor(value)))
+                self.rates = {name: param.exp() for name, param in self.named_parameters()}
+            def forward(self, x):
+                def step(y):
+                    return y * self.rates["grow"] - self.rates["decay"]
+                return step(step(x))
+        """
+    train = TRAIN.replace("Net()", "Net({'grow': 0.1, 'decay': 0.2})")
+    fix = fix_by(RULE, START, net, train)
+    made = "self.rates = {name: param.exp() for name, param in self.named_parameters()}"
+    assert fix.cells == {2: rewritten(net, ("def step(y)", f"{made}\n        def step(y)"))}
