@@ -37,6 +37,7 @@ Rank = Literal[  # what a fix is worth by what was measured alone, the best firs
 COSTS = {
     # The line says what it was meant to say; nothing else is touched.
     "hook": 2,  # the hook as torch's documentation has it
+    "mark_dirty": 2,  # the Function as torch's documentation has it
     "connected": 3,  # the path as it was meant
     "fast_weights": 3,  # the one form of an inner step that can be differentiated
     "silent_tracked": 3,  # the change is what was written, and now the graph hears of it
@@ -56,6 +57,7 @@ COSTS = {
     "clone_alias": 8,  # a copy of what was to be one
     "drop_gradient": 8,  # what zero_grad does by default
     "clone_before_write: name, refused": 8,  # a copy, where out of place changes several lines
+    "restructure: as often as cleared": 9,  # an update for several, as gradients are cleared once for them
     "restructure: one update": 9,  # as many updates; what was summed up counts once
     "inference_mode": 9,  # as fast but for views and versions
     "inference_mode: maker": 9,  # a decorator goes
@@ -130,6 +132,7 @@ COSTS = {
 # What verification asks of some forms:
 # A running value is cut where it is read or kept: the same iteration may read of it what it has made itself.
 RUNNING = frozenset({"detach: use", "detach: again", "detach: put", "detach: set", "detach: into a buffer"})
+AS_CLEARED = frozenset({"restructure: as often as cleared"})  # the updates are as many as were meant
 ONE_UPDATE = frozenset({"restructure: one update"})  # a part counts once that counted several times, and no edge is cut
 # Rules by which something is only computed, or sent back, again or elsewhere, unless their text has a cut as well.
 MOVES = frozenset({"recompute", "recompute_carried", "move_step"})
