@@ -25,7 +25,7 @@ from ..gradients.compare import (
 )
 from ..message import message
 from ..record.evidence import BackwardPass, Evidence
-from ..search import IN_ORDER, KEEPS_GRAPH, LAST_RESORT, LESSER, ONE_UPDATE, PAST_A_STEP, RUNNING, Rank
+from ..search import AS_CLEARED, IN_ORDER, KEEPS_GRAPH, LAST_RESORT, LESSER, ONE_UPDATE, PAST_A_STEP, RUNNING, Rank
 from ..source.dataflow import called_name, calls_made
 from ..source.document import FileSource, is_cell
 from ..source.editor import names_bound
@@ -145,7 +145,8 @@ def measured(bench: Bench, problem: Problem, ran: Ran) -> Attempt | None:
     idle: tuple[str, ...] = ()
     if effect.label in ("truncated", "different"):
         idle = tuple(sorted({leaf for one in _meant(bench, proposal) for leaf in untrained(one.passes, seen.passes)}))
-    fewer = max(updates(reference) - updates(seen.passes), 0) if seen.finished else 0
+    as_many = proposal.form in AS_CLEARED or not seen.finished
+    fewer = 0 if as_many else max(updates(reference) - updates(seen.passes), 0)
     fewer += sum(max(count(seen.passes) - count(reference), 0) for count in (stepped_again, steps_on_nothing))
     rank = _rank(bench, candidate.steps, ran, effect, fewer)
     meant = rank == "same" or _is_meant(effect, proposal) or (bool(proposal.begins) and rank == "truncated")

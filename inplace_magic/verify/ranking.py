@@ -29,7 +29,8 @@ def best(
 
     By what they are worth (search.Rank); of those with the same rank, what leaves the backwards ahead of the conflict as they
     are before what cuts there as well, as many updates as written before fewer, what takes fewer kinds of change to change more
-    than it is for, and of these what changes less; then what costs less, and was tried first. A cut that leaves a parameter
+    than it is for, and of these what changes less; what says what the code was meant to before what keeps its result; then what
+    costs less, and was tried first. A cut that leaves a parameter
     without any gradient is shown where there is nothing else, or a reset alone, and behind torch's copies where there is nothing but those; what ends with another error, where there is
     nothing else; what makes a leaf a result, keeps a graph past a step or limits a backward, where nothing of the best rank
     does without.
@@ -103,10 +104,11 @@ def _code(fix: Fix) -> list[tuple[object, list[str]]]:
     return [(place, bare(text)) for place, text in texts]
 
 
-def _key(one: Attempt) -> tuple[int, bool, bool, bool, int, int, bool, bool, int, int]:
+def _key(one: Attempt) -> tuple[int, bool, bool, bool, int, int, bool, bool, bool, int, int]:
     rank, fewer = RANKS.index(one.rank), one.fewer > 0
     kinds = one.kinds if one.aside else 1  # how much follows from one change tells less than that another one is needed
-    return rank, one.idle, one.sooner, fewer, kinds, one.aside, one.retrains, not one.serves, one.cost, one.turn
+    aside = kinds, one.aside, one.retrains, not one.serves, not one.corrects
+    return rank, one.idle, one.sooner, fewer, *aside, one.cost, one.turn
 
 
 def _seen_twice(attempts: list[Attempt]) -> Iterator[Attempt]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from inplace_magic.diagnosis import Fix, Gradients
@@ -613,3 +615,9 @@ def ran(rule: str, rank: Rank, gradients: Gradients, *untrained: str) -> Attempt
 def test_a_cut_that_leaves_a_parameter_without_any_gradient_is_shown(others: list[Attempt], shown: list[str]) -> None:
     found = ranking.chosen([ran("detach", "deprived", "truncated", "encoder.weight"), *others], 3)
     assert [fix.rule for fix in found] == shown
+
+
+def test_what_the_code_was_meant_to_say_comes_before_what_keeps_its_result_at_less_cost() -> None:
+    meant = replace(ran("out_of_place", "same", "different"), cost=10, corrects=True)
+    first, other = ranking.chosen([ran("clone_alias", "same", "same"), meant], 3)
+    assert first.rule == "out_of_place" and "not what was meant" in str(other.changes)

@@ -19,33 +19,39 @@ from ...source.names import declared, first_name
 from ..problem import Problem
 from .contents import container, put, put_into, shares
 from .meetings import is_in_update, updates_weights
-from .targets import Site, is_of_leaf, puts_constant, root, root_text, seen_through, written_by
+from .targets import Site, is_of_leaf, puts_constant, root, root_text, seen_through, sites, written_by
 
 
 def are_apart(problem: Problem, write: Site) -> bool:
     """Whether each of the written tensor's names was meant to have a value of its own: none of a leaf that is updated."""
-    return _has_two_names(write) and not _updates_leaf(problem, write)
+    return _has_two_names(write, dropped=_is_dropped(problem)) and not _updates_leaf(problem, write)
+
+
+def _is_dropped(problem: Problem) -> bool:
+    """Whether the function that writes is called for what it does alone: ``normalise(batch)``."""
+    caller = next(iter(sites(problem, depth=2)[1:]), None)
+    return caller is not None and isinstance(caller.statement, ast.Expr) and caller.statement.value is caller.expression
 
 
 def _updates_leaf(problem: Problem, write: Site) -> bool:
     return write.event.of_leaf and is_in_update(problem)
 
 
-def _has_two_names(write: Site) -> bool:
+def _has_two_names(write: Site, dropped: bool = False) -> bool:
     """Whether ``out = x`` or ``y = torch.sin_(x)`` gave the written tensor a second name, and both are read once it is written.
 
     Then each was meant to have a value of its own: who knows the two to be one tensor needs one name for it. So it is in a
-    function that was handed ``x`` and gives something back: with ``x += y``, ``x.add_(y)``, ``return x.add_(y)``, with what it writes
-    into ``out = x`` and returns, and with a constant that it sets for what it computes: ``x[i] = 0``, ``return x.sum()``.
-    And so it is where a loop keeps what it goes on writing: ``path.append(x)``.
+    function that was handed ``x`` and gives something back: with ``x += y``, ``x.add_(y)``, ``return x.add_(y)``, with parts
+    that it computes of themselves (``x[i] = x[i] / s``), with what it writes into ``out = x`` and returns, and with a constant that it sets for what it computes: ``x[i] = 0``, ``return x.sum()``.
+    And so it is where a loop keeps what it goes on writing: ``path.append(x)``. ``dropped``: nobody has what it gives back.
     """
     if not isinstance(write.root, ast.Name):
         return False
     name, code, top = write.root.id, write.code, scope(write.code, write.statement)
     if _kept_by_loop(write, name):
         return True
-    gives_back = isinstance(top, Function) and not top.name.endswith("_")
-    as_handed = write.target is write.root and name in parameters(top)
+    gives_back = isinstance(top, Function) and not top.name.endswith("_") and not dropped
+    as_handed = name in parameters(top) and (write.target is write.root or _of_itself(write, name))
     if isinstance(write.statement, ast.Return) and as_handed:
         return gives_back and root_text(code, write.statement.value) == name
     behind = later(code, write.statement)
@@ -55,13 +61,23 @@ def _has_two_names(write: Site) -> bool:
     pairs = [{key, _named_by(value)} for s in own for key, value in bound(code, s)]
     others = {other for pair in pairs if name in pair for other in pair if other is not None} - {name}
     returned: list[ast.AST] = [s for s in own if isinstance(s, ast.Return) and s.value is not None]
-    summed = as_handed and isinstance(write.statement, (ast.AugAssign, ast.Expr))
+    summed = as_handed and (write.target is not write.root or isinstance(write.statement, (ast.AugAssign, ast.Expr)))
     filled = others & {*parameters(top)} and reads(code, name, returned)
     computed = [s for s in returned if isinstance(s, ast.Return) and root_text(code, s.value) != name]
     masked = name in parameters(top) and puts_constant(write) and reads(code, name, [*computed])
     if gives_back and returned and (summed or filled or masked):
         return True
     return any(_reads_before_bound(code, other, behind) for other in others)
+
+
+def _of_itself(write: Site, name: str) -> bool:
+    """Whether a part of a tensor gets other values that are computed of its own: ``x[i] = (x[i] - mean) / std``, ``x[i] /= s``."""
+    match write.statement:
+        case ast.Assign([ast.Subscript() as target], value):
+            return target is write.target and bool(reads(write.code, name, [value]))
+        case ast.AugAssign(ast.Subscript() as target):
+            return target is write.target
+    return False
 
 
 def _named_by(value: ast.expr | None) -> str | None:

@@ -7,7 +7,7 @@ for x in batch:                           for x in batch:
     opt.step()                            opt.step()
 
 Where no step comes between the backwards they belong to one update, and the part that was summed first would count in
-each of them.
+each of them. Where gradients are cleared ahead of the loop alone, one update was meant.
 
 for reward, prob in episode:              opt.zero_grad()
     loss = -prob.log() * reward           for reward, prob in episode:
@@ -44,7 +44,11 @@ def restructure(problem: Problem) -> Iterator[Proposal]:
         if loop is not None and not loop.orelse and _sums_up(problem, turn, loop) and _may_leave(turn, loop, update):
             title = message("title_once_over", what=headline(code, turn.frame.statement))
             form = "restructure: behind the loop" if steps_between(problem) else "restructure: one update"
-            yield in_one_text(code, moved(code, update, loop, behind=True), title, _ONCE, form)
+            cleared = any(is_call(s, "zero_grad") for s in code.preceding(loop)) and not calls_named(loop, "zero_grad")
+            cleared = cleared and any(map(is_step, update))
+            form = "restructure: as often as cleared" if cleared else form
+            edits = moved(code, update, loop, behind=True)
+            yield in_one_text(code, edits, title, _ONCE, form, meant=cleared)
 
 
 def _sums_up(problem: Problem, turn: Iteration, loop: AnyLoop) -> bool:

@@ -279,3 +279,29 @@ def test_a_constant_that_a_function_sets_for_what_it_gives_back_is_no_change_for
     assert run.diagnosis is not None
     first = run.diagnosis.fixes[0]
     assert ("mat = mat.clone()" in first.diff and first.gradients == "different") is own
+
+
+NORMALISED = """
+    import torch
+    torch.manual_seed(0)
+    w = torch.rand(3, 4, requires_grad=True)
+    def normalised(x):
+        for i in range(len(x)):
+            x[i] = (x[i] - x[i].mean().detach()) / x[i].std().detach()
+        return x
+    """
+
+
+@pytest.mark.parametrize(
+    ("call", "own"),
+    [("z = normalised(h)", True), ("z = 2 * normalised(h)", True), ("normalised(h); z = h * 2", False)],
+    ids=["is given a name", "is computed with", "is dropped"],
+)
+def test_a_part_that_is_computed_of_itself_is_no_change_for_the_caller_where_what_is_given_back(
+    call: str, own: bool
+) -> None:
+    cell = f"h = w * 2\nfit = h.pow(2).mean()\n{call}\nloss = fit + z[0].sum() + h.mean()\nloss.backward()"
+    run = run_cells(NORMALISED, cell)
+    assert run.diagnosis is not None
+    first = run.diagnosis.fixes[0]
+    assert ("x = x.clone()" in first.diff and first.gradients == "different") is own

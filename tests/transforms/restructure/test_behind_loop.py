@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from ...cells import run_cells
-from ..trying import fix_by, rewritten, rules
+from ..trying import fix_by, fixes, rewritten, rules
 
 START = """
     import torch
@@ -49,6 +49,14 @@ def test_where_each_iteration_is_an_update_a_cut_comes_first() -> None:
     assert [fix.gradients for fix in run.diagnosis.fixes[:2]] == ["truncated", "different"]
     behind = fix_by("restructure", START, MANY_UPDATES)
     assert behind.cells[2].endswith("\nopt.zero_grad()\nloss.backward()\nopt.step()")
+
+
+@pytest.mark.parametrize("clear", ["opt.zero_grad()\nloss = 0", "loss = 0\nopt.zero_grad()"])
+def test_where_gradients_are_cleared_ahead_of_the_loop_one_update_was_meant(clear: str) -> None:
+    loop = "for word in words:\n    loss += head(word.repeat(1, 2)).tanh().pow(2).mean()\n"
+    first, *others = fixes(START, f"{clear}\n{loop}    loss.backward()\n    opt.step()\n")
+    assert first.cells == {2: f"{clear}\n{loop}loss.backward()\nopt.step()"}
+    assert first.gradients == "different" and "truncated" in {fix.gradients for fix in others}
 
 
 @pytest.mark.parametrize(
