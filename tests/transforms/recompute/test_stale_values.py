@@ -1000,3 +1000,35 @@ def test_what_a_comprehension_of_the_constructor_made_is_made_in_the_method_ahea
     fix = fix_by(RULE, START, net, train)
     made = "self.rates = {name: param.exp() for name, param in self.named_parameters()}"
     assert fix.cells == {2: rewritten(net, ("def step(y)", f"{made}\n        def step(y)"))}
+
+
+ADDED_UP = """
+    class Net(nn.Module):
+        def __init__(self, weight=0.1):
+            super().__init__()
+            self.first, self.second = nn.Linear(4, 4), nn.Linear(4, 1)
+            self.penalty = 0
+            self.add_penalty(self.first.weight, weight)
+            self.add_penalty(self.second.weight, weight=0.2)
+        def add_penalty(self, w, weight):
+            norm = w.norm()
+            self.penalty = self.penalty + weight * norm
+        def forward(self, x):
+            return self.second(self.first(x).relu()) + self.penalty
+    """
+
+
+def test_what_methods_of_the_constructors_object_add_up_is_added_up_where_it_is_read() -> None:
+    fix = fix_by(RULE, START, ADDED_UP, TRAIN)
+    again = """self.penalty = 0
+        self.add_penalty(self.first.weight, self.weight)
+        self.add_penalty(self.second.weight, weight=0.2)
+        return """
+    keeping = "self.weight = weight\n        self.penalty = 0\n"
+    assert fix.cells == {2: rewritten(ADDED_UP, ("self.penalty = 0\n", keeping), ("return ", again))}
+
+
+@pytest.mark.parametrize("begun", ["type(self).penalty = 0", "setattr(self, 'penalty', 0)"])
+def test_what_they_add_up_from_a_beginning_that_is_not_seen_is_not_added_to_once_more(begun: str) -> None:
+    net = rewritten(ADDED_UP, ("self.penalty = 0", begun))
+    assert RULE not in rules(START, net, TRAIN)
