@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import textwrap
+
 import pytest
 
 from .trying import fixes
@@ -106,6 +108,33 @@ def test_with_all_that_comes_from_the_weights() -> None:
         """
     first = fixes(START, cell)[0]
     assert "    h = torch.tanh(x @ w1)\n    out = h @ w2\n    loss = " in first.cells[2]
+
+
+LOOP = """for i in range(3):
+    loss = (out - y).pow(2).mean()
+    loss.backward(retain_graph=True)
+    for w in (w1, w2):
+        w.data.sub_(0.1 * w.grad)
+"""
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [
+        pytest.param(["out = h @ w2", LOOP], id="one after the other"),
+        pytest.param([f"out = h @ w2\n{LOOP}"], id="and the loop's own"),
+        pytest.param(
+            [f"def fit():\n{textwrap.indent(f'out = h @ w2{chr(10)}{LOOP}', '    ')}fit()"], id="and a function"
+        ),
+    ],
+)
+def test_with_what_earlier_cells_made_of_the_weights(cells: list[str]) -> None:
+    *others, last = cells
+    last = last.replace("w.data.sub_(", "with torch.no_grad(): w.sub_(")
+    first = fixes(START, "z = 2 * x", "h = torch.tanh(z @ w1)\nprint(h.shape)", *others, last)[0]
+    ((changed, text),) = first.cells.items()
+    assert changed == 3 + len(cells) and text.count("out = h @ w2") == 1
+    assert "h = torch.tanh(z @ w1)\nout = h @ w2\nloss = " in "\n".join(line.strip() for line in text.splitlines())
 
 
 def test_a_penalty_is_made_in_each_iteration() -> None:

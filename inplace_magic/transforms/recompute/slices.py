@@ -28,7 +28,7 @@ class Slice:
     """Statements that created the stale values, in order, and the names that lead to them afterwards.
 
     ``through``: the names under which hooks keep what a call made, where nothing binds it: ``feats`` for ``model(x)``.
-    ``kept``: what methods that are called keep on their object: ``self.penalty`` for ``self.add_penalty(w)``.
+    ``ahead``: statements of earlier cells, with their texts, that come before them. ``kept``: what methods that are called keep on their object: ``self.penalty`` for ``self.add_penalty(w)``.
     ``without``: what a loop among them does beside, and is not done again: it trains. ``owner``: what the statements
     call the object that keeps what they make, and what it is called where that is read: ``self`` and ``agent`` for ``agent.alpha``.
     """
@@ -38,6 +38,7 @@ class Slice:
     function: str
     through: frozenset[str] = frozenset()
     kept: frozenset[str] = frozenset()
+    ahead: tuple[tuple[Code, ast.stmt], ...] = ()
     without: tuple[ast.stmt, ...] = ()
     owner: tuple[str, str] = SAME
 
@@ -55,7 +56,12 @@ class Slice:
         gone = [self.code.delete(s, *self.without) for s in self.without]
         own = renamed(self.code, statements, dict([self.owner]))
         kept = [one for one in (*edits, *own) if not any(cut.start <= one.start and one.end <= cut.end for cut in gone)]
-        return [line for s in statements for line in as_lines(self.code, s, [*kept, *gone])]
+        first = self.lines_ahead if [*statements[:1]] == self.statements[:1] else []
+        return first + [line for s in statements for line in as_lines(self.code, s, [*kept, *gone])]
+
+    @property
+    def lines_ahead(self) -> list[str]:
+        return [line for code, s in self.ahead for line in as_lines(code, s, [])]
 
 
 def slices(problem: Problem, found: Crossing) -> Iterator[Slice]:

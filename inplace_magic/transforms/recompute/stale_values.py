@@ -46,7 +46,7 @@ from ...source.dataflow import (
     simple,
     slice_of,
 )
-from ...source.editor import Edit
+from ...source.editor import Code, Edit
 from ...source.lift import lift
 from ...source.names import first_name, own_names, renamed
 from ..analysis.backward_calls import freeing
@@ -82,15 +82,24 @@ def recompute(problem: Problem) -> Iterator[Proposal]:
 
 def _from_leaves(problem: Problem, made: Slice) -> Slice:
     """The slice with the statements ahead of it by which its values come from leaves: what these gave would be that of the
-    first weights in every iteration."""
+    first weights in every iteration. Also with those of other cells, as far as what it reads is no function's own.
+    """
     leaves = {first_name(leaf) for one in problem.evidence.passes for leaf in one.leaves}
-    ahead, _ = slice_of(made.code.preceding(made.statements[0]), reads(*made.statements))
-    computed = (s for s in ahead if isinstance(s, ast.Assign) and isinstance(s.value, (ast.Call, ast.BinOp)))
-    more: list[ast.stmt] = []
-    for s in computed:
-        if reads(s) & (leaves | binds(*more)) and not binds(s) & leaves and not calls_named(s, "parameters"):
-            more.append(s)
-    return replace(made, statements=[*more, *made.statements])
+    code, function = made.code, made.code.function(made.statements[0])
+    last = code.cell.number if function is None else problem.cell
+    before = [(one, s) for one in problem.codes() if one.cell.number < last for s in reversed(one.tree.body)][::-1]
+    own, made_of = slice_of(code.preceding(made.statements[0]), reads(*made.statements))
+    around, _ = slice_of([s for _, s in before], made_of - own_names(function or ast.Module([], [])))
+    ahead = [*around, *own]
+    before += [(code, s) for s in code.preceding(made.statements[0])]
+    computed = {s for s in ahead if isinstance(s, ast.Assign) and isinstance(s.value, (ast.Call, ast.BinOp))}
+    more: list[tuple[Code, ast.stmt]] = []
+    for one, s in before:
+        come = reads(s) & (leaves | binds(*(other for _, other in more)))
+        if s in computed and come and not binds(s) & leaves and not calls_named(s, "parameters"):
+            more.append((one, s))
+    own = [s for one, s in more if one is code]
+    return replace(made, statements=[*own, *made.statements], ahead=tuple(pair for pair in more if pair[0] is not code))
 
 
 def _stands_there(made: Slice, target: Target) -> bool:
@@ -126,15 +135,16 @@ def _candidates(problem: Problem, made: Slice, target: Target) -> Iterator[Propo
     code, backwards = made.code, problem.needed[-1:]
     if not made.without and not _read_elsewhere(problem, made, target):
         lifted = lift(code, made.statements, _renamed(problem, made, target))
-        title = _title(lifted.lines)
+        lines = [*made.lines_ahead, *lifted.lines]
+        title = _title(lines)
         events = [headline(code, s) for s in happened(problem, made) if target.between and simple(s)]
         title = message("title_after", what=title, other=events[0]) if events else title
         in_order = target.between and goes_through_update(problem) and _may_move(problem, made, target)
         form = "recompute: in order" if in_order else "recompute: moved"
-        for edits in freeing([target.insert(lifted.lines), *((code, edit) for edit in lifted.edits)], backwards):
+        for edits in freeing([target.insert(lines), *((code, edit) for edit in lifted.edits)], backwards):
             yield Proposal(title, _ANEW, form, edits)
         return
-    if sum(1 + len(getattr(s, "body", ())) for s in made.statements) - len(made.without) > MOST:
+    if sum(1 + len(getattr(s, "body", ())) for s in made.statements) + len(made.ahead) - len(made.without) > MOST:
         return
     form = "recompute: between" if target.between else "recompute: again"
     for lines, cut, why in _copies(problem, made, target):
