@@ -26,7 +26,7 @@ from ..registry import register
 _WHY = message("why_mark_dirty")
 
 
-@register("silent", "leaf")
+@register("silent")
 def mark_dirty(problem: Problem) -> Iterator[Proposal]:
     frames = sites(problem, depth=2)
     if not any(applies_function(problem, frame) for frame in frames[1:]):
@@ -37,8 +37,8 @@ def mark_dirty(problem: Problem) -> Iterator[Proposal]:
     code, name, forward = write.code, write.root.id, write.code.function(write.statement)
     if not isinstance(forward, Def) or name not in parameters(forward)[1:] or calls_named(forward, "mark_dirty"):
         return
-    context = parameters(forward)[0]
-    for given in own_statements(code, forward):
-        if isinstance(given, ast.Return) and given.value is not None and name in reads(given):
-            said = f"{context}.mark_dirty({name})"
-            yield in_one_text(code, [code.insert_before(given, said)], said, _WHY, "mark_dirty", meant=True)
+    said = f"{parameters(forward)[0]}.mark_dirty({name})"
+    given_back = [s for s in own_statements(code, forward) if isinstance(s, ast.Return) and name in reads(s)]
+    if given_back:
+        edits = [code.insert_before(one, said) for one in given_back]
+        yield in_one_text(code, edits, said, _WHY, "mark_dirty", meant=True)

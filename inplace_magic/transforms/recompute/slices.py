@@ -28,9 +28,10 @@ class Slice:
     """Statements that created the stale values, in order, and the names that lead to them afterwards.
 
     ``through``: the names under which hooks keep what a call made, where nothing binds it: ``feats`` for ``model(x)``.
-    ``ahead``: statements of earlier cells, with their texts, that come before them. ``kept``: what methods that are called keep on their object: ``self.penalty`` for ``self.add_penalty(w)``.
-    ``without``: what a loop among them does beside, and is not done again: it trains. ``owner``: what the statements
-    call the object that keeps what they make, and what it is called where that is read: ``self`` and ``agent`` for ``agent.alpha``.
+    ``kept``: what methods that are called keep on their object: ``self.penalty`` for ``self.add_penalty(w)``. ``ahead``:
+    statements of other cells, with their texts, that come before them. ``without``: what a loop among them does beside, and
+    is not done again: it trains. ``owner``: what the statements call the object that keeps what they make, and what it is
+    called where that is read: ``self`` and ``agent`` for ``agent.alpha``.
     """
 
     code: Code

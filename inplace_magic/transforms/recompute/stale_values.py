@@ -87,19 +87,18 @@ def _from_leaves(problem: Problem, made: Slice) -> Slice:
     leaves = {first_name(leaf) for one in problem.evidence.passes for leaf in one.leaves}
     code, function = made.code, made.code.function(made.statements[0])
     last = code.cell.number if function is None else problem.cell
-    before = [(one, s) for one in problem.codes() if one.cell.number < last for s in reversed(one.tree.body)][::-1]
-    own, made_of = slice_of(code.preceding(made.statements[0]), reads(*made.statements))
-    around, _ = slice_of([s for _, s in before], made_of - own_names(function or ast.Module([], [])))
-    ahead = [*around, *own]
-    before += [(code, s) for s in code.preceding(made.statements[0])]
-    computed = {s for s in ahead if isinstance(s, ast.Assign) and isinstance(s.value, (ast.Call, ast.BinOp))}
+    others = [(one, s) for one in problem.codes() if one.cell.number < last for s in reversed(one.tree.body)][::-1]
+    here = code.preceding(made.statements[0])
+    own, made_of = slice_of(here, reads(*made.statements))
+    around, _ = slice_of([s for _, s in others], made_of - (own_names(function) if function is not None else set()))
     more: list[tuple[Code, ast.stmt]] = []
-    for one, s in before:
+    for one, s in [*others, *((code, s) for s in here)]:
+        computed = isinstance(s, ast.Assign) and isinstance(s.value, (ast.Call, ast.BinOp)) and s in (*around, *own)
         come = reads(s) & (leaves | binds(*(other for _, other in more)))
-        if s in computed and come and not binds(s) & leaves and not calls_named(s, "parameters"):
+        if computed and come and not binds(s) & leaves and not calls_named(s, "parameters"):
             more.append((one, s))
-    own = [s for one, s in more if one is code]
-    return replace(made, statements=[*own, *made.statements], ahead=tuple(pair for pair in more if pair[0] is not code))
+    ahead = tuple((one, s) for one, s in more if s in around)
+    return replace(made, statements=[*(s for _, s in more if s in own), *made.statements], ahead=ahead)
 
 
 def _stands_there(made: Slice, target: Target) -> bool:
