@@ -146,15 +146,19 @@ def around_both(problem: Problem, frame: Frame) -> bool:
 
 
 def passes_to_need(problem: Problem) -> Sequence[BackwardPass]:
-    """From the backward that freed the graph to the one that needs it; empty where an optimizer steps between them."""
+    """From the backward that freed the graph to the one that needs it; empty where an optimizer steps between them what the
+    later one goes to.
+    """
     freed, need, passes = problem.clash.freed, problem.clash.need, problem.evidence.passes
-    if freed is None or need is None or any(one.steps for one in passes[freed.index : need.index]):
+    between = passes[freed.index : need.index] if freed is not None and need is not None else ()
+    leaves = passes[need.index].leaves if need is not None and need.index < len(passes) else frozenset()
+    if freed is None or need is None or any(one.steps and (not leaves or one.stepped & leaves) for one in between):
         return ()
     return passes[freed.index : need.index + 1]
 
 
 def steps_between(problem: Problem) -> bool:
-    """Whether an optimizer stepped after the backward that freed the graph and before the one that needs it."""
+    """Whether an optimizer stepped what the needing backward goes to, after the one that freed the graph and before it."""
     return not passes_to_need(problem)
 
 

@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from ...gradients.digest import close
 from ...message import message
 from ...source.blocks import loops
-from ...source.dataflow import calls_named
+from ...source.dataflow import calls_named, is_step
 from ...source.lines import lines_of
 from ..analysis.backward_calls import with_create, with_retain
 from ..analysis.meetings import meeting, passes_to_need, steps_between
@@ -87,10 +87,13 @@ def _of_another_loss(problem: Problem) -> bool:
 
 
 def _updated_between(problem: Problem) -> bool:
-    """Whether the code changes a leaf by hand between the two backwards: the kept graph would be that of its old value."""
-    met = meeting(problem)
+    """Whether the code changes a leaf by hand between the two backwards: the kept graph would be that of its old value.
+
+    The steps that were seen between them are those of other leaves.
+    """
+    met, elsewhere = meeting(problem), any(one.steps for one in passes_to_need(problem)[:-1])
     if met is not None:
-        return any(updates_leaf(problem, s) for s in met.between)
+        return any(updates_leaf(problem, s) for s in met.between if not (elsewhere and is_step(s)))
     first, need = problem.lost[:1], problem.needed[:1]
     if not first or not need or first[0].code is need[0].code:
         return False

@@ -97,3 +97,32 @@ def test_a_gradient_that_a_loss_is_made_of_is_a_part_of_its_graph(penalty: str, 
     assert run.diagnosis is not None
     first = run.diagnosis.fixes[0]
     assert (f"u.sum(), x, {argument}=True)" in first.diff, first.gradients) == (True, gradients)
+
+
+JOINT = """
+    edges, paint = nn.Linear(3, 3), nn.Linear(3, 1)
+    edge_opt, paint_opt = torch.optim.SGD(edges.parameters(), lr=0.1), torch.optim.SGD(paint.parameters(), lr=0.1)
+    for x in torch.randn(2, 4, 3):
+        edge_opt.zero_grad()
+        paint_opt.zero_grad()
+        h = edges(x).tanh()
+        near, far = (h - x).pow(2).mean(), paint(h).pow(2).mean()
+        far.backward()
+        paint_opt.step()
+        near.backward()
+        edge_opt.step()
+    """
+
+
+def test_a_graph_is_kept_past_a_step_of_what_the_later_backward_does_not_go_to() -> None:
+    run = run_cells(START, JOINT)
+    assert run.diagnosis is not None
+    first = run.diagnosis.fixes[0]
+    assert first.cells == {2: rewritten(JOINT, ("far.backward()", "far.backward(retain_graph=True)"))}
+    assert (first.gradients, first.changes) == ("same", ())
+
+
+def test_a_graph_is_not_kept_first_past_a_step_of_what_the_later_backward_goes_to() -> None:
+    run = run_cells(START, rewritten(JOINT, ("SGD(paint.parameters()", "SGD([*paint.parameters(), edges.bias]")))
+    assert run.diagnosis is not None
+    assert run.diagnosis.fixes[0].rule != "retain"
