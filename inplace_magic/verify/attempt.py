@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import itertools
 import logging
 import re
@@ -168,6 +169,9 @@ def measured(bench: Bench, problem: Problem, ran: Ran) -> Attempt | None:
         fix = replace(fix, changes=(*fix.changes, message("change_trains_again", cells=", ".join(retrained))))
     if any(step.form in LAST_RESORT for step in candidate.steps):
         fix = replace(fix, changes=(*fix.changes, message("change_slower")))
+    if proposal.rule == "restructure" and seen.finished and updates(seen.passes) < updates(reference):
+        count = message("change_updates", now=updates(seen.passes), before=updates(reference))
+        fix = replace(fix, changes=(*fix.changes, count))
     _log.debug("%s: %s, %s, fails again: %s, %s", candidate, rank, effect.label, seen.again, effect.changes)
     serves = effect.label == "different" and bool(without_purpose(seen.passes, reference))
     corrects = rank == "same" and effect.label == "different" and any(step.meant for step in candidate.steps)
@@ -191,9 +195,11 @@ def measured(bench: Bench, problem: Problem, ran: Ran) -> Attempt | None:
 
 
 def _trains(sources: Sources, number: int) -> bool:
-    """Whether a cell sends a loss back, or steps, and does not only say how."""
+    """Whether a cell sends a loss back, or an optimizer steps in it, and does not only say how."""
     code = sources.code(number)
-    return code is not None and any(called_name(call) in ("backward", "step") for call in calls_made(code.tree))
+    made = [*calls_made(code.tree)] if code is not None else []
+    steps = (isinstance(c.func, ast.Attribute) and called_name(c) == "step" and not c.args for c in made)
+    return any(called_name(call) == "backward" for call in made) or any(steps)
 
 
 def _unleafs(problem: Problem, effect: Effect) -> bool:

@@ -191,6 +191,7 @@ SENTENCES = {
     "change_trains_no_more": "`{call}` 不再训练 {names}",
     "change_fails_as_written": "与原代码一样，随后以 {error} 结束",
     "change_keeps_mistake": "结果与原代码相同，而那大概不是本意：见修复 1",
+    "change_updates": "更新 {now} 次，而不是 {before} 次",
     "change_slower": "块中的每个操作都会变慢，且块之后的 backward 不能再使用其中的计算图",
     "change_trains_again": "{cells} 会再训练一次",
     "change_fails_again": "第二次运行该单元格会失败",

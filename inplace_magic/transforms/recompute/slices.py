@@ -159,7 +159,7 @@ def _beside(loop: ast.For) -> list[ast.stmt]:
 
 
 def _repeatable(statement: ast.stmt, without: Collection[ast.stmt]) -> bool:
-    """A loop adds its terms to a sum. Nothing is trained once more."""
+    """A loop adds its terms to a sum. Nothing is trained once more, and no object begins anew: its parameters would."""
     if not isinstance(statement, ast.For):
-        return simple(statement)
+        return simple(statement) and not calls_named(statement, "__init__")
     return not any(calls_named(s, "backward", "step") for s in statement.body if s not in without)

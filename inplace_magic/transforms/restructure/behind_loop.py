@@ -25,7 +25,7 @@ from collections.abc import Iterator
 
 from ...message import message
 from ...source.blocks import AnyLoop
-from ...source.dataflow import binds, calls_named, is_call, is_step, key_of, of_head, reads, roots, sums
+from ...source.dataflow import added, binds, calls_named, is_call, is_step, key_of, of_head, reads, roots, sums
 from ...source.lift import moved
 from ..analysis.iterations import Iteration, iterations
 from ..analysis.meetings import CLIPS, headline, standing_in, steps_between, update_of
@@ -45,7 +45,8 @@ def restructure(problem: Problem) -> Iterator[Proposal]:
             title = message("title_once_over", what=headline(code, turn.frame.statement))
             form = "restructure: behind the loop" if steps_between(problem) else "restructure: one update"
             cleared = any(is_call(s, "zero_grad") for s in code.preceding(loop)) and not calls_named(loop, "zero_grad")
-            cleared = cleared and any(map(is_step, update))
+            named = any(isinstance(term[1], ast.Name) for s in turn.body if (term := added(s)) is not None)
+            cleared = cleared and not named and any(map(is_step, update))  # a term with a name may be what was meant
             form = "restructure: as often as cleared" if cleared else form
             edits = moved(code, update, loop, behind=True)
             yield in_one_text(code, edits, title, _ONCE, form, meant=cleared)

@@ -1032,3 +1032,22 @@ def test_what_methods_of_the_constructors_object_add_up_is_added_up_where_it_is_
 def test_what_they_add_up_from_a_beginning_that_is_not_seen_is_not_added_to_once_more(begun: str) -> None:
     net = rewritten(ADDED_UP, ("self.penalty = 0", begun))
     assert RULE not in rules(START, net, TRAIN)
+
+
+def test_no_object_begins_anew_where_a_value_is_read() -> None:
+    nets = """
+        class Base(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.log = nn.Parameter(torch.zeros(4))
+                self.scale = self.log.exp()
+        class Net(Base):
+            def __init__(self):
+                super().__init__()
+                self.noise = 0.1 * self.scale
+            def forward(self, x):
+                return x * self.scale + self.noise ** 2
+        """
+    run = run_cells(START, nets, TRAIN)
+    assert run.diagnosis is not None
+    assert not any("forward(self, x):\n        super()" in fix.cells.get(2, "") for fix in run.diagnosis.fixes)

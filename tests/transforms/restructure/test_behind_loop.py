@@ -57,6 +57,20 @@ def test_where_gradients_are_cleared_ahead_of_the_loop_one_update_was_meant(clea
     first, *others = fixes(START, f"{clear}\n{loop}    loss.backward()\n    opt.step()\n")
     assert first.cells == {2: f"{clear}\n{loop}loss.backward()\nopt.step()"}
     assert first.gradients == "different" and "truncated" in {fix.gradients for fix in others}
+    assert first.changes == ("1 update instead of 3",)
+
+
+def test_where_each_term_has_a_name_it_goes_back_by_itself() -> None:
+    cell = """opt.zero_grad()
+total = 0
+for word in words:
+    loss = head(word.repeat(1, 2)).tanh().pow(2).mean()
+    total += loss
+    total.backward()
+    opt.step()
+"""
+    first = fixes(START, cell)[0]
+    assert "    total += loss.detach()\n    loss.backward()\n    opt.step()" in first.cells[2]
 
 
 @pytest.mark.parametrize(
