@@ -201,3 +201,19 @@ def test_a_leaf_that_a_loop_goes_through_keeps_its_update() -> None:
         """
     found = fixes(START, cell)
     assert found and not any("w = w - 0.05" in fix.diff for fix in found)
+
+
+def test_a_penalty_that_a_function_is_handed_is_made_in_each_of_its_iterations() -> None:
+    fit = """def fit(given):
+    for i in range(3):
+        loss = (model(x) - y).pow(2).mean() + given["penalty"]
+        loss.backward()
+        with torch.no_grad():
+            for w in (w1, w2):
+                w -= 0.1 * w.grad
+                w.grad.zero_()
+"""
+    found = fixes(START, fit, "given = {}\ngiven['penalty'] = w1.pow(2).sum()", "fit(given)")
+    made = "        given['penalty'] = w1.pow(2).sum()\n        loss = "
+    assert made in found[0].cells[2]
+    assert not any(".clone()" in str(fix.cells) for fix in found)

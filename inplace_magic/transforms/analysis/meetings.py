@@ -168,7 +168,7 @@ def sent_back_again(problem: Problem) -> bool:
     need, (needed, saved) = problem.clash.need, parted(problem.needed, problem.saved)
     if need is None or not needed or not saved:
         return False
-    if not loops(needed[0].code, needed[0].statement, without=[saved[0].statement]):
+    if not any(loops(frame.code, frame.statement, without=[saved[0].statement]) for frame in needed):
         return False
     if updates_weights(problem) and is_in_update(problem):
         return True
