@@ -39,13 +39,13 @@ def reads(*nodes: ast.AST) -> set[str]:
             found.add(child.id)
         if isinstance(child, ast.AugAssign) and (key := key_of(child.target)) is not None:
             found.add(key)
-        inner = own | _own_items(child)
+        inner = own | own_items(child)
         todo += [(below, inner) for below in ast.iter_child_nodes(child)]
         todo += [(one.iter, own) for one in getattr(child, "generators", ())[:1]]  # which is evaluated around it
     return found
 
 
-def _own_items(node: ast.AST) -> set[str]:
+def own_items(node: ast.AST) -> set[str]:
     """The names that a comprehension or a lambda binds for itself."""
     if isinstance(node, ast.Lambda):
         return {one.arg for one in ast.walk(node.args) if isinstance(one, ast.arg)}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable
 
+from .dataflow import own_items
 from .names import own_names
 
 _Scopes = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
@@ -31,9 +32,6 @@ def _visit(node: ast.AST, bound: frozenset[str], inside: set[str], outside: set[
         return
     if isinstance(node, ast.Name) and node.id not in bound:
         outside.add(node.id)
-    if isinstance(node, (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)):
-        bound |= {n.id for g in node.generators for n in ast.walk(g.target) if isinstance(n, ast.Name)}
-    elif isinstance(node, _Scopes):
-        bound |= own_names(node)
+    bound |= own_names(node) if isinstance(node, _Scopes) else own_items(node)
     for child in ast.iter_child_nodes(node):
         _visit(child, bound, inside, outside)

@@ -8,9 +8,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from .blocks import own_statements, scope
+from .dataflow import own_items
 from .editor import Code, Edit, Function, names_bound
-
-_COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 
 def named(code: Code, name: str, nodes: Iterable[ast.AST]) -> Iterator[ast.Name]:
@@ -75,14 +74,12 @@ def _is_other(code: Code, node: ast.Name, around: ast.AST) -> bool:
 
 def _own(code: Code, node: ast.AST) -> set[str]:
     """The names that a function, a lambda, a class or a comprehension has to itself."""
-    found: set[str] = set()
-    if isinstance(node, (*Function, ast.Lambda)):
-        found = {one.arg for one in ast.walk(node.args) if isinstance(one, ast.arg)}
-    if isinstance(node, (*Function, ast.ClassDef)):
-        found |= names_bound([*own_statements(code, node)]) - declared(node)
-    if isinstance(node, _COMPREHENSIONS):
-        found = {n.id for one in node.generators for n in ast.walk(one.target) if isinstance(n, ast.Name)}
-    return found
+    if not isinstance(node, (*Function, ast.ClassDef)):
+        return own_items(node)
+    given = (
+        {one.arg for one in ast.walk(node.args) if isinstance(one, ast.arg)} if isinstance(node, Function) else set()
+    )
+    return given | (names_bound([*own_statements(code, node)]) - declared(node))
 
 
 def unused(name: str, code: Code, others: Iterable[str] = ()) -> str:

@@ -146,8 +146,8 @@ def measured(bench: Bench, problem: Problem, ran: Ran) -> Attempt | None:
     idle: tuple[str, ...] = ()
     if effect.label in ("truncated", "different"):
         idle = tuple(sorted({leaf for one in _meant(bench, proposal) for leaf in untrained(one.passes, seen.passes)}))
-    as_many = proposal.form in AS_CLEARED or not seen.finished
-    fewer = 0 if as_many else max(updates(reference) - updates(seen.passes), 0)
+    gone = max(updates(reference) - updates(seen.passes), 0) if seen.finished else 0
+    fewer = 0 if proposal.form in AS_CLEARED else gone
     fewer += sum(max(count(seen.passes) - count(reference), 0) for count in (stepped_again, steps_on_nothing))
     rank = _rank(bench, candidate.steps, ran, effect, fewer)
     meant = rank == "same" or _is_meant(effect, proposal) or (bool(proposal.begins) and rank == "truncated")
@@ -169,7 +169,7 @@ def measured(bench: Bench, problem: Problem, ran: Ran) -> Attempt | None:
         fix = replace(fix, changes=(*fix.changes, message("change_trains_again", cells=", ".join(retrained))))
     if any(step.form in LAST_RESORT for step in candidate.steps):
         fix = replace(fix, changes=(*fix.changes, message("change_slower")))
-    if proposal.rule == "restructure" and seen.finished and updates(seen.passes) < updates(reference):
+    if proposal.rule == "restructure" and gone:
         count = message("change_updates", now=updates(seen.passes), before=updates(reference))
         fix = replace(fix, changes=(*fix.changes, count))
     _log.debug("%s: %s, %s, fails again: %s, %s", candidate, rank, effect.label, seen.again, effect.changes)

@@ -29,10 +29,10 @@ def best(
 
     By what they are worth (search.Rank); of those with the same rank, what leaves the backwards ahead of the conflict as they
     are before what cuts there as well, as many updates as written before fewer, what takes fewer kinds of change to change more
-    than it is for, and of these what changes less; what says what the code was meant to before what keeps its result; then what
-    costs less, and was tried first. A cut that leaves a parameter
-    without any gradient is shown where there is nothing else, or a reset alone, and behind torch's copies where there is nothing but those; what ends with another error, where there is
-    nothing else; what makes a leaf a result, keeps a graph past a step or limits a backward, where nothing of the best rank
+    than it is for, and of these what changes less; what says what the code was meant to before what keeps its result; then
+    what costs less, and was tried first. A cut that leaves a parameter without any gradient is shown where there is nothing
+    else, or a reset alone, and behind torch's copies where there is nothing but those; what ends with another error, where
+    there is nothing else; what makes a leaf a result, keeps a graph past a step or limits a backward, where nothing of the best rank
     does without.
     """
     found = _Found(bench)

@@ -29,8 +29,8 @@ def are_apart(problem: Problem, write: Site) -> bool:
 
 def _is_dropped(problem: Problem) -> bool:
     """Whether the function that writes is called for what it does alone: ``normalise(batch)``."""
-    caller = next(iter(sites(problem, depth=2)[1:]), None)
-    return caller is not None and isinstance(caller.statement, ast.Expr) and caller.statement.value is caller.expression
+    callers = sites(problem, depth=2)[1:]
+    return any(isinstance(one.statement, ast.Expr) and one.statement.value is one.expression for one in callers)
 
 
 def _updates_leaf(problem: Problem, write: Site) -> bool:

@@ -150,9 +150,10 @@ def passes_to_need(problem: Problem) -> Sequence[BackwardPass]:
     later one goes to.
     """
     freed, need, passes = problem.clash.freed, problem.clash.need, problem.evidence.passes
-    between = passes[freed.index : need.index] if freed is not None and need is not None else ()
-    leaves = passes[need.index].leaves if need is not None and need.index < len(passes) else frozenset()
-    if freed is None or need is None or any(one.steps and (not leaves or one.stepped & leaves) for one in between):
+    if freed is None or need is None:
+        return ()
+    leaves = passes[need.index].leaves if need.index < len(passes) else frozenset()
+    if any(one.steps and (not leaves or one.stepped & leaves) for one in passes[freed.index : need.index]):
         return ()
     return passes[freed.index : need.index + 1]
 

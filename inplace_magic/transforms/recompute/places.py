@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -88,7 +89,10 @@ def targets(problem: Problem, edges: Sequence[Edge], made: Slice) -> Iterator[Ta
                 yield from [behind] if behind is not None else []
             elif function is not None:
                 if names and all("." in name for name in names):  # which an object keeps, for its closures as well
-                    function = [function, *(f for f in code.parents(function) if isinstance(f, Function))][-1]
+                    within_class = itertools.takewhile(
+                        lambda f: not isinstance(f, ast.ClassDef), code.parents(function)
+                    )
+                    function = [function, *(f for f in within_class if isinstance(f, Function))][-1]
                 needed = standing_in(code, function.body, problem.frames(need))
                 body = turn.body if turn is not None and needed else function.body
                 constructor = made.code.function(made.statements[0]) if made.owner == SAME else None

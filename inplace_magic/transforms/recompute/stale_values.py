@@ -217,7 +217,7 @@ def _kept_by_object(made: Slice, local: set[str]) -> tuple[list[Edit], list[Edit
     """
     code, statements = made.code, made.statements
     constructor = scope(code, statements[0])
-    computed = "self" in live_in(statements) and all(isinstance(s, ast.Assign) or made.kept for s in statements)
+    computed = "self" in live_in(statements) and (made.kept or all(isinstance(s, ast.Assign) for s in statements))
     if not computed or getattr(constructor, "name", "") != "__init__":
         return None  # what is made of nothing of its own is a part, with weights of its own
     body = [*own_statements(code, constructor)]

@@ -44,12 +44,18 @@ def restructure(problem: Problem) -> Iterator[Proposal]:
         if loop is not None and not loop.orelse and _sums_up(problem, turn, loop) and _may_leave(turn, loop, update):
             title = message("title_once_over", what=headline(code, turn.frame.statement))
             form = "restructure: behind the loop" if steps_between(problem) else "restructure: one update"
-            cleared = any(is_call(s, "zero_grad") for s in code.preceding(loop)) and not calls_named(loop, "zero_grad")
-            named = any(isinstance(term[1], ast.Name) for s in turn.body if (term := added(s)) is not None)
-            cleared = cleared and not named and any(map(is_step, update))  # a term with a name may be what was meant
+            cleared = _cleared_ahead(turn, loop) and any(map(is_step, update))
             form = "restructure: as often as cleared" if cleared else form
-            edits = moved(code, update, loop, behind=True)
-            yield in_one_text(code, edits, title, _ONCE, form, meant=cleared)
+            yield in_one_text(code, moved(code, update, loop, behind=True), title, _ONCE, form, meant=cleared)
+
+
+def _cleared_ahead(turn: Iteration, loop: AnyLoop) -> bool:
+    """Whether gradients are cleared ahead of the loop alone, and the sum has no term with a name: that may be what was meant
+    to go back.
+    """
+    if calls_named(loop, "zero_grad") or not any(is_call(s, "zero_grad") for s in turn.code.preceding(loop)):
+        return False
+    return not any(isinstance(term[1], ast.Name) for s in turn.body if (term := added(s)) is not None)
 
 
 def _sums_up(problem: Problem, turn: Iteration, loop: AnyLoop) -> bool:

@@ -983,7 +983,10 @@ def test_a_leaf_that_is_frozen_meanwhile_is_no_edge_that_a_fix_has_cut() -> None
     assert fix.gradients == "different"
 
 
-def test_what_a_comprehension_of_the_constructor_made_is_made_in_the_method_ahead_of_its_closures() -> None:
+@pytest.mark.parametrize("in_function", [False, True], ids=["a class", "a class in a function"])
+def test_what_a_comprehension_of_the_constructor_made_is_made_in_the_method_ahead_of_its_closures(
+    in_function: bool,
+) -> None:
     net = """
         class Net(nn.Module):
             def __init__(self, starts):
@@ -997,9 +1000,12 @@ def test_what_a_comprehension_of_the_constructor_made_is_made_in_the_method_ahea
                 return step(step(x))
         """
     train = TRAIN.replace("Net()", "Net({'grow': 0.1, 'decay': 0.2})")
+    if in_function:
+        net = f"def build():\n{textwrap.indent(clean(net), '    ')}\n    return Net\nNet = build()\n"
     fix = fix_by(RULE, START, net, train)
     made = "self.rates = {name: param.exp() for name, param in self.named_parameters()}"
-    assert fix.cells == {2: rewritten(net, ("def step(y)", f"{made}\n        def step(y)"))}
+    indent = " " * (12 if in_function else 8)
+    assert fix.cells == {2: rewritten(net, ("def step(y)", f"{made}\n{indent}def step(y)"))}
 
 
 ADDED_UP = """
