@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from ...record.evidence import Crossing
 from ...source.blocks import upwards, within
 from ...source.dataflow import binds, calls_named, items_apart, key_of, live_in, reads, rebinds, simple, slice_of, sums
-from ...source.editor import Code, Edit
+from ...source.editor import Code, Def, Edit
 from ...source.lift import as_lines
 from ...source.names import first_name, renamed
 from ..analysis.meetings import standing_in
@@ -28,9 +28,8 @@ class Slice:
     """Statements that created the stale values, in order, and the names that lead to them afterwards.
 
     ``through``: the names under which hooks keep what a call made, where nothing binds it: ``feats`` for ``model(x)``.
-    ``kept``: what methods that are called keep on their object: ``self.penalty`` for ``self.add_penalty(w)``. ``ahead``:
-    statements of other cells, with their texts, that come before them. ``without``: what a loop among them does beside, and
-    is not done again: it trains. ``owner``: what the statements call the object that keeps what they make, and what it is
+    ``ahead``: statements of other cells, with their texts, that come before them. ``without``: what a loop among them does
+    beside, and is not done again: it trains. ``owner``: what the statements call the object that keeps what they make, and what it is
     called where that is read: ``self`` and ``agent`` for ``agent.alpha``.
     """
 
@@ -38,7 +37,6 @@ class Slice:
     statements: list[ast.stmt]
     function: str
     through: frozenset[str] = frozenset()
-    kept: frozenset[str] = frozenset()
     ahead: tuple[tuple[Code, ast.stmt], ...] = ()
     without: tuple[ast.stmt, ...] = ()
     owner: tuple[str, str] = SAME
@@ -48,6 +46,11 @@ class Slice:
         here, there = self.owner
         made = {*self.through} or binds(*self.statements) | self.kept
         return {there + name[len(here) :] if name.startswith(f"{here}.") else name for name in made}
+
+    @property
+    def kept(self) -> set[str]:
+        """What methods that are called keep on their object: ``self.penalty`` for ``self.add_penalty(w)``."""
+        return {name for s in self.statements for name in _kept_by_method(self.code, s)}
 
     def is_of(self, frame: Frame) -> bool:
         """Whether a frame runs the function that made the values."""
@@ -92,15 +95,14 @@ def _levels(problem: Problem, stacks: Sequence[list[Frame]]) -> Iterator[Slice]:
         # What runs one after the other: the block of the last one, and what stands before it in those around.
         turn = [*(s for above in around[::-1] for s in code.preceding(above)), *block]
         statements = [within(code, block, f.statement) or f.statement for f in level]  # of those in a loop, the loop
-        kept = {name for stack in stacks for name in _kept_by_method(*stack[depth : depth + 2])}
         used = standing_in(code, turn, events)
         for behind in (2,) if used else (2, len(turn)):
-            chosen = _from_beginning(code, turn, _chain(turn, statements, behind, used), kept)
+            chosen = _from_beginning(code, turn, _chain(turn, statements, behind, used))
             if (binds(*chosen) - items_apart(chosen, in_turn=True)) & stepped or standing_in(code, chosen, events):
                 return  # what is trained would begin anew; or it is the call in which they were used up, or gone back from
             without = tuple(one for s in chosen if isinstance(s, ast.For) for one in _beside(s))
             if chosen and not of_itself(chosen) and all(_repeatable(s, without) for s in chosen):
-                yield Slice(code, chosen, frame.spot.function, kept=frozenset(kept), without=without)
+                yield Slice(code, chosen, frame.spot.function, without=without)
 
 
 def of_itself(statements: Sequence[ast.stmt]) -> bool:
@@ -128,28 +130,30 @@ def _chain(
     return found
 
 
-def _kept_by_method(frame: Frame, *inner: Frame) -> set[str]:
-    """What the method that a frame calls on its own object keeps there."""
-    match frame.expression:
-        case ast.Call(ast.Attribute(ast.Name("self"))) if isinstance(frame.statement, ast.Expr):
-            return {name for one in inner for name in binds(one.statement) if name.startswith("self.")}
+def _kept_by_method(code: Code, statement: ast.stmt) -> set[str]:
+    """What a method of the same class, called for that alone, keeps on its object."""
+    match statement:
+        case ast.Expr(ast.Call(ast.Attribute(ast.Name("self"), called))):
+            function = code.function(statement)
+            beside = code.block(function) if isinstance(function, Def) else []
+            methods = (one for one in beside if isinstance(one, Def) and one.name == called)
+            return {name for one in methods for name in binds(*one.body) if name.startswith("self.")}
     return set()
 
 
-def _from_beginning(
-    code: Code, turn: list[ast.stmt], chosen: list[ast.stmt], kept: Collection[str] = ()
-) -> list[ast.stmt]:
+def _from_beginning(code: Code, turn: list[ast.stmt], chosen: list[ast.stmt]) -> list[ast.stmt]:
     """The statements with those that a sum begins with, and that add to it before; where it begins ahead of a loop that
-    adds to it, with the loop: ``loss = 0``, ``for w in ws: loss += ...``. ``kept``: sums that methods add to.
+    adds to it, with the loop: ``loss = 0``, ``for w in ws: loss += ...``. A method may add to it as well.
     """
-    begun = {name for s in chosen for name in sums(s)} | {*kept}
+    begun = {name for s in chosen for name in sums(s) | _kept_by_method(code, s)}
     before = turn[: turn.index(chosen[0])] if begun and chosen else []
     first = next((s for s in reversed(before) if rebinds(s) & begun), None)
     if first is None:
         return chosen
     block = code.block(first)
     found = [within(code, block, s) for s in chosen]
-    return [s for s in [first, *code.following(first)] if s in found or (s in before and binds(s) & begun)]
+    adds = [s for s in before if (binds(s) | _kept_by_method(code, s)) & begun]
+    return [s for s in [first, *code.following(first)] if s in found or s in adds]
 
 
 def _beside(loop: ast.For) -> list[ast.stmt]:

@@ -122,6 +122,8 @@ def _as_far_as_read(made: Slice, edges: Sequence[Edge], target: Target) -> Slice
     passing = [h for edge in edges for h in edge.holders if h.scope == made.function and target.between]
     wanted = {h.path.partition("[")[0] for h in passing}
     wanted = wanted or reads(target.front, *target.code.following(target.front))
+    here, there = made.owner
+    wanted |= {here + name[len(there) :] for name in wanted if there and name.startswith(f"{there}.")}
     kept: list[ast.stmt] = []
     for statement in reversed(made.statements):
         if binds(statement) & wanted or isinstance(statement, ast.Expr):

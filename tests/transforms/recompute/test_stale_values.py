@@ -1034,6 +1034,18 @@ def test_what_methods_of_the_constructors_object_add_up_is_added_up_where_it_is_
     assert fix.cells == {2: rewritten(ADDED_UP, ("self.penalty = 0\n", keeping), ("return ", again))}
 
 
+def test_what_they_add_up_is_added_up_from_its_beginning_where_other_code_reads_it() -> None:
+    net = rewritten(ADDED_UP, (".relu()) + self.penalty", ".relu())"))
+    train = TRAIN.replace("net(x).sum()", "net(x).sum() + net.penalty")
+    fix = fix_by(RULE, START, net, train)
+    made = """for x in torch.randn(3, 4):
+    net.penalty = 0
+    net.add_penalty(net.first.weight, net.weight)
+    net.add_penalty(net.second.weight, weight=0.2)
+    loss = """
+    assert made in fix.cells[3] and fix.changes == ()
+
+
 @pytest.mark.parametrize("begun", ["type(self).penalty = 0", "setattr(self, 'penalty', 0)"])
 def test_what_they_add_up_from_a_beginning_that_is_not_seen_is_not_added_to_once_more(begun: str) -> None:
     net = rewritten(ADDED_UP, ("self.penalty = 0", begun))
