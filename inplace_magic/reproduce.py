@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import ast
 import contextlib
 import itertools
-import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -25,11 +23,10 @@ from .sandbox.fork import Outcome
 from .sandbox.may_fork import devices_in_use
 from .sandbox.process_memory import large
 from .session.history import Session
-from .source.editor import names_bound, names_loaded
+from .source.cell_flow import makers_of, readers_of
 from .source.location import SourceRange, error_stack
 from .source.sources import Sources
 
-_DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom)
 _MAKING_S = 0.6  # what running the other cells again may cost more than the failing one alone
 _DEVICE_S = 3.0  # left out for the start of a device, which each rerun beside one makes anew, whatever cells it runs
 _NOTHING, _FAILED, _PLACE, _ALL = range(4)  # what a run tells of a failure
@@ -139,7 +136,7 @@ class Reproduction:
         """The failing cell, which was run alone, behind the cells that made what carries the failed run's graph."""
         if plan.cells == (self.cell,) and plan.resumed is None and self.options.replay == "auto":
             history = self.session.history_until(self.cell, self.sources.cells)
-            remade = ReplayPlan(_readers(self.sources, history, self.cell, carriers))
+            remade = ReplayPlan(readers_of(self.sources, history, self.cell, carriers))
             if _takes(self.session, remade) <= self.options.time_limit / 2:
                 yield remade
 
@@ -258,7 +255,7 @@ def _plans(session: Session, sources: Sources, cell: int, options: Options) -> l
     # A model of such a size is not made a second time, beside the first, if it can be helped.
     limit = options.time_limit / 2
     # What a cell waits for (a download, a sleep) it may wait for again.
-    makers, changers = (ReplayPlan(_makers(sources, fresh.cells, cell, changed)) for changed in (False, True))
+    makers, changers = (ReplayPlan(makers_of(sources, fresh.cells, cell, changed)) for changed in (False, True))
     whole = next((p for p in (fresh, changers) if _takes(session, p) <= limit), makers)
     in_time = [p for p in (whole, makers) if _takes(session, p) <= limit]
     making = session.cost_of(fresh.cells) - own - (_DEVICE_S if devices_in_use() else 0.0)
@@ -271,54 +268,3 @@ def _takes(session: Session, plan: ReplayPlan) -> float:
     """Seconds that the plan's cells computed and waited for."""
     waited = sum(max(0.0, session.seconds.get(n, 0.0) - session.busy_for(n)) for n in plan.cells)
     return session.cost_of(plan.cells) + waited
-
-
-def _makers(sources: Sources, history: tuple[int, ...], cell: int, changed: bool = False) -> tuple[int, ...]:
-    """The failing cell and, of the cells before it, those that made what it reads: the latest of each name.
-
-    A cell that only defines and imports made nothing that could have gone wrong. ``changed``: also the cells that read
-    what one of these has made, and may have changed it, with what made the rest of what they read.
-    """
-    does = {number: _statements(sources, number) for number in history if number < cell}
-    tree = sources.cells[cell].tree
-    does[cell] = tree.body if tree is not None else []
-    chosen = _with_makers(does, {cell})
-    while changed:
-        made = names_bound(itertools.chain.from_iterable(does[n] for n in chosen))
-        more = {n for n, statements in does.items() if n > min(chosen) and names_loaded(statements) & made} - chosen
-        if not more:
-            break
-        chosen = _with_makers(does, chosen | more)
-    return tuple(sorted(chosen))
-
-
-def _readers(sources: Sources, history: tuple[int, ...], cell: int, paths: tuple[str, ...]) -> tuple[int, ...]:
-    """The failing cell and, of the cells before it, the latest to make one of these objects, with all since then that read it
-    or what was made of it. What else they read (the data, mostly) is as it was.
-    """
-    does = {number: _statements(sources, number) for number in history if number <= cell}
-    names = {re.split(r"[.\[]", path)[0] for path in paths}
-    chosen = {
-        max((n for n, statements in does.items() if name in names_bound(statements)), default=cell) for name in names
-    }
-    for number in sorted(does):
-        if number in chosen or (number > min(chosen) and names_loaded(does[number]) & names):
-            chosen.add(number)
-            names |= names_bound(does[number])
-    return tuple(sorted({*chosen, cell}))
-
-
-def _statements(sources: Sources, number: int) -> list[ast.stmt]:
-    tree = sources.cells[number].tree
-    return [s for s in tree.body if not isinstance(s, _DEFINITIONS)] if tree is not None else []
-
-
-def _with_makers(does: dict[int, list[ast.stmt]], chosen: set[int]) -> set[int]:
-    """Cells by what they do: the chosen ones, with those that made what they read."""
-    found, wanted = set(chosen), set[str]()
-    for number in sorted(does, reverse=True):
-        names = names_bound(does[number])
-        if number in chosen or names & wanted:
-            found.add(number)
-            wanted = (wanted - names) | names_loaded(does[number])
-    return found

@@ -15,8 +15,6 @@ from inplace_magic.diagnosis import Diagnosis
 from inplace_magic.options import Options
 from inplace_magic.record import replay
 from inplace_magic.sandbox import fork
-from inplace_magic.source.document import CellSource
-from inplace_magic.source.sources import Sources
 
 from .cells import new_shell, run_in
 from .sandboxes import needs_fork
@@ -261,38 +259,28 @@ def test_where_the_session_is_too_dear_what_changed_a_value_in_a_cell_of_its_own
     assert found.fixes
 
 
-@pytest.mark.parametrize(
-    ("cells", "expected"),
-    [
-        pytest.param(["a = 1", "b = 2", "print(a)"], (1, 3), id="nothing that it does not read"),
-        pytest.param(["a = 1", "a.add_(1)", "print(a)"], (1, 2, 3), id="what reads a value may have changed it"),
-        pytest.param(
-            ["k = 1", "a = 1\nout = a", "a.add_(k)", "print(out)"], (1, 2, 3, 4), id="with what it needs for that"
-        ),
-        pytest.param(["a.add_(1)", "a = 1", "print(a)"], (2, 3), id="not what read it before it was made"),
-        pytest.param(["a = 1", "def f():\n    a.add_(1)", "print(a)"], (1, 3), id="not what only defines"),
-    ],
-)
-def test_the_cells_that_made_or_changed_what_a_cell_reads(cells: list[str], expected: tuple[int, ...]) -> None:
-    sources = Sources({n: CellSource(n, text) for n, text in enumerate(cells, 1)}, {}, len(cells))
-    assert reproduce._makers(sources, tuple(range(1, len(cells) + 1)), len(cells), changed=True) == expected
+ENVIRONMENT = """
+import torch, torch.nn as nn
+torch.manual_seed(0)
+start, policy = nn.Linear(4, 4), nn.Linear(4, 2)
+class Env:
+    def __init__(self): self.s = torch.zeros(4)
+    def reset(self): self.s = torch.zeros(4) + start.bias
+    def step(self, a):
+        v = torch.tanh(self.s)
+        self.s[:2] += v[:2] * a
+        self.s[2:] = v[2:] - a
+        return (self.s * v).sum()
+env = Env()
+"""
 
 
-@pytest.mark.parametrize(
-    ("cells", "expected"),
-    [
-        pytest.param(["data = 1", "net = f(1)", "print(net, data)"], (2, 3), id="not the data"),
-        pytest.param(["net = 1", "opt = of(net)", "opt.step()", "opt"], (1, 2, 3, 4), id="what was made of it"),
-        pytest.param(["net = 1", "net = 2", "print(net)"], (2, 3), id="the latest to make it"),
-        pytest.param(["net.train()", "net = 2", "print(net)"], (2, 3), id="not what read it before it was made"),
-        pytest.param(["net = 1", "def f():\n    net()", "print(net)"], (1, 3), id="not what only defines"),
-        pytest.param(["other = 1", "net = f()"], (2,), id="itself, where it makes the object"),
-    ],
-)
-def test_the_cells_that_made_an_object_and_read_it_since(cells: list[str], expected: tuple[int, ...]) -> None:
-    sources = Sources({n: CellSource(n, text) for n, text in enumerate(cells, 1)}, {}, len(cells))
-    history = tuple(range(1, len(cells) + 1))
-    assert reproduce._readers(sources, history, len(cells), ("net.cache",)) == expected
+def test_what_changed_an_object_runs_again_with_what_made_it_and_no_gradient_is_cut_off_instead() -> None:
+    rollout = "total = sum(env.step(policy(env.s.detach())) for _ in range(4))"
+    found = run_in(new_shell(), [ENVIRONMENT, "env.reset()", rollout, "total.backward()"]).diagnosis
+    assert found is not None and found.fixes
+    assert {fix.run for fix in found.fixes} == {(1, 2, 3, 4)}
+    assert not any(fix.live for fix in found.fixes)
 
 
 def test_the_data_is_not_made_again_where_only_a_model_carries_the_failed_graph() -> None:

@@ -16,6 +16,7 @@ from typing import Any
 
 from ..diagnosis import LiveChange
 from ..source.apart import does, in_file
+from ..source.cell_flow import making
 from ..source.document import Document, FileSource
 from ..source.editor import Function, names_bound, names_loaded
 from ..source.files import modules_of
@@ -154,6 +155,7 @@ def cells_to_run(sources: Sources, texts: dict[int, str], spared: tuple[int, ...
                 imported |= fresh_names
             else:
                 run.append(number)
+                fresh_names |= names_bound(making(new))
         elif isinstance(new, FileSource) or new.tree is None:
             continue
         elif (names_loaded(new.tree.body) & fresh_names) or (_names_imported(new.tree) & imported):

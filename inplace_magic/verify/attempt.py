@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import itertools
 import logging
-import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import get_args
@@ -14,6 +13,7 @@ from ..diagnosis import Fix, Gradients, LiveChange
 from ..gradients.compare import (
     compare,
     deprived,
+    leaves_reached,
     lessened,
     reach_alike,
     same_for_training,
@@ -27,9 +27,9 @@ from ..gradients.compare import (
 from ..message import message
 from ..record.evidence import BackwardPass, Evidence
 from ..search import AS_CLEARED, IN_ORDER, KEEPS_GRAPH, LAST_RESORT, LESSER, ONE_UPDATE, PAST_A_STEP, RUNNING, Rank
+from ..source.cell_flow import readers_of
 from ..source.dataflow import called_name, calls_made
 from ..source.document import FileSource, is_cell
-from ..source.editor import names_bound
 from ..source.sources import Sources
 from ..source.unified import cell_names, unified
 from ..transforms.problem import Problem
@@ -230,7 +230,8 @@ def _as_accepted(
     if error is not None and run == (bench.failing,) and error == bench.second_time:
         return live, run, error
     # what earlier cells left behind has changed since: they have to run again too
-    for cells in (_makers(bench, carriers, run), bench.replayed(texts, spared)):
+    made_anew = readers_of(bench.sources, bench.plan.cells, bench.failing, carriers)
+    for cells in (tuple(sorted({*made_anew, *run})), bench.replayed(texts, spared)):
         again = bench.listen_live(texts, live, spared, run=cells)
         if again is not None and again.error == ran.seen.error:
             return live, cells, ""
@@ -305,14 +306,6 @@ def _meant(bench: Bench, proposal: Proposal) -> Iterator[Evidence]:
             yield seen
 
 
-def _makers(bench: Bench, carriers: tuple[str, ...], run: tuple[int, ...]) -> tuple[int, ...]:
-    """The cells to run, with those that made what still carries the failed run's graph."""
-    names = {re.split(r"[.\[]", path)[0] for path in carriers}
-    trees = {n: bench.sources.cells[n].tree for n in bench.plan.cells if n in bench.sources.cells}
-    made = {n for n, tree in trees.items() if tree is not None and names_bound(tree.body) & names}
-    return tuple(sorted(made | set(run)))
-
-
 def _in_session(
     bench: Bench,
     texts: dict[int, str],
@@ -321,7 +314,7 @@ def _in_session(
     ran: Ran,
 ) -> tuple[tuple[LiveChange, ...] | None, tuple[int, ...], tuple[str, ...], str | None]:
     """What makes the fix run in the session as it is: its own changes, and what still carries the failed run's graph; and
-    the cells to run. With that cut off, what earlier cells have made need not be made anew.
+    the cells to run. With that cut off, what earlier cells have made need not be made anew, unless a gradient went through it.
 
     None if it does not run there; what was found to carry that graph in any case, and with what error it ended.
     """
@@ -336,7 +329,8 @@ def _in_session(
         if seen is None:
             break
         _log.debug("accepted in the session: %s, carriers %s", seen.error or "ran", seen.carriers)
-        if seen.error == ran.seen.error:
+        reached = leaves_reached(ran.seen.passes[: len(seen.passes)]) - leaves_reached(seen.passes)
+        if seen.error == ran.seen.error and not (carriers and reached):
             return live, cells, carriers, None
         error = seen.error
         cut = tuple(LiveChange("detach", path) for path in seen.carriers)

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
+from inplace_magic.session.patch_live import cells_to_run
+from inplace_magic.source.document import CellSource
+from inplace_magic.source.sources import Sources
 from tests.cells import run_cells, run_in
 
 CELL = """
@@ -155,3 +160,27 @@ def test_what_an_accepted_fix_has_only_moved_is_told_on_its_new_lines() -> None:
     assert run.cell("%autograd_fix --undo").error is None
     again = run.cell("second(w).backward()").diagnosis
     assert again is not None and again.changed is not None and again.changed.text == "h += 1"
+
+
+@pytest.mark.parametrize(
+    ("cells", "rewritten", "expected"),
+    [
+        pytest.param(["a = f(1)", "b = g(a)", "b"], "a = f(2)", (1, 2, 3), id="what reads what it makes"),
+        pytest.param(
+            ["a = f(1)\nenv = Env()", "env.reset()", "b = a"], "a = f(2)\nenv = Env()", (1, 2, 3),
+            id="what may have changed something else that is made anew with it",
+        ),
+        pytest.param(["a = f(1)", "print(c)", "b = a"], "a = f(2)", (1, 3), id="not what reads nothing of it"),
+        pytest.param(
+            ["import torch\na = f(1)", "t = torch.ones(2)", "b = a"], "import torch\na = f(2)", (1, 3),
+            id="not what reads an import of it, which is the same again",
+        ),
+        pytest.param(
+            ["def f():\n    return 1\na = f()", "c = a", "f()"], "def f():\n    return 2\na = f()", (3,),
+            id="nothing where only the insides of a function change",
+        ),
+    ],
+)  # fmt: skip
+def test_the_cells_that_run_for_a_rewrite(cells: list[str], rewritten: str, expected: tuple[int, ...]) -> None:
+    sources = Sources({n: CellSource(n, text) for n, text in enumerate(cells, 1)}, {}, len(cells))
+    assert cells_to_run(sources, {1: rewritten}, (), len(cells)) == expected
