@@ -169,11 +169,12 @@ def sent_back_again(problem: Problem) -> bool:
     need, (needed, saved) = problem.clash.need, parted(problem.needed, problem.saved)
     if need is None or not needed or not saved:
         return False
-    if not any(loops(frame.code, frame.statement, without=[saved[0].statement]) for frame in needed):
-        return False
-    if updates_weights(problem) and is_in_update(problem):
+    looped = any(loops(frame.code, frame.statement, without=[saved[0].statement]) for frame in needed)
+    if looped and updates_weights(problem) and is_in_update(problem):
         return True
-    alike = [one.value for one in problem.evidence.passes if one.backward.stack == need.stack and one.backward.retained]
+    since = problem.clash.save.clock if problem.clash.save is not None else 0
+    backwards = (one for one in problem.evidence.passes if one.backward.stack == need.stack)
+    alike = [one.value for one in backwards if one.backward.retained and one.backward.clock > since]
     return any(one and other and close(one, other) for one, other in itertools.pairwise(alike))
 
 

@@ -77,7 +77,7 @@ def recompute(problem: Problem) -> Iterator[Proposal]:
         if target is not None and (updates_weights(problem) if target.between else made.names):
             for proposal in _candidates(problem, _as_far_as_read(made, found.over, target), target):
                 innermost = False
-                yield proposal
+                yield replace(proposal, meant=problem.family == "silent")  # each backward, for the values of then
 
 
 def _from_leaves(problem: Problem, made: Slice) -> Slice:
