@@ -43,7 +43,7 @@ def readers_of(sources: Sources, history: Iterable[int], cell: int, paths: tuple
         max((n for n, statements in does.items() if name in names_bound(statements)), default=cell) for name in names
     }
     for number in sorted(does):
-        if number in chosen or (number > min(chosen) and names_loaded(does[number]) & names):
+        if number in chosen or (number > min(chosen, default=cell) and names_loaded(does[number]) & names):
             chosen.add(number)
             names |= names_bound(does[number])
     return tuple(sorted({*chosen, cell}))

@@ -41,3 +41,8 @@ def test_the_cells_that_made_an_object_and_read_it_since(cells: list[str], expec
     sources = Sources({n: CellSource(n, text) for n, text in enumerate(cells, 1)}, {}, len(cells))
     history = tuple(range(1, len(cells) + 1))
     assert readers_of(sources, history, len(cells), ("net.cache",)) == expected
+
+
+def test_of_no_object_only_the_cell_itself() -> None:
+    sources = Sources({1: CellSource(1, "a = 1"), 2: CellSource(2, "print(a)")}, {}, 2)
+    assert readers_of(sources, (1, 2), 2, ()) == (2,)
