@@ -137,7 +137,7 @@ def measured(bench: Bench, problem: Problem, ran: Ran) -> Attempt | None:
     proposal, texts, spared = candidate.steps[0], candidate.texts, candidate.spared
     reference = bench.passes(proposal.reading)
     effect = measure(bench, candidate.steps, seen, ran.gradients, texts, live, spared)
-    if proposal.lossless and "same" not in (effect.label, effect.gradients):
+    if any(step.lossless for step in candidate.steps) and "same" not in (effect.label, effect.gradients):
         return None
     accepted = _as_accepted(bench, texts, live, spared, ran)
     if accepted is None:

@@ -279,3 +279,17 @@ def rules_or_none(*cells: str) -> list[str]:
     """The rules of the fixes; none where none was found."""
     found = run_cells(*cells).diagnosis
     return [fix.rule for fix in found.fixes] if found is not None else []
+
+
+def test_a_view_that_is_read_on_still_sees_what_is_written_into_what_it_is_a_view_of() -> None:
+    step = """
+        state, gain = torch.ones(3, 4), torch.ones(3, requires_grad=True)
+        def step(state, control):
+            speed, heading = state[:, 3], state[:, 2]
+            state[:, 3] += control
+            state[:, 2] += speed * control
+            state[:, 0] += speed * torch.cos(heading)
+            return state
+        """
+    found = fixes(START, step, "step(state.clone(), gain).sum().backward()")
+    assert found and all(fix.gradients == "same" for fix in found)

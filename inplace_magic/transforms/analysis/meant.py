@@ -67,8 +67,20 @@ def _has_two_names(write: Site, dropped: bool = False) -> bool:
     computed = [s for s in returned if isinstance(s, ast.Return) and root_text(code, s.value) != name]
     masked = name in parameters(top) and puts_constant(write) and reads(code, name, [*computed])
     if gives_back and returned and (summed or filled or masked):
-        return True
+        return not _is_looked_through(write, name, own, behind)
     return any(_reads_before_bound(code, other, behind) for other in others)
+
+
+def _is_looked_through(write: Site, name: str, own: Sequence[ast.stmt], behind: list[ast.AST]) -> bool:
+    """Whether a view of a tensor that was made before a write is read behind it, and so is to see what is written:
+    ``v = state[:, 3]``.
+    """
+    code = write.code
+    before = (pair for s in own if s.lineno < write.statement.lineno for pair in bound(code, s))
+    looks = {
+        key for key, value in before if key != name and root(value) is not value and root_text(code, value) == name
+    }
+    return any(reads(code, key, behind) for key in looks)
 
 
 def _of_itself(write: Site, name: str) -> bool:
@@ -140,7 +152,9 @@ def goes_on_with(frames: Sequence[Site]) -> bool:
 
 
 def meant_for_whole(write: Site) -> bool:
-    """Whether the write was meant to reach more than its name: the whole of a view, or what the caller handed over."""
+    """Whether the write was meant to reach more than its name: the whole of a view, a view of the whole, or what the caller
+    handed over.
+    """
     if not isinstance(write.root, ast.Name) or _has_two_names(write):
         return False
     name, code = write.root.id, write.code
@@ -155,6 +169,8 @@ def meant_for_whole(write: Site) -> bool:
             return any(read.lineno > write.statement.lineno for read in reads(code, whole, behind))
         return _reads_before_bound(code, whole, behind)
     function = scope(code, write.statement)
+    if _is_looked_through(write, name, [*own_statements(code, function)], later(code, write.statement)):
+        return True
     return name in parameters(function) and not any(isinstance(n, ast.Return) and n.value for n in ast.walk(function))
 
 
