@@ -57,7 +57,7 @@ def chosen(attempts: list[Attempt], wanted: int) -> tuple[Fix, ...]:
     copies = bool(whole) and all(a.rank == "copied" for a in whole)
     if not copies:
         good = [a for a in good if not a.fix.untrained or a.rank == "deprived"] if whole and resets else whole
-    if any(a.rank == "same" and not a.lesser for a in good):
+    if any(a.rank in ("same", "whole") and not a.lesser for a in good):
         good = [a for a in good if not a.lesser]
     ordered = sorted(good or found, key=lambda a: (copies and bool(a.fix.untrained), _key(a)))
     for attempt in ordered:

@@ -13,10 +13,10 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from ...record.evidence import Edge, Holder
-from ...source.bindings import bound, bound_anew
+from ...source.bindings import bound, bound_anew, later, reads
 from ...source.blocks import loops
 from ...source.dataflow import binds, handed_on, live_in
-from ...source.editor import Edit
+from ...source.editor import Edit, Function
 from ...source.names import declared, own_names
 from ..analysis.backward_calls import asked_for_gradients, asks_for_gradients
 from ..analysis.collected import collected
@@ -163,11 +163,17 @@ def _visible(problem: Problem, frame: Frame, edge: Edge, carried: bool) -> Holde
 
 
 def _may_set(frame: Frame, holder: Holder) -> bool:
-    """Whether the frame's function can give the holder another value; a global that it only reads it can but change."""
-    function = frame.code.function(frame.statement)
+    """Whether the frame's function can give the holder another value, and somebody reads that; a global that it only reads it
+    can but change.
+    """
+    code, path = frame.code, holder.path
+    function = code.function(frame.statement)
     if holder.scope != frame.spot.function:
         return False
-    return function is None or not holder.path.isidentifier() or holder.path in own_names(function) | declared(function)
+    if function is None or not path.isidentifier() or path in declared(function):
+        return True
+    within = [n for n in ast.walk(function) if isinstance(n, (*Function, ast.Lambda)) and n is not function]
+    return path in own_names(function) and bool(reads(code, path, [*later(code, frame.statement), *within]))
 
 
 def _is_private(problem: Problem, holder: Holder) -> bool:
