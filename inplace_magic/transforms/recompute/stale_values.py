@@ -164,12 +164,11 @@ def _may_move(problem: Problem, made: Slice, target: Target) -> bool:
 
 
 def _renamed(problem: Problem, made: Slice, target: Target) -> list[Edit]:
-    """Other names for what the slice's own loops count with, where a loop around the target counts with it as well."""
-    inner, outer = (
-        {node.id for s in some for head in of_head(s) for node in ast.walk(head) if isinstance(node, ast.Name)}
-        for some in (made.statements, loops(target.code, target.front))
-    )
-    new = {name: problem.unused(name, target.code, target.front) for name in inner & outer}
+    """Other names for what the slice's own loops count with, where a loop around the target reads it as well."""
+    counted = (head for s in made.statements if isinstance(s, ast.For) for head in of_head(s))
+    inner = {node.id for head in counted for node in ast.walk(head) if isinstance(node, ast.Name)}
+    around = loops(target.code, target.front)
+    new = {name: problem.unused(name, target.code, target.front) for name in inner & reads(*around)}
     return renamed(made.code, made.statements, new)
 
 

@@ -522,6 +522,27 @@ def test_a_loop_that_is_computed_again_in_another_one_counts_with_names_of_its_o
     assert "print(i, actor[0].weight.grad.norm())" in text
 
 
+def test_so_does_one_in_a_loop_that_counts_by_hand() -> None:
+    setup = """
+        nets = [nn.Sequential(nn.Linear(2, 3), nn.Tanh(), nn.Linear(3, 1)) for _ in range(2)]
+        opts = [torch.optim.SGD(net.parameters(), lr=0.1) for net in nets]
+        outs = []
+        for k in range(2):
+            outs.append(nets[k](torch.ones(4, 2)))
+        reward = torch.cat(outs, 1).prod(1)
+        """
+    steps = """
+        k = 0
+        while k < 2:
+            opts[k].zero_grad()
+            (-reward.mean()).backward(retain_graph=True)
+            opts[k].step()
+            k += 1
+        """
+    text = fix_by(RULE, START, setup, steps).cells[3]
+    assert "for k_2 in range(2):\n        outs.append(nets[k_2](torch.ones(4, 2)))" in text
+
+
 ADVERSARIES = """
     import torch
     from torch import nn
