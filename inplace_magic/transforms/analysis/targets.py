@@ -227,11 +227,11 @@ def tensor_written(write: Site) -> ast.expr | None:
     path = re.compile(rf"{re.escape(write.code.text(write.root))}((?:\[[^]]*\])*)")
     depths = [match[1].count("[") for held in write.event.held if (match := path.fullmatch(held))]
     if not depths:  # in an object that is not the user's; none of torch's is indexed by a text
-        depths = [max((depth for depth, item in enumerate(items, 1) if _has_key(item)), default=0)]
+        depths = [max((depth for depth, item in enumerate(items, 1) if has_key(item)), default=0)]
     return [write.root, *items][min(*depths, len(items))]
 
 
-def _has_key(item: ast.expr) -> bool:
+def has_key(item: ast.expr) -> bool:
     """``boxes["out"]``"""
     return isinstance(item, ast.Subscript) and isinstance(getattr(item.slice, "value", None), str)
 
@@ -267,7 +267,7 @@ def torch_in(problem: Problem, code: Code) -> tuple[str, list[Edit]] | None:
 def seen_through(code: Code, name: str, near: ast.stmt) -> str | None:
     """The tensor that ``name`` is only another look at (``head = base[:3]``), or None."""
     value = value_of(code, name, near)
-    start = None if value is None or _has_key(value) else root_text(code, value)
+    start = None if value is None or has_key(value) else root_text(code, value)
     return start if start != name else None
 
 

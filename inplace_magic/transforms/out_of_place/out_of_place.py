@@ -14,23 +14,27 @@ torch.exp(x, out=y)               y = torch.exp(x)
 boxes["out"].clamp_(0, 1)         boxes["out"] = boxes["out"].clamp(0, 1)
 for t in states: t.mul_(0.9)      states = [t.mul(0.9) for t in states]
 for k, t in ws.items(): t -= d    ws = {k: t - d for k, t in ws.items()}
-for i, t in enumerate(ts):        pair = tuple(t.clone() for i, t in enumerate(ts))
-    pair[i].copy_(t)
+for i, t in enumerate(ts):        pair = list(pair)                       # a tuple's items cannot be set
+    pair[i].copy_(t)              for i, t in enumerate(ts):
+                                      pair[i] = t.clone()
 """
 
 from __future__ import annotations
 
 import ast
+import itertools
 from collections.abc import Iterator
 from dataclasses import replace
 
 from ...message import message
 from ...source.bindings import gone_through, key_of_item
-from ...source.dataflow import called_name, given_to
+from ...source.blocks import loops
+from ...source.dataflow import binds
 from ...source.editor import Code, dotted
 from ...source.lift import as_lines
+from ...source.names import first_name
 from ..analysis.meant import are_apart, is_lost, meant_for_whole, updates_by_another_look
-from ..analysis.targets import Site, chain, loop_to_keep, tensor_written, written
+from ..analysis.targets import Site, chain, has_key, loop_to_keep, tensor_written, written
 from ..grad_mode.inference_mode import modes
 from ..problem import Problem
 from ..proposal import Proposal, in_one_text
@@ -99,17 +103,12 @@ def _comprehension(
 
 
 def _tuple(code: Code, tensor: ast.expr | None, statement: ast.stmt, rewrite: Rewrite) -> Iterator[tuple[str, Rewrite]]:
-    """A loop that does nothing but write into each item by its number: where the items are a tuple's, that is made anew."""
-    loop = code.parent(statement)
-    if not isinstance(tensor, ast.Subscript) or not isinstance(tensor.slice, ast.Name) or not isinstance(loop, ast.For):
-        return
-    counted = loop.target.elts[0] if isinstance(loop.target, ast.Tuple) else loop.target
-    given, of_all = ast.unparse(loop.iter), f"range(len({ast.unparse(tensor.value)}))"
-    counts = given == of_all or (called_name(loop.iter) == "enumerate" and len(given_to(loop.iter)) == 1)
-    if counts and ast.unparse(counted) == tensor.slice.id:
-        made = f"tuple({rewrite.value} for {code.text(loop.target)} in {given})"
-        as_many = replace(rewrite, unsure=given != of_all)  # else as many as there are numbers
-        yield from _anew(code, loop, statement, as_many, code.text(tensor.value), made)
+    """A tuple, whose items cannot be set, is made a list ahead of the loops that set them. What has texts for keys is none."""
+    if isinstance(tensor, ast.Subscript) and rewrite.target is not None and not has_key(tensor):
+        held = code.text(tensor.value)
+        around = itertools.takewhile(lambda loop: first_name(held) not in binds(loop), loops(code, statement))
+        edit = code.insert_before([statement, *around][-1], f"{held} = list({held})")
+        yield "container", replace(rewrite, edits=(edit, *rewrite.edits))
 
 
 def _anew(
