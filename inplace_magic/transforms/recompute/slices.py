@@ -29,8 +29,8 @@ class Slice:
 
     ``through``: the names under which hooks keep what a call made, where nothing binds it: ``feats`` for ``model(x)``.
     ``ahead``: statements of other cells, with their texts, that come before them. ``without``: what a loop among them does
-    beside, and is not done again: it trains. ``owner``: what the statements call the object that keeps what they make, and what it is
-    called where that is read: ``self`` and ``agent`` for ``agent.alpha``.
+    beside, and is not done again: it trains. ``owner``: what the statements call the object that keeps what they make, or what they
+    make itself, and what that is called where it is read: ``self`` and ``agent`` for ``agent.alpha``, ``penalty`` and ``self.penalty``.
     """
 
     code: Code
@@ -43,9 +43,8 @@ class Slice:
 
     @property
     def names(self) -> set[str]:
-        here, there = self.owner
         made = {*self.through} or binds(*self.statements) | self.kept
-        return {there + name[len(here) :] if name.startswith(f"{here}.") else name for name in made}
+        return {called_so(name, *self.owner) for name in made}
 
     @property
     def kept(self) -> set[str]:
@@ -81,6 +80,18 @@ def slices(problem: Problem, found: Crossing) -> Iterator[Slice]:
         read_by = [name.rpartition(".") for name in read]
         owners = ((here, there) for here, _, own in made_by for there, _, other in read_by if own == other)
         yield from (replace(made, owner=pair) for pair in dict.fromkeys(owners) if pair[0] != pair[1])
+        alone = made.names if made.function == "<module>" and len(made.names) == 1 else set()
+        handed = ((name, edge) for edge in found.over for name in alone & {h.path for h in edge.holders})
+        scopes = ((name, edge, {spot.function for spot in edge.used}) for name, edge in handed)
+        others = [(name, h.path) for name, edge, used in scopes for h in edge.holders if h.scope in used]
+        for name, other in dict.fromkeys(others):  # the same value under another name, where it is used
+            if other != name and key_of(ast.parse(other, mode="eval").body) == other:
+                yield replace(made, owner=(name, other))
+
+
+def called_so(name: str, here: str, there: str) -> str:
+    """A name, or an attribute of what it names, as it is called elsewhere."""
+    return there + name[len(here) :] if name == here or name.startswith(f"{here}.") else name
 
 
 def _levels(problem: Problem, stacks: Sequence[list[Frame]]) -> Iterator[Slice]:

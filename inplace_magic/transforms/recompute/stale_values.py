@@ -56,7 +56,7 @@ from ..problem import Problem
 from ..proposal import Proposal
 from ..registry import register
 from .places import Target, happened, targets
-from .slices import MOST, Slice, of_itself, slices
+from .slices import MOST, Slice, called_so, of_itself, slices
 
 _ANEW, _FROM_VALUES = message("why_graphs_of_their_own"), message("why_later_loss_as_given")
 
@@ -122,8 +122,7 @@ def _as_far_as_read(made: Slice, edges: Sequence[Edge], target: Target) -> Slice
     passing = [h for edge in edges for h in edge.holders if h.scope == made.function and target.between]
     wanted = {h.path.partition("[")[0] for h in passing}
     wanted = wanted or reads(target.front, *target.code.following(target.front))
-    here, there = made.owner
-    wanted |= {here + name[len(there) :] for name in wanted if there and name.startswith(f"{there}.")}
+    wanted |= {called_so(name, *made.owner[::-1]) for name in wanted}
     kept: list[ast.stmt] = []
     for statement in reversed(made.statements):
         if binds(statement) & wanted or isinstance(statement, ast.Expr):

@@ -543,6 +543,47 @@ def test_so_does_one_in_a_loop_that_counts_by_hand() -> None:
     assert "for k_2 in range(2):\n        outs.append(nets[k_2](torch.ones(4, 2)))" in text
 
 
+PENALTY = """
+    net, x = nn.Linear(3, 1), torch.randn(8, 3)
+    opt = torch.optim.SGD(net.parameters(), lr=0.1)
+    penalty = 0.1 * net.weight.abs().sum()
+    """
+BY_A_CLASS = """
+    class Trainer:
+        def __init__(self, term):
+            self.term = term
+        def fit(self):
+            for _ in range(3):
+                loss = net(x).pow(2).mean() + self.term
+                opt.zero_grad()
+                loss.backward()
+                opt.step()
+    Trainer(penalty).fit()
+    """
+BY_A_FUNCTION = """
+    def fit(term):
+        for _ in range(3):
+            loss = net(x).pow(2).mean() + term
+            opt.zero_grad()
+            loss.backward()
+            opt.step()
+    fit(penalty)
+    """
+
+
+@pytest.mark.parametrize(
+    ("cell", "name"),
+    [
+        pytest.param(BY_A_CLASS, "self.term", id="an attribute"),
+        pytest.param(BY_A_FUNCTION, "term", id="a parameter"),
+    ],
+)
+def test_what_was_handed_on_is_computed_again_under_the_name_that_reads_it(cell: str, name: str) -> None:
+    fix = fix_by(RULE, START, PENALTY, cell)
+    assert f"{name} = 0.1 * net.weight.abs().sum()\n" in fix.cells[3]
+    assert f"penalty = {name}" not in fix.cells[3]
+
+
 ADVERSARIES = """
     import torch
     from torch import nn
