@@ -26,7 +26,7 @@ A slice that nothing else reads is moved, unless its names would be gone from th
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from ...message import message
@@ -163,12 +163,17 @@ def _may_move(problem: Problem, made: Slice, target: Target) -> bool:
 
 
 def _renamed(problem: Problem, made: Slice, target: Target) -> list[Edit]:
-    """Other names for what the slice's own loops count with, where a loop around the target reads it as well."""
-    counted = (head for s in made.statements if isinstance(s, ast.For) for head in of_head(s))
-    inner = {node.id for head in counted for node in ast.walk(head) if isinstance(node, ast.Name)}
-    around = loops(target.code, target.front)
-    new = {name: problem.unused(name, target.code, target.front) for name in inner & reads(*around)}
+    """Other names for what the slice's own loops count with, where a loop around the target counts with it as well."""
+    inner = _counts(s for s in made.statements if isinstance(s, ast.For))
+    outer = _counts(loops(target.code, target.front))
+    new = {name: problem.unused(name, target.code, target.front) for name in inner & outer}
     return renamed(made.code, made.statements, new)
+
+
+def _counts(around: Iterable[ast.stmt]) -> set[str]:
+    """The names by which loops count: what a ``for`` binds, what a ``while`` looks at."""
+    heads = [head for loop in around for head in (*of_head(loop), getattr(loop, "test", None)) if head is not None]
+    return {node.id for head in heads for node in ast.walk(head) if isinstance(node, ast.Name)}
 
 
 def _copies(problem: Problem, made: Slice, target: Target) -> Iterator[tuple[list[str], list[Edit], str]]:
