@@ -65,7 +65,8 @@ Step = tuple["str | None", Any]  # None where no expression leads there: a hook,
 
 
 def walk(namespace: Mapping[str, Any], *, unnamed: bool = False) -> Iterator[tuple[str, Any]]:
-    """(path, object) for all that the user's names lead to, the shortest paths first, nothing twice but a tensor.
+    """(path, object) for all that the user's names lead to, the shortest paths first, nothing twice but a tensor: of those,
+    none that a lazy module has yet to fill.
 
     Last come the globals of his modules in which any of it was defined. ``unnamed``: also what no path leads to, under
     the path of what holds it.
@@ -79,7 +80,10 @@ def walk(namespace: Mapping[str, Any], *, unnamed: bool = False) -> Iterator[tup
             following: list[tuple[str, Any]] = []
             for path, value in level:  # grows: a model's parts are as near as the model
                 if is_a(value, torch.Tensor):
-                    yield path, value
+                    if not torch.nn.parameter.is_lazy(
+                        value
+                    ):  # there is nothing in it yet, and torch refuses any question
+                        yield path, value
                     continue
                 if is_a(value, _ATOMS) or id(value) in seen:
                     continue

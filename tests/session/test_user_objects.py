@@ -18,6 +18,7 @@ from torch import nn
 
 from inplace_magic.session.user_objects import resolving, walk
 from inplace_magic.source.own import own_names
+from tests.cells import run_cells
 
 T = torch.zeros(2)
 
@@ -163,3 +164,16 @@ def test_an_object_of_a_class_in_a_module(trainer: types.ModuleType) -> None:
     one = trainer.Trainer()
     one._hidden = T
     assert paths(T, one=one)[0] == "one._hidden"
+
+
+def test_what_a_lazy_module_has_yet_to_fill_is_no_tensor_to_look_at() -> None:
+    net = nn.Sequential(nn.LazyLinear(1), nn.Linear(1, 1))
+    assert [path for path, value in walk({"net": net}) if isinstance(value, torch.Tensor)] == [
+        "net[1].weight",
+        "net[1].bias",
+    ]
+    setup = (
+        "import torch, torch.nn as nn\ntorch.manual_seed(0)\nhead = nn.LazyLinear(1)\nw = nn.Parameter(torch.randn(3))"
+    )
+    run = run_cells(setup, "%config InplaceMagic.replay = 'cell'", "y = w.exp()\ny += 1\nhead(y).sum().backward()")
+    assert run.diagnosis is not None and run.diagnosis.fixes[0].title == "y = y + 1"
