@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Sequence
+from typing import TypeGuard
 
 from ...source.bindings import bound, bound_anew, gone_through, later, loop_of, parameters, reads
 from ...source.blocks import loops, own_statements, scope
@@ -59,7 +60,7 @@ def _has_two_names(write: Site, dropped: bool = False) -> bool:
     if not _reads_value(code, name, behind):
         return False
     own = list(own_statements(code, top))
-    pairs = [{key, _named_by(value)} for s in own for key, value in bound(code, s)]
+    pairs = [{key, _named_by(write, value)} for s in own for key, value in bound(code, s)]
     others = {other for pair in pairs if name in pair for other in pair if other is not None} - {name}
     returned: list[ast.AST] = [s for s in own if isinstance(s, ast.Return) and s.value is not None]
     summed = as_handed and (write.target is not write.root or isinstance(write.statement, (ast.AugAssign, ast.Expr)))
@@ -93,10 +94,20 @@ def _of_itself(write: Site, name: str) -> bool:
     return False
 
 
-def _named_by(value: ast.expr | None) -> str | None:
-    """The name of the very tensor that an expression gives: ``x``, or ``x`` for ``torch.sin_(x)``."""
+def _named_by(write: Site, value: ast.expr | None) -> str | None:
+    """The name of the very tensor that an expression gives: ``x``, ``x`` for ``torch.sin_(x)``; of what is an item of a list,
+    the list's.
+    """
     into = written_by(value) if isinstance(value, ast.Call) else [value]
-    return into[0].id if into and isinstance(into[0], ast.Name) else None
+    named = into[0] if into else None
+    if is_item(named, write):
+        named = named.value
+    return named.id if isinstance(named, ast.Name) else None
+
+
+def is_item(value: ast.expr | None, write: Site) -> TypeGuard[ast.Subscript]:
+    """Whether the written tensor is what an index into a list, a tuple or a dict gives, and no view of a tensor."""
+    return isinstance(value, ast.Subscript) and ast.unparse(value) in write.event.held
 
 
 def _kept_by_loop(write: Site, name: str) -> bool:

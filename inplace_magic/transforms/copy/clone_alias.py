@@ -24,7 +24,7 @@ from ...source.blocks import own_statements, scope
 from ...source.dataflow import called_name, calls_named, given_to
 from ...source.editor import Code, Edit, dotted
 from ..analysis.contents import container, put_into, shares
-from ..analysis.meant import are_apart, goes_on_with, meant_for_whole, reads_itself
+from ..analysis.meant import are_apart, goes_on_with, is_item, meant_for_whole, reads_itself
 from ..analysis.meetings import updates_weights
 from ..analysis.targets import (
     SEVERAL_VIEWS,
@@ -72,7 +72,7 @@ def _copied(problem: Problem, write: Site, name: str, value: ast.expr) -> Iterat
         edit = copied(code, value)
         yield in_one_text(code, [edit], edit.text, WHY, form, meant=apart or itself or _is_picture(problem))
     elif dotted(value) is not None or isinstance(value, ast.Subscript) or called_name(value) in _VIEWS:
-        plain = dotted(value) is not None
+        plain = dotted(value) is not None or is_item(value, write)
         drops = not plain and meant_for_whole(write)
         form = "meant for more" if drops else "name, refused" if plain and problem.family != "modified" else "name"
         form = f"clone_before_write: {form}"
