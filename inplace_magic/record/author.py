@@ -56,19 +56,24 @@ def names_of(tensor: torch.Tensor, frame: types.FrameType | None) -> tuple[str, 
 
 def held_at(tensor: torch.Tensor, frame: types.FrameType | None) -> tuple[str, ...]:
     """The paths over the names of that code to whatever shares the tensor's memory, all of them for each of its holders."""
-    found: list[str] = []
+    return tuple(path for path, _ in sharing_memory(tensor, frame))
+
+
+def sharing_memory(tensor: torch.Tensor, frame: types.FrameType | None) -> list[tuple[str, torch.Tensor]]:
+    """What they lead to, with it."""
+    found: list[tuple[str, torch.Tensor]] = []
     key, level = storage_key(tensor), _names(frame)
     for _ in range(_LEVELS if key is not None else 0):
         following: list[tuple[str, Any]] = []
         for path, value in level[:_MOST]:
             if is_a(value, torch.Tensor):
-                found += [path] if storage_key(value) == key else []
+                found += [(path, value)] if storage_key(value) == key else []
             elif is_a(value, _OPEN) or has_own_attributes(value):
                 module = is_a(value, torch.nn.Module)  # comes with all that its parts hold
                 inner = ((p, v) for p, v in steps(path, value, _WIDTH) if not (module and is_a(v, torch.nn.Module)))
                 following += [(p, v) for p, v in inner if p is not None]
         level = following
-    return tuple(found)
+    return found
 
 
 def _names(frame: types.FrameType | None) -> list[tuple[str, Any]]:

@@ -15,7 +15,7 @@ from ..families import RAISED_AT_WRITE, family_of, is_of_base, overlaps_input
 from ..source.location import user_stack
 from ..storage import ByStorage
 from ..torch_private import base_of, version_of
-from .author import Author, author_at, held_at, names_of
+from .author import Author, author_at, names_of, sharing_memory
 from .caught import Caught
 from .noted_conflicts import NotedConflicts
 from .observed import UNKNOWN_VERSION, LiveConflict, LiveWrite, Stack
@@ -47,6 +47,7 @@ class PastErrors:
         self._caught = caught
         self._update_leaves = update_leaves
         self._latest: ByStorage[LiveWrite] = ByStorage()  # the last write into a storage with a history
+        self._of_leaf: ByStorage[bool] = ByStorage()  # whether leaves have their values there
         self._updated: ByStorage[bool] = ByStorage()  # leaves that were refused, and written outside of the graph
         # Where inference tensors came from, and views of leaves that were made at once.
         self._made: ByStorage[Stack] = ByStorage()
@@ -112,16 +113,21 @@ class PastErrors:
             view = plain_name(func) == "__setitem__" or family == "multi_output_view"
             conflict.write.leaf = not view and written[0].is_leaf and written[0].requires_grad
             base = whole(written[0])
-            conflict.write.of_leaf = base.is_leaf and base.requires_grad
+            first = conflict in self._conflicts.found  # not again for each iteration
+            held = sharing_memory(written[0], sys._getframe(1)) if first else []
+            if first:  # a flat buffer is the memory of weights that are looks at it, by way of ``.data``
+                looks = [tensor for _, tensor in held if base_of(tensor) is None]
+                self._of_leaf.put(base, any(tensor.is_leaf and tensor.requires_grad for tensor in looks))
+            conflict.write.of_leaf = bool(self._of_leaf.get(base)) or (base.is_leaf and base.requires_grad)
             conflict.value = base
             conflict.write.parameter = isinstance(base, torch.nn.Parameter)
             conflict.write.fed = base.is_leaf and base.grad is not None
             operands = [t for t in arguments(args, kwargs) if t is not written[0] and t is not base]
             conflict.write.stepped = bool(self._steps_of(base)) and not any(t.requires_grad for t in operands)
-            if conflict in self._conflicts.found:  # not again for each iteration
-                conflict.write.held = held_at(written[0], sys._getframe(1))
+            if first:
+                conflict.write.held = tuple(path for path, _ in held)
                 conflict.write.aliases = names_of(written[0], sys._getframe(1)) if conflict.write.leaf else ()
-        if self._update_leaves and _hits_leaf(family, written):
+        if self._update_leaves and _hits_leaf(family, written, conflict.write):
             with torch.no_grad():
                 result = func(*args, **kwargs)
             for tensor in written:
@@ -235,8 +241,10 @@ def _seen_anew(value: Any) -> Any:
     return value if base is None else base.as_strided(value.shape, value.stride(), value.storage_offset())
 
 
-def _hits_leaf(family: str, written: Sequence[torch.Tensor]) -> bool:
+def _hits_leaf(family: str, written: Sequence[torch.Tensor], write: LiveWrite | None) -> bool:
     """Whether a refused write would have hit a leaf; of some of its views torch tells how they were made instead."""
+    if family == "multi_output_view" and write is not None and write.of_leaf:
+        return True
     if family == "out_grad":
         return any(tensor.is_leaf and tensor.requires_grad for tensor in written)
     if family not in ("no_grad_view", "multi_output_view"):

@@ -138,6 +138,8 @@ def updates_by_another_look(problem: Problem, write: Site) -> bool:
 
     Made out of place, or on a copy, such an update would no longer reach them.
     """
+    if problem.family == "multi_output_view" and _updates_leaf(problem, write):
+        return True
     name = container(write)
     if name is None or not updates_weights(problem) or reads_itself(write):
         return False
