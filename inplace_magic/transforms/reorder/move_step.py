@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from ...message import message
-from ...source.dataflow import assigned, binds, calls_named, is_call, is_step, reads, roots
+from ...source.dataflow import assigned, binds, calls_named, is_call, is_step, key_of, reads, root_of
 from ...source.editor import Code, Edit
 from ...source.lift import lift, moved
 from ..analysis.backward_calls import in_short, limited, loss_of, parameters_stepped, taken, taken_in_short
@@ -104,9 +104,16 @@ def _cleared_first(problem: Problem, found: Meeting) -> list[Edit]:
     """Of two steps that share parameters each uses the gradients of both losses: what clears them comes ahead of both backwards."""
     code, earlier = found.code, _earlier_backward(problem, found)
     clearing = [s for s in found.between if is_call(s, "zero_grad") and not _clears(code, s, found.first)]
-    if earlier is None or roots(earlier) & roots(found.need):
+    if earlier is None or _terms(earlier) & _terms(found.need):
         return []  # one loss, sent back twice, would count twice for each
     return moved(code, clearing, found.block[cleared_before(found.block, earlier)])
+
+
+def _terms(backward: ast.stmt) -> set[str]:
+    """What a statement goes back from, by names; of a dict or a list, by item: ``losses["policy"]``."""
+    loss = root_of(backward) or backward
+    items = [n for n in ast.walk(loss) if isinstance(n, ast.Subscript) and isinstance(n.slice, ast.Constant)]
+    return reads(loss) - {key_of(item) or "" for item in items} | {ast.unparse(item) for item in items}
 
 
 def _earlier_backward(problem: Problem, found: Meeting) -> ast.stmt | None:

@@ -413,6 +413,13 @@ def test_gradients_of_shared_parameters_are_cleared_ahead_of_both_backwards() ->
     ]  # fmt: skip
 
 
+def test_of_two_losses_in_one_dict_each_is_one_of_its_own() -> None:
+    cell = BOTH_UPDATES.format(loss="loss_a").replace("loss_c, loss_a =", "losses = {}; losses['c'], losses['a'] =")
+    cell = cell.replace("loss_c.", "losses['c'].").replace("loss_a.", "losses['a'].")
+    moved = next(f for f in fixes(SHARED_TRUNK, cell) if f.title == "opt_c.step() after losses['a'].backward()")
+    assert moved.cells[2].splitlines()[2:4] == ["opt_a.zero_grad()", "opt_c.zero_grad()"]
+
+
 def test_one_loss_that_is_sent_back_for_both_is_not_counted_twice() -> None:
     found = fixes(SHARED_TRUNK, BOTH_UPDATES.format(loss="loss_c"))
     moved = next(fix for fix in found if fix.title == "opt_c.step() after loss_c.backward()")
