@@ -19,6 +19,7 @@ from .message import kind_of, message
 from .options import Options
 from .record.conflict_records import spots
 from .record.evidence import Evidence, RecordedConflict
+from .record.graph_holders import shape_of
 from .record.plan import RecordOptions
 from .record.requests import ListenRequest
 from .reproduce import Reproduction, Rerun
@@ -29,6 +30,7 @@ from .source import atomic_write
 from .source.document import FileSource, is_cell
 from .source.files import path_of
 from .source.location import SourceRange, error_stack
+from .source.own import own_names
 from .source.sources import Sources
 from .transforms.problem import Problem
 from .transforms.proposal import Reading
@@ -202,6 +204,7 @@ class _Inquiry:
             recorded=lambda: rerun.whole,
             faithful=rerun.faithful,
             long=rerun.rest is not None,
+            carrying=frozenset(name for name, value in own_names(self.session.shell.user_ns) if shape_of(value)),
         )
 
     def _diagnosis(self, found: tuple[Conflict, ...]) -> Diagnosis:

@@ -189,7 +189,7 @@ def clauses(found: Sequence[Difference], reference: Outcome, tried: Outcome) -> 
     pairs: set[tuple[object, object]] = set()
     values: dict[tuple[str, str], set[tuple[object, object]]] = {}  # of each group, one of several names counted once
     for one in found:
-        if one.kind == "value":
+        if one.kind in ("value", "items"):
             values.setdefault(_group(one), set()).add((reference.values.get(one.path), tried.values.get(one.path)))
     for one in found:
         group = _group(one)
@@ -201,7 +201,7 @@ def clauses(found: Sequence[Difference], reference: Outcome, tried: Outcome) -> 
                 continue
             pairs.add(pair)
         clause = _clause(one, found, reference, tried)
-        more = len(values[group]) - 1 if one.kind == "value" else 0
+        more = len(values.get(group, ())) - 1 if group[0] == "value" else 0
         said[group] = message("change_and_more", clause=clause, count=more) if more else clause
     texts = list(dict.fromkeys(said.values()))
     if len(texts) > _SHOWN:

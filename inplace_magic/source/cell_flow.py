@@ -7,6 +7,7 @@ import itertools
 import re
 from collections.abc import Iterable
 
+from .dataflow import binds, key_of, live_in, rebinds
 from .document import Document
 from .editor import Function, names_bound, names_loaded
 from .sources import Sources
@@ -52,6 +53,16 @@ def readers_of(sources: Sources, history: Iterable[int], cell: int, paths: tuple
 def making(cell: Document) -> list[ast.stmt]:
     """The statements of a cell that make something: no definitions and no imports, which give the same each time."""
     return [s for s in cell.tree.body if not isinstance(s, _DEFINITIONS)] if cell.tree is not None else []
+
+
+def changed_from_before(cell: Document) -> set[str]:
+    """What a cell changes that it needs as it was before: ``e`` for ``e *= 2``, ``e = e + 1``, ``e[0] = 1``, ``e.mul_(2)``."""
+    made = making(cell)
+    called = (node.func for s in made for node in ast.walk(s) if isinstance(node, ast.Call))
+    written = (f.value for f in called if isinstance(f, ast.Attribute) and f.attr.endswith("_") and f.attr[0] != "_")
+    roots = {key.partition(".")[0] for one in written if (key := key_of(one)) is not None}
+    bound = binds(*made)
+    return (bound & live_in(made)) | (bound - rebinds(*made)) | (roots - rebinds(*made))
 
 
 def _with_makers(does: dict[int, list[ast.stmt]], chosen: set[int]) -> set[int]:

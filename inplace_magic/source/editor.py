@@ -379,13 +379,10 @@ def _size(node: ast.stmt) -> tuple[int, int]:
 
 
 def names_loaded(nodes: Iterable[ast.AST]) -> set[str]:
-    """Names that are read anywhere below the nodes."""
-    return {
-        node.id
-        for top in nodes
-        for node in ast.walk(top)
-        if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Store)
-    }
+    """Names that are read anywhere below the nodes: also by ``x += 1``."""
+    found = [node for top in nodes for node in ast.walk(top)]
+    read = {node.id for node in found if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Store)}
+    return read | {n.target.id for n in found if isinstance(n, ast.AugAssign) and isinstance(n.target, ast.Name)}
 
 
 def names_bound(nodes: Iterable[ast.stmt]) -> set[str]:

@@ -58,6 +58,7 @@ class Bench:
     recorded: Callable[[], Evidence | None]
     faithful: bool = True
     long: bool = False  # it was ended where it had gone far enough
+    carrying: frozenset[str] = frozenset()  # the names of the session that lead to a graph
     refused: list[str] = field(default_factory=list)  # why runs were not made
     tried: list[str] = field(default_factory=list)  # the titles of what was run, or was to be
     runs: int = 0  # of rewrites
@@ -174,7 +175,7 @@ class Bench:
 
     def cells(self, texts: Texts, spared: Spared) -> tuple[int, ...]:
         """The cells that have to run in the session for a rewrite to show: what it touches, and what failed with it."""
-        return cells_to_run(self.sources, texts, spared, self.failing)
+        return cells_to_run(self.sources, texts, spared, self.failing, self.carrying)
 
     def replays_more(self, texts: Texts, spared: Spared) -> bool:
         """Whether more cells are run here than have to run in the session, from the top or to make things anew."""

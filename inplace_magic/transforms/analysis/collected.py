@@ -24,9 +24,14 @@ def collected(problem: Problem, turn: Iteration) -> tuple[set[str], bool]:
     iteration adds one item to a memory and goes back from all of them.
     """
     used, partly = reads(*turn.body), problem.crossing.partly
-    held = {path for names in holdings(problem).values() for path, kind in names.items() if is_list(kind)}
-    calls = ((dotted(call.func) or "").rpartition(".") for _, call in problem.nodes(ast.Call))
-    filled = {path for path, _, method in calls if method in ("append", "extend")} - partly
+    kinds = [pair for names in holdings(problem).values() for pair in names.items()]
+    held = {path for path, kind in kinds if is_list(kind) or is_of_lists(kind)}
+    calls = [call.func for _, call in problem.nodes(ast.Call) if isinstance(call.func, ast.Attribute)]
+    into = [func.value for func in calls if func.attr in ("append", "extend")]
+    of_lists = {path for path, kind in kinds if is_of_lists(kind)}
+    through = {path for one in into if isinstance(one, ast.Subscript) and (path := dotted(one.value)) in of_lists}
+    filled = {dotted(one) or "" for one in into if dotted(one) not in of_lists} | through
+    filled -= partly
     own = {path.partition(".")[2] for path in filled} & held - partly
     of_objects = {path for path in used if path.partition(".")[2] in own}
     graph = held | of_objects
@@ -59,6 +64,11 @@ def _of_loss(problem: Problem) -> set[str]:
 
 def is_list(kind: str) -> bool:
     return kind.startswith(("list", "sequence", "deque"))
+
+
+def is_of_lists(kind: str) -> bool:
+    """``memory = {"log_probs": [], "rewards": []}``, or a list for each agent."""
+    return kind.startswith(("dict[list", "list[list"))
 
 
 def emptied(node: ast.AST) -> set[str | None]:

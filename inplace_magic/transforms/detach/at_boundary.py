@@ -19,7 +19,7 @@ from ...source.dataflow import binds, handed_on, live_in
 from ...source.editor import Edit, Function
 from ...source.names import declared, own_names
 from ..analysis.backward_calls import asked_for_gradients, asks_for_gradients
-from ..analysis.collected import collected
+from ..analysis.collected import collected, is_list
 from ..analysis.iterations import iterations
 from ..analysis.meetings import around_both, meeting
 from ..analysis.placement import assignments_to_follow, end_of_update, read_on
@@ -63,6 +63,7 @@ def _cuts(problem: Problem, frame: Frame, held: Sequence[tuple[str, str]]) -> It
     cut = {path: f"{path}{_LEAF}" if path in asked else str(detached(path, shape)) for path, shape in held}
     collecting = [collected(problem, turn) for turn in iterations(problem) if turn.frame == frame]
     used_up = {path for lists, begin in collecting if begin for path in lists & cut.keys()}
+    used_up &= {path for path, shape in held if is_list(shape)}
     if used_up and used_up < cut.keys():
         yield cut | dict.fromkeys(used_up, _EMPTY)
     yield cut

@@ -32,7 +32,7 @@ from ...source.dataflow import (
     summed_up,
 )
 from ..analysis.backward_calls import loss_of
-from ..analysis.collected import collected, emptied, is_list
+from ..analysis.collected import collected, emptied, is_list, is_of_lists
 from ..analysis.iterations import holdings, iterations
 from ..analysis.meetings import meeting
 from ..problem import Problem
@@ -105,12 +105,22 @@ def clear_collected(problem: Problem) -> Iterator[Proposal]:
         code, (_, need) = turn.code, turn.branch
         step = next(filter(is_step, code.following(need)), need)
         after = [step, *(s for s in code.following(step) if lists & reads(s))][-1]
-        lines = list(dict.fromkeys(_written_for_it(problem, path) or f"{path}.clear()" for path in sorted(lists)))
+        lines = list(
+            dict.fromkeys(_written_for_it(problem, path) or _emptying(problem, path) for path in sorted(lists))
+        )
         edit = code.insert_after(after, *lines)
         why = message("why_collected_anew")
         begins = frozenset(lists if begin else ())
         yield in_one_text(code, [edit], "; ".join(lines), why, "reset_accumulator: list", begins=begins)
         return
+
+
+def _emptying(problem: Problem, path: str) -> str:
+    """``losses.clear()``, or of all lists that a dict or a list holds."""
+    kind = next((names[path] for names in holdings(problem).values() if path in names), "")
+    if not is_of_lists(kind):
+        return f"{path}.clear()"
+    return f"for items in {path}{'.values()' if kind.startswith('dict') else ''}: items.clear()"
 
 
 def _written_for_it(problem: Problem, path: str) -> str | None:
