@@ -293,3 +293,30 @@ def test_a_view_that_is_read_on_still_sees_what_is_written_into_what_it_is_a_vie
         """
     found = fixes(START, step, "step(state.clone(), gain).sum().backward()")
     assert found and all(fix.gradients == "same" for fix in found)
+
+
+def test_a_sum_that_no_backward_has_used_up_keeps_its_terms() -> None:
+    program = """
+        h = net.weight * 2
+        acc, before = 0.0, None
+        for row in [h * k for k in range(1, 4)]:
+            acc = acc + (row**2).sum()
+            if before is not None:
+                before.mul_(0.5)
+            before = row
+        acc = acc + h.sum()
+        acc.backward()
+        """
+    assert "reset_accumulator" not in rules(START, program)
+
+
+def test_what_a_cell_has_changed_meanwhile_is_not_computed_again_without_that() -> None:
+    made, changed, used = (
+        "m = torch.softmax(net(torch.ones(4, 3)), 0)",
+        "m -= m.mean()",
+        "opt.step()\nm.pow(2).sum().backward()",
+    )
+    run = run_cells(START + "\n    net(torch.ones(3)).sum().backward()", made, changed, used)
+    assert run.diagnosis is not None
+    texts = ["".join(fix.cells.values()) for fix in run.diagnosis.fixes if fix.rule == "recompute"]
+    assert all("m.mean()" in text for text in texts)

@@ -173,7 +173,7 @@ def sent_back_again(problem: Problem) -> bool:
     if looped and updates_weights(problem) and is_in_update(problem):
         return True
     since = problem.clash.save.clock if problem.clash.save is not None else 0
-    backwards = (one for one in problem.evidence.passes if one.backward.stack == need.stack)
+    backwards = (one for one in problem.evidence.passes if one.backward.stack[:1] == need.stack[:1])
     alike = [one.value for one in backwards if one.backward.retained and one.backward.clock > since]
     return any(one and other and close(one, other) for one, other in itertools.pairwise(alike))
 

@@ -33,6 +33,7 @@ from ...message import message
 from ...record.evidence import Edge
 from ...source.bindings import bound
 from ...source.blocks import loops, own_statements, scope
+from ...source.cell_flow import changed_from_before
 from ...source.dataflow import (
     binds,
     calls_named,
@@ -72,7 +73,7 @@ def recompute(problem: Problem) -> Iterator[Proposal]:
         made = _from_leaves(problem, made) if again else made
         places = (one for one in targets(problem, found.over, made) if not _gone_through(made, one))
         target = next(places, None) if innermost or not made.names else None
-        if target is not None and _stands_there(made, target):
+        if target is not None and (_stands_there(made, target) or _changed_meanwhile(problem, made)):
             continue
         if target is not None and (updates_weights(problem) if target.between else made.names):
             for proposal in _candidates(problem, _as_far_as_read(made, found.over, target), target):
@@ -109,6 +110,14 @@ def _stands_there(made: Slice, target: Target) -> bool:
     joined = (node for node in ast.walk(target.front) if isinstance(node, (ast.BinOp, ast.Call)))
     beside = [{ast.unparse(one) for one in ast.iter_child_nodes(node)} for node in joined]
     return any({*pair} <= operands for operands in beside for pair in kept)
+
+
+def _changed_meanwhile(problem: Problem, made: Slice) -> bool:
+    """Whether a cell between has changed what the slice made: ``m -= m.mean()``. Computed again, it would be without that."""
+    if made.function != "<module>":
+        return False
+    between = (code for code in problem.codes() if made.code.cell.number < code.cell.number < problem.cell)
+    return any(changed_from_before(code.cell) & binds(*made.statements) for code in between)
 
 
 def _gone_through(made: Slice, target: Target) -> bool:

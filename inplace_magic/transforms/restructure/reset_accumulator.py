@@ -43,6 +43,8 @@ from ..registry import register
 @register("second_backward", "modified")
 def reset_sum(problem: Problem) -> Iterator[Proposal]:
     """A loss that is added up over passes, and never set back."""
+    if problem.clash.kind == "modified" and problem.clash.need is not None and problem.clash.need.index == 0:
+        return  # no backward has used any of it up
     found = meeting(problem)
     if found is not None:
         stretches = [(found.code, found.code.following(found.first), found.need)]
