@@ -14,7 +14,7 @@ from ..record.evidence import BackwardPass, Evidence
 from ..record.plan import SHORT_WORK, RecordOptions, ReplayPlan, StopRule
 from ..record.requests import ListenRequest, RecordRequest, SessionChanges
 from ..sandbox import Outcome, Sandbox, Work
-from ..session.patch_live import cells_to_run
+from ..session.cells_to_run import cells_to_run
 from ..source.document import is_cell
 from ..source.sources import Sources
 from ..transforms.proposal import Reading
