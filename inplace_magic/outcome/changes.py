@@ -201,7 +201,7 @@ def clauses(found: Sequence[Difference], reference: Outcome, tried: Outcome) -> 
                 continue
             pairs.add(pair)
         clause = _clause(one, found, reference, tried)
-        more = len(values.get(group, ())) - 1 if group[0] == "value" else 0
+        more = len(values[group]) - 1 if group[0] == "value" else 0
         said[group] = message("change_and_more", clause=clause, count=more) if more else clause
     texts = list(dict.fromkeys(said.values()))
     if len(texts) > _SHOWN:

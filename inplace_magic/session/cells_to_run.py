@@ -7,8 +7,8 @@ import os
 from collections.abc import Collection
 
 from ..source.cell_flow import changed_from_before, making
-from ..source.dataflow import called_name, calls
-from ..source.document import FileSource
+from ..source.dataflow import binds, called_name, calls
+from ..source.document import Document, FileSource
 from ..source.editor import names_bound, names_loaded
 from ..source.sources import Sources
 from .patch_live import changed_statements, initialises, needs_run
@@ -27,36 +27,49 @@ def cells_to_run(
     ``carrying``: the names of the session that lead to a graph by now. A cell that changes such a value (``e *= 2``) would
     change it a second time: it is made anew first, where its cell makes nothing but such values, and trains nothing.
     """
-    run: list[int] = []
     anew: set[int] = set()
     while True:
-        before = len(anew)
-        run = _with_dependents(sources, texts, spared, failing, anew)
-        for number in run:
-            anew |= _makers_of_changed(sources, number, carrying) - set(run)
-        if len(anew) == before:
+        run = _with_dependents(sources, texts, spared, failing, anew, carrying)
+        more = {maker for number in run for maker in _makers_of_changed(sources, number, carrying)} - set(run)
+        if not more:
             return tuple(run)
+        anew |= more
 
 
 def _makers_of_changed(sources: Sources, number: int, carrying: Collection[str]) -> set[int]:
     """The latest cells before one that made what it goes on from and changes."""
     found: set[int] = set()
     for name in changed_from_before(sources.cells[number]) & {*carrying}:
-        cells = (n for n, cell in sources.cells.items() if n < number and name in names_bound(making(cell)))
-        maker = max(cells, default=number)
-        made = making(sources.cells[maker])
-        trains = any(called_name(call) in ("backward", "step") for s in made for call in calls(s))
-        if names_bound(made) <= {*carrying} and not trains and not isinstance(sources.cells[maker], FileSource):
+        makers = (n for n, cell in sources.cells.items() if n < number and name in binds(*making(cell)))
+        maker = max(makers, default=number)
+        if makes_values(sources.cells[maker], carrying):
             found.add(maker)
     return found
 
 
+def makes_values(cell: Document, carrying: Collection[str]) -> bool:
+    """Whether a cell makes nothing but values that carry a graph by now, and trains nothing: it can run again for their sake."""
+    return binds(*making(cell)) <= {*carrying} and not _trains(cell) and not isinstance(cell, FileSource)
+
+
+def _trains(cell: Document) -> bool:
+    return any(called_name(call) in ("backward", "step") for s in making(cell) for call in calls(s))
+
+
 def _with_dependents(
-    sources: Sources, texts: dict[int, str], spared: tuple[int, ...], failing: int, anew: Collection[int]
+    sources: Sources,
+    texts: dict[int, str],
+    spared: tuple[int, ...],
+    failing: int,
+    anew: Collection[int],
+    carrying: Collection[str],
 ) -> list[int]:
-    """The rewritten cells that have to run, those that are run ``anew``, the failing one, and what depends on these."""
+    """The rewritten cells that have to run, those that are run ``anew``, the failing one, and what depends on these.
+
+    Of a value that is made anew for another cell's sake depends what changes it, or makes another one with a graph of it.
+    """
     run: list[int] = []
-    fresh_names: set[str] = set()
+    fresh_names, again = set[str](), set[str]()
     imported: set[str] = set()  # what a rewritten file makes anew
     for number in sorted(sources.cells):
         if number > failing:
@@ -75,13 +88,19 @@ def _with_dependents(
                 fresh_names |= names_bound(making(new))
         elif isinstance(new, FileSource) or new.tree is None:
             continue
-        elif number in anew:
-            run.append(number)
-            fresh_names |= names_bound(making(new))
         elif (names_loaded(new.tree.body) & fresh_names) or (_names_imported(new.tree) & imported):
             run.append(number)
-            fresh_names |= names_bound(new.tree.body)
+            fresh_names |= names_bound(s for s in new.tree.body if not isinstance(s, (ast.Import, ast.ImportFrom)))
+        elif number in anew or (names_loaded(making(new)) & again and _goes_on(new, again, carrying)):
+            run.append(number)
+            again |= names_bound(making(new))
     return run
+
+
+def _goes_on(cell: Document, again: Collection[str], carrying: Collection[str]) -> bool:
+    """Whether a cell changes some values, or makes another one of them that carries a graph; not where it trains."""
+    makes = changed_from_before(cell) & {*again} or binds(*making(cell)) & {*carrying}
+    return bool(makes) and not _trains(cell)
 
 
 def _names_imported(tree: ast.Module) -> set[str]:

@@ -80,5 +80,8 @@ def history_of(tensor: torch.Tensor) -> Any:
     """A tensor's grad_fn, or None where it has none or torch refuses to tell."""
     try:
         return None if tensor.is_inference() else tensor.grad_fn
-    except RuntimeError:  # a view whose base was changed in a forbidden way
+    except (
+        RuntimeError,
+        ValueError,
+    ):  # a view whose base was changed in a forbidden way; what a lazy module has yet to fill
         return None

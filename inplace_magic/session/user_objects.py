@@ -80,9 +80,10 @@ def walk(namespace: Mapping[str, Any], *, unnamed: bool = False) -> Iterator[tup
             following: list[tuple[str, Any]] = []
             for path, value in level:  # grows: a model's parts are as near as the model
                 if is_a(value, torch.Tensor):
-                    if not torch.nn.parameter.is_lazy(
+                    lazy = torch.nn.parameter.is_lazy(
                         value
-                    ):  # there is nothing in it yet, and torch refuses any question
+                    )  # there is nothing in it yet, and torch refuses any question
+                    if not lazy:
                         yield path, value
                     continue
                 if is_a(value, _ATOMS) or id(value) in seen:

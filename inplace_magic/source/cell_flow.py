@@ -7,9 +7,10 @@ import itertools
 import re
 from collections.abc import Iterable
 
-from .dataflow import binds, key_of, live_in, rebinds
+from .dataflow import binds, calls, is_inplace_name, key_of, live_in, rebinds
 from .document import Document
 from .editor import Function, names_bound, names_loaded
+from .modules import module_of
 from .sources import Sources
 
 _DEFINITIONS = (*Function, ast.ClassDef, ast.Import, ast.ImportFrom)
@@ -40,9 +41,9 @@ def readers_of(sources: Sources, history: Iterable[int], cell: int, paths: tuple
     """
     does = {number: making(sources.cells[number]) for number in history if number <= cell}
     names = {re.split(r"[.\[]", path)[0] for path in paths}
-    chosen = {
-        max((n for n, statements in does.items() if name in names_bound(statements)), default=cell) for name in names
-    }
+    goes_on = {number: changed_from_before(sources.cells[number]) for number in does}
+    made = {n: names_bound(statements) - goes_on[n] for n, statements in does.items()}
+    chosen = {max((n for n in does if name in made[n]), default=cell) for name in names}
     for number in sorted(does):
         if number in chosen or (number > min(chosen, default=cell) and names_loaded(does[number]) & names):
             chosen.add(number)
@@ -56,13 +57,23 @@ def making(cell: Document) -> list[ast.stmt]:
 
 
 def changed_from_before(cell: Document) -> set[str]:
-    """What a cell changes that it needs as it was before: ``e`` for ``e *= 2``, ``e = e + 1``, ``e[0] = 1``, ``e.mul_(2)``."""
+    """What a cell changes that it needs as it was before: ``e`` for ``e *= 2``, ``e = e + 1``, ``e[0] = 1``, ``e.mul_(2)``,
+    ``e.data += 1``, ``F.relu_(e)``, ``torch.exp(x, out=e)``.
+    """
     made = making(cell)
-    called = (node.func for s in made for node in ast.walk(s) if isinstance(node, ast.Call))
-    written = (f.value for f in called if isinstance(f, ast.Attribute) and f.attr.endswith("_") and f.attr[0] != "_")
-    roots = {key.partition(".")[0] for one in written if (key := key_of(one)) is not None}
-    bound = binds(*made)
-    return (bound & live_in(made)) | (bound - rebinds(*made)) | (roots - rebinds(*made))
+    bound, whole = binds(*made), rebinds(*made)
+    written = (key for s in made for call in calls(s) for one in _written(call) if (key := key_of(one)) is not None)
+    changed = (bound & live_in(made)) | ((bound | {*written}) - whole)
+    return {key.partition(".")[0] for key in changed} - whole | (bound & live_in(made))
+
+
+def _written(call: ast.Call) -> list[ast.expr]:
+    """What a call writes in place."""
+    out = [keyword.value for keyword in call.keywords if keyword.arg == "out"]
+    if not isinstance(call.func, ast.Attribute) or not is_inplace_name(call.func.attr):
+        return out
+    functional = (module_of(call.func.value) or "").partition(".")[0] == "torch"
+    return [*out, *(call.args[:1] if functional else [call.func.value])]
 
 
 def _with_makers(does: dict[int, list[ast.stmt]], chosen: set[int]) -> set[int]:

@@ -112,6 +112,11 @@ def sums(node: ast.AST) -> set[str]:
     return filled | {key for target in summed_up(node) if (key := key_of(target)) is not None}
 
 
+def is_inplace_name(name: str) -> bool:
+    """``add_``, and not ``requires_grad_``, which changes no value, nor ``__init__``."""
+    return name.endswith("_") and not name.endswith("__") and name != "requires_grad_"
+
+
 def binds(*statements: ast.AST) -> set[str]:
     """Names that some statements bind or fill, at their own level of function."""
     found: set[str] = set()

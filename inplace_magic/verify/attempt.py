@@ -27,9 +27,11 @@ from ..gradients.compare import (
 from ..message import message
 from ..record.evidence import BackwardPass, Evidence
 from ..search import AS_CLEARED, IN_ORDER, KEEPS_GRAPH, LAST_RESORT, LESSER, ONE_UPDATE, PAST_A_STEP, RUNNING, Rank
-from ..source.cell_flow import readers_of
+from ..session.cells_to_run import makes_values
+from ..source.cell_flow import changed_from_before, making, readers_of
 from ..source.dataflow import called_name, calls_made
 from ..source.document import FileSource, is_cell
+from ..source.editor import names_bound
 from ..source.sources import Sources
 from ..source.unified import cell_names, unified
 from ..transforms.problem import Problem
@@ -167,6 +169,13 @@ def measured(bench: Bench, problem: Problem, ran: Ran) -> Attempt | None:
     retrained = [f"In[{number}]" for number in run if number != bench.failing and _trains(bench.sources, number)]
     if retrained and is_cell(bench.failing):
         fix = replace(fix, changes=(*fix.changes, message("change_trains_again", cells=", ".join(retrained))))
+    again = (
+        _changed_again(bench.sources.with_texts(texts), [n for n in run if n != bench.failing])
+        if is_cell(bench.failing)
+        else []
+    )
+    if again and not retrained:
+        fix = replace(fix, changes=(*fix.changes, message("change_once_more", names=tuple(again))))
     if any(step.form in LAST_RESORT for step in candidate.steps):
         fix = replace(fix, changes=(*fix.changes, message("change_slower")))
     if proposal.rule == "restructure" and gone:
@@ -192,6 +201,17 @@ def measured(bench: Bench, problem: Problem, ran: Ran) -> Attempt | None:
         corrects=corrects,
         passes=seen.passes,
     )
+
+
+def _changed_again(sources: Sources, run: Sequence[int]) -> list[str]:
+    """What earlier cells that run again change, and none of them makes anew first."""
+    found: list[str] = []
+    made: set[str] = set()
+    for number in run:
+        changed = changed_from_before(sources.cells[number])
+        found += sorted(changed - made)
+        made |= names_bound(making(sources.cells[number])) - changed
+    return [f"`{name}`" for name in dict.fromkeys(found)]
 
 
 def _trains(sources: Sources, number: int) -> bool:
@@ -253,7 +273,7 @@ def _rank(bench: Bench, steps: Sequence[Proposal], ran: Ran, effect: Effect, few
         return "copied"
     if label == "same" and _outlives_step(steps):
         return "whole"
-    if proposal.lossless and label != "same":
+    if any(step.lossless for step in steps) and label != "same":
         return "doubtful"
     if _is_meant(effect, proposal):
         label = ran.gradients if ran.gradients == "same" else effect.gradients
@@ -314,12 +334,13 @@ def _in_session(
     ran: Ran,
 ) -> tuple[tuple[LiveChange, ...] | None, tuple[int, ...], tuple[str, ...], str | None]:
     """What makes the fix run in the session as it is: its own changes, and what still carries the failed run's graph; and
-    the cells to run. With that cut off, what earlier cells have made need not be made anew, unless a gradient went through it.
+    the cells to run. With that cut off, what earlier cells have made need not be made anew, unless that gives other gradients and
+    they make nothing else.
 
     None if it does not run there; what was found to carry that graph in any case, and with what error it ended.
     """
-    carriers: tuple[str, ...] = ()
-    error: str | None = None
+    own, carriers, error = live, tuple[str, ...](), None
+    cut_off: tuple[tuple[LiveChange, ...], tuple[int, ...]] | None = None
     run, begun = bench.cells(texts, spared), ran.accepting
     ways = [run]
     while ways:
@@ -329,15 +350,26 @@ def _in_session(
         if seen is None:
             break
         _log.debug("accepted in the session: %s, carriers %s", seen.error or "ran", seen.carriers)
-        reached = leaves_reached(ran.seen.passes[: len(seen.passes)]) - leaves_reached(seen.passes)
-        if seen.error == ran.seen.error and not (carriers and reached):
-            return live, cells, carriers, None
+        expected = ran.seen.passes[: len(seen.passes)]
+        if seen.error == ran.seen.error:
+            if not carriers or compare(expected, seen.passes, cut_off=True) == "same":
+                return live, cells, carriers, None
+            if cut_off is None and not leaves_reached(expected) - leaves_reached(seen.passes):
+                cut_off = live, cells
         error = seen.error
         cut = tuple(LiveChange("detach", path) for path in seen.carriers)
         if not carriers and cut and not set(cut) <= set(live):
             live, carriers = live + cut, seen.carriers
             ways = [*dict.fromkeys(((bench.failing,), run))]
-    return None, run, carriers, error
+    if cut_off is None:
+        return None, run, carriers, error
+    made_anew = {*readers_of(bench.sources, bench.plan.cells, bench.failing, carriers)} - {*run}
+    if all(makes_values(bench.sources.cells[number], bench.carrying) for number in made_anew):
+        cells = tuple(sorted({*made_anew, *run}))
+        seen = bench.listen_live(texts, own, spared, cells, bench.past_failure)
+        if seen is not None and seen.error == ran.seen.error:
+            return own, cells, carriers, None
+    return *cut_off, carriers, None
 
 
 def _fix(

@@ -33,7 +33,7 @@ def best(
     what costs less, and was tried first. A cut that leaves a parameter without any gradient is shown where there is nothing
     else, or a reset alone, and behind torch's copies where there is nothing but those; what ends with another error, where
     there is nothing else; what makes a leaf a result, keeps a graph past a step or limits a backward, where nothing of the best rank
-    does without, nor anything whole, if it is not of the best rank itself.
+    does without.
     """
     found = _Found(bench)
     for attempt in verified(bench, problem, found.enough):
@@ -57,9 +57,8 @@ def chosen(attempts: list[Attempt], wanted: int) -> tuple[Fix, ...]:
     copies = bool(whole) and all(a.rank == "copied" for a in whole)
     if not copies:
         good = [a for a in good if not a.fix.untrained or a.rank == "deprived"] if whole and resets else whole
-    plain = {a.rank for a in good if not a.lesser}
-    if plain & {"same", "whole"}:
-        good = [a for a in good if not a.lesser or (a.rank == "same" and "same" not in plain)]
+    if any(a.rank == "same" and not a.lesser for a in good):
+        good = [a for a in good if not a.lesser]
     ordered = sorted(good or found, key=lambda a: (copies and bool(a.fix.untrained), _key(a)))
     for attempt in ordered:
         fix = attempt.fix

@@ -67,3 +67,38 @@ def test_a_value_is_changed_once_when_a_fix_is_accepted() -> None:
     assert (
         run.cell("assert torch.allclose(loss, 2 * w.exp().sum()) and torch.allclose(w.grad, 2 * w.exp())").error is None
     )
+
+
+TRAINED = """
+    import torch, torch.nn as nn
+    torch.manual_seed(0)
+    net = nn.Linear(3, 3)
+    opt = torch.optim.SGD(net.parameters(), lr=0.1)
+    count = 0
+    def features(x):
+        h = net(x).sigmoid()
+        return h
+    """
+
+
+def test_what_a_cell_made_of_a_rewritten_function_is_made_anew_and_not_cut_off() -> None:
+    made, changed = "z = features(torch.ones(2, 3))", "z.mul_(2)\nu = net(torch.ones(2, 3)).exp()"
+    run = run_cells(TRAINED, made, changed, "loss = z.sum() + u.sum()\nloss.backward()")
+    assert run.diagnosis is not None and run.diagnosis.fixes
+    assert {fix.run for fix in run.diagnosis.fixes} == {(2, 3, 4)}
+    assert not any(fix.live for fix in run.diagnosis.fixes)
+
+
+def test_a_cell_that_reads_such_a_value_to_train_is_not_run_again() -> None:
+    cells = [
+        "e = w.exp()", "count += 1\n(e.detach() * net(x)).sum().backward()\nopt.step()", "e *= 2", "e.sum().backward()",
+    ]  # fmt: skip
+    sources = Sources({n: CellSource(n, text) for n, text in enumerate(cells, 1)}, {}, 4)
+    assert cells_to_run(sources, {3: "e = e * 2"}, (), 4, {"e"}) == (1, 3, 4)
+
+
+def test_that_something_else_is_changed_once_more_is_said() -> None:
+    changed = "b *= 2\nz = features(torch.ones(2, 3))\nz *= b"
+    run = run_cells(TRAINED, "b = torch.ones(3)", changed, "z.sum().backward()")
+    assert run.diagnosis is not None and run.diagnosis.fixes[0].run == (3, 4)
+    assert "`b` once more" in "".join(run.report.plain if hasattr(run, "report") else run.output)

@@ -193,6 +193,7 @@ SENTENCES = {
     "change_keeps_mistake": "结果与原代码相同，而那大概不是本意：见修复 1",
     "change_updates": "更新 {now} 次，而不是 {before} 次",
     "change_slower": "块中的每个操作都会变慢，且块之后的 backward 不能再使用其中的计算图",
+    "change_once_more": "重新运行的 cell 会再次修改 {names}",
     "change_trains_again": "{cells} 会再训练一次",
     "change_fails_again": "第二次运行该单元格会失败",
     "change_more": "另有 {count} 处",

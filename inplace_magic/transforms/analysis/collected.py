@@ -25,13 +25,10 @@ def collected(problem: Problem, turn: Iteration) -> tuple[set[str], bool]:
     """
     used, partly = reads(*turn.body), problem.crossing.partly
     kinds = [pair for names in holdings(problem).values() for pair in names.items()]
-    held = {path for path, kind in kinds if is_list(kind) or is_of_lists(kind)}
-    calls = [call.func for _, call in problem.nodes(ast.Call) if isinstance(call.func, ast.Attribute)]
-    into = [func.value for func in calls if func.attr in ("append", "extend")]
-    of_lists = {path for path, kind in kinds if is_of_lists(kind)}
+    held = {path for path, kind in kinds if is_list(kind) or kind.startswith("dict[list")}
+    of_lists, into = {path for path, kind in kinds if kind.startswith("dict[list")}, added_to(problem)
     through = {path for one in into if isinstance(one, ast.Subscript) and (path := dotted(one.value)) in of_lists}
-    filled = {dotted(one) or "" for one in into if dotted(one) not in of_lists} | through
-    filled -= partly
+    filled = ({dotted(one) or "" for one in into} | through) - partly
     own = {path.partition(".")[2] for path in filled} & held - partly
     of_objects = {path for path in used if path.partition(".")[2] in own}
     graph = held | of_objects
@@ -62,13 +59,14 @@ def _of_loss(problem: Problem) -> set[str]:
     return found | {name.partition(".")[2] for name in found if "." in name}
 
 
+def added_to(problem: Problem) -> list[ast.expr]:
+    """What items are put behind: ``losses`` for ``losses.append(loss)``."""
+    calls = [call.func for _, call in problem.nodes(ast.Call) if isinstance(call.func, ast.Attribute)]
+    return [func.value for func in calls if func.attr in ("append", "extend")]
+
+
 def is_list(kind: str) -> bool:
     return kind.startswith(("list", "sequence", "deque"))
-
-
-def is_of_lists(kind: str) -> bool:
-    """``memory = {"log_probs": [], "rewards": []}``, or a list for each agent."""
-    return kind.startswith(("dict[list", "list[list"))
 
 
 def emptied(node: ast.AST) -> set[str | None]:

@@ -15,7 +15,7 @@ from typing import TypeGuard
 from ...source.bindings import bound, bound_anew, gone_through, later, loop_of, parameters, reads
 from ...source.blocks import loops, own_statements, scope
 from ...source.dataflow import rebinds
-from ...source.editor import Code, Function
+from ...source.editor import Code, Function, dotted
 from ...source.names import declared, first_name
 from ..problem import Problem
 from .contents import container, put, put_into, shares
@@ -81,7 +81,15 @@ def _is_looked_through(write: Site, name: str, own: Sequence[ast.stmt], behind: 
     looks = {
         key for key, value in before if key != name and root(value) is not value and root_text(code, value) == name
     }
-    return any(reads(code, key, behind) for key in looks)
+    return any(_reads_value_of_now(write, key, behind) for key in looks)
+
+
+def _reads_value_of_now(write: Site, name: str, behind: list[ast.AST]) -> bool:
+    """Whether a name is read behind the write while it still has its value of then, in this iteration if it gets one in each."""
+    code, statement = write.code, write.statement
+    if loop_of(code, statement, name) or bound_anew(code, statement, name):
+        return any(read.lineno > statement.lineno for read in reads(code, name, behind))
+    return _reads_before_bound(code, name, behind)
 
 
 def _of_itself(write: Site, name: str) -> bool:
@@ -101,13 +109,18 @@ def _named_by(write: Site, value: ast.expr | None) -> str | None:
     into = written_by(value) if isinstance(value, ast.Call) else [value]
     named = into[0] if into else None
     if is_item(named, write):
-        named = named.value
+        return dotted(named.value)
     return named.id if isinstance(named, ast.Name) else None
 
 
 def is_item(value: ast.expr | None, write: Site) -> TypeGuard[ast.Subscript]:
-    """Whether the written tensor is what an index into a list, a tuple or a dict gives, and no view of a tensor."""
-    return isinstance(value, ast.Subscript) and ast.unparse(value) in write.event.held
+    """Whether the written tensor is what a number gives of a list or a tuple, ``feats[0]``, and no view of a tensor.
+
+    What a key gives of a dict is its state, which is meant to be written.
+    """
+    if not isinstance(value, ast.Subscript) or type(getattr(value.slice, "value", None)) is not int:
+        return False
+    return ast.unparse(value) in write.event.held
 
 
 def _kept_by_loop(write: Site, name: str) -> bool:
@@ -177,10 +190,7 @@ def meant_for_whole(write: Site) -> bool:
         return True
     whole = seen_through(code, name, write.statement)
     if whole is not None:
-        behind = later(code, write.statement)
-        if loop_of(code, write.statement, whole) or bound_anew(code, write.statement, whole):  # in this iteration alone
-            return any(read.lineno > write.statement.lineno for read in reads(code, whole, behind))
-        return _reads_before_bound(code, whole, behind)
+        return _reads_value_of_now(write, whole, later(code, write.statement))
     function = scope(code, write.statement)
     if _is_looked_through(write, name, [*own_statements(code, function)], later(code, write.statement)):
         return True

@@ -172,6 +172,8 @@ def sent_back_again(problem: Problem) -> bool:
     looped = any(loops(frame.code, frame.statement, without=[saved[0].statement]) for frame in needed)
     if looped and updates_weights(problem) and is_in_update(problem):
         return True
+    if not looped and any(loops(frame.code, frame.statement) for frame in needed):
+        return False  # each iteration makes a graph of its own
     since = problem.clash.save.clock if problem.clash.save is not None else 0
     backwards = (one for one in problem.evidence.passes if one.backward.stack[:1] == need.stack[:1])
     alike = [one.value for one in backwards if one.backward.retained and one.backward.clock > since]

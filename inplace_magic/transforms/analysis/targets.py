@@ -18,7 +18,7 @@ from functools import cached_property
 from ...families import is_of_base
 from ...record.evidence import Write
 from ...source.bindings import argument, loop_of, reads, value_of
-from ...source.dataflow import assigned, called_name, calls_named, given_to, key_of, keyword_named
+from ...source.dataflow import assigned, called_name, calls_named, given_to, is_inplace_name, key_of, keyword_named
 from ...source.editor import Code, Edit, dotted
 from ...source.modules import module_of
 from ..problem import Frame, Problem
@@ -182,10 +182,6 @@ def receiver(call: ast.Call) -> ast.expr | None:
     if isinstance(call.func, ast.Attribute) and not is_functional(call.func.value):
         return call.func.value
     return call.args[0] if call.args else None
-
-
-def is_inplace_name(name: str) -> bool:
-    return name.endswith("_") and not name.endswith("__") and name != "requires_grad_"
 
 
 def root(node: ast.expr | None) -> ast.expr | None:

@@ -27,12 +27,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from ...message import message
-from ...source.bindings import gone_through, key_of_item
-from ...source.blocks import loops
-from ...source.dataflow import binds
+from ...source.bindings import gone_through, key_of_item, parameters
+from ...source.blocks import loops, scope
+from ...source.dataflow import binds, key_of, reads
 from ...source.editor import Code, dotted
 from ...source.lift import as_lines
-from ...source.names import first_name
 from ..analysis.meant import are_apart, is_lost, meant_for_whole, updates_by_another_look
 from ..analysis.targets import Site, chain, has_key, loop_to_keep, tensor_written, written
 from ..grad_mode.inference_mode import modes
@@ -106,9 +105,13 @@ def _tuple(code: Code, tensor: ast.expr | None, statement: ast.stmt, rewrite: Re
     """A tuple, whose items cannot be set, is made a list ahead of the loops that set them. What has texts for keys is none."""
     if isinstance(tensor, ast.Subscript) and rewrite.target is not None and not has_key(tensor):
         held = code.text(tensor.value)
-        around = itertools.takewhile(lambda loop: first_name(held) not in binds(loop), loops(code, statement))
+        key, function = key_of(tensor.value), scope(code, statement)
+        around = itertools.takewhile(lambda loop: key not in binds(loop), loops(code, statement))
         edit = code.insert_before([statement, *around][-1], f"{held} = list({held})")
-        yield "container", replace(rewrite, edits=(edit, *rewrite.edits))
+        # What a function was handed and does not give back is the caller's, who would see nothing of it.
+        given_back = any(key in reads(s) for s in ast.walk(function) if isinstance(s, ast.Return))
+        unsure = rewrite.unsure or (key in parameters(function) and not given_back)
+        yield "container", replace(rewrite, edits=(edit, *rewrite.edits), unsure=unsure)
 
 
 def _anew(

@@ -21,8 +21,8 @@ from collections.abc import Iterator
 from functools import partial
 
 from ...message import message
-from ...source.dataflow import assigned, binds, calls_named, is_call, is_step, key_of, reads, root_of
-from ...source.editor import Code, Edit
+from ...source.dataflow import assigned, binds, calls_named, is_call, is_step, reads, root_of
+from ...source.editor import Code, Edit, dotted
 from ...source.lift import lift, moved
 from ..analysis.backward_calls import in_short, limited, loss_of, parameters_stepped, taken, taken_in_short
 from ..analysis.meetings import Meeting, cleared_before, headline, share_leaves, standing_in, update_between, update_of
@@ -104,16 +104,33 @@ def _cleared_first(problem: Problem, found: Meeting) -> list[Edit]:
     """Of two steps that share parameters each uses the gradients of both losses: what clears them comes ahead of both backwards."""
     code, earlier = found.code, _earlier_backward(problem, found)
     clearing = [s for s in found.between if is_call(s, "zero_grad") and not _clears(code, s, found.first)]
-    if earlier is None or _terms(earlier) & _terms(found.need):
+    if earlier is None or _one_loss(earlier, found.need):
         return []  # one loss, sent back twice, would count twice for each
     return moved(code, clearing, found.block[cleared_before(found.block, earlier)])
 
 
-def _terms(backward: ast.stmt) -> set[str]:
-    """What a statement goes back from, by names; of a dict or a list, by item: ``losses["policy"]``."""
-    loss = root_of(backward) or backward
-    items = [n for n in ast.walk(loss) if isinstance(n, ast.Subscript) and isinstance(n.slice, ast.Constant)]
-    return reads(loss) - {key_of(item) or "" for item in items} | {ast.unparse(item) for item in items}
+def _one_loss(first: ast.stmt, second: ast.stmt) -> bool:
+    """Whether two backwards go back from one value, at least in part. The items of a dict, by their keys, are values apart."""
+    (names, items), (others, other_items) = _terms(first), _terms(second)
+    of_items, of_others = ({item.partition("[")[0] for item in some} for some in (items, other_items))
+    return bool(names & others or items & other_items or names & of_others or others & of_items)
+
+
+def _terms(backward: ast.stmt) -> tuple[set[str], set[str]]:
+    """What a statement goes back from: names, and items by a key that is written out, ``losses["policy"]``."""
+    names, items = set[str](), set[str]()
+    todo: list[ast.AST] = [root_of(backward) or backward]
+    while todo:
+        node = todo.pop()
+        if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant) and dotted(node.value):
+            items.add(ast.unparse(node))
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):  # a method: what it is called on
+            todo += [node.func.value, *node.args, *(keyword.value for keyword in node.keywords)]
+        elif isinstance(node, (ast.Name, ast.Attribute)) and (name := dotted(node)) is not None:
+            names.add(name)
+        else:
+            todo += ast.iter_child_nodes(node)
+    return names, items
 
 
 def _earlier_backward(problem: Problem, found: Meeting) -> ast.stmt | None:

@@ -31,9 +31,10 @@ from ...source.dataflow import (
     simple,
     summed_up,
 )
+from ...source.editor import dotted
 from ..analysis.backward_calls import loss_of
-from ..analysis.collected import collected, emptied, is_list, is_of_lists
-from ..analysis.iterations import holdings, iterations
+from ..analysis.collected import added_to, collected, emptied, is_list
+from ..analysis.iterations import Iteration, holdings, iterations
 from ..analysis.meetings import meeting
 from ..problem import Problem
 from ..proposal import Proposal, in_one_text
@@ -43,8 +44,6 @@ from ..registry import register
 @register("second_backward", "modified")
 def reset_sum(problem: Problem) -> Iterator[Proposal]:
     """A loss that is added up over passes, and never set back."""
-    if problem.clash.kind == "modified" and problem.clash.need is not None and problem.clash.need.index == 0:
-        return  # no backward has used any of it up
     found = meeting(problem)
     if found is not None:
         stretches = [(found.code, found.code.following(found.first), found.need)]
@@ -56,13 +55,22 @@ def reset_sum(problem: Problem) -> Iterator[Proposal]:
         for name in sorted(roots(need) | shown.keys()) if simple(need) else []:
             begun = (s for s in statements if _adds_to(problem, s, name) or _sets(s, name) or name in rebinds(s))
             first = next(begun, None)
-            if first is None or not _adds_to(problem, first, name):
+            if first is None or not _adds_to(problem, first, name) or not _used_before(problem, name):
                 continue
             line = f"{shown.get(name, name)} = {_initial(problem, name)}"
             begins = frozenset({name} if found is not None else ())  # no total over all iterations
             edits, why = [code.insert_before(first, line)], message("why_sum_anew", name=name)
             yield in_one_text(code, edits, line, why, "reset_accumulator: sum", begins=begins)
             return
+
+
+def _used_before(problem: Problem, name: str) -> bool:
+    """Whether an earlier backward went back from what is so called, as far as the run tells."""
+    if problem.clash.kind == "second_backward" or problem.clash.need is None:
+        return True
+    before = problem.evidence.passes[: problem.clash.need.index]
+    sent_back = (frame.statement for one in before for frame in problem.frames(one.backward.stack))
+    return any(name in roots(s) | {ast.unparse(loss_of(s) or s)} for s in sent_back)
 
 
 def _adds_to(problem: Problem, node: ast.AST, name: str, depth: int = 2) -> bool:
@@ -107,9 +115,9 @@ def clear_collected(problem: Problem) -> Iterator[Proposal]:
         code, (_, need) = turn.code, turn.branch
         step = next(filter(is_step, code.following(need)), need)
         after = [step, *(s for s in code.following(step) if lists & reads(s))][-1]
-        lines = list(
-            dict.fromkeys(_written_for_it(problem, path) or _emptying(problem, path) for path in sorted(lists))
-        )
+        by_method = {path: _written_for_it(problem, path) for path in sorted(lists)}
+        emptied_by = ([line] if line else _emptying(problem, turn, path) for path, line in by_method.items())
+        lines = list(dict.fromkeys(line for some in emptied_by for line in some))
         edit = code.insert_after(after, *lines)
         why = message("why_collected_anew")
         begins = frozenset(lists if begin else ())
@@ -117,12 +125,15 @@ def clear_collected(problem: Problem) -> Iterator[Proposal]:
         return
 
 
-def _emptying(problem: Problem, path: str) -> str:
-    """``losses.clear()``, or of all lists that a dict or a list holds."""
-    kind = next((names[path] for names in holdings(problem).values() if path in names), "")
-    if not is_of_lists(kind):
-        return f"{path}.clear()"
-    return f"for items in {path}{'.values()' if kind.startswith('dict') else ''}: items.clear()"
+def _emptying(problem: Problem, turn: Iteration, path: str) -> list[str]:
+    """``losses.clear()``; of a dict of lists those that are read ahead of the backward: ``memory["log_probs"].clear()``."""
+    into = added_to(problem)
+    if not any(isinstance(one, ast.Subscript) and dotted(one.value) == path for one in into):
+        return [f"{path}.clear()"]
+    ahead = (node for s in turn.body if s.lineno <= turn.need.lineno for node in ast.walk(s))
+    items = (node for node in ahead if isinstance(node, ast.Subscript) and dotted(node.value) == path)
+    read = [node for node in items if isinstance(node.slice, ast.Constant) and node not in into]
+    return sorted({f"{turn.code.text(node)}.clear()" for node in read})
 
 
 def _written_for_it(problem: Problem, path: str) -> str | None:
