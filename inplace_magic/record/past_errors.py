@@ -113,9 +113,11 @@ class PastErrors:
             view = plain_name(func) == "__setitem__" or family == "multi_output_view"
             conflict.write.leaf = not view and written[0].is_leaf and written[0].requires_grad
             base = whole(written[0])
-            first = conflict in self._conflicts.found  # not again for each iteration
-            held = sharing_memory(written[0], sys._getframe(1)) if first else []
-            if first:  # a flat buffer is the memory of weights that are looks at it, by way of ``.data``
+            if conflict in self._conflicts.found:  # not again for each iteration
+                held = sharing_memory(written[0], sys._getframe(1))
+                conflict.write.held = tuple(path for path, _ in held)
+                conflict.write.aliases = names_of(written[0], sys._getframe(1)) if conflict.write.leaf else ()
+                # A flat buffer is the memory of weights that are looks at it, by way of ``.data``.
                 looks = [tensor for _, tensor in held if base_of(tensor) is None]
                 self._of_leaf.put(base, any(tensor.is_leaf and tensor.requires_grad for tensor in looks))
             conflict.write.of_leaf = bool(self._of_leaf.get(base)) or (base.is_leaf and base.requires_grad)
@@ -124,9 +126,6 @@ class PastErrors:
             conflict.write.fed = base.is_leaf and base.grad is not None
             operands = [t for t in arguments(args, kwargs) if t is not written[0] and t is not base]
             conflict.write.stepped = bool(self._steps_of(base)) and not any(t.requires_grad for t in operands)
-            if first:
-                conflict.write.held = tuple(path for path, _ in held)
-                conflict.write.aliases = names_of(written[0], sys._getframe(1)) if conflict.write.leaf else ()
         if self._update_leaves and _hits_leaf(family, written, conflict.write):
             with torch.no_grad():
                 result = func(*args, **kwargs)

@@ -49,10 +49,11 @@ def _makers_of_changed(sources: Sources, number: int, carrying: Collection[str])
 
 def makes_values(cell: Document, carrying: Collection[str]) -> bool:
     """Whether a cell makes nothing but values that carry a graph by now, and trains nothing: it can run again for their sake."""
-    return binds(*making(cell)) <= {*carrying} and not _trains(cell) and not isinstance(cell, FileSource)
+    return binds(*making(cell)) <= {*carrying} and not _acts(cell) and not isinstance(cell, FileSource)
 
 
-def _trains(cell: Document) -> bool:
+def _acts(cell: Document) -> bool:
+    """Whether a cell sends a loss back, or steps something, be it an environment: that is not done again for a value's sake."""
     return any(called_name(call) in ("backward", "step") for s in making(cell) for call in calls(s))
 
 
@@ -100,7 +101,7 @@ def _with_dependents(
 def _goes_on(cell: Document, again: Collection[str], carrying: Collection[str]) -> bool:
     """Whether a cell changes some values, or makes another one of them that carries a graph; not where it trains."""
     makes = changed_from_before(cell) & {*again} or binds(*making(cell)) & {*carrying}
-    return bool(makes) and not _trains(cell)
+    return bool(makes) and not _acts(cell)
 
 
 def _names_imported(tree: ast.Module) -> set[str]:

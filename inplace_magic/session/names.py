@@ -83,5 +83,5 @@ def history_of(tensor: torch.Tensor) -> Any:
     except (
         RuntimeError,
         ValueError,
-    ):  # a view whose base was changed in a forbidden way; what a lazy module has yet to fill
+    ):  # a view whose base was changed so that torch forbids it; a lazy module's parameter
         return None

@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
+from torch.nn.parameter import is_lazy
 
 from ..source.own import attributes, defining_module, is_a, is_own, is_own_module, is_own_name, own_names
 
@@ -80,10 +81,7 @@ def walk(namespace: Mapping[str, Any], *, unnamed: bool = False) -> Iterator[tup
             following: list[tuple[str, Any]] = []
             for path, value in level:  # grows: a model's parts are as near as the model
                 if is_a(value, torch.Tensor):
-                    lazy = torch.nn.parameter.is_lazy(
-                        value
-                    )  # there is nothing in it yet, and torch refuses any question
-                    if not lazy:
+                    if not is_lazy(value):  # there is nothing in it yet, and torch refuses any question
                         yield path, value
                     continue
                 if is_a(value, _ATOMS) or id(value) in seen:

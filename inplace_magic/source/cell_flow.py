@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import ast
 import itertools
-import re
 from collections.abc import Iterable
 
-from .dataflow import binds, calls, is_inplace_name, key_of, live_in, rebinds
+from .dataflow import binds, calls, is_inplace_name, key_of, live_in, rebinds, receiver
 from .document import Document
 from .editor import Function, names_bound, names_loaded
-from .modules import module_of
+from .names import first_name
 from .sources import Sources
 
 _DEFINITIONS = (*Function, ast.ClassDef, ast.Import, ast.ImportFrom)
@@ -40,7 +39,7 @@ def readers_of(sources: Sources, history: Iterable[int], cell: int, paths: tuple
     or what was made of it. What else they read (the data, mostly) is as it was.
     """
     does = {number: making(sources.cells[number]) for number in history if number <= cell}
-    names = {re.split(r"[.\[]", path)[0] for path in paths}
+    names = {first_name(path) for path in paths}
     goes_on = {number: changed_from_before(sources.cells[number]) for number in does}
     made = {n: names_bound(statements) - goes_on[n] for n, statements in does.items()}
     chosen = {max((n for n in does if name in made[n]), default=cell) for name in names}
@@ -62,18 +61,28 @@ def changed_from_before(cell: Document) -> set[str]:
     """
     made = making(cell)
     bound, whole = binds(*made), rebinds(*made)
-    written = (key for s in made for call in calls(s) for one in _written(call) if (key := key_of(one)) is not None)
-    changed = (bound & live_in(made)) | ((bound | {*written}) - whole)
-    return {key.partition(".")[0] for key in changed} - whole | (bound & live_in(made))
+    written = {key for s in made for call in calls(s) for one in _written(call) if (key := key_of(one)) is not None}
+    again = bound & live_in(made)
+    return again | ({first_name(key) for key in again | (bound | written) - whole} - whole)
+
+
+def changed_again(sources: Sources, run: Iterable[int]) -> list[str]:
+    """What some cells change as they run again, and none of them makes anew first."""
+    found: list[str] = []
+    made: set[str] = set()
+    for number in run:
+        changed = changed_from_before(sources.cells[number])
+        found += sorted(changed - made)
+        made |= binds(*making(sources.cells[number])) - changed
+    return list(dict.fromkeys(found))
 
 
 def _written(call: ast.Call) -> list[ast.expr]:
     """What a call writes in place."""
     out = [keyword.value for keyword in call.keywords if keyword.arg == "out"]
-    if not isinstance(call.func, ast.Attribute) or not is_inplace_name(call.func.attr):
-        return out
-    functional = (module_of(call.func.value) or "").partition(".")[0] == "torch"
-    return [*out, *(call.args[:1] if functional else [call.func.value])]
+    in_place = isinstance(call.func, ast.Attribute) and is_inplace_name(call.func.attr)
+    target = receiver(call) if in_place else None
+    return [*out, target] if target is not None else out
 
 
 def _with_makers(does: dict[int, list[ast.stmt]], chosen: set[int]) -> set[int]:

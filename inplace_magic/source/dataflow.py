@@ -251,6 +251,20 @@ def calls_made(node: ast.AST) -> Iterator[ast.Call]:
             yield from calls_made(child)
 
 
+def is_functional(node: ast.expr) -> bool:
+    """Whether a name stands for torch's functions rather than for a tensor: ``F``, ``torch.Tensor``."""
+    while isinstance(node, ast.Attribute) and module_of(node) is None:
+        node = node.value
+    return (module_of(node) or "").partition(".")[0] == "torch"
+
+
+def receiver(call: ast.Call) -> ast.expr | None:
+    """The tensor that a method is called on, as a method or as a function: ``x`` of ``x.view(-1)`` and ``torch.flatten(x)``."""
+    if isinstance(call.func, ast.Attribute) and not is_functional(call.func.value):
+        return call.func.value
+    return call.args[0] if call.args else None
+
+
 def called_name(node: ast.AST | None) -> str:
     """The name of the function or method that an expression calls; nothing where it calls none by name."""
     if not isinstance(node, ast.Call):

@@ -28,10 +28,9 @@ from ..message import message
 from ..record.evidence import BackwardPass, Evidence
 from ..search import AS_CLEARED, IN_ORDER, KEEPS_GRAPH, LAST_RESORT, LESSER, ONE_UPDATE, PAST_A_STEP, RUNNING, Rank
 from ..session.cells_to_run import makes_values
-from ..source.cell_flow import changed_from_before, making, readers_of
+from ..source.cell_flow import changed_again, readers_of
 from ..source.dataflow import called_name, calls_made
 from ..source.document import FileSource, is_cell
-from ..source.editor import names_bound
 from ..source.sources import Sources
 from ..source.unified import cell_names, unified
 from ..transforms.problem import Problem
@@ -166,16 +165,13 @@ def measured(bench: Bench, problem: Problem, ran: Ran) -> Attempt | None:
         taken = (*_taken(bench, proposal, seen), *(_left(bench, reference, seen) if _lessens(candidate.steps) else ()))
         within = (message("change_cuts_within"),) if sooner else ()
         fix = replace(fix, changes=fix.changes + (taken or within)[:1])
-    retrained = [f"In[{number}]" for number in run if number != bench.failing and _trains(bench.sources, number)]
-    if retrained and is_cell(bench.failing):
+    earlier = [number for number in run if number != bench.failing]
+    retrained = [f"In[{number}]" for number in earlier if _trains(bench.sources, number)]
+    if retrained:
         fix = replace(fix, changes=(*fix.changes, message("change_trains_again", cells=", ".join(retrained))))
-    again = (
-        _changed_again(bench.sources.with_texts(texts), [n for n in run if n != bench.failing])
-        if is_cell(bench.failing)
-        else []
-    )
-    if again and not retrained:
-        fix = replace(fix, changes=(*fix.changes, message("change_once_more", names=tuple(again))))
+    elif changed := changed_again(bench.sources.with_texts(texts), earlier):
+        names = tuple(f"`{name}`" for name in changed)
+        fix = replace(fix, changes=(*fix.changes, message("change_once_more", names=names)))
     if any(step.form in LAST_RESORT for step in candidate.steps):
         fix = replace(fix, changes=(*fix.changes, message("change_slower")))
     if proposal.rule == "restructure" and gone:
@@ -201,17 +197,6 @@ def measured(bench: Bench, problem: Problem, ran: Ran) -> Attempt | None:
         corrects=corrects,
         passes=seen.passes,
     )
-
-
-def _changed_again(sources: Sources, run: Sequence[int]) -> list[str]:
-    """What earlier cells that run again change, and none of them makes anew first."""
-    found: list[str] = []
-    made: set[str] = set()
-    for number in run:
-        changed = changed_from_before(sources.cells[number])
-        found += sorted(changed - made)
-        made |= names_bound(making(sources.cells[number])) - changed
-    return [f"`{name}`" for name in dict.fromkeys(found)]
 
 
 def _trains(sources: Sources, number: int) -> bool:
@@ -250,8 +235,7 @@ def _as_accepted(
     if error is not None and run == (bench.failing,) and error == bench.second_time:
         return live, run, error
     # what earlier cells left behind has changed since: they have to run again too
-    made_anew = readers_of(bench.sources, bench.plan.cells, bench.failing, carriers)
-    for cells in (tuple(sorted({*made_anew, *run})), bench.replayed(texts, spared)):
+    for cells in (_with_makers(bench, carriers, run), bench.replayed(texts, spared)):
         again = bench.listen_live(texts, live, spared, run=cells)
         if again is not None and again.error == ran.seen.error:
             return live, cells, ""
@@ -326,6 +310,12 @@ def _meant(bench: Bench, proposal: Proposal) -> Iterator[Evidence]:
             yield seen
 
 
+def _with_makers(bench: Bench, carriers: tuple[str, ...], run: tuple[int, ...]) -> tuple[int, ...]:
+    """The cells to run, with those that made what still carries the failed run's graph, and read it since."""
+    made_anew = readers_of(bench.sources, bench.plan.cells, bench.failing, carriers)
+    return tuple(sorted({*made_anew, *run}))
+
+
 def _in_session(
     bench: Bench,
     texts: dict[int, str],
@@ -363,9 +353,8 @@ def _in_session(
             ways = [*dict.fromkeys(((bench.failing,), run))]
     if cut_off is None:
         return None, run, carriers, error
-    made_anew = {*readers_of(bench.sources, bench.plan.cells, bench.failing, carriers)} - {*run}
-    if all(makes_values(bench.sources.cells[number], bench.carrying) for number in made_anew):
-        cells = tuple(sorted({*made_anew, *run}))
+    cells = _with_makers(bench, carriers, run)
+    if all(makes_values(bench.sources.cells[number], bench.carrying) for number in {*cells} - {*run}):
         seen = bench.listen_live(texts, own, spared, cells, bench.past_failure)
         if seen is not None and seen.error == ran.seen.error:
             return own, cells, carriers, None

@@ -311,12 +311,13 @@ def test_a_sum_that_no_backward_has_used_up_keeps_its_terms() -> None:
 
 
 def test_what_a_cell_has_changed_meanwhile_is_not_computed_again_without_that() -> None:
-    made, changed, used = (
-        "m = torch.softmax(net(torch.ones(4, 3)), 0)",
-        "m -= m.mean()",
-        "opt.step()\nm.pow(2).sum().backward()",
-    )
-    run = run_cells(START + "\n    net(torch.ones(3)).sum().backward()", made, changed, used)
-    assert run.diagnosis is not None
-    texts = ["".join(fix.cells.values()) for fix in run.diagnosis.fixes if fix.rule == "recompute"]
+    made = "m = torch.softmax(net(torch.ones(4, 3)), 0)"
+    trained = "opt.zero_grad()\nnet(torch.ones(3)).sum().backward()\nopt.step()"
+    used = "(m * torch.arange(4.0)).pow(2).sum().backward()"
+    weight = "net = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1))"
+    setup = START.replace("net = nn.Linear(3, 1)", weight)
+    assert "recompute" in rules(setup, made, trained, used)
+    changed = run_cells(setup, made, f"m -= m.mean()\n{trained}", used)
+    assert changed.diagnosis is not None
+    texts = ["".join(fix.cells.values()) for fix in changed.diagnosis.fixes if fix.rule == "recompute"]
     assert all("m.mean()" in text for text in texts)

@@ -25,10 +25,10 @@ def collected(problem: Problem, turn: Iteration) -> tuple[set[str], bool]:
     """
     used, partly = reads(*turn.body), problem.crossing.partly
     kinds = [pair for names in holdings(problem).values() for pair in names.items()]
-    held = {path for path, kind in kinds if is_list(kind) or kind.startswith("dict[list")}
-    of_lists, into = {path for path, kind in kinds if kind.startswith("dict[list")}, added_to(problem)
-    through = {path for one in into if isinstance(one, ast.Subscript) and (path := dotted(one.value)) in of_lists}
-    filled = ({dotted(one) or "" for one in into} | through) - partly
+    of_lists = {path for path, kind in kinds if kind.startswith("dict[list")}
+    held = {path for path, kind in kinds if is_list(kind)} | of_lists
+    into = added_to(problem)
+    filled = ({dotted(one) or "" for one in into} | (filled_by_item(into) & of_lists)) - partly
     own = {path.partition(".")[2] for path in filled} & held - partly
     of_objects = {path for path in used if path.partition(".")[2] in own}
     graph = held | of_objects
@@ -63,6 +63,11 @@ def added_to(problem: Problem) -> list[ast.expr]:
     """What items are put behind: ``losses`` for ``losses.append(loss)``."""
     calls = [call.func for _, call in problem.nodes(ast.Call) if isinstance(call.func, ast.Attribute)]
     return [func.value for func in calls if func.attr in ("append", "extend")]
+
+
+def filled_by_item(into: list[ast.expr]) -> set[str]:
+    """What holds lists that items are put behind: ``memory`` for ``memory["log_probs"].append(x)``."""
+    return {path for one in into if isinstance(one, ast.Subscript) and (path := dotted(one.value)) is not None}
 
 
 def is_list(kind: str) -> bool:

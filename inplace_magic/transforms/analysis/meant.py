@@ -68,19 +68,20 @@ def _has_two_names(write: Site, dropped: bool = False) -> bool:
     computed = [s for s in returned if isinstance(s, ast.Return) and root_text(code, s.value) != name]
     masked = name in parameters(top) and puts_constant(write) and reads(code, name, [*computed])
     if gives_back and returned and (summed or filled or masked):
-        return not _is_looked_through(write, name, own, behind)
+        return not _is_looked_through(write, name)
     return any(_reads_before_bound(code, other, behind) for other in others)
 
 
-def _is_looked_through(write: Site, name: str, own: Sequence[ast.stmt], behind: list[ast.AST]) -> bool:
+def _is_looked_through(write: Site, name: str) -> bool:
     """Whether a view of a tensor that was made before a write is read behind it, and so is to see what is written:
     ``v = state[:, 3]``.
     """
-    code = write.code
+    code, own = write.code, own_statements(write.code, scope(write.code, write.statement))
     before = (pair for s in own if s.lineno < write.statement.lineno for pair in bound(code, s))
     looks = {
         key for key, value in before if key != name and root(value) is not value and root_text(code, value) == name
     }
+    behind = later(code, write.statement)
     return any(_reads_value_of_now(write, key, behind) for key in looks)
 
 
@@ -191,9 +192,9 @@ def meant_for_whole(write: Site) -> bool:
     whole = seen_through(code, name, write.statement)
     if whole is not None:
         return _reads_value_of_now(write, whole, later(code, write.statement))
-    function = scope(code, write.statement)
-    if _is_looked_through(write, name, [*own_statements(code, function)], later(code, write.statement)):
+    if _is_looked_through(write, name):
         return True
+    function = scope(code, write.statement)
     return name in parameters(function) and not any(isinstance(n, ast.Return) and n.value for n in ast.walk(function))
 
 

@@ -18,9 +18,17 @@ from functools import cached_property
 from ...families import is_of_base
 from ...record.evidence import Write
 from ...source.bindings import argument, loop_of, reads, value_of
-from ...source.dataflow import assigned, called_name, calls_named, given_to, is_inplace_name, key_of, keyword_named
+from ...source.dataflow import (
+    assigned,
+    called_name,
+    calls_named,
+    given_to,
+    is_inplace_name,
+    key_of,
+    keyword_named,
+    receiver,
+)
 from ...source.editor import Code, Edit, dotted
-from ...source.modules import module_of
 from ..problem import Frame, Problem
 
 # Methods and attributes that give another look at the same memory.
@@ -168,20 +176,6 @@ def puts_constant(write: Site) -> bool:
 
 def reads_gradient(node: ast.AST) -> bool:
     return any(isinstance(n, ast.Attribute) and n.attr == "grad" for n in ast.walk(node))
-
-
-def is_functional(node: ast.expr) -> bool:
-    """Whether a name stands for torch's functions rather than for a tensor: ``F``, ``torch.Tensor``."""
-    while isinstance(node, ast.Attribute) and module_of(node) is None:
-        node = node.value
-    return (module_of(node) or "").partition(".")[0] == "torch"
-
-
-def receiver(call: ast.Call) -> ast.expr | None:
-    """The tensor that a method is called on, as a method or as a function: ``x`` of ``x.view(-1)`` and ``torch.flatten(x)``."""
-    if isinstance(call.func, ast.Attribute) and not is_functional(call.func.value):
-        return call.func.value
-    return call.args[0] if call.args else None
 
 
 def root(node: ast.expr | None) -> ast.expr | None:

@@ -22,11 +22,11 @@ from ...message import message
 from ...record.evidence import Write
 from ...source.bindings import value_of
 from ...source.blocks import loops
-from ...source.dataflow import called_name, given_to, is_inplace_name, reads
+from ...source.dataflow import called_name, given_to, is_functional, is_inplace_name, reads
 from ...source.editor import Code, Edit, dotted
 from ..analysis.contents import OWN_MEMORY
 from ..analysis.meetings import sent_back_again
-from ..analysis.targets import chain, handed_down, is_functional, root, seen_through
+from ..analysis.targets import chain, handed_down, root, seen_through
 from ..problem import Frame, Problem
 from ..proposal import Proposal, in_one_text
 from ..registry import register

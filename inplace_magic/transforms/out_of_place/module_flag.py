@@ -22,10 +22,9 @@ from collections.abc import Iterator
 from ...diagnosis import LiveChange
 from ...message import message
 from ...record.evidence import Write
-from ...source.dataflow import called_name
+from ...source.dataflow import called_name, is_functional
 from ...source.editor import Code, Edit, dotted
 from ...source.names import first_name
-from ..analysis.targets import is_functional
 from ..problem import Problem
 from ..proposal import Proposal, in_one_text
 from ..registry import register

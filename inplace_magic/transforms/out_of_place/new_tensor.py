@@ -8,11 +8,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from ...source.bindings import loop_of, value_of
-from ...source.dataflow import called_name, calls, is_inplace_name, keyword_named
+from ...source.dataflow import called_name, calls, is_functional, is_inplace_name, keyword_named, receiver
 from ...source.document import CellSource
 from ...source.editor import Code, Edit, atom, dotted
 from ...source.modules import module_of
-from ..analysis.targets import called_target, is_functional, receiver, torch_name
+from ..analysis.targets import called_target, torch_name
 from ..problem import Problem
 from .inplace_flag import flag, without_flag
 

@@ -28,11 +28,11 @@ from dataclasses import dataclass
 
 from ...message import message
 from ...source.bindings import gone_through, loop_of, naming_loop
-from ...source.dataflow import called_name, given_to, rebinds
+from ...source.dataflow import called_name, given_to, rebinds, receiver
 from ...source.editor import Code, Edit, as_item, atom
 from ...source.names import bound_names
 from ..analysis.meetings import headline
-from ..analysis.targets import SEVERAL_VIEWS, Site, handed_down, receiver, root
+from ..analysis.targets import SEVERAL_VIEWS, Site, handed_down, root
 from ..problem import Problem
 from ..proposal import Proposal, in_one_text
 from ..registry import register

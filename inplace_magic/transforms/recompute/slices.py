@@ -80,13 +80,17 @@ def slices(problem: Problem, found: Crossing) -> Iterator[Slice]:
         read_by = [name.rpartition(".") for name in read]
         owners = ((here, there) for here, _, own in made_by for there, _, other in read_by if own == other)
         yield from (replace(made, owner=pair) for pair in dict.fromkeys(owners) if pair[0] != pair[1])
-        alone = made.names if made.function == "<module>" and len(made.names) == 1 else set()
-        handed = ((name, edge) for edge in found.over for name in alone & {h.path for h in edge.holders})
-        scopes = ((name, edge, {spot.function for spot in edge.used}) for name, edge in handed)
-        others = [(name, h.path) for name, edge, used in scopes for h in edge.holders if h.scope in used]
-        for name, other in dict.fromkeys(others):  # the same value under another name, where it is used
-            if other != name and key_of(ast.parse(other, mode="eval").body) == other:
-                yield replace(made, owner=(name, other))
+        yield from (replace(made, owner=pair) for pair in dict.fromkeys(_handed_on(made, found)))
+
+
+def _handed_on(made: Slice, found: Crossing) -> Iterator[tuple[str, str]]:
+    """The name of a value that a cell made, each with another one by which a function that uses it has it."""
+    name = next(iter(made.names), "")
+    for edge in found.over if made.function == "<module>" and made.names == {name} else ():
+        used = {spot.function for spot in edge.used} if any(h.path == name for h in edge.holders) else set()
+        for other in (h.path for h in edge.holders if h.scope in used and h.path != name):
+            if key_of(ast.parse(other, mode="eval").body) == other:
+                yield name, other
 
 
 def called_so(name: str, here: str, there: str) -> str:

@@ -19,11 +19,11 @@ from ...families import is_of_base
 from ...message import message
 from ...source.bindings import reads
 from ...source.blocks import own_statements, scope, upwards, within
-from ...source.dataflow import binds
+from ...source.dataflow import binds, receiver
 from ...source.dataflow import reads as names_read
 from ...source.lift import lift, moved, unwrapped
 from ..analysis.meetings import headline
-from ..analysis.targets import receiver, root_text, seen_through, sites
+from ..analysis.targets import root_text, seen_through, sites
 from ..grad_mode.inference_mode import modes
 from ..problem import Problem
 from ..proposal import Proposal, in_one_text

@@ -33,7 +33,7 @@ from ...source.dataflow import (
 )
 from ...source.editor import dotted
 from ..analysis.backward_calls import loss_of
-from ..analysis.collected import added_to, collected, emptied, is_list
+from ..analysis.collected import added_to, collected, emptied, filled_by_item, is_list
 from ..analysis.iterations import Iteration, holdings, iterations
 from ..analysis.meetings import meeting
 from ..problem import Problem
@@ -115,9 +115,7 @@ def clear_collected(problem: Problem) -> Iterator[Proposal]:
         code, (_, need) = turn.code, turn.branch
         step = next(filter(is_step, code.following(need)), need)
         after = [step, *(s for s in code.following(step) if lists & reads(s))][-1]
-        by_method = {path: _written_for_it(problem, path) for path in sorted(lists)}
-        emptied_by = ([line] if line else _emptying(problem, turn, path) for path, line in by_method.items())
-        lines = list(dict.fromkeys(line for some in emptied_by for line in some))
+        lines = list(dict.fromkeys(line for path in sorted(lists) for line in _emptying(problem, turn, path)))
         edit = code.insert_after(after, *lines)
         why = message("why_collected_anew")
         begins = frozenset(lists if begin else ())
@@ -126,10 +124,12 @@ def clear_collected(problem: Problem) -> Iterator[Proposal]:
 
 
 def _emptying(problem: Problem, turn: Iteration, path: str) -> list[str]:
-    """``losses.clear()``; of a dict of lists those that are read ahead of the backward: ``memory["log_probs"].clear()``."""
-    into = added_to(problem)
-    if not any(isinstance(one, ast.Subscript) and dotted(one.value) == path for one in into):
-        return [f"{path}.clear()"]
+    """The method that was written for it, else ``losses.clear()``; of a dict of lists those that are read ahead of the backward:
+    ``memory["log_probs"].clear()``.
+    """
+    into, by_method = added_to(problem), _written_for_it(problem, path)
+    if by_method is not None or path not in filled_by_item(into):
+        return [by_method or f"{path}.clear()"]
     ahead = (node for s in turn.body if s.lineno <= turn.need.lineno for node in ast.walk(s))
     items = (node for node in ahead if isinstance(node, ast.Subscript) and dotted(node.value) == path)
     read = [node for node in items if isinstance(node.slice, ast.Constant) and node not in into]
