@@ -318,6 +318,8 @@ def _overwrote(clash: RecordedConflict, what: str, tensor: str | None, node: str
         return message("changed_unfollowed")
     if write is None:
         return message("changed_outside", node=node) if node else message("changed_outside_kept")
+    if write.how == "aliased":
+        return message("silent_aliased", what=what, names=write.held, count=len(write.held))
     if write.how != "written":
         return message(f"silent_{write.how}", what=what)
     if write.handed:
@@ -361,6 +363,8 @@ def _needed_note(clash: RecordedConflict) -> str:
 
 
 def _saved_note(clash: RecordedConflict, node: str | None) -> str:
+    if clash.write is not None and clash.write.how == "aliased":
+        return message("another_name") if clash.save is not None and clash.save.spot is not None else ""
     if node is None or clash.save is None:
         return ""
     keeps = "saves_output" if _node_name(clash.save.node) in _KEEP_OUTPUT else "saves"

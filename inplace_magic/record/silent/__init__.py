@@ -11,6 +11,7 @@ from .past_the_graph import PastTheGraph
 from .python_nodes import PythonNodes
 from .recomputed import Recomputed
 from .repacked import Repacked
+from .second_names import SecondNames
 from .second_run import SecondRun
 from .shared_gradients import SharedGradients
 from .threads import Threads
@@ -30,6 +31,7 @@ DETECTORS: tuple[type[Detector], ...] = (
     Threads,
     ComplexParts,
     Untrained,
+    SecondNames,
     Unchecked,
     SecondRun,
 )

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 import torch
 
 from ...gradients.backward import graph_of
+from ...source.sources import Sources
 from ...torch_private import unobserved
 from .. import evidence
 from ..author import Author
@@ -92,6 +93,7 @@ class Run(Protocol):
     """What detectors ask of the recorder."""
 
     policy: Policy
+    sources: Sources
     passing: Passing | None  # the backward that is running
     turned: bool  # a node runs for the second time, and gets the other values
     open_question: bool  # something was seen that a reference run alone can judge
@@ -133,6 +135,9 @@ class Run(Protocol):
 
     def here(self) -> Stack:
         """The user's frames, from the call that is being looked at outwards."""
+
+    def written(self, call: Call) -> Sequence[Any]:
+        """What a call is going to write."""
 
     def about_to_write(
         self, func: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]

@@ -155,6 +155,9 @@ class EventStream(Recorder):
     def here(self) -> Stack:
         return user_stack(sys._getframe(2))
 
+    def written(self, call: Call) -> Sequence[Any]:
+        return self.writers.written(call.func, call.args, call.kwargs)
+
     def about_to_write(
         self, func: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]
     ) -> list[torch.Tensor]:

@@ -34,7 +34,7 @@ _WHY = message("why_module_flag")
 _MOST = 3
 
 
-@register("modified", "leaf", "view_of_leaf", "multi_output_view", "no_grad_view", "overlap", "inference")
+@register("modified", "leaf", "view_of_leaf", "multi_output_view", "no_grad_view", "overlap", "inference", "silent")
 def module_flag(problem: Problem) -> Iterator[Proposal]:
     write = problem.clash.write
     if write is None or write.origin != "nn" or write.operation in ("batch_norm", "embedding"):

@@ -16,6 +16,7 @@ from .functions import FUNCTIONS
 from .gradients import GRADIENTS
 from .hooks import HOOKS
 from .memory import MEMORY
+from .names import NAMES
 from .program import START, Program
 from .threads import THREADS
 from .untrained import UNTRAINED
@@ -23,7 +24,7 @@ from .values import VALUES
 
 __all__ = ["PROGRAMS", "START", "Program", "kind"]
 
-_KINDS = [CHECKPOINTED, FUNCTIONS, MEMORY, HOOKS, THREADS, GRADIENTS, UNTRAINED, VALUES]
+_KINDS = [CHECKPOINTED, FUNCTIONS, MEMORY, HOOKS, THREADS, GRADIENTS, UNTRAINED, VALUES, NAMES]
 PROGRAMS = [program for programs in _KINDS for program in programs]
 
 

@@ -1,0 +1,51 @@
+"""Tensors under two names: which writes through one of them are meant for the other."""
+
+from __future__ import annotations
+
+import pytest
+
+from .programs import Program
+from .running import watch
+
+
+def found(text: str) -> list[str]:
+    seen = watch(Program("by hand", text), text)
+    assert seen.problem is None
+    return [str(finding.sentence) for finding in seen.findings]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param("h = h.relu_()\nloss = (h + h.sin()).sum()", id="the name is bound to the result"),
+        pytest.param("h.mul_(2).add_(1)\nloss = (h + h.sin()).sum()", id="a statement for the sake of the tensor"),
+        pytest.param("old = h\nh *= 2\nloss = (h * old.shape[0] + h).sum()", id="the other name is asked for a shape"),
+        pytest.param(
+            "old = h\nh *= 2\nloss = (h + h.sin()).sum() if old is not None else 0", id="or whether it is there"
+        ),
+        pytest.param("old = h\nh *= 2\nold = h * 1\nloss = (h + old).sum()", id="the other name is bound anew"),
+        pytest.param("old = h\nh *= 2\nloss = old.sum()", id="only one of them is read"),
+        pytest.param("old = h.clone()\nh *= 2\nloss = (h * old).sum()", id="a copy"),
+        pytest.param("old = h\nh.clamp_(-99, 99)\nloss = (h * 3 + old).sum()", id="no value is changed"),
+        pytest.param(
+            "rows = h.view(2, 3)\nrows[0] *= 2\nloss = (h * 3 + h.sin()).sum()", id="a view is there to be written"
+        ),
+        pytest.param("old = x\nwith torch.no_grad():\n    x *= 2\nloss = (x * 3 + old).sum()", id="a leaf is updated"),
+        pytest.param(
+            "def double_(value):\n    value *= 2\n    return value\ndouble_(h)\nloss = (h * 3 + h.sin()).sum()",
+            id="a helper is called for its effect",
+        ),
+        pytest.param(
+            "def push(value):\n    value *= 2\n    return value.detach().norm()\n"
+            "size = push(h)\nloss = (h * size + h.sin()).sum()",
+            id="a helper changes what it is handed and reports",
+        ),
+    ],
+)
+def test_a_write_may_be_meant_for_all_that_read_it(text: str) -> None:
+    assert found(f"h = x * 2\n{text}\nloss.backward()\n") == []
+
+
+def test_the_name_is_said_that_is_read_later() -> None:
+    text = "h = x * 2\nraw = h\nh -= 1\nloss = (raw.exp() + h).sum()\nloss.backward()\n"
+    assert found(text) == ["`sub_()` changed raw in place, which is read later with the new values."]
