@@ -150,6 +150,11 @@ class Problem:
         alike = (one for one in self.evidence.clashes if one.write is not None and one.write.stack == written)
         return any(one.save is not None and one.write is not None and one.save.clock > one.write.clock for one in alike)
 
+    @property
+    def is_followed(self) -> bool:
+        """Whether autograd follows the write: its gradients are those of the values, which are others than were meant."""
+        return self.clash.write is not None and self.clash.write.how == "aliased"
+
     @cached_property
     def saved(self) -> list[Frame]:
         """The frames in which the tensor was saved, outermost first."""

@@ -140,6 +140,8 @@ def measured(bench: Bench, problem: Problem, ran: Ran) -> Attempt | None:
     effect = measure(bench, candidate.steps, seen, ran.gradients, texts, live, spared)
     if any(step.lossless for step in candidate.steps) and "same" not in (effect.label, effect.gradients):
         return None
+    if problem.is_followed and effect.label == "same" and not effect.changes:
+        return None
     accepted = _as_accepted(bench, texts, live, spared, ran)
     if accepted is None:
         return None
