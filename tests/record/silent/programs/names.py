@@ -1,4 +1,4 @@
-"""One tensor under two names, changed in place through one of them; autograd follows, so that the twin tells what was meant."""
+"""What shares memory and is changed in place; autograd follows, so that the twin tells what was meant."""
 
 from __future__ import annotations
 
@@ -60,6 +60,13 @@ NAMES = [
         out = act(h)  #!
         out = act(h)  #+
         loss = (out + h).sum()
+        loss.backward()
+    """, by="twin"),
+    Program("overlapping windows, each centred in place", """
+        windows = (x * 2).unfold(0, 3, 1)
+        windows -= windows.detach().mean(-1, keepdim=True)  #!
+        windows = windows - windows.detach().mean(-1, keepdim=True)  #+
+        loss = windows.square().sum()
         loss.backward()
     """, by="twin"),
 ]  # fmt: skip
