@@ -3,7 +3,6 @@
 # source: https://github.com/pytorch/pytorch/issues/98143, https://github.com/pytorch/pytorch/issues/165409 (in-place operation on overlapping unfold windows, nothing raised in eager); mechanism from the thread, notebook ours
 # family: silent
 # fails: -
-# wrong: yes
 # culprit: 2:12
 # saved: -
 # needed: 4:5

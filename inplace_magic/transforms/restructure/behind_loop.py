@@ -25,7 +25,20 @@ from collections.abc import Iterator
 
 from ...message import message
 from ...source.blocks import AnyLoop
-from ...source.dataflow import added, binds, calls_named, is_call, is_step, key_of, of_head, reads, roots, sums
+from ...source.dataflow import (
+    added,
+    binds,
+    calls_named,
+    is_call,
+    is_step,
+    key_of,
+    of_head,
+    reads,
+    receiver,
+    roots,
+    sums,
+)
+from ...source.editor import Code
 from ...source.lift import moved
 from ..analysis.iterations import Iteration, iterations
 from ..analysis.meetings import CLIPS, headline, standing_in, steps_between, update_of
@@ -80,15 +93,31 @@ def _may_leave(turn: Iteration, loop: AnyLoop, update: list[ast.stmt]) -> bool:
 
 @register("modified", "silent")
 def one_step(problem: Problem) -> Iterator[Proposal]:
-    """The step of a loop over losses whose graphs are older than the loop: once, behind it, for all of them."""
+    """The step of a loop over losses whose graphs are older than the loop: once, behind it, for all of them.
+
+    Optimizers that each iteration has for itself, ``heads[name].step()``, stay.
+    """
     write = problem.clash.write
     for turn in iterations(problem) if write is not None and write.origin == "optim" else ():
         code, loop = turn.code, turn.loop
-        steps = [s for s in turn.body if is_step(s) or calls_named(s, *CLIPS)]
-        clearing = [s for s in turn.body if is_call(s, "zero_grad")]
-        if loop is None or loop.orelse or standing_in(code, [loop], problem.saved) or not any(map(is_step, steps)):
+        if loop is None or loop.orelse or standing_in(code, [loop], problem.saved):
             continue
-        if not any(reads(s) & binds(loop) for s in steps):
+        shared = [s for s in turn.body if not reads(s) & binds(loop)]
+        steps = [s for s in shared if is_step(s) or calls_named(s, *CLIPS)]
+        clearing = [s for s in shared if is_call(s, "zero_grad")]
+        if standing_in(code, steps, problem.lost):
             edits = [*moved(code, steps, loop, behind=True), *moved(code, clearing, loop)]
             title = message("title_once_over", what=headline(code, next(filter(is_step, steps))))
-            yield in_one_text(code, edits, title, _TOGETHER, "restructure: one step")
+            cleared = all(_cleared_once(code, loop, step) for step in filter(is_step, steps))
+            form = "restructure: as often as cleared" if cleared else "restructure: one step"
+            yield in_one_text(code, edits, title, _TOGETHER, form, meant=cleared)
+
+
+def _cleared_once(code: Code, loop: AnyLoop, step: ast.stmt) -> bool:
+    """Whether the gradients that a step uses are cleared ahead of the loop alone."""
+    ahead, within = (
+        {code.text(owner) for call in calls_named(s, "zero_grad") if (owner := receiver(call)) is not None}
+        for s in (ast.Module(code.preceding(loop), []), loop)
+    )
+    owners = {code.text(owner) for call in calls_named(step, "step") if (owner := receiver(call)) is not None}
+    return owners <= ahead - within

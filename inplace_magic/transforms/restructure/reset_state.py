@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from ...message import message
 from ...source.bindings import argument, defaults, parameters
 from ...source.blocks import loops, own_statements, scope
-from ...source.dataflow import assigned, binds, called_name, calls, calls_named, handed_on
+from ...source.dataflow import assigned, binds, called_name, calls, calls_named, handed_on, key_of
 from ...source.editor import Code, Def, Function
 from ...source.lift import as_lines
 from ...source.names import renamed
@@ -192,20 +192,23 @@ def _ahead(problem: Problem, turn: Iteration) -> Iterator[list[str]]:
 
 def _is_reset(function: Def, attributes: set[str], begun: set[str], resets: Collection[str] = ()) -> bool:
     """Whether a function does nothing but give attributes a value that is none of their old ones, one of these among them,
-    be it by resets that it calls. Others it may only give what a constructor gave them: ``begun``.
+    be it by resets that it calls. Others it may only give what a constructor gave them: ``begun``. Its own names are free.
     """
+    kept = {re.split(r"[.\[]", path)[0] for path in attributes}
     nodes = [s for top in function.body for s in ast.walk(top) if isinstance(s, ast.stmt)]
     done = [s for s in nodes if not isinstance(s, ast.For | ast.If | ast.Pass)]
     done = done[ast.get_docstring(function) is not None :]
 
+    own = {n.id for s in done for n in assigned(s) if isinstance(n, ast.Name)}
+
     def holds(node: ast.AST) -> bool:
-        return isinstance(node, ast.Attribute) and node.attr in attributes
+        return isinstance(node, ast.Attribute) and node.attr in kept
 
     def resets_one(statement: ast.stmt) -> bool:
         if not isinstance(statement, ast.Assign):
             return isinstance(statement, ast.Expr) and called_name(statement.value) in resets
         anew = calls_named(statement.value, "detach") or not any(map(holds, ast.walk(statement.value)))
-        return bool(anew) and all(map(holds, assigned(statement)))
+        return bool(anew) and all(holds(one) or key_of(one) in own for one in assigned(statement))
 
     touches = any(isinstance(s, ast.Expr) or any(map(holds, assigned(s))) for s in done)
     return touches and all(resets_one(s) or ast.unparse(s) in begun for s in done)

@@ -127,3 +127,26 @@ def test_a_step_that_is_the_iterations_own_stays_in_it() -> None:
     start = EPISODE.replace("data =", "opts = [torch.optim.SGD(net.parameters(), 0.1) for _ in range(5)]\n    data =")
     cell = "for prob, o in zip(data, opts):\n    loss = -prob.log()\n    loss.backward()\n    o.step()\n"
     assert "restructure" not in rules(start, cell)
+
+
+SEVERAL_OPTIMIZERS = """
+    heads = nn.ModuleDict({name: nn.Linear(4, 1) for name in "ab"})
+    body = nn.Sequential(nn.Linear(2, 4), nn.Tanh(), nn.Linear(4, 4))
+    shared = torch.optim.SGD(body.parameters(), lr=0.1)
+    own = {name: torch.optim.SGD(head.parameters(), lr=0.1) for name, head in heads.items()}
+    """
+EACH_TASK = """
+    features = body(words)
+    losses = {name: head(features).square().mean() for name, head in heads.items()}
+    shared.zero_grad()
+    for name in heads:
+        own[name].zero_grad()
+        losses[name].backward(retain_graph=True)
+        own[name].step()
+        shared.step()
+    """
+
+
+def test_the_step_of_what_all_iterations_share_goes_behind_the_loop_alone() -> None:
+    first, *_ = fixes(START, SEVERAL_OPTIMIZERS, EACH_TASK)
+    assert first.cells == {3: rewritten(EACH_TASK, ("    shared.step()", "shared.step()"))}
