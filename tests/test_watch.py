@@ -118,6 +118,24 @@ QUIET = {
         h.data.round_()
         h.square().sum().backward()
     """,
+    "a straight-through rounding under no_grad": """
+        h = torch.randn(2, 3) @ w
+        with torch.no_grad():
+            h.round_()
+        h.square().sum().backward()
+    """,
+    "noise under no_grad": """
+        h = torch.randn(2, 3) @ w
+        with torch.no_grad():
+            h += torch.randn(2, 3)
+        h.square().sum().backward()
+    """,
+    "a mask of -inf under no_grad ahead of a softmax": """
+        scores = torch.randn(2, 3) @ w
+        with torch.no_grad():
+            scores.masked_fill_(torch.tensor([True, False, False]), -inf)
+        scores.softmax(-1)[:, 1].sum().backward()
+    """,
     "a straight-through sign by another .data": """
         h = torch.randn(2, 3) @ w
         h.data = h.data.sign()

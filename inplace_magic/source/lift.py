@@ -79,8 +79,8 @@ def wrapped(code: Code, statements: list[ast.stmt], header: str) -> Edit | None:
     return Edit(start, end, "".join(f"{indent if line else ''}{line}{code.newline}" for line in lines))
 
 
-def unwrapped(code: Code, block: ast.stmt, body: list[ast.stmt]) -> Edit | None:
-    """The lines of a block's body, or of one of its branches, in its place; None for a part of an ``elif``.
+def unwrapped(code: Code, block: ast.stmt, body: list[ast.stmt], edits: Sequence[Edit] = ()) -> Edit | None:
+    """The lines of a block's body, or of one of its branches, in its place, some edits made; None for a part of an ``elif``.
 
     Comments stay, the one behind the header of a ``with`` among them; that behind a test goes with it.
     """
@@ -90,14 +90,15 @@ def unwrapped(code: Code, block: ast.stmt, body: list[ast.stmt]) -> Edit | None:
     start, end, text = code.whole_lines([block])
     _, behind, _ = code.whole_lines([last])
     if code.begins_on_head(first):
-        return Edit(code.span(block)[0], end, code.cell.raw[code.span(first)[0] : behind])
+        at = code.span(first)[0]
+        return Edit(code.span(block)[0], end, edited(code.cell.raw[at:behind], at, edits))
     lines = lines_of(text, keepends=True)
     head = first.lineno - block.lineno - 1
     while lines[head].lstrip().startswith("#") or not lines[head].strip():
         head -= 1
     _, sign, comment = lines[head].rstrip("\r\n").partition("#")
     kept = [f"{sign}{comment}"] if sign and isinstance(block, ast.With) else []
-    inner = _split(code, start + sum(map(len, lines[: head + 1])), behind, code.indent(first))
+    inner = _split(code, start + sum(map(len, lines[: head + 1])), behind, code.indent(first), edits)
     indent = code.indent(block)
     return Edit(start, end, "".join(f"{indent}{line}{code.newline}" for line in [*kept, *inner]))
 

@@ -1,7 +1,7 @@
 """Writes into a tensor that a graph continues from, of which the graph never hears.
 
-Through ``detach()`` or ``.data`` before anything saved the tensor, or in the forward of a custom Function that does not
-mark it as dirty: the values change, and the gradient stays that of the old ones.
+Through ``detach()`` or ``.data``, or under ``no_grad``, before anything saved the tensor, or in the forward of a custom
+Function that does not mark it as dirty: the values change, and the gradient stays that of the old ones.
 
 Proof: the tensor is read by an operation of the graph afterwards, and in backward a gradient arrives where the write
 changed elements. A sum, noise and straight-through rounding through an alias are meant so, unless what is added has a
@@ -22,6 +22,7 @@ from ...storage import storage_key
 from ...torch_private import sequence_number, unobserved, version_of
 from ..observed import LiveWrite, Saved
 from ..operations import arguments
+from ..past_errors import whole
 from .aliases import DATA_GET, EXPORTS, called_by_user
 from .events import Applied, Call, Detector, Passing, Run
 from .nodes import computed, node_of
@@ -108,9 +109,9 @@ class PastTheGraph(Detector):
         if self._unheard:
             self._mark_read(arguments(call.args, call.kwargs), result)
 
-    def cares(self) -> bool:
+    def cares(self, written: Sequence[torch.Tensor]) -> bool:
         """Whether a write may have to be seen although nothing is saved where it writes."""
-        return bool(self.aliased) or bool(self._given)
+        return bool(self.aliased) or bool(self._given) or any(map(_unrecorded, written))
 
     # ---- in a Function's forward
 
@@ -142,7 +143,11 @@ class PastTheGraph(Detector):
             key = storage_key(tensor) or 0
             if key in inner:
                 base, undeclared = inner[key], True
-            elif tensor.requires_grad or _is_meant(call) or (alias := self._base_at(key)) is None:
+            elif _is_meant(call):
+                continue
+            elif _unrecorded(tensor) and not self.run.waiting(whole(tensor)):  # else torch will refuse the backward
+                base, undeclared = whole(tensor), False
+            elif tensor.requires_grad or (alias := self._base_at(key)) is None:
                 continue
             else:
                 base, undeclared = alias, False
@@ -158,9 +163,10 @@ class PastTheGraph(Detector):
             return None
         if any(self.run.waiting(base) or self.run.waiting(self.run.copies.of(base)) for base in bases):
             return None
-        for base in bases:
-            self.run.copies.create(base, whole=True)
-        heard = {id(hit.alias): self.run.copies.stretch(hit.base, hit.alias) for hit in hits}
+        with torch.enable_grad():
+            for base in bases:
+                self.run.copies.create(base, whole=True)
+            heard = {id(hit.alias): self.run.copies.stretch(hit.base, hit.alias) for hit in hits}
         args, kwargs = self.run.copies.replace(call.args, call.kwargs)
         return (
             [heard.get(id(old), new) for old, new in zip(call.args, args)],
@@ -250,6 +256,11 @@ class PastTheGraph(Detector):
                     clash.certain = True
 
         return look
+
+
+def _unrecorded(tensor: torch.Tensor) -> bool:
+    """Whether a write made now, under ``no_grad``, goes past the graph that the tensor, or what it is a view of, has."""
+    return not torch.is_grad_enabled() and computed(whole(tensor))
 
 
 def _is_meant(call: Call) -> bool:

@@ -287,7 +287,7 @@ class EventStream(Recorder):
     def _write(self, func: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], written: list[Any]) -> Any:
         __tracebackhide__ = True
         call = Call(func, plain_name(func), args, kwargs, written)
-        hits = self._unheard.hits(call) if self._unheard.cares() else []
+        hits = self._unheard.hits(call) if self._unheard.cares(written) else []
         if not hits:
             return super()._write(func, args, kwargs, written)
         tracked = self._unheard.track(call, hits)
@@ -315,7 +315,7 @@ class EventStream(Recorder):
     def _nobody_cares(
         self, func: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], written: list[Any]
     ) -> bool:
-        return not self._unheard.cares() and super()._nobody_cares(func, args, kwargs, written)
+        return not self._unheard.cares(written) and super()._nobody_cares(func, args, kwargs, written)
 
     def _matters(self, tensor: torch.Tensor) -> bool:
         return super()._matters(tensor) or bool(self._nodes.busy)

@@ -343,7 +343,7 @@ SENTENCES = {
     "why_copy_is_given_out": "Whoever got the value keeps it, whatever the next call writes into the buffer.",
     "why_kept_by_forward": "Backward gets what the forward computed; that costs the memory which a checkpoint saves.",
     "why_mark_dirty": "autograd gives the tensor that was written into its new history, for whoever holds it.",
-    "why_connected": "The path from the optimizer's parameters to the loss is whole again, so that they get gradients.",
+    "why_connected": "The path from the parameters to the loss is whole again, so that gradients go through all of it.",
     "why_handed_gradient": "autograd may hand one tensor to several; what a hook gives back is used for its own tensor alone.",
     "why_index_views": "Each view is made on its own, which autograd can follow when it is written.",
     "why_module_flag": "The module makes a new tensor instead of overwriting its input.",

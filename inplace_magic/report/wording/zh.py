@@ -326,7 +326,7 @@ SENTENCES = {
     "why_copy_is_given_out": "得到该值的一方保有自己的副本，下一次调用再怎么写入缓冲区都不受影响。",
     "why_kept_by_forward": "backward 得到的是前向计算出的值；代价是 checkpoint 本来节省的内存。",
     "why_mark_dirty": "autograd 会让被写入的张量带上新的计算历史，所有持有它的代码都能看到。",
-    "why_connected": "从优化器的参数到 loss 的路径重新接通，这些参数便能得到梯度。",
+    "why_connected": "从参数到 loss 的路径重新完整，梯度会经过其中每一步。",
     "why_handed_gradient": "autograd 可能把同一个张量交给多个操作；hook 返回的值只用于它自己的张量。",
     "why_index_views": "每个视图单独创建，写入时 autograd 能够跟踪。",
     "why_module_flag": "该模块生成新的张量，而不是覆盖其输入。",

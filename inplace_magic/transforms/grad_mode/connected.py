@@ -1,4 +1,4 @@
-"""An optimizer trains nothing, since the path from its parameters to the loss is cut: the path is made whole again.
+"""A path from parameters to a loss is cut, or goes past a write: the path is made whole again.
 
 code = net(x).detach()                     code = net(x)
 fast = {n: p.data.clone() for n, p in …}   fast = {n: p.clone() for n, p in …}
@@ -19,7 +19,7 @@ from collections.abc import Iterator
 
 from ...message import message
 from ...source.bindings import bindings
-from ...source.blocks import own_statements, scope, within
+from ...source.blocks import own_statements, scope, upwards, within
 from ...source.dataflow import calls_named, is_step, keyword_named
 from ...source.editor import Code, Edit, dotted
 from ...source.lift import lift, unwrapped
@@ -45,6 +45,16 @@ def connected(problem: Problem) -> Iterator[Proposal]:
         yield from _without_block(found.code, found.statement)
         yield from _other_arguments(found.code, found.statement)
         yield from _made_later(found.code, found.statement)
+
+
+@register("silent")
+def recorded(problem: Problem) -> Iterator[Proposal]:
+    """A write under no_grad into what a graph continues from: it becomes an operation of that graph."""
+    write = problem.clash.write
+    if write is not None and write.how == "written" and problem.clash.save is None:
+        for found in sites(problem, depth=2):
+            for block in upwards(found.code, found.statement):
+                yield from _without_block(found.code, block)
 
 
 def _without_aliases(code: Code, statement: ast.stmt) -> Iterator[Proposal]:

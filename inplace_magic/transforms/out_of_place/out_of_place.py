@@ -31,7 +31,7 @@ from ...source.bindings import gone_through, key_of_item, parameters
 from ...source.blocks import loops, scope
 from ...source.dataflow import binds, key_of, reads
 from ...source.editor import Code, dotted
-from ...source.lift import as_lines
+from ...source.lift import unwrapped
 from ..analysis.meant import are_apart, is_lost, meant_for_whole, updates_by_another_look
 from ..analysis.targets import Site, chain, has_key, loop_to_keep, tensor_written, written
 from ..grad_mode.inference_mode import modes
@@ -130,6 +130,6 @@ def _outside_block(code: Code, statement: ast.stmt, rewrite: Rewrite) -> Iterato
         inner, block = block, code.parent(block)
     if not isinstance(block, ast.With) or block.body != [inner] or not code.alone(block) or rewrite.target is None:
         return
-    if len(block.items) == 1 and any(modes(block, "no_grad")):
-        text = f"{code.newline}{code.indent(block)}".join(as_lines(code, inner, rewrite.edits))
-        yield "outside no_grad", replace(rewrite, edits=(code.replace(block, text),))
+    alone = len(block.items) == 1 and any(modes(block, "no_grad"))
+    if alone and (edit := unwrapped(code, block, block.body, rewrite.edits)) is not None:
+        yield "outside no_grad", replace(rewrite, edits=(edit,))

@@ -58,6 +58,22 @@ VALUES = [
         h.data = h.data * 3  #!
         loss.backward()
     """),
+    Program("a mask set under no_grad ahead of what saves", """
+        h = x * 3
+        with torch.no_grad():  #-
+            h.masked_fill_(h > 1, 0)  #!
+        h = h.masked_fill(h > 1, 0)  #+
+        loss = (h + 1).square().sum()
+        loss.backward()
+    """),
+    Program("rows scaled under no_grad by way of a view", """
+        h = x * 3
+        with torch.no_grad():  #-
+            h[:2] *= 5  #!
+        h = torch.cat([h[:2] * 5, h[2:]])  #+
+        loss = (h + 1).square().sum()
+        loss.backward()
+    """),
     Program("a storage filled", """
         loss = x.square().sum()
         x.untyped_storage().fill_(0)  #!
