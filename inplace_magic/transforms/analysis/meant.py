@@ -14,7 +14,7 @@ from typing import TypeGuard
 
 from ...source.bindings import bound, bound_anew, gone_through, later, loop_of, parameters, reads
 from ...source.blocks import loops, own_statements, scope
-from ...source.dataflow import rebinds
+from ...source.dataflow import is_inplace_name, rebinds
 from ...source.editor import Code, Function, dotted
 from ...source.names import declared, first_name
 from ..problem import Problem
@@ -43,7 +43,7 @@ def _has_two_names(write: Site, dropped: bool = False) -> bool:
 
     Then each was meant to have a value of its own: who knows the two to be one tensor needs one name for it. So it is in a
     function that was handed ``x`` and gives something back: with ``x += y``, ``x.add_(y)``, ``return x.add_(y)``, with parts
-    that it computes of themselves (``x[i] = x[i] / s``), with what it writes into ``out = x`` and returns, and with a
+    that it computes of themselves (``x[i] = x[i] / s``), with a constant that it sets in a leaf which is no parameter, with what it writes into ``out = x`` and returns, and with a
     constant that it sets for what it computes: ``x[i] = 0``, ``return x.sum()``. And so it is where a loop keeps what it
     goes on writing: ``path.append(x)``. ``dropped``: nobody has what the function gives back.
     """
@@ -52,8 +52,13 @@ def _has_two_names(write: Site, dropped: bool = False) -> bool:
     name, code, top = write.root.id, write.code, scope(write.code, write.statement)
     if _kept_by_loop(write, name):
         return True
-    gives_back = isinstance(top, Function) and not top.name.endswith("_") and not dropped
-    as_handed = name in parameters(top) and (write.target is write.root or _of_itself(write, name))
+    gives_back = isinstance(top, Function) and not is_inplace_name(top.name) and not dropped
+    of_data = (
+        write.event.of_leaf and not write.event.parameter
+    )  # a leaf whose gradient is asked for, and that is not trained
+    as_handed = name in parameters(top) and (
+        write.target is write.root or _of_itself(write, name) or (of_data and puts_constant(write))
+    )
     if isinstance(write.statement, ast.Return) and as_handed:
         return gives_back and root_text(code, write.statement.value) == name
     behind = later(code, write.statement)
