@@ -168,9 +168,10 @@ def measured(bench: Bench, problem: Problem, ran: Ran) -> Attempt | None:
         within = (message("change_cuts_within"),) if sooner else ()
         fix = replace(fix, changes=fix.changes + (taken or within)[:1])
     earlier = [number for number in run if number != bench.failing]
-    retrained = [f"In[{number}]" for number in earlier if _trains(bench.sources, number)]
+    retrained = tuple(f"In[{number}]" for number in earlier if _trains(bench.sources, number))
     if retrained:
-        fix = replace(fix, changes=(*fix.changes, message("change_trains_again", cells=", ".join(retrained))))
+        said_of = message("change_trains_again", cells=retrained, count=len(retrained))
+        fix = replace(fix, changes=(*fix.changes, said_of))
     elif changed := changed_again(bench.sources.with_texts(texts), earlier):
         names = tuple(f"`{name}`" for name in changed)
         fix = replace(fix, changes=(*fix.changes, message("change_once_more", names=names)))

@@ -208,7 +208,7 @@ SENTENCES = {
     "change_updates": "{now} {now:plural|update|updates} instead of {before}",
     "change_slower": "every operation in the block takes longer, and no backward behind it can use its graph",
     "change_once_more": "what runs again changes {names} once more",
-    "change_trains_again": "{cells} trains once more",
+    "change_trains_again": "{cells} {count:plural|trains|train} once more",
     "change_fails_again": "the cell fails when it is run a second time",
     "change_more": "{count} more",
     # ---- notes: what was not done, and why
