@@ -25,7 +25,21 @@ from .targets import Site, is_of_leaf, puts_constant, root, root_text, seen_thro
 
 def are_apart(problem: Problem, write: Site) -> bool:
     """Whether each of the written tensor's names was meant to have a value of its own: none of a leaf that is updated."""
-    return _has_two_names(write, dropped=_is_dropped(problem)) and not _updates_leaf(problem, write)
+    apart = _has_two_names(write, dropped=_is_dropped(problem)) or _keeps_what_it_is_handed(write)
+    return apart and not _updates_leaf(problem, write)
+
+
+def _keeps_what_it_is_handed(write: Site) -> bool:
+    """Whether a method keeps data that it is handed, and then writes it: ``self.pos = pos``, ``self.pos[:, 2].clamp_(min=0)``."""
+    code, top, name = write.code, scope(write.code, write.statement), write.root_text
+    before = (pair for s in own_statements(code, top) if s.lineno < write.statement.lineno for pair in bound(code, s))
+    given = {code.text(value) for key, value in before if value is not None and key == name and "." in key}
+    return _is_of_data(write) and bool(given & {*parameters(top)})
+
+
+def _is_of_data(write: Site) -> bool:
+    """Whether what is written is a leaf whose gradient is asked for, and that is no parameter."""
+    return write.event.of_leaf and not write.event.parameter
 
 
 def _is_dropped(problem: Problem) -> bool:
@@ -53,12 +67,8 @@ def _has_two_names(write: Site, dropped: bool = False) -> bool:
     if _kept_by_loop(write, name):
         return True
     gives_back = isinstance(top, Function) and not is_inplace_name(top.name) and not dropped
-    of_data = (
-        write.event.of_leaf and not write.event.parameter
-    )  # a leaf whose gradient is asked for, and that is not trained
-    as_handed = name in parameters(top) and (
-        write.target is write.root or _of_itself(write, name) or (of_data and puts_constant(write))
-    )
+    masked = _is_of_data(write) and puts_constant(write)
+    as_handed = name in parameters(top) and (write.target is write.root or _of_itself(write, name) or masked)
     if isinstance(write.statement, ast.Return) and as_handed:
         return gives_back and root_text(code, write.statement.value) == name
     behind = later(code, write.statement)
@@ -71,8 +81,8 @@ def _has_two_names(write: Site, dropped: bool = False) -> bool:
     summed = as_handed and (write.target is not write.root or isinstance(write.statement, (ast.AugAssign, ast.Expr)))
     filled = others & {*parameters(top)} and reads(code, name, returned)
     computed = [s for s in returned if isinstance(s, ast.Return) and root_text(code, s.value) != name]
-    masked = name in parameters(top) and puts_constant(write) and reads(code, name, [*computed])
-    if gives_back and returned and (summed or filled or masked):
+    for_own = name in parameters(top) and puts_constant(write) and reads(code, name, [*computed])
+    if gives_back and returned and (summed or filled or for_own):
         return not _is_looked_through(write, name)
     return any(_reads_before_bound(code, other, behind) for other in others)
 
