@@ -83,6 +83,7 @@ COSTS = {
     "retain": 16,  # the graph's memory until the second backward
     "retain: made differentiable": 17,  # a graph of the gradient as well, which nobody may have meant
     "clone_before_write: name": 18,  # a copy, and the graph goes on through it
+    "reset_each_time": 19,  # a state is lost sooner than somebody has written it
     "reset_state: called": 19,  # the state is lost from one iteration to the next, as somebody has written it
     "sum_losses: over a loop": 19,  # the memory of all that the loop computes, and one backward behind it
     "detach: into a buffer": 20,  # an object keeps values alone
@@ -137,7 +138,7 @@ ONE_UPDATE = frozenset({"restructure: one update"})  # a part counts once that c
 # Rules by which something is only computed, or sent back, again or elsewhere, unless their text has a cut as well.
 MOVES = frozenset({"recompute", "recompute_carried", "move_step"})
 # A state begins anew, so that the losses are others.
-RESTARTS = frozenset({"reset_state: called", "reset_state: initial"})
+RESTARTS = frozenset({"reset_state: called", "reset_state: initial", "reset_each_time"})
 # A gradient has the value that it had, and a graph: no other value can differ before a step uses it.
 DIFFERENTIABLE = frozenset({"retain: differentiable", "retain: made differentiable"})
 # A loss goes back through what was computed before a step.
