@@ -41,6 +41,8 @@ class GradientValues:
             return
         if any(isinstance(tensor, torch.nn.Parameter) and tensor.numel() > 1 for tensor in given):
             return
-        weighs = plain_name(func) in _WEIGHS and any(t.requires_grad and not self.holds([t]) for t in given)
-        if not weighs or any(self.holds([t]) and t.ndim > 1 for t in given):  # else they are the weights of a loss
+        held = [tensor for tensor in given if self.holds([tensor])]
+        weighed = plain_name(func) in _WEIGHS and any(t.requires_grad for t in given if not self.holds([t]))
+        # What has come to be a part of a loss, or has a shape, is no weight of one.
+        if not weighed or any(tensor.ndim > 1 or tensor.requires_grad for tensor in held):
             self.add([one for one in tensors_in(result) if one.is_floating_point()])

@@ -158,7 +158,10 @@ def _one_step(found: Meeting, step: ast.stmt, name: str) -> Iterator[Proposal]:
     code = found.code
     gone = [step, *(s for s in found.between if _clears(code, s, step))]
     edits = [code.delete(s, *gone) for s in gone]
-    yield in_one_text(code, edits, message("title_one_for_both", what=name), _ONCE, "move_step")
+    # Where gradients are cleared once for both, the later step was to use the sum of them as it is.
+    summed = not any(map(_clears_by_hand, found.between))
+    form = "restructure: as often as cleared" if summed else "move_step"
+    yield in_one_text(code, edits, message("title_one_for_both", what=name), _ONCE, form, meant=summed)
 
 
 def _clears(code: Code, statement: ast.stmt, step: ast.stmt) -> bool:

@@ -89,6 +89,7 @@ PENALTY = """
         pytest.param("((x - du).data - u).pow(2).mean()", "retain_graph", "same", id="or whose data are taken"),
         pytest.param("net(x).mean() * du.norm()", "retain_graph", "same", id="its size weighs another loss"),
         pytest.param("net(x).mean() * float(du.norm())", "retain_graph", "same", id="a number weighs another loss"),
+        pytest.param("(u**2 + du.pow(2)).mean() / (u**2).mean()", "create_graph", "different", id="a part of a loss is one"),
         pytest.param("(du.norm(dim=1) - 1).pow(2).mean()", "create_graph", "different", id="a loss is made of the gradient"),
     ],
 )  # fmt: skip
