@@ -1,9 +1,11 @@
 """One tensor under two names: it is changed through one of them, and read through the other as if it were not.
 
-``raw = x``, then ``x -= mean``: both are centred. ``h = o * c.tanh_()``: whoever reads ``c`` later reads its tanh. Torch
-follows such a write, so that the gradient is that of what was run; what was meant is another thing.
+``raw = x``, then ``x -= mean``: both are centred. ``h = o * c.tanh_()``: whoever reads ``c`` later reads its tanh. Or it is
+kept by a hook, ``features[name] = output``, and a module with ``inplace=True`` goes on with it. Torch follows such a write,
+so that the gradient is that of what was run; what was meant is another thing.
 
-Proof: the very tensor under both names, values that have changed, and a graph in which both readings take part.
+Proof: the very tensor under both names, values that have changed, and a graph in which both readings take part; of what is
+kept, that the graph goes through it.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from dataclasses import dataclass
 
 import torch
 
-from ...session.user_objects import names_in
+from ...session.user_objects import has_own_attributes, names_in, steps
 from ...source.document import FileSource
 from ...source.editor import Code
 from ...source.location import kind_of
@@ -36,6 +38,7 @@ from .nodes import computed, node_of
 _LOOKS = 4  # at what one line writes
 _PENDING = 64
 _CALLERS = 4
+_LEVELS, _WIDTH, _MOST = 3, 64, 4_000  # of objects in objects that are looked through
 _CONTAINERS = (list, tuple, dict, collections.deque)
 
 
@@ -50,11 +53,13 @@ class _Place:
 
 @dataclass(frozen=True)
 class _Changed:
-    """A write that changed values. ``names`` lead to what was written, and are read later; ``bound`` is where one was."""
+    """A write that changed values. ``names`` lead to what was written, and are read later, or keep it; ``bound`` is where
+    one was."""
 
     author: Author
     names: tuple[str, ...]
     bound: Stack
+    kept: bool
     operation: str
     clock: int
 
@@ -80,10 +85,11 @@ class SecondNames(Detector):
                 return
             self._looks[author.stack] += 1
             names, bound = self._read_later(tensors[0], author.stack, sys._getframe(1))
-            if not names:
+            kept = () if names or author.origin != "nn" else _keeping(tensors[0], sys._getframe(1))
+            if not names and not kept:
                 return
             before = tensors[0].detach().clone()
-        changed = _Changed(author, names, bound, call.name, self.run.tick())
+        changed = _Changed(author, names or kept, bound, bool(kept), call.name, self.run.tick())
         self.run.after_operation(functools.partial(self._look, weakref.ref(tensors[0]), before, changed))
 
     def _read_later(self, tensor: torch.Tensor, stack: Stack, frame: types.FrameType) -> tuple[tuple[str, ...], Stack]:
@@ -128,18 +134,37 @@ class SecondNames(Detector):
             for following, _ in node.next_functions:
                 if following is not None and (number := sequence_number(following)) in self._pending:
                     readings[number] += 1
-        for number in [number for number, count in readings.items() if count > 1]:
-            self._report(self._pending.pop(number), passing)
+        for number, count in readings.items():
+            if count > 1 or self._pending[number].kept:
+                self._report(self._pending.pop(number), passing)
 
     def _report(self, changed: _Changed, passing: Passing) -> None:
         write = LiveWrite(changed.author.stack, changed.clock, changed.operation, changed.author.origin, 0)
-        write.how, write.held, write.module = "aliased", changed.names, changed.author.module
+        write.how = "kept" if changed.kept else "aliased"
+        write.held, write.module = changed.names, changed.author.module
         conflict = self.run.conflict(
             "silent", Saved(torch.zeros(1), changed.bound, changed.clock), passing.event, write
         )
         if conflict is not None:
             conflict.certain = True
             conflict.value = None
+
+
+def _keeping(tensor: torch.Tensor, frame: types.FrameType | None) -> tuple[str, ...]:
+    """The object's attribute, or the container, that keeps the very tensor, by the innermost frame that knows one."""
+    for names in _names(frame):
+        level = [*names.items()]
+        for _ in range(_LEVELS):
+            for path, value in level:
+                if _holds(value, tensor):
+                    return () if path in names and value is tensor else (path,)
+            inner = [step for path, value in level if _is_open(value) for step in steps(path, value, _WIDTH)]
+            level = [(path, value) for path, value in inner if path is not None][:_MOST]
+    return ()
+
+
+def _is_open(value: object) -> bool:
+    return is_a(value, (*_CONTAINERS, torch.nn.Module)) or has_own_attributes(value)
 
 
 def _binding(spot: tuple[types.CodeType, int], name: str) -> Stack:

@@ -62,6 +62,16 @@ NAMES = [
         loss = (out + h).sum()
         loss.backward()
     """, by="twin"),
+    Program("what a hook keeps ahead of an activation in place", """
+        features = {}
+        layer = torch.nn.Linear(6, 6).to(x.dtype)
+        layer.register_forward_hook(lambda module, given, out: features.update({module: out}))
+        net = torch.nn.Sequential(layer, torch.nn.ReLU(inplace=True))  #-
+        net = torch.nn.Sequential(layer, torch.nn.ReLU())  #+
+        out = net(x)  #<
+        loss = (out + features[layer].sin()).sum()
+        loss.backward()
+    """, by="twin"),
     Program("overlapping windows, each centred in place", """
         windows = (x * 2).unfold(0, 3, 1)
         windows -= windows.detach().mean(-1, keepdim=True)  #!
