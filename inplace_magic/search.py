@@ -10,8 +10,10 @@ A form in LATE is tried that much later than its cost tells, since what it chang
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Literal
 
+from .message import message
 from .source.editor import Overlap
 from .transforms import registry
 from .transforms.problem import Problem
@@ -151,6 +153,8 @@ IF_NOTHING_ELSE = LAST_RESORT | {"clone_at_save: any"}
 LESSER = PAST_A_STEP | {"own_parameters"}
 # A backward goes through a graph of before: what it needs may have been changed without torch's knowledge (``.data``).
 KEEPS_GRAPH = frozenset({"retain", "retain: one by one"}) | PAST_A_STEP | LAST_RESORT
+# By these a tensor that was read under two names becomes two: the values are what is mended, and not the order of things.
+PARTING = frozenset({"out_of_place", "module_flag", "clone_before_write", "clone_alias", "clone_returned"})
 # What a loss is made of is computed where its update stands, by the weights that the updates before it have left.
 IN_ORDER = frozenset({"recompute: in order", "recompute: in turn", "recompute: each call"})
 LATE = {"recompute: in order": 2}
@@ -171,7 +175,11 @@ def propose(problem: Problem) -> Iterator[Proposal]:
         try:
             for proposal in transform(problem):
                 cost(proposal)  # a form without one is a crash as well
-                found.append(proposal)
+                if not problem.is_followed:
+                    found.append(proposal)
+                elif proposal.rule in PARTING:
+                    why = proposal.why if proposal.rule == "module_flag" else message("why_names_apart")
+                    found.append(replace(proposal, why=why))
         except Exception:  # what it found before stays
             registry.passed_over(transform.__name__)
     seen: set[tuple[tuple[int, str], ...]] = set()

@@ -217,7 +217,8 @@ def work_through(case: Case) -> dict[str, str]:  # noqa: C901 - one run for all 
         error, got = outcome(case, case.with_cells({n: text.removeprefix(CHECK) for n, text in fix.cells.items()}))
         if i == 0 and error is not None:
             short["fix"] = f"{fix.title}: {error!r}"
-        if fix.gradients == "same" and case.header["effect"] == "same" and not alike(got, human):
+        claims = fix.gradients == "same" and not fix.changes
+        if claims and case.header["effect"] == "same" and not alike(got, human):
             short["truthful"] = f"{fix.title}: not the values of the person's fix"
     return short
 

@@ -1,64 +1,75 @@
-"""What a write in place changes for code that reads on: other names of the tensor, and the tensor beside the result."""
+"""What a write in place is called in the text, and by which names what it has changed is read behind it."""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from .bindings import later, parameters
-from .blocks import own_statements, upwards
-from .dataflow import called_name, given_to, key_of, live_in, rebinds, receiver
+from .blocks import loops, own_statements
+from .dataflow import called_name, calls_named, given_to, is_inplace_name, key_of, reads, rebinds, receiver
 from .editor import Code, Function
 
-# What a tensor is asked without a look at its values.
-_ABOUT = frozenset(
-    {"shape", "device", "dtype", "ndim", "layout", "is_cuda", "requires_grad", "grad_fn", "size", "dim", "numel"}
-)
-_ABOUT_CALLS = frozenset({"len", "isinstance", "type", "id"})
+# Writes that set some elements right, for all who read them: ``logits.masked_fill_(~legal, -inf)``.
+_SETTING = frozenset({
+    "masked_fill_", "masked_scatter_", "index_fill_", "fill_", "zero_", "copy_", "nan_to_num_",
+    "clamp_", "clamp_min_", "clamp_max_", "clip_", "__setitem__",
+})  # fmt: skip
 
 
 @dataclass(frozen=True)
-class ReadOn:
-    """``name`` is what a tensor may be written by; ``others`` are read later for their values.
+class Written:
+    """A place in the text at which something is written, or handed to what writes it.
 
-    ``beside``: the result of the call goes into a value, and the name is read later: ``h = o * c.tanh_()``.
+    ``names``: what may be written there. ``results``: what the statement binds to the result. ``rebound``: names that it gives
+    another value, or the same once more. ``later``: what is read behind it, or in the statement itself; ``returned`` of that is
+    given to the caller.
     """
 
-    name: str
-    others: frozenset[str]
-    beside: bool
+    code: Code
+    node: ast.AST
+    names: frozenset[str]
+    results: frozenset[str]
+    rebound: frozenset[str]
+    later: frozenset[str]
+    returned: frozenset[str]
+
+    def collected_in(self, name: str) -> set[str]:
+        """Lists to which a loop appends a tensor that it goes on writing: ``state *= 2``, ``states.append(state)``."""
+        around = loops(self.code, self.code.statement(self.node))
+        calls = [call for loop in around for call in calls_named(loop, "append") if name not in rebinds(*loop.body)]
+        appended = [call.func.value for call in calls if [key_of(one) for one in call.args] == [name]]  # type: ignore[attr-defined]
+        return {one.id for one in appended if isinstance(one, ast.Name)}
+
+    def gives_back(self, name: str) -> bool:
+        """Whether the function around it is handed what it calls ``name``, and gives it back."""
+        function = self.code.function(self.node)
+        if not isinstance(function, Function) or name not in parameters(function):
+            return False
+        returned = [one.value for one in own_statements(self.code, function) if isinstance(one, ast.Return)]
+        return any(_itself(value) == name for value in returned)
+
+    def read_by(self, node: ast.AST) -> tuple[set[str], bool]:
+        """The names that an operation is given, or a call of the user's, and whether it is given the result of the write."""
+        given = list(_operands(node))
+        result = any(one is self.node for one in given) or any(one is node for one in ast.walk(self.node))
+        return {one.id for one in given if isinstance(one, ast.Name)}, result
 
 
-def read_on(code: Code, node: ast.AST) -> tuple[ReadOn, ...]:
-    """What is read behind the write, or the call, that a node is: for each name that may be written by it."""
+def written_at(code: Code, node: ast.AST) -> Written:
     statement = code.statement(node)
-    values = _values(later(code, statement)) & live_after(code, statement)
-    beside = values - rebinds(statement) if _goes_on(node, statement) else set()
-    names = {key for one in _written(node) if (key := key_of(one)) is not None}
-    return tuple(ReadOn(name, frozenset(values - {name}), name in beside) for name in sorted(names))
+    names = frozenset(one.id for one in _written(node) if isinstance(one, ast.Name))
+    bound = frozenset(rebinds(statement))
+    results = bound if getattr(statement, "value", None) is node else frozenset[str]()
+    behind = [statement, *later(code, statement)]
+    values = [n.value for top in behind for n in ast.walk(top) if isinstance(n, ast.Return) and n.value is not None]
+    return Written(code, node, names, results - {"_"}, bound, frozenset(reads(*behind)), frozenset(reads(*values)))
 
 
-def returned_argument(code: Code, node: ast.AST, name: str) -> bool:
-    """Whether the function around a node is handed what it calls ``name``, and gives it back."""
-    function = code.function(node)
-    if not isinstance(function, Function) or name not in parameters(function):
-        return False
-    returned = [one.value for one in own_statements(code, function) if isinstance(one, ast.Return)]
-    return any(isinstance(value, ast.Name) and value.id == name for value in returned)
-
-
-def live_after(code: Code, statement: ast.stmt) -> set[str]:
-    """Names whose values behind a statement are read, in its function or cell."""
-    found: set[str] = set()
-    gone: set[str] = set()
-    for above in upwards(code, statement):
-        if above is not statement and isinstance(above, (ast.For, ast.AsyncFor, ast.While)):
-            found |= live_in(above.body) - gone
-        rest = code.following(above)
-        found |= live_in(rest) - gone
-        gone |= rebinds(*rest)
-    return found
+def is_transformation(operation: str) -> bool:
+    """Whether a write gives the tensor a value of another meaning: an activation, a sum, a scale; not some elements set right."""
+    return operation not in _SETTING
 
 
 def _written(node: ast.AST) -> list[ast.expr]:
@@ -71,32 +82,44 @@ def _written(node: ast.AST) -> list[ast.expr]:
     if isinstance(node, ast.Subscript):
         return [node.value]
     if isinstance(node, ast.Call) and called_name(node).endswith("_"):
-        return [one for one in [receiver(node)] if one is not None]
+        return [one for one in [receiver(node), *node.args] if one is not None]
     return given_to(node)  # ``F.relu(x, inplace=True)``, ``self.relu(x)``, ``normalized(x)``
 
 
-def _goes_on(node: ast.AST, statement: ast.stmt) -> bool:
-    """Whether the result of a call is a part of what its statement makes; ``x.add_(y).mul_(z)`` stands for the sake of x."""
-    chain: ast.AST | None = getattr(statement, "value", None) if isinstance(statement, ast.Expr) else None
-    while chain is not node and isinstance(chain, ast.Call) and called_name(chain).endswith("_"):
-        chain = receiver(chain)
-    return isinstance(node, ast.Call) and chain is not node
+def _operands(node: ast.AST) -> Iterator[ast.expr]:
+    """What an expression computes with, those in a list or a comprehension among them."""
+    match node:
+        case ast.Expr(value) | ast.Return(value) | ast.Assign(value=value) if value is not None:
+            yield from _operands(value)
+        case ast.BinOp(left, right=right):
+            yield from _each(left, right)
+        case ast.UnaryOp(operand=one) | ast.Subscript(value=one) | ast.Attribute(value=one):
+            yield from _each(one)
+        case ast.AugAssign(target, value=value):
+            yield from _each(target, value)
+        case ast.Call(func):
+            yield from _each(*given_to(node), *([func.value] if isinstance(func, ast.Attribute) else []))
+        case _:
+            yield from _each(*(one.iter for one in getattr(node, "generators", ())))
 
 
-def _values(nodes: Iterable[ast.AST]) -> set[str]:
-    """Names that are read below some nodes, other than for a shape, or to see whether there is anything."""
-    found: set[str] = set()
-    for top in nodes:
-        about = {id(n.value) for n in ast.walk(top) if isinstance(n, ast.Attribute) and n.attr in _ABOUT}
-        for n in ast.walk(top):
-            if isinstance(n, ast.Compare) and all(isinstance(op, (ast.Is, ast.IsNot)) for op in n.ops):
-                about |= {id(n.left), *map(id, n.comparators)}
-            elif called_name(n) in _ABOUT_CALLS:
-                about |= {id(argument) for argument in given_to(n)}
-        found |= {
-            key
-            for n in ast.walk(top)
-            if isinstance(n, (ast.Name, ast.Attribute)) and isinstance(n.ctx, ast.Load) and id(n) not in about
-            if (key := key_of(n)) is not None
-        }
-    return found
+def _each(*values: ast.expr) -> Iterator[ast.expr]:
+    for value in values:
+        match value:
+            case ast.List(elts) | ast.Tuple(elts) | ast.Set(elts):
+                yield from _each(*elts)
+            case ast.Dict(values=items):
+                yield from _each(*items)
+            case ast.Starred(one):
+                yield from _each(one)
+            case ast.ListComp() | ast.GeneratorExp() | ast.SetComp() | ast.DictComp():
+                yield from _operands(value)
+            case _:
+                yield value
+
+
+def _itself(value: ast.expr | None) -> str | None:
+    """The name of the tensor that an expression gives: ``x`` for ``x``, and for ``x.relu_()``."""
+    while isinstance(value, ast.Call) and is_inplace_name(called_name(value)):
+        value = receiver(value)
+    return value.id if isinstance(value, ast.Name) else None

@@ -4,7 +4,7 @@
 # family: silent
 # fails: -
 # culprit: 2:4|2:22
-# saved: 2:18
+# saved: -
 # needed: 4:7
 # effect: same
 # observe: [loss.detach()] + [p.grad.clone() for p in student.parameters() if p.grad is not None]

@@ -4,7 +4,7 @@
 # family: silent
 # fails: -
 # culprit: 2:5|2:8|2:9
-# saved: 3:10
+# saved: -
 # needed: 3:18
 # effect: same
 # observe: [j.clone() for j in jac.jacobians] + [fim.clone()]

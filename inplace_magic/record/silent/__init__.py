@@ -7,7 +7,6 @@ from .events import Detector
 from .foreign_memory import ForeignMemory
 from .handed_gradients import HandedGradients
 from .kept_gradients import KeptGradients
-from .overlapping import Overlapping
 from .past_the_graph import PastTheGraph
 from .python_nodes import PythonNodes
 from .recomputed import Recomputed
@@ -33,7 +32,6 @@ DETECTORS: tuple[type[Detector], ...] = (
     ComplexParts,
     Untrained,
     SecondNames,
-    Overlapping,
     Unchecked,
     SecondRun,
 )

@@ -4,13 +4,12 @@
 kept by a hook, ``features[name] = output``, and a module with ``inplace=True`` goes on with it. Torch follows such a write,
 so that the gradient is that of what was run; what was meant is another thing.
 
-Proof: the very tensor under both names, values that have changed, and a graph in which both readings take part; of what is
-kept, that the graph goes through it.
+Proof: the very tensor under both names, values that have changed, and two readings behind the write that take part in one
+backward: by the other name, and by the written one or as its result. Of what is kept, that the graph goes through it.
 """
 
 from __future__ import annotations
 
-import ast
 import collections
 import dis
 import functools
@@ -18,50 +17,76 @@ import linecache
 import sys
 import types
 import weakref
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 
 from ...session.user_objects import has_own_attributes, names_in, steps
 from ...source.document import FileSource
 from ...source.editor import Code
-from ...source.location import kind_of
+from ...source.location import kind_of, user_stack
 from ...source.own import is_a
-from ...source.second_names import ReadOn, read_on, returned_argument
+from ...source.second_names import Written, is_transformation, written_at
 from ...torch_private import sequence_number, unobserved
 from ..author import Author, author_at
 from ..observed import LiveWrite, Saved, Stack, differ
+from ..operations import arguments
 from .events import Call, Detector, Passing, Run
 from .nodes import computed, node_of
 
-_LOOKS = 4  # at what one line writes
+_LOOKS = 32  # at what one line writes
 _PENDING = 64
+_READINGS = 32  # of one tensor
 _CALLERS = 4
-_LEVELS, _WIDTH, _MOST = 3, 64, 4_000  # of objects in objects that are looked through
+_NODES = 64  # from a result back to what it was made of
 _CONTAINERS = (list, tuple, dict, collections.deque)
+_LEVELS, _WIDTH, _MOST = 3, 64, 4_000  # of objects in objects that are looked through
+
+Spot = tuple[types.CodeType, int]
 
 
 @dataclass(frozen=True)
-class _Place:
-    """An instruction of the user's in its text, and what is read behind it."""
+class _Site:
+    """A user's frame that knows what was written as ``name``, and as ``others``; ``lists`` have it several times.
 
-    code: Code
-    node: ast.AST
-    read_on: tuple[ReadOn, ...]
+    ``beside``: that the name is read beside the result says enough.
+    """
+
+    spot: Spot
+    place: Written
+    name: str
+    others: frozenset[str]
+    lists: frozenset[str]
+    beside: bool
+
+    def reading(self, frames: Sequence[tuple[Spot, dict[str, object]]], tensor: torch.Tensor) -> _Reading | None:
+        """Where the frame reads the tensor, and by which names it has it then; None where that is another one."""
+        for spot, names in frames:
+            if spot[0] is self.spot[0]:
+                known = {self.name, *self.others, *self.lists, *self.place.results}
+                held = frozenset(name for name in known if _holds(names.get(name), tensor))
+                if held:
+                    return spot, held
+        return None
 
 
-@dataclass(frozen=True)
+_Reading = tuple[Spot, frozenset[str]]
+
+
+@dataclass
 class _Changed:
-    """A write that changed values. ``names`` lead to what was written, and are read later, or keep it; ``bound`` is where
-    one was."""
+    """A write that changed values. ``readings`` are calls behind it that read them, by the number of what they made: how
+    each site has done so."""
 
     author: Author
-    names: tuple[str, ...]
-    bound: Stack
-    kept: bool
     operation: str
     clock: int
+    sites: Sequence[_Site]
+    keeping: str | None
+    tensor: weakref.ref[torch.Tensor]
+    readings: list[tuple[int, list[_Reading | None]]] = field(default_factory=list)
 
 
 class SecondNames(Detector):
@@ -69,9 +94,12 @@ class SecondNames(Detector):
 
     def __init__(self, run: Run) -> None:
         super().__init__(run)
-        self._places: dict[tuple[types.CodeType, int], _Place | None] = {}
+        self._places: dict[Spot, Written | None] = {}
         self._looks: collections.Counter[Stack] = collections.Counter()
         self._pending: dict[int, _Changed] = {}  # by the number of the node that the write made
+        self._numbers: dict[int, int] = {}  # by what was written (id)
+
+    # ---- the write
 
     def calls(self, call: Call) -> None:
         tensors = [one for one in self.run.written(call) if is_a(one, torch.Tensor)]
@@ -80,94 +108,163 @@ class SecondNames(Detector):
         with unobserved():
             if not computed(tensors[0]):
                 return
-            author = author_at(sys._getframe(1))
-            if self._looks[author.stack] >= _LOOKS:
+            frame = sys._getframe(1)
+            author = author_at(frame)
+            if self._looks[author.stack[:2]] >= _LOOKS:
                 return
-            self._looks[author.stack] += 1
-            names, bound = self._read_later(tensors[0], author.stack, sys._getframe(1))
-            kept = () if names or author.origin != "nn" else _keeping(tensors[0], sys._getframe(1))
-            if not names and not kept:
+            self._looks[author.stack[:2]] += 1
+            sites = self._sites(tensors[0], author.stack, frame, call.name)
+            keeping = _keeping(tensors[0], frame) if not sites and author.origin == "nn" else None
+            if not sites and keeping is None:
                 return
             before = tensors[0].detach().clone()
-        changed = _Changed(author, names or kept, bound, bool(kept), call.name, self.run.tick())
-        self.run.after_operation(functools.partial(self._look, weakref.ref(tensors[0]), before, changed))
+        tensor = weakref.ref(tensors[0])
+        changed = _Changed(author, call.name, self.run.tick(), sites, keeping, tensor)
+        self.run.after_operation(functools.partial(self._look, before, changed))
 
-    def _read_later(self, tensor: torch.Tensor, stack: Stack, frame: types.FrameType) -> tuple[tuple[str, ...], Stack]:
-        """Names by which somebody reads the tensor behind the write, from the innermost frame outwards; where one is bound."""
-        given_back = True  # the result of what is called in a frame is the tensor
+    def _sites(self, tensor: torch.Tensor, stack: Stack, frame: types.FrameType, operation: str) -> Sequence[_Site]:
+        """The frames in which somebody may read the tensor behind the write under another name, the innermost first."""
+        found = []
+        given_back = is_transformation(operation)  # the result of what a frame calls is the tensor
         for spot, names in zip(stack[:_CALLERS], _names(frame)):
             place = self._place(spot)
-            written = [one for one in place.read_on if _leads(names, one.name, tensor)] if place is not None else []
-            if place is None or not written:
+            name = next((n for n in sorted(place.names) if names.get(n) is tensor), None) if place is not None else None
+            if place is None or name is None:
                 break
-            others = {name for one in written for name in one.others if _holds(names.get(name), tensor)}
-            bound = next(filter(None, (_binding(spot, name) for name in sorted(others))), ())
-            others |= {one.name for one in written if one.beside and given_back}
-            if others:
-                return tuple(sorted(others)), bound
-            given_back = any(returned_argument(place.code, place.node, one.name) for one in written)
-        return (), ()
+            others = {n for n in place.later - place.rebound - {name} if names.get(n) is tensor}
+            lists = {n for n in place.collected_in(name) if is_a(names.get(n), list)}
+            beside = given_back and name not in place.rebound and name in place.later
+            if others or lists or beside:
+                found.append(_Site(spot, place, name, frozenset(others), frozenset(lists), beside))
+            given_back = given_back and place.gives_back(name)
+        return found
 
-    def _place(self, spot: tuple[types.CodeType, int]) -> _Place | None:
+    def _place(self, spot: Spot) -> Written | None:
         if spot not in self._places:
             where = self.run.sources.spot(*spot)
             code = self.run.sources.code(where.cell) or _of_file(where.filename)
             node = code.at(where) if code is not None else None
-            known = _Place(code, node, read_on(code, node)) if code is not None and node is not None else None
-            self._places[spot] = known
+            self._places[spot] = written_at(code, node) if code is not None and node is not None else None
         return self._places[spot]
 
-    def _look(self, written: weakref.ref[torch.Tensor], before: torch.Tensor, changed: _Changed) -> None:
-        tensor = written()
+    def _look(self, before: torch.Tensor, changed: _Changed) -> None:
+        tensor = changed.tensor()
         with unobserved():
             node = node_of(tensor) if tensor is not None else None
-            if tensor is not None and node is not None and differ(before, tensor.detach()):
-                self._pending[sequence_number(node)] = changed
+            if tensor is None or node is None or not differ(before, tensor.detach()):
+                return
+            self._pending[sequence_number(node)] = changed
+            self._numbers[id(tensor)] = sequence_number(node)
+            self.run.curious.add(self)
+
+    # ---- the readings
+
+    def called(self, call: Call, result: Any) -> None:
+        if not self._pending:
+            return
+        given = [one for one in arguments(call.args, call.kwargs) if id(one) in self._numbers]
+        if not given:
+            return
+        written = {id(one) for one in self.run.written(call)}
+        with unobserved():
+            outputs = [one for one in (result if is_a(result, (tuple, list)) else (result,)) if is_a(one, torch.Tensor)]
+            node = next((found for one in outputs if (found := node_of(one)) is not None), None)
+            frames: list[tuple[Spot, dict[str, object]]] = []
+            for tensor in given if node is not None else ():
+                number = self._numbers[id(tensor)]
+                changed = self._pending.get(number)
+                if changed is None or changed.tensor() is not tensor or id(tensor) in written:
+                    continue
+                if len(changed.readings) < _READINGS and _comes_from(node, number):
+                    frames = frames or list(zip(user_stack(sys._getframe(1)), _names(sys._getframe(1))))
+                    read = [site.reading(frames, tensor) for site in changed.sites]
+                    changed.readings.append((sequence_number(node), read))
 
     # ---- the proof
 
     def backward_begins(self, passing: Passing) -> None:
         if not self._pending:
             return
-        readings: collections.Counter[int] = collections.Counter()
-        for node in passing.nodes:
-            for following, _ in node.next_functions:
-                if following is not None and (number := sequence_number(following)) in self._pending:
-                    readings[number] += 1
-        for number, count in readings.items():
-            if count > 1 or self._pending[number].kept:
-                self._report(self._pending.pop(number), passing)
+        numbers = {sequence_number(node) for node in passing.nodes}
+        for number, changed in list(self._pending.items()):
+            if number in numbers:
+                readings = [read for made, read in changed.readings if made in numbers]
+                names, bound = self._read(changed, readings)
+                if names or changed.keeping is not None:
+                    self._report(changed, names, bound, passing)
+                del self._pending[number]
+        if not self._pending:
+            self._numbers.clear()
+            self.run.curious.discard(self)
 
-    def _report(self, changed: _Changed, passing: Passing) -> None:
+    def _read(self, changed: _Changed, readings: Sequence[Sequence[_Reading | None]]) -> tuple[tuple[str, ...], Stack]:
+        """The names by which what was changed is read as something else; where one of them is bound."""
+        for number, site in enumerate(changed.sites if len(readings) > 1 else ()):
+            elsewhere = sum(known[number] is None for known in readings)
+            read = collections.Counter(dict.fromkeys(site.place.returned, elsewhere))
+            as_result = False
+            for one in filter(None, (known[number] for known in readings)):
+                place = self._place(one[0])
+                if place is not None:
+                    names, result = site.place.read_by(place.node)
+                    read.update(names & one[1])
+                    as_result = as_result or result or bool(names & one[1] & site.place.results)
+            others = {name for name in site.others if read[name] and (read[site.name] or as_result)}
+            lists = {name for name in site.lists if read[name] > 1}
+            beside = {site.name} if site.beside and read[site.name] and as_result else set[str]()
+            if others or lists or beside:
+                bound = next(filter(None, (_binding(site.spot, name) for name in sorted(others))), ())
+                return tuple(sorted(others | lists or beside)), bound
+        return (), ()
+
+    def _report(self, changed: _Changed, names: tuple[str, ...], bound: Stack, passing: Passing) -> None:
         write = LiveWrite(changed.author.stack, changed.clock, changed.operation, changed.author.origin, 0)
-        write.how = "kept" if changed.kept else "aliased"
-        write.held, write.module = changed.names, changed.author.module
-        conflict = self.run.conflict(
-            "silent", Saved(torch.zeros(1), changed.bound, changed.clock), passing.event, write
-        )
+        write.how = "aliased" if names else "kept"
+        write.held = names or (changed.keeping or "",)
+        write.module = changed.author.module
+        conflict = self.run.conflict("silent", Saved(torch.zeros(1), bound, changed.clock), passing.event, write)
         if conflict is not None:
             conflict.certain = True
             conflict.value = None
 
 
-def _keeping(tensor: torch.Tensor, frame: types.FrameType | None) -> tuple[str, ...]:
+def _comes_from(node: Any, number: int) -> bool:
+    """Whether what a call made goes back to the node of this number, by what the call itself has made on the way."""
+    todo, seen = [node], 0
+    while todo and seen < _NODES:
+        seen += 1
+        for following, _ in todo.pop().next_functions:
+            if following is not None and (found := sequence_number(following)) >= number:
+                if found == number:
+                    return True
+                todo.append(following)
+    return False
+
+
+def _keeping(tensor: torch.Tensor, frame: types.FrameType | None) -> str | None:
     """The object's attribute, or the container, that keeps the very tensor, by the innermost frame that knows one."""
     for names in _names(frame):
         level = [*names.items()]
         for _ in range(_LEVELS):
             for path, value in level:
                 if _holds(value, tensor):
-                    return () if path in names and value is tensor else (path,)
+                    return None if path in names and value is tensor else path
             inner = [step for path, value in level if _is_open(value) for step in steps(path, value, _WIDTH)]
             level = [(path, value) for path, value in inner if path is not None][:_MOST]
-    return ()
+    return None
+
+
+def _holds(value: object, tensor: torch.Tensor) -> bool:
+    if not is_a(value, _CONTAINERS):
+        return value is tensor
+    return any(item is tensor for item in (value.values() if is_a(value, dict) else value))
 
 
 def _is_open(value: object) -> bool:
     return is_a(value, (*_CONTAINERS, torch.nn.Module)) or has_own_attributes(value)
 
 
-def _binding(spot: tuple[types.CodeType, int], name: str) -> Stack:
+def _binding(spot: Spot, name: str) -> Stack:
     """The last instruction ahead of one that binds a name."""
     code, lasti = spot
     stores = [
@@ -191,14 +288,3 @@ def _names(frame: types.FrameType | None) -> Iterator[dict[str, object]]:
         if kind_of(frame.f_code.co_filename) == "user":
             yield dict(names_in(frame))
         frame = frame.f_back
-
-
-def _leads(names: dict[str, object], name: str, tensor: torch.Tensor) -> bool:
-    """Whether a name, or an attribute of it, is this very tensor. An attribute may be computed, and is not asked for."""
-    return "." in name or names.get(name) is tensor
-
-
-def _holds(value: object, tensor: torch.Tensor) -> bool:
-    if not is_a(value, _CONTAINERS):
-        return value is tensor
-    return any(item is tensor for item in (value.values() if is_a(value, dict) else value))

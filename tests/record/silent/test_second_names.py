@@ -32,6 +32,36 @@ def found(text: str) -> list[str]:
         ),
         pytest.param("old = x\nwith torch.no_grad():\n    x *= 2\nloss = (x * 3 + old).sum()", id="a leaf is updated"),
         pytest.param(
+            "cfg = type('Cfg', (), {'p': 0.5})\nh = torch.nn.functional.dropout(h, cfg.p, True, inplace=True)\nloss = (h + h.sin()).sum()",
+            id="an attribute is handed over",
+        ),
+        pytest.param(
+            "parts = [h, h * 3]\nfor part in parts:\n    part *= 2\nloss = (torch.cat(parts) + torch.cat([p.sin() for p in parts])).sum()",
+            id="the items of a list are changed each",
+        ),
+        pytest.param(
+            "out = {'h': h}\nh *= 2\nloss = (out['h'] + h.sin()).sum()",
+            id="a dict was made ahead of what fills its values",
+        ),
+        pytest.param(
+            "p = h.masked_fill_(h > 9, 0).softmax(0)\nloss = (p + h.log_softmax(0)).sum()",
+            id="elements are set right for both",
+        ),
+        pytest.param(
+            "old = h\nh *= 2\nloss = (h + h.sin()).sum()\nif False:\n    loss = loss + old.sum()",
+            id="a branch that is not taken",
+        ),
+        pytest.param(
+            "old = h\nh *= 2\nloss = (h + h.sin() + torch.zeros_like(old)).sum()", id="the other name gives a shape"
+        ),
+        pytest.param(
+            "old = h\nh *= 2\nloss = (h + h.sin()).sum()\nprint(old.detach().norm())", id="the other name is printed"
+        ),
+        pytest.param(
+            "rows = []\nfor i in range(3):\n    row = h * i\n    rows.append(row)\n    row += 1\nloss = torch.stack(rows).sin().sum()",
+            id="a list of tensors of their own",
+        ),
+        pytest.param(
             "def double_(value):\n    value *= 2\n    return value\ndouble_(h)\nloss = (h * 3 + h.sin()).sum()",
             id="a helper is called for its effect",
         ),

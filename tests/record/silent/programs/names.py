@@ -72,11 +72,4 @@ NAMES = [
         loss = (out + features[layer].sin()).sum()
         loss.backward()
     """, by="twin"),
-    Program("overlapping windows, each centred in place", """
-        windows = (x * 2).unfold(0, 3, 1)
-        windows -= windows.detach().mean(-1, keepdim=True)  #!
-        windows = windows - windows.detach().mean(-1, keepdim=True)  #+
-        loss = windows.square().sum()
-        loss.backward()
-    """, by="twin"),
 ]  # fmt: skip
