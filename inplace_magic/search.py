@@ -64,6 +64,7 @@ COSTS = {
     "inference_mode": 9,  # as fast but for views and versions
     "inference_mode: maker": 9,  # a decorator goes
     "out_of_place: outside no_grad": 9,  # the block has no purpose any more
+    "behind_forward": 10,  # a line changes its place, and reads what is made in its own iteration
     "one_backward": 10,  # a line less
     "detach: summed": 10,  # nothing but the history of a sum goes
     "out_of_place: statement": 10,  # a tensor more for as long as the graph lives

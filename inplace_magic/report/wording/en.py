@@ -387,6 +387,7 @@ SENTENCES = {
     "why_sum_once": "The sum goes back once, when the loop that adds it up is over.",
     "why_fresh_state_behind": "What follows an update starts from a fresh state, as the notebook's own code makes it.",
     "why_sum_anew": "{name} still holds what an earlier backward has used up; each backward gets a sum of its own.",
+    "why_behind_forward": "It reads what the forward makes, and so it comes behind the forward of its own iteration.",
     "why_names_apart": "The code reads this one tensor in two places, as a value of its own in each; now there are two.",
     "why_name_copied": "`{name}` becomes a copy; the tensor that backward needs keeps its value.",
     # ---- the panel: these stand in remoteEntry.js as well

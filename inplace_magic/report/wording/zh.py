@@ -370,6 +370,7 @@ SENTENCES = {
     "why_sum_once": "累加的损失在循环结束后反传一次。",
     "why_fresh_state_behind": "每次更新之后都从新的状态开始，由笔记本自己的代码生成。",
     "why_sum_anew": "{name} 仍保存着之前的 backward 已用过的内容；每次 backward 使用自己的累加值。",
+    "why_behind_forward": "它读取前向计算的结果，因此放到本次迭代的前向之后。",
     "why_names_apart": "代码在两处读取这同一个张量，并把它当作两个独立的值；现在它们各有各的值。",
     "why_name_copied": "`{name}` 成为副本；反向传播需要的张量保持原值。",
     # ---- the panel: these stand in remoteEntry.js as well
