@@ -79,6 +79,7 @@ def _write(write: LiveWrite, conflict: LiveConflict, sources: Sources, names: Na
         of_leaf=write.of_leaf,
         parameter=write.parameter,
         fed=write.fed,
+        of_graph=write.of_graph,
         stepped=write.stepped,
         aliases=write.aliases,
         held=write.held,

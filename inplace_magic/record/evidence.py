@@ -47,8 +47,8 @@ class Write(Event):
     ``module`` is the path of that module over the user's names, ``operation`` torch's name of the operation.
     ``bumped`` is False for a write that the version counter did not see. ``leaf``: a refused write hit a leaf itself;
     ``of_leaf``: a leaf that requires grad, or any view of one; ``parameter``: it is an nn.Parameter; ``fed``: it had a
-    gradient by then; ``stepped``: an optimizer had stepped it, and nothing that requires grad is written into
-    it; ``aliases``: the names of that very leaf where it was written. ``held``: the paths over the names of the line's
+    gradient by then; ``of_graph``: what requires grad is written into it; ``stepped``: that is not so, and an optimizer had
+    stepped it; ``aliases``: the names of that very leaf where it was written. ``held``: the paths over the names of the line's
     function that led to that memory, so that an item of a list or dict is told from a part of a tensor. ``handed``: it hit
     a gradient that backward had handed to the code that wrote. ``by_list``: by one call that writes many tensors, as an
     optimizer's step does with ``foreach`` or ``fused``.
@@ -64,6 +64,7 @@ class Write(Event):
     of_leaf: bool = False
     parameter: bool = False
     fed: bool = False
+    of_graph: bool = False
     stepped: bool = False
     aliases: tuple[str, ...] = ()
     held: tuple[str, ...] = ()

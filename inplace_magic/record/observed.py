@@ -146,6 +146,7 @@ class LiveWrite:
         "leaf",
         "module",
         "moment",
+        "of_graph",
         "of_leaf",
         "operation",
         "origin",
@@ -165,6 +166,7 @@ class LiveWrite:
         self.of_leaf = False  # or into a view of one, of whatever family torch says it is
         self.parameter = False  # whether that leaf, or the view's, is a module's parameter
         self.fed = False  # whether that leaf had a gradient by then
+        self.of_graph = False  # a refused write: whether what is written into the leaf requires grad
         self.stepped = False  # whether an optimizer had stepped it, and no operand requires grad
         self.aliases: tuple[str, ...] = ()  # names of that very leaf where it was written
         self.held: tuple[str, ...] = ()  # paths over the names of its function to what is written

@@ -125,7 +125,8 @@ class PastErrors:
             conflict.write.parameter = isinstance(base, torch.nn.Parameter)
             conflict.write.fed = base.is_leaf and base.grad is not None
             operands = [t for t in arguments(args, kwargs) if t is not written[0] and t is not base]
-            conflict.write.stepped = bool(self._steps_of(base)) and not any(t.requires_grad for t in operands)
+            conflict.write.of_graph = any(t.requires_grad for t in operands)
+            conflict.write.stepped = bool(self._steps_of(base)) and not conflict.write.of_graph
         if self._update_leaves and _hits_leaf(family, written, conflict.write):
             with torch.no_grad():
                 result = func(*args, **kwargs)

@@ -119,6 +119,8 @@ def _caller_of_lambda(problem: Problem, write: Site) -> Site | None:
 def _is_update(problem: Problem, write: Site) -> bool:
     """Whether the write looks like the update of a parameter rather than like a step of a computation."""
     name, event = write.root_text, write.event
+    if event.of_graph and not event.parameter and not is_in_update(problem):
+        return False  # ``self.amp /= self.scale ** 3``: what it is computed from is to get a gradient by it
     if problem.family == "no_grad_view" and not event.parameter:  # a view of anything
         return reads_gradient(write.statement)
     return (
