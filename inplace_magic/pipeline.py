@@ -211,7 +211,7 @@ class _Inquiry:
         """What is known now, as a record."""
         if self.off:
             found = (replace(found[0], needed_note=in_words(self.off)), *found[1:])
-        aliased = bool(found) and kind_of(found[0].sentence) in ("silent_aliased", "silent_kept")
+        aliased = bool(found) and kind_of(found[0].sentence) == "silent_aliased"
         return Diagnosis(
             family=self.family,
             headline=message("headline_aliased" if aliased else f"headline_{self.family}"),

@@ -124,6 +124,27 @@ QUIET = {
             h.round_()
         h.square().sum().backward()
     """,
+    "a quantiser with the identity's gradient": """
+        q = w.clone()
+        with torch.no_grad():
+            q.div_(0.1).round_().mul_(0.1)
+        (torch.randn(2, 3) @ q).square().sum().backward()
+    """,
+    "a straight-through choice": """
+        soft = (torch.randn(2, 3) @ w).softmax(-1)
+        hard = soft.clone()
+        with torch.no_grad():
+            hard.zero_()
+            hard[:, 0] = 1
+        hard.square().sum().backward()
+    """,
+    "a picture that is clamped to be shown": """
+        h = torch.randn(2, 3) @ w
+        loss = h.sum()
+        with torch.no_grad():
+            print(h.clamp_(0, 1).mean().item())
+        loss.backward()
+    """,
     "noise under no_grad": """
         h = torch.randn(2, 3) @ w
         with torch.no_grad():

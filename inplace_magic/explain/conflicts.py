@@ -318,8 +318,8 @@ def _overwrote(clash: RecordedConflict, what: str, tensor: str | None, node: str
         return message("changed_unfollowed")
     if write is None:
         return message("changed_outside", node=node) if node else message("changed_outside_kept")
-    if write.how in ("aliased", "kept"):
-        return message(f"silent_{write.how}", what=what, names=write.held, count=len(write.held))
+    if write.how == "aliased":
+        return message("silent_aliased", what=what, names=write.held, count=len(write.held))
     if write.how != "written":
         return message(f"silent_{write.how}", what=what)
     if write.handed:

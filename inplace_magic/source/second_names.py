@@ -5,9 +5,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
-from .bindings import later, parameters
-from .blocks import loops, own_statements
+from .bindings import bound, later, loop_of, parameters
+from .blocks import loops, own_statements, scope
 from .dataflow import called_name, calls_named, given_to, is_inplace_name, key_of, reads, rebinds, receiver
 from .editor import Code, Function
 
@@ -24,7 +25,8 @@ class Written:
 
     ``names``: what may be written there. ``results``: what the statement binds to the result. ``rebound``: names that it gives
     another value, or the same once more. ``later``: what is read behind it, or in the statement itself; ``returned`` of that is
-    given to the caller.
+    given to the caller. ``matters``: the text leaves it open that the written tensor has another name, or is read on; else the
+    names of a function are not asked for, as that keeps them alive.
     """
 
     code: Code
@@ -35,6 +37,14 @@ class Written:
     later: frozenset[str]
     returned: frozenset[str]
 
+    @cached_property
+    def matters(self) -> bool:
+        top = scope(self.code, self.node)
+        pairs = [pair for s in own_statements(self.code, top) for pair in bound(self.code, s)]
+        named = {one for key, value in pairs if isinstance(value, ast.Name) for one in (key, value.id)}
+        beside = (self.later - self.rebound) if isinstance(self.node, ast.Call) else frozenset[str]()
+        return isinstance(top, ast.Module) or any(n in named | beside or self.collected_in(n) for n in self.names)
+
     def collected_in(self, name: str) -> set[str]:
         """Lists to which a loop appends a tensor that it goes on writing: ``state *= 2``, ``states.append(state)``."""
         around = loops(self.code, self.code.statement(self.node))
@@ -42,11 +52,16 @@ class Written:
         appended = [call.func.value for call in calls if [key_of(one) for one in call.args] == [name]]  # type: ignore[attr-defined]
         return {one.id for one in appended if isinstance(one, ast.Name)}
 
+    def items_of(self, name: str) -> str | None:
+        """The list whose items a loop around it calls ``name``."""
+        loop = loop_of(self.code, self.node, name)
+        return loop.iter.id if loop is not None and isinstance(loop.iter, ast.Name) else None
+
     def gives_back(self, name: str) -> bool:
         """Whether the function around it is handed what it calls ``name``, and gives it back."""
         function = self.code.function(self.node)
-        if not isinstance(function, Function) or name not in parameters(function):
-            return False
+        if not isinstance(function, Function) or name not in parameters(function) or is_inplace_name(function.name):
+            return False  # ``def scale_(x)`` says what it does
         returned = [one.value for one in own_statements(self.code, function) if isinstance(one, ast.Return)]
         return any(_itself(value) == name for value in returned)
 
@@ -60,11 +75,11 @@ class Written:
 def written_at(code: Code, node: ast.AST) -> Written:
     statement = code.statement(node)
     names = frozenset(one.id for one in _written(node) if isinstance(one, ast.Name))
-    bound = frozenset(rebinds(statement))
-    results = bound if getattr(statement, "value", None) is node else frozenset[str]()
+    rebound = frozenset(rebinds(statement))
+    results = rebound if getattr(statement, "value", None) is node else frozenset[str]()
     behind = [statement, *later(code, statement)]
     values = [n.value for top in behind for n in ast.walk(top) if isinstance(n, ast.Return) and n.value is not None]
-    return Written(code, node, names, results - {"_"}, bound, frozenset(reads(*behind)), frozenset(reads(*values)))
+    return Written(code, node, names, results - {"_"}, rebound, frozenset(reads(*behind)), frozenset(reads(*values)))
 
 
 def is_transformation(operation: str) -> bool:
@@ -97,6 +112,8 @@ def _operands(node: ast.AST) -> Iterator[ast.expr]:
             yield from _each(one)
         case ast.AugAssign(target, value=value):
             yield from _each(target, value)
+        case ast.Call(ast.Attribute(value=one)) if called_name(node).endswith("_as"):
+            yield from _each(one)  # the other one gives a shape
         case ast.Call(func):
             yield from _each(*given_to(node), *([func.value] if isinstance(func, ast.Attribute) else []))
         case _:

@@ -153,7 +153,7 @@ class Problem:
     @property
     def is_followed(self) -> bool:
         """Whether autograd follows the write: its gradients are those of the values, which are others than were meant."""
-        return self.clash.write is not None and self.clash.write.how in ("aliased", "kept")
+        return self.clash.write is not None and self.clash.write.how == "aliased"
 
     @cached_property
     def saved(self) -> list[Frame]:

@@ -19,6 +19,11 @@ def node_of(tensor: torch.Tensor) -> Any:
         return None
 
 
+def has_plain_values(tensor: torch.Tensor) -> bool:
+    """Whether its values lie in memory and can be compared: not those of a sparse, a nested or a meta tensor."""
+    return tensor.layout is torch.strided and not tensor.is_nested and tensor.device.type != "meta"
+
+
 def computed(tensor: torch.Tensor) -> bool:
     """Whether an operation of a graph made it."""
     return tensor.requires_grad and node_of(tensor) is not None

@@ -25,7 +25,7 @@ from ..operations import arguments
 from ..past_errors import whole
 from .aliases import DATA_GET, EXPORTS, called_by_user
 from .events import Applied, Call, Detector, Passing, Run
-from .nodes import computed, node_of
+from .nodes import computed, has_plain_values, node_of
 
 _SUMS = frozenset({"add_", "sub_", "__iadd__", "__isub__"})
 _MEANT = _SUMS | frozenset({
@@ -107,7 +107,10 @@ class PastTheGraph(Detector):
 
     def called(self, call: Call, result: Any) -> None:
         if self._unheard:
-            self._mark_read(arguments(call.args, call.kwargs), result)
+            written = {
+                id(one) for one in self.run.written(call)
+            }  # a write reads nothing for the graph that it goes past
+            self._mark_read([one for one in arguments(call.args, call.kwargs) if id(one) not in written], result)
 
     def cares(self, written: Sequence[torch.Tensor]) -> bool:
         """Whether a write may have to be seen although nothing is saved where it writes."""
@@ -145,7 +148,9 @@ class PastTheGraph(Detector):
                 base, undeclared = inner[key], True
             elif _is_meant(call):
                 continue
-            elif _unrecorded(tensor) and not self.run.waiting(whole(tensor)):  # else torch will refuse the backward
+            elif _unrecorded(tensor) and (not _sets_elements(call) or self.run.waiting(whole(tensor))):
+                continue  # of what is saved, torch will refuse the backward
+            elif _unrecorded(tensor):
                 base, undeclared = whole(tensor), False
             elif tensor.requires_grad or (alias := self._base_at(key)) is None:
                 continue
@@ -260,7 +265,19 @@ class PastTheGraph(Detector):
 
 def _unrecorded(tensor: torch.Tensor) -> bool:
     """Whether a write made now, under ``no_grad``, goes past the graph that the tensor, or what it is a view of, has."""
-    return not torch.is_grad_enabled() and computed(whole(tensor))
+    return not torch.is_grad_enabled() and has_plain_values(tensor) and computed(whole(tensor))
+
+
+def _sets_elements(call: Call) -> bool:
+    """``h[mask] = 0``, ``h.masked_fill_(mask, 0)``, and not in a copy that was made for that: what a straight-through estimator
+    computes under ``no_grad`` (a rounding, a clamp, a scale) is meant to have the gradient of what it was computed of.
+    """
+    node = node_of(whole(call.written[0]))
+    fresh = type(node).__name__ == "CloneBackward0"
+    constant = call.name in ("masked_fill_", "index_fill_") or (
+        call.name == "__setitem__" and len(call.args) > 2 and isinstance(call.args[2], (int, float))
+    )
+    return constant and not fresh
 
 
 def _is_meant(call: Call) -> bool:

@@ -1,11 +1,10 @@
 """One tensor under two names: it is changed through one of them, and read through the other as if it were not.
 
-``raw = x``, then ``x -= mean``: both are centred. ``h = o * c.tanh_()``: whoever reads ``c`` later reads its tanh. Or it is
-kept by a hook, ``features[name] = output``, and a module with ``inplace=True`` goes on with it. Torch follows such a write,
-so that the gradient is that of what was run; what was meant is another thing.
+``raw = x``, then ``x -= mean``: both are centred. ``h = o * c.tanh_()``: whoever reads ``c`` later reads its tanh. Torch
+follows such a write, so that the gradient is that of what was run; what was meant is another thing.
 
 Proof: the very tensor under both names, values that have changed, and two readings behind the write that take part in one
-backward: by the other name, and by the written one or as its result. Of what is kept, that the graph goes through it.
+backward: by the other name, and by the written one or as its result.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from typing import Any
 
 import torch
 
-from ...session.user_objects import has_own_attributes, names_in, steps
+from ...session.user_objects import names_in
 from ...source.document import FileSource
 from ...source.editor import Code
 from ...source.location import kind_of, user_stack
@@ -34,15 +33,13 @@ from ..author import Author, author_at
 from ..observed import LiveWrite, Saved, Stack, differ
 from ..operations import arguments
 from .events import Call, Detector, Passing, Run
-from .nodes import computed, node_of
+from .nodes import computed, has_plain_values, node_of
 
 _LOOKS = 32  # at what one line writes
 _PENDING = 64
 _READINGS = 32  # of one tensor
 _CALLERS = 4
 _NODES = 64  # from a result back to what it was made of
-_CONTAINERS = (list, tuple, dict, collections.deque)
-_LEVELS, _WIDTH, _MOST = 3, 64, 4_000  # of objects in objects that are looked through
 
 Spot = tuple[types.CodeType, int]
 
@@ -64,11 +61,10 @@ class _Site:
     def reading(self, frames: Sequence[tuple[Spot, dict[str, object]]], tensor: torch.Tensor) -> _Reading | None:
         """Where the frame reads the tensor, and by which names it has it then; None where that is another one."""
         for spot, names in frames:
-            if spot[0] is self.spot[0]:
+            if _are_one(spot[0], self.spot[0]):
                 known = {self.name, *self.others, *self.lists, *self.place.results}
-                held = frozenset(name for name in known if _holds(names.get(name), tensor))
-                if held:
-                    return spot, held
+                if any(_holds(names.get(name), tensor) for name in known):
+                    return spot, frozenset(name for name, value in names.items() if _holds(value, tensor))
         return None
 
 
@@ -84,7 +80,6 @@ class _Changed:
     operation: str
     clock: int
     sites: Sequence[_Site]
-    keeping: str | None
     tensor: weakref.ref[torch.Tensor]
     readings: list[tuple[int, list[_Reading | None]]] = field(default_factory=list)
 
@@ -106,7 +101,7 @@ class SecondNames(Detector):
         if len(tensors) != 1 or len(self._pending) >= _PENDING:
             return
         with unobserved():
-            if not computed(tensors[0]):
+            if not has_plain_values(tensors[0]) or not computed(tensors[0]):
                 return
             frame = sys._getframe(1)
             author = author_at(frame)
@@ -114,17 +109,18 @@ class SecondNames(Detector):
                 return
             self._looks[author.stack[:2]] += 1
             sites = self._sites(tensors[0], author.stack, frame, call.name)
-            keeping = _keeping(tensors[0], frame) if not sites and author.origin == "nn" else None
-            if not sites and keeping is None:
+            if not sites:
                 return
             before = tensors[0].detach().clone()
         tensor = weakref.ref(tensors[0])
-        changed = _Changed(author, call.name, self.run.tick(), sites, keeping, tensor)
+        changed = _Changed(author, call.name, self.run.tick(), sites, tensor)
         self.run.after_operation(functools.partial(self._look, before, changed))
 
     def _sites(self, tensor: torch.Tensor, stack: Stack, frame: types.FrameType, operation: str) -> Sequence[_Site]:
         """The frames in which somebody may read the tensor behind the write under another name, the innermost first."""
-        found = []
+        found: list[_Site] = []
+        if not any(place.matters for place in map(self._place, stack[:_CALLERS]) if place is not None):
+            return found
         given_back = is_transformation(operation)  # the result of what a frame calls is the tensor
         for spot, names in zip(stack[:_CALLERS], _names(frame)):
             place = self._place(spot)
@@ -132,11 +128,11 @@ class SecondNames(Detector):
             if place is None or name is None:
                 break
             others = {n for n in place.later - place.rebound - {name} if names.get(n) is tensor}
-            lists = {n for n in place.collected_in(name) if is_a(names.get(n), list)}
+            lists = {n for n in place.collected_in(name) if type(names.get(n)) is list}
             beside = given_back and name not in place.rebound and name in place.later
+            given_back = given_back and place.gives_back(name)
             if others or lists or beside:
                 found.append(_Site(spot, place, name, frozenset(others), frozenset(lists), beside))
-            given_back = given_back and place.gives_back(name)
         return found
 
     def _place(self, spot: Spot) -> Written | None:
@@ -153,7 +149,7 @@ class SecondNames(Detector):
             node = node_of(tensor) if tensor is not None else None
             if tensor is None or node is None or not differ(before, tensor.detach()):
                 return
-            self._pending[sequence_number(node)] = changed
+            self._pending.setdefault(sequence_number(node), changed)  # under no_grad a write makes no node of its own
             self._numbers[id(tensor)] = sequence_number(node)
             self.run.curious.add(self)
 
@@ -190,7 +186,7 @@ class SecondNames(Detector):
             if number in numbers:
                 readings = [read for made, read in changed.readings if made in numbers]
                 names, bound = self._read(changed, readings)
-                if names or changed.keeping is not None:
+                if names:
                     self._report(changed, names, bound, passing)
                 del self._pending[number]
         if not self._pending:
@@ -208,6 +204,7 @@ class SecondNames(Detector):
                 if place is not None:
                     names, result = site.place.read_by(place.node)
                     read.update(names & one[1])
+                    read.update(filter(None, map(place.items_of, names & one[1])))
                     as_result = as_result or result or bool(names & one[1] & site.place.results)
             others = {name for name in site.others if read[name] and (read[site.name] or as_result)}
             lists = {name for name in site.lists if read[name] > 1}
@@ -219,9 +216,7 @@ class SecondNames(Detector):
 
     def _report(self, changed: _Changed, names: tuple[str, ...], bound: Stack, passing: Passing) -> None:
         write = LiveWrite(changed.author.stack, changed.clock, changed.operation, changed.author.origin, 0)
-        write.how = "aliased" if names else "kept"
-        write.held = names or (changed.keeping or "",)
-        write.module = changed.author.module
+        write.how, write.held, write.module = "aliased", names, changed.author.module
         conflict = self.run.conflict("silent", Saved(torch.zeros(1), bound, changed.clock), passing.event, write)
         if conflict is not None:
             conflict.certain = True
@@ -241,27 +236,15 @@ def _comes_from(node: Any, number: int) -> bool:
     return False
 
 
-def _keeping(tensor: torch.Tensor, frame: types.FrameType | None) -> str | None:
-    """The object's attribute, or the container, that keeps the very tensor, by the innermost frame that knows one."""
-    for names in _names(frame):
-        level = [*names.items()]
-        for _ in range(_LEVELS):
-            for path, value in level:
-                if _holds(value, tensor):
-                    return None if path in names and value is tensor else path
-            inner = [step for path, value in level if _is_open(value) for step in steps(path, value, _WIDTH)]
-            level = [(path, value) for path, value in inner if path is not None][:_MOST]
-    return None
-
-
 def _holds(value: object, tensor: torch.Tensor) -> bool:
-    if not is_a(value, _CONTAINERS):
-        return value is tensor
-    return any(item is tensor for item in (value.values() if is_a(value, dict) else value))
+    """Whether a value is the very tensor, or a list that has it; no code of the user's is asked."""
+    return value is tensor or (type(value) is list and any(item is tensor for item in value))
 
 
-def _is_open(value: object) -> bool:
-    return is_a(value, (*_CONTAINERS, torch.nn.Module)) or has_own_attributes(value)
+def _are_one(code: types.CodeType, other: types.CodeType) -> bool:
+    """Whether two codes are one, or parts of one cell: IPython compiles its last expression by itself."""
+    top = "<module>"
+    return code is other or (code.co_name == other.co_name == top and code.co_filename == other.co_filename)
 
 
 def _binding(spot: Spot, name: str) -> Stack:

@@ -26,7 +26,7 @@ from collections.abc import Iterator
 
 from ...message import message
 from ...source.bindings import bindings, bound, later, loop_of, reads
-from ...source.blocks import AnyLoop, loops
+from ...source.blocks import AnyLoop, loops, upwards
 from ...source.dataflow import rebinds
 from ..analysis.contents import index_of, with_item
 from ..analysis.meant import are_apart, is_lost, meant_for_whole, updates_by_another_look
@@ -41,6 +41,7 @@ from ..analysis.targets import (
     tensor_written,
     written_here,
 )
+from ..grad_mode.inference_mode import modes
 from ..problem import Problem
 from ..proposal import Proposal, in_one_text
 from ..registry import register
@@ -73,7 +74,8 @@ def _at_apply(problem: Problem, write: Site) -> Iterator[Proposal]:
 def _at_write(problem: Problem, write: Site) -> Iterator[Proposal]:
     """``x = x.clone()`` in front of the statement that writes into ``x``, or of the loop that it stands in."""
     code, found = write.code, tensor_written(write)
-    if found is None:
+    unseen = problem.family == "silent" and any(any(modes(s, "no_grad")) for s in upwards(code, write.statement))
+    if found is None or unseen:  # a copy made there would have no graph at all
         return
     name, item = code.text(found), isinstance(found, ast.Subscript)
     if isinstance(found, ast.Name) and (is_lost(problem, write, name) or loop_to_keep(write, name) is not None):

@@ -76,25 +76,6 @@ def test_a_write_may_be_meant_for_all_that_read_it(text: str) -> None:
     assert found(f"h = x * 2\n{text}\nloss.backward()\n") == []
 
 
-@pytest.mark.parametrize(
-    ("kept", "module"),
-    [
-        pytest.param("out.detach().clone()", "ReLU(inplace=True)", id="a copy"),
-        pytest.param("out.mean()", "ReLU(inplace=True)", id="a number"),
-        pytest.param("out", "ReLU()", id="what stays as it is"),
-    ],
-)
-def test_a_hook_may_keep(kept: str, module: str) -> None:
-    text = f"""
-kept = {{}}
-layer = torch.nn.Linear(6, 6).to(x.dtype)
-layer.register_forward_hook(lambda module, given, out: kept.update(out={kept}))
-loss = torch.nn.Sequential(layer, torch.nn.{module})(x).sum()
-loss.backward()
-"""
-    assert found(text) == []
-
-
 def test_the_name_is_said_that_is_read_later() -> None:
     text = "h = x * 2\nraw = h\nh -= 1\nloss = (raw.exp() + h).sum()\nloss.backward()\n"
     assert found(text) == ["`sub_()` changed raw in place, which is read later with the new values."]

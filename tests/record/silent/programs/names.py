@@ -30,6 +30,18 @@ NAMES = [
         loss = torch.stack(states).square().sum()
         loss.backward()
     """, by="twin"),
+    Program("states collected in a list that a loop goes through", """
+        state = x * 1
+        states = []
+        for i in range(3):
+            state *= i + 1  #!
+            state = state * (i + 1)  #+
+            states.append(state)
+        loss = 0
+        for one in states:
+            loss = loss + one.square().sum()
+        loss.backward()
+    """, by="twin"),
     Program("a helper that works on what it is handed", """
         def scaled(value):
             value *= 3  #!
@@ -60,16 +72,6 @@ NAMES = [
         out = act(h)  #!
         out = act(h)  #+
         loss = (out + h).sum()
-        loss.backward()
-    """, by="twin"),
-    Program("what a hook keeps ahead of an activation in place", """
-        features = {}
-        layer = torch.nn.Linear(6, 6).to(x.dtype)
-        layer.register_forward_hook(lambda module, given, out: features.update({module: out}))
-        net = torch.nn.Sequential(layer, torch.nn.ReLU(inplace=True))  #-
-        net = torch.nn.Sequential(layer, torch.nn.ReLU())  #+
-        out = net(x)  #<
-        loss = (out + features[layer].sin()).sum()
         loss.backward()
     """, by="twin"),
 ]  # fmt: skip

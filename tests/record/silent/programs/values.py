@@ -66,11 +66,11 @@ VALUES = [
         loss = (h + 1).square().sum()
         loss.backward()
     """),
-    Program("rows scaled under no_grad by way of a view", """
+    Program("rows set under no_grad by their numbers", """
         h = x * 3
         with torch.no_grad():  #-
-            h[:2] *= 5  #!
-        h = torch.cat([h[:2] * 5, h[2:]])  #+
+            h[:2] = 5  #!
+        h = torch.cat([torch.full((2,), 5.0, dtype=x.dtype), h[2:]])  #+
         loss = (h + 1).square().sum()
         loss.backward()
     """),
