@@ -107,9 +107,8 @@ class PastTheGraph(Detector):
 
     def called(self, call: Call, result: Any) -> None:
         if self._unheard:
-            written = {
-                id(one) for one in self.run.written(call)
-            }  # a write reads nothing for the graph that it goes past
+            # A write reads nothing for the graph that it goes past.
+            written = {id(one) for one in self.run.written(call)}
             self._mark_read([one for one in arguments(call.args, call.kwargs) if id(one) not in written], result)
 
     def cares(self, written: Sequence[torch.Tensor]) -> bool:

@@ -57,8 +57,9 @@ def _has_two_names(write: Site, dropped: bool = False) -> bool:
 
     Then each was meant to have a value of its own: who knows the two to be one tensor needs one name for it. So it is in a
     function that was handed ``x`` and gives something back: with ``x += y``, ``x.add_(y)``, ``return x.add_(y)``, with parts
-    that it computes of themselves (``x[i] = x[i] / s``), with a constant that it sets in a leaf which is no parameter, with what it writes into ``out = x`` and returns, and with a
-    constant that it sets for what it computes: ``x[i] = 0``, ``return x.sum()``. And so it is where a loop keeps what it
+    that it computes of themselves (``x[i] = x[i] / s``), with a constant that it sets in a leaf which is no parameter, with
+    what it writes into ``out = x`` and returns, and with a constant that it sets for what it computes: ``x[i] = 0``,
+    ``return x.sum()``. And so it is where a loop keeps what it
     goes on writing: ``path.append(x)``. ``dropped``: nobody has what the function gives back.
     """
     if not isinstance(write.root, ast.Name):
