@@ -27,6 +27,7 @@ from IPython.core import application, completer, magics  # noqa: F401
 
 import inplace_magic
 from inplace_magic.families import family_of
+from inplace_magic.message import kind_of
 from inplace_magic.sandbox import process_memory
 
 from .breadth import broad
@@ -217,7 +218,8 @@ def work_through(case: Case) -> dict[str, str]:  # noqa: C901 - one run for all 
         error, got = outcome(case, case.with_cells({n: text.removeprefix(CHECK) for n, text in fix.cells.items()}))
         if i == 0 and error is not None:
             short["fix"] = f"{fix.title}: {error!r}"
-        claims = fix.gradients == "same" and not fix.changes
+        # What keeps the result of the code as written, and says that this was probably not meant, claims no more.
+        claims = fix.gradients == "same" and "change_keeps_mistake" not in map(kind_of, fix.changes)
         if claims and case.header["effect"] == "same" and not alike(got, human):
             short["truthful"] = f"{fix.title}: not the values of the person's fix"
     return short

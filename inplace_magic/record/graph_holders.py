@@ -11,7 +11,7 @@ import torch
 
 from ..session.names import history_of
 from ..session.user_objects import attributes_of, has_own_attributes, items_of, join, names_in
-from ..source.location import kind_of
+from ..source.location import user_frames
 from ..source.own import is_a
 
 _WIDTH = 32  # items looked at in one container
@@ -32,18 +32,13 @@ def held(frame: types.FrameType | None) -> Held:
     """
     found: Held = {}
     seen: set[int] = set()
-    while frame is not None:
-        code = frame.f_code
-        if kind_of(code.co_filename) == "user":
-            scope = found.setdefault(code.co_qualname, {})
-            for name, value in names_in(frame):
-                shape = shape_of(value)
-                if shape is not None:
-                    scope[name] = shape
-                _attributes(name, value, found, scope, seen)
-            if code.co_name == "<module>":
-                break
-        frame = frame.f_back
+    for one in user_frames(frame):
+        scope = found.setdefault(one.f_code.co_qualname, {})
+        for name, value in names_in(one):
+            shape = shape_of(value)
+            if shape is not None:
+                scope[name] = shape
+            _attributes(name, value, found, scope, seen)
     return {scope: names for scope, names in found.items() if names}
 
 

@@ -10,6 +10,7 @@ import site
 import sys
 import sysconfig
 import types
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -111,6 +112,16 @@ def user_stack(frame: types.FrameType | None) -> tuple[tuple[types.CodeType, int
                 break
         frame = frame.f_back
     return tuple(stack)
+
+
+def user_frames(frame: types.FrameType | None) -> Iterator[types.FrameType]:
+    """The same frames themselves."""
+    while frame is not None:
+        if kind_of(frame.f_code.co_filename) == "user":
+            yield frame
+            if frame.f_code.co_name == "<module>":
+                return
+        frame = frame.f_back
 
 
 def error_stack(error: BaseException) -> tuple[tuple[types.CodeType, int], ...]:

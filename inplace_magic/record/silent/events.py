@@ -136,9 +136,6 @@ class Run(Protocol):
     def here(self) -> Stack:
         """The user's frames, from the call that is being looked at outwards."""
 
-    def written(self, call: Call) -> Sequence[Any]:
-        """What a call is going to write."""
-
     def about_to_write(
         self, func: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]
     ) -> list[torch.Tensor]:

@@ -108,7 +108,7 @@ class PastTheGraph(Detector):
     def called(self, call: Call, result: Any) -> None:
         if self._unheard:
             # A write reads nothing for the graph that it goes past.
-            written = {id(one) for one in self.run.written(call)}
+            written = {id(one) for one in call.written}
             self._mark_read([one for one in arguments(call.args, call.kwargs) if id(one) not in written], result)
 
     def cares(self, written: Sequence[torch.Tensor]) -> bool:
@@ -147,10 +147,12 @@ class PastTheGraph(Detector):
                 base, undeclared = inner[key], True
             elif _is_meant(call):
                 continue
-            elif _unrecorded(tensor) and (not _sets_elements(call) or self.run.waiting(whole(tensor))):
-                continue  # of what is saved, torch will refuse the backward
             elif _unrecorded(tensor):
                 base, undeclared = whole(tensor), False
+                if not _sets_elements(call) or self.run.waiting(
+                    base
+                ):  # of what is saved, torch will refuse the backward
+                    continue
             elif tensor.requires_grad or (alias := self._base_at(key)) is None:
                 continue
             else:

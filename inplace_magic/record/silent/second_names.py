@@ -16,7 +16,7 @@ import linecache
 import sys
 import types
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,7 +25,7 @@ import torch
 from ...session.user_objects import names_in
 from ...source.document import FileSource
 from ...source.editor import Code
-from ...source.location import kind_of, user_stack
+from ...source.location import user_frames
 from ...source.own import is_a
 from ...source.second_names import Written, is_transformation, written_at
 from ...torch_private import sequence_number, unobserved
@@ -42,6 +42,7 @@ _CALLERS = 4
 _NODES = 64  # from a result back to what it was made of
 
 Spot = tuple[types.CodeType, int]
+_Reading = tuple[Spot, frozenset[str]]  # where a frame reads a tensor, and by which names it has it then
 
 
 @dataclass(frozen=True)
@@ -59,16 +60,13 @@ class _Site:
     beside: bool
 
     def reading(self, frames: Sequence[tuple[Spot, dict[str, object]]], tensor: torch.Tensor) -> _Reading | None:
-        """Where the frame reads the tensor, and by which names it has it then; None where that is another one."""
+        """How this frame, among these, reads the tensor; None where another one does."""
         for spot, names in frames:
             if _are_one(spot[0], self.spot[0]):
                 known = {self.name, *self.others, *self.lists, *self.place.results}
                 if any(_holds(names.get(name), tensor) for name in known):
                     return spot, frozenset(name for name, value in names.items() if _holds(value, tensor))
         return None
-
-
-_Reading = tuple[Spot, frozenset[str]]
 
 
 @dataclass
@@ -97,7 +95,7 @@ class SecondNames(Detector):
     # ---- the write
 
     def calls(self, call: Call) -> None:
-        tensors = [one for one in self.run.written(call) if is_a(one, torch.Tensor)]
+        tensors = [one for one in call.written if is_a(one, torch.Tensor)]
         if len(tensors) != 1 or len(self._pending) >= _PENDING:
             return
         with unobserved():
@@ -122,8 +120,8 @@ class SecondNames(Detector):
         if not any(place.matters for place in map(self._place, stack[:_CALLERS]) if place is not None):
             return found
         given_back = is_transformation(operation)  # the result of what a frame calls is the tensor
-        for spot, names in zip(stack[:_CALLERS], _names(frame)):
-            place = self._place(spot)
+        for spot, one in zip(stack[:_CALLERS], user_frames(frame)):
+            place, names = self._place(spot), dict(names_in(one))
             name = next((n for n in sorted(place.names) if names.get(n) is tensor), None) if place is not None else None
             if place is None or name is None:
                 break
@@ -161,7 +159,7 @@ class SecondNames(Detector):
         given = [one for one in arguments(call.args, call.kwargs) if id(one) in self._numbers]
         if not given:
             return
-        written = {id(one) for one in self.run.written(call)}
+        written = {id(one) for one in call.written}
         with unobserved():
             outputs = [one for one in (result if is_a(result, (tuple, list)) else (result,)) if is_a(one, torch.Tensor)]
             node = next((found for one in outputs if (found := node_of(one)) is not None), None)
@@ -172,7 +170,9 @@ class SecondNames(Detector):
                 if changed is None or changed.tensor() is not tensor or id(tensor) in written:
                     continue
                 if len(changed.readings) < _READINGS and _comes_from(node, number):
-                    frames = frames or list(zip(user_stack(sys._getframe(1)), _names(sys._getframe(1))))
+                    frames = frames or [
+                        ((f.f_code, f.f_lasti), dict(names_in(f))) for f in user_frames(sys._getframe(1))
+                    ]
                     read = [site.reading(frames, tensor) for site in changed.sites]
                     changed.readings.append((sequence_number(node), read))
 
@@ -263,11 +263,3 @@ def _of_file(path: str) -> Code | None:
     """A module that is no document of the session."""
     document = FileSource(0, "".join(linecache.getlines(path)), path=path)
     return Code(document) if document.tree is not None else None
-
-
-def _names(frame: types.FrameType | None) -> Iterator[dict[str, object]]:
-    """The names of the user's frames, from this one outwards."""
-    while frame is not None:
-        if kind_of(frame.f_code.co_filename) == "user":
-            yield dict(names_in(frame))
-        frame = frame.f_back

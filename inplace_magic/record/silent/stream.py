@@ -155,9 +155,6 @@ class EventStream(Recorder):
     def here(self) -> Stack:
         return user_stack(sys._getframe(2))
 
-    def written(self, call: Call) -> Sequence[Any]:
-        return self.writers.written(call.func, call.args, call.kwargs)
-
     def about_to_write(
         self, func: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]
     ) -> list[torch.Tensor]:
@@ -250,7 +247,7 @@ class EventStream(Recorder):
                 if self._due:
                     self.operation_over()
                 return result
-        call = Call(func, plain_name(func), args, kwargs or {})
+        call = Call(func, plain_name(func), args, kwargs or {}, self.writers.written(func, args, kwargs or {}))
         for heard in self._hearing["calls"]:
             heard(call)
         result = super().__torch_function__(func, types, args, kwargs)

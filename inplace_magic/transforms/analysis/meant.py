@@ -9,7 +9,7 @@ rows *= 2
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TypeGuard
 
 from ...source.bindings import bound, bound_anew, gone_through, later, loop_of, parameters, reads
@@ -31,10 +31,17 @@ def are_apart(problem: Problem, write: Site) -> bool:
 
 def _keeps_what_it_is_handed(write: Site) -> bool:
     """Whether a method keeps data that it is handed, and then writes it: ``self.pos = pos``, ``self.pos[:, 2].clamp_(min=0)``."""
-    code, top, name = write.code, scope(write.code, write.statement), write.root_text
-    before = (pair for s in own_statements(code, top) if s.lineno < write.statement.lineno for pair in bound(code, s))
-    given = {code.text(value) for key, value in before if value is not None and key == name and "." in key}
-    return _is_of_data(write) and bool(given & {*parameters(top)})
+    code, name = write.code, write.root_text
+    given = {
+        code.text(value) for key, value in _bound_before(write) if value is not None and key == name and "." in key
+    }
+    return _is_of_data(write) and bool(given & {*parameters(scope(code, write.statement))})
+
+
+def _bound_before(write: Site) -> Iterator[tuple[str, ast.expr | None]]:
+    """What the function binds ahead of the write, each with its value."""
+    code, own = write.code, own_statements(write.code, scope(write.code, write.statement))
+    return (pair for s in own if s.lineno < write.statement.lineno for pair in bound(code, s))
 
 
 def _is_of_data(write: Site) -> bool:
@@ -92,8 +99,7 @@ def _is_looked_through(write: Site, name: str) -> bool:
     """Whether a view of a tensor that was made before a write is read behind it, and so is to see what is written:
     ``v = state[:, 3]``.
     """
-    code, own = write.code, own_statements(write.code, scope(write.code, write.statement))
-    before = (pair for s in own if s.lineno < write.statement.lineno for pair in bound(code, s))
+    code, before = write.code, _bound_before(write)
     looks = {
         key for key, value in before if key != name and root(value) is not value and root_text(code, value) == name
     }

@@ -115,9 +115,10 @@ def one_step(problem: Problem) -> Iterator[Proposal]:
 
 def _cleared_once(code: Code, loop: AnyLoop, step: ast.stmt) -> bool:
     """Whether the gradients that a step uses are cleared ahead of the loop alone."""
-    ahead, within = (
-        {code.text(owner) for call in calls_named(s, "zero_grad") if (owner := receiver(call)) is not None}
-        for s in (ast.Module(code.preceding(loop), []), loop)
-    )
-    owners = {code.text(owner) for call in calls_named(step, "step") if (owner := receiver(call)) is not None}
-    return owners <= ahead - within
+
+    def called_on(method: str, *statements: ast.stmt) -> set[str]:
+        calls = (call for s in statements for call in calls_named(s, method))
+        return {code.text(owner) for call in calls if (owner := receiver(call)) is not None}
+
+    cleared = called_on("zero_grad", *code.preceding(loop)) - called_on("zero_grad", loop)
+    return called_on("step", step) <= cleared

@@ -1,4 +1,4 @@
-"""What shares memory and is changed in place; autograd follows, so that the twin tells what was meant."""
+"""One tensor under two names, changed through one of them; autograd follows, so that the twin tells what was meant."""
 
 from __future__ import annotations
 
