@@ -57,7 +57,9 @@ def current_node() -> Any:
 
 
 def sequence_number(node: Any) -> int:
-    """The order in which nodes of one thread were made. Gone: 0, and nodes keep the order in which they are walked."""
+    """The order in which nodes of one thread were made. Gone: 0, nodes keep the order in which they are walked, and no
+    tensor is followed to its second name.
+    """
     read = getattr(node, "_sequence_nr", None)
     return read() if read is not None else 0
 

@@ -1,7 +1,7 @@
 """Writes into a tensor that a graph continues from, of which the graph never hears.
 
-Through ``detach()`` or ``.data``, or under ``no_grad``, before anything saved the tensor, or in the forward of a custom
-Function that does not mark it as dirty: the values change, and the gradient stays that of the old ones.
+Through ``detach()`` or ``.data``, or as constants set under ``no_grad``, before anything saved the tensor, or in the forward
+of a custom Function that does not mark it as dirty: the values change, and the gradient stays that of the old ones.
 
 Proof: the tensor is read by an operation of the graph afterwards, and in backward a gradient arrives where the write
 changed elements. A sum, noise and straight-through rounding through an alias are meant so, unless what is added has a

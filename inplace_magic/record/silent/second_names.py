@@ -145,10 +145,11 @@ class SecondNames(Detector):
         tensor = changed.tensor()
         with unobserved():
             node = node_of(tensor) if tensor is not None else None
-            if tensor is None or node is None or not differ(before, tensor.detach()):
+            number = sequence_number(node) if node is not None else 0
+            if tensor is None or not number or not differ(before, tensor.detach()):
                 return
-            self._pending.setdefault(sequence_number(node), changed)  # under no_grad a write makes no node of its own
-            self._numbers[id(tensor)] = sequence_number(node)
+            self._pending.setdefault(number, changed)  # under no_grad a write makes no node of its own
+            self._numbers[id(tensor)] = number
             self.run.curious.add(self)
 
     # ---- the readings
