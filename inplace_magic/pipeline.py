@@ -151,26 +151,26 @@ class _Inquiry:
 
     def _tell_lines(self, seen: Evidence) -> None:
         """The lines by themselves, while the run that tells them goes on."""
-        family, seen = _as_leaf(self.family, seen)
-        self.publish(self._diagnosis(conflicts(seen, family, self.sources, self.raised)))
+        self.family, seen = _as_leaf(self.family, seen)
+        self.publish(self._diagnosis(conflicts(seen, self.family, self.sources, self.raised)))
 
     def _search(self, rerun: Rerun, again: Reproduction, watched: Evidence | None) -> bool:
         """Looks for fixes. False if what was changed plays no part in any gradient, so that there is nothing to say."""
-        family, evidence = _as_leaf(self.family, rerun.seen)
+        self.family, evidence = _as_leaf(self.family, rerun.seen)
         here = (p for p in evidence.inference_tensors if leads_somewhere(p, self.session.shell.user_ns))
         evidence = replace(evidence, inference_tensors=tuple(here))
-        known = relevant(evidence, family)
+        known = relevant(evidence, self.family)
         if rerun.stopped:
             self.notes.append(message("stopped"))
         if not known or rerun.stopped:
             return True
-        bench = self._bench(rerun, family, again)
-        if family == "silent":
+        bench = self._bench(rerun, again)
+        if self.family == "silent":
             self.off = self._measure(bench, rerun)
             if self.off is not None and not self.off and not _certain(watched):
                 return False
-        problem = Problem(family, known[0], evidence, self.sources, self.cell, self.raised)
-        lines = conflicts(evidence, family, self.sources, self.raised)
+        problem = Problem(self.family, known[0], evidence, self.sources, self.cell, self.raised)
+        lines = conflicts(evidence, self.family, self.sources, self.raised)
 
         def tried(found: tuple[Fix, ...]) -> None:
             self.fixes = found
@@ -185,11 +185,11 @@ class _Inquiry:
             self.notes.append(_no_fix(bench, known[0]))
         return True
 
-    def _bench(self, rerun: Rerun, family: str, again: Reproduction) -> Bench:
+    def _bench(self, rerun: Rerun, again: Reproduction) -> Bench:
         """Where rewrites are verified: as the failure was reproduced, in the same sandbox."""
         own: Reading | None = None
-        look = RecordOptions.at(family, self.raised)
-        if family in RAISED_AT_WRITE:
+        look = RecordOptions.at(self.family, self.raised)
+        if self.family in RAISED_AT_WRITE:
             own = "update" if look.update_leaves else "tracked"
         return Bench(
             sandbox=again.sandbox,

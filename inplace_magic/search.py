@@ -55,6 +55,7 @@ COSTS = {
     "connected: made later": 7,  # a line changes its place
     "silent_order": 7,  # a line changes its place
     "index_views": 7,  # the loop counts
+    "view_at_write": 7,  # what is made once is made each time, which is no copy
     "clone_returned": 8,  # a copy for each caller
     "clone_alias": 8,  # a copy of what was to be one
     "drop_gradient": 8,  # what zero_grad does by default

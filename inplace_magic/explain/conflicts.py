@@ -150,6 +150,8 @@ def _refused(clash: RecordedConflict, family: str, sources: Sources, raised: tup
         kind, note = f"refused_base_{family}", message("changes_base")
     elif overlaps_input(clash.message):
         kind, note = "refused_overlaps_input", message("refuses_overlaps_input")
+    elif clash.write is not None and clash.write.late:
+        kind, note = "refused_late_view", message("refuses_late_view")
     sentence = message(kind, what=what, tensor=tensor or message("it"))
     if tensor is not None and (aliases := _also_read(clash.write, sources)):
         sentence = message("refused_one_tensor", names=aliases, count=len(aliases), tensor=tensor)

@@ -46,17 +46,19 @@ def differences(
     gradients: bool = True,
     to_the_letter: bool = False,
     stepped: Container[str] = (),
+    exactly: bool = False,
 ) -> tuple[Difference, ...]:
     """What a person would read otherwise after ``tried``, the most telling first.
 
     ``gradients``: the values in ``.grad`` count as well, but for leaves that an optimizer holds, or held (``stepped``): it
-    clears them before it uses them again. ``to_the_letter``: a printed number counts however little it
+    clears them before it uses them again. ``exactly``: the gradients of the two are bit for bit the same, so that an optimizer
+    has no rounding to enlarge. ``to_the_letter``: a printed number counts however little it
     differs, as of two runs of one code; a time may come close to another one by chance. Names that only ``tried`` has
     do not count.
     """
     found = [
         *_printed(reference.printed, tried.printed, to_the_letter),
-        *_values(reference, tried),
+        *_values(reference, tried, _RELATIVE if exactly else _TRAINED),
         *_leaves(reference, tried, gradients, stepped),
     ]
     found += _ahead(reference, tried)
@@ -101,7 +103,7 @@ def _lines(text: str) -> list[str]:
     return [line.rstrip("\r").rsplit("\r", 1)[-1] for line in text.splitlines()]
 
 
-def _values(reference: Outcome, tried: Outcome) -> Iterator[Difference]:
+def _values(reference: Outcome, tried: Outcome, trained: float) -> Iterator[Difference]:
     settled: list[str] = []  # below these paths nothing more is said
     for path, before in reference.values.items():
         if any(_below(path, above) for above in settled[-3:]):
@@ -117,7 +119,7 @@ def _values(reference: Outcome, tried: Outcome) -> Iterator[Difference]:
             yield Difference("items", path)
             continue
         leaf = reference.leaves.get(path)
-        if not same_value(before, now, _TRAINED if leaf is not None and leaf.optimizers else _RELATIVE):
+        if not same_value(before, now, trained if leaf is not None and leaf.optimizers else _RELATIVE):
             settled.append(path)
             yield Difference("value", path)
 

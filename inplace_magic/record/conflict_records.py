@@ -77,6 +77,7 @@ def _write(write: LiveWrite, conflict: LiveConflict, sources: Sources, names: Na
         bumped=conflict.kind != "silent",
         leaf=write.leaf,
         of_leaf=write.of_leaf,
+        late=write.late,
         parameter=write.parameter,
         fed=write.fed,
         of_graph=write.of_graph,

@@ -109,10 +109,14 @@ class PastErrors:
             return _on_views_seen_anew(func, args, kwargs)
         conflict = self._refused(family, func, str(error))
         if written and conflict.write is not None:
-            # torch makes a view of what is assigned to, and some views refuse to be asked.
-            view = plain_name(func) == "__setitem__" or family == "multi_output_view"
-            conflict.write.leaf = not view and written[0].is_leaf and written[0].requires_grad
             base = whole(written[0])
+            # torch makes a view of what is assigned to, or of a diagonal, and some views refuse to be asked.
+            own = family == "view_of_leaf" and base is written[0]
+            view = own or plain_name(func) == "__setitem__" or family == "multi_output_view"
+            conflict.write.late = family == "leaf" and not base.is_leaf
+            conflict.write.leaf = (
+                not view and not conflict.write.late and written[0].is_leaf and written[0].requires_grad
+            )
             if conflict in self._conflicts.found:  # not again for each iteration
                 held = sharing_memory(written[0], sys._getframe(1))
                 conflict.write.held = tuple(path for path, _ in held)
@@ -127,11 +131,9 @@ class PastErrors:
             operands = [t for t in arguments(args, kwargs) if t is not written[0] and t is not base]
             conflict.write.of_graph = any(t.requires_grad for t in operands)
             conflict.write.stepped = bool(self._steps_of(base)) and not conflict.write.of_graph
-        if self._update_leaves and _hits_leaf(family, written, conflict.write):
-            with torch.no_grad():
-                result = func(*args, **kwargs)
-            for tensor in written:
-                self._updated.put(tensor, True)
+        late = conflict.write is not None and conflict.write.late
+        if late or (self._update_leaves and _hits_leaf(family, written, conflict.write)):
+            result = _with_their_history(func, args, kwargs) if late else self._updating(func, args, kwargs, written)
             self._note(plain_name(func), author_at(sys._getframe(1)), written)
             return result
         if family == "out_grad":
@@ -156,6 +158,14 @@ class PastErrors:
         for tensor in whom:
             self._copies.create(tensor, whole=family != "overlap")
         return self._copies.own(self._copies.retry(func, args, kwargs), written)
+
+    def _updating(self, func: Callable[..., Any], args: Args, kwargs: Kwargs, written: list[Any]) -> Any:
+        """A write into leaves as an optimizer makes it, outside of the graph."""
+        with torch.no_grad():
+            result = func(*args, **kwargs)
+        for tensor in written:
+            self._updated.put(tensor, True)
+        return result
 
     def write_overlapping(self, func: Callable[..., Any], args: Args, kwargs: Kwargs, tensor: torch.Tensor) -> Any:
         """A write into a tensor several of whose elements are one: some such writes pass, and backward stumbles later."""
@@ -227,6 +237,13 @@ def whole(tensor: torch.Tensor) -> torch.Tensor:
 
 def _clock(write: LiveWrite | None) -> int:
     return -1 if write is None else write.clock
+
+
+def _with_their_history(func: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
+    """A call that was given views from before their base was written: torch makes their history once it is asked for it."""
+    for tensor in arguments(args, kwargs):
+        tensor.grad_fn  # noqa: B018
+    return func(*args, **kwargs)
 
 
 def _on_views_seen_anew(func: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:

@@ -67,6 +67,8 @@ class TrackedCopies:
         copy = found.get(None)
         if copy is None:
             return found.get(_geometry(tensor), tensor)
+        if copy.is_complex() and tensor.dtype == copy.dtype.to_real():
+            copy = torch.view_as_real(copy)  # ``x.imag`` lies among the numbers that x is made of
         if tensor.dtype != copy.dtype or tensor.is_inference():
             return tensor
         if tensor.shape == copy.shape and tensor.stride() == copy.stride() and not tensor.storage_offset():

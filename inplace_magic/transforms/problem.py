@@ -49,6 +49,12 @@ def parted(first: list[Frame], second: list[Frame]) -> tuple[list[Frame], list[F
     return first[depth:], second[depth:]
 
 
+def at_top(block: list[ast.stmt]) -> Iterator[ast.stmt]:
+    """The statements of a block, with those of a ``with`` in its place."""
+    for statement in block:
+        yield from at_top(statement.body) if isinstance(statement, ast.With) else (statement,)
+
+
 def member(path: str) -> str:
     """``.attribute`` for a path that ends with one; else the path."""
     return "".join(path.rpartition(".")[1:])
@@ -90,7 +96,7 @@ class Problem:
         if own or name in parameters(function):
             return
         for other in (one for one in self.codes() if one.cell.number < code.cell.number + (function is not None)):
-            for s in reversed(other.tree.body):
+            for s in reversed([*at_top(other.tree.body)]):
                 yield from ((other, Binding(s, value)) for key, value in bound(other, s) if key == name)
 
     @cached_property

@@ -144,7 +144,8 @@ def _different(bench: Bench, reference: Evidence, seen: Evidence, gradients: boo
     if reference.outcome is None or seen.outcome is None:
         return ()
     stepped = {leaf for one in reference.passes for leaf in one.stepped}
-    found = differences(reference.outcome, seen.outcome, gradients=gradients, stepped=stepped)
+    exactly = [one.gradients for one in reference.passes] == [one.gradients for one in seen.passes]
+    found = differences(reference.outcome, seen.outcome, gradients=gradients, stepped=stepped, exactly=exactly)
     whole = reference.finished and seen.finished
     return _read_later(bench, found if whole else tuple(one for one in found if one.kind in _EVER))
 

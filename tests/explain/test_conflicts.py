@@ -209,3 +209,26 @@ def test_what_a_function_reads_in_its_backward_is_needed_by_who_calls_backward(c
     found = run_cells(function, cell).diagnosis
     assert found is not None and found.needed is not None and found.saved is not None
     assert (found.needed.label, found.saved.label) == (needed, "In[1]:6")
+
+
+def test_the_diagonal_of_a_leaf_is_what_torch_says_it_is() -> None:
+    found = run_cells("import torch", "w = torch.ones(3, 3, requires_grad=True)\nw.fill_diagonal_(0)").diagnosis
+    assert found is not None and found.family == "view_of_leaf"
+    assert found.headline == "In-place change of a view of a leaf that requires grad"
+
+
+def test_two_leaves_in_one_memory_have_one_headline_from_the_first_report_on() -> None:
+    setup, family = SHARING["two leaves in one memory"]
+    found = run_cells(f"import torch\n{setup}", "a += b").diagnosis
+    assert found is not None and (found.family, found.headline) == (
+        family,
+        "In-place change of a leaf that requires grad",
+    )
+
+
+def test_a_view_made_before_its_base_was_written_is_called_no_leaf() -> None:
+    cell = "z = torch.zeros(2, 3)\np, q = z[0], z[1]\np.copy_(w)\nq.copy_(2 * w)\nz.exp().sum().backward()"
+    found = run_cells("import torch\nw = torch.ones(3, requires_grad=True)", cell).diagnosis
+    assert found is not None and found.family == "leaf"
+    assert "a view that was created before its base was changed in place" in found.sentence
+    assert found.fixes and all(fix.rule == "view_at_write" for fix in found.fixes if fix.gradients == "same")

@@ -195,3 +195,10 @@ def test_gradients_of_what_an_optimizer_stepped_that_is_gone_are_read_by_nobody(
     assert not differences(BEFORE, after, stepped={"a"})
     gone = Outcome(BEFORE.printed, BEFORE.values, {**BEFORE.leaves, "a": Leaf(None)})
     assert [one.kind for one in differences(BEFORE, gone, stepped={"a"})] == ["no_gradient"]
+
+
+def test_what_an_optimizer_trains_may_differ_by_rounding_that_it_enlarges_alone() -> None:
+    before = Outcome(values={"w": tensor(1.0, 2.0)}, leaves={"w": Leaf((0.5, 0.5), optimizers=("opt",))})
+    after = replace(before, values={"w": tensor(1.01, 2.0)})
+    assert not differences(before, after)
+    assert [one.path for one in differences(before, after, exactly=True)] == ["w"]

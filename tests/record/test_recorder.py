@@ -185,6 +185,8 @@ REFUSED: list[Any] = [
                  "multi_output_view", id="one of several views, another one of which was written"),
     pytest.param("a = torch.ones(3, requires_grad=True) * 1\nwith torch.no_grad(): v = a[1:]\nv.add_(1)\na.sum().backward()",
                  "no_grad_view", id="a view made under no_grad"),
+    pytest.param("a = torch.ones(3, requires_grad=True)\nz = torch.zeros(2, 3)\np, q = z[0], z[1]\np.copy_(a)\nq.copy_(a)\nz.sum().backward()",
+                 "leaf", id="a view made before another one was written, which torch takes for a leaf"),
     pytest.param("a = torch.ones(3, requires_grad=True)\nr = (a * 2).expand(2, 3)\nr += 1\nr.sum().backward()", "overlap",
                  id="shared memory"),
     pytest.param("a = torch.ones(3, requires_grad=True)\nout = torch.zeros(3)\ntorch.add(a, 1, out=out)", "out_grad", id="out="),
@@ -208,11 +210,22 @@ def test_a_refused_operation_is_carried_out_as_the_code_means_it(text: str, fami
                      [18.0, 36.0], id="tracked: the gradient is that of the value before the write"),
         pytest.param("leaf = torch.tensor([1., 2.], requires_grad=True)\nleaf[1:] *= 3\n(leaf ** 2).sum().backward()",
                      [2.0, 36.0], id="a slice"),
+        pytest.param("leaf = torch.tensor([1., 2.], requires_grad=True)\nz = torch.complex(leaf, leaf).detach().requires_grad_()\n"
+                     "z.imag[1] = 0\n(z.abs() ** 2).sum().backward()\nleaf.grad = torch.view_as_real(z.grad).sum(1)",
+                     [4.0, 4.0], id="the imaginary part of a complex one"),
     ],
 )  # fmt: skip
 def test_a_tracked_write_into_a_leaf(text: str, gradient: list[float]) -> None:
     _, namespace = run(text)
-    assert namespace["leaf"].grad.tolist() == gradient
+    assert namespace["leaf"].grad.tolist() == pytest.approx(gradient)
+
+
+@pytest.mark.parametrize("update_leaves", [False, True])
+def test_a_view_made_before_its_base_was_written_is_no_leaf(update_leaves: bool) -> None:
+    text = "leaf = torch.tensor([1., 2.], requires_grad=True)\nz = torch.zeros(2, 2)\np, q = z[0], z[1]\np.copy_(leaf)\nq += 3 * leaf\n(z ** 2).sum().backward()"
+    recorder, namespace = run(text, update_leaves=update_leaves)
+    assert namespace["leaf"].grad.tolist() == [20.0, 40.0]
+    assert [(conflict.write.late, conflict.write.leaf) for conflict in recorder.conflicts.found] == [(True, False)]
 
 
 def test_a_view_of_a_leaf_that_was_updated_reads_what_it_has_become() -> None:

@@ -439,3 +439,26 @@ def test_gradients_that_differ_without_a_cut_are_said_to_reach_the_same_leaves()
     assert found["recompute"].gradients == "different" and not found["recompute"].changes
     assert kind_of(found["recompute"].proof) == "verified_alike"
     assert all(kind_of(fix.proof) != "verified_alike" for fix in found.values() if fix.gradients == "truncated")
+
+
+def test_a_small_value_that_a_projection_clears_is_no_rounding() -> None:
+    """Its gradient is zero, so that nothing but the value itself tells of it."""
+    setup = """
+        import torch
+        from torch import nn
+        torch.manual_seed(0)
+        net = nn.Linear(2, 1, bias=False)
+        with torch.no_grad():
+            net.weight[0, 1] = 0.004
+        opt = torch.optim.SGD(net.parameters(), lr=0.1)
+        """
+    cell = """
+        def project(net):
+            net.weight[0, 1] = 0.0
+        for _ in range(3):
+            loss = net(torch.tensor([[1.0, 0.0]])).pow(2).mean()
+            opt.zero_grad(); loss.backward(); opt.step(); project(net)
+        """
+    found = fixes(setup, cell)
+    assert found[0].rule == "no_grad" and found[0].gradients == "same"
+    assert all(fix.changes for fix in found[1:])

@@ -69,6 +69,8 @@ SENTENCES = {
     "what is read here no longer follows it.",
     "refused_one_tensor": "{names} {count:plural|is|are} `{tensor}` itself, not a copy: "
     "this line writes the very leaf that it reads.",
+    "refused_late_view": "{what:capital} writes into a view that was created before its base was changed in place; "
+    "torch takes such a view for a leaf.",
     "refused_overlaps_input": "{what:capital} reads from the very memory that it writes.",
     "carries_into": "`{name}`, read in {place}, is still part of the freed graph.",
     "carries": "`{name}` still carries the graph of {when}.",
@@ -112,6 +114,7 @@ SENTENCES = {
     "refuses_out_grad": "out= overwrites a tensor, which autograd cannot record",
     "refuses_inference": "an inference tensor cannot be saved for backward",
     "refuses_inference_write": "an inference tensor cannot be modified in place outside of inference mode",
+    "refuses_late_view": "no leaf: a view, created before its base was changed in place",
     "refuses_overlaps_input": "reads from the very memory that it writes",
     "refuses_base": "refused: the base of this view was changed",
     "needs": "needs the kept value",
@@ -357,6 +360,8 @@ SENTENCES = {
     "why_change_tracked": "The change becomes part of the graph, so that its gradient is that of the values it computes with.",
     "why_one_backward": "The loss goes back once; a second backward of the same loss would count its gradients twice.",
     "why_sum_losses": "One backward goes through the shared graph once; each leaf gets the sum of the gradients.",
+    "why_view_at_write": "A view that is made where it is written is one of its base as it is by then, and autograd knows of it.",
+    "why_through_copy": "The loop goes through a copy, so that what it writes changes nothing that it still reads.",
     "why_views_again": "Views that are made after the write see what it wrote, and autograd knows of it.",
     "why_memory_apart": "The two no longer share memory, so that a write into one leaves the other alone.",
     "why_copy_is_read": "What is read is a copy, so that the write leaves it alone.",

@@ -29,8 +29,8 @@ from dataclasses import dataclass
 from ...message import message
 from ...source.bindings import gone_through, loop_of, naming_loop
 from ...source.dataflow import called_name, given_to, rebinds, receiver
-from ...source.editor import Code, Edit, as_item, atom
-from ...source.names import bound_names
+from ...source.editor import Code, Edit, atom
+from ..analysis.counted import counted
 from ..analysis.meetings import headline
 from ..analysis.targets import SEVERAL_VIEWS, Site, handed_down, root
 from ..problem import Problem
@@ -48,7 +48,7 @@ def index_views(problem: Problem) -> Iterator[Proposal]:
         if loop is None or views is None:
             continue
         if not isinstance(loop, ast.For):
-            index, edits = _counted(problem, code, loop)
+            index, edits = _index_of(problem, code, loop)
             read = next(n for n in ast.walk(write.node) if isinstance(n, ast.Name) and n.id == name)
             edits.append(code.replace(read, views.at(index)))
             yield in_one_text(code, edits, write.statement, _WHY, "index_views")
@@ -61,7 +61,7 @@ def _indexed(
     problem: Problem, code: Code, loop: ast.For, name: str, views: _Views, letter: str = "i"
 ) -> tuple[str, list[Edit]]:
     """The line that takes a view by its index, with the edits of the loop, and of that around it which gave what it goes through."""
-    index, edits = _counted(problem, code, loop, letter)
+    index, edits = _index_of(problem, code, loop, letter)
     line = f"{name} = {views.at(index)}"
     edits.append(code.insert_before(loop.body[0], line))
     outer = loop_of(code, loop, views.tensor)
@@ -99,19 +99,11 @@ def _item(write: Site, name: str, views: _Views | None) -> Iterator[Proposal]:
         yield in_one_text(code, [edit], headline(code, write.statement, [edit]), _WHY, "index_views")
 
 
-def _counted(
+def _index_of(
     problem: Problem, code: Code, loop: ast.For | ast.comprehension, letter: str = "i"
 ) -> tuple[str, list[Edit]]:
-    """The name that counts the iterations, and the edits by which there is one."""
-    target = loop.target
-    if called_name(loop.iter) == "enumerate" and isinstance(target, ast.Tuple) and isinstance(target.elts[0], ast.Name):
-        return target.elts[0].id, []
-    index = problem.unused(letter, code, loop)
     views = _views(code, loop.iter)
-    if views is not None and views.whole and isinstance(target, ast.Name) and "range" not in bound_names(code):
-        return index, [code.replace(target, index), code.replace(loop.iter, f"range(len({views.tensor}))")]
-    counted = code.replace(target, f"{index}, {as_item(code, target)}")
-    return index, [counted, code.replace(loop.iter, f"enumerate({code.text(loop.iter)})")]
+    return counted(problem, code, loop, letter, views.tensor if views is not None and views.whole else None)
 
 
 @dataclass(frozen=True)

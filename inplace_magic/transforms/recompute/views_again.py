@@ -8,6 +8,11 @@ Where they are used before the write, they are made twice.
 with torch.no_grad():
     tail = h.view(-1)                      tail = h.view(-1)
 tail.add_(1)                               tail.add_(1)
+
+A loop that writes what it goes through goes through a copy: its views are read on.
+
+for i, row in enumerate(x):                for i, row in enumerate(x.clone()):
+    x[i] = row / row.sum()                     x[i] = row / row.sum()
 """
 
 from __future__ import annotations
@@ -18,9 +23,10 @@ from collections.abc import Iterator
 from ...families import is_of_base
 from ...message import message
 from ...source.bindings import reads
-from ...source.blocks import own_statements, scope, upwards, within
-from ...source.dataflow import binds, receiver
+from ...source.blocks import loops, own_statements, scope, upwards, within
+from ...source.dataflow import binds, given_to, receiver
 from ...source.dataflow import reads as names_read
+from ...source.editor import Code
 from ...source.lift import lift, moved, unwrapped
 from ..analysis.meetings import headline
 from ..analysis.targets import root_text, seen_through, sites
@@ -40,6 +46,7 @@ def views_again(problem: Problem) -> Iterator[Proposal]:
     for write in sites(problem, depth=2):
         code, name, last = write.code, write.root_text, write.statement
         bases = {name, seen_through(code, name, last)} - {None} if name is not None else set()
+        yield from _through_copy(code, last, name)
         makers = (
             s for s in own_statements(code, scope(code, last)) if isinstance(s, ast.Assign) and s.lineno < last.lineno
         )
@@ -54,6 +61,16 @@ def views_again(problem: Problem) -> Iterator[Proposal]:
             edits = [again] if used else [again, code.delete(maker)]
             title = message("title_after", what=headline(code, maker), other=message("the_write"))
             yield in_one_text(code, edits, title, _WHY, "views_again")
+
+
+def _through_copy(code: Code, write: ast.stmt, name: str | None) -> Iterator[Proposal]:
+    for loop in loops(code, write):
+        if not isinstance(loop, ast.For):
+            continue
+        through = [loop.iter, *given_to(loop.iter)]
+        for edit in [code.behind(one, ".clone()") for one in through if code.text(one) == name]:
+            title = f"for {code.text(loop.target)} in {code.edited(loop.iter, [edit])}"
+            yield in_one_text(code, [edit], title, message("why_through_copy"), "clone_alias: of itself")
 
 
 def _outside(problem: Problem) -> Iterator[Proposal]:

@@ -209,3 +209,14 @@ def test_where_a_view_was_made_is_not_guessed_by_its_name() -> None:
 def test_so_are_views_that_something_keeps(cells: tuple[str, ...]) -> None:
     fix = fix_by(RULE, "import torch\nx = torch.ones(2, 3, requires_grad=True)\nh = x * 2", *cells)
     assert fix.title.endswith("outside of the block")
+
+
+@pytest.mark.parametrize(
+    ("loop", "through"),
+    [("for i, row in enumerate(doses):", "for i, row in enumerate(doses.clone()):"), ("for i, row in zip(range(3), doses):", "for i, row in zip(range(3), doses.clone()):")],
+)  # fmt: skip
+def test_a_loop_that_writes_what_it_goes_through_goes_through_a_copy(loop: str, through: str) -> None:
+    setup = "import torch\ntorch.manual_seed(0)\nw = torch.rand(3, 4, requires_grad=True)"
+    cell = f"def shares(doses):\n    {loop}\n        doses[i] = row / row.sum()\n    return doses\nshares(2 * w).pow(2).sum().backward()"
+    fix = fix_by("clone_alias", setup, cell)
+    assert fix.cells == {2: cell.replace(loop, through)} and fix.gradients == "same"
