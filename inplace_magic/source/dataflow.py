@@ -304,6 +304,16 @@ def graph_reads(code: Code, nodes: Iterable[ast.AST], names: set[str]) -> list[a
     ]
 
 
+def is_shown(code: Code, read: ast.expr) -> bool:
+    """Whether all that is made of a tensor is a number, or a list of numbers, to look at: ``w.norm().item()``."""
+    node: ast.AST | None = read
+    while isinstance(node, (ast.Name, ast.Attribute, ast.Call, ast.Subscript)):
+        if isinstance(node, ast.Attribute) and node.attr in ("item", "tolist"):
+            return True
+        node = code.parent(node)
+    return False
+
+
 def is_call(statement: ast.stmt, *methods: str) -> bool:
     """Whether the statement is nothing but a call of one of these methods."""
     return (

@@ -79,10 +79,12 @@ def wrapped(code: Code, statements: list[ast.stmt], header: str) -> Edit | None:
     return Edit(start, end, "".join(f"{indent if line else ''}{line}{code.newline}" for line in lines))
 
 
-def unwrapped(code: Code, block: ast.stmt, body: list[ast.stmt], edits: Sequence[Edit] = ()) -> Edit | None:
+def unwrapped(
+    code: Code, block: ast.stmt, body: list[ast.stmt], edits: Sequence[Edit] = (), comment: bool = True
+) -> Edit | None:
     """The lines of a block's body, or of one of its branches, in its place, some edits made; None for a part of an ``elif``.
 
-    Comments stay, the one behind the header of a ``with`` among them; that behind a test goes with it.
+    Comments stay, the one behind the header of a ``with`` among them if ``comment``; that behind a test goes with it.
     """
     first, last = body[0], body[-1]
     if not code.alone(block) or any(isinstance(s, ast.If) and code.text(s).startswith("elif") for s in (block, first)):
@@ -96,8 +98,8 @@ def unwrapped(code: Code, block: ast.stmt, body: list[ast.stmt], edits: Sequence
     head = first.lineno - block.lineno - 1
     while lines[head].lstrip().startswith("#") or not lines[head].strip():
         head -= 1
-    _, sign, comment = lines[head].rstrip("\r\n").partition("#")
-    kept = [f"{sign}{comment}"] if sign and isinstance(block, ast.With) else []
+    _, sign, remark = lines[head].rstrip("\r\n").partition("#")
+    kept = [f"{sign}{remark}"] if sign and comment and isinstance(block, ast.With) else []
     inner = _split(code, start + sum(map(len, lines[: head + 1])), behind, code.indent(first), edits)
     indent = code.indent(block)
     return Edit(start, end, "".join(f"{indent}{line}{code.newline}" for line in [*kept, *inner]))

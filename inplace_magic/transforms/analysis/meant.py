@@ -12,15 +12,20 @@ import ast
 from collections.abc import Iterator, Sequence
 from typing import TypeGuard
 
-from ...source.bindings import bound, bound_anew, gone_through, later, loop_of, parameters, reads
+from ...source.bindings import bound, bound_anew, gone_through, later, loop_of, parameters, reads, value_of
 from ...source.blocks import loops, own_statements, scope
-from ...source.dataflow import is_inplace_name, rebinds
+from ...source.dataflow import called_name, is_inplace_name, rebinds
 from ...source.editor import Code, Function, dotted
 from ...source.names import declared, first_name
 from ..problem import Problem
 from .contents import container, put, put_into, shares
 from .meetings import is_in_update, updates_weights
-from .targets import Site, is_of_leaf, puts_constant, root, root_text, seen_through, sites, written_by
+from .targets import Site, is_of_leaf, is_whole, puts_constant, root, root_text, seen_through, sites, written_by
+
+# Methods that give what they write values from elsewhere.
+_SETS = frozenset(
+    {"zero_", "fill_", "copy_", "normal_", "uniform_", "bernoulli_", "masked_fill_", "index_fill_", "index_copy_"}
+)
 
 
 def are_apart(problem: Problem, write: Site) -> bool:
@@ -116,12 +121,17 @@ def _reads_value_of_now(write: Site, name: str, behind: list[ast.AST]) -> bool:
 
 
 def _of_itself(write: Site, name: str) -> bool:
-    """Whether a part of a tensor gets other values that are computed of its own: ``x[i] = (x[i] - mean) / std``, ``x[i] /= s``."""
+    """Whether a part of a tensor gets other values that are computed of its own, or chosen by them: ``x[i] = (x[i] - mean) / std``,
+    ``x[i] /= s``, ``x[i].sub_(mean)``, ``x[x < 0] = 0``.
+    """
     match write.statement:
-        case ast.Assign([ast.Subscript() as target], value):
-            return target is write.target and bool(reads(write.code, name, [value]))
+        case ast.Assign([ast.Subscript(slice=chosen) as target], value):
+            return target is write.target and bool(reads(write.code, name, [chosen, value]))
         case ast.AugAssign(ast.Subscript() as target):
             return target is write.target
+        case ast.Expr(ast.Call() as call):
+            of_own = called_name(call) not in _SETS or reads(write.code, name, [*call.args])
+            return isinstance(write.target, ast.Subscript) and bool(of_own)
     return False
 
 
@@ -213,11 +223,19 @@ def meant_for_whole(write: Site) -> bool:
         return True
     whole = seen_through(code, name, write.statement)
     if whole is not None:
-        return _reads_value_of_now(write, whole, later(code, write.statement))
+        return not _takes_next(write, name, whole) and _reads_value_of_now(write, whole, later(code, write.statement))
     if _is_looked_through(write, name):
         return True
     function = scope(code, write.statement)
     return name in parameters(function) and not any(isinstance(n, ast.Return) and n.value for n in ast.walk(function))
+
+
+def _takes_next(write: Site, name: str, whole: str) -> bool:
+    """Whether a loop takes one item after the other out of a list, ``h = states[k]``, and nothing else reads the list on."""
+    taken, behind = value_of(write.code, name, write.statement), later(write.code, write.statement)
+    several = any(path.startswith(f"{whole}[") for path in write.event.held)
+    own = {*ast.walk(taken)} if taken is not None and bound_anew(write.code, write.statement, name) else set()
+    return several and bool(own) and all(read in own for read in reads(write.code, whole, behind))
 
 
 def is_lost(problem: Problem, write: Site, name: str) -> bool:
@@ -228,7 +246,7 @@ def is_lost(problem: Problem, write: Site, name: str) -> bool:
     if name in parameters(function) and _updates_leaf(problem, write):
         return True
     own = function is not None and name not in declared(function)
-    alone = own and isinstance(write.statement, (ast.AugAssign, ast.Expr))
+    alone = own and is_whole(write)
     looped = loop_of(code, write.statement, name) is not None  # then it is an item of what is gone through
     return alone and not looped and not reads(code, name, later(code, write.statement))
 

@@ -18,6 +18,7 @@ from functools import cached_property
 from ...families import is_of_base
 from ...record.evidence import Write
 from ...source.bindings import argument, loop_of, reads, value_of
+from ...source.blocks import upwards
 from ...source.dataflow import (
     assigned,
     called_name,
@@ -228,9 +229,21 @@ def has_key(item: ast.expr) -> bool:
 
 def loop_to_keep(write: Site, name: str) -> ast.For | None:
     """The loop whose items would stay what they are, were its name bound anew: they are leaves, or nobody reads the name on."""
-    at_once = not isinstance(write.statement, (ast.AugAssign, ast.Expr)) and not isinstance(write.target, ast.Subscript)
-    read_on = at_once or reads(write.code, name, [*write.code.following(write.statement)])
-    return loop_of(write.code, write.statement, name) if write.event.of_leaf or not read_on else None
+    code, loop = write.code, loop_of(write.code, write.statement, name)
+    at_once = not is_whole(write) and not isinstance(write.target, ast.Subscript)
+    within = itertools.takewhile(lambda s: s is not loop, upwards(code, write.statement))
+    read_on = at_once or any(reads(code, name, [*code.following(s)]) for s in within)
+    return loop if write.event.of_leaf or not read_on else None
+
+
+def is_whole(write: Site) -> bool:
+    """Whether a statement does nothing but write, so that nobody has what the write gives."""
+    return isinstance(write.statement, (ast.AugAssign, ast.Expr)) and not gives_out(write.statement)
+
+
+def gives_out(statement: ast.stmt) -> bool:
+    """``yield x.mul_(2)``"""
+    return isinstance(statement, ast.Expr) and isinstance(statement.value, (ast.Yield, ast.YieldFrom, ast.Await))
 
 
 def torch_name(problem: Problem) -> str | None:

@@ -22,10 +22,12 @@ from ...message import message
 from ...record.evidence import Write
 from ...source.bindings import bindings, later, parameters, reads
 from ...source.blocks import own_statements, scope, upwards
-from ...source.dataflow import binds, calls_named, keyword_named
+from ...source.dataflow import binds, calls_named, is_shown, keyword_named
 from ...source.editor import Code, Function, dotted
 from ...source.lift import wrapped
 from ...source.lines import lines_of
+from ..analysis.backward_calls import asked_for_gradients
+from ..analysis.meant import goes_on_with
 from ..analysis.meetings import are_stepped, is_in_update
 from ..analysis.targets import (
     Site,
@@ -59,8 +61,12 @@ def no_grad(problem: Problem) -> Iterator[Proposal]:
         return
     if applies_function(problem, write):  # a custom Function is there for its gradient
         return
+    if goes_on_with(sites(problem)) and not is_in_update(problem):  # ``w = F.dropout(self.weight, inplace=True)``
+        return
     statements, of_data = _block(problem, write), is_input(problem, write)
     around = {write.root_text, seen_through(write.code, write.root_text or "", write.statement)}
+    if write.event.of_graph and not write.event.parameter and _is_asked_for(write):
+        return  # what a step is computed from is to get a gradient by it: ``x -= lr * g`` for an ``lr`` that is learned
     moved = _is_iterate(write) or are_stepped(problem, around)
     handed = of_data or (write.event.parameter and not is_in_update(problem))
     if not moved and (_goes_on(write, statements) or (handed and _is_given_back(problem, write, anew=not of_data))):
@@ -80,7 +86,7 @@ def no_grad(problem: Problem) -> Iterator[Proposal]:
     edit = wrapped(code, together, f"with {torch}.no_grad():") if together else None
     if edit is None:
         return
-    update, inner = _is_update(problem, write), carries_graph(write)
+    update, inner = _is_update(problem, write), any(map(carries_graph, sites(problem)))
     yield in_one_text(
         code,
         [edit, *imported],
@@ -167,7 +173,8 @@ def _goes_on(write: Site, statements: list[ast.stmt]) -> bool:
     if name not in parameters(function) and not any(isinstance(value, (ast.Name, ast.Attribute)) for value in bound):
         return False
     own = [node for statement in statements for node in ast.walk(statement)]
-    read = [n for n in reads(write.code, name, later(write.code, write.statement)) if n not in own]
+    behind = reads(write.code, name, later(write.code, write.statement))
+    read = [n for n in behind if n not in own and not is_shown(write.code, n)]
     goes_on = [s for s in map(write.code.statement, read) if not _gives_back(s, read)]
     return getattr(function, "name", "") == "forward" or any(not _of_itself(write.code, s, name) for s in goes_on)
 
@@ -197,12 +204,15 @@ def _gives_back(statement: ast.stmt, read: list[ast.expr]) -> bool:
 
 
 def _is_iterate(write: Site) -> bool:
-    """Whether the code around reads the gradient of what it writes: a sampler adds its noise to such a tensor as well."""
+    """Whether the code around uses the gradient of what it writes: a sampler adds its noise to such a tensor as well."""
     around = ast.walk(scope(write.code, write.statement))
-    return any(
-        isinstance(n, ast.Attribute) and n.attr == "grad" and root_text(write.code, n.value) == write.root_text
-        for n in around
-    )
+    read = {root_text(write.code, n.value) for n in around if isinstance(n, ast.Attribute) and n.attr == "grad"}
+    return write.root_text in read or _is_asked_for(write)
+
+
+def _is_asked_for(write: Site) -> bool:
+    """``g, = torch.autograd.grad(energy(x), x)``"""
+    return write.root_text in asked_for_gradients(write, by_name=False)
 
 
 def _of_itself(code: Code, statement: ast.stmt, name: str) -> bool:

@@ -38,6 +38,7 @@ _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 @register("second_backward")
 def retain(problem: Problem) -> Iterator[Proposal]:
+    yield from _inside(problem)
     freed, stepped = problem.clash.freed, steps_between(problem)
     frame = problem.frame(freed.stack[0]) if freed is not None and freed.stack else None
     if freed is None or frame is None or (not _of_one_iteration(problem) if stepped else _updated_between(problem)):
@@ -57,6 +58,18 @@ def retain(problem: Problem) -> Iterator[Proposal]:
         if edit is not None:
             title = lines_of(code.apply(edit))[frame.spot.line - 1]
             yield in_one_text(code, [edit], title, why, of_form, meant=says)
+
+
+def _inside(problem: Problem) -> Iterator[Proposal]:
+    """A hook, or a Function, goes back again and again through one graph while a backward runs: ``autograd.grad(f0, z0, g)``."""
+    around = {
+        (spot.cell, spot.line) for spot in problem.need_stack[:1]
+    }  # the backward that runs: of others nothing is recorded
+    inner = problem.raised[:1] if around & {(spot.cell, spot.line) for spot in problem.raised[1:]} else ()
+    for frame in filter(None, map(problem.frame, inner)):
+        for call in calls_named(frame.node, "backward", "grad"):
+            if (edit := with_retain(frame.code, call)) is not None:
+                yield in_one_text(frame.code, [edit], frame.code.edited(frame.statement, [edit]), _LEAVES, "retain")
 
 
 def _of_one_iteration(problem: Problem) -> bool:

@@ -12,7 +12,7 @@ from ...source.dataflow import called_name, calls, is_functional, is_inplace_nam
 from ...source.document import CellSource
 from ...source.editor import Code, Edit, atom, dotted
 from ...source.modules import module_of
-from ..analysis.targets import called_target, torch_name
+from ..analysis.targets import called_target, gives_out, torch_name
 from ..problem import Problem
 from .inplace_flag import flag, without_flag
 
@@ -179,7 +179,7 @@ def called_out_of_place(code: Code, call: ast.Call, torch: str, tensor: ast.expr
     else:
         edits = [edit for n in chain for edit in _strip(code, n)]
     text = code.edited(whole, edits)
-    if not isinstance(statement, ast.Expr):
+    if not isinstance(statement, ast.Expr) or gives_out(statement):
         return Rewrite(tuple(edits), None, text) if edits else None
     target = _assignable(code, called_target(first), tensor)
     if statement.value is not whole or target is None or not edits:

@@ -14,6 +14,9 @@ torch.exp(x, out=y)               y = torch.exp(x)
 boxes["out"].clamp_(0, 1)         boxes["out"] = boxes["out"].clamp(0, 1)
 for t in states: t.mul_(0.9)      states = [t.mul(0.9) for t in states]
 for k, t in ws.items(): t -= d    ws = {k: t - d for k, t in ws.items()}
+for w, head in zip(ws, heads):    for i, (w, head) in enumerate(zip(ws, heads)):
+    d = head(x)                       d = head(x)
+    w += d                            ws[i] = w + d
 for i, t in enumerate(ts):        pair = list(pair)                       # a tuple's items cannot be set
     pair[i].copy_(t)              for i, t in enumerate(ts):
                                       pair[i] = t.clone()
@@ -29,9 +32,10 @@ from dataclasses import replace
 from ...message import message
 from ...source.bindings import gone_through, key_of_item, parameters
 from ...source.blocks import loops, scope
-from ...source.dataflow import binds, key_of, reads
+from ...source.dataflow import binds, called_name, key_of, reads, receiver
 from ...source.editor import Code, dotted
 from ...source.lift import unwrapped
+from ..analysis.counted import counted
 from ..analysis.meant import are_apart, is_lost, meant_for_whole, updates_by_another_look
 from ..analysis.targets import Site, chain, has_key, loop_to_keep, tensor_written, written
 from ..grad_mode.inference_mode import modes
@@ -73,11 +77,13 @@ def _rewrites(problem: Problem, write: Site, tensor: ast.expr | None, form: str)
     target = statement.target if isinstance(statement, ast.AugAssign) else None
     if rewrite is None or (isinstance(target, ast.Subscript) and target is not tensor):
         return
-    loop = loop_to_keep(write, tensor.id) if isinstance(tensor, ast.Name) else None
+    bound = rewrite.target is not None  # else the value alone goes on: ``yield t.squeeze_()``
+    loop = loop_to_keep(write, tensor.id) if bound and isinstance(tensor, ast.Name) else None
     if loop is not None and isinstance(tensor, ast.Name):
         if isinstance(statement, ast.AugAssign):
             rewrite = augmented(code, statement, heard=True)
         yield from _comprehension(code, loop, tensor.id, statement, rewrite)
+        yield from _by_index(problem, code, loop, tensor.id, statement, rewrite)
         return  # bound anew, the name of the loop would leave what it goes through as it was
     yield from _outside_block(code, statement, rewrite)
     yield form, rewrite
@@ -99,6 +105,21 @@ def _comprehension(
             held, made = dotted(through), f"[{rewrite.value} {each}]"
     if held is not None:
         yield from _anew(code, loop, statement, rewrite, held, made)
+
+
+def _by_index(
+    problem: Problem, code: Code, loop: ast.For, name: str, statement: ast.stmt, rewrite: Rewrite
+) -> Iterator[tuple[str, Rewrite]]:
+    """A loop that does more than write into each tensor of a list or dict: each new one is put in its place."""
+    through, key = gone_through(loop, name), key_of_item(loop, name)
+    if called_name(through) == "items" and isinstance(through, ast.Call):
+        held, index, edits = dotted(receiver(through)), key, []
+    else:
+        held = dotted(through)
+        index, edits = counted(problem, code, loop) if held is not None else (None, [])
+    if loop.body != [statement] and held is not None and index is not None and rewrite.target is not None:
+        put = code.replace(statement, f"{held}[{index}] = {rewrite.value}")
+        yield "container", replace(rewrite, edits=(*edits, put), target=f"{held}[{index}]")
 
 
 def _tuple(code: Code, tensor: ast.expr | None, statement: ast.stmt, rewrite: Rewrite) -> Iterator[tuple[str, Rewrite]]:

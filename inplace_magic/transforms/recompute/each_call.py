@@ -1,4 +1,4 @@
-"""What a cache computed once, with its graph, is computed in each call.
+"""What a cache, or a default argument, computed once, with its graph, is computed in each call.
 
 if self.norm is None:                     self.norm = normalised(self.weight)
     self.norm = normalised(self.weight)   return self.norm @ x
@@ -12,6 +12,10 @@ return self.cache[key]
 @cached_property                          @property
 def prior(self): ...                      def prior(self): ...
 
+def loss(x, w=softmax(logits)):           def loss(x, w=None):
+                                              if w is None:
+                                                  w = softmax(logits)
+
 A cache is told by its test, which asks about the very name that is given a value where the test lets the code run.
 """
 
@@ -22,9 +26,10 @@ import sys
 from collections.abc import Iterator, Sequence
 
 from ...message import message
-from ...source.blocks import upwards
-from ...source.dataflow import binds, called_name, calls, reads
-from ...source.editor import Code, Edit
+from ...source.bindings import argument, bound, defaults
+from ...source.blocks import loops, own_statements, upwards
+from ...source.dataflow import binds, called_name, calls, calls_named, reads
+from ...source.editor import Code, Edit, names_loaded
 from ...source.lift import unwrapped
 from ..analysis.meetings import headline
 from ..grad_mode.inference_mode import modes
@@ -46,6 +51,8 @@ def each_call(problem: Problem) -> Iterator[Proposal]:
         for test, edit in _caches(code, statement, held):
             title = message("title_block_gone", block=headline(code, test).strip("`"))
             yield in_one_text(code, [edit], title, _WHY, "recompute: each call")
+        if isinstance(statement, ast.FunctionDef):
+            yield from _default(problem, code, statement, frame.node)
         function = code.function(statement)
         if function is None:
             continue
@@ -54,6 +61,38 @@ def each_call(problem: Problem) -> Iterator[Proposal]:
         for one in modes(function, "lru_cache", "cache"):
             title = message("title_undecorated", name=function.name, decorator=code.text(one))
             yield in_one_text(code, [code.without_decorator(one)], title, _WHY, "recompute: each call")
+
+
+def _default(problem: Problem, code: Code, function: ast.FunctionDef, computed: ast.AST) -> Iterator[Proposal]:
+    """The default argument that something was computed for when its function was defined.
+
+    None where it would be something else later, as what a loop binds, and where the function knows what to do with ``None``.
+    """
+    if loops(code, function):
+        return
+    for name, value in defaults(function).items():
+        given = [
+            [v for s in own_statements(code, code.tree) for key, v in bound(code, s) if key == one]
+            for one in names_loaded([value])
+        ]
+        if any(len(one) > 1 for one in given) or _takes_none(problem, function, name):
+            continue
+        behind = [s for s in function.body if s is not function.body[0] or ast.get_docstring(function) is None]
+        if any(node is computed for node in ast.walk(value)) and behind and not code.begins_on_head(function.body[0]):
+            lines = [f"if {name} is None:", f"{code.indent_step}{name} = {code.text(value)}"]
+            edits = [code.replace(value, "None"), code.insert_before(behind[0], *lines)]
+            yield in_one_text(code, edits, lines[1].strip(), _WHY, "recompute: each call")
+
+
+def _takes_none(problem: Problem, function: ast.FunctionDef, name: str) -> bool:
+    """Whether a function asks whether an argument is ``None``, or is called with that."""
+
+    def is_none(node: ast.AST | None) -> bool:
+        return isinstance(node, ast.Constant) and node.value is None
+
+    tests = (n for n in ast.walk(function) if isinstance(n, ast.Compare) and any(map(is_none, n.comparators)))
+    called = [call for code in problem.codes() for call in calls_named(code.tree, function.name)]
+    return any(name in reads(test) for test in tests) or any(is_none(argument(function, name, call)) for call in called)
 
 
 def _caches(code: Code, statement: ast.stmt, held: set[str]) -> Iterator[tuple[ast.If, Edit]]:

@@ -232,7 +232,7 @@ def _kept_by_object(made: Slice, local: set[str]) -> tuple[list[Edit], list[Edit
     code, statements = made.code, made.statements
     constructor = scope(code, statements[0])
     computed = "self" in live_in(statements) and (made.kept or all(isinstance(s, ast.Assign) for s in statements))
-    if not computed or getattr(constructor, "name", "") != "__init__":
+    if not computed or not isinstance(constructor, ast.FunctionDef):
         return None  # what is made of nothing of its own is a part, with weights of its own
     body = [*own_statements(code, constructor)]
     pairs = (pair for s in body if s not in statements for pair in bound(code, s))
@@ -240,10 +240,19 @@ def _kept_by_object(made: Slice, local: set[str]) -> tuple[list[Edit], list[Edit
     added = sorted(local - kept.keys())
     if local & kept.keys() & rebinds(*body) or {f"self.{name}" for name in added} & binds(*body):
         return None
+    if constructor.name != "__init__" and (added or not _are_kept(code, constructor, [kept[name] for name in local])):
+        return None  # another method may give the object others
     owner = made.owner[1] or "self"
     there = {name: f"{owner}.{kept.get(name, f'self.{name}').partition('.')[2]}" for name in local}
     keeping = [code.insert_before(statements[0], *(f"self.{name} = {name}" for name in added))] if added else []
     return renamed(code, statements, there), keeping
+
+
+def _are_kept(code: Code, method: ast.FunctionDef, names: Iterable[str]) -> bool:
+    """Whether one line alone, in a method, gives an object these attributes."""
+    around = code.parent(method)
+    given = [binds(s) for s in ast.walk(around) if isinstance(s, ast.stmt) and simple(s)] if around is not None else []
+    return all(sum(name in one for one in given) == 1 for name in names)
 
 
 def _under_other_names(problem: Problem, made: Slice, target: Target) -> tuple[list[Edit], list[Edit]]:

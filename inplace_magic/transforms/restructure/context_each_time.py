@@ -8,11 +8,16 @@ with parametrize.cached():                for x in loader:
 from __future__ import annotations
 
 import ast
+import itertools
 from collections.abc import Iterator
 
 from ...message import message
-from ...source.editor import Code, Edit
+from ...source.blocks import AnyLoop, upwards
+from ...source.editor import Code
+from ...source.lift import unwrapped, wrapped
+from ...source.lines import lines_of
 from ..analysis.iterations import iterations
+from ..analysis.meetings import headline
 from ..problem import Problem
 from ..proposal import Proposal, in_one_text
 from ..registry import register
@@ -25,18 +30,20 @@ def context_each_time(problem: Problem) -> Iterator[Proposal]:
     if any(edge.holders for edge in problem.crossing.over):  # what a name holds is no context's
         return
     for turn in iterations(problem):
-        block = turn.code.parent(turn.loop) if turn.loop is not None and not turn.loop.orelse else None
-        if isinstance(block, ast.With) and block.body == [turn.loop]:
-            yield from _swapped(turn.code, block, turn.body[0])
+        around = upwards(turn.code, turn.loop) if turn.loop is not None and not turn.loop.orelse else ()
+        for outermost, block in itertools.pairwise(around):
+            if isinstance(block, ast.With) and block.body == [outermost] and turn.loop is not None:
+                yield from _inwards(turn.code, block, turn.loop)
 
 
-def _swapped(code: Code, block: ast.With, first: ast.stmt) -> Iterator[Proposal]:
-    """Two headers change their places; the loop's body, which begins with the statement, stands as deep as before."""
-    loop = block.body[0]
-    if not block.lineno < loop.lineno < first.lineno:
-        return
-    begin, end = code.span(block)[0], code.span(first)[0] - len(code.indent(first))
-    outer, inner = code.cell.raw[begin : code.span(loop)[0]].rstrip(), code.cell.raw[code.span(loop)[0] : end].rstrip()
-    text = code.newline.join([inner, f"{code.indent(loop)}{outer}", ""])
-    title = " ".join(part for head in (inner, outer) for part in head.partition("  #")[0].split())
-    yield in_one_text(code, [Edit(begin, end, text)], title, _WHY, "context_each_time")
+def _inwards(code: Code, block: ast.With, loop: AnyLoop) -> Iterator[Proposal]:
+    """The block goes from around a loop, or the loops that this one stands in, to the loop's body."""
+    header = headline(code, block).strip("`") + ":"
+    line = lines_of(code.text(block))[0]
+    inner = wrapped(code, loop.body, line if line.startswith(header) else header)
+    edit = (
+        unwrapped(code, block, block.body, [inner], comment=not line.startswith(header)) if inner is not None else None
+    )
+    if edit is not None:
+        title = f"{headline(code, loop).strip('`')}: {header}"
+        yield in_one_text(code, [edit], title, _WHY, "context_each_time")

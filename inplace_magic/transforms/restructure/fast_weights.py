@@ -16,6 +16,12 @@ with torch.no_grad():                     fast_params = {k: params[k] - lr * g f
     for k, g in zip(params, grads):
         params[k].sub_(lr * g)
 total += f(y, params)                     total += f(y, fast_params)
+
+def stepped(params, grads):               def stepped(params, grads):
+    with torch.no_grad():
+        for k, g in zip(params, grads):       params = {k: params[k] - lr * g for k, g in zip(params, grads)}
+            params[k].sub_(lr * g)
+    return params                             return params
 """
 
 from __future__ import annotations
@@ -26,11 +32,11 @@ from dataclasses import replace
 from functools import partial
 
 from ...message import message
-from ...source.bindings import Binding, bindings, gone_through, key_of_item, loop_of, reads
+from ...source.bindings import Binding, bindings, gone_through, key_of_item, loop_of, parameters, reads
 from ...source.blocks import loops, scope
-from ...source.dataflow import called_name, calls, calls_named
+from ...source.dataflow import binds, called_name, calls, calls_named
 from ...source.editor import Code, Edit, dotted
-from ..analysis.targets import Site, is_of_leaf, sites, torch_name, written
+from ..analysis.targets import Site, is_of_leaf, outside, sites, torch_name, written
 from ..grad_mode.no_grad import carries_graph
 from ..out_of_place.new_tensor import as_new_tensor
 from ..problem import Problem
@@ -64,8 +70,8 @@ def fast_weights(problem: Problem) -> Iterator[Proposal]:
         yield from _of_a_name(problem, write, name)
     if not isinstance(loop, ast.For) or loop.body != [write.statement]:
         return
-    if meant:
-        yield from _of_items(problem, write, loop, name)
+    if meant or is_trained(problem):
+        yield from _of_items(problem, write, loop, name, meant)
     if loop_of(code, write.statement, name) is loop and calls_named(scope(code, loop), "grad"):
         for one in _of_model(problem, write, loop, name, torch):  # the step can be differentiated
             yield replace(one, meant=meant)
@@ -88,7 +94,7 @@ def _of_a_name(problem: Problem, write: Site, name: str) -> Iterator[Proposal]:
     yield from _of(problem, write.code, write.statement, name, stepped)
 
 
-def _of_items(problem: Problem, write: Site, loop: ast.For, item: str) -> Iterator[Proposal]:
+def _of_items(problem: Problem, write: Site, loop: ast.For, item: str, meant: bool) -> Iterator[Proposal]:
     """So do leaves that a list or dict holds, whose items the loop steps one by one."""
     code, target = write.code, write.target
     by_key = target if isinstance(target, ast.Subscript) else None
@@ -97,6 +103,9 @@ def _of_items(problem: Problem, write: Site, loop: ast.For, item: str) -> Iterat
     name = dotted(values.value if isinstance(values, ast.Attribute) else given)
     if name is None or any(one.statement is not loop for one in bindings(code, name, loop)):
         return  # what is made here may be filled with the stepped values
+    given_back = _given_back(problem, write, name)
+    if not meant and not given_back:
+        return
     held = write.event.held
     if any(path != item and not path.startswith(f"{name}[") for path in held):
         return  # others read the leaves by another way
@@ -112,7 +121,23 @@ def _of_items(problem: Problem, write: Site, loop: ast.For, item: str) -> Iterat
         head = header(code, loop, [*own, *through], item if values is not None else None)
         return f"[{new.value} {head}]" if listed or key is None else f"{{{key}: {new.value} {head}}}"
 
-    yield from _of(problem, code, with_block(code, loop), name, stepped)
+    if not given_back:
+        yield from _of(problem, code, with_block(code, loop), name, stepped)
+    elif (value := stepped(name, [])) is not None:
+        edit = code.replace(with_block(code, loop), f"{name} = {value}")
+        yield in_one_text(code, [edit], f"{name} = {value}", _WHY, "fast_weights", meant=True)
+
+
+def _given_back(problem: Problem, write: Site, name: str) -> bool:
+    """Whether a function gives back the leaves that it was handed and has stepped, to code that goes on with what it gives:
+    ``weights = stepped(weights, grads)``.
+    """
+    function = write.code.function(write.statement)
+    if name not in parameters(function) or not isinstance(function, ast.FunctionDef):
+        return False
+    back = isinstance(function.body[-1], ast.Return) and dotted(function.body[-1].value) == name
+    callers = [one for one in sites(problem)[1:2] if isinstance(one.statement, ast.Assign)]
+    return back and any(outside(write, one, name) in binds(one.statement) and carries_graph(one) for one in callers)
 
 
 def _of(

@@ -9,6 +9,12 @@ loss = torch.stack(log_probs).sum()       loss = torch.stack(log_probs).sum()
 loss.backward()                           loss.backward()
 optimizer.step()                          optimizer.step()
                                           log_probs.clear()
+
+def forward(self, x):                     def forward(self, x):
+                                              self.votes = torch.zeros_like(self.votes)
+    for net in self.nets:                     for net in self.nets:
+        self.votes += net(x)                      self.votes += net(x)
+    return self.votes / len(self.nets)        return self.votes / len(self.nets)
 """
 
 from __future__ import annotations
@@ -17,7 +23,9 @@ import ast
 from collections.abc import Iterator
 
 from ...message import message
-from ...source.bindings import handed, parameters
+from ...source.bindings import bindings, handed, parameters
+from ...source.bindings import reads as reads_of
+from ...source.blocks import loops
 from ...source.dataflow import (
     added,
     binds,
@@ -36,9 +44,12 @@ from ..analysis.backward_calls import loss_of
 from ..analysis.collected import added_to, collected, emptied, filled_by_item, is_list
 from ..analysis.iterations import Iteration, holdings, iterations
 from ..analysis.meetings import meeting
+from ..analysis.targets import torch_name
 from ..problem import Problem
 from ..proposal import Proposal, in_one_text
 from ..registry import register
+
+_ZEROS = frozenset({"zeros", "zeros_like", "new_zeros"})
 
 
 @register("second_backward", "modified")
@@ -62,6 +73,26 @@ def reset_sum(problem: Problem) -> Iterator[Proposal]:
             edits, why = [code.insert_before(first, line)], message("why_sum_anew", name=name)
             yield in_one_text(code, edits, line, why, "reset_accumulator: sum", begins=begins)
             return
+
+
+@register("second_backward", "modified")
+def reset_kept_sum(problem: Problem) -> Iterator[Proposal]:
+    """A sum that a method makes on its object, which a constructor has begun once and for all."""
+    frames = (f for edge in problem.crossing.over for stack in (edge.made, edge.used) for f in problem.frames(stack))
+    for code, statement in dict.fromkeys((frame.code, frame.statement) for frame in frames):
+        around, term = loops(code, statement), added(statement)
+        if not around or term is None or dotted(term[0]) is None or not isinstance(around[-1], ast.For):
+            continue
+        name, behind = code.text(term[0]), code.following(around[-1])
+        begun = [one.value for one in bindings(code, name, statement)]
+        zero = [called_name(value) in _ZEROS or getattr(value, "value", None) == 0 for value in begun]
+        torch = torch_name(problem)
+        if "." not in name or zero != [True] or reads_of(code, name, [term[1]]) or not reads_of(code, name, [*behind]):
+            continue
+        anew = f"{torch}.zeros_like({name})" if torch is not None and isinstance(begun[0], ast.Call) else "0"
+        line, why = f"{name} = {anew}", message("why_sum_anew", name=name)
+        edits = [code.insert_before(around[-1], line)]
+        yield in_one_text(code, edits, line, why, "reset_accumulator: sum", meant=True)
 
 
 def _used_before(problem: Problem, name: str) -> bool:

@@ -571,3 +571,70 @@ def test_a_leaf_that_a_function_updates_behind_the_backward_and_gives_back_is_up
     cell = f"for _ in range(3):\n    g, = torch.autograd.grad((x @ w - 1).square().mean(), w)\n    {call}"
     found = run_cells(define, cell).diagnosis
     assert found is not None and [(fix.rule, fix.gradients) for fix in found.fixes] == [(RULE, "same")]
+
+
+WALK = """
+    def walk(energy, x, steps=3):
+        x.requires_grad_(True)
+        for _ in range(steps):
+            x.add_(0.1)
+            grad, = torch.autograd.grad(energy(x), x)
+            x.sub_(0.1 * grad)
+            x.clamp_(0, 1)
+        return x
+    """
+
+
+def test_what_a_sampler_asks_the_gradient_of_is_updated_outside_of_the_graph() -> None:
+    fix = fix_by(RULE, "import torch\nstart = torch.rand(4)", WALK, "x = walk(lambda x: x.pow(3).sum(), start)")
+    changes = [
+        ("        x.add_(0.1)", "        with torch.no_grad():\n            x.add_(0.1)"),
+        ("        x.sub_(0.1 * grad)\n        x.clamp_(0, 1)", "        with torch.no_grad():\n            x.sub_(0.1 * grad)\n            x.clamp_(0, 1)"),
+    ]  # fmt: skip
+    assert fix.cells == {2: rewritten(WALK, *changes)} and fix.gradients == "same"
+
+
+def test_what_an_in_place_call_gives_to_another_name_is_no_update() -> None:
+    cell = """
+        net = nn.Linear(3, 3)
+        def forward(x):
+            w = nn.functional.dropout(net.weight, 0.5, inplace=True)
+            return (x @ w).tanh() @ w
+        forward(torch.ones(2, 3)).sum().backward()
+        """
+    run = run_cells("import torch\nfrom torch import nn", cell)
+    assert run.diagnosis is not None and "nn.functional.dropout(net.weight, 0.5)" in run.diagnosis.fixes[0].diff
+    assert RULE not in [fix.rule for fix in run.diagnosis.fixes]
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        pytest.param("x -= rate * grad", id="at the top of a cell"),
+        pytest.param("x += 0.1 * grad + drift(torch.ones(4))", id="with a module"),
+    ],
+)
+def test_what_a_step_that_is_learned_is_computed_from_keeps_its_gradient(step: str) -> None:
+    """Where no loss stands in the cell, nothing that was run tells what no_grad would take."""
+    setup = "import torch\nrate = torch.tensor(0.1, requires_grad=True)\ndrift = torch.nn.Linear(4, 4)\nx = torch.rand(4, requires_grad=True)"
+    assert RULE not in rules(setup, f"grad, = torch.autograd.grad(x.pow(3).sum(), x)\n{step}")
+
+
+def test_a_projection_that_shows_a_number_is_an_update() -> None:
+    cell = """
+        class Rates(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.w = nn.Parameter(torch.rand(4) + 1)
+            def project(self):
+                w = self.w
+                w[w < 0] = 0
+                return w.sum().item()
+        rates = Rates()
+        opt = torch.optim.SGD(rates.parameters(), lr=0.1)
+        """
+    loop = (
+        "for _ in range(2):\n    opt.zero_grad(); rates.w.pow(2).sum().backward(); opt.step(); print(rates.project())"
+    )
+    run = run_cells("import torch\nfrom torch import nn\ntorch.manual_seed(0)", cell, loop)
+    assert run.diagnosis is not None and run.diagnosis.fixes[0].rule == RULE

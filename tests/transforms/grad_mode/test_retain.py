@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from ...cells import run_cells
-from ..trying import rewritten, rules
+from ..trying import fix_by, rewritten, rules
 
 START = """
     import torch
@@ -127,3 +127,23 @@ def test_a_graph_is_not_kept_first_past_a_step_of_what_the_later_backward_goes_t
     run = run_cells(START, rewritten(JOINT, ("SGD(paint.parameters()", "SGD([*paint.parameters(), edges.bias]")))
     assert run.diagnosis is not None
     assert run.diagnosis.fixes[0].rule != "retain"
+
+
+@pytest.mark.parametrize("ahead", ["retain_graph=False", ""])
+def test_a_hook_that_goes_back_through_one_graph_again_and_again_keeps_it(ahead: str) -> None:
+    layer = f"""
+        def fixed_point(f, x):
+            z = f(torch.zeros_like(x), x)
+            start = z.detach().requires_grad_()
+            again = f(start, x)
+            def solve(g):
+                found = g
+                for _ in range(3):
+                    found = torch.autograd.grad(again, start, found{", " + ahead if ahead else ""})[0] + g
+                return found
+            z.register_hook(solve)
+            return z
+        """
+    cell = "w = torch.full((3,), 0.5, requires_grad=True)\nfixed_point(lambda z, x: torch.tanh(w * z + x), torch.ones(3)).sum().backward()"
+    fix = fix_by("retain", "import torch", layer, cell)
+    assert "torch.autograd.grad(again, start, found, retain_graph=True)[0] + g" in fix.cells[2]

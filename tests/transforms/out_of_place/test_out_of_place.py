@@ -19,7 +19,6 @@ from ..trying import clean, fix_by, proposals, rewritten, titles
         ),
         pytest.param("w.uniform_(-1, 1)", "w.uniform_(-1, 1)", id="random numbers between bounds have no short form"),
         pytest.param("x[0].mul_(2)", "x[0].mul_(2)", id="the result of a slice would go nowhere"),
-        pytest.param("for p in ps:\n    p *= 2\n    n += 1", "p *= 2", id="a loop's name bound anew changes nothing"),
         pytest.param("normalize_(x)", "normalize_(x)", id="a function of the user's own that ends in an underscore"),
         pytest.param("F.relu(x, inplace=False)", "F.relu(x, inplace=False)", id="a flag that is off"),
     ],
@@ -395,3 +394,42 @@ def test_what_a_function_was_handed_stays_where_it_gives_back_what_it_wrote() ->
     assert run.diagnosis is not None
     first = run.diagnosis.fixes[0]
     assert (first.cells, first.gradients) == ({2: helper.replace("add_", "add")}, "different")
+
+
+@pytest.mark.parametrize(
+    ("cell", "write", "line"),
+    [
+        pytest.param("def parts(x):\n    for part in x.split(1):\n        yield part.squeeze_(0)", "part.squeeze_(0)", "part.squeeze(0)", id="what a generator gives out"),
+        pytest.param("for k, v in zip(ks, vs):\n    if k:\n        v.div_(2)\n    out[k] = v.view(3)", "v.div_(2)", "v = v.div(2)", id="what a branch writes and its loop reads on"),
+    ],
+)  # fmt: skip
+def test_an_item_of_a_loop_whose_value_goes_on_is_a_new_tensor(cell: str, write: str, line: str) -> None:
+    assert line in titles("out_of_place", cell, write=write, family="multi_output_view")
+
+
+def test_one_item_after_the_other_is_no_view_of_its_list() -> None:
+    cell = "hs = torch.unbind(x)\nfor k in range(3):\n    h = hs[k]\n    h.squeeze_(0)\n    out[k] = h"
+    write: dict[str, object] = {"write": "h.squeeze_(0)", "family": "multi_output_view", "held": ("h", "hs[1]")}
+    plain, both = proposals("out_of_place", cell, **write), cell + "\n    y = hs[0] + 1"  # type: ignore[arg-type]
+    assert [one.form for one in plain] == ["out_of_place: statement"]
+    assert [one.form for one in proposals("out_of_place", both, **write)] == ["out_of_place: meant for more"]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("cell", "write", "expected"),
+    [
+        pytest.param("for w, head in zip(ws, heads):\n    d = head(x)\n    w += d\n", "w += d",
+                     "for i, (w, head) in enumerate(zip(ws, heads)):\n    d = head(x)\n    ws[i] = w + d\n", id="of a list"),
+        pytest.param("for k, w in ws.items():\n    d = f(k)\n    w.mul_(d)\n", "w.mul_(d)",
+                     "for k, w in ws.items():\n    d = f(k)\n    ws[k] = w.mul(d)\n", id="of a dict"),
+        pytest.param("for n, w in enumerate(ws):\n    d = f(n)\n    w.copy_(d)\n", "w.copy_(d)",
+                     "for n, w in enumerate(ws):\n    d = f(n)\n    ws[n] = d.clone()\n", id="that is counted already"),
+    ],
+)  # fmt: skip
+def test_a_loop_that_does_more_puts_each_new_item_in_its_place(cell: str, write: str, expected: str) -> None:
+    (fix,) = proposals("out_of_place", cell, write=write, family="no_grad_view")
+    assert fix.form == "out_of_place: container" and list(fix.texts.values()) == [expected]
+
+
+def test_what_a_loop_goes_through_without_a_name_has_no_place_to_put_an_item() -> None:
+    assert titles("out_of_place", "for w in f(x):\n    d = 1\n    w += d", write="w += d", family="no_grad_view") == []

@@ -222,3 +222,38 @@ def test_a_cache_whose_other_branch_only_counts_is_computed_in_each_call_and_no_
     found = fixes(START, COUNTED, loop)
     assert any("without `if self.kept is None`" in fix.title for fix in found)
     assert not [fix for fix in found if fix.cells.get(2, "").count("torch.sigmoid") > 1]
+
+
+DEFAULT = """
+    scale = torch.zeros(4, requires_grad=True)
+    def score(x, *, w=scale.exp()):
+        \"\"\"A weighted sum.\"\"\"
+        return (x * w).sum()
+    """
+
+
+def test_a_default_argument_that_has_a_graph_is_computed_in_each_call() -> None:
+    loop = "for x in torch.randn(3, 4):\n    loss = score(x).exp()\n    loss.backward()"
+    fix = fix_by("recompute", START, DEFAULT, loop)
+    sum_up = "    return (x * w).sum()"
+    again = f"    if w is None:\n        w = scale.exp()\n{sum_up}"
+    assert fix.cells == {2: rewritten(DEFAULT, ("w=scale.exp()", "w=None"), (sum_up, again))}
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        pytest.param("def score(x, w=scale.exp()): return (x * w).sum()", id="a function on one line"),
+        pytest.param("def score(x, w=scale.exp()):\n    if w is None:\n        return x.sum()\n    return (x * w).sum()", id="one that knows what None is"),
+        pytest.param("def score(x, w=scale.exp()):\n    return (x * w if torch.is_tensor(w) else x).sum()\nscore(torch.ones(4), None)", id="one that is called with None"),
+        pytest.param("for k in range(2):\n    def score(x, w=scale[k].exp()):\n        return (x * w).sum()", id="one for each iteration"),
+        pytest.param("def score(x, w=scale.exp()):\n    return (x * w).sum()\nscale = torch.ones(4)", id="a name that is another's by then"),
+    ],
+)  # fmt: skip
+def test_a_default_argument_stays(given: str) -> None:
+    found = fixes(
+        START,
+        f"scale = torch.zeros(4, requires_grad=True)\n{given}",
+        "for x in torch.randn(3, 4):\n    score(x).exp().backward()",
+    )
+    assert all("=None" not in fix.diff for fix in found)

@@ -828,6 +828,36 @@ def test_what_needs_a_local_name_of_the_constructor_reads_it_off_the_object() ->
     assert fix.cells == {2: rewritten(net, (made, f"self.eye = eye\n        {made}"), (read, again))}
 
 
+@pytest.mark.parametrize(
+    ("keeps", "made_again"),
+    [("self.x, self.y = x, y", True), ("self.x = x", False), ("self.x, self.y = x, y; self.peek(x)", False)],
+)
+def test_what_a_method_made_of_arguments_that_the_object_keeps_is_made_again_in_another(
+    keeps: str, made_again: bool
+) -> None:
+    cell = f"""
+        class Fit:
+            def __init__(self):
+                self.w = torch.zeros(3, requires_grad=True)
+            def prepare(self, x, y):
+                {keeps}
+                self.loss = (x @ self.w.cos() - y).pow(2).mean()
+            def peek(self, x):
+                {"self.x = x" if "peek" in keeps else "pass"}
+            def step(self):
+                self.loss.backward(retain_graph=True)
+                with torch.no_grad():
+                    self.w.sub_(0.1 * self.w.grad)
+                    self.w.grad.zero_()
+        """
+    run = run_cells(
+        START, cell, "fit = Fit()\nfit.prepare(torch.ones(4, 3), torch.ones(4))", "for _ in range(3): fit.step()"
+    )
+    assert run.diagnosis is not None
+    again = "self.loss = (self.x @ self.w.cos() - self.y).pow(2).mean()"
+    assert any(again in fix.diff for fix in run.diagnosis.fixes) is made_again
+
+
 def test_what_needs_an_argument_of_the_method_that_made_it_is_not_made_again_elsewhere() -> None:
     cell = METHODS.replace("self.D(self.fake)", "self.D(self.fake * seen)")
     found = run_cells(

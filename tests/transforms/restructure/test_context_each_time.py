@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from ..trying import fix_by, rewritten, rules
+from ..trying import clean, fix_by, rewritten, rules
 
 RULE = "context_each_time"
 START = """
@@ -43,6 +43,40 @@ CACHED = """
 )  # fmt: skip
 def test_proposes_nothing(cell: str) -> None:
     assert RULE not in rules(START, cell)
+
+
+NESTED = """
+    losses = []
+    with parametrize.cached():
+        for epoch in range(2):
+            total = 0.0
+            for x in torch.randn(2, 4, 3):
+                loss = net(x).square().mean()  # through the weight
+                opt.zero_grad()
+                loss.backward()
+                opt.step()
+                total += loss.item()
+            losses.append(total)
+    """
+EACH_BATCH = """
+    losses = []
+    for epoch in range(2):
+        total = 0.0
+        for x in torch.randn(2, 4, 3):
+            with parametrize.cached():
+                loss = net(x).square().mean()  # through the weight
+                opt.zero_grad()
+                loss.backward()
+                opt.step()
+                total += loss.item()
+        losses.append(total)
+    """
+
+
+def test_a_cache_around_several_loops_is_entered_in_each_iteration_of_the_innermost() -> None:
+    fix = fix_by(RULE, START, NESTED)
+    assert fix.cells == {2: clean(EACH_BATCH).rstrip()}
+    assert fix.title == "for x in torch.randn(2, 4, 3): with parametrize.cached():"
 
 
 def test_a_cache_is_entered_in_each_iteration() -> None:

@@ -434,3 +434,50 @@ def test_nothing_where_the_model_is_read_otherwise_as_well(read: str) -> None:
         {EACH_ITERATION.strip().replace("model(y).exp().mean() + loss", f"model(y).exp().mean() + loss + {read}").replace(chr(10), chr(10) + "    ")}
         """
     assert RULE not in rules(OPTIMIZED, cell)
+
+
+STEPPED = """
+    def stepped(ws, grads):
+        with torch.no_grad():
+            for {target} in {through}:
+                {write}
+        return ws
+    def outer(ws, x):
+        total = 0
+        for _ in range(2):
+            loss = (x @ ws[{first}] @ ws[{first}].t()).tanh().pow(2).mean()
+            grads = torch.autograd.grad(loss, {values}, create_graph=True)
+            ws = stepped(ws, grads)
+            total = total + loss
+        return total + (x @ ws[{first}]).exp().mean()
+    """
+
+
+@pytest.mark.parametrize(
+    ("given", "parts", "line"),
+    [
+        pytest.param(
+            "{'w': torch.ones(2, 3, requires_grad=True)}",
+            {"target": "k, g", "through": "zip(ws, grads)", "write": "ws[k].copy_(ws[k] - 0.1 * g)", "first": "'w'", "values": "list(ws.values())"},
+            "ws = {k: ws[k] - 0.1 * g for k, g in zip(ws, grads)}", id="of a dict",
+        ),
+        pytest.param(
+            "[torch.ones(2, 3, requires_grad=True)]",
+            {"target": "w, g", "through": "zip(ws, grads)", "write": "w -= 0.1 * g", "first": "0", "values": "ws"},
+            "ws = [w - 0.1 * g for w, g in zip(ws, grads)]", id="of a list",
+        ),
+    ],
+)  # fmt: skip
+def test_a_function_that_gives_back_what_it_has_stepped_gives_back_weights_of_its_own(
+    given: str, parts: dict[str, str], line: str
+) -> None:
+    cell = STEPPED.format(**parts)
+    values = "weights.values()" if given.startswith("{") else "weights"
+    loop = f"opt = torch.optim.SGD({values}, 0.1)\nopt.zero_grad()\nouter(weights, x).backward()\nopt.step()"
+    run = run_cells(START, f"weights = {given}", cell, loop)
+    assert run.diagnosis is not None
+    first = run.diagnosis.fixes[0]
+    block = (
+        f"    with torch.no_grad():\n        for {parts['target']} in {parts['through']}:\n            {parts['write']}"
+    )
+    assert first.rule == RULE and first.cells == {3: rewritten(cell, (block, f"    {line}"))}
