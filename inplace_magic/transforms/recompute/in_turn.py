@@ -10,6 +10,13 @@ for loss, opt in zip(losses, opts):            for make, opt in zip([lambda: q_l
                                                    loss = make()
                                                    losses.append(loss)
     ...                                            ...
+
+losses = critic_losses(x)                      losses = critic_losses(x)
+losses["pi"] = pi_loss(x)
+for name, loss in losses.items():              for name, loss in losses.items():
+    update(name, loss)                             update(name, loss)
+                                               losses["pi"] = pi_loss(x)
+                                               update("pi", losses["pi"])
 """
 
 from __future__ import annotations
@@ -21,9 +28,10 @@ from ...message import message
 from ...source.bindings import gone_through, key_of_item
 from ...source.dataflow import binds, called_name, reads
 from ...source.editor import Code, Function, dotted
-from ...source.names import named
+from ...source.lift import as_lines
+from ...source.names import named, renamed
 from ..analysis.iterations import iterations
-from ..analysis.meetings import goes_through_update, standing_in
+from ..analysis.meetings import goes_through_update, headline, standing_in
 from ..problem import Problem
 from ..proposal import Proposal, in_one_text
 from ..registry import register
@@ -54,6 +62,22 @@ def _of_item(problem: Problem, code: Code, loop: ast.For, item: ast.Name) -> Ite
         computed = all(isinstance(one, (ast.Call, ast.BinOp, ast.UnaryOp)) for one in items)
         if len(items) > 1 and computed and not read & binds(loop):
             yield _made_in_turn(problem, code, loop, item, given, last)
+    match last:
+        case ast.Assign([ast.Subscript(ast.Name(), ast.Constant())]) if not loop.orelse:
+            yield from _last_of_a_dict(problem, code, loop, item.id, last)
+
+
+def _last_of_a_dict(problem: Problem, code: Code, loop: ast.For, item: str, last: ast.Assign) -> Iterator[Proposal]:
+    """What is put into a dict right ahead of the loop is put there behind it, with an iteration of its own."""
+    key, held = key_of_item(loop, item), last.targets[0]
+    leaves = any(isinstance(n, (ast.Break, ast.Continue, ast.Return)) for n in ast.walk(loop))
+    if key is None or leaves or not isinstance(held, ast.Subscript) or reads(last.value) & binds(loop):
+        return
+    as_written = renamed(code, loop.body, {key: code.text(held.slice), item: code.text(held)})
+    lines = [line for s in (last, *loop.body) for line in as_lines(code, s, as_written if s is not last else [])]
+    title = message("title_after", what=lines[0], other=headline(code, loop))
+    form = "recompute: in turn" if goes_through_update(problem) else "recompute: moved"
+    yield in_one_text(code, [code.delete(last), code.insert_after(loop, *lines)], title, _WHY, form)
 
 
 def _items(statement: ast.Assign) -> list[ast.expr]:

@@ -104,3 +104,30 @@ def test_each_loss_is_made_in_its_turn(cell: str, changes: tuple[tuple[str, str]
     found = [fix for fix in run.diagnosis.fixes if "make()" in fix.title]
     assert [fix.cells[2].rstrip() for fix in found] == [rewritten(cell, *changes)]
     assert found[0].gradients == "different", "each sees what has been trained by then, and that is said"
+
+
+def test_a_loss_that_is_put_into_a_dict_ahead_of_the_loop_is_put_there_behind_it() -> None:
+    put = 'losses = {"q": q_loss(x)}\n        losses["pi"] = pi_loss(x)'
+    cell = OF_DICT.replace('losses = {"q": q_loss(x), "pi": pi_loss(x)}', put)
+    run = run_cells(START, cell)
+    assert run.diagnosis is not None
+    first = run.diagnosis.fixes[0]
+    line, update = '    losses["pi"] = pi_loss(x)\n', "        update(name, loss)\n"
+    behind = f'{update}{line}    update("pi", losses["pi"])\n'
+    assert first.cells == {2: rewritten(cell, (line, ""), (update, behind))}
+    assert first.gradients == "different" and not first.untrained
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        pytest.param("if name == 'pi': break\n            update(name, loss)", id="from which there is a way out"),
+        pytest.param("update(name, loss)\n        else:\n            print('done')", id="with a line for its end"),
+    ],
+)
+def test_no_iteration_of_its_own_is_made_of_a_loop(body: str) -> None:
+    put = 'losses = {"q": q_loss(x)}\n        losses["pi"] = pi_loss(x)'
+    cell = OF_DICT.replace('losses = {"q": q_loss(x), "pi": pi_loss(x)}', put).replace("update(name, loss)", body)
+    run = run_cells(START, cell)
+    fixes = run.diagnosis.fixes if run.diagnosis is not None else ()
+    assert all('update("pi"' not in fix.diff for fix in fixes)
