@@ -20,6 +20,7 @@ from .options import Options
 from .record.conflict_records import spots
 from .record.evidence import Evidence, RecordedConflict
 from .record.graph_holders import shape_of
+from .record.operations import RESHAPES
 from .record.plan import RecordOptions
 from .record.requests import ListenRequest
 from .reproduce import Reproduction, Rerun
@@ -202,7 +203,8 @@ class _Inquiry:
             reach=rerun.reach,
             own=own,
             recorded=lambda: rerun.whole,
-            faithful=rerun.faithful,
+            # A shape that was changed in place is that of a copy in the recorded run.
+            faithful=rerun.faithful and not any(c.write and c.write.operation in RESHAPES for c in rerun.seen.clashes),
             long=rerun.rest is not None,
             carrying=frozenset(name for name, value in own_names(self.session.shell.user_ns) if shape_of(value)),
         )

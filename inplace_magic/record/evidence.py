@@ -46,8 +46,8 @@ class Write(Event):
     ``origin`` is ``optim`` when an optimizer's step wrote, ``nn`` when one of torch's modules did, else ``user``.
     ``module`` is the path of that module over the user's names, ``operation`` torch's name of the operation.
     ``bumped`` is False for a write that the version counter did not see. ``leaf``: a refused write hit a leaf itself;
-    ``of_leaf``: a leaf that requires grad, or any view of one; ``late``: a view that was made before another look at its base
-    was written, which torch takes for a leaf; ``parameter``: it is an nn.Parameter; ``fed``: it had a
+    ``of_leaf``: a leaf that requires grad, or any view of one; ``late``: a view that was made before its base was written,
+    which torch takes for a leaf; ``parameter``: it is an nn.Parameter; ``fed``: it had a
     gradient by then; ``of_graph``: what requires grad is written into it; ``stepped``: that is not so, and an optimizer had
     stepped it; ``aliases``: the names of that very leaf where it was written. ``held``: the paths over the names of the line's
     function that led to that memory, so that an item of a list or dict is told from a part of a tensor. ``handed``: it hit

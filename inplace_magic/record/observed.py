@@ -164,7 +164,7 @@ class LiveWrite:
         self.moment = next_sequence_number()  # nodes created before have less
         self.module: Any = None
         self.leaf = False  # a refused write: whether into the very leaf
-        self.late = False  # whether into a view that was made before another one of its base was written
+        self.late = False  # whether into a view that was made before its base was written
         self.of_leaf = False  # or into a view of one, of whatever family torch says it is
         self.parameter = False  # whether that leaf, or the view's, is a module's parameter
         self.fed = False  # whether that leaf had a gradient by then

@@ -304,8 +304,8 @@ def graph_reads(code: Code, nodes: Iterable[ast.AST], names: set[str]) -> list[a
     ]
 
 
-def is_shown(code: Code, read: ast.expr) -> bool:
-    """Whether all that is made of a tensor is a number, or a list of numbers, to look at: ``w.norm().item()``."""
+def is_number(code: Code, read: ast.expr) -> bool:
+    """Whether all that is taken of a tensor is a Python number, or a list of them: ``w.norm().item()``."""
     node: ast.AST | None = read
     while isinstance(node, (ast.Name, ast.Attribute, ast.Call, ast.Subscript)):
         if isinstance(node, ast.Attribute) and node.attr in ("item", "tolist"):

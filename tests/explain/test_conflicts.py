@@ -231,4 +231,4 @@ def test_a_view_made_before_its_base_was_written_is_called_no_leaf() -> None:
     found = run_cells("import torch\nw = torch.ones(3, requires_grad=True)", cell).diagnosis
     assert found is not None and found.family == "leaf"
     assert "a view that was created before its base was changed in place" in found.sentence
-    assert found.fixes and all(fix.rule == "view_at_write" for fix in found.fixes if fix.gradients == "same")
+    assert found.fixes[0].rule == "view_at_write" and found.fixes[0].gradients == "same"

@@ -14,7 +14,7 @@ from typing import TypeGuard
 
 from ...source.bindings import bound, bound_anew, gone_through, later, loop_of, parameters, reads, value_of
 from ...source.blocks import loops, own_statements, scope
-from ...source.dataflow import called_name, is_inplace_name, rebinds
+from ...source.dataflow import called_name, graph_reads, is_inplace_name, rebinds
 from ...source.editor import Code, Function, dotted
 from ...source.names import declared, first_name
 from ..problem import Problem
@@ -22,10 +22,7 @@ from .contents import container, put, put_into, shares
 from .meetings import is_in_update, updates_weights
 from .targets import Site, is_of_leaf, is_whole, puts_constant, root, root_text, seen_through, sites, written_by
 
-# Methods that give what they write values from elsewhere.
-_SETS = frozenset(
-    {"zero_", "fill_", "copy_", "normal_", "uniform_", "bernoulli_", "masked_fill_", "index_fill_", "index_copy_"}
-)
+_ARITHMETIC = frozenset({"add_", "sub_", "subtract_", "mul_", "multiply_", "div_", "divide_", "true_divide_", "pow_"})
 
 
 def are_apart(problem: Problem, write: Site) -> bool:
@@ -126,12 +123,12 @@ def _of_itself(write: Site, name: str) -> bool:
     """
     match write.statement:
         case ast.Assign([ast.Subscript(slice=chosen) as target], value):
-            return target is write.target and bool(reads(write.code, name, [chosen, value]))
+            masks = [n for n in ast.walk(chosen) if isinstance(n, ast.Compare) and not write.event.of_leaf]
+            return target is write.target and bool(graph_reads(write.code, [value, *masks], {name}))
         case ast.AugAssign(ast.Subscript() as target):
             return target is write.target
         case ast.Expr(ast.Call() as call):
-            of_own = called_name(call) not in _SETS or reads(write.code, name, [*call.args])
-            return isinstance(write.target, ast.Subscript) and bool(of_own)
+            return isinstance(write.target, ast.Subscript) and called_name(call) in _ARITHMETIC
     return False
 
 

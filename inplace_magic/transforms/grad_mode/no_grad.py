@@ -22,7 +22,7 @@ from ...message import message
 from ...record.evidence import Write
 from ...source.bindings import bindings, later, parameters, reads
 from ...source.blocks import own_statements, scope, upwards
-from ...source.dataflow import binds, calls_named, is_shown, keyword_named
+from ...source.dataflow import binds, calls_named, is_number, keyword_named
 from ...source.editor import Code, Function, dotted
 from ...source.lift import wrapped
 from ...source.lines import lines_of
@@ -68,7 +68,7 @@ def no_grad(problem: Problem) -> Iterator[Proposal]:
     if write.event.of_graph and not write.event.parameter and _is_asked_for(write):
         return  # what a step is computed from is to get a gradient by it: ``x -= lr * g`` for an ``lr`` that is learned
     moved = _is_iterate(write) or are_stepped(problem, around)
-    handed = of_data or (write.event.parameter and not is_in_update(problem))
+    handed = of_data or (write.event.parameter and not is_in_update(problem) and not puts_constant(write))
     if not moved and (_goes_on(write, statements) or (handed and _is_given_back(problem, write, anew=not of_data))):
         return
     caller, whole = _caller_of_lambda(problem, write), _step_of_optimizer(write)
@@ -174,7 +174,7 @@ def _goes_on(write: Site, statements: list[ast.stmt]) -> bool:
         return False
     own = [node for statement in statements for node in ast.walk(statement)]
     behind = reads(write.code, name, later(write.code, write.statement))
-    read = [n for n in behind if n not in own and not is_shown(write.code, n)]
+    read = [n for n in behind if n not in own and not is_number(write.code, n)]
     goes_on = [s for s in map(write.code.statement, read) if not _gives_back(s, read)]
     return getattr(function, "name", "") == "forward" or any(not _of_itself(write.code, s, name) for s in goes_on)
 

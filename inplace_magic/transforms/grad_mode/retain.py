@@ -62,14 +62,14 @@ def retain(problem: Problem) -> Iterator[Proposal]:
 
 def _inside(problem: Problem) -> Iterator[Proposal]:
     """A hook, or a Function, goes back again and again through one graph while a backward runs: ``autograd.grad(f0, z0, g)``."""
-    around = {
-        (spot.cell, spot.line) for spot in problem.need_stack[:1]
-    }  # the backward that runs: of others nothing is recorded
+    # Of the backwards that run, the outermost is all that is recorded.
+    around = {(spot.cell, spot.line) for spot in problem.need_stack[:1]}
     inner = problem.raised[:1] if around & {(spot.cell, spot.line) for spot in problem.raised[1:]} else ()
     for frame in filter(None, map(problem.frame, inner)):
         for call in calls_named(frame.node, "backward", "grad"):
             if (edit := with_retain(frame.code, call)) is not None:
-                yield in_one_text(frame.code, [edit], frame.code.edited(frame.statement, [edit]), _LEAVES, "retain")
+                title = lines_of(frame.code.apply(edit))[frame.spot.line - 1]
+                yield in_one_text(frame.code, [edit], title, _LEAVES, "retain")
 
 
 def _of_one_iteration(problem: Problem) -> bool:

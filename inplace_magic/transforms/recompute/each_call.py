@@ -23,11 +23,12 @@ from __future__ import annotations
 
 import ast
 import sys
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from ...message import message
-from ...source.bindings import argument, bound, defaults
-from ...source.blocks import loops, own_statements, upwards
+from ...source.bindings import argument, bound, defaults, parameters
+from ...source.blocks import loops, upwards
 from ...source.dataflow import binds, called_name, calls, calls_named, reads
 from ...source.editor import Code, Edit, names_loaded
 from ...source.lift import unwrapped
@@ -66,16 +67,15 @@ def each_call(problem: Problem) -> Iterator[Proposal]:
 def _default(problem: Problem, code: Code, function: ast.FunctionDef, computed: ast.AST) -> Iterator[Proposal]:
     """The default argument that something was computed for when its function was defined.
 
-    None where it would be something else later, as what a loop binds, and where the function knows what to do with ``None``.
+    Nothing where it would be something else later, as what a loop binds, nor where the function knows what to do with ``None``.
     """
     if loops(code, function):
         return
+    given = Counter(key for one, s in problem.nodes(ast.stmt) for key, _ in bound(one, s))
     for name, value in defaults(function).items():
-        given = [
-            [v for s in own_statements(code, code.tree) for key, v in bound(code, s) if key == one]
-            for one in names_loaded([value])
-        ]
-        if any(len(one) > 1 for one in given) or _takes_none(problem, function, name):
+        names = {*names_loaded([value])}
+        anew = any(given[one] > 1 for one in names) or names & {*parameters(function)}
+        if anew or _takes_none(problem, function, name):
             continue
         behind = [s for s in function.body if s is not function.body[0] or ast.get_docstring(function) is None]
         if any(node is computed for node in ast.walk(value)) and behind and not code.begins_on_head(function.body[0]):

@@ -42,4 +42,7 @@ def object_again(problem: Problem) -> Iterator[Proposal]:
             if not of_torch and reads(*made.value.args, *made.value.keywords) & leaves:
                 edits = moved(frame.code, [made.statement], around[0].body[0])
                 title = headline(frame.code, made.statement)
-                yield in_one_text(frame.code, edits, title, _WHY, "recompute: moved")
+                cached = hasattr(
+                    sys.modules.get("torch.distributions"), called_name(made.value)
+                )  # and has no other state
+                yield in_one_text(frame.code, edits, title, _WHY, "recompute: moved", meant=cached)

@@ -226,21 +226,22 @@ def _unknown(made: Slice, target: Target, repeated: Sequence[ast.stmt]) -> set[s
 
 
 def _kept_by_object(made: Slice, local: set[str]) -> tuple[list[Edit], list[Edit]] | None:
-    """The edits by which what is local to a constructor is read off the object, ``self.size`` for ``size``, and those by
-    which the object keeps it, where it does not do so yet. None where it is no constructor's, or keeps others by these names.
+    """The edits by which what is local to a method is read off the object, ``self.size`` for ``size``, and those by which a
+    constructor keeps it, where it does not do so yet. None where the object keeps, or another method gives it, others by
+    these names.
     """
     code, statements = made.code, made.statements
-    constructor = scope(code, statements[0])
+    method = scope(code, statements[0])
     computed = "self" in live_in(statements) and (made.kept or all(isinstance(s, ast.Assign) for s in statements))
-    if not computed or not isinstance(constructor, ast.FunctionDef):
+    if not computed or not isinstance(method, ast.FunctionDef):
         return None  # what is made of nothing of its own is a part, with weights of its own
-    body = [*own_statements(code, constructor)]
+    body = [*own_statements(code, method)]
     pairs = (pair for s in body if s not in statements for pair in bound(code, s))
     kept = {ast.unparse(value): name for name, value in pairs if value is not None and name.startswith("self.")}
     added = sorted(local - kept.keys())
     if local & kept.keys() & rebinds(*body) or {f"self.{name}" for name in added} & binds(*body):
         return None
-    if constructor.name != "__init__" and (added or not _are_kept(code, constructor, [kept[name] for name in local])):
+    if method.name != "__init__" and (added or not _are_kept(code, method, [kept[name] for name in local])):
         return None  # another method may give the object others
     owner = made.owner[1] or "self"
     there = {name: f"{owner}.{kept.get(name, f'self.{name}').partition('.')[2]}" for name in local}

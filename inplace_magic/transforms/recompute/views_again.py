@@ -28,8 +28,9 @@ from ...source.dataflow import binds, given_to, receiver
 from ...source.dataflow import reads as names_read
 from ...source.editor import Code
 from ...source.lift import lift, moved, unwrapped
+from ..analysis.counted import is_counter
 from ..analysis.meetings import headline
-from ..analysis.targets import root_text, seen_through, sites
+from ..analysis.targets import Site, root_text, seen_through, sites
 from ..grad_mode.inference_mode import modes
 from ..problem import Problem
 from ..proposal import Proposal, in_one_text
@@ -46,7 +47,7 @@ def views_again(problem: Problem) -> Iterator[Proposal]:
     for write in sites(problem, depth=2):
         code, name, last = write.code, write.root_text, write.statement
         bases = {name, seen_through(code, name, last)} - {None} if name is not None else set()
-        yield from _through_copy(code, last, name)
+        yield from _through_copy(code, write, name)
         makers = (
             s for s in own_statements(code, scope(code, last)) if isinstance(s, ast.Assign) and s.lineno < last.lineno
         )
@@ -63,9 +64,11 @@ def views_again(problem: Problem) -> Iterator[Proposal]:
             yield in_one_text(code, edits, title, _WHY, "views_again")
 
 
-def _through_copy(code: Code, write: ast.stmt, name: str | None) -> Iterator[Proposal]:
-    for loop in loops(code, write):
-        if not isinstance(loop, ast.For):
+def _through_copy(code: Code, write: Site, name: str | None) -> Iterator[Proposal]:
+    """Each item is written by its own number; what wrote ahead would be meant to be read."""
+    index = write.target.slice if isinstance(write.target, ast.Subscript) else None
+    for loop in loops(code, write.statement):
+        if not isinstance(loop, ast.For) or not isinstance(index, ast.Name) or not is_counter(loop, index.id):
             continue
         through = [loop.iter, *given_to(loop.iter)]
         for edit in [code.behind(one, ".clone()") for one in through if code.text(one) == name]:

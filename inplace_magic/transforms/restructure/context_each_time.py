@@ -38,12 +38,12 @@ def context_each_time(problem: Problem) -> Iterator[Proposal]:
 
 def _inwards(code: Code, block: ast.With, loop: AnyLoop) -> Iterator[Proposal]:
     """The block goes from around a loop, or the loops that this one stands in, to the loop's body."""
-    header = headline(code, block).strip("`") + ":"
-    line = lines_of(code.text(block))[0]
-    inner = wrapped(code, loop.body, line if line.startswith(header) else header)
-    edit = (
-        unwrapped(code, block, block.body, [inner], comment=not line.startswith(header)) if inner is not None else None
-    )
+    lines = lines_of(code.text(block), keepends=True)
+    head = block.body[0].lineno - block.lineno
+    while lines[head - 1].lstrip().startswith("#") or not lines[head - 1].strip():
+        head -= 1
+    inner = wrapped(code, loop.body, "".join(lines[:head]).rstrip())
+    edit = unwrapped(code, block, block.body, [inner], comment=False) if inner is not None else None
     if edit is not None:
-        title = f"{headline(code, loop).strip('`')}: {header}"
+        title = f"{headline(code, loop).strip('`')}: {headline(code, block).strip('`')}:"
         yield in_one_text(code, [edit], title, _WHY, "context_each_time")

@@ -70,7 +70,7 @@ def fast_weights(problem: Problem) -> Iterator[Proposal]:
         yield from _of_a_name(problem, write, name)
     if not isinstance(loop, ast.For) or loop.body != [write.statement]:
         return
-    if meant or is_trained(problem):
+    if is_trained(problem):
         yield from _of_items(problem, write, loop, name, meant)
     if loop_of(code, write.statement, name) is loop and calls_named(scope(code, loop), "grad"):
         for one in _of_model(problem, write, loop, name, torch):  # the step can be differentiated

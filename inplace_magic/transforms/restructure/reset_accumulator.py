@@ -39,7 +39,7 @@ from ...source.dataflow import (
     simple,
     summed_up,
 )
-from ...source.editor import dotted
+from ...source.editor import Code, dotted
 from ..analysis.backward_calls import loss_of
 from ..analysis.collected import added_to, collected, emptied, filled_by_item, is_list
 from ..analysis.iterations import Iteration, holdings, iterations
@@ -77,22 +77,38 @@ def reset_sum(problem: Problem) -> Iterator[Proposal]:
 
 @register("second_backward", "modified")
 def reset_kept_sum(problem: Problem) -> Iterator[Proposal]:
-    """A sum that a method makes on its object, which a constructor has begun once and for all."""
+    """The sum of a mean that a method makes on its object, and that a constructor has begun once and for all.
+
+    A sum alone may be a state that goes on on purpose; one that is divided by the number of its terms is none.
+    """
     frames = (f for edge in problem.crossing.over for stack in (edge.made, edge.used) for f in problem.frames(stack))
     for code, statement in dict.fromkeys((frame.code, frame.statement) for frame in frames):
         around, term = loops(code, statement), added(statement)
         if not around or term is None or dotted(term[0]) is None or not isinstance(around[-1], ast.For):
             continue
         name, behind = code.text(term[0]), code.following(around[-1])
-        begun = [one.value for one in bindings(code, name, statement)]
+        begun = [one.value for one in bindings(code, name, statement) if _by_constructor(code, one.statement)]
+        others = len(bindings(code, name, statement)) - len(begun)
         zero = [called_name(value) in _ZEROS or getattr(value, "value", None) == 0 for value in begun]
         torch = torch_name(problem)
-        if "." not in name or zero != [True] or reads_of(code, name, [term[1]]) or not reads_of(code, name, [*behind]):
+        if "." not in name or others or zero != [True] or reads_of(code, name, [term[1]]):
+            continue
+        if not any(reads_of(code, name, [mean]) for mean in _means(code, behind, f"len({code.text(around[-1].iter)})")):
             continue
         anew = f"{torch}.zeros_like({name})" if torch is not None and isinstance(begun[0], ast.Call) else "0"
         line, why = f"{name} = {anew}", message("why_sum_anew", name=name)
         edits = [code.insert_before(around[-1], line)]
         yield in_one_text(code, edits, line, why, "reset_accumulator: sum", meant=True)
+
+
+def _means(code: Code, statements: list[ast.stmt], number: str) -> list[ast.expr]:
+    """What is divided by a number: ``votes`` of ``votes / len(nets)``."""
+    divided = (n for s in statements for n in ast.walk(s) if isinstance(n, ast.BinOp) and isinstance(n.op, ast.Div))
+    return [one.left for one in divided if code.text(one.right) == number]
+
+
+def _by_constructor(code: Code, statement: ast.stmt) -> bool:
+    return getattr(code.function(statement), "name", "") == "__init__"
 
 
 def _used_before(problem: Problem, name: str) -> bool:

@@ -27,6 +27,11 @@ FAMILY = "no_grad_view"
         pytest.param(("t = zeros(9)\nrows = [t[i] for i in range(9)]\nrows[0] = z", "rows[0] += 1"), "rows[0] += 1", id="a list with another item by then"),
         pytest.param(("t = zeros(9)\nrows = [t[i] for i in range(9)]\nt = u", "rows[0] += 1"), "rows[0] += 1", id="a base whose name is another's by then"),
         pytest.param(("t = zeros(9)\ns = 2\nrows = [t[i + s] for i in range(3)]\ns = 3", "rows[0] += 1"), "rows[0] += 1", id="a number that is another one by then"),
+        pytest.param(("t, off, rows = zeros(9), 0, []\nfor n in range(3):\n    rows.append(t[off:])\n    off += n", "rows[0] += 1"), "rows[0] += 1", id="an offset that runs on"),
+        pytest.param(("t, order = zeros(9), [2, 1]\nrows = [t[k] for k in order]\norder.sort()", "rows[0] += 1"), "rows[0] += 1", id="a list of numbers that was sorted"),
+        pytest.param(("t = zeros(9)\nrows = []\nwhile len(rows) < 3:\n    rows.append(t[len(rows)])", "rows[0] += 1"), "rows[0] += 1", id="a while loop"),
+        pytest.param(("t = zeros(9)\nrows = [t[i:i + 2] for i in range(8)]", "rows[-1] += 1"), "rows[-1] += 1", id="an item counted from the end"),
+        pytest.param(("a, b = zeros(3), zeros(3)\nfor _ in range(3):\n    a, b = b, a\n    a += 1",), "a += 1", id="two names that are exchanged"),
         pytest.param(("t = zeros(9)\nrows = {}\nfor n, s in spans.items():\n    rows[n.upper()] = t[s]", "rows[0] += 1"), "rows[0] += 1", id="a key that is computed"),
         pytest.param(("t = zeros(9)\nrows = {}\nfor k, n in enumerate(names):\n    rows[n] = t[k]", "for k, n in enumerate(sorted(names)):\n    rows[n] += 1"), "rows[n] += 1", id="a count beside the key"),
     ],
@@ -49,7 +54,7 @@ def test_a_leaf_is_no_view() -> None:
             "row.copy_(d[i])", "for i, row in enumerate(rows):\n    row = table[i]\n    row.copy_(d[i])\n", id="a comprehension of another cell",
         ),
         pytest.param(
-            ("table = zeros(6, 6)\nrows = [table[s] for s in spans]", "for row in rows:\n    row += 1\n"),
+            ("spans, table = [0, 2], zeros(6, 6)\nrows = [table[s] for s in spans]", "for row in rows:\n    row += 1\n"),
             "row += 1", "for i in range(len(rows)):\n    row = table[spans[i]]\n    row += 1\n", id="a list beside it",
         ),
         pytest.param(
@@ -61,7 +66,7 @@ def test_a_leaf_is_no_view() -> None:
             "cells[k] += 1", "board[(k // 3), (k % 3)] += 1\n", id="two loops, one in the other",
         ),
         pytest.param(
-            ("flat = zeros(6, 6)\nparts = {n: flat[s] for n, s in spans.items()}", "for name, part in parts.items():\n    part += d[name]\n"),
+            ("spans, flat = {'a': 0}, zeros(6, 6)\nparts = {n: flat[s] for n, s in spans.items()}", "for name, part in parts.items():\n    part += d[name]\n"),
             "part += d[name]", "for name, part in parts.items():\n    part = flat[spans[name]]\n    part += d[name]\n", id="a dict, by its keys",
         ),
         pytest.param(

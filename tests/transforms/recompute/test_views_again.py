@@ -211,12 +211,16 @@ def test_so_are_views_that_something_keeps(cells: tuple[str, ...]) -> None:
     assert fix.title.endswith("outside of the block")
 
 
-@pytest.mark.parametrize(
-    ("loop", "through"),
-    [("for i, row in enumerate(doses):", "for i, row in enumerate(doses.clone()):"), ("for i, row in zip(range(3), doses):", "for i, row in zip(range(3), doses.clone()):")],
-)  # fmt: skip
-def test_a_loop_that_writes_what_it_goes_through_goes_through_a_copy(loop: str, through: str) -> None:
-    setup = "import torch\ntorch.manual_seed(0)\nw = torch.rand(3, 4, requires_grad=True)"
-    cell = f"def shares(doses):\n    {loop}\n        doses[i] = row / row.sum()\n    return doses\nshares(2 * w).pow(2).sum().backward()"
-    fix = fix_by("clone_alias", setup, cell)
-    assert fix.cells == {2: cell.replace(loop, through)} and fix.gradients == "same"
+LOOP = "def shares(doses):\n    for i, row in enumerate(doses):\n        doses[{index}] = row / row.sum()\n    return doses\nshares(2 * w).pow(2).sum().backward()"
+ROWS = "import torch\ntorch.manual_seed(0)\nw = torch.rand(3, 4, requires_grad=True)"
+
+
+def test_a_loop_that_writes_what_it_goes_through_goes_through_a_copy() -> None:
+    cell = LOOP.format(index="i")
+    fix = fix_by("clone_alias", ROWS, cell)
+    assert fix.cells == {2: cell.replace("enumerate(doses)", "enumerate(doses.clone())")} and fix.gradients == "same"
+
+
+def test_what_is_written_ahead_of_its_turn_is_meant_to_be_read() -> None:
+    run = run_cells(ROWS, LOOP.format(index="i - 1"))
+    assert run.diagnosis is not None and all("doses.clone())" not in fix.diff for fix in run.diagnosis.fixes)

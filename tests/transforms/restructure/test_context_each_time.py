@@ -79,6 +79,17 @@ def test_a_cache_around_several_loops_is_entered_in_each_iteration_of_the_innerm
     assert fix.title == "for x in torch.randn(2, 4, 3): with parametrize.cached():"
 
 
+@pytest.mark.parametrize(
+    "header",
+    ["with parametrize.cached(): # once", "with (parametrize.cached(),  # once\n          torch.enable_grad()):"],
+)
+def test_a_header_goes_as_it_stands(header: str) -> None:
+    cell = CACHED.replace("with parametrize.cached():  # computed once", header)
+    fix = fix_by(RULE, START, cell)
+    assert fix.cells[2].count("# once") == 1 and fix.cells[2].count("cached()") == 1
+    assert fix.cells[2].index("for x in") < fix.cells[2].index("cached()")
+
+
 def test_a_cache_is_entered_in_each_iteration() -> None:
     fix = fix_by(RULE, START, CACHED)
     block, loop = "with parametrize.cached():  # computed once", "for x in torch.randn(3, 4, 3):"

@@ -228,3 +228,27 @@ def test_what_is_bound_with_others_begins_anew_already() -> None:
     run = run_cells(START, QUEUE)
     assert run.diagnosis is not None
     assert all(fix.rule != "reset_accumulator" for fix in run.diagnosis.fixes)
+
+
+VOTES = """
+    class Jury(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.nets = nn.ModuleList(nn.Linear(3, 2) for _ in range(3))
+            self.votes = torch.zeros(4, 2)
+        def forward(self, x):
+            for net in self.nets:
+                self.votes += net(x).tanh()
+            return RESULT
+    """
+
+
+@pytest.mark.parametrize(("result", "anew"), [("self.votes / len(self.nets)", True), ("self.votes * 1.0", False)])
+def test_the_sum_of_a_mean_that_a_constructor_has_begun_begins_anew(result: str, anew: bool) -> None:
+    """A sum alone may be a state that is carried on purpose."""
+    setup = "import torch\nfrom torch import nn\ntorch.manual_seed(0)\nx = torch.rand(4, 3)"
+    run = run_cells(
+        setup, VOTES.replace("RESULT", result), "jury = Jury()\nfor _ in range(3):\n    jury(x).pow(2).sum().backward()"
+    )
+    assert run.diagnosis is not None
+    assert ("self.votes = torch.zeros_like(self.votes)" in run.diagnosis.fixes[0].diff) is anew
