@@ -3,7 +3,7 @@
 # source: github BorealisAI/advertorch#17 (ensemble model whose forward adds the members to self.out, created once in __init__)
 # family: second_backward
 # fails: 4
-# culprit: 4:7
+# culprit: 4:7 | 2:14
 # saved: 2:14
 # needed: 4:7
 # effect: same

@@ -3,7 +3,7 @@
 # source: pytorch issue 71062 (parametrize.cached and several backwards within one cached context)
 # family: second_backward
 # fails: 3
-# culprit: 3:8
+# culprit: 3:8 | 1:19
 # saved: 1:8
 # needed: 3:8
 # effect: same

@@ -3,7 +3,7 @@
 # source: median-research-group/LibMTL issue 89 (weighted multi-task loss, every new batch fails with a second backward)
 # family: second_backward
 # fails: 4
-# culprit: 4:8
+# culprit: 4:8 | 3:10
 # saved: 3:4
 # needed: 4:8
 # effect: same

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from ...message import message
 from ...source.bindings import argument, bindings, bound, gone_through, key_of_item, naming_loop, parameters
 from ...source.blocks import loops, upwards
-from ...source.dataflow import binds, called_name, key_of, reads, rebinds, receiver
+from ...source.dataflow import binds, called_name, key_of, reads, rebinds, receiver, simple
 from ...source.editor import Code, atom, dotted, names_loaded
 from ...source.names import own_names
 from ..analysis import contents
@@ -165,7 +165,8 @@ def _seen_from(problem: Problem, site: Site, made: _Made, index: str) -> Iterato
     known = problem.names - own | (own if alike else set()) | {*vars(builtins)} | ({"self"} if of_object else set())
     names = {*names_loaded([view])} - {*names_loaded([ast.parse(index or "None", mode="eval").body])}
     paths = {ast.unparse(n) for n in ast.walk(view) if isinstance(n, ast.Attribute)}
-    if names <= known and not _changes(problem, (names | paths) - {ast.unparse(start)}, ast.unparse(start)):
+    others = (names | paths) - {ast.unparse(start), "self"}
+    if names <= known and not _changes(problem, others, ast.unparse(start)):
         yield text
 
 
@@ -174,7 +175,10 @@ def _changes(problem: Problem, read: set[str], base: str) -> bool:
     last = {path.rpartition(".")[2] for path in read | {base}}
     given: Counter[str] = Counter()
     for _, s in problem.nodes(ast.stmt):
-        given.update(key.rpartition(".")[2] for key in (binds(s) if isinstance(s, ast.AugAssign) else rebinds(s)))
+        keys = (
+            binds(s) if isinstance(s, ast.AugAssign) else rebinds(s) if simple(s) else ()
+        )  # those within come by themselves
+        given.update(key.rpartition(".")[2] for key in keys)
         call = s.value if isinstance(s, ast.Expr) else None
         if isinstance(call, ast.Call) and key_of(receiver(call) or call) in read:  # ``slots.sort()``
             return True
