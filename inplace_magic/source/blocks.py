@@ -27,6 +27,12 @@ def own_statements(code: Code, top: ast.AST) -> Iterator[ast.stmt]:
             yield from own_statements(code, node)
 
 
+def at_top(block: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
+    """The statements of a block, with those of a ``with`` in its place."""
+    for statement in block:
+        yield from at_top(statement.body) if isinstance(statement, ast.With) else (statement,)
+
+
 def upwards(code: Code, statement: ast.stmt) -> Iterator[ast.stmt]:
     """The statement and those around it, not beyond its function."""
     yield statement

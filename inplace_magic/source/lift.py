@@ -95,14 +95,19 @@ def unwrapped(
         at = code.span(first)[0]
         return Edit(code.span(block)[0], end, edited(code.cell.raw[at:behind], at, edits))
     lines = lines_of(text, keepends=True)
-    head = first.lineno - block.lineno - 1
-    while lines[head].lstrip().startswith("#") or not lines[head].strip():
-        head -= 1
-    _, sign, remark = lines[head].rstrip("\r\n").partition("#")
+    head = header(lines, first.lineno - block.lineno)
+    _, sign, remark = head[-1].rstrip("\r\n").partition("#")
     kept = [f"{sign}{remark}"] if sign and comment and isinstance(block, ast.With) else []
-    inner = _split(code, start + sum(map(len, lines[: head + 1])), behind, code.indent(first), edits)
+    inner = _split(code, start + sum(map(len, head)), behind, code.indent(first), edits)
     indent = code.indent(block)
     return Edit(start, end, "".join(f"{indent}{line}{code.newline}" for line in [*kept, *inner]))
+
+
+def header(lines: Sequence[str], ahead: int) -> Sequence[str]:
+    """The lines of a block's header: those ahead of its body, without the comments that stand between the two."""
+    while lines[ahead - 1].lstrip().startswith("#") or not lines[ahead - 1].strip():
+        ahead -= 1
+    return lines[:ahead]
 
 
 def _comments_above(code: Code, statement: ast.stmt) -> str:

@@ -36,6 +36,11 @@ def imported(tree: ast.AST) -> dict[str, str]:
     return found
 
 
+def is_in(module: str, name: str) -> bool:
+    """Whether a module that is loaded has something of this name."""
+    return hasattr(sys.modules.get(module), name)
+
+
 def module_of(node: ast.AST) -> str | None:
     """The module that an expression of a noted tree stands for: ``torch.nn.functional``."""
     return getattr(node, "stands_for_module", None)

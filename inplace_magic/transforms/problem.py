@@ -11,6 +11,7 @@ from typing import TypeVar
 
 from ..record.evidence import Crossing, Evidence, RecordedConflict
 from ..source.bindings import Binding, bindings, bound, parameters
+from ..source.blocks import at_top
 from ..source.editor import Code, names_bound
 from ..source.location import SourceRange
 from ..source.names import unused
@@ -47,12 +48,6 @@ def parted(first: list[Frame], second: list[Frame]) -> tuple[list[Frame], list[F
     """What is left of the two from there."""
     depth = len(shared(first, second))
     return first[depth:], second[depth:]
-
-
-def at_top(block: list[ast.stmt]) -> Iterator[ast.stmt]:
-    """The statements of a block, with those of a ``with`` in its place."""
-    for statement in block:
-        yield from at_top(statement.body) if isinstance(statement, ast.With) else (statement,)
 
 
 def member(path: str) -> str:

@@ -149,9 +149,8 @@ class PastTheGraph(Detector):
                 continue
             elif _unrecorded(tensor):
                 base, undeclared = whole(tensor), False
-                if not _sets_elements(call) or self.run.waiting(
-                    base
-                ):  # of what is saved, torch will refuse the backward
+                # Of what is saved, torch will refuse the backward.
+                if not _sets_elements(call) or self.run.waiting(base):
                     continue
             elif tensor.requires_grad or (alias := self._base_at(key)) is None:
                 continue

@@ -134,14 +134,20 @@ def _seen_from(code: Code, made: ast.stmt, given: ast.expr, near: Code, step: as
     return None if path is None else path + code.text(given)[len(name) :]
 
 
-def asked_for_gradients(frame: Frame, by_name: bool = True) -> set[str]:
-    """What the frame's code asks a gradient of: it has to require one however it is made. ``by_name``: as ``x.grad``, too."""
+def asked_by_call(frame: Frame) -> set[str]:
+    """What a call in the frame's code asks a gradient of: ``grad(loss, x)``, ``loss.backward(inputs=[x])``."""
     top = frame.code.function(frame.statement) or frame.code.tree
     given = [k.value for call in calls_named(top, "grad", "backward") for k in call.keywords if k.arg == "inputs"]
     given += [call.args[1] for call in calls_named(top, "grad") if len(call.args) > 1]
-    read = [n.value for n in ast.walk(top) if by_name and isinstance(n, ast.Attribute) and n.attr == "grad"]
     items = [e for one in given for e in (one.elts if isinstance(one, (ast.Tuple, ast.List)) else [one])]
-    return {ast.unparse(one) for one in (*items, *read)}
+    return {ast.unparse(one) for one in items}
+
+
+def asked_for_gradients(frame: Frame) -> set[str]:
+    """What the frame's code asks a gradient of, by a call or as ``x.grad``: it has to require one however it is made."""
+    top = frame.code.function(frame.statement) or frame.code.tree
+    read = (n.value for n in ast.walk(top) if isinstance(n, ast.Attribute) and n.attr == "grad")
+    return asked_by_call(frame) | {ast.unparse(one) for one in read}
 
 
 def asks_for_gradients(problem: Problem, elsewhere: bool = False) -> bool:

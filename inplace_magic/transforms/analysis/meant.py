@@ -123,7 +123,7 @@ def _of_itself(write: Site, name: str) -> bool:
     """
     match write.statement:
         case ast.Assign([ast.Subscript(slice=chosen) as target], value):
-            masks = [n for n in ast.walk(chosen) if isinstance(n, ast.Compare) and not write.event.of_leaf]
+            masks = [] if write.event.of_leaf else [n for n in ast.walk(chosen) if isinstance(n, ast.Compare)]
             return target is write.target and bool(graph_reads(write.code, [value, *masks], {name}))
         case ast.AugAssign(ast.Subscript() as target):
             return target is write.target

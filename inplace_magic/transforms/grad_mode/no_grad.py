@@ -26,7 +26,7 @@ from ...source.dataflow import binds, calls_named, is_number, keyword_named
 from ...source.editor import Code, Function, dotted
 from ...source.lift import wrapped
 from ...source.lines import lines_of
-from ..analysis.backward_calls import asked_for_gradients
+from ..analysis.backward_calls import asked_by_call
 from ..analysis.meant import goes_on_with
 from ..analysis.meetings import are_stepped, is_in_update
 from ..analysis.targets import (
@@ -65,7 +65,7 @@ def no_grad(problem: Problem) -> Iterator[Proposal]:
         return
     statements, of_data = _block(problem, write), is_input(problem, write)
     around = {write.root_text, seen_through(write.code, write.root_text or "", write.statement)}
-    if write.event.of_graph and not write.event.parameter and _is_asked_for(write):
+    if write.event.of_graph and not write.event.parameter and write.root_text in asked_by_call(write):
         return  # what a step is computed from is to get a gradient by it: ``x -= lr * g`` for an ``lr`` that is learned
     moved = _is_iterate(write) or are_stepped(problem, around)
     handed = of_data or (write.event.parameter and not is_in_update(problem) and not puts_constant(write))
@@ -207,12 +207,7 @@ def _is_iterate(write: Site) -> bool:
     """Whether the code around uses the gradient of what it writes: a sampler adds its noise to such a tensor as well."""
     around = ast.walk(scope(write.code, write.statement))
     read = {root_text(write.code, n.value) for n in around if isinstance(n, ast.Attribute) and n.attr == "grad"}
-    return write.root_text in read or _is_asked_for(write)
-
-
-def _is_asked_for(write: Site) -> bool:
-    """``g, = torch.autograd.grad(energy(x), x)``"""
-    return write.root_text in asked_for_gradients(write, by_name=False)
+    return write.root_text in read | asked_by_call(write)
 
 
 def _of_itself(code: Code, statement: ast.stmt, name: str) -> bool:

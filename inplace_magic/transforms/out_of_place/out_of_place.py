@@ -32,7 +32,7 @@ from dataclasses import replace
 from ...message import message
 from ...source.bindings import gone_through, key_of_item, parameters
 from ...source.blocks import loops, scope
-from ...source.dataflow import binds, called_name, key_of, reads, receiver
+from ...source.dataflow import binds, key_of, reads
 from ...source.editor import Code, dotted
 from ...source.lift import unwrapped
 from ..analysis.counted import counted
@@ -97,12 +97,8 @@ def _comprehension(
     code: Code, loop: ast.For, name: str, statement: ast.stmt, rewrite: Rewrite
 ) -> Iterator[tuple[str, Rewrite]]:
     """A loop that does nothing but write into each tensor of a list or dict: the container is made anew."""
-    key, each = key_of_item(loop, name), f"for {code.text(loop.target)} in {code.text(loop.iter)}"
-    match through := gone_through(loop, name):
-        case ast.Call(ast.Attribute(of_dict, "items"), []) if key is not None:
-            held, made = dotted(of_dict), f"{{{key}: {rewrite.value} {each}}}"
-        case _:
-            held, made = dotted(through), f"[{rewrite.value} {each}]"
+    (held, key), each = _container(loop, name), f"for {code.text(loop.target)} in {code.text(loop.iter)}"
+    made = f"[{rewrite.value} {each}]" if key is None else f"{{{key}: {rewrite.value} {each}}}"
     if held is not None:
         yield from _anew(code, loop, statement, rewrite, held, made)
 
@@ -111,15 +107,21 @@ def _by_index(
     problem: Problem, code: Code, loop: ast.For, name: str, statement: ast.stmt, rewrite: Rewrite
 ) -> Iterator[tuple[str, Rewrite]]:
     """A loop that does more than write into each tensor of a list or dict: each new one is put in its place."""
-    through, key = gone_through(loop, name), key_of_item(loop, name)
-    if called_name(through) == "items" and isinstance(through, ast.Call):
-        held, index, edits = dotted(receiver(through)), key, []
-    else:
-        held = dotted(through)
-        index, edits = counted(problem, code, loop) if held is not None else (None, [])
-    if loop.body != [statement] and held is not None and index is not None and rewrite.target is not None:
-        put = code.replace(statement, f"{held}[{index}] = {rewrite.value}")
-        yield "container", replace(rewrite, edits=(*edits, put), target=f"{held}[{index}]")
+    held, key = _container(loop, name)
+    if held is None or loop.body == [statement] or rewrite.target is None:
+        return
+    index, edits = (key, []) if key is not None else counted(problem, code, loop)
+    target = f"{held}[{index}]"
+    put = code.replace(statement, f"{target} = {rewrite.value}")
+    yield "container", replace(rewrite, edits=(*edits, put), target=target)
+
+
+def _container(loop: ast.For, name: str) -> tuple[str | None, str | None]:
+    """The list or dict whose items a loop calls ``name``, and of a dict their key."""
+    match through := gone_through(loop, name), key_of_item(loop, name):
+        case ast.Call(ast.Attribute(of_dict, "items"), []), str(key):
+            return dotted(of_dict), key
+    return dotted(through), None
 
 
 def _tuple(code: Code, tensor: ast.expr | None, statement: ast.stmt, rewrite: Rewrite) -> Iterator[tuple[str, Rewrite]]:

@@ -9,7 +9,6 @@ for flips in days:                             coin = Bernoulli(probs=p)
 from __future__ import annotations
 
 import ast
-import sys
 from collections.abc import Iterator
 
 from ...message import message
@@ -17,6 +16,7 @@ from ...source.bindings import bindings
 from ...source.blocks import loops
 from ...source.dataflow import called_name, reads
 from ...source.lift import moved
+from ...source.modules import is_in
 from ...source.names import first_name
 from ..analysis.meetings import headline
 from ..problem import Problem
@@ -29,20 +29,19 @@ _WHY = message("why_graphs_of_their_own")
 @register("second_backward", "modified")
 def object_again(problem: Problem) -> Iterator[Proposal]:
     leaves = {first_name(leaf) for one in problem.evidence.passes for leaf in one.leaves}
-    held = {
-        (h.scope, h.path.rpartition(".")[0]) for edge in problem.crossing.over for h in edge.holders if "." in h.path
-    }
+    holders = (holder for edge in problem.crossing.over for holder in edge.holders)
+    held = {(one.scope, one.path.rpartition(".")[0]) for one in holders}
     for frame in problem.needed:
         for name in sorted(path for where, path in held if where == frame.spot.function and path.isidentifier()):
             made = next(iter(bindings(frame.code, name, frame.statement)), None)
             around = loops(frame.code, frame.statement, without=[made.statement]) if made is not None else []
             if made is None or not around or not isinstance(made.value, ast.Call):
                 continue
-            of_torch = hasattr(sys.modules.get("torch.nn"), called_name(made.value))  # with weights of its own
-            if not of_torch and reads(*made.value.args, *made.value.keywords) & leaves:
-                edits = moved(frame.code, [made.statement], around[0].body[0])
-                title = headline(frame.code, made.statement)
-                cached = hasattr(
-                    sys.modules.get("torch.distributions"), called_name(made.value)
-                )  # and has no other state
-                yield in_one_text(frame.code, edits, title, _WHY, "recompute: moved", meant=cached)
+            called = called_name(made.value)
+            if not is_in("torch.nn", called) and reads(*made.value.args, *made.value.keywords) & leaves:
+                edits, title = (
+                    moved(frame.code, [made.statement], around[0].body[0]),
+                    headline(frame.code, made.statement),
+                )
+                alone = is_in("torch.distributions", called)  # it has no other state
+                yield in_one_text(frame.code, edits, title, _WHY, "recompute: moved", meant=alone)

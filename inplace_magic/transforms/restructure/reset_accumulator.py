@@ -23,7 +23,7 @@ import ast
 from collections.abc import Iterator
 
 from ...message import message
-from ...source.bindings import bindings, handed, parameters
+from ...source.bindings import Binding, bindings, handed, parameters
 from ...source.bindings import reads as reads_of
 from ...source.blocks import loops
 from ...source.dataflow import (
@@ -87,15 +87,17 @@ def reset_kept_sum(problem: Problem) -> Iterator[Proposal]:
         if not around or term is None or dotted(term[0]) is None or not isinstance(around[-1], ast.For):
             continue
         name, behind = code.text(term[0]), code.following(around[-1])
-        begun = [one.value for one in bindings(code, name, statement) if _by_constructor(code, one.statement)]
-        others = len(bindings(code, name, statement)) - len(begun)
-        zero = [called_name(value) in _ZEROS or getattr(value, "value", None) == 0 for value in begun]
-        torch = torch_name(problem)
-        if "." not in name or others or zero != [True] or reads_of(code, name, [term[1]]):
+        begun, torch = bindings(code, name, statement), torch_name(problem)
+        if (
+            "." not in name
+            or len(begun) != 1
+            or not _is_zero_at_first(code, begun[0])
+            or reads_of(code, name, [term[1]])
+        ):
             continue
         if not any(reads_of(code, name, [mean]) for mean in _means(code, behind, f"len({code.text(around[-1].iter)})")):
             continue
-        anew = f"{torch}.zeros_like({name})" if torch is not None and isinstance(begun[0], ast.Call) else "0"
+        anew = f"{torch}.zeros_like({name})" if torch is not None and isinstance(begun[0].value, ast.Call) else "0"
         line, why = f"{name} = {anew}", message("why_sum_anew", name=name)
         edits = [code.insert_before(around[-1], line)]
         yield in_one_text(code, edits, line, why, "reset_accumulator: sum", meant=True)
@@ -107,8 +109,10 @@ def _means(code: Code, statements: list[ast.stmt], number: str) -> list[ast.expr
     return [one.left for one in divided if code.text(one.right) == number]
 
 
-def _by_constructor(code: Code, statement: ast.stmt) -> bool:
-    return getattr(code.function(statement), "name", "") == "__init__"
+def _is_zero_at_first(code: Code, begun: Binding) -> bool:
+    """Whether a constructor begins with zero: ``self.votes = torch.zeros(4, 2)``."""
+    zero = called_name(begun.value) in _ZEROS or getattr(begun.value, "value", None) == 0
+    return zero and getattr(code.function(begun.statement), "name", "") == "__init__"
 
 
 def _used_before(problem: Problem, name: str) -> bool:
