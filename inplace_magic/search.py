@@ -64,6 +64,7 @@ COSTS = {
     "restructure: one update": 9,  # as many updates; what was summed up counts once
     "inference_mode": 9,  # as fast but for views and versions
     "inference_mode: maker": 9,  # a decorator goes
+    "inference_mode: trained": 9,  # the same, and a gradient more
     "out_of_place: outside no_grad": 9,  # the block has no purpose any more
     "behind_forward": 10,  # a line changes its place, and reads what is made in its own iteration
     "one_backward": 10,  # a line less

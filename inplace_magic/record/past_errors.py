@@ -112,7 +112,7 @@ class PastErrors:
             base = whole(written[0])
             # torch makes a view of what is assigned to, or of a diagonal, and some views refuse to be asked.
             own = family == "view_of_leaf" and base is written[0]
-            view = own or plain_name(func) == "__setitem__" or family == "multi_output_view"
+            view = own or plain_name(func) == "__setitem__" or family in ("multi_output_view", "no_grad_view")
             conflict.write.late = family == "leaf" and not base.is_leaf
             conflict.write.leaf = (
                 not view and not conflict.write.late and written[0].is_leaf and written[0].requires_grad

@@ -133,6 +133,14 @@ def about_itself(func: Callable[..., Any]) -> bool:
     return getattr(getter, "__name__", None) in _ABOUT_ITSELF or plain_name(func) in _OWN_METHODS
 
 
+def leaves_asked_for(func: Callable[..., Any], args: Sequence[Any]) -> Sequence[torch.Tensor]:
+    """The inputs of ``autograd.grad``, where all of them are leaves: asked for is the gradient that ``.grad`` would get, and
+    not that of what has been written into them since.
+    """
+    inputs = args[1] if func is torch.autograd.grad and len(args) > 1 else ()
+    return inputs if all(isinstance(one, torch.Tensor) and one.is_leaf for one in inputs) else ()
+
+
 def read_from_copies(written: Sequence[torch.Tensor], arguments: Any) -> Any:
     """A call's arguments, each that lies in memory which is written being a copy, but for the target of the write.
 

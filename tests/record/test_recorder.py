@@ -213,6 +213,9 @@ def test_a_refused_operation_is_carried_out_as_the_code_means_it(text: str, fami
         pytest.param("leaf = torch.tensor([1., 2.], requires_grad=True)\nz = torch.complex(leaf, leaf).detach().requires_grad_()\n"
                      "z.imag[1] = 0\n(z.abs() ** 2).sum().backward()\nleaf.grad = torch.view_as_real(z.grad).sum(1)",
                      [4.0, 4.0], id="the imaginary part of a complex one"),
+        pytest.param("leaf = torch.tensor([1., 2.], requires_grad=True)\nleaf.mul_(3)\n"
+                     "leaf.grad, = torch.autograd.grad((leaf ** 2).sum(), [leaf])",
+                     [18.0, 36.0], id="asked for: the gradient is that of the value before the write as well"),
     ],
 )  # fmt: skip
 def test_a_tracked_write_into_a_leaf(text: str, gradient: list[float]) -> None:
@@ -233,6 +236,21 @@ def test_a_view_of_a_leaf_that_was_updated_reads_what_it_has_become() -> None:
     recorder, namespace = run(text, update_leaves=True)
     assert namespace["leaf"].tolist() == [3.0, 2.0] and namespace["leaf"].grad.tolist() == [6.0, 1.0]
     assert [conflict.write.operation for conflict in recorder.conflicts.found] == ["mul_"]
+
+
+def test_a_view_made_without_grad_mode_knows_its_leaf_also_where_a_step_has_written_that() -> None:
+    text = """
+        w = torch.nn.Parameter(torch.ones(3, 2))
+        with torch.no_grad():
+            row = w[0]
+        w.sum().backward()
+        torch.optim.SGD([w], lr=0.1).step()
+        row.zero_()
+        """
+    recorder, _ = run(text)
+    assert [(one.family, one.write.parameter, one.write.leaf) for one in recorder.conflicts.found] == [
+        ("no_grad_view", True, False)
+    ]
 
 
 def test_a_write_into_a_leaf_as_an_update() -> None:

@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from ...message import message
 from ...source.bindings import argument, bindings, later, reads
 from ...source.blocks import own_statements, scope
-from ...source.dataflow import called_name, calls_named, given_to
+from ...source.dataflow import called_name, calls_named, given_to, receiver
 from ...source.editor import Code, Edit, dotted
 from ..analysis.contents import container, put_into, shares
 from ..analysis.meant import are_apart, goes_on_with, is_item, meant_for_whole, reads_itself
@@ -126,7 +126,11 @@ def _is_picture(problem: Problem) -> bool:
 
 
 def copied(code: Code, value: ast.expr) -> Edit:
-    """A copy of a tensor, of an array, or of all that a state dict holds, in its place."""
+    """A copy of a tensor, of an array, or of all that a state dict holds, in its place; of a leaf that is made of one, ahead of
+    ``requires_grad_``.
+    """
+    if isinstance(value, ast.Call) and called_name(value) == "requires_grad_":
+        value = receiver(value) or value
     if _is_state(value):
         return code.replace(value, f"{{key: value.clone() for key, value in {code.text(value)}.items()}}")
     return code.behind(value, ".copy()" if called_name(value) in ("numpy", "asarray") else ".clone()")

@@ -68,7 +68,8 @@ def no_grad(problem: Problem) -> Iterator[Proposal]:
     if write.event.of_graph and not write.event.parameter and write.root_text in asked_by_call(write):
         return  # what a step is computed from is to get a gradient by it: ``x -= lr * g`` for an ``lr`` that is learned
     moved = _is_iterate(write) or are_stepped(problem, around)
-    handed = of_data or (write.event.parameter and not is_in_update(problem) and not puts_constant(write))
+    trained = not puts_constant(write) if write.event.parameter else _is_stepped(problem, write)
+    handed = of_data or (trained and not is_in_update(problem))
     if not moved and (_goes_on(write, statements) or (handed and _is_given_back(problem, write, anew=not of_data))):
         return
     caller, whole = _caller_of_lambda(problem, write), _step_of_optimizer(write)
@@ -192,9 +193,14 @@ def _is_given_back(problem: Problem, write: Site, anew: bool = False) -> bool:
     goes_on = [caller for caller in sites(problem)[1:2] if not isinstance(caller.statement, ast.Expr)]
     if anew:
         update = getattr(function, "name", "").endswith("_") or reads_gradient(write.statement)
-        goes_on = [one for one in goes_on if outside(write, one, name) not in binds(one.statement) and not update]
+        goes_on = [one for one in goes_on if _is_named_anew(one, outside(write, one, name)) and not update]
         goes_on = [one for one in goes_on if not reads_gradient(one.statement)]
     return back and bool(goes_on)
+
+
+def _is_named_anew(caller: Site, name: str | None) -> bool:
+    """Whether what a call gives gets another name than what it was handed has, or one that the caller was handed itself."""
+    return name not in binds(caller.statement) or name in parameters(caller.code.function(caller.statement))
 
 
 def _gives_back(statement: ast.stmt, read: list[ast.expr]) -> bool:

@@ -37,7 +37,7 @@ from ...source.editor import Code, dotted
 from ...source.lift import unwrapped
 from ..analysis.counted import counted
 from ..analysis.meant import are_apart, is_lost, meant_for_whole, updates_by_another_look
-from ..analysis.targets import Site, chain, has_key, loop_to_keep, tensor_written, written
+from ..analysis.targets import Site, chain, has_key, loop_to_keep, reads_gradient, tensor_written, written
 from ..grad_mode.inference_mode import modes
 from ..problem import Problem
 from ..proposal import Proposal, in_one_text
@@ -80,6 +80,8 @@ def _rewrites(problem: Problem, write: Site, tensor: ast.expr | None, form: str)
     bound = rewrite.target is not None  # else the value alone goes on: ``yield t.squeeze_()``
     loop = loop_to_keep(write, tensor.id) if bound and isinstance(tensor, ast.Name) else None
     if loop is not None and isinstance(tensor, ast.Name):
+        if reads_gradient(statement):  # a leaf is updated: no other tensor is to be stepped in its place
+            return
         if isinstance(statement, ast.AugAssign):
             rewrite = augmented(code, statement, heard=True)
         yield from _comprehension(code, loop, tensor.id, statement, rewrite)

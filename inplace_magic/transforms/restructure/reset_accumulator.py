@@ -45,7 +45,7 @@ from ..analysis.collected import added_to, collected, emptied, filled_by_item, i
 from ..analysis.iterations import Iteration, holdings, iterations
 from ..analysis.meetings import meeting
 from ..analysis.targets import torch_name
-from ..problem import Problem
+from ..problem import Frame, Problem, parted
 from ..proposal import Proposal, in_one_text
 from ..registry import register
 
@@ -77,16 +77,18 @@ def reset_sum(problem: Problem) -> Iterator[Proposal]:
 
 @register("second_backward", "modified")
 def reset_kept_sum(problem: Problem) -> Iterator[Proposal]:
-    """The sum of a mean that a method makes on its object, and that a constructor has begun once and for all.
+    """What a method sums up on its object over the object's own parts, and what a constructor has begun once and for all.
 
-    A sum alone may be a state that goes on on purpose; one that is divided by the number of its terms is none.
+    A sum may be a state that goes on on purpose; not one that is divided by the number of its terms, nor one that is sent back
+    whenever it has been made.
     """
-    frames = (f for edge in problem.crossing.over for stack in (edge.made, edge.used) for f in problem.frames(stack))
-    for code, statement in dict.fromkeys((frame.code, frame.statement) for frame in frames):
+    stacks = (problem.frames(stack) for edge in problem.crossing.over for stack in (edge.made, edge.used))
+    frames = [(frame.code, frame.statement, stack) for stack in stacks for frame in stack]
+    for code, statement, stack in {(id(code), id(s)): (code, s, stack) for code, s, stack in frames}.values():
         around, term = loops(code, statement), added(statement)
         if not around or term is None or dotted(term[0]) is None or not isinstance(around[-1], ast.For):
             continue
-        name, behind = code.text(term[0]), code.following(around[-1])
+        name, loop, behind = code.text(term[0]), around[-1], code.following(around[-1])
         begun, torch = bindings(code, name, statement), torch_name(problem)
         if (
             "." not in name
@@ -95,12 +97,32 @@ def reset_kept_sum(problem: Problem) -> Iterator[Proposal]:
             or reads_of(code, name, [term[1]])
         ):
             continue
-        if not any(reads_of(code, name, [mean]) for mean in _means(code, behind, f"len({code.text(around[-1].iter)})")):
+        mean = any(reads_of(code, name, [mean]) for mean in _means(code, behind, f"len({code.text(loop.iter)})"))
+        if not mean and not (
+            _is_over_own_parts(code, loop) and reads_of(code, name, [*behind]) and _once(problem, stack)
+        ):
             continue
         anew = f"{torch}.zeros_like({name})" if torch is not None and isinstance(begun[0].value, ast.Call) else "0"
         line, why = f"{name} = {anew}", message("why_sum_anew", name=name)
-        edits = [code.insert_before(around[-1], line)]
+        edits = [code.insert_before(loop, line)]
         yield in_one_text(code, edits, line, why, "reset_accumulator: sum", meant=True)
+
+
+def _is_over_own_parts(code: Code, loop: ast.For) -> bool:
+    """Whether a method goes through what belongs to its object, and not through what it was handed, as steps in time are."""
+    own, *given = [*parameters(code.function(loop)), ""]
+    read = reads(loop.iter)
+    return own in read and not read & {*given}
+
+
+def _once(problem: Problem, stack: list[Frame]) -> bool:
+    """Whether no loop calls what a stack leads to several times before each backward."""
+    used, needed = parted(stack, problem.needed)
+    if not used or not needed:  # they part within one statement
+        return True
+    if used[0].code is not needed[0].code:
+        return False
+    return {*loops(used[0].code, used[0].statement)} <= {*loops(needed[0].code, needed[0].statement)}
 
 
 def _means(code: Code, statements: list[ast.stmt], number: str) -> list[ast.expr]:

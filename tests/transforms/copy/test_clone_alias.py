@@ -34,6 +34,13 @@ def test_proposes_nothing(cell: str, write: str, family: str) -> None:
         pytest.param("r = x.detach()\nr += 1", "r += 1", "modified", "x.detach().clone()", id="detach"),
         pytest.param("r = x.data[0]\nr += 1", "r += 1", "modified", "x.data[0].clone()", id=".data"),
         pytest.param(
+            "r = x.detach().requires_grad_(True)\nr.mul_(2)",
+            "r.mul_(2)",
+            "modified",
+            "x.detach().clone().requires_grad_(True)",
+            id="a leaf stays one",
+        ),
+        pytest.param(
             "r = x.detach().cpu().numpy()\nr[0] = 1", "r[0]", "modified", "x.detach().cpu().numpy().copy()", id="numpy"
         ),
         pytest.param(

@@ -92,3 +92,23 @@ def test_a_view_that_a_decorated_helper_returns_and_nobody_names_is_made_with_gr
     assert all(
         fix.gradients != "same" and any("later backward from maps" in one for one in fix.changes) for fix in others
     )
+
+
+@pytest.mark.parametrize(("params", "offered"), [("net.parameters()", True), ("net.head.parameters()", False)])
+def test_what_an_optimizer_steps_may_be_meant_to_be_trained(params: str, offered: bool) -> None:
+    start = """
+        import torch
+        class Net(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.body, self.head = torch.nn.Linear(3, 4), torch.nn.Linear(4, 1)
+            @torch.inference_mode()
+            def features(self, x):
+                return self.body(x).tanh()
+            def forward(self, x):
+                return self.head(self.features(x))
+        """
+    cell = f"net = Net()\nopt = torch.optim.SGD({params}, lr=0.1)\nfor _ in range(3):\n    opt.zero_grad()\n    net(torch.ones(2, 3)).sum().backward()\n    opt.step()"
+    found = run_cells(clean(start), cell).diagnosis
+    assert found is not None and found.fixes[0].gradients == "same"
+    assert any("without @torch.inference_mode()" in fix.title for fix in found.fixes) is offered

@@ -305,6 +305,31 @@ def test_a_part_of_what_a_function_gives_back_is_data_where_gradients_are_asked_
     assert any(fix.rule == RULE for fix in found.fixes) == proposed
 
 
+@pytest.mark.parametrize(
+    ("call", "update"),
+    [
+        pytest.param("w = snapped(w)\n    loss = f(w)", True, id="the leaf's own name is bound to what comes back"),
+        pytest.param("loss = f(w)", False, id="only what was handed on gets it back"),
+    ],
+)
+def test_what_a_helper_rounds_and_gives_back_is_a_value_unless_the_leaf_is_called_so(call: str, update: bool) -> None:
+    helper = """
+        import torch
+        def snapped(m):
+            m = m.float()
+            m[m.abs() < 1e-5] = 0.
+            return m
+        def f(r):
+            r = RESULT
+            return (r * r.sum()).sum()
+        """
+    cell = f"w = torch.eye(3).requires_grad_()\nopt = torch.optim.SGD([w], lr=0.1)\nfor _ in range(2):\n    {call}\n    opt.zero_grad(); loss.backward(); opt.step()"
+    text = clean(helper).replace("RESULT", "r * 1" if update else "snapped(r)")
+    found = run_cells(text, cell).diagnosis
+    assert found is not None and found.family == "leaf"
+    assert (found.fixes[0].rule == RULE) is update
+
+
 def test_a_view_of_a_value_is_no_update() -> None:
     cell = "with torch.no_grad():\n    part = h.view(-1)\npart += g(x)\nprint(h)"
     found = proposals(RULE, "import torch", cell, write="part += g(x)", family="no_grad_view")

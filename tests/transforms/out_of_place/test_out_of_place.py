@@ -431,5 +431,10 @@ def test_a_loop_that_does_more_puts_each_new_item_in_its_place(cell: str, write:
     assert fix.form == "out_of_place: container" and list(fix.texts.values()) == [expected]
 
 
+def test_no_other_tensor_takes_the_place_of_a_leaf_that_is_updated() -> None:
+    cell = "def descend(params, lr):\n    for p in params:\n        p.sub_(lr * p.grad)\n        p.grad = None"
+    assert titles("out_of_place", cell, write="p.sub_(lr * p.grad)") == []
+
+
 def test_what_a_loop_goes_through_without_a_name_has_no_place_to_put_an_item() -> None:
     assert titles("out_of_place", "for w in f(x):\n    d = 1\n    w += d", write="w += d", family="no_grad_view") == []

@@ -243,12 +243,31 @@ VOTES = """
     """
 
 
-@pytest.mark.parametrize(("result", "anew"), [("self.votes / len(self.nets)", True), ("self.votes * 1.0", False)])
-def test_the_sum_of_a_mean_that_a_constructor_has_begun_begins_anew(result: str, anew: bool) -> None:
-    """A sum alone may be a state that is carried on purpose."""
-    setup = "import torch\nfrom torch import nn\ntorch.manual_seed(0)\nx = torch.rand(4, 3)"
-    run = run_cells(
-        setup, VOTES.replace("RESULT", result), "jury = Jury()\nfor _ in range(3):\n    jury(x).pow(2).sum().backward()"
-    )
+ONE_EACH = "jury = Jury()\nfor _ in range(3):\n    jury(x).pow(2).sum().backward()"
+SEVERAL = (
+    "jury = Jury()\nfor _ in range(3):\n    for _ in range(2):\n        y = jury(x)\n    y.pow(2).sum().backward()"
+)
+
+
+@pytest.mark.parametrize(
+    ("change", "cell", "anew"),
+    [
+        pytest.param({}, SEVERAL, False, id="a state that several calls carry to one backward"),
+        pytest.param({"self.votes += net(x)": "self.votes += net(x + self.votes[0, 0])"}, ONE_EACH, False,
+                     id="a state that its own terms are made of"),
+        pytest.param({"in self.nets": "in x", "net(x)": "self.nets[0](net)"}, ONE_EACH, False,
+                     id="a state over steps in time"),
+        pytest.param({}, ONE_EACH, True, id="a sum over its own parts, sent back each time"),
+        pytest.param({"RESULT": "self.votes / len(self.nets)"}, SEVERAL, True, id="the sum of a mean"),
+    ],
+)  # fmt: skip
+def test_the_sum_that_a_constructor_has_begun_begins_anew_unless_it_is_a_state(
+    change: dict[str, str], cell: str, anew: bool
+) -> None:
+    text = VOTES
+    for old, new in {"RESULT": "self.votes * 1.0", **change}.items():
+        text = text.replace(old, new)
+    run = run_cells("import torch\nfrom torch import nn\ntorch.manual_seed(0)\nx = torch.rand(4, 3)", text, cell)
     assert run.diagnosis is not None
-    assert ("self.votes = torch.zeros_like(self.votes)" in run.diagnosis.fixes[0].diff) is anew
+    shown = any("self.votes = torch.zeros_like(self.votes)" in fix.diff for fix in run.diagnosis.fixes)
+    assert shown is anew
