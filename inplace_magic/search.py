@@ -49,6 +49,7 @@ COSTS = {
     "no_grad: update": 5,  # how every optimizer writes its update
     "silent_batch_norm": 5,  # two small copies
     "views_again": 5,  # a line changes its place
+    "drawn_once": 5,  # what is expanded is expanded later
     "kept_by_forward: random numbers": 6,  # what a checkpoint does by default
     "clone_before_write: of a Function": 6,  # a copy of an argument
     "clone_alias: of itself": 6,  # a copy; a tensor that is updated from itself serves nobody
@@ -64,7 +65,7 @@ COSTS = {
     "restructure: one update": 9,  # as many updates; what was summed up counts once
     "inference_mode": 9,  # as fast but for views and versions
     "inference_mode: maker": 9,  # a decorator goes
-    "inference_mode: trained": 9,  # the same, and a gradient more
+    "connected: trained": 9,  # a decorator goes, and a gradient comes on top
     "out_of_place: outside no_grad": 9,  # the block has no purpose any more
     "behind_forward": 10,  # a line changes its place, and reads what is made in its own iteration
     "one_backward": 10,  # a line less

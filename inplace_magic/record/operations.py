@@ -37,6 +37,10 @@ _INPLACE_DUNDERS = frozenset(
 ) | {"__setitem__", "__idiv__"}
 # Another shape for the same memory: no element is written.
 RESHAPES = frozenset({"unsqueeze_", "squeeze_", "t_", "transpose_", "resize_", "as_strided_", "swapaxes_", "swapdims_"})
+# Fill a tensor with random numbers, one for each place in memory.
+SAMPLERS = frozenset({
+    "bernoulli_", "normal_", "uniform_", "random_", "exponential_", "log_normal_", "geometric_", "cauchy_",
+})  # fmt: skip
 # A trailing underscore that changes neither data nor version.
 HARMLESS = frozenset({"requires_grad_", "retain_grad_", "rename_", "share_memory_", "record_stream_"})
 

@@ -19,7 +19,7 @@ from .author import Author, author_at, names_of, sharing_memory
 from .caught import Caught
 from .noted_conflicts import NotedConflicts
 from .observed import UNKNOWN_VERSION, LiveConflict, LiveWrite, Stack
-from .operations import arguments, out_targets, plain_name
+from .operations import SAMPLERS, arguments, out_targets, plain_name
 from .tracked_copies import TrackedCopies, read_from_copies
 
 Args = Sequence[Any]
@@ -156,7 +156,7 @@ class PastErrors:
         if family in ("inference", "no_grad_view"):
             conflict.made = self._made_at(whom)
         for tensor in whom:
-            self._copies.create(tensor, whole=family != "overlap")
+            self._copies.create(tensor, whole=family != "overlap" and not overlaps(tensor))
         return self._copies.own(self._copies.retry(func, args, kwargs), written)
 
     def _updating(self, func: Callable[..., Any], args: Args, kwargs: Kwargs, written: list[Any]) -> Any:
@@ -168,10 +168,18 @@ class PastErrors:
         return result
 
     def write_overlapping(self, func: Callable[..., Any], args: Args, kwargs: Kwargs, tensor: torch.Tensor) -> Any:
-        """A write into a tensor several of whose elements are one: some such writes pass, and backward stumbles later."""
+        """A write into a tensor several of whose elements are one: some such writes pass, and backward stumbles later. What is
+        drawn at random is one number for those that share a place.
+        """
         conflict = self._refused("overlap", func, "")
         conflict.known, conflict.value = True, tensor
         self._copies.create(tensor, whole=False)
+        if plain_name(func) in SAMPLERS and args:
+            copy = self._copies.of(tensor)
+            drawn = copy[tuple(slice(1 if step == 0 else None) for step in tensor.stride())].clone()
+            func(drawn, *args[1:], **kwargs)
+            copy.copy_(drawn)
+            return tensor
         return self._copies.own(self._copies.retry(func, args, kwargs), [tensor])
 
     def parameter_refused(self, cls: type, data: torch.Tensor, error: RuntimeError) -> None:

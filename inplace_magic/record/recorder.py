@@ -413,7 +413,8 @@ class Recorder(TorchFunctionMode):
         undone = []
         if self.continues:
             for tensor in written if plain_name(func) not in RESHAPES else ():
-                if overlaps(indexed(func, args, tensor)) and not self.caught.here(RuntimeError()):
+                refused = torch.is_grad_enabled() and any(base.is_leaf for base in with_history([tensor]))
+                if not refused and overlaps(indexed(func, args, tensor)) and not self.caught.here(RuntimeError()):
                     return self.past.write_overlapping(func, args, kwargs, tensor)
             if not _inference_mode():  # into an inference tensor torch writes first and refuses then
                 undone = [(t, t.clone()) for t in written if t.is_inference()]

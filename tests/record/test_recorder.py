@@ -189,6 +189,8 @@ REFUSED: list[Any] = [
                  "leaf", id="a view made before another one was written, which torch takes for a leaf"),
     pytest.param("a = torch.ones(3, requires_grad=True)\nr = (a * 2).expand(2, 3)\nr += 1\nr.sum().backward()", "overlap",
                  id="shared memory"),
+    pytest.param("a = torch.ones(3, requires_grad=True)\nr = a.expand(2, 3)\nr.clamp_(0, 1)\nr.sum().backward()", "view_of_leaf",
+                 id="a leaf's memory, shared"),
     pytest.param("a = torch.ones(3, requires_grad=True)\nout = torch.zeros(3)\ntorch.add(a, 1, out=out)", "out_grad", id="out="),
     pytest.param("with torch.inference_mode(): f = torch.ones(3)\na = torch.ones(3, requires_grad=True)\n"
                  "(a * f).sum().backward()", "inference", id="an inference tensor"),
@@ -201,6 +203,13 @@ def test_a_refused_operation_is_carried_out_as_the_code_means_it(text: str, fami
         plain(text)
     recorder, _ = run(text)
     assert recorder.conflicts.found[0].kind == "refused" and recorder.conflicts.found[0].family == family
+
+
+def test_what_is_drawn_for_elements_that_share_a_place_is_one_number() -> None:
+    drawn = "y = torch.empty(1, 50).DRAWN"
+    _, namespace = run(drawn.replace("DRAWN", "expand(3, 50).bernoulli_(0.5)") + "\ny = y * 1")
+    expected = plain(drawn.replace("DRAWN", "bernoulli_(0.5)"))["y"]
+    assert torch.equal(namespace["y"], expected.expand(3, 50))
 
 
 @pytest.mark.parametrize(

@@ -96,6 +96,22 @@ def test_what_is_computed_from_an_alias_is_computed_from_the_tensor() -> None:
     assert fix.gradients == "different"  # as written, that part comes from nowhere
 
 
+def test_one_tensor_that_stands_for_two_gradients_is_written_for_one_of_them() -> None:
+    cell = """
+        %%autograd_check
+        import torch
+        a, b = torch.zeros(3, requires_grad=True), torch.zeros(3, requires_grad=True)
+        for _ in range(3):
+            grads = torch.autograd.grad(((a + b - 1) ** 2).sum(), [a, b])
+            with torch.no_grad():
+                for leaf, rate, g in zip([a, b], [0.1, 0.2], grads):
+                    g.mul_(rate)
+                    leaf -= g
+        """
+    found = run_cells(clean(cell)).diagnosis
+    assert found is not None and "+            g = g.mul(rate)" in found.fixes[0].diff
+
+
 def test_several_changes_past_the_graph_are_mended_together() -> None:
     scale = """
         w, xb = torch.randn(3, 3, requires_grad=True), torch.randn(4, 3)

@@ -363,6 +363,7 @@ SENTENCES = {
     "why_view_at_write": "A view that is made where it is written is one of its base as it is by then, and autograd knows of it.",
     "why_through_copy": "The loop goes through a copy, so that what it writes changes nothing that it still reads.",
     "why_views_again": "Views that are made after the write see what it wrote, and autograd knows of it.",
+    "why_drawn_once": "Elements that share a place in memory share the number that is drawn for it.",
     "why_memory_apart": "The two no longer share memory, so that a write into one leaves the other alone.",
     "why_copy_is_read": "What is read is a copy, so that the write leaves it alone.",
     "why_copy_is_saved": "autograd keeps a copy, which nothing writes into.",

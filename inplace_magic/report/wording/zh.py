@@ -345,6 +345,7 @@ SENTENCES = {
     "why_view_at_write": "在写入处才创建的 view 对应的是 base 当时的状态，autograd 也知道它。",
     "why_through_copy": "循环遍历的是一个副本，因此写入不会改变它之后还要读取的内容。",
     "why_views_again": "写入之后创建的视图能看到写入的内容，autograd 也知道。",
+    "why_drawn_once": "共享同一内存位置的元素也共享为它抽取的随机数。",
     "why_memory_apart": "两者不再共享内存，写入其中一个不会影响另一个。",
     "why_copy_is_read": "读取的是副本，写入不会影响它。",
     "why_copy_is_saved": "autograd 保存的是副本，没有代码会写入它。",

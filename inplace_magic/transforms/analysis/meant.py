@@ -12,6 +12,7 @@ import ast
 from collections.abc import Iterator, Sequence
 from typing import TypeGuard
 
+from ...families import is_of_base
 from ...source.bindings import bound, bound_anew, gone_through, later, loop_of, parameters, reads, value_of
 from ...source.blocks import loops, own_statements, scope
 from ...source.dataflow import called_name, graph_reads, is_inplace_name, rebinds
@@ -26,7 +27,11 @@ _ARITHMETIC = frozenset({"add_", "sub_", "subtract_", "mul_", "multiply_", "div_
 
 
 def are_apart(problem: Problem, write: Site) -> bool:
-    """Whether each of the written tensor's names was meant to have a value of its own: none of a leaf that is updated."""
+    """Whether each of the written tensor's names was meant to have a value of its own: none of a leaf that is updated, nor where
+    views are used behind the write.
+    """
+    if is_of_base(problem.clash.message):
+        return False
     apart = _has_two_names(write, dropped=_is_dropped(problem)) or _keeps_what_it_is_handed(write)
     return apart and not _updates_leaf(problem, write)
 
@@ -209,9 +214,9 @@ def goes_on_with(frames: Sequence[Site]) -> bool:
 
 def meant_for_whole(write: Site) -> bool:
     """Whether the write was meant to reach more than its name: the whole of a view, a view of the whole, or what the caller
-    handed over.
+    handed over. Not what stands for two gradients.
     """
-    if not isinstance(write.root, ast.Name) or _has_two_names(write):
+    if not isinstance(write.root, ast.Name) or _has_two_names(write) or write.event.how == "shared":
         return False
     name, code = write.root.id, write.code
     loop = loop_of(code, write.statement, name)

@@ -32,7 +32,7 @@ _MOST = 4
 def inference_mode(problem: Problem) -> Iterator[Proposal]:
     form = "inference_mode" if problem.family == "inference" else "inference_mode: of views"
     live = _live(problem)
-    for code, mode in _around(problem):
+    for code, mode in modes_around(problem):
         func, switch = mode.func if isinstance(mode, ast.Call) else mode, _switch(code, mode)
         named = (code.text(func.value), []) if isinstance(func, ast.Attribute) else torch_in(problem, code)
         if named is not None and switch is not None:
@@ -42,21 +42,8 @@ def inference_mode(problem: Problem) -> Iterator[Proposal]:
             yield in_one_text(code, [edit, *named[1]], title, _WHY, form, live=live, spared=spared)
 
 
-@register("inference")
-def trained_as_well(problem: Problem) -> Iterator[Proposal]:
-    """An optimizer steps leaves that have no gradient: what the mode keeps from being trained may be among them."""
-    used = (gradient for one in problem.evidence.passes for step in one.steps for gradient in step)
-    if any(gradient.digest is None for gradient in used):
-        for code, mode in _around(problem):
-            function = code.function(mode)
-            if isinstance(function, Function) and mode in function.decorator_list:
-                title = message("title_undecorated", name=function.name, decorator=code.text(mode))
-                edit = code.without_decorator(mode)
-                yield in_one_text(code, [edit], title, message("why_connected"), "inference_mode: trained")
-
-
-def _around(problem: Problem) -> list[tuple[Code, ast.expr]]:
-    """The blocks and decorators that a stack leads to first, then those of the cells before, nearest first."""
+def modes_around(problem: Problem) -> list[tuple[Code, ast.expr]]:
+    """The inference modes: the blocks and decorators that a stack leads to first, then those of the cells before, nearest first."""
     found: dict[tuple[int, int], tuple[Code, ast.expr]] = {}
     frames = problem.frames((*problem.save_stack, *problem.write_stack, *problem.raised))[::-1]
     nodes = [(frame.code, above) for frame in frames for above in (frame.node, *frame.code.parents(frame.node))]

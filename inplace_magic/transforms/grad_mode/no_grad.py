@@ -20,6 +20,7 @@ from functools import partial
 
 from ...message import message
 from ...record.evidence import Write
+from ...record.operations import SAMPLERS
 from ...source.bindings import bindings, later, parameters, reads
 from ...source.blocks import own_statements, scope, upwards
 from ...source.dataflow import binds, calls_named, is_number, keyword_named
@@ -48,10 +49,7 @@ from ..proposal import Proposal, in_one_text
 from ..registry import register
 
 _WHY = message("why_update_outside")
-_INITIALISERS = frozenset({
-    "normal_", "uniform_", "fill_", "zero_", "copy_", "bernoulli_", "random_", "exponential_", "log_normal_",
-    "trunc_normal_", "geometric_", "cauchy_", "set_", "resize_",
-})  # fmt: skip
+_INITIALISERS = SAMPLERS | {"fill_", "zero_", "copy_", "trunc_normal_", "set_", "resize_"}
 
 
 @register("leaf", "view_of_leaf", "no_grad_view", "multi_output_view", "out_grad")

@@ -49,15 +49,21 @@ def retain(problem: Problem) -> Iterator[Proposal]:
     calls = [node] if isinstance(node, ast.Call) else calls_named(node, "backward", "grad")
     if len(calls) != 1:
         return
-    meant = problem.clash.need is not None and problem.clash.need.index in problem.evidence.of_gradients
-    form = "retain: past a step" if stepped else "retain: one by one" if again else "retain"
+    meant = _makes_a_loss(problem, again)
+    form = "retain: past a step" if stepped else "retain: one by one" if again and not meant else "retain"
     of_created = "retain: differentiable" if meant else "retain: made differentiable"
     kept = with_retain(code, calls[0]), _LEAVES, form, False
-    created = None if again else with_create(code, calls[0]), _DIFFERENTIABLE, of_created, meant
+    created = None if again and not meant else with_create(code, calls[0]), _DIFFERENTIABLE, of_created, meant
     for edit, why, of_form, says in (kept, created):
         if edit is not None:
             title = lines_of(code.apply(edit))[frame.spot.line - 1]
             yield in_one_text(code, [edit], title, why, of_form, meant=says)
+
+
+def _makes_a_loss(problem: Problem, again: bool) -> bool:
+    """Whether the gradient is a part of what goes back; of several that one call gives, of what goes back behind them."""
+    need, found = problem.clash.need, problem.evidence.of_gradients
+    return need is not None and (need.index in found or (again and any(index > need.index for index in found)))
 
 
 def _inside(problem: Problem) -> Iterator[Proposal]:

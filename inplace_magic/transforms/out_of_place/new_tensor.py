@@ -175,6 +175,8 @@ def called_out_of_place(code: Code, call: ast.Call, torch: str, tensor: ast.expr
     if any(called_name(n) in _RENAMED for n in chain):
         renamed = _renamed(code, call, torch) if len(chain) == 1 else None
         edits = [code.replace(call, renamed)] if renamed is not None else []
+    elif called_name(call) == "normal" and len(call.args) == 2:
+        edits = [code.replace(call, _drawn(code, call, torch))]
     else:
         edits = [edit for n in chain for edit in _strip(code, n)]
     text = code.edited(whole, edits)
@@ -206,6 +208,13 @@ def _renamed(code: Code, call: ast.Call, torch: str) -> str | None:
         return code.text(call.args[0])  # new, without a copy
     y = atom(code, call.args[0]) if method.attr == "copy_" else "".join(code.text(a) for a in call.args)
     return form.format(torch=torch, x=code.text(method.value), y=y)
+
+
+def _drawn(code: Code, call: ast.Call, torch: str) -> str:
+    """``torch.normal(mean, std, out=z)`` with a gradient, which torch.normal gives to neither (Kingma and Welling 2014)."""
+    mean, std = (atom(code, given) for given in call.args)
+    like = std if isinstance(call.args[0], ast.Constant) else mean
+    return f"{mean} + {std} * {torch}.randn_like({like})"
 
 
 def _inner(inner: ast.Call, outer: ast.AST) -> bool:

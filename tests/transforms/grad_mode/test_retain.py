@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from ...cells import run_cells
-from ..trying import fix_by, rewritten, rules
+from ..trying import clean, fix_by, rewritten, rules
 
 START = """
     import torch
@@ -113,6 +113,26 @@ JOINT = """
         near.backward()
         edge_opt.step()
     """
+
+
+@pytest.mark.parametrize(("used", "argument"), [("trace", "create_graph"), ("trace.detach()", "retain_graph")])
+def test_of_several_gradients_of_one_call_a_loss_may_be_made(used: str, argument: str) -> None:
+    start = """
+        import torch
+        torch.manual_seed(0)
+        net = torch.nn.Sequential(torch.nn.Linear(2, 4), torch.nn.Tanh(), torch.nn.Linear(4, 2))
+        z = torch.rand(3, 2, requires_grad=True)
+        """
+    cell = f"""
+        v, trace = net(z), 0.
+        for i in range(2):
+            trace = trace + torch.autograd.grad(v[:, i].sum(), z)[0][:, i]
+        (v.square().sum() - {used}.sum()).backward()
+        """
+    found = run_cells(clean(start), clean(cell)).diagnosis
+    assert found is not None and found.fixes[0].cells[2] == clean(cell).rstrip().replace(
+        "sum(), z)", f"sum(), z, {argument}=True)"
+    )
 
 
 def test_a_graph_is_kept_past_a_step_of_what_the_later_backward_does_not_go_to() -> None:

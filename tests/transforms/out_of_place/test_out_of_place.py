@@ -46,6 +46,8 @@ def test_proposes_nothing(cell: str, write: str) -> None:
         pytest.param("y = f(x.exp_())", "x.exp_()", "x.exp()", id="a value inside of an expression"),
         pytest.param("F.dropout(h, p, True, True)", "F.dropout(h, p, True, True)", "h = F.dropout(h, p, True)", id="a flag by position"),
         pytest.param("h = F.elu(h, inplace=True, alpha=2)", "F.elu(h, inplace=True, alpha=2)", "F.elu(h, alpha=2)", id="a flag before other arguments"),
+        pytest.param("torch.normal(m, s + 1, out=z)", "torch.normal(m, s + 1, out=z)", "z = m + (s + 1) * torch.randn_like(m)",
+                     id="a sample whose mean is to be learned"),
         pytest.param("torch.add(a, b, out=c)", "torch.add(a, b, out=c)", "c = torch.add(a, b)", id="out="),
         pytest.param("p[p < 0] = 0", "p[p < 0]", "p = p.masked_fill(p < 0, 0)", id="a comparison as a mask"),
         pytest.param("def f(x, keep):\n    x[keep] = 0", "x[keep]", "x = x.masked_fill(keep, 0)", id="what a function is handed may be a mask"),
@@ -432,8 +434,11 @@ def test_a_loop_that_does_more_puts_each_new_item_in_its_place(cell: str, write:
 
 
 def test_no_other_tensor_takes_the_place_of_a_leaf_that_is_updated() -> None:
-    cell = "def descend(params, lr):\n    for p in params:\n        p.sub_(lr * p.grad)\n        p.grad = None"
-    assert titles("out_of_place", cell, write="p.sub_(lr * p.grad)") == []
+    cell = "for p in params:\n    p.sub_(lr * p.grad)\n    p.grad = None"
+    assert titles("out_of_place", cell, write="p.sub_(lr * p.grad)", of_leaf=True) == []
+    assert titles("out_of_place", cell.replace("p.grad)", "g)"), write="p.sub_(lr * g)", of_leaf=True) == [
+        "params[i] = p.sub(lr * g)"
+    ]
 
 
 def test_what_a_loop_goes_through_without_a_name_has_no_place_to_put_an_item() -> None:

@@ -43,6 +43,13 @@ NO_GRAD = """
     """
 
 
+def test_views_that_are_used_behind_a_helpers_write_were_meant_to_see_it() -> None:
+    helper = "def limited(image):\n    return image.clamp_(0, 1)\n"
+    cell = "x = w * 2\na, b = x.chunk(2, 1)\nx = limited(x)\n(a * b + x.sum()).sum().backward()"
+    fix = run_cells(clean(START) + helper, cell).diagnosis.fixes[0]  # type: ignore[union-attr]
+    assert (fix.rule, fix.gradients) == (RULE, "same")
+
+
 @pytest.mark.parametrize(
     ("cell", "line"),
     [
