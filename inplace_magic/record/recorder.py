@@ -49,7 +49,7 @@ from .optimizer_steps import OptimizerSteps
 from .past_errors import PastErrors, indexed, overlaps, whole, with_history
 from .saved_tensors import SavedTensors, changed, read_now
 from .trace import Trace
-from .tracked_copies import TrackedCopies, about_itself, leaves_asked_for
+from .tracked_copies import TrackedCopies, about_itself, asked_of_leaves
 from .unfollowed import UnfollowedWrites
 from .wrapped import applying, making_parameters, noting_line, part_of, replace, stepping_aside
 
@@ -335,9 +335,8 @@ class Recorder(TorchFunctionMode):
             return self._swap_data(func, args)
         written = self.writers.written(func, args, kwargs)
         if self._copied and not about_itself(func):
-            leaves = leaves_asked_for(func, args)
-            args, kwargs = self.copies.replace(args, kwargs)
-            args = [leaves if i == 1 and leaves else arg for i, arg in enumerate(args)]
+            replaced, kwargs = self.copies.replace(args, kwargs)
+            args = asked_of_leaves(func, args, replaced)
         if written:
             if self.unfollowed.on:
                 self.unfollowed.note(plain_name(func), author_at(sys._getframe(1)), self.tick(), written)

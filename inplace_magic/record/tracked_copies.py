@@ -133,12 +133,19 @@ def about_itself(func: Callable[..., Any]) -> bool:
     return getattr(getter, "__name__", None) in _ABOUT_ITSELF or plain_name(func) in _OWN_METHODS
 
 
-def leaves_asked_for(func: Callable[..., Any], args: Sequence[Any]) -> Sequence[torch.Tensor]:
-    """The inputs of ``autograd.grad``, where all of them are leaves: asked for is the gradient that ``.grad`` would get, and
-    not that of what has been written into them since.
+def asked_of_leaves(func: Callable[..., Any], args: Sequence[Any], replaced: Sequence[Any]) -> Sequence[Any]:
+    """A call's replaced arguments, but for the leaves that ``autograd.grad`` is asked for: theirs is the gradient that ``.grad``
+    would get, and not that of what has been written into them since.
     """
-    inputs = args[1] if func is torch.autograd.grad and len(args) > 1 else ()
-    return inputs if all(isinstance(one, torch.Tensor) and one.is_leaf for one in inputs) else ()
+    if func is not torch.autograd.grad or len(args) < 2:
+        return replaced
+    inputs = [one if _is_own_leaf(one) else other for one, other in zip(args[1], replaced[1])]
+    return [replaced[0], inputs, *replaced[2:]]
+
+
+def _is_own_leaf(value: Any) -> bool:
+    """Whether a value, which may be an edge of the graph, is a leaf; some views refuse to be asked."""
+    return isinstance(value, torch.Tensor) and base_of(value) is None and value.is_leaf
 
 
 def read_from_copies(written: Sequence[torch.Tensor], arguments: Any) -> Any:

@@ -225,6 +225,9 @@ def test_what_is_drawn_for_elements_that_share_a_place_is_one_number() -> None:
         pytest.param("leaf = torch.tensor([1., 2.], requires_grad=True)\nleaf.mul_(3)\n"
                      "leaf.grad, = torch.autograd.grad((leaf ** 2).sum(), [leaf])",
                      [18.0, 36.0], id="asked for: the gradient is that of the value before the write as well"),
+        pytest.param("leaf = torch.tensor([1., 2.], requires_grad=True)\nh = leaf * 1\nleaf.mul_(3)\n"
+                     "leaf.grad, _ = torch.autograd.grad((leaf ** 2).sum() + h.sum(), [leaf, h])",
+                     [19.0, 37.0], id="asked for beside a value that is none"),
     ],
 )  # fmt: skip
 def test_a_tracked_write_into_a_leaf(text: str, gradient: list[float]) -> None:

@@ -39,9 +39,7 @@ def object_again(problem: Problem) -> Iterator[Proposal]:
                 continue
             called = called_name(made.value)
             if not is_in("torch.nn", called) and reads(*made.value.args, *made.value.keywords) & leaves:
-                edits, title = (
-                    moved(frame.code, [made.statement], around[0].body[0]),
-                    headline(frame.code, made.statement),
-                )
+                edits = moved(frame.code, [made.statement], around[0].body[0])
+                title = headline(frame.code, made.statement)
                 alone = is_in("torch.distributions", called)  # it has no other state
                 yield in_one_text(frame.code, edits, title, _WHY, "recompute: moved", meant=alone)
