@@ -169,14 +169,14 @@ class PastErrors:
 
     def write_overlapping(self, func: Callable[..., Any], args: Args, kwargs: Kwargs, tensor: torch.Tensor) -> Any:
         """A write into a tensor several of whose elements are one: some such writes pass, and backward stumbles later. What is
-        drawn at random is one number for those that share a place.
+        drawn at random is one number for those that share a place with some of the others, as steps in time do.
         """
         conflict = self._refused("overlap", func, "")
         conflict.known, conflict.value = True, tensor
         self._copies.create(tensor, whole=False)
-        if plain_name(func) in SAMPLERS and args:
-            copy = self._copies.of(tensor)
-            drawn = copy[tuple(slice(1 if step == 0 else None) for step in tensor.stride())].clone()
+        copy = self._copies.of(tensor)
+        drawn = copy[tuple(slice(1 if step == 0 else None) for step in tensor.stride())].clone()
+        if plain_name(func) in SAMPLERS and args and drawn.numel() > 1:  # of a single number each element gets its own
             func(drawn, *args[1:], **kwargs)
             copy.copy_(drawn)
             return tensor

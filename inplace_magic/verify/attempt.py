@@ -26,7 +26,18 @@ from ..gradients.compare import (
 )
 from ..message import message
 from ..record.evidence import BackwardPass, Evidence
-from ..search import AS_CLEARED, IN_ORDER, KEEPS_GRAPH, LAST_RESORT, LESSER, ONE_UPDATE, PAST_A_STEP, RUNNING, Rank
+from ..search import (
+    AS_CLEARED,
+    FOR_TRAINING,
+    IN_ORDER,
+    KEEPS_GRAPH,
+    LAST_RESORT,
+    LESSER,
+    ONE_UPDATE,
+    PAST_A_STEP,
+    RUNNING,
+    Rank,
+)
 from ..session.cells_to_run import makes_values
 from ..source.cell_flow import changed_again, readers_of
 from ..source.dataflow import called_name, calls_made
@@ -139,6 +150,9 @@ def measured(bench: Bench, problem: Problem, ran: Ran) -> Attempt | None:
     reference = bench.passes(proposal.reading)
     effect = measure(bench, candidate.steps, seen, ran.gradients, texts, live, spared)
     if any(step.lossless for step in candidate.steps) and "same" not in (effect.label, effect.gradients):
+        return None
+    trains = any(step.form in FOR_TRAINING for step in candidate.steps) and updates(reference)
+    if trains and same_for_training(reference, seen.passes):
         return None
     if problem.is_followed and effect.label == "same" and not effect.changes:
         return None

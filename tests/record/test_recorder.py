@@ -210,6 +210,8 @@ def test_what_is_drawn_for_elements_that_share_a_place_is_one_number() -> None:
     _, namespace = run(drawn.replace("DRAWN", "expand(3, 50).bernoulli_(0.5)") + "\ny = y * 1")
     expected = plain(drawn.replace("DRAWN", "bernoulli_(0.5)"))["y"]
     assert torch.equal(namespace["y"], expected.expand(3, 50))
+    _, namespace = run("y = torch.empty(1).expand(50).uniform_()\ny = y * 1")
+    assert len(namespace["y"].unique()) > 1  # of a single number each element gets its own
 
 
 @pytest.mark.parametrize(

@@ -66,7 +66,7 @@ def no_grad(problem: Problem) -> Iterator[Proposal]:
     if write.event.of_graph and not write.event.parameter and write.root_text in asked_by_call(write):
         return  # what a step is computed from is to get a gradient by it: ``x -= lr * g`` for an ``lr`` that is learned
     moved = _is_iterate(write) or are_stepped(problem, around)
-    trained = not puts_constant(write) if write.event.parameter else _is_stepped(problem, write)
+    trained = write.event.parameter or _is_stepped(problem, write)
     handed = of_data or (trained and not is_in_update(problem))
     if not moved and (_goes_on(write, statements) or (handed and _is_given_back(problem, write, anew=not of_data))):
         return

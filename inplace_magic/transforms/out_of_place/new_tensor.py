@@ -175,8 +175,8 @@ def called_out_of_place(code: Code, call: ast.Call, torch: str, tensor: ast.expr
     if any(called_name(n) in _RENAMED for n in chain):
         renamed = _renamed(code, call, torch) if len(chain) == 1 else None
         edits = [code.replace(call, renamed)] if renamed is not None else []
-    elif called_name(call) == "normal" and len(call.args) == 2:
-        edits = [code.replace(call, _drawn(code, call, torch))]
+    elif (drawn := _drawn(code, call, torch)) is not None:
+        edits = [code.replace(call, drawn)]
     else:
         edits = [edit for n in chain for edit in _strip(code, n)]
     text = code.edited(whole, edits)
@@ -210,11 +210,14 @@ def _renamed(code: Code, call: ast.Call, torch: str) -> str | None:
     return form.format(torch=torch, x=code.text(method.value), y=y)
 
 
-def _drawn(code: Code, call: ast.Call, torch: str) -> str:
+def _drawn(code: Code, call: ast.Call, torch: str) -> str | None:
     """``torch.normal(mean, std, out=z)`` with a gradient, which torch.normal gives to neither (Kingma and Welling 2014)."""
-    mean, std = (atom(code, given) for given in call.args)
-    like = std if isinstance(call.args[0], ast.Constant) else mean
-    return f"{mean} + {std} * {torch}.randn_like({like})"
+    named = {str(keyword.arg): keyword.value for keyword in call.keywords}
+    given = {**dict(zip(("mean", "std"), call.args)), **named}
+    if called_name(call) != "normal" or given.keys() != {"mean", "std", "out"}:
+        return None
+    mean, std, out = atom(code, given["mean"]), atom(code, given["std"]), code.text(given["out"])
+    return f"{mean} + {std} * {torch}.randn_like({out})"
 
 
 def _inner(inner: ast.Call, outer: ast.AST) -> bool:

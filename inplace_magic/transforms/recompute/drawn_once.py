@@ -8,11 +8,12 @@ mask.bernoulli_(keep)                     mask.bernoulli_(keep)
 from __future__ import annotations
 
 import ast
+import itertools
 from collections.abc import Iterator
 
 from ...message import message
 from ...record.operations import SAMPLERS
-from ...source.bindings import bindings
+from ...source.bindings import bindings, reads
 from ..analysis.targets import root, written_here
 from ..problem import Problem
 from ..proposal import Proposal, in_one_text
@@ -27,7 +28,10 @@ def drawn_once(problem: Problem) -> Iterator[Proposal]:
     code, name = write.code, write.target.id
     for made in bindings(code, name, write.statement)[:1]:
         match made.value:
-            case ast.Call(ast.Attribute(whole, "expand" | "expand_as")) as spread if root(whole) is None:
+            case ast.Call(ast.Attribute(ast.Call() as whole, "expand" | "expand_as")) as spread if root(whole) is None:
+                between = itertools.takewhile(lambda s: s is not write.statement, code.following(made.statement))
+                if write.statement not in code.following(made.statement) or reads(code, name, [*between]):
+                    continue
                 line = f"{name} = {name}{code.text(spread).removeprefix(code.text(whole))}"
                 edits = [code.replace(spread, code.text(whole)), code.insert_after(write.statement, line)]
                 title = message("title_after", what=f"`{line}`", other=message("the_write"))

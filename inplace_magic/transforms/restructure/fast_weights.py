@@ -36,7 +36,7 @@ from ...source.bindings import Binding, bindings, gone_through, key_of_item, loo
 from ...source.blocks import loops, scope
 from ...source.dataflow import binds, called_name, calls, calls_named
 from ...source.editor import Code, Edit, dotted
-from ..analysis.targets import Site, is_of_leaf, outside, sites, torch_name, written
+from ..analysis.targets import Site, is_of_leaf, outside, root_text, sites, torch_name, written, written_by
 from ..grad_mode.no_grad import carries_graph
 from ..out_of_place.new_tensor import as_new_tensor
 from ..problem import Problem
@@ -152,6 +152,8 @@ def _of(
     if task is None:
         return
     around, statements = task
+    if any(root_text(code, into) == name for s in statements if s is not statement for into in written_by(s)):
+        return  # a second step of the same
     called = [call for s in statements for call in calls(s)]
     if any(read_inside(problem, call, name) and not read([call]) for call in called):
         return  # a function that reads the leaf by its own name would go on with the one of before

@@ -44,7 +44,7 @@ from ..analysis.backward_calls import loss_of
 from ..analysis.collected import added_to, collected, emptied, filled_by_item, is_list
 from ..analysis.iterations import Iteration, holdings, iterations
 from ..analysis.meetings import meeting
-from ..analysis.targets import torch_name
+from ..analysis.targets import root_text, torch_name, written_by
 from ..problem import Frame, Problem, parted
 from ..proposal import Proposal, in_one_text
 from ..registry import register
@@ -98,9 +98,7 @@ def reset_kept_sum(problem: Problem) -> Iterator[Proposal]:
         ):
             continue
         mean = any(reads_of(code, name, [mean]) for mean in _means(code, behind, f"len({code.text(loop.iter)})"))
-        if not mean and not (
-            _is_over_own_parts(code, loop) and reads_of(code, name, [*behind]) and _once(problem, stack)
-        ):
+        if not mean and not (_sums_own_parts(problem, code, loop, statement, name) and _once(problem, stack)):
             continue
         anew = f"{torch}.zeros_like({name})" if torch is not None and isinstance(begun[0].value, ast.Call) else "0"
         line, why = f"{name} = {anew}", message("why_sum_anew", name=name)
@@ -108,11 +106,24 @@ def reset_kept_sum(problem: Problem) -> Iterator[Proposal]:
         yield in_one_text(code, edits, line, why, "reset_accumulator: sum", meant=True)
 
 
-def _is_over_own_parts(code: Code, loop: ast.For) -> bool:
-    """Whether a method goes through what belongs to its object, and not through what it was handed, as steps in time are."""
+def _sums_own_parts(problem: Problem, code: Code, loop: ast.For, statement: ast.stmt, name: str) -> bool:
+    """Whether a method adds up what the parts of its object give, each by itself, and nobody else reads or changes the sum.
+
+    Steps in time are handed to it, or counted, or have a length; and what is read elsewhere, or decays, is a state.
+    """
     own, *given = [*parameters(code.function(loop)), ""]
-    read = reads(loop.iter)
-    return own in read and not read & {*given}
+    through, around = reads(loop.iter), [*ast.walk(code.function(loop) or loop)]
+    term = added(statement)
+    if own not in through or through & {*given} or term is None or not binds(loop) & reads(term[1]):
+        return False
+    if isinstance(term[1], ast.BinOp) and ast.Constant in (type(term[1].left), type(term[1].right)):
+        return False
+    member = name.rpartition(".")[2]
+    of_sum = [n for _, n in problem.nodes(ast.Attribute) if n.attr == member]
+    elsewhere = [n for n in of_sum if n not in around and isinstance(n.ctx, ast.Load)]
+    others = [s for s in around if isinstance(s, ast.stmt) and s is not statement]
+    changed = any(root_text(code, one) == name for s in others for one in written_by(s))
+    return not elsewhere and not changed and bool(reads_of(code, name, [*code.following(loop)]))
 
 
 def _once(problem: Problem, stack: list[Frame]) -> bool:

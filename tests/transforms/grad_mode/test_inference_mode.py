@@ -94,14 +94,21 @@ def test_a_view_that_a_decorated_helper_returns_and_nobody_names_is_made_with_gr
     )
 
 
-@pytest.mark.parametrize(("params", "offered"), [("net.parameters()", True), ("net.head.parameters()", False)])
+@pytest.mark.parametrize(
+    ("params", "offered"),
+    [
+        ("net.parameters()", True),
+        ("net.head.parameters()", False),
+        ("[*net.head.parameters(), *net.idle.parameters()]", False),
+    ],
+)
 def test_what_an_optimizer_steps_may_be_meant_to_be_trained(params: str, offered: bool) -> None:
     start = """
         import torch
         class Net(torch.nn.Module):
             def __init__(self):
                 super().__init__()
-                self.body, self.head = torch.nn.Linear(3, 4), torch.nn.Linear(4, 1)
+                self.body, self.head, self.idle = torch.nn.Linear(3, 4), torch.nn.Linear(4, 1), torch.nn.Linear(2, 2)
             @torch.inference_mode()
             def features(self, x):
                 return self.body(x).tanh()

@@ -135,6 +135,26 @@ def test_of_several_gradients_of_one_call_a_loss_may_be_made(used: str, argument
     )
 
 
+def test_gradients_that_are_another_nets_target_are_no_part_of_its_loss() -> None:
+    start = """
+        import torch
+        torch.manual_seed(0)
+        net, student = torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)
+        opt = torch.optim.SGD(student.parameters(), lr=0.1)
+        z = torch.rand(3, 2, requires_grad=True)
+        """
+    cell = """
+        for _ in range(2):
+            v, columns = net(z).tanh(), []
+            for i in range(2):
+                columns.append(torch.autograd.grad(v[:, i].sum(), z)[0].sum(1))
+            loss = (student(z.detach()) - torch.stack(columns, 1)).pow(2).mean()
+            opt.zero_grad(); loss.backward(); opt.step()
+        """
+    found = run_cells(clean(start), clean(cell)).diagnosis
+    assert found is not None and all("create_graph" not in fix.title for fix in found.fixes)
+
+
 def test_a_graph_is_kept_past_a_step_of_what_the_later_backward_does_not_go_to() -> None:
     run = run_cells(START, JOINT)
     assert run.diagnosis is not None

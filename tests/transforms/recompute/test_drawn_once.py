@@ -14,6 +14,12 @@ RULE = "drawn_once"
         pytest.param("m = self.noise.expand(3, 4)\nm.normal_()", "m.normal_()", id="memory of somebody else"),
         pytest.param("m = torch.zeros(1, 4).expand(3, 4)\nm.mul_(2)", "m.mul_(2)", id="nothing is drawn"),
         pytest.param("m = torch.zeros(1, 4).expand(3, 4)\nm[0].normal_()", "m[0].normal_()", id="one row"),
+        pytest.param(
+            "m = torch.zeros(1, 4).expand(3, 4)\nif training:\n    m.normal_()", "m.normal_()", id="not in each call"
+        ),
+        pytest.param(
+            "m = torch.zeros(1, 4).expand(3, 4)\nn = len(m)\nm.normal_()", "m.normal_()", id="read in between"
+        ),
     ],
 )
 def test_proposes_nothing(cell: str, write: str) -> None:

@@ -20,6 +20,11 @@ RULE = "fast_weights"
             id="nobody asks for gradients here",
         ),
         pytest.param(
+            "x *= a\nx += b\ng, = torch.autograd.grad(net(x), x, create_graph=True)",
+            "x *= a",
+            id="what is written once more",
+        ),
+        pytest.param(
             "gs = grad(l, ws)\nfor p, g in zip(ws, gs):\n    p.sub_(g)",
             "p.sub_(g)",
             id="a list of weights and no model",
