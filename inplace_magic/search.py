@@ -147,7 +147,7 @@ MOVES = frozenset({"recompute", "recompute_carried", "move_step"})
 RESTARTS = frozenset({"reset_state: called", "reset_state: initial", "reset_each_time"})
 # A gradient has the value that it had, and a graph: no other value can differ before a step uses it.
 DIFFERENTIABLE = frozenset({"retain: differentiable", "retain: made differentiable"})
-# What a step uses gets another gradient, or the change serves nobody.
+# Where anything steps, a step has to use another gradient: else the change serves nobody.
 FOR_TRAINING = frozenset({"connected: trained", "retain: differentiable"})
 # A loss goes back through what was computed before a step.
 PAST_A_STEP = frozenset({"retain: past a step"})

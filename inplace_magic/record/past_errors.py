@@ -19,7 +19,7 @@ from .author import Author, author_at, names_of, sharing_memory
 from .caught import Caught
 from .noted_conflicts import NotedConflicts
 from .observed import UNKNOWN_VERSION, LiveConflict, LiveWrite, Stack
-from .operations import SAMPLERS, arguments, out_targets, plain_name
+from .operations import SAMPLERS, arguments, out_targets, plain_name, tensors_in
 from .tracked_copies import TrackedCopies, read_from_copies
 
 Args = Sequence[Any]
@@ -168,18 +168,21 @@ class PastErrors:
         return result
 
     def write_overlapping(self, func: Callable[..., Any], args: Args, kwargs: Kwargs, tensor: torch.Tensor) -> Any:
-        """A write into a tensor several of whose elements are one: some such writes pass, and backward stumbles later. What is
-        drawn at random is one number for those that share a place with some of the others, as steps in time do.
+        """A write into a tensor several of whose elements are one: some such writes pass, and backward stumbles later.
+
+        A sampler draws one number for each place in memory, as for steps in time that share a mask; where all elements share
+        one place, each gets its own, which is what a single number is expanded for.
         """
         conflict = self._refused("overlap", func, "")
         conflict.known, conflict.value = True, tensor
         self._copies.create(tensor, whole=False)
-        copy = self._copies.of(tensor)
-        drawn = copy[tuple(slice(1 if step == 0 else None) for step in tensor.stride())].clone()
-        if plain_name(func) in SAMPLERS and args and drawn.numel() > 1:  # of a single number each element gets its own
-            func(drawn, *args[1:], **kwargs)
-            copy.copy_(drawn)
-            return tensor
+        if plain_name(func) in SAMPLERS and args and not [*tensors_in([*args[1:], *kwargs.values()])]:
+            copy = self._copies.of(tensor)
+            drawn = copy.detach()[tuple(slice(1 if step == 0 else None) for step in tensor.stride())].clone()
+            if drawn.numel() > 1:
+                func(drawn, *args[1:], **kwargs)
+                copy.copy_(drawn)
+                return tensor
         return self._copies.own(self._copies.retry(func, args, kwargs), [tensor])
 
     def parameter_refused(self, cls: type, data: torch.Tensor, error: RuntimeError) -> None:

@@ -412,8 +412,11 @@ class Recorder(TorchFunctionMode):
         undone = []
         if self.continues:
             for tensor in written if plain_name(func) not in RESHAPES else ():
-                refused = torch.is_grad_enabled() and any(base.is_leaf for base in with_history([tensor]))
-                if not refused and overlaps(indexed(func, args, tensor)) and not self.caught.here(RuntimeError()):
+                if not overlaps(indexed(func, args, tensor)) or self.caught.here(RuntimeError()):
+                    continue
+                if not (
+                    _grad_mode() and any(base.is_leaf for base in with_history([tensor]))
+                ):  # which torch tells first
                     return self.past.write_overlapping(func, args, kwargs, tensor)
             if not _inference_mode():  # into an inference tensor torch writes first and refuses then
                 undone = [(t, t.clone()) for t in written if t.is_inference()]

@@ -144,8 +144,13 @@ def asked_of_leaves(func: Callable[..., Any], args: Sequence[Any], replaced: Seq
 
 
 def _is_own_leaf(value: Any) -> bool:
-    """Whether a value, which may be an edge of the graph, is a leaf; some views refuse to be asked."""
-    return isinstance(value, torch.Tensor) and base_of(value) is None and value.is_leaf
+    """Whether a value, which may be an edge of the graph, is a leaf that requires grad. A view of what does may refuse to be
+    asked; one of memory without grad, ``x.view(-1).requires_grad_()``, may be a leaf.
+    """
+    if not isinstance(value, torch.Tensor):
+        return False
+    base = base_of(value)
+    return (base is None or not base.requires_grad) and value.requires_grad and value.is_leaf
 
 
 def read_from_copies(written: Sequence[torch.Tensor], arguments: Any) -> Any:

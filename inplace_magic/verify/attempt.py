@@ -148,11 +148,12 @@ def measured(bench: Bench, problem: Problem, ran: Ran) -> Attempt | None:
     candidate, live, seen = ran.candidate, ran.live, ran.seen
     proposal, texts, spared = candidate.steps[0], candidate.texts, candidate.spared
     reference = bench.passes(proposal.reading)
+    for_training = any(step.form in FOR_TRAINING for step in candidate.steps)
+    if for_training and updates(reference) and same_for_training(reference, seen.passes):
+        _log.debug("%s: each step uses what it used", candidate)
+        return None
     effect = measure(bench, candidate.steps, seen, ran.gradients, texts, live, spared)
     if any(step.lossless for step in candidate.steps) and "same" not in (effect.label, effect.gradients):
-        return None
-    trains = any(step.form in FOR_TRAINING for step in candidate.steps) and updates(reference)
-    if trains and same_for_training(reference, seen.passes):
         return None
     if problem.is_followed and effect.label == "same" and not effect.changes:
         return None

@@ -210,6 +210,10 @@ def test_what_is_drawn_for_elements_that_share_a_place_is_one_number() -> None:
     _, namespace = run(drawn.replace("DRAWN", "expand(3, 50).bernoulli_(0.5)") + "\ny = y * 1")
     expected = plain(drawn.replace("DRAWN", "bernoulli_(0.5)"))["y"]
     assert torch.equal(namespace["y"], expected.expand(3, 50))
+    _, namespace = run(
+        "p = torch.tensor([[0.0], [1.0]]).expand(2, 50)\ny = torch.empty(1, 50).expand(2, 50).bernoulli_(p)\ny = y * 1"
+    )
+    assert namespace["y"].sum(1).tolist() == [0, 50]  # whose chances differ from row to row
     _, namespace = run("y = torch.empty(1).expand(50).uniform_()\ny = y * 1")
     assert len(namespace["y"].unique()) > 1  # of a single number each element gets its own
 
@@ -226,10 +230,16 @@ def test_what_is_drawn_for_elements_that_share_a_place_is_one_number() -> None:
                      [4.0, 4.0], id="the imaginary part of a complex one"),
         pytest.param("leaf = torch.tensor([1., 2.], requires_grad=True)\nleaf.mul_(3)\n"
                      "leaf.grad, = torch.autograd.grad((leaf ** 2).sum(), [leaf])",
-                     [18.0, 36.0], id="asked for: the gradient is that of the value before the write as well"),
+                     [18.0, 36.0], id="asked for: the gradient is the leaf's own"),
         pytest.param("leaf = torch.tensor([1., 2.], requires_grad=True)\nh = leaf * 1\nleaf.mul_(3)\n"
                      "leaf.grad, _ = torch.autograd.grad((leaf ** 2).sum() + h.sum(), [leaf, h])",
-                     [19.0, 37.0], id="asked for beside a value that is none"),
+                     [19.0, 37.0], id="asked for beside a value that is no leaf"),
+        pytest.param("leaf = torch.tensor([1., 2.]).view(1, 2).requires_grad_()\nleaf.mul_(3)\n"
+                     "g, = torch.autograd.grad((leaf ** 2).sum(), [leaf])\nleaf = g[0]\nleaf.grad = leaf.clone()",
+                     [18.0, 36.0], id="asked for of a leaf that is a view"),
+        pytest.param("leaf = torch.tensor([1., 2.], requires_grad=True)\nout = torch.zeros(2)\ntorch.mul(leaf, 3, out=out)\n"
+                     "leaf.grad, = torch.autograd.grad((out ** 2).sum(), [out])",
+                     [6.0, 12.0], id="asked for of what a leaf was written into"),
     ],
 )  # fmt: skip
 def test_a_tracked_write_into_a_leaf(text: str, gradient: list[float]) -> None:

@@ -28,7 +28,7 @@ _ARITHMETIC = frozenset({"add_", "sub_", "subtract_", "mul_", "multiply_", "div_
 
 def are_apart(problem: Problem, write: Site) -> bool:
     """Whether each of the written tensor's names was meant to have a value of its own: none of a leaf that is updated, nor where
-    views are used behind the write.
+    what is read behind a write into its base is refused.
     """
     if is_of_base(problem.clash.message):
         return False

@@ -126,8 +126,8 @@ def _is_picture(problem: Problem) -> bool:
 
 
 def copied(code: Code, value: ast.expr) -> Edit:
-    """A copy of a tensor, of an array, or of all that a state dict holds, in its place; of a leaf that is made of one, ahead of
-    ``requires_grad_``.
+    """A copy of a tensor, of an array, or of all that a state dict holds, in its place. What ``requires_grad_`` makes a leaf is
+    copied ahead of that, so that the copy is the leaf.
     """
     if isinstance(value, ast.Call) and called_name(value) == "requires_grad_":
         value = receiver(value) or value

@@ -8,10 +8,6 @@ net.load_state_dict(state, assign=True)    net.load_state_dict(state)
 with torch.no_grad():                      code = net(x)
     code = net(x)
 
-@torch.inference_mode()                    def features(self, x):
-def features(self, x):                         return self.body(x)
-    return self.body(x)
-
 optimizer = SGD(net.parameters(), 0.1)     net.weight = nn.Parameter(...)
 net.weight = nn.Parameter(...)             optimizer = SGD(net.parameters(), 0.1)
 """
@@ -25,7 +21,7 @@ from ...message import message
 from ...source.bindings import bindings
 from ...source.blocks import own_statements, scope, upwards, within
 from ...source.dataflow import calls_named, is_step, keyword_named
-from ...source.editor import Code, Edit, Function, dotted
+from ...source.editor import Code, Edit, dotted
 from ...source.lift import lift, unwrapped
 from ...source.names import named
 from ..analysis.meetings import headline
@@ -34,7 +30,7 @@ from ..out_of_place.new_tensor import is_alias, unaliased
 from ..problem import Problem
 from ..proposal import Proposal, each_then_all, in_one_text
 from ..registry import register
-from .inference_mode import modes, modes_around
+from .inference_mode import modes
 
 _WHY = message("why_connected")
 
@@ -49,18 +45,6 @@ def connected(problem: Problem) -> Iterator[Proposal]:
         yield from _without_block(found.code, found.statement)
         yield from _other_arguments(found.code, found.statement)
         yield from _made_later(found.code, found.statement)
-
-
-@register("inference")
-def trained(problem: Problem) -> Iterator[Proposal]:
-    """An optimizer steps leaves that have no gradient: what inference mode keeps from being trained may be among them."""
-    used = (gradient for one in problem.evidence.passes for step in one.steps for gradient in step)
-    if any(gradient.digest is None for gradient in used):
-        for code, mode in modes_around(problem):
-            function = code.function(mode)
-            if isinstance(function, Function) and mode in function.decorator_list:
-                title = message("title_undecorated", name=function.name, decorator=code.text(mode))
-                yield _proposal(code, title, "connected: trained", code.without_decorator(mode))
 
 
 @register("silent")

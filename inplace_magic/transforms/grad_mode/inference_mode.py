@@ -6,6 +6,10 @@ with torch.inference_mode():      with torch.no_grad():
 @torch.no_grad()
 def slot(self):                   def slot(self):
     return self.memory[0]             return self.memory[0]
+
+@torch.inference_mode()
+def features(self, x):            def features(self, x):          # where an optimizer steps the body
+    return self.body(x)               return self.body(x)
 """
 
 from __future__ import annotations
@@ -32,7 +36,7 @@ _MOST = 4
 def inference_mode(problem: Problem) -> Iterator[Proposal]:
     form = "inference_mode" if problem.family == "inference" else "inference_mode: of views"
     live = _live(problem)
-    for code, mode in modes_around(problem):
+    for code, mode in _modes_around(problem):
         func, switch = mode.func if isinstance(mode, ast.Call) else mode, _switch(code, mode)
         named = (code.text(func.value), []) if isinstance(func, ast.Attribute) else torch_in(problem, code)
         if named is not None and switch is not None:
@@ -42,8 +46,8 @@ def inference_mode(problem: Problem) -> Iterator[Proposal]:
             yield in_one_text(code, [edit, *named[1]], title, _WHY, form, live=live, spared=spared)
 
 
-def modes_around(problem: Problem) -> list[tuple[Code, ast.expr]]:
-    """The inference modes: the blocks and decorators that a stack leads to first, then those of the cells before, nearest first."""
+def _modes_around(problem: Problem) -> list[tuple[Code, ast.expr]]:
+    """The first few inference modes: blocks and decorators that a stack leads to, then those of the cells before, nearest first."""
     found: dict[tuple[int, int], tuple[Code, ast.expr]] = {}
     frames = problem.frames((*problem.save_stack, *problem.write_stack, *problem.raised))[::-1]
     nodes = [(frame.code, above) for frame in frames for above in (frame.node, *frame.code.parents(frame.node))]
@@ -88,7 +92,22 @@ def maker_with_gradients(problem: Problem) -> Iterator[Proposal]:
     for frame in reversed(problem.saved):
         function = frame.code.function(frame.statement)
         off = list(modes(function, "no_grad", "inference_mode")) if function is not None else []
-        if isinstance(function, Function) and len(off) == 1:
-            title = message("title_undecorated", name=function.name, decorator=frame.code.text(off[0]))
-            edit = frame.code.without_decorator(off[0])
-            yield in_one_text(frame.code, [edit], title, _VIEW_WHY, "inference_mode: maker")
+        if len(off) == 1:
+            yield from _undecorated(frame.code, off[0], _VIEW_WHY, "inference_mode: maker")
+
+
+@register("inference")
+def maker_that_is_trained(problem: Problem) -> Iterator[Proposal]:
+    """An optimizer steps leaves that have no gradient: what a decorator keeps from being trained may be among them."""
+    stepped = (gradient for one in problem.evidence.passes for step in one.steps for gradient in step)
+    if any(gradient.digest is None for gradient in stepped):
+        for code, mode in _modes_around(problem):
+            if _switch(code, mode) == "no_grad()":
+                yield from _undecorated(code, mode, message("why_connected"), "connected: trained")
+
+
+def _undecorated(code: Code, mode: ast.expr, why: str, form: str) -> Iterator[Proposal]:
+    function = code.function(mode)
+    if isinstance(function, Function) and mode in function.decorator_list:
+        title = message("title_undecorated", name=function.name, decorator=code.text(mode))
+        yield in_one_text(code, [code.without_decorator(mode)], title, why, form)

@@ -175,7 +175,7 @@ def called_out_of_place(code: Code, call: ast.Call, torch: str, tensor: ast.expr
     if any(called_name(n) in _RENAMED for n in chain):
         renamed = _renamed(code, call, torch) if len(chain) == 1 else None
         edits = [code.replace(call, renamed)] if renamed is not None else []
-    elif (drawn := _drawn(code, call, torch)) is not None:
+    elif len(chain) == 1 and (drawn := _drawn(code, call, torch)) is not None:
         edits = [code.replace(call, drawn)]
     else:
         edits = [edit for n in chain for edit in _strip(code, n)]
@@ -214,10 +214,11 @@ def _drawn(code: Code, call: ast.Call, torch: str) -> str | None:
     """``torch.normal(mean, std, out=z)`` with a gradient, which torch.normal gives to neither (Kingma and Welling 2014)."""
     named = {str(keyword.arg): keyword.value for keyword in call.keywords}
     given = {**dict(zip(("mean", "std"), call.args)), **named}
-    if called_name(call) != "normal" or given.keys() != {"mean", "std", "out"}:
+    if called_name(call) != "normal" or len(call.args) > 2 or given.keys() != {"mean", "std", "out"}:
         return None
     mean, std, out = atom(code, given["mean"]), atom(code, given["std"]), code.text(given["out"])
-    return f"{mean} + {std} * {torch}.randn_like({out})"
+    text = f"{mean} + {std} * {torch}.randn_like({out})"
+    return text if isinstance(code.parent(call), ast.stmt) else f"({text})"
 
 
 def _inner(inner: ast.Call, outer: ast.AST) -> bool:

@@ -80,7 +80,9 @@ def _rewrites(problem: Problem, write: Site, tensor: ast.expr | None, form: str)
     bound = rewrite.target is not None  # else the value alone goes on: ``yield t.squeeze_()``
     loop = loop_to_keep(write, tensor.id) if bound and isinstance(tensor, ast.Name) else None
     if loop is not None and isinstance(tensor, ast.Name):
-        if reads_gradient(statement):  # a leaf is updated: no other tensor is to be stepped in its place
+        if write.event.of_leaf and reads_gradient(
+            statement
+        ):  # a leaf is updated: no other tensor is to be stepped in its place
             return
         if isinstance(statement, ast.AugAssign):
             rewrite = augmented(code, statement, heard=True)

@@ -8,13 +8,12 @@ mask.bernoulli_(keep)                     mask.bernoulli_(keep)
 from __future__ import annotations
 
 import ast
-import itertools
 from collections.abc import Iterator
 
 from ...message import message
 from ...record.operations import SAMPLERS
 from ...source.bindings import bindings, reads
-from ..analysis.targets import root, written_here
+from ..analysis.targets import is_whole, root, written_here
 from ..problem import Problem
 from ..proposal import Proposal, in_one_text
 from ..registry import register
@@ -23,16 +22,17 @@ from ..registry import register
 @register("overlap")
 def drawn_once(problem: Problem) -> Iterator[Proposal]:
     write = written_here(problem)
-    if write is None or write.event.operation not in SAMPLERS or not isinstance(write.target, ast.Name):
+    if write is None or write.event.operation not in SAMPLERS or not is_whole(write):
         return
-    code, name = write.code, write.target.id
-    for made in bindings(code, name, write.statement)[:1]:
-        match made.value:
-            case ast.Call(ast.Attribute(ast.Call() as whole, "expand" | "expand_as")) as spread if root(whole) is None:
-                between = itertools.takewhile(lambda s: s is not write.statement, code.following(made.statement))
-                if write.statement not in code.following(made.statement) or reads(code, name, [*between]):
-                    continue
-                line = f"{name} = {name}{code.text(spread).removeprefix(code.text(whole))}"
-                edits = [code.replace(spread, code.text(whole)), code.insert_after(write.statement, line)]
-                title = message("title_after", what=f"`{line}`", other=message("the_write"))
+    code, name = write.code, getattr(write.target, "id", "")
+    made = next(iter(bindings(code, name, write.statement)), None)
+    behind = code.following(made.statement) if made is not None else []
+    if made is None or write.statement not in behind:
+        return
+    match made.value:
+        case ast.Call(ast.Attribute(ast.Call() as whole, "expand" | "expand_as")) as spread if root(whole) is None:
+            line = f"{name} = {name}{code.text(spread).removeprefix(code.text(whole))}"
+            edits = [code.replace(spread, code.text(whole)), code.insert_after(write.statement, line)]
+            title = message("title_after", what=f"`{line}`", other=message("the_write"))
+            if not reads(code, name, [*behind[: behind.index(write.statement)]]):
                 yield in_one_text(code, edits, title, message("why_drawn_once"), "drawn_once")

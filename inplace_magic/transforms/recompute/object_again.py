@@ -38,6 +38,7 @@ def object_again(problem: Problem) -> Iterator[Proposal]:
             if made is None or not around or not isinstance(made.value, ast.Call):
                 continue
             called = called_name(made.value)
+            # A module has weights of its own.
             if not is_in("torch.nn", called) and reads(*made.value.args, *made.value.keywords) & leaves:
                 edits = moved(frame.code, [made.statement], around[0].body[0])
                 title = headline(frame.code, made.statement)

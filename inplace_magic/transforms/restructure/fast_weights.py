@@ -152,7 +152,8 @@ def _of(
     if task is None:
         return
     around, statements = task
-    if any(root_text(code, into) == name for s in statements if s is not statement for into in written_by(s)):
+    others = {n for s in statements for n in ast.walk(s) if isinstance(n, ast.stmt)} - {*ast.walk(statement)}
+    if any(root_text(code, into) == name for other in others for into in written_by(other)):
         return  # a second step of the same
     called = [call for s in statements for call in calls(s)]
     if any(read_inside(problem, call, name) and not read([call]) for call in called):

@@ -77,28 +77,27 @@ def reset_sum(problem: Problem) -> Iterator[Proposal]:
 
 @register("second_backward", "modified")
 def reset_kept_sum(problem: Problem) -> Iterator[Proposal]:
-    """What a method sums up on its object over the object's own parts, and what a constructor has begun once and for all.
+    """What a method sums up on its object in a loop, and a constructor has begun with zero once and for all.
 
-    A sum may be a state that goes on on purpose; not one that is divided by the number of its terms, nor one that is sent back
-    whenever it has been made.
+    A sum may be a state that goes on on purpose. It is none if it is divided by the number of its terms; nor if these are what
+    the parts of the object give, and each backward has one call of its own.
     """
-    stacks = (problem.frames(stack) for edge in problem.crossing.over for stack in (edge.made, edge.used))
-    frames = [(frame.code, frame.statement, stack) for stack in stacks for frame in stack]
-    for code, statement, stack in {(id(code), id(s)): (code, s, stack) for code, s, stack in frames}.values():
-        around, term = loops(code, statement), added(statement)
-        if not around or term is None or dotted(term[0]) is None or not isinstance(around[-1], ast.For):
+    met: dict[tuple[Code, ast.stmt], list[list[Frame]]] = {}
+    for stack in (problem.frames(stack) for edge in problem.crossing.over for stack in (edge.made, edge.used)):
+        for depth, frame in enumerate(stack, 1):
+            met.setdefault((frame.code, frame.statement), []).append(stack[:depth])
+    for (code, statement), stacks in met.items():
+        around, summed = loops(code, statement), added(statement)
+        if not around or summed is None or not isinstance(around[-1], ast.For) or "." not in (dotted(summed[0]) or ""):
             continue
-        name, loop, behind = code.text(term[0]), around[-1], code.following(around[-1])
+        name, term, loop = code.text(summed[0]), summed[1], around[-1]
         begun, torch = bindings(code, name, statement), torch_name(problem)
-        if (
-            "." not in name
-            or len(begun) != 1
-            or not _is_zero_at_first(code, begun[0])
-            or reads_of(code, name, [term[1]])
-        ):
+        if len(begun) != 1 or not _is_zero_at_first(code, begun[0]) or reads_of(code, name, [term]):
             continue
-        mean = any(reads_of(code, name, [mean]) for mean in _means(code, behind, f"len({code.text(loop.iter)})"))
-        if not mean and not (_sums_own_parts(problem, code, loop, statement, name) and _once(problem, stack)):
+        means = _means(code, code.following(loop), f"len({code.text(loop.iter)})")
+        mean = any(reads_of(code, name, [one]) for one in means)
+        alone = _are_of_own_parts(code, loop, term) and not _is_state(problem, code, statement, name)
+        if not mean and not (alone and all(_once(problem, stack) for stack in stacks)):
             continue
         anew = f"{torch}.zeros_like({name})" if torch is not None and isinstance(begun[0].value, ast.Call) else "0"
         line, why = f"{name} = {anew}", message("why_sum_anew", name=name)
@@ -106,30 +105,59 @@ def reset_kept_sum(problem: Problem) -> Iterator[Proposal]:
         yield in_one_text(code, edits, line, why, "reset_accumulator: sum", meant=True)
 
 
-def _sums_own_parts(problem: Problem, code: Code, loop: ast.For, statement: ast.stmt, name: str) -> bool:
-    """Whether a method adds up what the parts of its object give, each by itself, and nobody else reads or changes the sum.
-
-    Steps in time are handed to it, or counted, or have a length; and what is read elsewhere, or decays, is a state.
+def _are_of_own_parts(code: Code, loop: ast.For, term: ast.expr) -> bool:
+    """Whether a loop goes through parts of the method's object, and each term is what one of them gives: not steps in time,
+    which are handed to the method, or have a length.
     """
     own, *given = [*parameters(code.function(loop)), ""]
-    through, around = reads(loop.iter), [*ast.walk(code.function(loop) or loop)]
-    term = added(statement)
-    if own not in through or through & {*given} or term is None or not binds(loop) & reads(term[1]):
-        return False
-    if isinstance(term[1], ast.BinOp) and ast.Constant in (type(term[1].left), type(term[1].right)):
-        return False
-    member = name.rpartition(".")[2]
-    of_sum = [n for _, n in problem.nodes(ast.Attribute) if n.attr == member]
-    elsewhere = [n for n in of_sum if n not in around and isinstance(n.ctx, ast.Load)]
-    others = [s for s in around if isinstance(s, ast.stmt) and s is not statement]
+    through = reads(loop.iter)
+    scaled = any(isinstance(n, ast.BinOp) and isinstance(n.op, ast.Mult) and _is_length(n) for n in ast.walk(term))
+    told = {n.id for n in ast.walk(loop.target) if isinstance(n, ast.Name)} & _called(loop)
+    return own in through and not through & {*given} and bool(told) and not scaled
+
+
+def _called(loop: ast.For) -> set[str]:
+    """What is called in a loop, and what tells it: ``net`` of ``net(x)``, ``i`` of ``nets[i](x)`` and ``getattr(self, f"net{i}")(x)``."""
+    found: set[str] = set()
+    todo: list[ast.expr] = [call.func for call in calls(loop)]
+    while todo:
+        match todo.pop():
+            case ast.Name(name):
+                found.add(name)
+            case ast.Attribute(of):
+                todo.append(of)
+            case ast.Subscript(of, index):
+                todo.append(of)
+                found |= reads(index)
+            case ast.Call(ast.Name("getattr"), [_, name, *_]):
+                found |= reads(name)
+    return found
+
+
+def _is_length(product: ast.BinOp) -> bool:
+    """``0.1 * f(x)``, ``-self.dt * f(x)``"""
+    sides = (getattr(side, "operand", side) for side in (product.left, product.right))
+    return any(isinstance(side, (ast.Constant, ast.Attribute)) for side in sides)
+
+
+def _is_state(problem: Problem, code: Code, statement: ast.stmt, name: str) -> bool:
+    """Whether an attribute is read elsewhere, or changed by another statement of the method, or not read behind the loop."""
+    method, member = code.function(statement), name.rpartition(".")[2]
+    around = {*ast.walk(method)} if method is not None else set()
+    of_sum = (n for _, n in problem.nodes(ast.Attribute) if n.attr == member and isinstance(n.ctx, ast.Load))
+    others = (s for s in around if isinstance(s, ast.stmt) and s is not statement)
     changed = any(root_text(code, one) == name for s in others for one in written_by(s))
-    return not elsewhere and not changed and bool(reads_of(code, name, [*code.following(loop)]))
+    read = reads_of(code, name, [*code.following(loops(code, statement)[-1])])
+    return changed or not read or any(n not in around for n in of_sum)
 
 
 def _once(problem: Problem, stack: list[Frame]) -> bool:
     """Whether no loop calls what a stack leads to several times before each backward."""
     used, needed = parted(stack, problem.needed)
-    if not used or not needed:  # they part within one statement
+    beside = bool(used and needed)  # else they part within one statement
+    if any(loops(frame.code, frame.statement) for frame in used[1 if beside else 0 : -1]):
+        return False
+    if not beside:
         return True
     if used[0].code is not needed[0].code:
         return False

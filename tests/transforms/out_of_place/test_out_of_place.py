@@ -52,6 +52,10 @@ def test_proposes_nothing(cell: str, write: str) -> None:
                      id="by keyword"),
         pytest.param("torch.normal(m, s, out=z, generator=g)", "torch.normal(m, s, out=z, generator=g)",
                      "z = torch.normal(m, s, generator=g)", id="a stream of its own"),
+        pytest.param("y = 2 * torch.normal(m, s, out=z)", "torch.normal(m, s, out=z)", "(m + s * torch.randn_like(z))",
+                     id="within an expression"),
+        pytest.param("torch.normal(0., 1., (3,), out=z)", "torch.normal(0., 1., (3,), out=z)", "z = torch.normal(0., 1., (3,))",
+                     id="of a size"),
         pytest.param("torch.add(a, b, out=c)", "torch.add(a, b, out=c)", "c = torch.add(a, b)", id="out="),
         pytest.param("p[p < 0] = 0", "p[p < 0]", "p = p.masked_fill(p < 0, 0)", id="a comparison as a mask"),
         pytest.param("def f(x, keep):\n    x[keep] = 0", "x[keep]", "x = x.masked_fill(keep, 0)", id="what a function is handed may be a mask"),
@@ -440,6 +444,9 @@ def test_a_loop_that_does_more_puts_each_new_item_in_its_place(cell: str, write:
 def test_no_other_tensor_takes_the_place_of_a_leaf_that_is_updated() -> None:
     cell = "for p in params:\n    p.sub_(lr * p.grad)\n    p.grad = None"
     assert titles("out_of_place", cell, write="p.sub_(lr * p.grad)", of_leaf=True) == []
+    assert (
+        titles("out_of_place", "for g in gs:\n    g.div_(p.grad.norm())\n    f(g)", write="g.div_(p.grad.norm())") != []
+    )
     assert titles("out_of_place", cell.replace("p.grad)", "g)"), write="p.sub_(lr * g)", of_leaf=True) == [
         "params[i] = p.sub(lr * g)"
     ]

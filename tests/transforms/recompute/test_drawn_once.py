@@ -13,6 +13,11 @@ RULE = "drawn_once"
     [
         pytest.param("m = self.noise.expand(3, 4)\nm.normal_()", "m.normal_()", id="memory of somebody else"),
         pytest.param("m = torch.zeros(1, 4).expand(3, 4)\nm.mul_(2)", "m.mul_(2)", id="nothing is drawn"),
+        pytest.param(
+            "def f():\n    m = torch.zeros(1, 4).expand(3, 4)\n    return m.normal_()",
+            "m.normal_()",
+            id="given out at once",
+        ),
         pytest.param("m = torch.zeros(1, 4).expand(3, 4)\nm[0].normal_()", "m[0].normal_()", id="one row"),
         pytest.param(
             "m = torch.zeros(1, 4).expand(3, 4)\nif training:\n    m.normal_()", "m.normal_()", id="not in each call"
@@ -25,6 +30,12 @@ RULE = "drawn_once"
 def test_proposes_nothing(cell: str, write: str) -> None:
     operation = write.rpartition(".")[2].partition("(")[0]
     assert proposals(RULE, cell, write=write, family="overlap", operation=operation) == []
+
+
+def test_the_expansion_goes_behind_the_write() -> None:
+    cell = "m = torch.zeros(1, 4).expand(-1, 4)\nm.normal_()"
+    found = proposals(RULE, cell, write="m.normal_()", family="overlap", operation="normal_")
+    assert [p.texts[1].rstrip() for p in found] == ["m = torch.zeros(1, 4)\nm.normal_()\nm = m.expand(-1, 4)"]
 
 
 def test_a_mask_that_steps_in_time_share_is_drawn_before_it_is_expanded() -> None:

@@ -25,6 +25,11 @@ RULE = "fast_weights"
             id="what is written once more",
         ),
         pytest.param(
+            "for _ in range(k):\n    g, = torch.autograd.grad(net(x), x, create_graph=True)\n    x -= g\n    x.clamp_(0, 1)\ny = net(x)",
+            "x -= g",
+            id="what the same iteration clamps",
+        ),
+        pytest.param(
             "gs = grad(l, ws)\nfor p, g in zip(ws, gs):\n    p.sub_(g)",
             "p.sub_(g)",
             id="a list of weights and no model",
