@@ -414,9 +414,8 @@ class Recorder(TorchFunctionMode):
             for tensor in written if plain_name(func) not in RESHAPES else ():
                 if not overlaps(indexed(func, args, tensor)) or self.caught.here(RuntimeError()):
                     continue
-                if not (
-                    _grad_mode() and any(base.is_leaf for base in with_history([tensor]))
-                ):  # which torch tells first
+                of_leaf = _grad_mode() and any(base.is_leaf for base in with_history([tensor]))
+                if not of_leaf:  # else torch refuses the leaf first
                     return self.past.write_overlapping(func, args, kwargs, tensor)
             if not _inference_mode():  # into an inference tensor torch writes first and refuses then
                 undone = [(t, t.clone()) for t in written if t.is_inference()]

@@ -45,11 +45,8 @@ class TrackedCopies:
             return
         with torch.inference_mode(False), torch.enable_grad():
             if whole and not tensor.is_inference():
-                # A leaf may be a view of memory that needs no gradient: `x.view(-1).requires_grad_()`.
                 base = base_of(tensor)
-                if base is None or not (base.requires_grad or not (tensor.is_leaf and tensor.requires_grad)):
-                    base = tensor
-                copy = _strided_clone(base)
+                copy = _strided_clone(tensor if base is None or _is_own_leaf(tensor) else base)
                 geometry = None
             else:
                 geometry = _geometry(tensor)

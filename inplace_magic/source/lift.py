@@ -95,7 +95,7 @@ def unwrapped(
         at = code.span(first)[0]
         return Edit(code.span(block)[0], end, edited(code.cell.raw[at:behind], at, edits))
     lines = lines_of(text, keepends=True)
-    head = header(lines, first.lineno - block.lineno)
+    head = header_lines(lines, first.lineno - block.lineno)
     _, sign, remark = head[-1].rstrip("\r\n").partition("#")
     kept = [f"{sign}{remark}"] if sign and comment and isinstance(block, ast.With) else []
     inner = _split(code, start + sum(map(len, head)), behind, code.indent(first), edits)
@@ -103,7 +103,7 @@ def unwrapped(
     return Edit(start, end, "".join(f"{indent}{line}{code.newline}" for line in [*kept, *inner]))
 
 
-def header(lines: Sequence[str], ahead: int) -> Sequence[str]:
+def header_lines(lines: Sequence[str], ahead: int) -> Sequence[str]:
     """The lines of a block's header: those ahead of its body, without the comments that stand between the two."""
     while lines[ahead - 1].lstrip().startswith("#") or not lines[ahead - 1].strip():
         ahead -= 1

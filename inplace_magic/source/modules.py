@@ -36,7 +36,7 @@ def imported(tree: ast.AST) -> dict[str, str]:
     return found
 
 
-def is_in(module: str, name: str) -> bool:
+def module_has(module: str, name: str) -> bool:
     """Whether a module that is loaded has something of this name."""
     return hasattr(sys.modules.get(module), name)
 

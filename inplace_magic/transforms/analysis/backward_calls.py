@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from ...source.blocks import own_statements
+from ...source.blocks import own_statements, scope
 from ...source.dataflow import called_name, calls, calls_named, handed_on, is_call, keyword_named, root_of
 from ...source.editor import Code, Edit, dotted
 from ...source.names import own_names
@@ -136,7 +136,7 @@ def _seen_from(code: Code, made: ast.stmt, given: ast.expr, near: Code, step: as
 
 def asked_by_call(frame: Frame) -> set[str]:
     """What a call in the frame's code asks a gradient of: ``grad(loss, x)``, ``loss.backward(inputs=[x])``."""
-    top = frame.code.function(frame.statement) or frame.code.tree
+    top = scope(frame.code, frame.statement)
     given = [k.value for call in calls_named(top, "grad", "backward") for k in call.keywords if k.arg == "inputs"]
     given += [call.args[1] for call in calls_named(top, "grad") if len(call.args) > 1]
     items = [e for one in given for e in (one.elts if isinstance(one, (ast.Tuple, ast.List)) else [one])]
@@ -145,7 +145,7 @@ def asked_by_call(frame: Frame) -> set[str]:
 
 def asked_for_gradients(frame: Frame) -> set[str]:
     """What the frame's code asks a gradient of, by a call or as ``x.grad``: it has to require one however it is made."""
-    top = frame.code.function(frame.statement) or frame.code.tree
+    top = scope(frame.code, frame.statement)
     read = (n.value for n in ast.walk(top) if isinstance(n, ast.Attribute) and n.attr == "grad")
     return asked_by_call(frame) | {ast.unparse(one) for one in read}
 

@@ -181,8 +181,8 @@ def _goes_on(write: Site, statements: list[ast.stmt]) -> bool:
 def _is_given_back(problem: Problem, write: Site, anew: bool = False) -> bool:
     """Whether the function gives back what it was handed, and its caller goes on with that: ``out = step(out)``.
 
-    ``anew``: under another name, ``unit = normalised(self.weight)``, or one that the caller was handed itself; not what is named as torch names what writes in place, nor
-    what a gradient has updated.
+    ``anew``: under another name, ``unit = normalised(self.weight)``, or one that the caller was handed itself; not by what is
+    named as torch names what writes in place, nor what a gradient has updated.
     """
     code, name, function = write.code, write.root_text or "", write.code.function(write.statement)
     if name not in parameters(function):

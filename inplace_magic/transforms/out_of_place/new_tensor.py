@@ -10,7 +10,7 @@ from ...source.bindings import loop_of, value_of
 from ...source.dataflow import called_name, calls, is_functional, is_inplace_name, keyword_named, receiver
 from ...source.document import CellSource
 from ...source.editor import Code, Edit, atom, dotted
-from ...source.modules import is_in, module_of
+from ...source.modules import module_has, module_of
 from ..analysis.targets import called_target, gives_out, torch_name
 from ..problem import Problem
 from .inplace_flag import flag, without_flag
@@ -50,7 +50,7 @@ def _method(call: ast.Call) -> bool:
         return False
     module = module_of(call.func.value)
     if module is not None:
-        return is_in(module, call.func.attr[:-1])
+        return module_has(module, call.func.attr[:-1])
     return dotted(call.func.value) not in ("self", "cls")
 
 

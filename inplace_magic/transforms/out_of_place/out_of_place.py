@@ -80,14 +80,14 @@ def _rewrites(problem: Problem, write: Site, tensor: ast.expr | None, form: str)
     bound = rewrite.target is not None  # else the value alone goes on: ``yield t.squeeze_()``
     loop = loop_to_keep(write, tensor.id) if bound and isinstance(tensor, ast.Name) else None
     if loop is not None and isinstance(tensor, ast.Name):
-        if write.event.of_leaf and reads_gradient(
-            statement
-        ):  # a leaf is updated: no other tensor is to be stepped in its place
-            return
+        if write.event.of_leaf and reads_gradient(statement):
+            return  # a leaf is updated: no other tensor is to be stepped in its place
         if isinstance(statement, ast.AugAssign):
             rewrite = augmented(code, statement, heard=True)
-        yield from _comprehension(code, loop, tensor.id, statement, rewrite)
-        yield from _by_index(problem, code, loop, tensor.id, statement, rewrite)
+        held, key = _container(loop, tensor.id)
+        if held is not None:
+            yield from _comprehension(code, loop, statement, rewrite, held, key)
+            yield from _by_index(problem, code, loop, statement, rewrite, held, key)
         return  # bound anew, the name of the loop would leave what it goes through as it was
     yield from _outside_block(code, statement, rewrite)
     yield form, rewrite
@@ -98,21 +98,21 @@ def _rewrites(problem: Problem, write: Site, tensor: ast.expr | None, form: str)
 
 
 def _comprehension(
-    code: Code, loop: ast.For, name: str, statement: ast.stmt, rewrite: Rewrite
+    code: Code, loop: ast.For, statement: ast.stmt, rewrite: Rewrite, held: str, key: str | None
 ) -> Iterator[tuple[str, Rewrite]]:
     """A loop that does nothing but write into each tensor of a list or dict: the container is made anew."""
-    (held, key), each = _container(loop, name), f"for {code.text(loop.target)} in {code.text(loop.iter)}"
+    each = f"for {code.text(loop.target)} in {code.text(loop.iter)}"
     made = f"[{rewrite.value} {each}]" if key is None else f"{{{key}: {rewrite.value} {each}}}"
-    if held is not None:
-        yield from _anew(code, loop, statement, rewrite, held, made)
+    if loop.body == [statement] and not loop.orelse and code.alone(loop) and rewrite.target is not None:
+        edits = (code.replace(loop, f"{held} = {made}"),)
+        yield "container", replace(rewrite, edits=edits, target=held, value=made)
 
 
 def _by_index(
-    problem: Problem, code: Code, loop: ast.For, name: str, statement: ast.stmt, rewrite: Rewrite
+    problem: Problem, code: Code, loop: ast.For, statement: ast.stmt, rewrite: Rewrite, held: str, key: str | None
 ) -> Iterator[tuple[str, Rewrite]]:
     """A loop that does more than write into each tensor of a list or dict: each new one is put in its place."""
-    held, key = _container(loop, name)
-    if held is None or loop.body == [statement] or rewrite.target is None:
+    if loop.body == [statement] or rewrite.target is None:
         return
     index, edits = (key, []) if key is not None else counted(problem, code, loop)
     target = f"{held}[{index}]"
@@ -139,15 +139,6 @@ def _tuple(code: Code, tensor: ast.expr | None, statement: ast.stmt, rewrite: Re
         given_back = any(key in reads(s) for s in ast.walk(function) if isinstance(s, ast.Return))
         unsure = rewrite.unsure or (key in parameters(function) and not given_back)
         yield "container", replace(rewrite, edits=(edit, *rewrite.edits), unsure=unsure)
-
-
-def _anew(
-    code: Code, loop: ast.For, statement: ast.stmt, rewrite: Rewrite, held: str, made: str
-) -> Iterator[tuple[str, Rewrite]]:
-    """A container made in the place of a loop that does nothing but change its items."""
-    if loop.body == [statement] and not loop.orelse and code.alone(loop) and rewrite.target is not None:
-        edits = (code.replace(loop, f"{held} = {made}"),)
-        yield "container", replace(rewrite, edits=edits, target=held, value=made)
 
 
 def _outside_block(code: Code, statement: ast.stmt, rewrite: Rewrite) -> Iterator[tuple[str, Rewrite]]:

@@ -31,7 +31,7 @@ from ...source.blocks import loops, upwards
 from ...source.dataflow import binds, called_name, calls, calls_named, reads
 from ...source.editor import Code, Edit, names_loaded
 from ...source.lift import unwrapped
-from ...source.modules import is_in
+from ...source.modules import module_has
 from ..analysis.meetings import headline
 from ..grad_mode.inference_mode import modes
 from ..problem import Problem
@@ -112,7 +112,7 @@ def _caches(code: Code, statement: ast.stmt, held: set[str]) -> Iterator[tuple[a
 def _makes_layers(node: ast.AST) -> bool:
     """Whether parameters or modules of torch's are made, which an optimizer would know nothing of."""
     made = {called_name(call) for call in calls(node)}
-    return any(name[:1].isupper() and is_in("torch.nn", name) for name in made)
+    return any(name[:1].isupper() and module_has("torch.nn", name) for name in made)
 
 
 def _asks(test: ast.If, branch: Sequence[ast.stmt], held: set[str]) -> bool:

@@ -16,7 +16,7 @@ from ...source.bindings import bindings
 from ...source.blocks import loops
 from ...source.dataflow import called_name, reads
 from ...source.lift import moved
-from ...source.modules import is_in
+from ...source.modules import module_has
 from ...source.names import first_name
 from ..analysis.meetings import headline
 from ..problem import Problem
@@ -39,8 +39,8 @@ def object_again(problem: Problem) -> Iterator[Proposal]:
                 continue
             called = called_name(made.value)
             # A module has weights of its own.
-            if not is_in("torch.nn", called) and reads(*made.value.args, *made.value.keywords) & leaves:
+            if not module_has("torch.nn", called) and reads(*made.value.args, *made.value.keywords) & leaves:
                 edits = moved(frame.code, [made.statement], around[0].body[0])
                 title = headline(frame.code, made.statement)
-                alone = is_in("torch.distributions", called)  # it has no other state
+                alone = module_has("torch.distributions", called)  # it has no other state
                 yield in_one_text(frame.code, edits, title, _WHY, "recompute: moved", meant=alone)

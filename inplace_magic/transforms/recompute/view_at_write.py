@@ -175,9 +175,8 @@ def _changes(problem: Problem, read: set[str], base: str) -> bool:
     last = {path.rpartition(".")[2] for path in read | {base}}
     given: Counter[str] = Counter()
     for _, s in problem.nodes(ast.stmt):
-        keys = (
-            binds(s) if isinstance(s, ast.AugAssign) else rebinds(s) if simple(s) else ()
-        )  # those within come by themselves
+        named = binds if isinstance(s, ast.AugAssign) else rebinds
+        keys = named(s) if simple(s) else ()  # those within a block come by themselves
         given.update(key.rpartition(".")[2] for key in keys)
         call = s.value if isinstance(s, ast.Expr) else None
         if isinstance(call, ast.Call) and key_of(receiver(call) or call) in read:  # ``slots.sort()``

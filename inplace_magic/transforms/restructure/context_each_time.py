@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from ...message import message
 from ...source.blocks import AnyLoop, upwards
 from ...source.editor import Code
-from ...source.lift import header, unwrapped, wrapped
+from ...source.lift import header_lines, unwrapped, wrapped
 from ...source.lines import lines_of
 from ..analysis.iterations import iterations
 from ..analysis.meetings import headline
@@ -38,7 +38,7 @@ def context_each_time(problem: Problem) -> Iterator[Proposal]:
 
 def _inwards(code: Code, block: ast.With, loop: AnyLoop) -> Iterator[Proposal]:
     """The block goes from around a loop, or the loops that this one stands in, to the loop's body."""
-    head = header(lines_of(code.text(block), keepends=True), block.body[0].lineno - block.lineno)
+    head = header_lines(lines_of(code.text(block), keepends=True), block.body[0].lineno - block.lineno)
     inner = wrapped(code, loop.body, "".join(head).rstrip())
     edit = unwrapped(code, block, block.body, [inner], comment=False) if inner is not None else None
     if edit is not None:
