@@ -14,6 +14,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
+from torch.autograd.graph import GradientEdge
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from ..record.evidence import Backward, BackwardPass, LeafGradient
@@ -370,7 +371,7 @@ class _Ears:
 
 
 def _listed(tensors: torch.Tensor | Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    single = isinstance(tensors, torch.Tensor) or hasattr(tensors, "_fields")  # an edge of the graph is a named tuple
+    single = isinstance(tensors, (torch.Tensor, GradientEdge))  # an edge is a tuple, and so may several tensors be
     return [tensors] if single else list(tensors)  # type: ignore[list-item]
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from ..session.names import history_of
-from ..session.user_objects import attributes_of, has_own_attributes, items_of, join, names_in
+from ..session.user_objects import attributes_of, has_own_attributes, items_of, join, modules_below, names_in
 from ..source.location import user_frames
 from ..source.own import is_a
 
@@ -63,7 +63,7 @@ def _attributes(
     path: str, value: Any, found: Held, scope: dict[str, str], seen: set[int], depth: int = _OBJECTS
 ) -> None:
     if is_a(value, torch.nn.Module):
-        owners = [(join(path, name) if name else path, module) for name, module in value.named_modules()]
+        owners = [(join(path, name) if name else path, module) for name, module in modules_below(value)]
     elif has_own_attributes(value) and not is_a(value, torch.optim.Optimizer):
         owners = [(path, value)]
     else:

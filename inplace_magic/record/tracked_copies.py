@@ -95,9 +95,14 @@ class TrackedCopies:
     def _swap(self, value: Any) -> Any:
         if isinstance(value, torch.Tensor):
             return self.of(value)
-        if type(value) in (list, tuple) and any(isinstance(v, torch.Tensor) for v in value):
-            return type(value)(self._swap(v) for v in value)
+        if isinstance(value, (list, tuple)) and any(isinstance(v, torch.Tensor) for v in value):
+            return _like(value, [self._swap(v) for v in value])
         return value
+
+
+def _like(sequence: Any, items: list[Any]) -> Any:
+    """A list, a tuple or a named tuple as another one is, of other items."""
+    return getattr(type(sequence), "_make", type(sequence))(items)
 
 
 def _geometry(tensor: torch.Tensor) -> tuple[int, ...]:
@@ -160,8 +165,8 @@ def read_from_copies(written: Sequence[torch.Tensor], arguments: Any) -> Any:
     def copied(value: Any) -> Any:
         if isinstance(value, torch.Tensor):
             return value.clone() if storage_key(value) in memory else value
-        if type(value) in (list, tuple):
-            return type(value)(copied(item) for item in value)
+        if isinstance(value, (list, tuple)):
+            return _like(value, [copied(item) for item in value])
         return value
 
     if isinstance(arguments, Mapping):

@@ -33,7 +33,7 @@ class Names:
                 continue
             self._by_id.setdefault(id(value), path)
             self._kept.append(value)
-            if is_a(value, torch.nn.Module):
+            if is_a(value, torch.nn.Module) and "_parameters" in vars(value):
                 for name, parameter in value.named_parameters(recurse=False):
                     owned.setdefault(id(parameter), join(path, name))
                 if getattr(value, "inplace", False) is True:

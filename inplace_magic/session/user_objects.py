@@ -180,7 +180,7 @@ def _attributes(path: str, value: Any) -> Iterator[Step]:
 
 def _parts(path: str, module: torch.nn.Module) -> Iterator[Step]:
     """All modules below one and all that they hold: a model is one step, however deep it is."""
-    for dotted, part in module.named_modules():
+    for dotted, part in modules_below(module):
         base = join(path, dotted) if dotted else path
         if part is not module:
             yield base, part
@@ -190,6 +190,11 @@ def _parts(path: str, module: torch.nn.Module) -> Iterator[Step]:
             if name.endswith("_hooks") and table:
                 yield from ((None, hook) for hook in table.values())
         yield None, type(part)
+
+
+def modules_below(module: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Module]]:
+    """A module and all below it, with their dotted names; none where its constructor has not called torch's own yet."""
+    return module.named_modules() if "_modules" in vars(module) else iter(())
 
 
 def _of_class(kind: type) -> Iterator[tuple[str, Any]]:

@@ -37,12 +37,17 @@ class Written:
     later: frozenset[str]
     returned: frozenset[str]
 
+    @property
+    def has_result(self) -> bool:
+        """Whether what is written has another way on than its name: ``e += y`` has none."""
+        return isinstance(self.node, ast.Call)
+
     @cached_property
     def matters(self) -> bool:
         top = scope(self.code, self.node)
         pairs = [pair for s in own_statements(self.code, top) for pair in bound(self.code, s)]
         named = {one for key, value in pairs if isinstance(value, ast.Name) for one in (key, value.id)}
-        beside = (self.later - self.rebound) if isinstance(self.node, ast.Call) else frozenset[str]()
+        beside = (self.later - self.rebound) if self.has_result else frozenset[str]()
         return isinstance(top, ast.Module) or any(n in named | beside or self.collected_in(n) for n in self.names)
 
     def collected_in(self, name: str) -> set[str]:

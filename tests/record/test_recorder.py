@@ -77,6 +77,23 @@ HEALTHY = [
         id="a gradient of a gradient",
     ),
     pytest.param(
+        "import collections\nPair = collections.namedtuple('Pair', 'w v')\n"
+        "w, v = torch.ones(3, requires_grad=True), torch.ones(3, requires_grad=True)\n"
+        "g, h = torch.autograd.grad((w * v).exp().sum(), Pair(w, v), create_graph=True)\n"
+        "torch.autograd.backward((g * h).sum(), inputs=Pair(w, v))",
+        id="gradients of what a named tuple holds",
+    ),
+    pytest.param(
+        "class Net(torch.nn.Sequential):\n"
+        "    def __init__(self):\n"
+        "        w = torch.zeros(2, 3)\n"
+        "        w[0] = torch.ones(3).mul_(2)\n"
+        "        super().__init__(torch.nn.Linear(3, 2))\n"
+        "        self[0].weight = torch.nn.Parameter(w)\n"
+        "net = Net()\nnet(torch.ones(1, 3)).sum().backward()",
+        id="a module whose constructor has not called torch's yet",
+    ),
+    pytest.param(
         "emb = torch.nn.Embedding(5, 3, max_norm=1.0)\nemb(torch.tensor([1, 2])).sum().backward()",
         id="an embedding with max_norm",
     ),
@@ -192,6 +209,8 @@ REFUSED: list[Any] = [
     pytest.param("a = torch.ones(3, requires_grad=True)\nr = a.expand(2, 3)\nr.clamp_(0, 1)\nr.sum().backward()", "view_of_leaf",
                  id="a leaf's memory, shared"),
     pytest.param("a = torch.ones(3, requires_grad=True)\nout = torch.zeros(3)\ntorch.add(a, 1, out=out)", "out_grad", id="out="),
+    pytest.param("import collections\nPair = collections.namedtuple('Pair', 'a b')\na = torch.ones(3, requires_grad=True)\n"
+                 "a.mul_(2)\ntorch.stack(Pair(a, a)).sum().backward()", "leaf", id="a leaf in a named tuple"),
     pytest.param("with torch.inference_mode(): f = torch.ones(3)\na = torch.ones(3, requires_grad=True)\n"
                  "(a * f).sum().backward()", "inference", id="an inference tensor"),
 ]  # fmt: skip

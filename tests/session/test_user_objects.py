@@ -111,6 +111,11 @@ def test_the_path_to_a_tensor(names: dict[str, Any], path: str) -> None:
     assert paths(T, **names)[0] == path
 
 
+def test_a_module_whose_constructor_has_not_called_torchs_yet_has_no_parts() -> None:
+    begun = Recurrent.__new__(Recurrent)
+    assert paths(T, begun=begun, h=T)[0] == "h"
+
+
 def test_a_slot() -> None:
     slotted = Slotted()
     slotted.h = T

@@ -492,3 +492,24 @@ def test_a_moving_average_is_cut_behind_the_update() -> None:
         """
     first = fixes(policy, cell)[0]
     assert (first.title, first.gradients, first.changes) == ("policy.avg = policy.avg.detach()", "truncated", ())
+
+
+def test_a_state_that_a_closure_keeps_in_a_list_is_cut_where_it_is_set() -> None:
+    define = """
+        rnn = nn.LSTM(3, 3)
+        def stateful(model):
+            memory = [None]
+            def predict(x):
+                y, memory[0] = model(x, memory[0])
+                return y
+            return predict
+        predict = stateful(rnn)
+        """
+    loop = """
+        for x in torch.randn(3, 2, 1, 3):
+            predict(x).square().sum().backward()
+        """
+    fix = fix_by(RULE, START, define, loop)
+    line = "y, memory[0] = model(x, memory[0])"
+    behind = f"{line}\n        memory[0] = tuple(h.detach() for h in memory[0])"
+    assert fix.cells == {2: rewritten(define, (line, behind))}

@@ -127,7 +127,7 @@ class SecondNames(Detector):
                 break
             others = {n for n in place.later - place.rebound - {name} if names.get(n) is tensor}
             lists = {n for n in place.collected_in(name) if type(names.get(n)) is list}
-            beside = given_back and name not in place.rebound and name in place.later
+            beside = given_back and place.has_result and name not in place.rebound and name in place.later
             given_back = given_back and place.gives_back(name)
             if others or lists or beside:
                 found.append(_Site(spot, place, name, frozenset(others), frozenset(lists), beside))

@@ -27,7 +27,7 @@ from collections.abc import Iterator
 from ...message import message
 from ...source.bindings import bindings, bound, later, loop_of, reads
 from ...source.blocks import AnyLoop, loops, upwards
-from ...source.dataflow import rebinds
+from ...source.dataflow import given_to, rebinds
 from ..analysis.contents import index_of, with_item
 from ..analysis.meant import are_apart, is_lost, meant_for_whole, updates_by_another_look
 from ..analysis.meetings import sent_back_again, uses_gradients
@@ -108,13 +108,26 @@ def _at_views(write: Site) -> Iterator[Proposal]:
 
 
 def _at_call(problem: Problem) -> Iterator[Proposal]:
-    """``x = x.clone()`` in front of the call of a function that writes into ``x``, which is read under that name afterwards."""
+    """``x = x.clone()`` in front of the call of a function that writes into ``x``, which is read under that name afterwards.
+
+    Of items that a loop hands over one by one, ``f(parts[i])``, all are copied ahead of the loop.
+    """
     for caller, name in itertools.islice(handed_down(problem), 1, None):
-        read = reads(caller.code, name, later(caller.code, caller.statement)) if name.isidentifier() else []
-        if read and not loop_of(caller.code, caller.statement, name):
-            line = f"{name} = {name}.clone()"
-            edit = caller.code.insert_before(caller.statement, line)
-            yield in_one_text(caller.code, [edit], line, _WHY, "clone_before_write: of a caller")
+        code, statement = caller.code, caller.statement
+        read = reads(code, name, later(code, statement)) if name.isidentifier() else []
+        if not read or loop_of(code, statement, name):
+            continue
+        copies = [(statement, f"{name} = {name}.clone()")]
+        given = [node.value for node in given_to(caller.expression) if isinstance(node, ast.Subscript)]
+        if any(ast.unparse(one) == name for one in given):
+            around = itertools.takewhile(lambda loop: name not in rebinds(loop), loops(code, statement))
+            copies += [([statement, *around][-1], f"{name} = [{_item(name)}.clone() for {_item(name)} in {name}]")]
+        for place, line in copies:
+            yield in_one_text(code, [code.insert_before(place, line)], line, _WHY, "clone_before_write: of a caller")
+
+
+def _item(container: str) -> str:
+    return "t" if container != "t" else "part"
 
 
 def _loop_after_save(problem: Problem, write: Site, found: ast.expr) -> ast.stmt:

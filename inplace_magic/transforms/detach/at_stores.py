@@ -82,12 +82,16 @@ def _parts(value: ast.expr) -> Iterator[tuple[str, ast.expr]]:
 
 
 def _behind_the_setting(problem: Problem, edges: Sequence[Edge]) -> Iterator[Change]:
-    """A line behind the one that made the value and gave it to an attribute: where a library runs the loop, there is no other."""
-    kept = {h.path: h.shape for edge in edges for h in edge.holders if h.of_object}
+    """A line behind the one that made the value and gave it to an attribute: where a library runs the loop, there is no other.
+
+    So to an item of what a closure keeps, which nobody else has a name for.
+    """
+    kept = {(h.of_object, h.path): h.shape for edge in edges for h in edge.holders}
     made = {f.statement: f.code for edge in edges for f in problem.frames(edge.made)}
     for statement, code in made.items():
         for target in assigned(statement):
             path = code.text(target)
-            new = detached(path, kept.get(path.partition(".")[2], "")) if isinstance(target, ast.Attribute) else None
-            if new is not None:
+            of_object = isinstance(target, ast.Attribute)
+            new = detached(path, kept.get((of_object, path.partition(".")[2] if of_object else path), ""))
+            if new is not None and not isinstance(target, ast.Name):
                 yield code, code.insert_after(statement, f"{path} = {new}")

@@ -184,10 +184,12 @@ def _is_given_back(problem: Problem, write: Site, anew: bool = False) -> bool:
     ``anew``: under another name, ``unit = normalised(self.weight)``, or one that the caller was handed itself; not by what is
     named as torch names what writes in place, nor what a gradient has updated.
     """
-    code, name, function = write.code, write.root_text or "", write.code.function(write.statement)
-    if name not in parameters(function):
+    code, own, function = write.code, write.root_text or "", write.code.function(write.statement)
+    names = [own, seen_through(code, own, write.statement) or own]  # ``data = pose`` ahead of it
+    if (name := names[-1]) not in parameters(function):
         return False
-    back = any(_gives_back(s, reads(code, name, [s])) for s in own_statements(code, scope(code, write.statement)))
+    within = own_statements(code, scope(code, write.statement))
+    back = any(_gives_back(s, [node for one in names for node in reads(code, one, [s])]) for s in within)
     goes_on = [caller for caller in sites(problem)[1:2] if not isinstance(caller.statement, ast.Expr)]
     if anew:
         update = getattr(function, "name", "").endswith("_") or reads_gradient(write.statement)

@@ -16,6 +16,8 @@ def loss(x, w=softmax(logits)):           def loss(x, w=None):
                                               if w is None:
                                                   w = softmax(logits)
 
+opt.step(partial(closure, model(x)))      opt.step(lambda: closure(model(x)))
+
 A cache is told by its test, which asks about the very name that is given a value where the test lets the code run.
 """
 
@@ -54,6 +56,8 @@ def each_call(problem: Problem) -> Iterator[Proposal]:
             yield in_one_text(code, [edit], title, _WHY, "recompute: each call")
         if isinstance(statement, ast.FunctionDef):
             yield from _default(problem, code, statement, frame.node)
+        for call in calls_named(statement, "partial"):
+            yield from _bound_argument(code, call, frame.node)
         function = code.function(statement)
         if function is None:
             continue
@@ -82,6 +86,16 @@ def _default(problem: Problem, code: Code, function: ast.FunctionDef, computed: 
             lines = [f"if {name} is None:", f"{code.indent_step}{name} = {code.text(value)}"]
             edits = [code.replace(value, "None"), code.insert_before(behind[0], *lines)]
             yield in_one_text(code, edits, lines[1].strip(), _WHY, "recompute: each call")
+
+
+def _bound_argument(code: Code, call: ast.Call, computed: ast.AST) -> Iterator[Proposal]:
+    """The argument that ``partial`` binds to what is computed once, before the function is ever called."""
+    given = [*call.args[1:], *(keyword.value for keyword in call.keywords)]
+    if call.args and any(node is computed for one in given for node in ast.walk(one)):
+        start, end = code.span(call.args[0])[1], code.span(call)[1]
+        rest = code.cell.raw[start:end].lstrip().removeprefix(",").lstrip()
+        line = f"lambda: {code.text(call.args[0])}({rest}"
+        yield in_one_text(code, [code.replace(call, line)], line, _WHY, "recompute: each call")
 
 
 def _takes_none(problem: Problem, function: ast.FunctionDef, name: str) -> bool:

@@ -58,6 +58,11 @@ def found(text: str) -> list[str]:
             "old = h\nh *= 2\nloss = (h + h.sin()).sum()\nprint(old.detach().norm())", id="the other name is printed"
         ),
         pytest.param(
+            "def block(e):\n    e += torch.stack([e, e]).sum(0)\n    return e * 3, e\n"
+            "for _ in range(2):\n    y, h = block(h)\nloss = (y + h).sum()",
+            id="the function that changed it is handed it once more",
+        ),
+        pytest.param(
             "rows = []\nfor i in range(3):\n    row = h * i\n    rows.append(row)\n    row += 1\nloss = torch.stack(rows).sin().sum()",
             id="a list of tensors of their own",
         ),

@@ -307,3 +307,26 @@ def test_a_part_that_is_computed_of_itself_is_no_change_for_the_caller_where_wha
     assert run.diagnosis is not None
     first = run.diagnosis.fixes[0]
     assert ("x = x." in first.diff and first.gradients == "different") is own
+
+
+@pytest.mark.parametrize(
+    ("call", "copied"),
+    [
+        pytest.param("scale_(parts[i], i)", True, id="by position"),
+        pytest.param("scale_(factor=i, part=parts[i])", True, id="by name"),
+        pytest.param("scale_(parts[0], i)\n    parts = parts[1:]", False, id="not where the loop goes on with others"),
+    ],
+)
+def test_items_that_a_loop_hands_to_a_function_are_all_copied_ahead_of_it(call: str, copied: bool) -> None:
+    start = """
+        import torch
+        def scale_(part, factor):
+            part.mul_(factor)
+        w = torch.ones(4, 3, requires_grad=True)
+        """
+    cell = f"parts = w.exp().chunk(2)\nfor i in range(2):\n    {call}\ntorch.cat(parts).sum().backward()"
+    found = run_cells(start, cell).diagnosis
+    assert found is not None
+    ahead = "parts = [t.clone() for t in parts]\nfor i in range(2):"
+    texts = [fix.cells.get(2, "") for fix in found.fixes if fix.rule == RULE and fix.gradients == "same"]
+    assert any(ahead in text for text in texts) is copied

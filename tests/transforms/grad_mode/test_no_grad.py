@@ -525,20 +525,23 @@ def test_the_step_of_an_optimizer_has_no_history(argument: str, first: str, deco
 
 
 @pytest.mark.parametrize(
-    ("name", "call", "proposed"),
+    ("name", "argument", "call", "proposed"),
     [
-        pytest.param("normalised", "w = normalised(self.w)", False, id="a value of its own"),
-        pytest.param("normalise_", "w = normalise_(self.w)", True, id="named as torch names what writes in place"),
-        pytest.param("normalised", "normalised(self.w); w = self.w", True, id="written for what it writes into"),
-        pytest.param("normalised", "w = self.w; w = normalised(w)", True, id="under the same name"),
+        pytest.param("normalised", "weight", "w = normalised(self.w)", False, id="a value of its own"),
+        pytest.param("normalised", "given", "w = normalised(self.w)", False, id="so by another name of its argument"),
+        pytest.param("normalise_", "weight", "w = normalise_(self.w)", True, id="named as torch names what writes in place"),
+        pytest.param("normalised", "weight", "normalised(self.w); w = self.w", True, id="written for what it writes into"),
+        pytest.param("normalised", "given", "normalised(self.w); w = self.w", True, id="so by another name"),
+        pytest.param("normalised", "weight", "w = self.w; w = normalised(w)", True, id="under the same name"),
     ],
-)
+)  # fmt: skip
 def test_a_parameter_that_a_function_gives_back_for_another_name_is_no_update(
-    name: str, call: str, proposed: bool
+    name: str, argument: str, call: str, proposed: bool
 ) -> None:
     define = f"""
         import torch
-        def {name}(weight):
+        def {name}({argument}):
+            weight = {argument}
             weight[:, 1:] = torch.nn.functional.normalize(weight[:, 1:], dim=1)
             return weight
         class Net(torch.nn.Module):

@@ -257,3 +257,41 @@ def test_a_default_argument_stays(given: str) -> None:
         "for x in torch.randn(3, 4):\n    score(x).exp().backward()",
     )
     assert all("=None" not in fix.diff for fix in found)
+
+
+PARTIAL = """
+    w = torch.ones(3, requires_grad=True)
+    opt = torch.optim.LBFGS([w], max_iter=4)
+    def closure(scale, values, power=1):
+        opt.zero_grad()
+        loss = (scale * values - 2).pow(2 * power).sum()
+        loss.backward()
+        return loss
+    def values():
+        return w.exp()
+    """
+
+
+@pytest.mark.parametrize(
+    ("bound", "new"),
+    [
+        pytest.param("functools.partial(closure, 2, values())", "lambda: closure(2, values())", id="by position"),
+        pytest.param(
+            "functools.partial(closure, values=values(), scale=2)",
+            "lambda: closure(values=values(), scale=2)",
+            id="by name",
+        ),
+    ],
+)
+def test_what_is_bound_to_a_function_that_runs_several_times_is_computed_in_each_call(bound: str, new: str) -> None:
+    cell = f"opt.step({bound})"
+    fix = fix_by("recompute", START, PARTIAL, cell)
+    assert fix.cells == {3: f"opt.step({new})"}
+
+
+def test_what_is_bound_to_a_function_and_has_no_graph_stays_bound() -> None:
+    cell = """
+        kept = values()
+        opt.step(functools.partial(closure, torch.ones(3), kept))
+        """
+    assert all("lambda" not in fix.diff for fix in fixes(START, PARTIAL, cell))
