@@ -50,6 +50,59 @@ class Block(nn.Module):
 # ---- one kind of training each ------------------------------------------------------------------------------------
 
 
+class Codebook(nn.Module):
+    """Vector quantisation: a codebook that moving averages train, read as ``.data``."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.codes = nn.Parameter(torch.randn(5, 3))
+
+    def forward(self, z: torch.Tensor) -> torch.Tensor:
+        codes = self.codes.data
+        nearest = codes[torch.cdist(z, codes).argmin(1)]
+        self.codes.data.mul_(0.9).add_(0.1 * z.detach().mean(0))
+        return z + (nearest - z).detach() + 0 * nearest
+
+
+@healthy
+def a_codebook_that_is_read_as_data_and_trained_by_hand() -> list[torch.Tensor]:
+    net = nn.Sequential(nn.Linear(2, 3), Codebook(), nn.Linear(3, 1))
+    optimizer = torch.optim.Adam(net.parameters(), lr=0.1)
+    for _ in range(STEPS):
+        optimizer.zero_grad()
+        net(torch.randn(4, 2)).square().mean().backward()
+        optimizer.step()
+    return parameters(net)
+
+
+@healthy
+def weights_that_are_kept_near_to_where_they_began_and_watched() -> list[torch.Tensor]:
+    net, unused = nn.Linear(2, 1), nn.Parameter(torch.ones(2))
+    optimizer = torch.optim.SGD([*net.parameters(), unused], lr=0.1)
+    begun = [p.data.clone() for p in net.parameters()]
+    norms = []
+    for _ in range(STEPS):
+        optimizer.zero_grad()
+        near = sum((p - b).square().sum() for p, b in zip(net.parameters(), begun))
+        (net(torch.randn(4, 2)).square().mean() + near).backward()
+        norms.append(unused.data.norm() + net.weight.data.norm())
+        optimizer.step()
+    return [*parameters(net), *norms]
+
+
+@healthy
+def binary_weights_whose_gradients_are_set_by_hand() -> list[torch.Tensor]:
+    net, head = nn.Linear(2, 3), nn.Linear(3, 1)
+    optimizer = torch.optim.SGD([*net.parameters(), *head.parameters()], lr=0.1)
+    for _ in range(STEPS):
+        optimizer.zero_grad()
+        signs = net.weight.data.sign().requires_grad_()
+        head(F.linear(torch.randn(4, 2), signs, net.bias)).square().mean().backward()
+        net.weight.grad = signs.grad
+        optimizer.step()
+    return parameters(net, head)
+
+
 @healthy
 def residual_conv_net_with_inplace_relu_and_batch_norm() -> list[torch.Tensor]:
     net = nn.Sequential(nn.Conv2d(1, 4, 3), Block(4), Block(4), nn.Flatten(), nn.LazyLinear(3))

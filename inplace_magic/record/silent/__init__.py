@@ -9,6 +9,7 @@ from .handed_gradients import HandedGradients
 from .kept_gradients import KeptGradients
 from .past_the_graph import PastTheGraph
 from .python_nodes import PythonNodes
+from .read_as_data import ReadAsData
 from .recomputed import Recomputed
 from .repacked import Repacked
 from .second_names import SecondNames
@@ -31,6 +32,7 @@ DETECTORS: tuple[type[Detector], ...] = (
     Threads,
     ComplexParts,
     Untrained,
+    ReadAsData,
     SecondNames,
     Unchecked,
     SecondRun,

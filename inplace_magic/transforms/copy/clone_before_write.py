@@ -117,17 +117,18 @@ def _at_call(problem: Problem) -> Iterator[Proposal]:
         read = reads(code, name, later(code, statement)) if name.isidentifier() else []
         if not read or loop_of(code, statement, name):
             continue
-        copies = [(statement, f"{name} = {name}.clone()")]
-        given = [node.value for node in given_to(caller.expression) if isinstance(node, ast.Subscript)]
-        if any(ast.unparse(one) == name for one in given):
-            around = itertools.takewhile(lambda loop: name not in rebinds(loop), loops(code, statement))
-            copies += [([statement, *around][-1], f"{name} = [{_item(name)}.clone() for {_item(name)} in {name}]")]
+        copies = [(statement, f"{name} = {name}.clone()"), *_copies_of_items(caller, name)]
         for place, line in copies:
             yield in_one_text(code, [code.insert_before(place, line)], line, _WHY, "clone_before_write: of a caller")
 
 
-def _item(container: str) -> str:
-    return "t" if container != "t" else "part"
+def _copies_of_items(caller: Site, name: str) -> Iterator[tuple[ast.stmt, str]]:
+    """``parts = [t.clone() for t in parts]`` ahead of the loops that hand over one item after the other."""
+    given = [node.value for node in given_to(caller.expression) if isinstance(node, ast.Subscript)]
+    if any(ast.unparse(one) == name for one in given):
+        around = itertools.takewhile(lambda loop: name not in rebinds(loop), loops(caller.code, caller.statement))
+        item = "t" if name != "t" else "part"
+        yield [caller.statement, *around][-1], f"{name} = [{item}.clone() for {item} in {name}]"
 
 
 def _loop_after_save(problem: Problem, write: Site, found: ast.expr) -> ast.stmt:

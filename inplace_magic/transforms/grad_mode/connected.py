@@ -38,7 +38,7 @@ _WHY = message("why_connected")
 @register("silent")
 def connected(problem: Problem) -> Iterator[Proposal]:
     write = problem.clash.write
-    if write is None or write.how != "untrained":
+    if write is None or write.how not in ("untrained", "as_data"):
         return
     for found in sites(problem, depth=3):
         yield from _without_aliases(found.code, found.statement)

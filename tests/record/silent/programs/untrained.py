@@ -92,4 +92,32 @@ UNTRAINED = [
             loss.backward()
             optimizer.step()
     """, by="twin"),
+    Program("a layer that computes with the data of its weight", """
+        class Dense(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.weight = nn.Parameter(torch.randn(3, 3))
+            def forward(self, x):
+                weight = self.weight.data  #!
+                weight = self.weight  #+
+                return torch.relu(x @ weight)
+        net = nn.Sequential(Dense(), nn.Linear(3, 1))
+        optimizer = torch.optim.SGD(net.parameters(), 0.1)
+        for _ in range(2):
+            optimizer.zero_grad()
+            loss = net(torch.ones(2, 3)).square().sum()
+            loss.backward()
+            optimizer.step()
+    """, by="twin"),
+    Program("a bias that is added as data, behind a transposition", """
+        weight, bias = nn.Parameter(torch.randn(3, 2)), nn.Parameter(torch.ones(2, 1))
+        optimizer = torch.optim.Adam([weight, bias], 0.1)
+        for _ in range(2):
+            optimizer.zero_grad()
+            shift = bias.t()  #+
+            shift = bias.data.t()  #!
+            loss = (v @ weight + 2 * shift).square().sum()
+            loss.backward()
+            optimizer.step()
+    """, by="twin"),
 ]  # fmt: skip

@@ -1,0 +1,142 @@
+"""Parameters that an optimizer steps and a forward reads as ``.data`` alone, so that no gradient ever reaches them.
+
+Nothing is raised: ``step`` passes over what has no gradient, and trains the other parameters of its optimizer.
+
+Proof: what ``.data`` gave went, by operations that grad mode saw, into the graph of a backward; the optimizer stepped after
+that, by the gradients of others; the parameter never had one, and nothing has written into it.
+"""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from ...source.location import user_stack
+from ...storage import storage_key
+from ...torch_private import sequence_number, unobserved
+from .. import evidence
+from ..observed import LiveWrite, Saved, Stack
+from ..operations import arguments
+from .aliases import DATA_GET, DATA_SET, called_by_user
+from .events import Call, Detector, Passing, Run
+from .nodes import node_of
+
+_VALUES = 1_024  # that are followed
+_CUTS = frozenset({"detach", "item", "tolist", "numpy"})  # ways out of a graph that a person has asked for
+
+
+@dataclass
+class _Read:
+    """A parameter that was read so. ``nodes``: numbers of the nodes that its values went into."""
+
+    parameter: weakref.ref[torch.Tensor]
+    stack: Stack
+    nodes: set[int] = field(default_factory=set)
+    reached: evidence.Backward | None = None
+    need: evidence.Backward | None = None  # the backward behind which a step has passed over it
+
+
+class ReadAsData(Detector):
+    """Follows what is computed of the values."""
+
+    def __init__(self, run: Run) -> None:
+        super().__init__(run)
+        self._reads: dict[int, _Read] = {}  # by the parameter's id
+        self._trained: dict[int, weakref.ref[torch.Tensor]] = {}  # in some way: by a gradient, or by hand
+        self._values: dict[int, tuple[weakref.ref[torch.Tensor], frozenset[int]]] = {}
+
+    def ends(self) -> None:
+        for read in self._reads.values():
+            if read.need is not None and read.parameter() is not None:
+                write = LiveWrite(read.stack, self.run.tick(), "data", "user", 0)
+                write.how = "as_data"
+                conflict = self.run.conflict("silent", Saved(torch.zeros(1), (), self.run.tick()), read.need, write)
+                if conflict is not None:
+                    conflict.certain, conflict.value = True, None
+        self._reads.clear()
+        self._values.clear()
+
+    # ---- what is read so, and where it goes
+
+    def calls(self, call: Call) -> None:
+        if call.func == DATA_GET:
+            parameter = call.args[0]
+            known = id(parameter) in self._reads or self._is_trained(parameter)
+            if not known and self._may_train(parameter) and called_by_user():
+                self._reads[id(parameter)] = _Read(weakref.ref(parameter), user_stack(sys._getframe(1)))
+                self.run.curious.add(self)
+        elif self._reads:
+            for tensor in call.args[:1] if call.func == DATA_SET else call.written:
+                self._drop(one for one in list(self._reads) if self._is_in(one, tensor))
+
+    def called(self, call: Call, result: Any) -> None:
+        if not self._reads or not torch.is_grad_enabled() or call.name in _CUTS:
+            return
+        if call.func == DATA_GET:
+            of = frozenset({id(call.args[0])} & self._reads.keys())
+        else:
+            of = frozenset(one for tensor in arguments(call.args, call.kwargs) for one in self._of(tensor))
+        outputs = result if isinstance(result, (tuple, list)) else (result,)
+        for made in outputs if of else ():
+            if isinstance(made, torch.Tensor) and made.is_floating_point():
+                self._follow(made, of)
+
+    def _follow(self, value: torch.Tensor, of: frozenset[int]) -> None:
+        with unobserved():
+            node = node_of(value)
+        if node is not None:
+            for one in of & self._reads.keys():
+                self._reads[one].nodes.add(sequence_number(node))
+        elif len(self._values) < _VALUES:
+            self._values[id(value)] = weakref.ref(value), of
+
+    def _of(self, tensor: torch.Tensor) -> frozenset[int]:
+        """The parameters whose values a tensor without history was computed of."""
+        known = self._values.get(id(tensor))
+        return known[1] if known is not None and known[0]() is tensor else frozenset()
+
+    def _is_in(self, one: int, tensor: Any) -> bool:
+        parameter = self._reads[one].parameter()
+        return parameter is None or (isinstance(tensor, torch.Tensor) and storage_key(tensor) == storage_key(parameter))
+
+    @staticmethod
+    def _may_train(parameter: Any) -> bool:
+        return isinstance(parameter, torch.nn.Parameter) and parameter.requires_grad and torch.is_grad_enabled()
+
+    def _is_trained(self, parameter: torch.Tensor) -> bool:
+        known = self._trained.get(id(parameter))
+        return known is not None and known() is parameter
+
+    def _drop(self, trained: Iterator[int]) -> None:
+        for one in trained:
+            self._trained[one] = self._reads.pop(one).parameter
+        if not self._reads:
+            self._values.clear()
+            self.run.curious.discard(self)
+
+    # ---- the proof
+
+    def backward_begins(self, passing: Passing) -> None:
+        if self._reads:
+            numbers = {sequence_number(node) for node in passing.nodes}
+            for read in self._reads.values():
+                if read.nodes & numbers:
+                    read.reached = passing.event
+                read.nodes.clear()
+            self._values = {key: known for key, known in self._values.items() if known[0]() is not None}
+
+    def steps(self, optimizer: torch.optim.Optimizer) -> None:
+        if not self._reads:
+            return
+        with unobserved():
+            stepped = [p for group in optimizer.param_groups for p in group["params"]]
+            fed = {id(p) for p in stepped if p.grad is not None}
+            self._drop(one for one in list(self._reads) if one in fed)
+            for read in self._reads.values():
+                if fed and read.reached is not None and any(p is read.parameter() for p in stepped):
+                    read.need = read.reached
