@@ -50,6 +50,22 @@ class Block(nn.Module):
 # ---- one kind of training each ------------------------------------------------------------------------------------
 
 
+@healthy
+def rows_that_read_other_parts_of_what_they_write() -> list[torch.Tensor]:
+    net = nn.Linear(2, 4)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    for _ in range(STEPS):
+        optimizer.zero_grad()
+        h = net(torch.randn(3, 2))
+        h[:, 1:] += h[:, :1]
+        h[:2] -= h[2:]
+        h *= h.detach().clone()
+        h.view(-1)[0] += h.view(-1)[-1]
+        h.square().mean().backward()
+        optimizer.step()
+    return parameters(net)
+
+
 class Codebook(nn.Module):
     """Vector quantisation: a codebook that moving averages train, read as ``.data``."""
 

@@ -12,8 +12,8 @@ from ..source.location import SourceRange
 
 # What is called a write: one, the line whose forward gives something else when it runs again, the line where the path
 # to all parameters of an optimizer was cut, or a parameter read as ``.data``, a write into one gradient that stands for
-# two, or into an element of a gradient whose elements share memory.
-How = Literal["written", "recomputed", "untrained", "as_data", "shared", "expanded", "aliased"]
+# two, or into an element of a gradient whose elements share memory, and one that overwrites what it has still to read.
+How = Literal["written", "recomputed", "untrained", "as_data", "shared", "expanded", "aliased", "overlaps"]
 Kind = Literal["modified", "second_backward", "silent", "refused"]
 
 

@@ -7,6 +7,7 @@ from .events import Detector
 from .foreign_memory import ForeignMemory
 from .handed_gradients import HandedGradients
 from .kept_gradients import KeptGradients
+from .own_parts import OwnParts
 from .past_the_graph import PastTheGraph
 from .python_nodes import PythonNodes
 from .read_as_data import ReadAsData
@@ -33,6 +34,7 @@ DETECTORS: tuple[type[Detector], ...] = (
     ComplexParts,
     Untrained,
     ReadAsData,
+    OwnParts,
     SecondNames,
     Unchecked,
     SecondRun,

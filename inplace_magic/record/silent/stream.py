@@ -22,12 +22,14 @@ from ..observed import LiveWrite, Saved, Stack, differ
 from ..operations import plain_name
 from ..recorder import Recorder
 from ..saved_tensors import changed, read_now
+from ..tracked_copies import read_from_copies
 from ..wrapped import replace
 from . import DETECTORS
 from .aliases import EXPORTS, shares
 from .events import EVENTS, Applied, Call, Detector, Passing, Policy
 from .foreign_memory import ForeignMemory
 from .handed_gradients import HandedGradients
+from .own_parts import reads_own_part
 from .past_the_graph import PastTheGraph
 from .python_nodes import PythonNodes
 from .recomputed import Recomputed
@@ -284,6 +286,9 @@ class EventStream(Recorder):
     def _write(self, func: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], written: list[Any]) -> Any:
         __tracebackhide__ = True
         call = Call(func, plain_name(func), args, kwargs, written)
+        if self.policy.reference and reads_own_part(call):
+            args, kwargs = read_from_copies(written, args), read_from_copies(written, kwargs)
+            call = Call(func, call.name, args, kwargs, written)
         hits = self._unheard.hits(call) if self._unheard.cares(written) else []
         if not hits:
             return super()._write(func, args, kwargs, written)

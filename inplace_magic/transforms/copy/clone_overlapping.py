@@ -2,6 +2,7 @@
 
 rows = bias.expand(4, 3)          rows = bias.expand(4, 3).clone()
 x[1:] = x[:-1]                    x[1:] = x[:-1].clone()
+x -= x[:, :1]                     x -= x[:, :1].clone()
 live[live] = fooled               live[live.clone()] = fooled
 """
 
@@ -21,6 +22,13 @@ from .clone_alias import WHY, copied
 
 _READ = message("why_copy_is_read")
 _SPREADS = frozenset({"expand", "expand_as", "broadcast_to", "broadcast_tensors", "as_strided", "unfold"})
+
+
+@register("silent")
+def clone_read(problem: Problem) -> Iterator[Proposal]:
+    write = written_here(problem)
+    if write is not None and write.event.how == "overlaps":
+        yield from _shifted(write)
 
 
 @register("overlap")

@@ -32,7 +32,7 @@ from ...source.dataflow import called_name, given_to, rebinds, receiver
 from ...source.editor import Code, Edit, atom
 from ..analysis.counted import counted
 from ..analysis.meetings import headline
-from ..analysis.targets import SEVERAL_VIEWS, Site, handed_down, root
+from ..analysis.targets import SEVERAL_VIEWS, Site, handed_down, root, seen_through
 from ..problem import Problem
 from ..proposal import Proposal, in_one_text
 from ..registry import register
@@ -42,7 +42,8 @@ _WHY = message("why_index_views")
 
 @register("multi_output_view", "no_grad_view")
 def index_views(problem: Problem) -> Iterator[Proposal]:
-    for write, name in handed_down(problem, len(problem.write_stack)):
+    for write, given in handed_down(problem, len(problem.write_stack)):
+        name = seen_through(write.code, given, write.statement) or given  # ``xy = joint[:2]``
         code, loop = write.code, naming_loop(write.code, write.node, name)
         views = _views(code, gone_through(loop, name))
         if loop is None or views is None:

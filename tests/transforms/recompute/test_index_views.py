@@ -36,6 +36,8 @@ def test_proposes_nothing(cell: str, write: str) -> None:
         pytest.param("def f(boxes, range=None):\n    for b in boxes:\n        b += 1\n", "b += 1",
                      "def f(boxes, range=None):\n    for i, b in enumerate(boxes):\n        b = boxes[i]\n        b += 1\n",
                      id="where range is an argument"),
+        pytest.param("for b in x.unbind(0):\n    c = b[:2]\n    c += 1\n", "c += 1",
+                     "for i in range(len(x)):\n    b = x[i]\n    c = b[:2]\n    c += 1\n", id="a part of a view"),
         pytest.param("for b in x.unbind(0):\n    b += 1\n", "b += 1",
                      "for i in range(len(x)):\n    b = x[i]\n    b += 1\n", id="unbind along the first dimension"),
         pytest.param("for b in x.unbind(dim=1):\n    b += 1\n", "b += 1",

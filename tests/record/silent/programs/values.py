@@ -10,6 +10,21 @@ VALUES = [
         x.data.clamp_(-0.1, 0.1)  #!
         loss.backward()
     """),
+    Program("rows that are to lose a number that the write has set to zero by then", """
+        h = x.view(3, 2) * 2
+        h -= h[:, :1]  #!
+        h = h - h[:, :1]  #+
+        loss = h.exp().sum()
+        loss.backward()
+    """),
+    Program("a part that is added under another name", """
+        h = x.view(2, 3) * 2
+        first = h[:, 0:1]
+        h.add_(first, alpha=3)  #!
+        h = h + 3 * first  #+
+        loss = h.exp().sum()
+        loss.backward()
+    """),
     Program("a plot's array in percent", """
         h = x.sigmoid()
         percent = h.detach().numpy()

@@ -1,0 +1,114 @@
+"""Operations that overwrite what they have still to read: in ``x -= x[:, :1]`` the first column is zero by the time that the
+others are to lose it.
+
+torch refuses such a call where it sees that both lie in one memory, and does not look where one of them is no dense stretch
+of it (``assert_no_partial_overlap``).
+
+Proof: on copies the same call gives other values, and a backward goes through what it has written.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import sys
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from ...storage import storage_key
+from ...torch_private import sequence_number, unobserved
+from ..author import Author, author_at
+from ..observed import LiveWrite, Saved
+from ..operations import SAMPLERS, arguments
+from .events import Call, Detector, Passing, Run
+from .nodes import has_plain_values, node_of
+from .second_run import near
+
+_LOOKS = 16  # at what one line writes
+
+
+class OwnParts(Detector):
+    """Makes calls that read parts of what they write on copies, in memory of their own and in one memory."""
+
+    def __init__(self, run: Run) -> None:
+        super().__init__(run)
+        self._looks: dict[Any, int] = {}
+        self._wrong: dict[int, LiveWrite] = {}  # by the number of the node that the call made
+
+    def calls(self, call: Call) -> None:
+        if not reads_own_part(call) or not has_plain_values(call.written[0]):
+            return
+        author = author_at(sys._getframe(1))
+        self._looks[author.stack] = looks = self._looks.get(author.stack, 0) + 1
+        if looks > _LOOKS:
+            return
+        with unobserved(), torch.no_grad(), contextlib.suppress(RuntimeError):
+            if not near(_made(call, _apart(call)), _made(call, _together(call))):
+                note = functools.partial(self._note, weakref.ref(call.written[0]), call.name, author)
+                self.run.after_operation(note)
+
+    def _note(self, target: weakref.ref[torch.Tensor], name: str, author: Author) -> None:
+        with unobserved():
+            tensor = target()
+            node = node_of(tensor) if tensor is not None else None
+            if node is not None:
+                write = LiveWrite(author.stack, self.run.tick(), name, author.origin, 0)
+                write.how = "overlaps"
+                self._wrong.setdefault(sequence_number(node), write)
+
+    def backward_begins(self, passing: Passing) -> None:
+        if not self._wrong:
+            return
+        for number in {sequence_number(node) for node in passing.nodes} & self._wrong.keys():
+            saved = Saved(torch.zeros(1), (), self.run.tick())
+            conflict = self.run.conflict("silent", saved, passing.event, self._wrong.pop(number))
+            if conflict is not None:
+                conflict.certain, conflict.value = True, None
+
+
+def reads_own_part(call: Call) -> bool:
+    """Whether a call reads another stretch of the memory that it writes; one that draws numbers is not made a second time."""
+    if len(call.written) != 1 or call.name in SAMPLERS:
+        return False
+    target = call.written[0]
+    others = [one for one in arguments(call.args, call.kwargs) if one is not target]
+    return any(storage_key(one) == storage_key(target) and not _is_same_stretch(one, target) for one in others)
+
+
+def _is_same_stretch(one: torch.Tensor, other: torch.Tensor) -> bool:
+    return (one.shape, one.stride(), one.storage_offset()) == (other.shape, other.stride(), other.storage_offset())
+
+
+def _made(call: Call, copy_of: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
+    """What the call would make of its target if it were handed copies."""
+    target = copy_of(call.written[0])
+
+    def copied(value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            return target if value is call.written[0] else copy_of(value)
+        return value
+
+    call.func(*map(copied, call.args), **{name: copied(value) for name, value in call.kwargs.items()})
+    return target
+
+
+def _apart(call: Call) -> Callable[[torch.Tensor], torch.Tensor]:
+    """Each tensor gets memory of its own."""
+    return lambda tensor: tensor.detach().clone()
+
+
+def _together(call: Call) -> Callable[[torch.Tensor], torch.Tensor]:
+    """What lies in the memory that is written lies in one memory again."""
+    target = call.written[0].detach()
+    size = target.untyped_storage().nbytes() // target.element_size()
+    memory = target.as_strided((size,), (1,), 0).clone()
+
+    def copy_of(tensor: torch.Tensor) -> torch.Tensor:
+        if storage_key(tensor) != storage_key(target):
+            return tensor.detach()
+        return memory.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
+
+    return copy_of
