@@ -6,9 +6,10 @@ difference of the digests before and after it, and no gradient has to be kept.
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -261,7 +262,7 @@ class GradientTrace:
                         for leaf in live.leaves
                     ]
                 elif result is not None:
-                    live.leaves, live.gains = wanted, [digest(g) for g in result]
+                    live.leaves, live.gains = wanted, [digest(g) for g in _gradients(result, wanted)]
                 else:
                     live.gains = [None] * len(live.leaves)
         else:
@@ -335,12 +336,14 @@ class _Ears:
         self._plain = plain_backward, plain_grad = torch.autograd.backward, torch.autograd.grad
 
         # Parameter names are torch's own: people call both with keywords.
+        @functools.wraps(plain_backward)
         def backward(tensors, grad_tensors=None, retain_graph=None, create_graph=False, grad_variables=None, inputs=None):  # type: ignore[no-untyped-def] # fmt: skip
-            roots = _listed(tensors)
+            tensors = _lasting(tensors)
+            roots = _tensors(tensors)
 
             def call(retain: bool) -> Any:
                 kept = True if retain else retain_graph
-                return plain_backward(roots, grad_tensors, kept, create_graph, grad_variables, inputs)
+                return plain_backward(tensors, grad_tensors, kept, create_graph, grad_variables, inputs)
 
             def watched(call: _Call) -> Any:
                 retained = bool(create_graph if retain_graph is None else retain_graph)
@@ -348,12 +351,14 @@ class _Ears:
 
             return trace.shielded(call, watched, False)
 
+        @functools.wraps(plain_grad)
         def grad(outputs, inputs, grad_outputs=None, retain_graph=None, create_graph=False, *args, **kwargs):  # type: ignore[no-untyped-def] # fmt: skip
-            sources, wanted = _listed(outputs), _listed(inputs)  # once: they may be generators
+            outputs, inputs = _lasting(outputs), _lasting(inputs)
+            sources, wanted = _tensors(outputs), _tensors(inputs)
 
             def call(retain: bool) -> Any:
                 kept = True if retain else retain_graph
-                return plain_grad(sources, wanted, grad_outputs, kept, create_graph, *args, **kwargs)
+                return plain_grad(outputs, inputs, grad_outputs, kept, create_graph, *args, **kwargs)
 
             def watched(call: _Call) -> Any:
                 retained = bool(create_graph if retain_graph is None else retain_graph)
@@ -370,9 +375,26 @@ class _Ears:
         self._stepping.remove()
 
 
-def _listed(tensors: torch.Tensor | Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    single = isinstance(tensors, (torch.Tensor, GradientEdge))  # an edge is a tuple, and so may several tensors be
-    return [tensors] if single else list(tensors)  # type: ignore[list-item]
+def _lasting(given: Any) -> Any:
+    """What torch is handed, to be gone through more than once: an iterator has to be kept."""
+    return list(given) if isinstance(given, Iterator) else given
+
+
+def _tensors(given: Any) -> list[torch.Tensor]:
+    """The tensors among what torch is handed, or gives: one, or a collection, of which a dict has them for values.
+
+    Edges of a graph, which are tuples, and what only behaves like a tensor are none.
+    """
+    if isinstance(given, (torch.Tensor, GradientEdge)) or not isinstance(given, Iterable):
+        given = [given]
+    values = given.values() if isinstance(given, Mapping) else given
+    return [one for one in values if isinstance(one, torch.Tensor)]
+
+
+def _gradients(result: Any, wanted: Sequence[torch.Tensor]) -> Sequence[torch.Tensor | None]:
+    """What ``grad`` has given for each of the leaves; nothing where others were wanted beside them."""
+    given = [*(result.values() if isinstance(result, Mapping) else result)]
+    return given if len(given) == len(wanted) else [None] * len(wanted)
 
 
 def _gain(before: tuple[float, ...] | None, after: tuple[float, ...] | None) -> tuple[float, ...] | None:

@@ -7,7 +7,7 @@ that are compared are run so.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -22,6 +22,8 @@ def zeroed(leaves: Iterable[torch.Tensor], result: Any, wanted: Sequence[torch.T
     The tensors in ``.grad`` stay the same objects, and their versions stay: they are no business of the program's.
     """
     if wanted is not None:
+        if isinstance(result, Mapping):
+            return {key: None if g is None else torch.zeros_like(g) for key, g in result.items()}
         return None if result is None else tuple(None if g is None else torch.zeros_like(g) for g in result)
     for leaf in leaves:
         if leaf.grad is None:

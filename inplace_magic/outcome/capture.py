@@ -6,6 +6,7 @@ in one piece.
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import hashlib
 import io
@@ -37,27 +38,29 @@ _ROOTS = 4  # tensors from which a backward is tried
 _TEXT = 200  # characters of a string that are kept as they are
 
 
-class Printed(io.TextIOBase):
-    """A standard output that keeps what is written to it, up to a limit."""
-
-    encoding = "utf-8"
+class Printed(io.TextIOWrapper):
+    """A standard output that keeps what is written to it, up to a limit; its file is that of the process."""
 
     def __init__(self) -> None:
-        self._parts: list[str] = []
-        self._left = _PRINTED
+        self._kept = _Kept()
+        super().__init__(self._kept, encoding="utf-8", errors="surrogatepass", newline="", write_through=True)
 
-    def write(self, text: str) -> int:
-        if self._left > 0:
-            self._parts.append(text[: self._left])
-            self._left -= len(text)
-        return len(text)
-
-    def writable(self) -> bool:
-        return True
+    def fileno(self) -> int:
+        return 1
 
     @property
     def text(self) -> str:
-        return "".join(self._parts)
+        return self._kept.getvalue().decode("utf-8", errors="replace")
+
+
+class _Kept(io.BytesIO):
+    name = "<stdout>"
+
+    def write(self, data: Any) -> int:
+        left = _PRINTED - self.tell()
+        if left > 0:
+            super().write(data[:left])
+        return len(data)
 
 
 def outcome(
@@ -126,20 +129,17 @@ class _Capture:
     def _visit(self, path: str, value: Any, depth: int) -> None:
         if len(self._values) >= _PATHS:
             return
-        known = self._plain(path, value)
-        if known is not None:
-            self._values[path] = known
-            return
-        if depth == 0 or id(value) in self._above:
-            return
-        self._above.add(id(value))
-        try:
-            for inner, item in self._parts(path, value):
-                self._visit(inner, item, depth - 1)
-        except Exception:  # an object of the user's may refuse to be looked at
-            return
-        finally:
-            self._above.discard(id(value))
+        with contextlib.suppress(Exception):  # an object of the user's may refuse to be looked at
+            known = self._plain(path, value)
+            if known is not None:
+                self._values[path] = known
+            elif depth > 0 and id(value) not in self._above:
+                self._above.add(id(value))
+                try:
+                    for inner, item in self._parts(path, value):
+                        self._visit(inner, item, depth - 1)
+                finally:
+                    self._above.discard(id(value))
 
     def _plain(self, path: str, value: Any) -> Value | None:
         """The record of what has no parts; None for what has."""

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from ..session.names import history_of
-from ..session.user_objects import attributes_of, has_own_attributes, items_of, join, modules_below, names_in
+from ..session.user_objects import attributes_of, elements, has_own_attributes, items_of, join, modules_below, names_in
 from ..source.location import user_frames
 from ..source.own import is_a
 
@@ -50,9 +50,12 @@ def shape_of(value: Any, depth: int = _DEPTH) -> str | None:
         return None
     items: list[Any]
     if is_a(value, (list, tuple)):
-        kind, items = type(value).__name__ if type(value) in (list, tuple) else "sequence", list(value[:_WIDTH])
+        kind, items = (
+            type(value).__name__ if type(value) in (list, tuple) else "sequence",
+            list(itertools.islice(elements(value), _WIDTH)),
+        )
     elif type(value) is dict:
-        kind, items = "dict", list(value.values())[:_WIDTH]
+        kind, items = "dict", list(itertools.islice(value.values(), _WIDTH))
     else:
         return None
     inner = next((s for item in items if (s := shape_of(item, depth - 1)) is not None), None)

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from ..session.names import history_of
-from ..session.user_objects import attributes_of, has_own_attributes, join, modules_below, names_in
+from ..session.user_objects import attributes_of, elements, has_own_attributes, join, modules_below, names_in
 from ..source.location import kind_of
 from ..source.own import is_a, own_names
 from ..torch_private import sequence_number
@@ -81,8 +81,8 @@ class _Walk:
             self._add(path, shape, nodes, owner)
         pairs = list(_items(value))
         for key, item in pairs:
-            own = owner and (owner[0], f"{owner[1]}[{key!r}]")
-            if isinstance(key, str) or (len(pairs) <= _ITEMS and isinstance(key, int)):
+            if type(key) is str or (len(pairs) <= _ITEMS and type(key) is int):
+                own = owner and (owner[0], f"{owner[1]}[{key!r}]")
                 self.visit(f"{path}[{key!r}]", item, depth - 1, own)
             elif not is_a(item, torch.Tensor):
                 self.visit(f"{path}[...]", item, depth - 1)
@@ -152,7 +152,7 @@ def _keeps_values(value: Any) -> bool:
 
 
 def _items(value: Any) -> Iterator[tuple[Any, Any]]:
-    pairs = value.items() if is_a(value, dict) else enumerate(value)
+    pairs = dict.items(value) if is_a(value, dict) else enumerate(elements(value))
     return itertools.islice(pairs, _WIDTH)
 
 

@@ -120,7 +120,7 @@ _BATCH_NORM = dict.fromkeys(("input", "weight", "bias", "running_mean", "running
 
 def writer(func: Callable[..., Any]) -> Targets | None:
     """How to find what a call of ``func`` writes, or None if it can only write through ``out=``."""
-    name = getattr(func, "__name__", "")
+    name = plain_name(func)
     if name in _INPLACE_DUNDERS:
         return _first
     if name.startswith("_fused_") and name.endswith("_"):
@@ -183,5 +183,5 @@ def own_operands(args: Sequence[Any], kwargs: Mapping[str, Any], written: Sequen
 
 
 def plain_name(func: Callable[..., Any]) -> str:
-    """torch's name of an operation as people know it: ``add_``, ``__setitem__``, ``batch_norm``."""
-    return getattr(func, "__name__", None) or str(func)
+    """torch's name of an operation as people know it: ``add_``, also of its overload ``add_.Tensor``, ``__setitem__``."""
+    return getattr(func, "__name__", "").partition(".")[0] or str(func)

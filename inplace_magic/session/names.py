@@ -11,6 +11,7 @@ import torch
 from ..diagnosis import place_of_items
 from ..source.own import is_a
 from ..storage import storage_key
+from ..torch_private import unobserved
 from .user_objects import join, walk
 
 
@@ -33,18 +34,22 @@ class Names:
                 continue
             self._by_id.setdefault(id(value), path)
             self._kept.append(value)
-            if is_a(value, torch.nn.Module) and "_parameters" in vars(value):
-                for name, parameter in value.named_parameters(recurse=False):
+            if is_a(value, torch.nn.Module):
+                for name, parameter in vars(value).get("_parameters", {}).items():
                     owned.setdefault(id(parameter), join(path, name))
-                if getattr(value, "inplace", False) is True:
+                if vars(value).get("inplace") is True:
                     self.inplace.append((path, type(value).__name__))
-            if is_a(value, torch.Tensor):
-                if value.is_inference() and not is_a(value, torch.nn.Parameter):
-                    self.inference.append(path)
-                key = storage_key(value)
-                if key is not None:
-                    self._by_storage.setdefault(key, path)
+            elif is_a(value, torch.Tensor):
+                with unobserved():  # a class of tensors may refuse to be asked
+                    self._add(path, value)
         self._by_id |= owned
+
+    def _add(self, path: str, tensor: torch.Tensor) -> None:
+        if tensor.is_inference() and not is_a(tensor, torch.nn.Parameter):
+            self.inference.append(path)
+        key = storage_key(tensor)
+        if key is not None:
+            self._by_storage.setdefault(key, path)
 
     def of(self, value: Any) -> str | None:
         """The path of this very object."""
@@ -79,7 +84,8 @@ def with_items_alike(found: Sequence[str], holders: Iterable[tuple[str, Any]]) -
 def history_of(tensor: torch.Tensor) -> Any:
     """A tensor's grad_fn, or None where it has none or torch refuses to tell."""
     try:
-        return None if tensor.is_inference() else tensor.grad_fn
+        with unobserved():
+            return None if tensor.is_inference() else tensor.grad_fn
     except (
         RuntimeError,
         ValueError,

@@ -95,25 +95,33 @@ def walk(namespace: Mapping[str, Any], *, unnamed: bool = False) -> Iterator[tup
                 into += [(inner or path, child) for inner, child in steps(path, value) if inner or unnamed]
                 module = defining_module(value)
                 if module is not None and id(module) not in seen and is_own(module):
-                    homes[module.__name__] = module
+                    homes[str(vars(module).get("__name__"))] = module
             level = following
         level = list(homes.items())
 
 
 def steps(path: str, value: Any, width: int = _WIDTH) -> Iterator[Step]:
-    """What is one step from an object: its items, attributes, parts; nothing for a closed box."""
+    """What is one step from an object: its items, attributes, parts; nothing for a closed box.
+
+    What is left of an object whose own code raises is passed over: it is not to keep the rest of a session from being found.
+    """
+    with contextlib.suppress(Exception):
+        yield from _steps(path, value, width)
+
+
+def _steps(path: str, value: Any, width: int) -> Iterator[Step]:
     if is_a(value, (dict, *_SEQUENCES)):
         yield from items_of(path, value, width)
         if is_own(value):
             yield from _attributes(path, value)
     elif is_a(value, (set, frozenset)):
-        yield from ((None, item) for item in itertools.islice(value, width))
+        yield from ((None, item) for item in itertools.islice(elements(value), width))
     elif is_a(value, torch.nn.Module):
         yield from _parts(path, value)
     elif is_a(value, types.FunctionType):
         yield from _of_function(path, value)
     elif is_a(value, types.ModuleType):
-        if is_own(value) and value.__name__ != "__main__":
+        if is_own(value) and vars(value).get("__name__") != "__main__":
             yield from ((f"{path}.{name}", child) for name, child in own_names(vars(value)))
     elif is_a(value, (types.MethodType, staticmethod, classmethod)):
         yield from (
@@ -141,19 +149,33 @@ def items_of(path: str, container: Any, width: int = _WIDTH) -> Iterator[Step]:
     """The first items of a list, tuple, deque or dict, with the paths that lead to them."""
     if is_a(container, dict):
         # An optimizer's state has parameters for keys: to write one takes longer than a training step, and names nothing.
-        for key, item in itertools.islice(container.items(), width):
-            yield (f"{path}[{key!r}]" if isinstance(key, _KEYS) else None), item
-    elif is_a(container, tuple) and (fields := getattr(container, "_fields", None)):
-        yield from ((f"{path}.{name}", item) for name, item in zip(fields, container))
+        for key, item in itertools.islice(dict.items(container), width):
+            yield (_under(path, key) if is_a(key, _KEYS) else None), item
+    elif is_a(container, tuple) and is_a(fields := getattr(type(container), "_fields", None), tuple):
+        yield from ((f"{path}.{name}", item) for name, item in zip(fields, elements(container)))
     else:
-        yield from ((f"{path}[{i}]", item) for i, item in enumerate(itertools.islice(container, width)))
+        yield from ((f"{path}[{i}]", item) for i, item in enumerate(itertools.islice(elements(container), width)))
+
+
+def elements(container: Any) -> Iterator[Any]:
+    """The elements of a list, tuple, deque or set, or of a class made of one, whose own ``__iter__`` is not asked."""
+    kind = next(one for one in (*_SEQUENCES, set, frozenset) if is_a(container, one))
+    return kind.__iter__(container)
+
+
+def _under(path: str, key: Any) -> str | None:
+    """The path to what a dict has under a key; None for one that cannot be written."""
+    try:
+        return f"{path}[{key!r}]"
+    except Exception:
+        return None
 
 
 def attributes_of(value: Any) -> Iterator[tuple[str, Any]]:
     """An object's own attributes; of a torch module its buffers too, without what every module has inside."""
     for kind in type(value).__mro__:
         slots = vars(kind).get("__slots__", ())
-        for name in (slots,) if isinstance(slots, str) else tuple(slots):
+        for name in (slots,) if is_a(slots, str) else tuple(slots) if is_a(slots, (list, tuple, dict, set)) else ():
             with contextlib.suppress(AttributeError):
                 yield name, object.__getattribute__(value, name)
     inside = _inside_modules() if is_a(value, torch.nn.Module) else frozenset()
@@ -187,14 +209,26 @@ def _parts(path: str, module: torch.nn.Module) -> Iterator[Step]:
         yield from ((join(base, name), parameter) for name, parameter in _in(part, "_parameters"))
         yield from ((f"{base}.{name}", child) for name, child in attributes_of(part))
         for name, table in vars(part).items():
-            if name.endswith("_hooks") and table:
-                yield from ((None, hook) for hook in table.values())
+            if name.endswith("_hooks") and is_a(table, dict):
+                yield from ((None, hook) for hook in dict.values(table))
         yield None, type(part)
 
 
 def modules_below(module: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Module]]:
-    """A module and all below it, with their dotted names; none where its constructor has not called torch's own yet."""
-    return module.named_modules() if "_modules" in vars(module) else iter(())
+    """A module and all below it, with their dotted names, as ``named_modules`` has them, which a class may have overridden,
+    and which asks modules whether they are equal.
+    """
+    seen: set[int] = set()
+
+    def below(path: str, one: Any) -> Iterator[tuple[str, torch.nn.Module]]:
+        if is_a(one, torch.nn.Module) and id(one) not in seen:
+            seen.add(id(one))
+            yield path, one
+            # There is none before its constructor has called torch's own.
+            for name, child in list(vars(one).get("_modules", {}).items()):
+                yield from below(f"{path}.{name}" if path else str(name), child)
+
+    return below("", module)
 
 
 def _of_class(kind: type) -> Iterator[tuple[str, Any]]:

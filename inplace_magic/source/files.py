@@ -21,7 +21,7 @@ from . import apart
 from .document import FileSource
 from .location import kind_of
 from .modules import modules_in
-from .own import defining_module, is_a
+from .own import defining_module, file_of, is_a
 from .sources import Sources
 
 _MOST_FILES = 60
@@ -116,7 +116,7 @@ def _concerned(namespace: Mapping[str, Any], error: BaseException | None, texts:
             yield path
     while levels and len(seen) < 2 * _MOST_FILES:
         for module in levels.pop(0):
-            path = path_of(getattr(module, "__file__", None))
+            path = path_of(file_of(module))
             if path is not None and path not in seen:
                 seen.add(path)
                 levels.append(_reached(path, vars(module)))
@@ -185,8 +185,8 @@ def modules_of(path: str) -> list[types.ModuleType]:
     """The modules that were loaded from a file; a script that runs as ``__main__`` is none."""
     found = []
     for name, module in list(sys.modules.items()):
-        filename = getattr(module, "__file__", None)
-        if name != "__main__" and isinstance(filename, str) and path_of(filename) == path:
+        filename = file_of(module)
+        if name != "__main__" and filename is not None and path_of(filename) == path:
             found.append(module)
     return found
 
@@ -276,14 +276,14 @@ def _forget(undo: contextlib.ExitStack, texts: Iterable[str]) -> None:
     before = dict(sys.modules)
     paths = set(texts)
     for name, module in before.items():
-        filename = getattr(module, "__file__", None)
-        if name != "__main__" and isinstance(filename, str) and path_of(filename) in paths:
+        filename = file_of(module)
+        if name != "__main__" and filename is not None and path_of(filename) in paths:
             del sys.modules[name]
 
     def remember() -> None:
         for name in [n for n in sys.modules if n not in before]:
-            if path_of(getattr(sys.modules[name], "__file__", None)) in paths:
+            if path_of(file_of(sys.modules[name])) in paths:
                 del sys.modules[name]
-        sys.modules.update({n: m for n, m in before.items() if path_of(getattr(m, "__file__", None)) in paths})
+        sys.modules.update({n: m for n, m in before.items() if path_of(file_of(m)) in paths})
 
     undo.callback(remember)

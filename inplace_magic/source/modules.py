@@ -17,7 +17,8 @@ from .own import is_a
 
 def modules_in(namespace: Mapping[str, Any]) -> dict[str, str]:
     """The names that stand for modules, with the modules' own names."""
-    return {name: value.__name__ for name, value in list(namespace.items()) if is_a(value, types.ModuleType)}
+    modules = ((name, value) for name, value in list(namespace.items()) if is_a(value, types.ModuleType))
+    return {name: vars(module).get("__name__", name) for name, module in modules}
 
 
 def imported(tree: ast.AST) -> dict[str, str]:

@@ -25,15 +25,25 @@ def is_own_name(name: object) -> TypeGuard[str]:
 
 def own_names(namespace: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """The names that are the user's, in the order in which they came to be."""
-    return ((name, value) for name, value in list(namespace.items()) if is_own_name(name))
+    pairs = dict.items(namespace) if is_a(namespace, dict) else namespace.items()  # a class's may be one of the user's
+    return ((name, value) for name, value in list(pairs) if is_own_name(name))
 
 
 def is_own_module(name: str | None) -> bool:
     """Whether what is defined in a module of this name is the user's own code."""
     if name == "__main__":
         return True
-    filename = getattr(sys.modules.get(name or ""), "__file__", None)
-    return isinstance(filename, str) and kind_of(filename) == "user"
+    filename = file_of(sys.modules.get(name or ""))
+    return filename is not None and kind_of(filename) == "user"
+
+
+def file_of(module: object) -> str | None:
+    """The file that a module was loaded from. What stands for one in ``sys.modules`` may refuse to be asked."""
+    try:
+        filename = getattr(module, "__file__", None)
+    except Exception:
+        return None
+    return filename if isinstance(filename, str) else None
 
 
 def is_a(value: Any, kind: type[_T] | tuple[type[_T], ...]) -> TypeGuard[_T]:
@@ -54,7 +64,7 @@ def attributes(value: object) -> Mapping[str, Any]:
 def is_own(value: object) -> bool:
     """Whether a class, a function, a module or an instance was defined by the user's own code."""
     if is_a(value, types.ModuleType):
-        return is_own_module(value.__name__)
+        return is_own_module(vars(value).get("__name__"))
     defined = value if is_a(value, (type, types.FunctionType)) else type(value)
     return is_own_module(getattr(defined, "__module__", None))
 

@@ -168,3 +168,12 @@ def test_a_backward_to_come_that_fails_is_a_difference() -> None:
     one, other = (outcome({"w": w, "h": made}, ahead=True) for made in (whole, broken))
     assert [found.kind for found in differences(one, other)] == ["ahead"]
     assert not differences(other, one)
+
+
+def test_print_goes_to_a_file_with_bytes_below() -> None:
+    printed = Printed()
+    printed.reconfigure(line_buffering=True)
+    print("é", file=printed)
+    printed.buffer.write(b"raw")
+    assert printed.text == "é\nraw"
+    assert (printed.name, printed.fileno(), printed.isatty(), printed.encoding) == ("<stdout>", 1, False, "utf-8")

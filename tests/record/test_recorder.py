@@ -84,6 +84,16 @@ HEALTHY = [
         id="gradients of what a named tuple holds",
     ),
     pytest.param(
+        "from torch.autograd.graph import get_gradient_edge\nw = torch.ones(3, requires_grad=True)\ny = w.exp()\n"
+        "torch.autograd.grad(get_gradient_edge(y), [w, get_gradient_edge(y)], torch.ones(3), retain_graph=True)\n"
+        "torch.autograd.backward((one for one in [y.sum()]), inputs={w: 1}.keys())",
+        id="edges of the graph, a generator and a view of a dict",
+    ),
+    pytest.param(
+        "w = torch.ones(3, requires_grad=True)\ny = w.exp()\ntorch.ops.aten.add_.Tensor(w * 2, w).sum().backward()",
+        id="an overload of an operation",
+    ),
+    pytest.param(
         "class Net(torch.nn.Sequential):\n"
         "    def __init__(self):\n"
         "        w = torch.zeros(2, 3)\n"
@@ -99,6 +109,23 @@ HEALTHY = [
     ),
     pytest.param("lstm = torch.nn.LSTM(3, 4)\nout, _ = lstm(torch.randn(5, 2, 3))\nout.sum().backward()", id="an LSTM"),
 ]
+
+
+def test_a_dict_of_leaves_gets_a_dict_of_gradients() -> None:
+    text = "w = torch.ones(3, requires_grad=True)\ng = torch.autograd.grad((w ** 2).sum(), {'a': w})"
+    try:
+        plain(text)
+    except RuntimeError:
+        pytest.skip("this torch gives no dict of gradients")
+    assert torch.equal(run(text)[1]["g"]["a"], torch.full((3,), 2.0))
+
+
+def test_a_write_by_an_overload_of_an_operation_is_seen() -> None:
+    recorder, _ = run(
+        "y = torch.ones(3, requires_grad=True).exp()\ntorch.ops.aten.add_.Tensor(y, torch.ones(3))\ny.sum().backward()"
+    )
+    write = recorder.conflicts.found[0].write
+    assert write is not None and write.operation == "add_"
 
 
 @pytest.mark.parametrize("text", HEALTHY)

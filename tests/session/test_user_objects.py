@@ -16,6 +16,8 @@ import torch
 from IPython.core.interactiveshell import InteractiveShell
 from torch import nn
 
+from inplace_magic.outcome.capture import outcome
+from inplace_magic.session.names import Names
 from inplace_magic.session.user_objects import resolving, walk
 from inplace_magic.source.own import own_names
 from tests.cells import run_cells
@@ -114,6 +116,82 @@ def test_the_path_to_a_tensor(names: dict[str, Any], path: str) -> None:
 def test_a_module_whose_constructor_has_not_called_torchs_yet_has_no_parts() -> None:
     begun = Recurrent.__new__(Recurrent)
     assert paths(T, begun=begun, h=T)[0] == "h"
+
+
+def refuses(*_: Any) -> Any:
+    raise RuntimeError("not to be asked")
+
+
+class Refusing(list[Any]):
+    __iter__ = __len__ = __bool__ = __getitem__ = refuses  # type: ignore[assignment]
+
+
+class RefusingDict(dict[Any, Any]):
+    items = keys = values = __iter__ = refuses  # type: ignore[assignment]
+
+
+class Key(str):
+    __repr__ = refuses  # type: ignore[assignment]
+
+
+class Fields(tuple[Any, ...]):
+    _fields = property(refuses)
+
+
+class Slots:
+    __slots__ = ("h",)
+
+
+Slots.__slots__ = 7  # type: ignore[assignment]
+
+
+class Tagged(torch.nn.Module):
+    """A module that compares by value, which cannot be hashed, and keeps its hooks in a list."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner, self.my_hooks, self._more_hooks = torch.nn.Linear(2, 2), [print], torch.ones(3)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Tagged)
+
+    named_modules = named_parameters = refuses  # type: ignore[assignment]
+
+
+class Unnamed(types.ModuleType):
+    __getattr__ = refuses
+
+
+def nameless() -> types.ModuleType:
+    module = Unnamed("m")
+    del module.__name__
+    return module
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        pytest.param(Refusing([1]), id="a list that refuses to be gone through"),
+        pytest.param(RefusingDict(a=1), id="a dict"),
+        pytest.param({Key("k"): 1, "key": 2}, id="a key that has no text"),
+        pytest.param(Fields((1, 2)), id="a tuple with fields of its own"),
+        pytest.param(Slots(), id="slots that are no names"),
+        pytest.param(Tagged(), id="a module with hooks in a list, which cannot be hashed"),
+        pytest.param(nameless(), id="a module without a name"),
+    ],
+)
+def test_an_odd_object_does_not_keep_the_others_from_being_found(odd: Any) -> None:
+    assert paths(T, a=odd, b={"c": [odd, T]})[0] == "b['c'][1]"
+    names = Names({"a": odd, "b": [T, odd]})
+    assert names.of(T) == "b[0]"
+    assert outcome({"a": odd, "h": T}).values["h"].shape == tuple(T.shape)
+
+
+def test_the_insides_of_an_odd_object_are_found_past_its_own_code() -> None:
+    tagged = Tagged()
+    assert paths(tagged.inner.weight, net=tagged)[0] == "net.inner.weight"
+    held = {path for path, one in walk({"kept": Refusing([T]), "b": RefusingDict(h=T)}) if one is T}
+    assert {"kept[0]", "b['h']"} <= held
 
 
 def test_a_slot() -> None:

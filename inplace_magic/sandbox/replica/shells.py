@@ -10,7 +10,7 @@ from typing import Any
 
 from ...session.shell import Shell
 from ...source.location import kind_of
-from ...source.own import is_a
+from ...source.own import file_of, is_a
 from ..lifetime import scratch_folder
 
 
@@ -44,8 +44,8 @@ def libraries(namespace: Mapping[str, Any], accelerator: str | None) -> tuple[st
     for value in list(namespace.values()):
         for name in _modules_of(value):
             module = sys.modules.get(name)
-            filename = getattr(module, "__file__", None)
-            if isinstance(filename, str) and kind_of(filename) != "user":
+            filename = file_of(module)
+            if filename is not None and kind_of(filename) != "user":
                 found[name] = None
     return tuple(found)
 
