@@ -190,6 +190,18 @@ def share_leaves(problem: Problem, moved: int) -> bool:
     return any(later & one.stepped for one in passes[max(0, at - moved) : at])
 
 
+def kept_for_later_loss(problem: Problem) -> bool:
+    """Whether an earlier backward has kept its graph, so that the later loss could be made of the same forward: by what a step
+    has updated since, that loss is to be scored once more.
+    """
+    need, passes = problem.clash.need, problem.evidence.passes
+    since = problem.clash.save.clock if problem.clash.save is not None else 0
+    kept = need is not None and any(
+        one.backward.retained and one.backward.clock > since for one in passes[: need.index]
+    )
+    return kept and goes_through_update(problem)
+
+
 def goes_through_update(problem: Problem) -> bool:
     """Whether the later loss goes through what a step before its backward has updated, on the way to what its own step is
     for: a generator's through the discriminator, an actor's through the critic.

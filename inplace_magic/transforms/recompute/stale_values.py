@@ -51,7 +51,14 @@ from ...source.editor import Code, Edit
 from ...source.lift import lift
 from ...source.names import first_name, own_names, renamed
 from ..analysis.backward_calls import freeing
-from ..analysis.meetings import goes_through_update, headline, sent_back_again, standing_in, updates_weights
+from ..analysis.meetings import (
+    goes_through_update,
+    headline,
+    kept_for_later_loss,
+    sent_back_again,
+    standing_in,
+    updates_weights,
+)
 from ..analysis.moving import may_pass
 from ..problem import Problem
 from ..proposal import Proposal
@@ -78,7 +85,8 @@ def recompute(problem: Problem) -> Iterator[Proposal]:
         if target is not None and (updates_weights(problem) if target.between else made.names):
             for proposal in _candidates(problem, _as_far_as_read(made, found.over, target), target):
                 innermost = False
-                yield replace(proposal, meant=problem.family == "silent")  # each backward, for the values of then
+                # Each backward, for the values of then.
+                yield replace(proposal, meant=problem.family == "silent" or kept_for_later_loss(problem))
 
 
 def _from_leaves(problem: Problem, made: Slice) -> Slice:
