@@ -1161,3 +1161,48 @@ def test_no_object_begins_anew_where_a_value_is_read() -> None:
     run = run_cells(START, nets, TRAIN)
     assert run.diagnosis is not None
     assert not any("forward(self, x):\n        super()" in fix.cells.get(2, "") for fix in run.diagnosis.fixes)
+
+
+ADVERSARIES = """
+    gen, dis = nn.Linear(3, 4), nn.Linear(4, 1)
+    opt_g = torch.optim.SGD(gen.parameters(), lr=0.1)
+    opt_d = torch.optim.SGD(dis.parameters(), lr=0.1)
+    """
+ONE_FORWARD = """
+    for z in torch.randn(2, 5, 3):
+        fake = gen(z)
+        score = dis(fake).tanh()
+        opt_d.zero_grad()
+        score.mean().backward(retain_graph=True)
+        opt_d.step()
+        opt_g.zero_grad()
+        (score * -1).mean().backward()
+        opt_g.step()
+    """
+TWO_FORWARDS = """
+    for z in torch.randn(2, 5, 3):
+        fake = gen(z)
+        loss_d = dis(fake.detach()).tanh().mean()
+        loss_g = -dis(fake).tanh().mean()
+        opt_d.zero_grad()
+        loss_d.backward()
+        opt_d.step()
+        opt_g.zero_grad()
+        loss_g.backward()
+        opt_g.step()
+    """
+
+
+@pytest.mark.parametrize(
+    ("cell", "rule", "gradients"),
+    [
+        pytest.param(
+            ONE_FORWARD, "recompute", "different", id="the graph was kept for it: its values are scored again"
+        ),
+        pytest.param(TWO_FORWARDS, "move_step", "same", id="each has a forward of its own: the step waits"),
+    ],
+)
+def test_which_weights_the_later_of_two_losses_goes_through(cell: str, rule: str, gradients: str) -> None:
+    start = "import torch\nfrom torch import nn\ntorch.manual_seed(0)"
+    first = fixes(start, ADVERSARIES, cell)[0]
+    assert (first.rule, first.gradients) == (rule, gradients)
