@@ -46,10 +46,6 @@ for epoch in range(30):
     optimizer.step()
     track.append(loss.item())
 print(track[0], track[-1])
-# %%
-with torch.no_grad():
-    h = model.heights(light[:2])
-print(h - h[:, :1])
 # %% [fixed 2]
 class GrowthModel(nn.Module):
     def __init__(self, hidden=16):
