@@ -7,7 +7,7 @@ from typing import Generic, TypeVar
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from .torch_private import storage_id
+from .torch_private import storage_id, unwrapped
 
 Key = int
 T = TypeVar("T")
@@ -18,7 +18,8 @@ _PRUNE_AT = 256
 def storage_key(tensor: torch.Tensor) -> Key | None:
     """The address where a tensor's storage begins; None where there is none.
 
-    Unlike ``_cdata`` it is the same for aliases made through numpy and dlpack.
+    Unlike ``_cdata`` it is the same for aliases made through numpy and dlpack. What ``torch.vmap`` hands to a function has
+    that of the whole batch.
     """
     try:
         address = tensor.data_ptr()  # three times as fast as asking the storage, which makes a Python object each time
@@ -27,7 +28,8 @@ def storage_key(tensor: torch.Tensor) -> Key | None:
         storage = tensor.untyped_storage()
         return storage.data_ptr() or -storage_id(storage)
     except (RuntimeError, NotImplementedError, ValueError):  # ValueError: a lazy module's parameter
-        return None
+        inner = unwrapped(tensor)
+        return None if inner is None else storage_key(inner)
 
 
 def shape_of(tensor: torch.Tensor) -> tuple[int, ...]:

@@ -45,6 +45,15 @@ def storage_id(storage: torch.UntypedStorage) -> int:
     return getattr(storage, "_cdata", 0)
 
 
+def unwrapped(tensor: torch.Tensor) -> torch.Tensor | None:
+    """What a transform of ``torch.func`` has wrapped: ``_functorch.get_unwrapped``; None for a plain tensor. Gone: None for
+    all, and the line that writes inside a transform is not found.
+    """
+    functorch = getattr(torch._C, "_functorch", None)
+    is_wrapped, get = (getattr(functorch, n, None) for n in ("is_functorch_wrapped_tensor", "get_unwrapped"))
+    return get(tensor) if is_wrapped is not None and get is not None and is_wrapped(tensor) else None
+
+
 def unobserved() -> contextlib.AbstractContextManager[Any]:
     """No function mode sees what is done within. Gone: they see it, which costs time and does no harm."""
     return getattr(torch._C, "DisableTorchFunction", contextlib.nullcontext)()

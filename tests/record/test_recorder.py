@@ -182,6 +182,8 @@ CONFLICTS = [
     pytest.param("lin = torch.nn.Linear(2, 2)\nopt = torch.optim.SGD(lin.parameters(), 0.1, foreach=True)\n"
                  "x = torch.ones(1, 2, requires_grad=True)\na = lin(x).sum()\na.backward(retain_graph=True)\nopt.step()\n"
                  "a.backward()", [(6, 4, 7)], id="a foreach optimizer"),
+    pytest.param("w = torch.ones(2, 3, requires_grad=True)\ndef f(t):\n    y = t.exp()\n    y += 1\n    return y\n"
+                 "torch.vmap(f)(w).sum().backward()", [(4, 3, 6)], id="inside vmap"),
     pytest.param("w = torch.ones(3, requires_grad=True)\na = w.exp()\na += 1\nb = a.sin()\na += 1\nb.sum().backward()",
                  [(5, 4, 6), (3, 2, 6)], id="two conflicts in one backward"),
     pytest.param("w = torch.ones(3, requires_grad=True)\ny = w.exp()\ny.data.clamp_(0, 9)\nwith torch.no_grad():\n    y *= 2\ny.sum().backward()",
