@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
 
 import numpy
 import pytest
@@ -61,9 +62,21 @@ def rows_that_read_other_parts_of_what_they_write() -> list[torch.Tensor]:
         h[:2] -= h[2:]
         h *= h.detach().clone()
         h.view(-1)[0] += h.view(-1)[-1]
+        h[:, 0] += h.detach()[:, 0].clone()
+        z = torch.view_as_complex(h.view(3, 2, 2).clone())
+        z[:2] += z[:2].real
+        z[:1] += z[2:].conj()
+        h = h + torch.view_as_real(z).reshape(3, 4)
+        sparse = torch.eye(3).to_sparse()
+        sparse.add_(sparse)
         h.square().mean().backward()
         optimizer.step()
     return parameters(net)
+
+
+class Pair(NamedTuple):
+    scale: torch.Tensor
+    shift: torch.Tensor
 
 
 class Codebook(nn.Module):
@@ -89,6 +102,17 @@ def a_codebook_that_is_read_as_data_and_trained_by_hand() -> list[torch.Tensor]:
         net(torch.randn(4, 2)).square().mean().backward()
         optimizer.step()
     return parameters(net)
+
+
+@healthy
+def leaves_of_a_named_tuple_and_edges_of_the_graph() -> list[torch.Tensor]:
+    pair = Pair(torch.ones(2, requires_grad=True), torch.full((2,), 2.0, requires_grad=True))
+    y = (pair.scale * pair.shift).exp()
+    grads = torch.autograd.grad(y.sum(), pair, create_graph=True)
+    edge = torch.autograd.graph.get_gradient_edge(y)
+    (more,) = torch.autograd.grad(edge, pair.scale, torch.ones(2), retain_graph=True)
+    torch.autograd.backward(iter([(grads[0] * grads[1]).sum()]), inputs=pair)
+    return [*grads, more, *(leaf.grad for leaf in pair if leaf.grad is not None)]
 
 
 @healthy

@@ -10,12 +10,13 @@ import contextlib
 import enum
 import hashlib
 import io
+import itertools
 import pickle
 import random
 import sys
 import types
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -23,7 +24,7 @@ import torch
 
 from ..gradients.digest import digest
 from ..session.names import history_of
-from ..session.user_objects import join
+from ..session.user_objects import join, modules_below, under
 from ..source.own import attributes, is_a, is_own, own_names
 from ..storage import shape_of
 from ..torch_private import base_of, unobserved
@@ -33,7 +34,7 @@ _DEPTH = 5
 _PATHS = 4_000  # in all, so that a session of many objects costs no more than a run
 _ITEMS = 60  # of one container that are looked into, at its beginning and at its end
 _ELEMENTS = 2**27  # of tensors in all; what is beyond is known by its shape alone
-_PRINTED = 200_000  # characters
+_PRINTED = 200_000  # bytes
 _ROOTS = 4  # tensors from which a backward is tried
 _TEXT = 200  # characters of a string that are kept as they are
 
@@ -54,7 +55,16 @@ class Printed(io.TextIOWrapper):
 
 
 class _Kept(io.BytesIO):
+    """``text`` is read when a run is over, also if what it ran has closed its standard output."""
+
     name = "<stdout>"
+
+    def close(self) -> None:
+        pass
+
+    def writelines(self, lines: Any) -> None:
+        for line in lines:
+            self.write(line)
 
     def write(self, data: Any) -> int:
         left = _PRINTED - self.tell()
@@ -173,15 +183,14 @@ class _Capture:
             self._values[path] = Value("items", (len(value),))
         elif is_a(value, dict):
             self._values[path] = Value("items", (len(value),))
-            pairs = [(k, v) for k, v in value.items() if isinstance(k, (str, int, float, bool, tuple, enum.Enum))]
-            yield from ((f"{path}[{k!r}]", v) for k, v in pairs[: 2 * _ITEMS])
+            pairs = [(k, v) for k, v in dict.items(value) if is_a(k, (str, int, float, bool, tuple, enum.Enum))]
+            told = ((under(path, k), v) for k, v in pairs[: 2 * _ITEMS])
+            yield from ((inner, v) for inner, v in told if inner is not None)
         elif is_a(value, torch.nn.Module):
-            self._statistics |= {
-                join(path, name)
-                for name, _ in value.named_buffers()
-                if _of_torch(value.get_submodule(name.rpartition(".")[0]))
-            }
-            yield from _module(path, value)
+            modules = [(join(path, name) if name else path, one) for name, one in modules_below(value)]
+            of_torch = [(base, one) for base, one in modules if _of_torch(one)]
+            self._statistics |= {join(base, name) for base, one in of_torch for name in vars(one).get("_buffers", {})}
+            yield from _module(modules)
         elif is_a(value, torch.optim.Optimizer):
             self._optimizers.append((path, value))
             for i, group in enumerate(value.param_groups):
@@ -208,18 +217,16 @@ class _Capture:
         return digest(tensor)
 
 
-def _module(path: str, module: torch.nn.Module) -> Iterator[tuple[str, Any]]:
-    for name, parameter in module.named_parameters():
-        yield join(path, name), parameter
-    for name, buffer in module.named_buffers():
-        yield join(path, name), buffer
-    for name, child in module.named_modules():
-        if _of_torch(child):
-            continue  # the rest is how it is set up
-        base = join(path, name) if name else path
-        for key, value in list(vars(child).items()):
-            if not key.startswith("_"):
-                yield f"{base}.{key}", value
+def _module(modules: Sequence[tuple[str, torch.nn.Module]]) -> Iterator[tuple[str, Any]]:
+    seen: set[int] = set()
+    for table, (base, one) in itertools.product(("_parameters", "_buffers"), modules):
+        for name, tensor in list(vars(one).get(table, {}).items()):
+            if tensor is not None and id(tensor) not in seen:
+                seen.add(id(tensor))
+                yield join(base, name), tensor
+    for base, one in modules:
+        if not _of_torch(one):  # the rest of those is how they are set up
+            yield from ((f"{base}.{key}", value) for key, value in list(vars(one).items()) if not key.startswith("_"))
 
 
 def _of_torch(module: torch.nn.Module) -> bool:

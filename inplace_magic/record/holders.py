@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from ..session.names import history_of
-from ..session.user_objects import attributes_of, elements, has_own_attributes, join, modules_below, names_in
+from ..session.user_objects import attributes_of, elements, has_own_attributes, join, modules_below, names_in, under
 from ..source.location import kind_of
 from ..source.own import is_a, own_names
 from ..torch_private import sequence_number
@@ -81,9 +81,10 @@ class _Walk:
             self._add(path, shape, nodes, owner)
         pairs = list(_items(value))
         for key, item in pairs:
-            if type(key) is str or (len(pairs) <= _ITEMS and type(key) is int):
-                own = owner and (owner[0], f"{owner[1]}[{key!r}]")
-                self.visit(f"{path}[{key!r}]", item, depth - 1, own)
+            told = is_a(key, str) or (len(pairs) <= _ITEMS and is_a(key, int))
+            if told and (inner := under(path, key)) is not None:
+                own = owner and (owner[0], str(under(owner[1], key)))
+                self.visit(inner, item, depth - 1, own)
             elif not is_a(item, torch.Tensor):
                 self.visit(f"{path}[...]", item, depth - 1)
 

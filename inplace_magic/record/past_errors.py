@@ -13,13 +13,13 @@ import torch
 
 from ..families import RAISED_AT_WRITE, family_of, is_of_base, overlaps_input
 from ..source.location import user_stack
-from ..storage import ByStorage
+from ..storage import ByStorage, storage_key
 from ..torch_private import base_of, version_of
 from .author import Author, author_at, names_of, sharing_memory
 from .caught import Caught
 from .noted_conflicts import NotedConflicts
 from .observed import UNKNOWN_VERSION, LiveConflict, LiveWrite, Stack
-from .operations import SAMPLERS, arguments, out_targets, plain_name, tensors_in
+from .operations import RESHAPES, SAMPLERS, arguments, out_targets, plain_name, tensors_in
 from .tracked_copies import TrackedCopies, read_from_copies
 
 Args = Sequence[Any]
@@ -233,6 +233,21 @@ def indexed(func: Callable[..., Any], args: Args, tensor: torch.Tensor) -> torch
     index = args[1] if isinstance(args[1], tuple) else (args[1],)
     written: torch.Tensor = tensor[tuple(itertools.takewhile(lambda one: type(one) in (int, slice), index))]
     return written
+
+
+def reads_own_part(func: Callable[..., Any], args: Args, kwargs: Kwargs, written: Sequence[Any]) -> bool:
+    """Whether a call reads another stretch of the memory that it writes, of numbers of the same kind: ``x -= x[:, :1]``."""
+    key = storage_key(written[0]) if len(written) == 1 and plain_name(func) not in RESHAPES | {"set_"} else None
+    others = [one for one in arguments(args, kwargs) if one is not written[0]] if key is not None else []
+    if not any(storage_key(one) == key for one in others) or written[0].device.type == "meta":
+        return False
+    into = _stretch(indexed(func, args, written[0]))  # in ``h[0] += y`` what is put there is the very stretch
+    return any(storage_key(one) == key and _stretch(one)[:2] == into[:2] and _stretch(one) != into for one in others)
+
+
+def _stretch(tensor: torch.Tensor) -> tuple[Any, ...]:
+    view = tensor.is_conj(), tensor.is_neg()
+    return tensor.dtype, view, tensor.shape, tensor.stride(), tensor.storage_offset()
 
 
 def with_history(written: Sequence[Any]) -> list[torch.Tensor]:

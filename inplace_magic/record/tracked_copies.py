@@ -102,7 +102,7 @@ class TrackedCopies:
 
 def _like(sequence: Any, items: list[Any]) -> Any:
     """A list, a tuple or a named tuple as another one is, of other items."""
-    return getattr(type(sequence), "_make", type(sequence))(items)
+    return getattr(type(sequence), "_make", list if isinstance(sequence, list) else tuple)(items)
 
 
 def _geometry(tensor: torch.Tensor) -> tuple[int, ...]:
@@ -169,8 +169,11 @@ def read_from_copies(written: Sequence[torch.Tensor], arguments: Any) -> Any:
             return _like(value, [copied(item) for item in value])
         return value
 
+    def is_target(value: Any) -> bool:
+        return any(
+            one is target for one in (value if isinstance(value, (list, tuple)) else [value]) for target in written
+        )
+
     if isinstance(arguments, Mapping):
         return {name: value if name == "out" else copied(value) for name, value in arguments.items()}
-    return [
-        value if i == 0 and any(value is t for t in written) else copied(value) for i, value in enumerate(arguments)
-    ]
+    return [value if i == 0 and is_target(value) else copied(value) for i, value in enumerate(arguments)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -36,8 +37,9 @@ class Names:
             self._kept.append(value)
             if is_a(value, torch.nn.Module):
                 for name, parameter in vars(value).get("_parameters", {}).items():
-                    owned.setdefault(id(parameter), join(path, name))
-                if vars(value).get("inplace") is True:
+                    if parameter is not None:
+                        owned.setdefault(id(parameter), join(path, name))
+                if inspect.getattr_static(value, "inplace", False) is True:
                     self.inplace.append((path, type(value).__name__))
             elif is_a(value, torch.Tensor):
                 with unobserved():  # a class of tensors may refuse to be asked

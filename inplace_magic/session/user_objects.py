@@ -95,7 +95,7 @@ def walk(namespace: Mapping[str, Any], *, unnamed: bool = False) -> Iterator[tup
                 into += [(inner or path, child) for inner, child in steps(path, value) if inner or unnamed]
                 module = defining_module(value)
                 if module is not None and id(module) not in seen and is_own(module):
-                    homes[str(vars(module).get("__name__"))] = module
+                    homes[vars(module)["__name__"]] = module
             level = following
         level = list(homes.items())
 
@@ -150,7 +150,7 @@ def items_of(path: str, container: Any, width: int = _WIDTH) -> Iterator[Step]:
     if is_a(container, dict):
         # An optimizer's state has parameters for keys: to write one takes longer than a training step, and names nothing.
         for key, item in itertools.islice(dict.items(container), width):
-            yield (_under(path, key) if is_a(key, _KEYS) else None), item
+            yield (under(path, key) if is_a(key, _KEYS) else None), item
     elif is_a(container, tuple) and is_a(fields := getattr(type(container), "_fields", None), tuple):
         yield from ((f"{path}.{name}", item) for name, item in zip(fields, elements(container)))
     else:
@@ -163,7 +163,7 @@ def elements(container: Any) -> Iterator[Any]:
     return kind.__iter__(container)
 
 
-def _under(path: str, key: Any) -> str | None:
+def under(path: str, key: Any) -> str | None:
     """The path to what a dict has under a key; None for one that cannot be written."""
     try:
         return f"{path}[{key!r}]"
@@ -175,7 +175,8 @@ def attributes_of(value: Any) -> Iterator[tuple[str, Any]]:
     """An object's own attributes; of a torch module its buffers too, without what every module has inside."""
     for kind in type(value).__mro__:
         slots = vars(kind).get("__slots__", ())
-        for name in (slots,) if is_a(slots, str) else tuple(slots) if is_a(slots, (list, tuple, dict, set)) else ():
+        names = (slots,) if is_a(slots, str) else slots if is_a(slots, (list, tuple, dict, set)) else ()
+        for name in tuple(names):
             with contextlib.suppress(AttributeError):
                 yield name, object.__getattribute__(value, name)
     inside = _inside_modules() if is_a(value, torch.nn.Module) else frozenset()

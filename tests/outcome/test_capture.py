@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import io
 import random
 import sys
 import types
@@ -177,3 +178,11 @@ def test_print_goes_to_a_file_with_bytes_below() -> None:
     printed.buffer.write(b"raw")
     assert printed.text == "é\nraw"
     assert (printed.name, printed.fileno(), printed.isatty(), printed.encoding) == ("<stdout>", 1, False, "utf-8")
+
+
+def test_what_was_printed_is_known_when_the_standard_output_has_been_closed() -> None:
+    printed = Printed()
+    wrapper = io.TextIOWrapper(printed.buffer, encoding="utf-8", write_through=True)
+    wrapper.write("a")
+    wrapper.close()
+    assert printed.text == "a"

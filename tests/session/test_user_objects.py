@@ -184,7 +184,9 @@ def test_an_odd_object_does_not_keep_the_others_from_being_found(odd: Any) -> No
     assert paths(T, a=odd, b={"c": [odd, T]})[0] == "b['c'][1]"
     names = Names({"a": odd, "b": [T, odd]})
     assert names.of(T) == "b[0]"
-    assert outcome({"a": odd, "h": T}).values["h"].shape == tuple(T.shape)
+    seen = outcome({"a": odd, "h": T}).values
+    assert seen["h"].shape == tuple(T.shape)
+    assert ("a.inner.weight" in seen) is isinstance(odd, Tagged)
 
 
 def test_the_insides_of_an_odd_object_are_found_past_its_own_code() -> None:

@@ -13,6 +13,7 @@ import contextlib
 import functools
 import sys
 import weakref
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -21,10 +22,11 @@ import torch
 from ...storage import storage_key
 from ...torch_private import sequence_number, unobserved
 from ..author import Author, author_at
-from ..observed import LiveWrite, Saved
-from ..operations import SAMPLERS, arguments
+from ..observed import LiveWrite, Saved, Stack
+from ..operations import SAMPLERS
+from ..past_errors import reads_own_part
 from .events import Call, Detector, Passing, Run
-from .nodes import has_plain_values, node_of
+from .nodes import node_of
 from .second_run import near
 
 _LOOKS = 16  # at what one line writes
@@ -35,17 +37,18 @@ class OwnParts(Detector):
 
     def __init__(self, run: Run) -> None:
         super().__init__(run)
-        self._looks: dict[Any, int] = {}
-        self._wrong: dict[int, LiveWrite] = {}  # by the number of the node that the call made
+        self._looks: Counter[Stack] = Counter()
+        self._wrong: dict[int, LiveWrite] = {}  # by the number of the node that what was written has behind the call
 
     def calls(self, call: Call) -> None:
-        if not reads_own_part(call) or not has_plain_values(call.written[0]):
+        if not reads_own_part(call.func, call.args, call.kwargs, call.written) or call.name in SAMPLERS:
             return
         author = author_at(sys._getframe(1))
-        self._looks[author.stack] = looks = self._looks.get(author.stack, 0) + 1
-        if looks > _LOOKS:
+        self._looks[author.stack] += 1
+        if self._looks[author.stack] > _LOOKS:
             return
-        with unobserved(), torch.no_grad(), contextlib.suppress(RuntimeError):
+        # What cannot be made on copies proves nothing.
+        with unobserved(), torch.no_grad(), contextlib.suppress(Exception):
             if not near(_made(call, _apart(call)), _made(call, _together(call))):
                 note = functools.partial(self._note, weakref.ref(call.written[0]), call.name, author)
                 self.run.after_operation(note)
@@ -54,10 +57,11 @@ class OwnParts(Detector):
         with unobserved():
             tensor = target()
             node = node_of(tensor) if tensor is not None else None
-            if node is not None:
+            number = sequence_number(node) if node is not None else 0
+            if number:
                 write = LiveWrite(author.stack, self.run.tick(), name, author.origin, 0)
                 write.how = "overlaps"
-                self._wrong.setdefault(sequence_number(node), write)
+                self._wrong.setdefault(number, write)
 
     def backward_begins(self, passing: Passing) -> None:
         if not self._wrong:
@@ -69,19 +73,6 @@ class OwnParts(Detector):
                 conflict.certain, conflict.value = True, None
 
 
-def reads_own_part(call: Call) -> bool:
-    """Whether a call reads another stretch of the memory that it writes; one that draws numbers is not made a second time."""
-    if len(call.written) != 1 or call.name in SAMPLERS:
-        return False
-    target = call.written[0]
-    others = [one for one in arguments(call.args, call.kwargs) if one is not target]
-    return any(storage_key(one) == storage_key(target) and not _is_same_stretch(one, target) for one in others)
-
-
-def _is_same_stretch(one: torch.Tensor, other: torch.Tensor) -> bool:
-    return (one.shape, one.stride(), one.storage_offset()) == (other.shape, other.stride(), other.storage_offset())
-
-
 def _made(call: Call, copy_of: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
     """What the call would make of its target if it were handed copies."""
     target = copy_of(call.written[0])
@@ -89,7 +80,7 @@ def _made(call: Call, copy_of: Callable[[torch.Tensor], torch.Tensor]) -> torch.
     def copied(value: Any) -> Any:
         if isinstance(value, torch.Tensor):
             return target if value is call.written[0] else copy_of(value)
-        return value
+        return [copied(one) for one in value] if type(value) in (list, tuple) else value
 
     call.func(*map(copied, call.args), **{name: copied(value) for name, value in call.kwargs.items()})
     return target

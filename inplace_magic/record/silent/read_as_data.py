@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,7 +27,7 @@ from .events import Call, Detector, Passing, Run
 from .nodes import node_of
 
 _VALUES = 1_024  # that are followed
-_CUTS = frozenset({"detach", "item", "tolist", "numpy"})  # ways out of a graph that a person has asked for
+_WAYS_OUT = frozenset({"detach", "item", "tolist", "numpy"})  # ways out of a graph that a person has asked for
 
 
 @dataclass
@@ -47,12 +47,12 @@ class ReadAsData(Detector):
     def __init__(self, run: Run) -> None:
         super().__init__(run)
         self._reads: dict[int, _Read] = {}  # by the parameter's id
-        self._trained: dict[int, weakref.ref[torch.Tensor]] = {}  # in some way: by a gradient, or by hand
+        self._trained: dict[int, _Read] = {}  # the same of those that are trained: by a gradient, or by hand
         self._values: dict[int, tuple[weakref.ref[torch.Tensor], frozenset[int]]] = {}
 
     def ends(self) -> None:
         for read in self._reads.values():
-            if read.need is not None and read.parameter() is not None:
+            if read.need is not None:
                 write = LiveWrite(read.stack, self.run.tick(), "data", "user", 0)
                 write.how = "as_data"
                 conflict = self.run.conflict("silent", Saved(torch.zeros(1), (), self.run.tick()), read.need, write)
@@ -66,8 +66,9 @@ class ReadAsData(Detector):
     def calls(self, call: Call) -> None:
         if call.func == DATA_GET:
             parameter = call.args[0]
-            known = id(parameter) in self._reads or self._is_trained(parameter)
-            if not known and self._may_train(parameter) and called_by_user():
+            known = any(self._is_known(table, parameter) for table in (self._reads, self._trained))
+            trains = isinstance(parameter, torch.nn.Parameter) and parameter.requires_grad
+            if trains and not known and torch.is_grad_enabled() and called_by_user():
                 self._reads[id(parameter)] = _Read(weakref.ref(parameter), user_stack(sys._getframe(1)))
                 self.run.curious.add(self)
         elif self._reads:
@@ -75,7 +76,7 @@ class ReadAsData(Detector):
                 self._drop(one for one in list(self._reads) if self._is_in(one, tensor))
 
     def called(self, call: Call, result: Any) -> None:
-        if not self._reads or not torch.is_grad_enabled() or call.name in _CUTS:
+        if not self._reads or not torch.is_grad_enabled() or call.name in _WAYS_OUT:
             return
         if call.func == DATA_GET:
             of = frozenset({id(call.args[0])} & self._reads.keys())
@@ -89,10 +90,11 @@ class ReadAsData(Detector):
     def _follow(self, value: torch.Tensor, of: frozenset[int]) -> None:
         with unobserved():
             node = node_of(value)
-        if node is not None:
+            number = sequence_number(node) if node is not None else 0
+        if number:
             for one in of & self._reads.keys():
-                self._reads[one].nodes.add(sequence_number(node))
-        elif len(self._values) < _VALUES:
+                self._reads[one].nodes.add(number)
+        elif node is None and len(self._values) < _VALUES:
             self._values[id(value)] = weakref.ref(value), of
 
     def _of(self, tensor: torch.Tensor) -> frozenset[int]:
@@ -101,20 +103,20 @@ class ReadAsData(Detector):
         return known[1] if known is not None and known[0]() is tensor else frozenset()
 
     def _is_in(self, one: int, tensor: Any) -> bool:
-        parameter = self._reads[one].parameter()
-        return parameter is None or (isinstance(tensor, torch.Tensor) and storage_key(tensor) == storage_key(parameter))
+        read = self._reads[one]
+        parameter = read.parameter()
+        if parameter is None:
+            return read.need is None  # else the proof is complete: nothing can train it any more
+        return isinstance(tensor, torch.Tensor) and storage_key(tensor) == storage_key(parameter)
 
     @staticmethod
-    def _may_train(parameter: Any) -> bool:
-        return isinstance(parameter, torch.nn.Parameter) and parameter.requires_grad and torch.is_grad_enabled()
-
-    def _is_trained(self, parameter: torch.Tensor) -> bool:
-        known = self._trained.get(id(parameter))
-        return known is not None and known() is parameter
+    def _is_known(table: Mapping[int, _Read], parameter: torch.Tensor) -> bool:
+        known = table.get(id(parameter))
+        return known is not None and known.parameter() is parameter
 
     def _drop(self, trained: Iterator[int]) -> None:
         for one in trained:
-            self._trained[one] = self._reads.pop(one).parameter
+            self._trained[one] = self._reads.pop(one)
         if not self._reads:
             self._values.clear()
             self.run.curious.discard(self)
@@ -127,16 +129,16 @@ class ReadAsData(Detector):
             for read in self._reads.values():
                 if read.nodes & numbers:
                     read.reached = passing.event
-                read.nodes.clear()
+                read.nodes -= numbers
             self._values = {key: known for key, known in self._values.items() if known[0]() is not None}
 
     def steps(self, optimizer: torch.optim.Optimizer) -> None:
         if not self._reads:
             return
         with unobserved():
-            stepped = [p for group in optimizer.param_groups for p in group["params"]]
-            fed = {id(p) for p in stepped if p.grad is not None}
+            stepped = {id(p): p for group in optimizer.param_groups for p in group["params"]}
+            fed = {one for one, p in stepped.items() if p.grad is not None}
             self._drop(one for one in list(self._reads) if one in fed)
-            for read in self._reads.values():
-                if fed and read.reached is not None and any(p is read.parameter() for p in stepped):
+            for one, read in self._reads.items() if fed else ():
+                if read.reached is not None and one in stepped and stepped[one] is read.parameter():
                     read.need = read.reached

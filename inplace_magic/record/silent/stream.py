@@ -20,6 +20,7 @@ from .. import evidence
 from ..author import Author
 from ..observed import LiveWrite, Saved, Stack, differ
 from ..operations import plain_name
+from ..past_errors import reads_own_part
 from ..recorder import Recorder
 from ..saved_tensors import changed, read_now
 from ..tracked_copies import read_from_copies
@@ -29,7 +30,6 @@ from .aliases import EXPORTS, shares
 from .events import EVENTS, Applied, Call, Detector, Passing, Policy
 from .foreign_memory import ForeignMemory
 from .handed_gradients import HandedGradients
-from .own_parts import reads_own_part
 from .past_the_graph import PastTheGraph
 from .python_nodes import PythonNodes
 from .recomputed import Recomputed
@@ -286,7 +286,8 @@ class EventStream(Recorder):
     def _write(self, func: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], written: list[Any]) -> Any:
         __tracebackhide__ = True
         call = Call(func, plain_name(func), args, kwargs, written)
-        if self.policy.reference and reads_own_part(call):
+        meant = self.policy.reference and reads_own_part(func, args, kwargs, written)
+        if meant and not self.caught.here(RuntimeError()):
             args, kwargs = read_from_copies(written, args), read_from_copies(written, kwargs)
             call = Call(func, call.name, args, kwargs, written)
         hits = self._unheard.hits(call) if self._unheard.cares(written) else []

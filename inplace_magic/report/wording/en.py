@@ -124,7 +124,7 @@ SENTENCES = {
     "needs": "needs the kept value",
     "needs_versions": "needs {node}'s value: saved at version {saved}, now at version {now}",
     "needs_graph": "needs the freed graph again",
-    "feeds_others": "gives it no gradient",
+    "feeds_not": "gives it no gradient",
     "feeds_none": "gives no gradient to what the optimizer holds",
     "uses_changed": "uses the changed value",
     "gradients_off": "uses the changed value: {leaves}",

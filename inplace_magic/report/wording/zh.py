@@ -115,7 +115,7 @@ SENTENCES = {
     "needs": "需要保存的值",
     "needs_versions": "需要 {node} 的值：保存时版本为 {saved}，现在为 {now}",
     "needs_graph": "再次需要已释放的计算图",
-    "feeds_others": "没有给它梯度",
+    "feeds_not": "没有给它梯度",
     "feeds_none": "没有为该优化器的参数给出梯度",
     "uses_changed": "使用了被修改过的值",
     "gradients_off": "使用了被修改过的值：{leaves}",

@@ -52,7 +52,7 @@ def libraries(namespace: Mapping[str, Any], accelerator: str | None) -> tuple[st
 
 def _modules_of(value: Any) -> Iterator[str]:
     if is_a(value, types.ModuleType):
-        yield value.__name__
+        yield str(vars(value).get("__name__"))
         return
     for owner in (value, type(value)) if is_a(value, (type, types.FunctionType)) else (type(value),):
         name = getattr(owner, "__module__", None)

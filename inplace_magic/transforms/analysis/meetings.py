@@ -191,15 +191,14 @@ def share_leaves(problem: Problem, moved: int) -> bool:
 
 
 def kept_for_later_loss(problem: Problem) -> bool:
-    """Whether an earlier backward has kept its graph, so that the later loss could be made of the same forward: by what a step
-    has updated since, that loss is to be scored once more.
+    """Whether an earlier backward has kept its graph, so that the later loss could be made of the same scores: by what a step
+    has updated since, they are to be made once more. A loss that is added to another one has been made already.
     """
-    need, passes = problem.clash.need, problem.evidence.passes
-    since = problem.clash.save.clock if problem.clash.save is not None else 0
-    kept = need is not None and any(
-        one.backward.retained and one.backward.clock > since for one in passes[: need.index]
-    )
-    return kept and goes_through_update(problem)
+    save, need = problem.clash.save, problem.clash.need
+    if save is None or need is None or any(edge.term for edge in problem.crossing.over):
+        return False
+    since = [one.backward for one in problem.evidence.passes[: need.index] if one.backward.clock > save.clock]
+    return any(backward.retained for backward in since) and goes_through_update(problem)
 
 
 def goes_through_update(problem: Problem) -> bool:

@@ -128,7 +128,8 @@ def _copies_of_items(caller: Site, name: str) -> Iterator[tuple[ast.stmt, str]]:
     if any(ast.unparse(one) == name for one in given):
         around = itertools.takewhile(lambda loop: name not in rebinds(loop), loops(caller.code, caller.statement))
         item = "t" if name != "t" else "part"
-        yield [caller.statement, *around][-1], f"{name} = [{item}.clone() for {item} in {name}]"
+        for loop in [*around][-1:]:
+            yield loop, f"{name} = [{item}.clone() for {item} in {name}]"
 
 
 def _loop_after_save(problem: Problem, write: Site, found: ast.expr) -> ast.stmt:

@@ -86,12 +86,13 @@ def _behind_the_setting(problem: Problem, edges: Sequence[Edge]) -> Iterator[Cha
 
     So to an item of what a closure keeps, which nobody else has a name for.
     """
-    kept = {(h.of_object, h.path): h.shape for edge in edges for h in edge.holders}
+    holders = [h for edge in edges for h in edge.holders]
     made = {f.statement: f.code for edge in edges for f in problem.frames(edge.made)}
     for statement, code in made.items():
         for target in assigned(statement):
             path = code.text(target)
-            of_object = isinstance(target, ast.Attribute)
-            new = detached(path, kept.get((of_object, path.partition(".")[2] if of_object else path), ""))
-            if new is not None and not isinstance(target, ast.Name):
+            held = [
+                h.shape for h in holders if h.is_called(path) and (h.of_object or isinstance(target, ast.Subscript))
+            ]
+            if held and (new := detached(path, held[0])) is not None:
                 yield code, code.insert_after(statement, f"{path} = {new}")

@@ -185,11 +185,11 @@ def _is_given_back(problem: Problem, write: Site, anew: bool = False) -> bool:
     named as torch names what writes in place, nor what a gradient has updated.
     """
     code, own, function = write.code, write.root_text or "", write.code.function(write.statement)
-    names = [own, seen_through(code, own, write.statement) or own]  # ``data = pose`` ahead of it
-    if (name := names[-1]) not in parameters(function):
+    name = seen_through(code, own, write.statement) or own  # ``data = pose`` ahead of it
+    if name not in parameters(function):
         return False
     within = own_statements(code, scope(code, write.statement))
-    back = any(_gives_back(s, [node for one in names for node in reads(code, one, [s])]) for s in within)
+    back = any(_gives_back(s, [node for one in {own, name} for node in reads(code, one, [s])]) for s in within)
     goes_on = [caller for caller in sites(problem)[1:2] if not isinstance(caller.statement, ast.Expr)]
     if anew:
         update = getattr(function, "name", "").endswith("_") or reads_gradient(write.statement)

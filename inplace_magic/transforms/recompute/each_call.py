@@ -90,10 +90,9 @@ def _default(problem: Problem, code: Code, function: ast.FunctionDef, computed: 
 
 def _bound_argument(code: Code, call: ast.Call, computed: ast.AST) -> Iterator[Proposal]:
     """The argument that ``partial`` binds to what is computed once, before the function is ever called."""
-    given = [*call.args[1:], *(keyword.value for keyword in call.keywords)]
+    given: list[ast.AST] = [*call.args[1:], *call.keywords]
     if call.args and any(node is computed for one in given for node in ast.walk(one)):
-        start, end = code.span(call.args[0])[1], code.span(call)[1]
-        rest = code.cell.raw[start:end].lstrip().removeprefix(",").lstrip()
+        rest = code.cell.raw[code.span(given[0])[0] : code.span(call)[1]]
         line = f"lambda: {code.text(call.args[0])}({rest}"
         yield in_one_text(code, [code.replace(call, line)], line, _WHY, "recompute: each call")
 

@@ -50,9 +50,9 @@ def index_views(problem: Problem) -> Iterator[Proposal]:
             continue
         if not isinstance(loop, ast.For):
             index, edits = _index_of(problem, code, loop)
-            read = next(n for n in ast.walk(write.node) if isinstance(n, ast.Name) and n.id == name)
-            edits.append(code.replace(read, views.at(index)))
-            yield in_one_text(code, edits, write.statement, _WHY, "index_views")
+            for read in [n for n in ast.walk(write.node) if isinstance(n, ast.Name) and n.id == name][:1]:
+                edits.append(code.replace(read, views.at(index)))
+                yield in_one_text(code, edits, write.statement, _WHY, "index_views")
         elif views.tensor not in rebinds(*loop.body):  # else it is another tensor by then
             line, edits = _indexed(problem, code, loop, name, views)
             yield in_one_text(code, edits, line, _WHY, "index_views")

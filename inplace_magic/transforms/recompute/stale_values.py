@@ -85,7 +85,7 @@ def recompute(problem: Problem) -> Iterator[Proposal]:
         if target is not None and (updates_weights(problem) if target.between else made.names):
             for proposal in _candidates(problem, _as_far_as_read(made, found.over, target), target):
                 innermost = False
-                # Each backward, for the values of then.
+                # Each backward is for the values of then; a later loss for what scores it by then.
                 yield replace(proposal, meant=problem.family == "silent" or kept_for_later_loss(problem))
 
 

@@ -142,9 +142,11 @@ def _earlier_backward(problem: Problem, found: Meeting) -> ast.stmt | None:
 
 def _updates(found: Meeting) -> bool:
     """Whether the two update, each by itself: ``with stepping(opt): loss.backward()``, a loop over losses and optimizers."""
+    in_blocks = isinstance(found.first, ast.With | ast.If) and isinstance(found.need, ast.With | ast.If)
     if calls_named(found.first, "backward") and calls_named(found.first, "step"):
-        return is_step(update_of(found.block, found.need)[-1])
-    return isinstance(found.first, ast.With | ast.If) and isinstance(found.need, ast.With | ast.If)
+        stepped = is_step(update_of(found.block, found.need)[-1])
+        return stepped or (in_blocks and bool(calls_named(found.need, "step")))
+    return in_blocks
 
 
 def step_for(code: Code, backward: ast.stmt) -> ast.stmt | None:

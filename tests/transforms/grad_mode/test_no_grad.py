@@ -538,11 +538,11 @@ def test_the_step_of_an_optimizer_has_no_history(argument: str, first: str, deco
 def test_a_parameter_that_a_function_gives_back_for_another_name_is_no_update(
     name: str, argument: str, call: str, proposed: bool
 ) -> None:
+    alias = "" if argument == "weight" else f"weight = {argument}; "
     define = f"""
         import torch
         def {name}({argument}):
-            weight = {argument}
-            weight[:, 1:] = torch.nn.functional.normalize(weight[:, 1:], dim=1)
+            {alias}weight[:, 1:] = torch.nn.functional.normalize(weight[:, 1:], dim=1)
             return weight
         class Net(torch.nn.Module):
             def __init__(self):

@@ -109,6 +109,21 @@ UNTRAINED = [
             loss.backward()
             optimizer.step()
     """, by="twin"),
+    Program("a weight read as data in the later of two losses, in a function of its own", """
+        def train():
+            weight, other = nn.Parameter(torch.randn(3, 2)), nn.Parameter(torch.ones(2))
+            optimizer = torch.optim.SGD([weight, other], 0.1)
+            for _ in range(2):
+                optimizer.zero_grad()
+                first = (other * v.sum()).square().sum()
+                read = weight  #+
+                read = weight.data  #!
+                second = (v @ read * other).square().sum()
+                first.backward()
+                second.backward()
+                optimizer.step()
+        train()
+    """, by="twin"),
     Program("a bias that is added as data, behind a transposition", """
         weight, bias = nn.Parameter(torch.randn(3, 2)), nn.Parameter(torch.ones(2, 1))
         optimizer = torch.optim.Adam([weight, bias], 0.1)
