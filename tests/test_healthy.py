@@ -63,6 +63,7 @@ def rows_that_read_other_parts_of_what_they_write() -> list[torch.Tensor]:
         h *= h.detach().clone()
         h.view(-1)[0] += h.view(-1)[-1]
         h[:, 0] += h.detach()[:, 0].clone()
+        h[0, 1:] = h[0, :1]
         z = torch.view_as_complex(h.view(3, 2, 2).clone())
         z[:2] += z[:2].real
         z[:1] += z[2:].conj()

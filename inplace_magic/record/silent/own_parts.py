@@ -80,7 +80,7 @@ def _made(call: Call, copy_of: Callable[[torch.Tensor], torch.Tensor]) -> torch.
     def copied(value: Any) -> Any:
         if isinstance(value, torch.Tensor):
             return target if value is call.written[0] else copy_of(value)
-        return [copied(one) for one in value] if type(value) in (list, tuple) else value
+        return type(value)(map(copied, value)) if type(value) in (list, tuple) else value
 
     call.func(*map(copied, call.args), **{name: copied(value) for name, value in call.kwargs.items()})
     return target

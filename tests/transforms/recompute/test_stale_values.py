@@ -621,7 +621,7 @@ def test_a_loss_for_which_the_graph_was_kept_is_scored_again_behind_the_step_fir
             score.exp().mean().backward(retain_graph=True)
             opt_d.step()
             opt_g.zero_grad()
-            (-score).mean().backward()
+            (-score).exp().mean().backward()
             opt_g.step()
         """
     first, second = fixes(ADVERSARIES, one)[:2]
