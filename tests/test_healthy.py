@@ -117,6 +117,21 @@ def leaves_of_a_named_tuple_and_edges_of_the_graph() -> list[torch.Tensor]:
 
 
 @healthy
+def losses_that_weigh_each_other_and_are_logged_as_tensors() -> list[torch.Tensor]:
+    net, unused = nn.Linear(2, 2), nn.Parameter(torch.ones(2))
+    optimizer = torch.optim.SGD([*net.parameters(), unused], lr=0.1)
+    logged = []
+    for _ in range(STEPS):
+        optimizer.zero_grad()
+        first, second = net(torch.randn(4, 2)).square().mean(0)
+        weights = torch.tensor([first.item(), second.item()]).softmax(0)
+        logged.append(torch.tensor([(unused.detach() * 2).sum().item(), float(first.detach())]))
+        (weights * torch.stack([first, second])).sum().backward()
+        optimizer.step()
+    return [*parameters(net), *logged]
+
+
+@healthy
 def weights_that_are_kept_near_to_where_they_began_and_watched() -> list[torch.Tensor]:
     net, unused = nn.Linear(2, 1), nn.Parameter(torch.ones(2))
     optimizer = torch.optim.SGD([*net.parameters(), unused], lr=0.1)

@@ -1,21 +1,24 @@
-"""Parameters that an optimizer steps and a forward reads as ``.data`` alone, so that no gradient ever reaches them.
+"""Leaves that an optimizer steps and a forward reads without their history alone, so that no gradient ever reaches them: as
+``.data``, or by ``torch.tensor([a, b])`` of what is computed of them.
 
-Nothing is raised: ``step`` passes over what has no gradient, and trains the other parameters of its optimizer.
+Nothing is raised: ``step`` passes over what has no gradient, and trains the other leaves of its optimizer.
 
-Proof: what ``.data`` gave went, by operations that grad mode saw, into the graph of a backward; the optimizer stepped after
-that, by the gradients of others; the parameter never had one, and nothing has written into it.
+Proof: what was read went, by operations that grad mode saw, into the graph of a backward; the optimizer stepped after that,
+by the gradients of others; the leaf never had one, and nothing has written into it.
 """
 
 from __future__ import annotations
 
 import sys
 import weakref
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
+from ...gradients.backward import graph_of
 from ...source.location import user_stack
 from ...storage import storage_key
 from ...torch_private import sequence_number, unobserved
@@ -27,14 +30,15 @@ from .events import Call, Detector, Passing, Run
 from .nodes import node_of
 
 _VALUES = 1_024  # that are followed
+_LOOKS = 8  # at the tensors that one line makes
 _WAYS_OUT = frozenset({"detach", "item", "tolist", "numpy"})  # ways out of a graph that a person has asked for
 
 
 @dataclass
 class _Read:
-    """A parameter that was read so. ``nodes``: numbers of the nodes that its values went into."""
+    """A leaf that was read so. ``nodes``: numbers of the nodes that its values went into."""
 
-    parameter: weakref.ref[torch.Tensor]
+    leaf: weakref.ref[torch.Tensor]
     stack: Stack
     nodes: set[int] = field(default_factory=set)
     reached: evidence.Backward | None = None
@@ -46,9 +50,11 @@ class ReadAsData(Detector):
 
     def __init__(self, run: Run) -> None:
         super().__init__(run)
-        self._reads: dict[int, _Read] = {}  # by the parameter's id
+        self._reads: dict[int, _Read] = {}  # by the leaf's id
         self._trained: dict[int, _Read] = {}  # the same of those that are trained: by a gradient, or by hand
         self._values: dict[int, tuple[weakref.ref[torch.Tensor], frozenset[int]]] = {}
+        self._read_now = frozenset[int]()  # by the call under way
+        self._looks: Counter[Stack] = Counter()
 
     def ends(self) -> None:
         for read in self._reads.values():
@@ -64,24 +70,28 @@ class ReadAsData(Detector):
     # ---- what is read so, and where it goes
 
     def calls(self, call: Call) -> None:
-        if call.func == DATA_GET:
-            parameter = call.args[0]
-            known = any(self._is_known(table, parameter) for table in (self._reads, self._trained))
-            trains = isinstance(parameter, torch.nn.Parameter) and parameter.requires_grad
-            if trains and not known and torch.is_grad_enabled() and called_by_user():
-                self._reads[id(parameter)] = _Read(weakref.ref(parameter), user_stack(sys._getframe(1)))
-                self.run.curious.add(self)
+        self._read_now = frozenset()
+        if call.func in (DATA_GET, torch.tensor):
+            if torch.is_grad_enabled() and called_by_user():
+                self._read(call, user_stack(sys._getframe(1)))
         elif self._reads:
             for tensor in call.args[:1] if call.func == DATA_SET else call.written:
                 self._drop(one for one in list(self._reads) if self._is_in(one, tensor))
 
+    def _read(self, call: Call, stack: Stack) -> None:
+        self._looks[stack] += call.func != DATA_GET  # a graph is walked over
+        with unobserved():
+            leaves = _leaves(call) if self._looks[stack] <= _LOOKS else []
+        for leaf in leaves:
+            if not any(self._is_known(table, leaf) for table in (self._reads, self._trained)):
+                self._reads[id(leaf)] = _Read(weakref.ref(leaf), stack)
+                self.run.curious.add(self)
+        self._read_now = frozenset({id(leaf) for leaf in leaves} & self._reads.keys())
+
     def called(self, call: Call, result: Any) -> None:
         if not self._reads or not torch.is_grad_enabled() or call.name in _WAYS_OUT:
             return
-        if call.func == DATA_GET:
-            of = frozenset({id(call.args[0])} & self._reads.keys())
-        else:
-            of = frozenset(one for tensor in arguments(call.args, call.kwargs) for one in self._of(tensor))
+        of = self._read_now.union(*map(self._of, arguments(call.args, call.kwargs)))
         outputs = result if isinstance(result, (tuple, list)) else (result,)
         for made in outputs if of else ():
             if isinstance(made, torch.Tensor) and made.is_floating_point():
@@ -98,21 +108,21 @@ class ReadAsData(Detector):
             self._values[id(value)] = weakref.ref(value), of
 
     def _of(self, tensor: torch.Tensor) -> frozenset[int]:
-        """The parameters whose values a tensor without history was computed of."""
+        """The leaves whose values a tensor without history was computed of."""
         known = self._values.get(id(tensor))
         return known[1] if known is not None and known[0]() is tensor else frozenset()
 
     def _is_in(self, one: int, tensor: Any) -> bool:
         read = self._reads[one]
-        parameter = read.parameter()
-        if parameter is None:
+        leaf = read.leaf()
+        if leaf is None:
             return read.need is None  # else the proof is complete: nothing can train it any more
-        return isinstance(tensor, torch.Tensor) and storage_key(tensor) == storage_key(parameter)
+        return isinstance(tensor, torch.Tensor) and storage_key(tensor) == storage_key(leaf)
 
     @staticmethod
-    def _is_known(table: Mapping[int, _Read], parameter: torch.Tensor) -> bool:
-        known = table.get(id(parameter))
-        return known is not None and known.parameter() is parameter
+    def _is_known(table: Mapping[int, _Read], leaf: torch.Tensor) -> bool:
+        known = table.get(id(leaf))
+        return known is not None and known.leaf() is leaf
 
     def _drop(self, trained: Iterator[int]) -> None:
         for one in trained:
@@ -140,5 +150,21 @@ class ReadAsData(Detector):
             fed = {one for one, p in stepped.items() if p.grad is not None}
             self._drop(one for one in list(self._reads) if one in fed)
             for one, read in self._reads.items() if fed else ():
-                if read.reached is not None and one in stepped and stepped[one] is read.parameter():
+                if read.reached is not None and one in stepped and stepped[one] is read.leaf():
                     read.need = read.reached
+
+
+def _leaves(call: Call) -> list[torch.Tensor]:
+    """The leaves that a call reads without their history: a leaf itself as ``.data``, those of what becomes a new tensor."""
+    if call.func == DATA_GET:
+        leaf = call.args[0]
+        return [leaf] if leaf.requires_grad and leaf.is_leaf else []
+    found: list[torch.Tensor] = []
+    todo: list[Any] = [*call.args[:1], *call.kwargs.values()]
+    while todo:
+        one = todo.pop()
+        if isinstance(one, torch.Tensor):
+            found += [one] if one.requires_grad else []
+        elif isinstance(one, (list, tuple)):
+            todo += one
+    return graph_of(found)[0] if found else []

@@ -2,6 +2,7 @@
 
 code = net(x).detach()                     code = net(x)
 fast = {n: p.data.clone() for n, p in …}   fast = {n: p.clone() for n, p in …}
+rotation = torch.tensor([c, s])            rotation = torch.stack([c, s])
 checkpoint(net, x, use_reentrant=True)     checkpoint(net, x, use_reentrant=False)
 net.load_state_dict(state, assign=True)    net.load_state_dict(state)
 
@@ -42,6 +43,7 @@ def connected(problem: Problem) -> Iterator[Proposal]:
         return
     for found in sites(problem, depth=3):
         yield from _without_aliases(found.code, found.statement)
+        yield from _stacked(found.code, found.statement)
         yield from _without_block(found.code, found.statement)
         yield from _other_arguments(found.code, found.statement)
         yield from _made_later(found.code, found.statement)
@@ -63,6 +65,23 @@ def _without_aliases(code: Code, statement: ast.stmt) -> Iterator[Proposal]:
     for some in each_then_all(aliases):
         edits = unaliased(code, some)
         yield _proposal(code, code.edited(statement, edits).splitlines()[0], "connected", *edits)
+
+
+def _stacked(code: Code, statement: ast.stmt) -> Iterator[Proposal]:
+    """``torch.tensor([a, b])``, which copies values, as ``torch.stack([a, b])``, which is a part of their graph."""
+    for call in calls_named(statement, "tensor"):
+        if isinstance(call.func, ast.Attribute) and call.args and isinstance(call.args[0], (ast.List, ast.Tuple)):
+            torch = code.text(call.func.value)
+            edit = code.replace(call, _stack(code, torch, call.args[0]))
+            yield _proposal(code, code.edited(statement, [edit]).splitlines()[0], "connected", edit)
+
+
+def _stack(code: Code, torch: str, node: ast.expr) -> str:
+    """A list as a stack of its items, which are tensors, numbers or lists themselves."""
+    if isinstance(node, (ast.List, ast.Tuple)):
+        return f"{torch}.stack([{', '.join(_stack(code, torch, one) for one in node.elts)}])"
+    number = isinstance(getattr(node, "operand", node), ast.Constant)
+    return f"{torch}.tensor({code.text(node)})" if number else code.text(node)
 
 
 def _without_block(code: Code, block: ast.stmt) -> Iterator[Proposal]:

@@ -124,6 +124,19 @@ UNTRAINED = [
                 optimizer.step()
         train()
     """, by="twin"),
+    Program("an angle that is lost in the tensor that is made of it", """
+        angle, shift = torch.zeros((), requires_grad=True), torch.zeros(2, requires_grad=True)
+        optimizer = torch.optim.SGD([angle, shift], 0.1)
+        points = torch.ones(4, 2)
+        for _ in range(2):
+            optimizer.zero_grad()
+            c, s = angle.cos(), angle.sin()
+            turn = torch.stack([torch.stack([c, -s]), torch.stack([s, c])])  #+
+            turn = torch.tensor([[c, -s], [s, c]])  #!
+            loss = (points @ turn + shift * v[:2] - points * 3).cumsum(1).square().sum()
+            loss.backward()
+            optimizer.step()
+    """, by="twin"),
     Program("a bias that is added as data, behind a transposition", """
         weight, bias = nn.Parameter(torch.randn(3, 2)), nn.Parameter(torch.ones(2, 1))
         optimizer = torch.optim.Adam([weight, bias], 0.1)
