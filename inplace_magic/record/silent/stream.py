@@ -313,7 +313,7 @@ class EventStream(Recorder):
             heard(saved, tensor)
 
     def _is_plain(self, func: Callable[..., Any]) -> bool:
-        return super()._is_plain(func) and not shares(func)
+        return super()._is_plain(func) and not shares(func) and func is not torch.tensor  # which copies without history
 
     def _nobody_cares(
         self, func: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], written: list[Any]

@@ -127,7 +127,7 @@ UNTRAINED = [
     Program("an angle that is lost in the tensor that is made of it", """
         angle, shift = torch.zeros((), requires_grad=True), torch.zeros(2, requires_grad=True)
         optimizer = torch.optim.SGD([angle, shift], 0.1)
-        points = torch.ones(4, 2)
+        points = torch.tensor([1.0]).expand(4, 2)
         for _ in range(2):
             optimizer.zero_grad()
             c, s = angle.cos(), angle.sin()
