@@ -7,7 +7,7 @@ from typing import Generic, TypeVar
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from .torch_private import storage_id, unwrapped
+from .torch_private import batch_of, storage_id
 
 Key = int
 T = TypeVar("T")
@@ -28,8 +28,8 @@ def storage_key(tensor: torch.Tensor) -> Key | None:
         storage = tensor.untyped_storage()
         return storage.data_ptr() or -storage_id(storage)
     except (RuntimeError, NotImplementedError, ValueError):  # ValueError: a lazy module's parameter
-        inner = unwrapped(tensor)
-        return None if inner is None else storage_key(inner)
+        batch = batch_of(tensor)
+        return None if batch is None else storage_key(batch)
 
 
 def shape_of(tensor: torch.Tensor) -> tuple[int, ...]:

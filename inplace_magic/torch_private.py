@@ -45,13 +45,14 @@ def storage_id(storage: torch.UntypedStorage) -> int:
     return getattr(storage, "_cdata", 0)
 
 
-def unwrapped(tensor: torch.Tensor) -> torch.Tensor | None:
-    """What a transform of ``torch.func`` has wrapped: ``_functorch.get_unwrapped``; None for a plain tensor. Gone: None for
-    all, and the line that writes inside a transform is not found.
+def batch_of(tensor: torch.Tensor) -> torch.Tensor | None:
+    """The whole batch behind what ``torch.vmap`` hands to a function: ``_functorch.get_unwrapped``; None for any other tensor,
+    those of ``torch.func.grad`` among them, whose graph no hook sees. Gone: None for all, and the line that writes in there is
+    not found.
     """
     functorch = getattr(torch._C, "_functorch", None)
-    is_wrapped, get = (getattr(functorch, n, None) for n in ("is_functorch_wrapped_tensor", "get_unwrapped"))
-    return get(tensor) if is_wrapped is not None and get is not None and is_wrapped(tensor) else None
+    is_batched, get = (getattr(functorch, name, None) for name in ("is_batchedtensor", "get_unwrapped"))
+    return get(tensor) if is_batched is not None and get is not None and is_batched(tensor) else None
 
 
 def unobserved() -> contextlib.AbstractContextManager[Any]:
