@@ -192,10 +192,13 @@ def share_leaves(problem: Problem, moved: int) -> bool:
 
 def kept_for_later_loss(problem: Problem) -> bool:
     """Whether an earlier backward has kept its graph, so that the later loss could be made of the same scores: by what a step
-    has updated since, they are to be made once more. A loss that is added to another one has been made already.
+    has updated since, they are to be made once more. A loss that is added to another one has been made already; what another
+    cell goes on with may be meant as values.
     """
     save, need = problem.clash.save, problem.clash.need
     if save is None or need is None or any(edge.term for edge in problem.crossing.over):
+        return False
+    if not {frame.code for frame in problem.lost} & {frame.code for frame in problem.needed}:
         return False
     since = [one.backward for one in problem.evidence.passes[: need.index] if one.backward.clock > save.clock]
     return any(backward.retained for backward in since) and goes_through_update(problem)
