@@ -36,7 +36,7 @@ def shape_of(tensor: torch.Tensor) -> tuple[int, ...]:
     """A tensor's sizes; none where it has no such, as a nested tensor."""
     try:
         return tuple(tensor.shape)
-    except (AttributeError, RuntimeError):  # an edge of a graph has none, either
+    except RuntimeError:
         return ()
 
 

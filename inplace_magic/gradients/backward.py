@@ -381,19 +381,22 @@ def _lasting(given: Any) -> Any:
 
 
 def _tensors(given: Any) -> list[torch.Tensor]:
-    """The tensors among what torch is handed, or gives: one, or a collection, of which a dict has them for values.
+    """The tensors among what torch is handed: one, or a collection.
 
     Edges of a graph, which are tuples, and what only behaves like a tensor are none.
     """
-    if isinstance(given, (torch.Tensor, GradientEdge)) or not isinstance(given, Iterable):
-        given = [given]
-    values = given.values() if isinstance(given, Mapping) else given
-    return [one for one in values if isinstance(one, torch.Tensor)]
+    single = isinstance(given, (torch.Tensor, GradientEdge)) or not isinstance(given, Iterable)
+    return [one for one in ([given] if single else values_of(given)) if isinstance(one, torch.Tensor)]
+
+
+def values_of(collection: Any) -> list[Any]:
+    """What ``grad`` is handed, or gives, for several leaves: a dict has them for values."""
+    return [*(collection.values() if isinstance(collection, Mapping) else collection)]
 
 
 def _gradients(result: Any, wanted: Sequence[torch.Tensor]) -> Sequence[torch.Tensor | None]:
     """What ``grad`` has given for each of the leaves; nothing where others were wanted beside them."""
-    given = [*(result.values() if isinstance(result, Mapping) else result)]
+    given = values_of(result)
     return given if len(given) == len(wanted) else [None] * len(wanted)
 
 

@@ -24,7 +24,7 @@ import torch
 
 from ..gradients.digest import digest
 from ..session.names import history_of
-from ..session.user_objects import join, modules_below, under
+from ..session.user_objects import join, modules_below, tensors_in, under
 from ..source.own import attributes, is_a, is_own, own_names
 from ..storage import shape_of
 from ..torch_private import base_of, unobserved
@@ -187,9 +187,9 @@ class _Capture:
             told = ((under(path, k), v) for k, v in pairs[: 2 * _ITEMS])
             yield from ((inner, v) for inner, v in told if inner is not None)
         elif is_a(value, torch.nn.Module):
-            modules = [(join(path, name) if name else path, one) for name, one in modules_below(value)]
+            modules = [*modules_below(path, value)]
             of_torch = [(base, one) for base, one in modules if _of_torch(one)]
-            self._statistics |= {join(base, name) for base, one in of_torch for name in vars(one).get("_buffers", {})}
+            self._statistics |= {join(base, name) for base, one in of_torch for name, _ in tensors_in(one, "_buffers")}
             yield from _module(modules)
         elif is_a(value, torch.optim.Optimizer):
             self._optimizers.append((path, value))
@@ -220,8 +220,8 @@ class _Capture:
 def _module(modules: Sequence[tuple[str, torch.nn.Module]]) -> Iterator[tuple[str, Any]]:
     seen: set[int] = set()
     for table, (base, one) in itertools.product(("_parameters", "_buffers"), modules):
-        for name, tensor in list(vars(one).get(table, {}).items()):
-            if tensor is not None and id(tensor) not in seen:
+        for name, tensor in tensors_in(one, table):
+            if id(tensor) not in seen:
                 seen.add(id(tensor))
                 yield join(base, name), tensor
     for base, one in modules:

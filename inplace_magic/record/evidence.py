@@ -10,10 +10,17 @@ from typing import Literal
 from ..outcome.kept import Outcome
 from ..source.location import SourceRange
 
-# What is called a write: one, the line whose forward gives something else when it runs again, the line where the path
-# to all parameters of an optimizer was cut, or a parameter read as ``.data``, a write into one gradient that stands for
-# two, or into an element of a gradient whose elements share memory, and one that overwrites what it has still to read.
-How = Literal["written", "recomputed", "untrained", "as_data", "shared", "expanded", "aliased", "overlaps"]
+# What is called a write.
+How = Literal[
+    "written",  # a write
+    "recomputed",  # the line whose forward gives something else when it runs again
+    "untrained",  # the line where the path to all parameters of an optimizer was cut
+    "as_data",  # the line that reads what an optimizer steps without its history
+    "shared",  # a write into one gradient that stands for two
+    "expanded",  # a write into an element of a gradient whose elements share memory
+    "aliased",  # a write into what is read later by another name
+    "overlaps",  # a write that overwrites what it has still to read
+]
 Kind = Literal["modified", "second_backward", "silent", "refused"]
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from ..session.names import history_of
-from ..session.user_objects import attributes_of, elements, has_own_attributes, items_of, join, modules_below, names_in
+from ..session.user_objects import attributes_of, elements, has_own_attributes, items_of, modules_below, names_in
 from ..source.location import user_frames
 from ..source.own import is_a
 
@@ -50,10 +50,8 @@ def shape_of(value: Any, depth: int = _DEPTH) -> str | None:
         return None
     items: list[Any]
     if is_a(value, (list, tuple)):
-        kind, items = (
-            type(value).__name__ if type(value) in (list, tuple) else "sequence",
-            list(itertools.islice(elements(value), _WIDTH)),
-        )
+        kind = type(value).__name__ if type(value) in (list, tuple) else "sequence"
+        items = list(itertools.islice(elements(value), _WIDTH))
     elif type(value) is dict:
         kind, items = "dict", list(itertools.islice(value.values(), _WIDTH))
     else:
@@ -66,7 +64,7 @@ def _attributes(
     path: str, value: Any, found: Held, scope: dict[str, str], seen: set[int], depth: int = _OBJECTS
 ) -> None:
     if is_a(value, torch.nn.Module):
-        owners = [(join(path, name) if name else path, module) for name, module in modules_below(value)]
+        owners = [*modules_below(path, value)]
     elif has_own_attributes(value) and not is_a(value, torch.optim.Optimizer):
         owners = [(path, value)]
     else:

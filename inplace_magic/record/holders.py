@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from ..session.names import history_of
-from ..session.user_objects import attributes_of, elements, has_own_attributes, join, modules_below, names_in, under
+from ..session.user_objects import attributes_of, elements, has_own_attributes, modules_below, names_in, under
 from ..source.location import kind_of
 from ..source.own import is_a, own_names
 from ..torch_private import sequence_number
@@ -60,9 +60,9 @@ class _Walk:
         elif is_a(value, types.GeneratorType) and value.gi_frame is not None:
             _Walk(value.gi_code.co_qualname, self.found, self.seen, self.left).names(value.gi_frame.f_locals)
         elif is_a(value, torch.nn.Module):
-            for name, module in modules_below(value):
+            for base, module in modules_below(path, value):
                 if not type(module).__module__.startswith("torch.nn."):  # keeps no history
-                    self._attributes(join(path, name) if name else path, module, depth)
+                    self._attributes(base, module, depth)
         elif is_a(value, torch.distributions.Distribution) or _keeps_values(value):
             self._attributes(path, value, depth)
 

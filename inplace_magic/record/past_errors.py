@@ -20,7 +20,7 @@ from .caught import Caught
 from .noted_conflicts import NotedConflicts
 from .observed import UNKNOWN_VERSION, LiveConflict, LiveWrite, Stack
 from .operations import RESHAPES, SAMPLERS, arguments, out_targets, plain_name, tensors_in
-from .tracked_copies import TrackedCopies, read_from_copies
+from .tracked_copies import TrackedCopies, geometry_of, read_from_copies
 
 Args = Sequence[Any]
 Kwargs = dict[str, Any]
@@ -237,17 +237,20 @@ def indexed(func: Callable[..., Any], args: Args, tensor: torch.Tensor) -> torch
 
 def reads_own_part(func: Callable[..., Any], args: Args, kwargs: Kwargs, written: Sequence[Any]) -> bool:
     """Whether a call reads another stretch of the memory that it writes, of numbers of the same kind: ``x -= x[:, :1]``."""
-    key = storage_key(written[0]) if len(written) == 1 and plain_name(func) not in RESHAPES | {"set_"} else None
-    others = [one for one in arguments(args, kwargs) if one is not written[0]] if key is not None else []
-    if not any(storage_key(one) == key for one in others) or written[0].device.type == "meta":
+    if len(written) != 1 or plain_name(func) in RESHAPES or plain_name(func) == "set_":
         return False
-    into = _stretch(indexed(func, args, written[0]))  # in ``h[0] += y`` what is put there is the very stretch
-    return any(storage_key(one) == key and _stretch(one)[:2] == into[:2] and _stretch(one) != into for one in others)
+    others = [one for one in arguments(args, kwargs) if one is not written[0]]
+    key = storage_key(written[0]) if others else None
+    others = [one for one in others if key is not None and storage_key(one) == key]
+    if not others or written[0].device.type == "meta":
+        return False
+    into = indexed(func, args, written[0])  # in ``h[0] += y`` what is put there is the very stretch
+    return any(_kind(one) == _kind(into) and geometry_of(one) != geometry_of(into) for one in others)
 
 
-def _stretch(tensor: torch.Tensor) -> tuple[Any, ...]:
-    view = tensor.is_conj(), tensor.is_neg()
-    return tensor.dtype, view, tensor.shape, tensor.stride(), tensor.storage_offset()
+def _kind(tensor: torch.Tensor) -> tuple[torch.dtype, bool, bool]:
+    """How a tensor reads its memory."""
+    return tensor.dtype, tensor.is_conj(), tensor.is_neg()
 
 
 def with_history(written: Sequence[Any]) -> list[torch.Tensor]:

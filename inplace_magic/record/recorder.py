@@ -21,7 +21,7 @@ import contextlib
 import inspect
 import sys
 import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -31,7 +31,7 @@ from torch.overrides import TorchFunctionMode
 
 from .. import torch_private
 from ..families import family_of
-from ..gradients.backward import CLOSELY
+from ..gradients.backward import CLOSELY, values_of
 from ..session.names import history_of
 from ..source.location import SourceRange, caller, user_stack
 from ..source.sources import Sources
@@ -44,7 +44,7 @@ from .gradient_values import GradientValues
 from .light_steps import LightSteps
 from .noted_conflicts import NotedConflicts
 from .observed import LiveConflict, LiveWrite, Saved, Stack, saved_by
-from .operations import RESHAPES, Writers, own_operands, plain_name, tensors_in
+from .operations import RESHAPES, Writers, own_operands, plain_name
 from .optimizer_steps import OptimizerSteps
 from .past_errors import PastErrors, indexed, overlaps, whole, with_history
 from .saved_tensors import SavedTensors, changed, read_now
@@ -554,8 +554,9 @@ class Recorder(TorchFunctionMode):
                 self.note("backward", Author(user_stack(sys._getframe(1)), "user", None), added)
             self._went_through_unhooked(event)
             if event.asked and self.traces:
-                given = [*(result.values() if isinstance(result, Mapping) else result)]
-                self.gradient_values.add([one for one in tensors_in(given) if not one.requires_grad])
+                self.gradient_values.add(
+                    [one for one in values_of(result) if one is not None and not one.requires_grad]
+                )
             return result, False
         except RuntimeError as error:
             family = family_of(error)

@@ -41,7 +41,7 @@ class TrackedCopies:
         if key is None:
             return
         copies = self.table.get(key, {})
-        if None in copies or _geometry(tensor) in copies:
+        if None in copies or geometry_of(tensor) in copies:
             return
         with torch.inference_mode(False), torch.enable_grad():
             if whole and not tensor.is_inference():
@@ -49,7 +49,7 @@ class TrackedCopies:
                 copy = _strided_clone(tensor if base is None or _is_own_leaf(tensor) else base)
                 geometry = None
             else:
-                geometry = _geometry(tensor)
+                geometry = geometry_of(tensor)
                 if any(other is not None and _meet(geometry, other) for other in copies):
                     return  # neither copy would hear of what is written into the other one
                 copy = tensor.clone(memory_format=torch.contiguous_format)
@@ -63,7 +63,7 @@ class TrackedCopies:
             return tensor
         copy = found.get(None)
         if copy is None:
-            return found.get(_geometry(tensor), tensor)
+            return found.get(geometry_of(tensor), tensor)
         if copy.is_complex() and tensor.dtype == copy.dtype.to_real():
             copy = torch.view_as_real(copy)  # ``x.imag`` lies among the numbers that x is made of
         if tensor.dtype != copy.dtype or tensor.is_inference():
@@ -105,7 +105,7 @@ def _like(sequence: Any, items: list[Any]) -> Any:
     return getattr(type(sequence), "_make", list if isinstance(sequence, list) else tuple)(items)
 
 
-def _geometry(tensor: torch.Tensor) -> tuple[int, ...]:
+def geometry_of(tensor: torch.Tensor) -> tuple[int, ...]:
     """What of its storage a tensor looks at."""
     return (*tensor.shape, -1, *tensor.stride(), tensor.storage_offset())
 

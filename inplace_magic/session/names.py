@@ -13,7 +13,7 @@ from ..diagnosis import place_of_items
 from ..source.own import is_a
 from ..storage import storage_key
 from ..torch_private import unobserved
-from .user_objects import join, walk
+from .user_objects import join, tensors_in, walk
 
 
 class Names:
@@ -36,9 +36,8 @@ class Names:
             self._by_id.setdefault(id(value), path)
             self._kept.append(value)
             if is_a(value, torch.nn.Module):
-                for name, parameter in vars(value).get("_parameters", {}).items():
-                    if parameter is not None:
-                        owned.setdefault(id(parameter), join(path, name))
+                for name, parameter in tensors_in(value, "_parameters"):
+                    owned.setdefault(id(parameter), join(path, name))
                 if inspect.getattr_static(value, "inplace", False) is True:
                     self.inplace.append((path, type(value).__name__))
             elif is_a(value, torch.Tensor):

@@ -183,7 +183,7 @@ def attributes_of(value: Any) -> Iterator[tuple[str, Any]]:
     for name, child in list(attributes(value).items()):
         if isinstance(name, str) and name.isidentifier() and name not in inside:
             yield name, child
-    yield from _in(value, "_buffers") if inside else ()
+    yield from tensors_in(value, "_buffers") if inside else ()
 
 
 @functools.cache
@@ -192,8 +192,9 @@ def _inside_modules() -> frozenset[str]:
     return frozenset(vars(torch.nn.Module()))
 
 
-def _in(module: torch.nn.Module, table: str) -> Iterator[tuple[str, Any]]:
-    yield from ((name, child) for name, child in vars(module).get(table, {}).items() if child is not None)
+def tensors_in(module: torch.nn.Module, table: str) -> Iterator[tuple[str, Any]]:
+    """What a module itself has among its ``_parameters`` or ``_buffers``."""
+    yield from ((name, child) for name, child in list(vars(module).get(table, {}).items()) if child is not None)
 
 
 def _attributes(path: str, value: Any) -> Iterator[Step]:
@@ -203,11 +204,10 @@ def _attributes(path: str, value: Any) -> Iterator[Step]:
 
 def _parts(path: str, module: torch.nn.Module) -> Iterator[Step]:
     """All modules below one and all that they hold: a model is one step, however deep it is."""
-    for dotted, part in modules_below(module):
-        base = join(path, dotted) if dotted else path
+    for base, part in modules_below(path, module):
         if part is not module:
             yield base, part
-        yield from ((join(base, name), parameter) for name, parameter in _in(part, "_parameters"))
+        yield from ((join(base, name), parameter) for name, parameter in tensors_in(part, "_parameters"))
         yield from ((f"{base}.{name}", child) for name, child in attributes_of(part))
         for name, table in vars(part).items():
             if name.endswith("_hooks") and is_a(table, dict):
@@ -215,9 +215,9 @@ def _parts(path: str, module: torch.nn.Module) -> Iterator[Step]:
         yield None, type(part)
 
 
-def modules_below(module: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Module]]:
-    """A module and all below it, with their dotted names, as ``named_modules`` has them, which a class may have overridden,
-    and which asks modules whether they are equal.
+def modules_below(path: str, module: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Module]]:
+    """A module and all below it, with their paths, in the order of ``named_modules``, which a class may have overridden, and
+    which asks modules whether they are equal.
     """
     seen: set[int] = set()
 
@@ -227,9 +227,9 @@ def modules_below(module: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Modul
             yield path, one
             # There is none before its constructor has called torch's own.
             for name, child in list(vars(one).get("_modules", {}).items()):
-                yield from below(f"{path}.{name}" if path else str(name), child)
+                yield from below(join(path, str(name)), child)
 
-    return below("", module)
+    return below(path, module)
 
 
 def _of_class(kind: type) -> Iterator[tuple[str, Any]]:

@@ -25,9 +25,8 @@ def is_own_name(name: object) -> TypeGuard[str]:
 
 def own_names(namespace: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """The names that are the user's, in the order in which they came to be."""
-    pairs = (
-        dict.items(namespace) if is_a(namespace, dict) else namespace.items()
-    )  # the user's class of dicts may have one of its own
+    # The user's class of dicts may have ``items`` of its own.
+    pairs = dict.items(namespace) if is_a(namespace, dict) else namespace.items()
     return ((name, value) for name, value in list(pairs) if is_own_name(name))
 
 

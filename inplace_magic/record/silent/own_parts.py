@@ -22,7 +22,7 @@ import torch
 from ...storage import storage_key
 from ...torch_private import sequence_number, unobserved
 from ..author import Author, author_at
-from ..observed import LiveWrite, Saved, Stack
+from ..observed import LiveWrite, Stack
 from ..operations import SAMPLERS
 from ..past_errors import reads_own_part
 from .events import Call, Detector, Passing, Run
@@ -67,10 +67,7 @@ class OwnParts(Detector):
         if not self._wrong:
             return
         for number in {sequence_number(node) for node in passing.nodes} & self._wrong.keys():
-            saved = Saved(torch.zeros(1), (), self.run.tick())
-            conflict = self.run.conflict("silent", saved, passing.event, self._wrong.pop(number))
-            if conflict is not None:
-                conflict.certain, conflict.value = True, None
+            self._prove(self._wrong.pop(number), passing.event)
 
 
 def _made(call: Call, copy_of: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:

@@ -23,7 +23,7 @@ from ...source.location import user_stack
 from ...storage import storage_key
 from ...torch_private import sequence_number, unobserved
 from .. import evidence
-from ..observed import LiveWrite, Saved, Stack
+from ..observed import LiveWrite, Stack
 from ..operations import arguments
 from .aliases import DATA_GET, DATA_SET, called_by_user
 from .events import Call, Detector, Passing, Run
@@ -61,9 +61,7 @@ class ReadAsData(Detector):
             if read.need is not None:
                 write = LiveWrite(read.stack, self.run.tick(), "data", "user", 0)
                 write.how = "as_data"
-                conflict = self.run.conflict("silent", Saved(torch.zeros(1), (), self.run.tick()), read.need, write)
-                if conflict is not None:
-                    conflict.certain, conflict.value = True, None
+                self._prove(write, read.need)
         self._reads.clear()
         self._values.clear()
 

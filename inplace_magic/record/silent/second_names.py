@@ -30,7 +30,7 @@ from ...source.own import is_a
 from ...source.second_names import Written, is_transformation, written_at
 from ...torch_private import sequence_number, unobserved
 from ..author import Author, author_at
-from ..observed import LiveWrite, Saved, Stack, differ
+from ..observed import LiveWrite, Stack, differ
 from ..operations import arguments
 from .events import Call, Detector, Passing, Run
 from .nodes import computed, has_plain_values, node_of
@@ -218,10 +218,7 @@ class SecondNames(Detector):
     def _report(self, changed: _Changed, names: tuple[str, ...], bound: Stack, passing: Passing) -> None:
         write = LiveWrite(changed.author.stack, changed.clock, changed.operation, changed.author.origin, 0)
         write.how, write.held, write.module = "aliased", names, changed.author.module
-        conflict = self.run.conflict("silent", Saved(torch.zeros(1), bound, changed.clock), passing.event, write)
-        if conflict is not None:
-            conflict.certain = True
-            conflict.value = None
+        self._prove(write, passing.event, bound, changed.clock)
 
 
 def _comes_from(node: Any, number: int) -> bool:

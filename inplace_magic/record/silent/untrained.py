@@ -20,7 +20,7 @@ import torch
 from ...source.location import kind_of, user_stack
 from ...torch_private import unobserved
 from .. import evidence
-from ..observed import LiveWrite, Saved, Stack
+from ..observed import LiveWrite, Stack
 from .aliases import DATA_GET
 from .events import Call, Detector, Passing, Run
 from .nodes import node_of
@@ -178,10 +178,7 @@ class Untrained(Detector):
             stack = self._cut_of(known)
             write = LiveWrite(stack, self.run.tick(), "step" if stack is known.stack else "cut", "user", 0)
             write.how = "untrained"
-            conflict = self.run.conflict("silent", Saved(torch.zeros(1), (), self.run.tick()), known.need, write)
-            if conflict is not None:
-                conflict.certain = True
-                conflict.value = None
+            self._prove(write, known.need)
 
 
 def _parameters(optimizer: torch.optim.Optimizer | None) -> list[torch.Tensor]:

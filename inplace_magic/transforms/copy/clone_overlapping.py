@@ -25,7 +25,8 @@ _SPREADS = frozenset({"expand", "expand_as", "broadcast_to", "broadcast_tensors"
 
 
 @register("silent")
-def clone_read(problem: Problem) -> Iterator[Proposal]:
+def clone_what_is_read(problem: Problem) -> Iterator[Proposal]:
+    """The part of itself that a tensor is written from, where torch does not refuse that."""
     write = written_here(problem)
     if write is not None and write.event.how == "overlaps":
         yield from _shifted(write)

@@ -86,8 +86,10 @@ def _rewrites(problem: Problem, write: Site, tensor: ast.expr | None, form: str)
             rewrite = augmented(code, statement, heard=True)
         held, key = _container(loop, tensor.id)
         if held is not None:
-            yield from _comprehension(code, loop, statement, rewrite, held, key)
-            yield from _by_index(problem, code, loop, statement, rewrite, held, key)
+            if loop.body == [statement]:
+                yield from _comprehension(code, loop, rewrite, held, key)
+            else:
+                yield from _by_index(problem, code, loop, statement, rewrite, held, key)
         return  # bound anew, the name of the loop would leave what it goes through as it was
     yield from _outside_block(code, statement, rewrite)
     yield form, rewrite
@@ -98,12 +100,12 @@ def _rewrites(problem: Problem, write: Site, tensor: ast.expr | None, form: str)
 
 
 def _comprehension(
-    code: Code, loop: ast.For, statement: ast.stmt, rewrite: Rewrite, held: str, key: str | None
+    code: Code, loop: ast.For, rewrite: Rewrite, held: str, key: str | None
 ) -> Iterator[tuple[str, Rewrite]]:
     """A loop that does nothing but write into each tensor of a list or dict: the container is made anew."""
     each = f"for {code.text(loop.target)} in {code.text(loop.iter)}"
     made = f"[{rewrite.value} {each}]" if key is None else f"{{{key}: {rewrite.value} {each}}}"
-    if loop.body == [statement] and not loop.orelse and code.alone(loop) and rewrite.target is not None:
+    if not loop.orelse and code.alone(loop):
         edits = (code.replace(loop, f"{held} = {made}"),)
         yield "container", replace(rewrite, edits=edits, target=held, value=made)
 
@@ -112,8 +114,6 @@ def _by_index(
     problem: Problem, code: Code, loop: ast.For, statement: ast.stmt, rewrite: Rewrite, held: str, key: str | None
 ) -> Iterator[tuple[str, Rewrite]]:
     """A loop that does more than write into each tensor of a list or dict: each new one is put in its place."""
-    if loop.body == [statement] or rewrite.target is None:
-        return
     index, edits = (key, []) if key is not None else counted(problem, code, loop)
     target = f"{held}[{index}]"
     put = code.replace(statement, f"{target} = {rewrite.value}")
