@@ -37,7 +37,8 @@ VIEW_METHODS = frozenset({
     "view", "view_as", "reshape", "reshape_as", "permute", "transpose", "t", "squeeze", "unsqueeze", "flatten",
     "expand", "expand_as", "narrow", "select", "detach", "diagonal", "unfold", "as_strided", "swapaxes", "movedim",
     "contiguous", "numpy", "real", "imag", "unbind", "chunk", "split", "requires_grad_", "broadcast_to", "ravel",
-    "unflatten", "to", "float", "double", "T", "type", "type_as", "cpu", "values", "adjoint",
+    "unflatten", "to", "float", "double", "T", "type", "type_as", "cpu", "values", "adjoint", "view_as_complex",
+    "view_as_real",
 })  # fmt: skip
 SEVERAL_VIEWS = frozenset({"unbind", "chunk", "split"})  # of these the methods that give several at once
 _OF_LEAF = ("grad", "requires_grad", "requires_grad_", "is_leaf")

@@ -57,7 +57,7 @@ def clone_before_write(problem: Problem) -> Iterator[Proposal]:
         return
     yield from _at_apply(problem, write)
     yield from _at_write(problem, write)
-    yield from _at_views(write)
+    yield from _at_views(problem, write)
     yield from _at_call(problem)
 
 
@@ -96,7 +96,7 @@ def _at_write(problem: Problem, write: Site) -> Iterator[Proposal]:
         yield in_one_text(code, [code.insert_before(before, line)], line, _LEAF_WHY, "clone_before_write: new leaf")
 
 
-def _at_views(write: Site) -> Iterator[Proposal]:
+def _at_views(problem: Problem, write: Site) -> Iterator[Proposal]:
     """``x = x.clone()`` in front of what gives other names to parts of ``x``, where one of them is written and ``x`` read on."""
     code, name = write.code, write.root_text
     whole = seen_through(code, str(name), write.statement) if meant_for_whole(write) else None
@@ -104,7 +104,8 @@ def _at_views(write: Site) -> Iterator[Proposal]:
         before = itertools.takewhile(lambda s: whole not in rebinds(s), reversed(code.preceding(binding.statement)))
         views = [s for s in before if any(root_text(code, value) == whole for _, value in bound(code, s))]
         edit = code.insert_before([binding.statement, *views][-1], line := f"{whole} = {whole}.clone()")
-        yield in_one_text(code, [edit], line, _WHY, "clone_before_write: of the whole", lossless=True)
+        lossless = problem.family not in ("leaf", "view_of_leaf")  # a leaf was to keep its values
+        yield in_one_text(code, [edit], line, _WHY, "clone_before_write: of the whole", lossless=lossless)
 
 
 def _at_call(problem: Problem) -> Iterator[Proposal]:

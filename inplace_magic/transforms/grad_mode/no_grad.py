@@ -168,8 +168,8 @@ def _goes_on(write: Site, statements: list[ast.stmt]) -> bool:
     function, name = scope(write.code, write.statement), write.root_text
     if name is None or not isinstance(function, Function):
         return False
-    bound = [b.value for b in bindings(write.code, name, write.statement)[:1]]  # ``q = self.rotation``
-    if name not in parameters(function) and not any(isinstance(value, (ast.Name, ast.Attribute)) for value in bound):
+    looks = [root(b.value) for b in bindings(write.code, name, write.statement)[:1]]  # ``q = self.rotation.view(-1)``
+    if name not in parameters(function) and not any(looks):
         return False
     own = [node for statement in statements for node in ast.walk(statement)]
     behind = reads(write.code, name, later(write.code, write.statement))

@@ -21,7 +21,7 @@ from collections.abc import Iterator
 
 from ...gradients.digest import close
 from ...message import message
-from ...source.blocks import loops
+from ...source.blocks import loops, upwards
 from ...source.dataflow import calls_named, is_step
 from ...source.lines import lines_of
 from ..analysis.backward_calls import with_create, with_retain
@@ -114,8 +114,12 @@ def _updated_between(problem: Problem) -> bool:
     if met is not None:
         return any(updates_leaf(problem, s) for s in met.between if not (elsewhere and is_step(s)))
     first, need = problem.lost[:1], problem.needed[:1]
-    if not first or not need or first[0].code is need[0].code:
+    if not first or not need:
         return False
-    between = [s for s in first[0].code.tree.body if s.lineno > first[0].statement.lineno]
-    between += [s for s in need[0].code.tree.body if s.lineno < need[0].statement.lineno]
+    behind = [s for frame in problem.lost[1:] for above in upwards(frame.code, frame.statement) for s in frame.code.following(above)]
+    ahead = [s for frame in problem.needed[1:] for above in upwards(frame.code, frame.statement) for s in frame.code.preceding(above)]
+    between = [s for s in (*behind, *ahead) if not (elsewhere and is_step(s))]
+    if first[0].code is not need[0].code:
+        between += [s for s in first[0].code.tree.body if s.lineno > first[0].statement.lineno]
+        between += [s for s in need[0].code.tree.body if s.lineno < need[0].statement.lineno]
     return any(updates_leaf(problem, s) for s in between)

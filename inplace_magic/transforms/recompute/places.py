@@ -76,7 +76,8 @@ def targets(problem: Problem, edges: Sequence[Edge], made: Slice) -> Iterator[Ta
             own = made.is_of(frame)
             kept = own and any("." in name for name in names)  # a call reads it off the object
             above, _ = slice_of(code.preceding(statement), reads(statement))  # ``x = batches[i]``
-            reached = kept or not names or reads(*above, statement) & names
+            owners = {name.rpartition(".")[0] for name in made.through}  # ``task.learn()`` for ``task.loss``
+            reached = kept or not names or reads(*above, statement) & (names | owners)
             if not reached and frame.spot not in need[:1]:
                 yield from _in_getter(made, statement) if frame is frames[-1] else ()
                 continue

@@ -27,7 +27,8 @@ SAME = "", ""  # the same name where it is made and where it is read
 class Slice:
     """Statements that created the stale values, in order, and the names that lead to them afterwards.
 
-    ``through``: the names under which hooks keep what a call made, where nothing binds it: ``feats`` for ``model(x)``.
+    ``through``: the names under which hooks, or an object, keep what a call made, where nothing binds it: ``feats`` for
+    ``model(x)``, ``task.loss`` for ``task.score(x)``.
     ``ahead``: statements of other cells, with their texts, that come before them. ``without``: what a loop among them does
     beside, and is not done again: it trains. ``owner``: what the statements call the object that keeps what they make, or what they
     make itself, and what that is called where it is read: ``self`` and ``agent`` for ``agent.alpha``, ``penalty`` and ``self.penalty``.
@@ -72,6 +73,8 @@ def slices(problem: Problem, found: Crossing) -> Iterator[Slice]:
     stacks = [stack for one in found.stale if (stack := problem.frames(one))]
     # What was computed for an argument of the call in which the event happened is at hand there.
     read = [name for edge in found.over for use in uses(problem, edge) if (name := key_of(use.node)) is not None]
+    held = (holder for edge in found.over for holder in edge.holders)
+    read = read or [one.path for one in held if one.scope == "<module>" and "." in one.path]
     levels = [*_levels(problem, [stack for stack in stacks if parted(stack, problem.lost)[0]])]
     for made in levels:
         yield made if made.names else replace(made, through=frozenset(read))

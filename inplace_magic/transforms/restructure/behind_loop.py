@@ -41,7 +41,7 @@ from ...source.dataflow import (
 from ...source.editor import Code
 from ...source.lift import moved
 from ..analysis.iterations import Iteration, iterations
-from ..analysis.meetings import CLIPS, headline, standing_in, steps_between, update_of
+from ..analysis.meetings import CLIPS, headline, standing_in, steps_between, update_of, updates_weights
 from ..problem import Problem
 from ..proposal import Proposal, in_one_text
 from ..registry import register
@@ -97,18 +97,19 @@ def one_step(problem: Problem) -> Iterator[Proposal]:
 
     Optimizers that each iteration has for itself, ``heads[name].step()``, stay.
     """
-    write = problem.clash.write
-    for turn in iterations(problem) if write is not None and write.origin == "optim" else ():
+    for turn in iterations(problem) if updates_weights(problem) else ():
         code, loop = turn.code, turn.loop
-        if loop is None or loop.orelse or standing_in(code, [loop], problem.saved):
+        if loop is None or loop.orelse or standing_in(code, loop.body, problem.saved):
             continue
         shared = [s for s in turn.body if not reads(s) & binds(loop)]
-        steps = [s for s in shared if is_step(s) or calls_named(s, *CLIPS)]
         clearing = [s for s in shared if is_call(s, "zero_grad")]
+        by_hand = [s for s in standing_in(code, shared, problem.lost) if not calls_named(s, "backward")]
+        steps = [s for s in shared if is_step(s) or s in by_hand or calls_named(s, *CLIPS)]
         if standing_in(code, steps, problem.lost):
             edits = [*moved(code, steps, loop, behind=True), *moved(code, clearing, loop)]
-            title = message("title_once_over", what=headline(code, next(filter(is_step, steps))))
-            cleared = all(_cleared_once(code, loop, step) for step in filter(is_step, steps))
+            updates = [s for s in steps if is_step(s) or s in by_hand]
+            title = message("title_once_over", what=headline(code, updates[0]))
+            cleared = all(_cleared_once(code, loop, step) for step in updates)
             form = "restructure: as often as cleared" if cleared else "restructure: one step"
             yield in_one_text(code, edits, title, _TOGETHER, form, meant=cleared)
 
@@ -121,4 +122,4 @@ def _cleared_once(code: Code, loop: AnyLoop, step: ast.stmt) -> bool:
         return {code.text(owner) for call in calls if (owner := receiver(call)) is not None}
 
     cleared = called_on("zero_grad", *code.preceding(loop)) - called_on("zero_grad", loop)
-    return called_on("step", step) <= cleared
+    return bool(stepped := called_on("step", step)) and stepped <= cleared
