@@ -66,6 +66,8 @@ class TrackedCopies:
             return found.get(geometry_of(tensor), tensor)
         if copy.is_complex() and tensor.dtype == copy.dtype.to_real():
             copy = torch.view_as_real(copy)  # ``x.imag`` lies among the numbers that x is made of
+        elif tensor.is_complex() and copy.dtype == tensor.dtype.to_real() and copy.is_contiguous():
+            copy = torch.view_as_complex(copy.as_strided((copy.numel() // 2, 2), (2, 1), 0))  # pairs, as numbers
         if tensor.dtype != copy.dtype or tensor.is_inference():
             return tensor
         if tensor.shape == copy.shape and tensor.stride() == copy.stride() and not tensor.storage_offset():

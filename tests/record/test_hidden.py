@@ -50,6 +50,19 @@ def test_the_reference_is_the_gradient_that_the_code_means(code: str, gradient: 
     assert x.grad.tolist() == [gradient] * 3
 
 
+def test_comparisons_after_each_line_are_calls_that_nobody_listens_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    heard: list[object] = []
+    listen = EventStream.__torch_function__
+
+    def counted(self: EventStream, func: object, *rest: object) -> object:
+        heard.append(func)
+        return listen(self, func, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(EventStream, "__torch_function__", counted)
+    recorded("kept = []\nfor _ in range(5):\n    kept.append((x ** 2).sum())\n    y = 1\n")
+    assert torch.Tensor.sum in heard and torch.equal not in heard
+
+
 def test_two_layers_written_at_one_line_are_two_conflicts() -> None:
     code = """
 net = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3), nn.BatchNorm1d(3))

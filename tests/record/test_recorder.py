@@ -276,6 +276,8 @@ def test_what_is_drawn_for_elements_that_share_a_place_is_one_number() -> None:
         pytest.param("leaf = torch.tensor([1., 2.], requires_grad=True)\nz = torch.complex(leaf, leaf).detach().requires_grad_()\n"
                      "z.imag[1] = 0\n(z.abs() ** 2).sum().backward()\nleaf.grad = torch.view_as_real(z.grad).sum(1)",
                      [4.0, 4.0], id="the imaginary part of a complex one"),
+        pytest.param("leaf = torch.tensor([1., 2.], requires_grad=True)\nz = torch.view_as_complex(leaf)\nz *= 2\n"
+                     "(z.abs() ** 2).backward()", [8.0, 16.0], id="pairs, seen as complex numbers"),
         pytest.param("leaf = torch.tensor([1., 2.], requires_grad=True)\nleaf.mul_(3)\n"
                      "leaf.grad, = torch.autograd.grad((leaf ** 2).sum(), [leaf])",
                      [18.0, 36.0], id="asked for: the gradient is the leaf's own"),

@@ -186,6 +186,15 @@ DESCENT = """
         loss.backward()
         w.data -= 0.1 * w.grad
     """
+METHOD = """
+    w = torch.ones(2, requires_grad=True)
+    loss = (x * w).exp().mean()
+    def descend():
+        loss.backward()
+        w.data = w.data - 0.1 * w.grad
+    descend()
+    descend()
+    """
 BEFORE_LOOP = """
     h = net(x).exp()
     for target in torch.randn(3, 4, 2):
@@ -271,6 +280,7 @@ COLLECTED = """
             id="one loss again and again would keep the graph for ever",
         ),
         pytest.param("retain", DESCENT, id="a loop that updates by hand would go on with the old values"),
+        pytest.param("retain", METHOD, id="so would a method that updates behind its backward, called twice"),
         pytest.param("reset_accumulator", TWO, id="nothing is collected"),
     ],
 )

@@ -129,14 +129,15 @@ class ForeignMemory(Detector):
             self._skipped = True
             return
         gone = False
-        for reference, size in self._foreign:
-            saved = reference()
-            if saved is None:
-                gone = True
-                self._bytes -= size
-            elif not self.run.writes_since(saved):
-                self._left -= 1
-                self.look(saved)
+        with unobserved():  # each comparison would be a call that we listen to
+            for reference, size in self._foreign:
+                saved = reference()
+                if saved is None:
+                    gone = True
+                    self._bytes -= size
+                elif not self.run.writes_since(saved):
+                    self._left -= 1
+                    self.look(saved)
         self._skipped = False
         if gone:
             self._foreign = [(reference, size) for reference, size in self._foreign if reference() is not None]

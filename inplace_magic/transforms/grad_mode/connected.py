@@ -69,10 +69,20 @@ def _without_aliases(code: Code, statement: ast.stmt) -> Iterator[Proposal]:
 
 def _stacked(code: Code, statement: ast.stmt) -> Iterator[Proposal]:
     """``torch.tensor([a, b])``, which copies values, as ``torch.stack([a, b])``, which is a part of their graph."""
+    texts: list[str]
     for call in calls_named(statement, "tensor"):
         if isinstance(call.func, ast.Attribute) and call.args and isinstance(call.args[0], (ast.List, ast.Tuple)):
             torch = code.text(call.func.value)
-            edit = code.replace(call, _stack(code, torch, call.args[0]))
+            texts = [_stack(code, torch, call.args[0])]
+        elif (
+            isinstance(call.func, ast.Attribute) and call.args
+        ):  # a list that has a name; ``cat`` where each has an axis
+            torch, given = code.text(call.func.value), code.text(call.args[0])
+            texts = [f"{torch}.{joined}({given})" for joined in ("stack", "cat")]
+        else:
+            continue
+        for text in texts:
+            edit = code.replace(call, text)
             yield _proposal(code, code.edited(statement, [edit]).splitlines()[0], "connected", edit)
 
 

@@ -179,19 +179,21 @@ def _goes_on(write: Site, statements: list[ast.stmt]) -> bool:
 
 
 def _is_given_back(problem: Problem, write: Site, anew: bool = False) -> bool:
-    """Whether the function gives back what it was handed, and its caller goes on with that: ``out = step(out)``.
+    """Whether the function gives back what it was handed, or a look at what its object has, and its caller goes on with that:
+    ``out = step(out)``, ``spectrum @ self.kernel()``.
 
     ``anew``: under another name, ``unit = normalised(self.weight)``, or one that the caller was handed itself; not by what is
     named as torch names what writes in place, nor what a gradient has updated.
     """
     code, own, function = write.code, write.root_text or "", write.code.function(write.statement)
     name = seen_through(code, own, write.statement) or own  # ``data = pose`` ahead of it
-    if name not in parameters(function):
+    of_object = own != name and name.startswith("self.") and not reads_gradient(write.statement)
+    if name not in parameters(function) and not of_object:
         return False
     within = own_statements(code, scope(code, write.statement))
     back = any(_gives_back(s, [node for one in {own, name} for node in reads(code, one, [s])]) for s in within)
     goes_on = [caller for caller in sites(problem)[1:2] if not isinstance(caller.statement, ast.Expr)]
-    if anew:
+    if anew and not of_object:
         update = getattr(function, "name", "").endswith("_") or reads_gradient(write.statement)
         goes_on = [one for one in goes_on if _is_named_anew(one, outside(write, one, name)) and not update]
         goes_on = [one for one in goes_on if not reads_gradient(one.statement)]

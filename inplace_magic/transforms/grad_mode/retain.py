@@ -111,15 +111,15 @@ def _updated_between(problem: Problem) -> bool:
     The steps that were seen between them are those of other leaves.
     """
     met, elsewhere = meeting(problem), any(one.steps for one in passes_to_need(problem)[:-1])
+    lost, needed = parted(problem.lost, problem.needed)
+    # Behind the one in the functions that have it, ahead of the other in those that have that.
+    ran = [
+        s for frame in lost[1:] for above in upwards(frame.code, frame.statement) for s in frame.code.following(above)
+    ]
+    ran += [s for f in needed[1:] for above in upwards(f.code, f.statement) for s in f.code.preceding(above)]
     if met is not None:
-        return any(updates_leaf(problem, s) for s in met.between if not (elsewhere and is_step(s)))
-    first, need = problem.lost[:1], problem.needed[:1]
-    if not first or not need:
-        return False
-    behind = [s for frame in problem.lost[1:] for above in upwards(frame.code, frame.statement) for s in frame.code.following(above)]
-    ahead = [s for frame in problem.needed[1:] for above in upwards(frame.code, frame.statement) for s in frame.code.preceding(above)]
-    between = [s for s in (*behind, *ahead) if not (elsewhere and is_step(s))]
-    if first[0].code is not need[0].code:
-        between += [s for s in first[0].code.tree.body if s.lineno > first[0].statement.lineno]
-        between += [s for s in need[0].code.tree.body if s.lineno < need[0].statement.lineno]
-    return any(updates_leaf(problem, s) for s in between)
+        ran += met.between
+    elif lost and needed and lost[0].code is not needed[0].code:
+        ran += [s for s in lost[0].code.tree.body if s.lineno > lost[0].statement.lineno]
+        ran += [s for s in needed[0].code.tree.body if s.lineno < needed[0].statement.lineno]
+    return any(updates_leaf(problem, s) for s in ran if not (elsewhere and is_step(s)))
