@@ -64,11 +64,13 @@ class TrackedCopies:
         copy = found.get(None)
         if copy is None:
             return found.get(geometry_of(tensor), tensor)
+        if tensor.is_inference() or tensor.is_conj() or tensor.is_neg():
+            return tensor  # a stretch would be without what such a look does to each element
         if copy.is_complex() and tensor.dtype == copy.dtype.to_real():
             copy = torch.view_as_real(copy)  # ``x.imag`` lies among the numbers that x is made of
         elif tensor.is_complex() and copy.dtype == tensor.dtype.to_real() and copy.is_contiguous():
             copy = torch.view_as_complex(copy.as_strided((copy.numel() // 2, 2), (2, 1), 0))  # pairs, as numbers
-        if tensor.dtype != copy.dtype or tensor.is_inference():
+        if tensor.dtype != copy.dtype:
             return tensor
         if tensor.shape == copy.shape and tensor.stride() == copy.stride() and not tensor.storage_offset():
             return copy

@@ -129,7 +129,7 @@ class ForeignMemory(Detector):
             self._skipped = True
             return
         gone = False
-        with unobserved():  # each comparison would be a call that we listen to
+        with unobserved():  # all that a comparison asks of a tensor would be a call that we listen to
             for reference, size in self._foreign:
                 saved = reference()
                 if saved is None:

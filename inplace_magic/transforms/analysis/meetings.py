@@ -11,7 +11,7 @@ from typing import TypeGuard
 from ...gradients.digest import close
 from ...record.evidence import BackwardPass
 from ...source.blocks import loops, upwards, within
-from ...source.dataflow import called_name, calls_made, calls_named, is_call, is_step, roots, simple, slice_of
+from ...source.dataflow import assigned, called_name, calls_made, calls_named, is_call, is_step, roots, simple, slice_of
 from ...source.editor import Code, Edit
 from ...source.lines import lines_of
 from ..problem import Frame, Problem, parted
@@ -156,6 +156,12 @@ def passes_to_need(problem: Problem) -> Sequence[BackwardPass]:
     if any(one.steps and (not leaves or one.stepped & leaves) for one in passes[freed.index : need.index]):
         return ()
     return passes[freed.index : need.index + 1]
+
+
+def clears_by_hand(statement: ast.stmt) -> bool:
+    """``net.zero_grad()``, ``w.grad.zero_()``, ``w.grad = None``, at whatever depth."""
+    given = (target for s in ast.walk(statement) if isinstance(s, ast.stmt) for target in assigned(s))
+    return bool(calls_named(statement, "zero_grad", "zero_")) or any(getattr(t, "attr", "") == "grad" for t in given)
 
 
 def steps_between(problem: Problem) -> bool:

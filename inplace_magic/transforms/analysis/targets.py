@@ -32,7 +32,7 @@ from ...source.dataflow import (
 from ...source.editor import Code, Edit, dotted
 from ..problem import Frame, Problem
 
-# Methods and attributes that give another look at the same memory.
+# Methods, attributes and functions of torch that give another look at the same memory.
 VIEW_METHODS = frozenset({
     "view", "view_as", "reshape", "reshape_as", "permute", "transpose", "t", "squeeze", "unsqueeze", "flatten",
     "expand", "expand_as", "narrow", "select", "detach", "diagonal", "unfold", "as_strided", "swapaxes", "movedim",

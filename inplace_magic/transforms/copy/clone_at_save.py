@@ -25,7 +25,7 @@ from ...source.blocks import loops
 from ...source.dataflow import called_name, given_to, is_functional, is_inplace_name, reads
 from ...source.editor import Code, Edit, dotted
 from ..analysis.contents import OWN_MEMORY
-from ..analysis.meetings import is_in_update, sent_back_again
+from ..analysis.meetings import is_in_update, sent_back_again, updates_weights
 from ..analysis.targets import chain, handed_down, root, seen_through
 from ..problem import Frame, Problem
 from ..proposal import Proposal, in_one_text
@@ -41,7 +41,7 @@ def clone_at_save(problem: Problem) -> Iterator[Proposal]:
     event = problem.clash.write
     if event is None or event.origin == "optim" or sent_back_again(problem):
         return
-    if event.of_leaf and is_in_update(problem):
+    if updates_weights(problem) and is_in_update(problem):
         return  # a step by hand: the gradients would be those of the weights of before
     yield from _given(problem)
     if event.origin == "nn" and problem.save_stack[:1] == problem.write_stack[:1]:

@@ -104,7 +104,7 @@ def _at_views(problem: Problem, write: Site) -> Iterator[Proposal]:
         before = itertools.takewhile(lambda s: whole not in rebinds(s), reversed(code.preceding(binding.statement)))
         views = [s for s in before if any(root_text(code, value) == whole for _, value in bound(code, s))]
         edit = code.insert_before([binding.statement, *views][-1], line := f"{whole} = {whole}.clone()")
-        lossless = problem.family not in ("leaf", "view_of_leaf")  # a leaf was to keep its values
+        lossless = problem.family not in ("leaf", "view_of_leaf")  # as written the leaf itself would have other values
         yield in_one_text(code, [edit], line, _WHY, "clone_before_write: of the whole", lossless=lossless)
 
 

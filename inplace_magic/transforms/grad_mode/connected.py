@@ -68,19 +68,17 @@ def _without_aliases(code: Code, statement: ast.stmt) -> Iterator[Proposal]:
 
 
 def _stacked(code: Code, statement: ast.stmt) -> Iterator[Proposal]:
-    """``torch.tensor([a, b])``, which copies values, as ``torch.stack([a, b])``, which is a part of their graph."""
-    texts: list[str]
+    """``torch.tensor([a, b])``, which copies values, as ``torch.stack([a, b])``, which is a part of their graph; a list with a name
+    as a ``stack`` of it, or as ``cat`` where each of its items has an axis.
+    """
     for call in calls_named(statement, "tensor"):
-        if isinstance(call.func, ast.Attribute) and call.args and isinstance(call.args[0], (ast.List, ast.Tuple)):
-            torch = code.text(call.func.value)
-            texts = [_stack(code, torch, call.args[0])]
-        elif (
-            isinstance(call.func, ast.Attribute) and call.args
-        ):  # a list that has a name; ``cat`` where each has an axis
-            torch, given = code.text(call.func.value), code.text(call.args[0])
-            texts = [f"{torch}.{joined}({given})" for joined in ("stack", "cat")]
-        else:
+        if not isinstance(call.func, ast.Attribute) or not call.args:
             continue
+        torch, given, texts = code.text(call.func.value), call.args[0], list[str]()
+        if isinstance(given, (ast.List, ast.Tuple)):
+            texts = [_stack(code, torch, given)]
+        elif isinstance(given, (ast.Name, ast.Attribute, ast.Subscript, ast.ListComp)):
+            texts = [f"{torch}.{joined}({code.text(given)})" for joined in ("stack", "cat")]
         for text in texts:
             edit = code.replace(call, text)
             yield _proposal(code, code.edited(statement, [edit]).splitlines()[0], "connected", edit)

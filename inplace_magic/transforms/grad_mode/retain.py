@@ -17,17 +17,18 @@ train nothing by it.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from ...gradients.digest import close
 from ...message import message
 from ...source.blocks import loops, upwards
 from ...source.dataflow import calls_named, is_step
+from ...source.editor import Code
 from ...source.lines import lines_of
 from ..analysis.backward_calls import with_create, with_retain
 from ..analysis.meetings import meeting, passes_to_need, steps_between
 from ..analysis.targets import reads_gradient, updates_leaf
-from ..problem import Problem, parted
+from ..problem import Frame, Problem, parted
 from ..proposal import Proposal, in_one_text
 from ..registry import register
 
@@ -106,20 +107,24 @@ def _of_another_loss(problem: Problem) -> bool:
 
 
 def _updated_between(problem: Problem) -> bool:
-    """Whether the code changes a leaf by hand between the two backwards: the kept graph would be that of its old value.
-
-    The steps that were seen between them are those of other leaves.
+    """Whether the code changes a leaf by hand between the two backwards, in their block, in the functions around them or in
+    their cells: the kept graph would be that of its old value.
     """
-    met, elsewhere = meeting(problem), any(one.steps for one in passes_to_need(problem)[:-1])
+    met = meeting(problem)
+    elsewhere = any(
+        one.steps for one in passes_to_need(problem)[:-1]
+    )  # the steps seen between them are of other leaves
     lost, needed = parted(problem.lost, problem.needed)
-    # Behind the one in the functions that have it, ahead of the other in those that have that.
-    ran = [
-        s for frame in lost[1:] for above in upwards(frame.code, frame.statement) for s in frame.code.following(above)
-    ]
-    ran += [s for f in needed[1:] for above in upwards(f.code, f.statement) for s in f.code.preceding(above)]
+    # What is left to run of the functions around the first backward, and what has run by then of those around the second.
+    around = [*_beside(lost[1:], Code.following), *_beside(needed[1:], Code.preceding)]
+    ran = [s for s in around if not calls_named(s, "step")]  # a step of an optimizer's has been seen
     if met is not None:
         ran += met.between
     elif lost and needed and lost[0].code is not needed[0].code:
         ran += [s for s in lost[0].code.tree.body if s.lineno > lost[0].statement.lineno]
         ran += [s for s in needed[0].code.tree.body if s.lineno < needed[0].statement.lineno]
     return any(updates_leaf(problem, s) for s in ran if not (elsewhere and is_step(s)))
+
+
+def _beside(frames: Sequence[Frame], side: Callable[[Code, ast.stmt], list[ast.stmt]]) -> list[ast.stmt]:
+    return [s for f in frames for above in upwards(f.code, f.statement) for s in side(f.code, above)]

@@ -76,8 +76,9 @@ def targets(problem: Problem, edges: Sequence[Edge], made: Slice) -> Iterator[Ta
             own = made.is_of(frame)
             kept = own and any("." in name for name in names)  # a call reads it off the object
             above, _ = slice_of(code.preceding(statement), reads(statement))  # ``x = batches[i]``
-            owners = {name.rpartition(".")[0] for name in made.through}  # ``task.learn()`` for ``task.loss``
-            reached = kept or not names or reads(*above, statement) & (names | owners)
+            # ``task.learn()`` for ``task.loss``
+            known = names | {name.rpartition(".")[0] for name in made.through} - {"", "self"}
+            reached = kept or not names or reads(*above, statement) & known
             if not reached and frame.spot not in need[:1]:
                 yield from _in_getter(made, statement) if frame is frames[-1] else ()
                 continue
@@ -104,7 +105,7 @@ def targets(problem: Problem, edges: Sequence[Edge], made: Slice) -> Iterator[Ta
                     continue
                 yield Target(code, _first(code, body, names))
             elif code is not made.code and not around_both(problem, frame):
-                yield Target(code, _first(code, code.block(statement), names))
+                yield Target(code, _first(code, code.block(statement), known))
 
 
 def _made_by_no_ancestor(problem: Problem, made_by: ast.AST | None, read_by: ast.AST | None) -> bool:

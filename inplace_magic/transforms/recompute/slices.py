@@ -73,17 +73,22 @@ def slices(problem: Problem, found: Crossing) -> Iterator[Slice]:
     stacks = [stack for one in found.stale if (stack := problem.frames(one))]
     # What was computed for an argument of the call in which the event happened is at hand there.
     read = [name for edge in found.over for use in uses(problem, edge) if (name := key_of(use.node)) is not None]
-    held = (holder for edge in found.over for holder in edge.holders)
-    read = read or [one.path for one in held if one.scope == "<module>" and "." in one.path]
     levels = [*_levels(problem, [stack for stack in stacks if parted(stack, problem.lost)[0]])]
     for made in levels:
-        yield made if made.names else replace(made, through=frozenset(read))
+        yield made if made.names else replace(made, through=frozenset(read or _kept_by_objects(found)))
     for made in levels:
         made_by = [name.rpartition(".") for name in sorted(made.names) if "." in name]
         read_by = [name.rpartition(".") for name in read]
         owners = ((here, there) for here, _, own in made_by for there, _, other in read_by if own == other)
         yield from (replace(made, owner=pair) for pair in dict.fromkeys(owners) if pair[0] != pair[1])
         yield from (replace(made, owner=pair) for pair in dict.fromkeys(_handed_on(made, found)))
+
+
+def _kept_by_objects(found: Crossing) -> Iterator[str]:
+    """``task.loss``: where the objects of a cell keep the stale values."""
+    for holder in (holder for edge in found.over for holder in edge.holders):
+        if holder.scope == "<module>" and [part.isidentifier() for part in holder.path.split(".")] == [True, True]:
+            yield holder.path
 
 
 def _handed_on(made: Slice, found: Crossing) -> Iterator[tuple[str, str]]:

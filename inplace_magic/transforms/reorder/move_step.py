@@ -21,11 +21,20 @@ from collections.abc import Iterator
 from functools import partial
 
 from ...message import message
-from ...source.dataflow import assigned, binds, calls_named, is_call, is_step, reads, root_of
+from ...source.dataflow import binds, calls_named, is_call, is_step, reads, root_of
 from ...source.editor import Code, Edit, dotted
 from ...source.lift import lift, moved
 from ..analysis.backward_calls import in_short, limited, loss_of, parameters_stepped, taken, taken_in_short
-from ..analysis.meetings import Meeting, cleared_before, headline, share_leaves, standing_in, update_between, update_of
+from ..analysis.meetings import (
+    Meeting,
+    cleared_before,
+    clears_by_hand,
+    headline,
+    share_leaves,
+    standing_in,
+    update_between,
+    update_of,
+)
 from ..analysis.targets import reads_gradient, torch_in, updates_leaf
 from ..problem import Problem
 from ..proposal import Proposal, in_one_text
@@ -43,7 +52,7 @@ def move_step(problem: Problem) -> Iterator[Proposal]:
     if problem.family == "silent" and reads_gradient(found.first):
         return  # behind the later backward it would use the gradients of both, which no comparison of passes sees
     by_gradient = not is_step(found.first) and any(reads_gradient(frame.statement) for frame in problem.lost)
-    if by_gradient and any(map(_clears_by_hand, found.between)):
+    if by_gradient and any(map(clears_by_hand, found.between)):
         return  # it would use the later loss's gradients alone
     code = found.code
     writers = _writers(problem, found)
@@ -77,12 +86,6 @@ def move_step(problem: Problem) -> Iterator[Proposal]:
         yield in_one_text(code, [*edits, *extra, *cleared], title, why, form)
     if apart and not limit and own is not None:
         yield from _as_a_whole(problem, found, own)
-
-
-def _clears_by_hand(statement: ast.stmt) -> bool:
-    """``net.zero_grad()``, ``w.grad.zero_()``, ``w.grad = None``, at whatever depth."""
-    given = (target for s in ast.walk(statement) if isinstance(s, ast.stmt) for target in assigned(s))
-    return bool(calls_named(statement, "zero_grad", "zero_")) or any(getattr(t, "attr", "") == "grad" for t in given)
 
 
 def _as_a_whole(problem: Problem, found: Meeting, step: ast.stmt) -> Iterator[Proposal]:
@@ -161,7 +164,7 @@ def _one_step(found: Meeting, step: ast.stmt, name: str) -> Iterator[Proposal]:
     gone = [step, *(s for s in found.between if _clears(code, s, step))]
     edits = [code.delete(s, *gone) for s in gone]
     # Where gradients are cleared once for both, the later step was to use the sum of them as it is.
-    summed = not any(map(_clears_by_hand, found.between))
+    summed = not any(map(clears_by_hand, found.between))
     form = "restructure: as often as cleared" if summed else "move_step"
     yield in_one_text(code, edits, message("title_one_for_both", what=name), _ONCE, form, meant=summed)
 

@@ -41,7 +41,7 @@ from ...source.dataflow import (
 from ...source.editor import Code
 from ...source.lift import moved
 from ..analysis.iterations import Iteration, iterations
-from ..analysis.meetings import CLIPS, headline, standing_in, steps_between, update_of, updates_weights
+from ..analysis.meetings import CLIPS, clears_by_hand, headline, standing_in, steps_between, update_of, updates_weights
 from ..problem import Problem
 from ..proposal import Proposal, in_one_text
 from ..registry import register
@@ -93,29 +93,62 @@ def _may_leave(turn: Iteration, loop: AnyLoop, update: list[ast.stmt]) -> bool:
 
 @register("modified", "silent")
 def one_step(problem: Problem) -> Iterator[Proposal]:
-    """The step of a loop over losses whose graphs are older than the loop: once, behind it, for all of them.
+    """The step of a loop over losses whose graphs are older than the loop, an optimizer's or one by hand: once, behind it, for
+    all of them.
 
     Optimizers that each iteration has for itself, ``heads[name].step()``, stay.
     """
     for turn in iterations(problem) if updates_weights(problem) else ():
         code, loop = turn.code, turn.loop
-        if loop is None or loop.orelse or standing_in(code, loop.body, problem.saved):
+        if loop is None or loop.orelse or not _is_older(problem, turn, loop):
             continue
         shared = [s for s in turn.body if not reads(s) & binds(loop)]
         clearing = [s for s in shared if is_call(s, "zero_grad")]
-        by_hand = [s for s in standing_in(code, shared, problem.lost) if not calls_named(s, "backward")]
-        steps = [s for s in shared if is_step(s) or s in by_hand or calls_named(s, *CLIPS)]
-        if standing_in(code, steps, problem.lost):
+        by_hand = _by_hand(problem, turn)
+        updates = [s for s in shared if is_step(s) or s in by_hand]
+        if standing_in(code, updates, problem.lost):
+            steps = [s for s in shared if s in updates or calls_named(s, *CLIPS)]
             edits = [*moved(code, steps, loop, behind=True), *moved(code, clearing, loop)]
-            updates = [s for s in steps if is_step(s) or s in by_hand]
             title = message("title_once_over", what=headline(code, updates[0]))
             cleared = all(_cleared_once(code, loop, step) for step in updates)
             form = "restructure: as often as cleared" if cleared else "restructure: one step"
             yield in_one_text(code, edits, title, _TOGETHER, form, meant=cleared)
 
 
+def _is_older(problem: Problem, turn: Iteration, loop: AnyLoop) -> bool:
+    """Whether the graph was made ahead of the loop, or by what it goes through, ``for loss in losses_of(net(x))``, once."""
+    need, save = problem.clash.need, problem.clash.save
+    if standing_in(turn.code, loop.body, problem.saved):
+        return False
+    if need is None or save is None or not standing_in(turn.code, [loop], problem.saved):
+        return True
+    earlier = problem.evidence.passes[: need.index]
+    again = [one.backward for one in earlier if one.backward.stack[:1] == need.stack[:1]]
+    return isinstance(loop, ast.For) and any(one.clock > save.clock for one in again)
+
+
+def _by_hand(problem: Problem, turn: Iteration) -> list[ast.stmt]:
+    """The call, or the block, that updates weights by hand, if it is all that uses the gradients and nothing beside it clears
+    them. An assignment may be one of several.
+    """
+    code, innermost = turn.code, [frame.statement for frame in problem.lost[-1:]]
+    found = [s for s in standing_in(code, turn.body, problem.lost) if not is_step(s) and not calls_named(s, "backward")]
+    beside = [s for s in turn.body if s is not turn.need and s not in found]
+    owners = {code.text(owner) for s in found if (owner := _called_on(s)) is not None}
+    clears = any(clears_by_hand(s) or ((on := _called_on(s)) is not None and code.text(on) in owners) for s in beside)
+    return [] if clears else [s for s in found if s not in innermost or isinstance(s, (ast.For, ast.With))]
+
+
+def _called_on(statement: ast.stmt) -> ast.expr | None:
+    """``descent`` of ``descent.clear()``"""
+    match statement:
+        case ast.Expr(ast.Call(ast.Attribute(owner))):
+            return owner
+    return None
+
+
 def _cleared_once(code: Code, loop: AnyLoop, step: ast.stmt) -> bool:
-    """Whether the gradients that a step uses are cleared ahead of the loop alone."""
+    """Whether the gradients that an optimizer's step uses are cleared ahead of the loop alone."""
 
     def called_on(method: str, *statements: ast.stmt) -> set[str]:
         calls = (call for s in statements for call in calls_named(s, method))

@@ -29,7 +29,7 @@ from ...source.dataflow import binds, is_called, is_step, key_of, of_head, reads
 from ...source.editor import Code, atom
 from ..analysis.backward_calls import loss_of
 from ..analysis.iterations import Iteration, iterations
-from ..analysis.meetings import meeting, standing_in, uses_gradients
+from ..analysis.meetings import meeting, standing_in, updates_weights, uses_gradients
 from ..problem import Problem
 from ..proposal import Proposal, in_one_text
 from ..registry import register
@@ -58,7 +58,8 @@ def _whole_loop(problem: Problem) -> Iterator[Proposal]:
     for turn in iterations(problem):
         code, statement, loop, root = turn.code, turn.need, turn.loop, loss_of(turn.need)
         rest = [s for s in turn.body if s is not statement]
-        steps = problem.family == "modified" and standing_in(code, rest, problem.lost)  # each time by all gradients
+        # Each update of such a loop uses the sum of the gradients so far.
+        steps = problem.family == "modified" and updates_weights(problem) and standing_in(code, rest, problem.lost)
         if not isinstance(loop, ast.For) or loop.orelse or root is None or uses_gradients(rest) or steps:
             continue
         if binds(*rest) & reads(root):

@@ -150,3 +150,40 @@ EACH_TASK = """
 def test_the_step_of_what_all_iterations_share_goes_behind_the_loop_alone() -> None:
     first, *_ = fixes(START, SEVERAL_OPTIMIZERS, EACH_TASK)
     assert first.cells == {3: rewritten(EACH_TASK, ("    shared.step()", "shared.step()"))}
+
+
+BY_HAND = """
+    class Descent:
+        def __init__(self, params):
+            self.params = list(params)
+        def clear(self):
+            for p in self.params:
+                p.grad = None
+        @torch.no_grad()
+        def move(self):
+            for p in self.params:
+                if p.grad is not None:
+                    p.sub_(0.1 * p.grad)
+
+    net = nn.Sequential(nn.Linear(2, 3), nn.Tanh(), nn.Linear(3, 2))
+    descent = Descent(net.parameters())
+    """
+LOSSES = """
+    out = net(words.view(3, 2))
+    descent.clear()
+    for loss in (out.mean(), out.square().mean()):
+        loss.backward(retain_graph=True)
+        descent.move()
+    """
+
+
+def test_a_step_by_hand_waits_behind_the_loop_over_losses_of_one_forward() -> None:
+    fix = fix_by("restructure", START, BY_HAND, LOSSES)
+    assert fix.cells == {3: rewritten(LOSSES, ("    descent.move()", "descent.move()"))}
+
+
+def test_a_step_by_hand_stays_where_gradients_are_cleared_in_each_iteration() -> None:
+    cleared_each_time = LOSSES.replace("    descent.clear()\n", "").replace(
+        "        loss.b", "        descent.clear()\n        loss.b"
+    )
+    assert "restructure" not in rules(START, BY_HAND, cleared_each_time)
