@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
@@ -129,6 +130,22 @@ def losses_that_weigh_each_other_and_are_logged_as_tensors() -> list[torch.Tenso
         (weights * torch.stack([first, second])).sum().backward()
         optimizer.step()
     return [*parameters(net), *logged]
+
+
+@healthy
+def losses_that_are_weighed_by_copies_of_themselves() -> list[torch.Tensor]:
+    net = nn.Linear(2, 2)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    totals = []
+    for _ in range(STEPS):
+        optimizer.zero_grad()
+        first, second = net(torch.randn(4, 2)).square().mean(0)
+        with warnings.catch_warnings(action="ignore"):
+            weights, shown = torch.tensor([first, second]).softmax(0), torch.tensor(second)
+        totals.append(first + shown)
+        ((weights * torch.stack([first, second])).sum() + (first - shown).square()).backward()
+        optimizer.step()
+    return [*parameters(net), *totals]
 
 
 @healthy

@@ -16,6 +16,7 @@ How = Literal[
     "recomputed",  # the line whose forward gives something else when it runs again
     "untrained",  # the line where the path to all parameters of an optimizer was cut
     "as_data",  # the line that reads what an optimizer steps without its history
+    "as_term",  # the line that copies a term of a loss without its history
     "shared",  # a write into one gradient that stands for two
     "expanded",  # a write into an element of a gradient whose elements share memory
     "aliased",  # a write into what is read later by another name

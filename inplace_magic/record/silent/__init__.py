@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .complex_parts import ComplexParts
+from .constant_terms import ConstantTerms
 from .events import Detector
 from .foreign_memory import ForeignMemory
 from .handed_gradients import HandedGradients
@@ -34,6 +35,7 @@ DETECTORS: tuple[type[Detector], ...] = (
     ComplexParts,
     Untrained,
     ReadAsData,
+    ConstantTerms,
     OwnParts,
     SecondNames,
     Unchecked,

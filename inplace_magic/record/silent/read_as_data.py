@@ -24,12 +24,10 @@ from ...storage import storage_key
 from ...torch_private import sequence_number, unobserved
 from .. import evidence
 from ..observed import LiveWrite, Stack
-from ..operations import arguments
 from .aliases import DATA_GET, DATA_SET, called_by_user
 from .events import Call, Detector, Passing, Run
-from .nodes import node_of
+from .followed import Followed
 
-_VALUES = 1_024  # that are followed
 _LOOKS = 8  # at the tensors that one line makes
 _WAYS_OUT = frozenset({"detach", "item", "tolist", "numpy"})  # ways out of a graph that a person has asked for
 
@@ -52,7 +50,7 @@ class ReadAsData(Detector):
         super().__init__(run)
         self._reads: dict[int, _Read] = {}  # by the leaf's id
         self._trained: dict[int, _Read] = {}  # the same of those that are trained: by a gradient, or by hand
-        self._values: dict[int, tuple[weakref.ref[torch.Tensor], frozenset[int]]] = {}
+        self._values = Followed[int]()  # their marks are the leaves' ids
         self._read_now = frozenset[int]()  # by the call under way
         self._looks: Counter[Stack] = Counter()
 
@@ -89,26 +87,12 @@ class ReadAsData(Detector):
     def called(self, call: Call, result: Any) -> None:
         if not self._reads or not torch.is_grad_enabled() or call.name in _WAYS_OUT:
             return
-        of = self._read_now.union(*map(self._of, arguments(call.args, call.kwargs)))
-        outputs = result if isinstance(result, (tuple, list)) else (result,)
-        for made in outputs if of else ():
-            if isinstance(made, torch.Tensor) and made.is_floating_point():
-                self._follow(made, of)
-
-    def _follow(self, value: torch.Tensor, of: frozenset[int]) -> None:
-        with unobserved():
-            node = node_of(value)
-            number = sequence_number(node) if node is not None else 0
-        if number:
-            for one in of & self._reads.keys():
+        of = self._read_now | self._values.of(call)
+        for node in self._values.goes_on(result, of) if of else ():
+            with unobserved():
+                number = sequence_number(node)
+            for one in of & self._reads.keys() if number else ():
                 self._reads[one].nodes.add(number)
-        elif node is None and len(self._values) < _VALUES:
-            self._values[id(value)] = weakref.ref(value), of
-
-    def _of(self, tensor: torch.Tensor) -> frozenset[int]:
-        """The leaves whose values a tensor without history was computed of."""
-        known = self._values.get(id(tensor))
-        return known[1] if known is not None and known[0]() is tensor else frozenset()
 
     def _is_in(self, one: int, tensor: Any) -> bool:
         read = self._reads[one]
@@ -138,7 +122,7 @@ class ReadAsData(Detector):
                 if read.nodes & numbers:
                     read.reached = passing.event
                 read.nodes -= numbers
-            self._values = {key: known for key, known in self._values.items() if known[0]() is not None}
+            self._values.forget_gone()
 
     def steps(self, optimizer: torch.optim.Optimizer) -> None:
         if not self._reads:

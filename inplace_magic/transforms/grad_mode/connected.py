@@ -39,7 +39,7 @@ _WHY = message("why_connected")
 @register("silent")
 def connected(problem: Problem) -> Iterator[Proposal]:
     write = problem.clash.write
-    if write is None or write.how not in ("untrained", "as_data"):
+    if write is None or write.how not in ("untrained", "as_data", "as_term"):
         return
     for found in sites(problem, depth=3):
         yield from _without_aliases(found.code, found.statement)

@@ -148,4 +148,31 @@ UNTRAINED = [
             loss.backward()
             optimizer.step()
     """, by="twin"),
+    Program("a term of a loss that is a copy, of parameters that another term trains", """
+        blocks, head = nn.ModuleList([nn.Linear(3, 3), nn.Linear(3, 3)]), nn.Linear(3, 1)
+        optimizer = torch.optim.SGD([*blocks.parameters(), *head.parameters()], 0.1)
+        for _ in range(2):
+            optimizer.zero_grad()
+            h, loads = v, []
+            for block in blocks:
+                h = torch.relu(block(h))
+                loads.append(h.square().mean())
+            balance = torch.stack(loads).mean()  #+
+            balance = torch.tensor(loads).mean()  #!
+            loss = head(h).square().sum() + 0.1 * balance
+            loss.backward()
+            optimizer.step()
+    """, by="twin"),
+    Program("a term that is taken from a mean, a copy of one tensor", """
+        weight = nn.Parameter(torch.ones(3))
+        optimizer = torch.optim.SGD([weight], 0.1)
+        for _ in range(2):
+            optimizer.zero_grad()
+            size = weight.abs().sum()
+            kept = size  #+
+            kept = torch.tensor(size)  #!
+            loss = ((v * weight).cumsum(0) - 0.5 * kept).mean()
+            loss.backward()
+            optimizer.step()
+    """, by="twin"),
 ]  # fmt: skip

@@ -1,0 +1,51 @@
+"""Values without a history that are computed of marked ones: they bear the same marks."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator
+from typing import Any, Generic, TypeVar
+
+import torch
+
+from ...torch_private import unobserved
+from ..operations import arguments
+from .events import Call
+from .nodes import node_of
+
+_VALUES = 1_024  # that are followed
+
+Mark = TypeVar("Mark")
+
+
+class Followed(Generic[Mark]):
+    """Held weakly, so that what nobody computes with any more is let go."""
+
+    def __init__(self) -> None:
+        self._values: dict[int, tuple[weakref.ref[torch.Tensor], frozenset[Mark]]] = {}
+
+    def of(self, call: Call) -> frozenset[Mark]:
+        """The marks of what a call is given."""
+        return frozenset[Mark]().union(*map(self._of, arguments(call.args, call.kwargs)))
+
+    def goes_on(self, result: Any, marks: frozenset[Mark]) -> Iterator[Any]:
+        """The nodes of what a call gives; what has none is followed."""
+        for made in result if isinstance(result, (tuple, list)) else (result,):
+            if not isinstance(made, torch.Tensor) or not made.is_floating_point():
+                continue
+            with unobserved():
+                node = node_of(made)
+            if node is not None:
+                yield node
+            elif len(self._values) < _VALUES:
+                self._values[id(made)] = weakref.ref(made), marks
+
+    def forget_gone(self) -> None:
+        self._values = {key: known for key, known in self._values.items() if known[0]() is not None}
+
+    def clear(self) -> None:
+        self._values.clear()
+
+    def _of(self, tensor: torch.Tensor) -> frozenset[Mark]:
+        known = self._values.get(id(tensor))
+        return known[1] if known is not None and known[0]() is tensor else frozenset()
