@@ -361,6 +361,8 @@ def _changed_note(clash: RecordedConflict, tensor: str | None) -> str:
 def _needed_note(clash: RecordedConflict) -> str:
     if clash.write is not None and clash.write.how in ("untrained", "as_data", "as_term"):
         return message("feeds_none" if clash.write.how == "untrained" else "feeds_not")
+    if clash.write is not None and clash.write.how == "carried":
+        return message("goes_through_earlier")
     return message("uses_changed" if clash.kind == "silent" else "needs")
 
 

@@ -17,6 +17,7 @@ How = Literal[
     "untrained",  # the line where the path to all parameters of an optimizer was cut
     "as_data",  # the line that reads what an optimizer steps without its history
     "as_term",  # the line that copies a term of a loss without its history
+    "carried",  # the line that writes, iteration after iteration, into what has the history of those before
     "shared",  # a write into one gradient that stands for two
     "expanded",  # a write into an element of a gradient whose elements share memory
     "aliased",  # a write into what is read later by another name

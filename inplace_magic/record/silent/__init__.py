@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from .complex_parts import ComplexParts
 from .constant_terms import ConstantTerms
+from .earlier_iterations import EarlierIterations
 from .events import Detector
 from .foreign_memory import ForeignMemory
 from .handed_gradients import HandedGradients
@@ -37,6 +38,7 @@ DETECTORS: tuple[type[Detector], ...] = (
     ReadAsData,
     ConstantTerms,
     OwnParts,
+    EarlierIterations,
     SecondNames,
     Unchecked,
     SecondRun,

@@ -175,4 +175,22 @@ UNTRAINED = [
             loss.backward()
             optimizer.step()
     """, by="twin"),
+    Program("data that a layer adds its offset to, in each iteration anew", """
+        class Offset(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.offset = nn.Parameter(torch.zeros(3))
+            def forward(self, h):
+                h = h + self.offset  #+
+                h += self.offset  #!
+                return h
+        net = nn.Sequential(Offset(), nn.Linear(3, 1))
+        optimizer = torch.optim.SGD(net.parameters(), 0.1)
+        data = torch.ones(2, 3)
+        for _ in range(3):
+            optimizer.zero_grad()
+            loss = net(data).square().sum()
+            loss.backward()
+            optimizer.step()
+    """, by="twin"),
 ]  # fmt: skip
