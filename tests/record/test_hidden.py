@@ -9,6 +9,7 @@ from torch import nn
 
 from inplace_magic.gradients.backward import GradientTrace
 from inplace_magic.record.current_line import LineWatch, telling
+from inplace_magic.record.silent import foreign_memory
 from inplace_magic.record.silent.events import REFERENCE
 from inplace_magic.record.silent.python_nodes import _names_of, functions_within
 from inplace_magic.record.silent.stream import EventStream
@@ -52,15 +53,21 @@ def test_the_reference_is_the_gradient_that_the_code_means(code: str, gradient: 
 
 def test_comparisons_after_each_line_are_calls_that_nobody_listens_to(monkeypatch: pytest.MonkeyPatch) -> None:
     heard: list[object] = []
-    listen = EventStream.__torch_function__
+    compared: list[object] = []
+    compare, listen = foreign_memory.differ, EventStream.__torch_function__
+
+    def noted(value: torch.Tensor | None, now: torch.Tensor) -> bool:
+        compared.append(now)
+        return compare(value, now)
 
     def counted(self: EventStream, func: object, *rest: object) -> object:
         heard.append(func)
         return listen(self, func, *rest)  # type: ignore[arg-type]
 
     monkeypatch.setattr(EventStream, "__torch_function__", counted)
+    monkeypatch.setattr(foreign_memory, "differ", noted)
     recorded("kept = []\nfor _ in range(5):\n    kept.append((x ** 2).sum())\n    y = 1\n")
-    assert torch.Tensor.sum in heard and torch.equal not in heard
+    assert compared and torch.Tensor.sum in heard and torch.equal not in heard
 
 
 def test_two_layers_written_at_one_line_are_two_conflicts() -> None:

@@ -67,7 +67,7 @@ class ConstantTerms(Detector):
                 self._told.add(stack)
                 write = LiveWrite(stack, self.run.tick(), "tensor", "user", 0)
                 write.how = "as_term"
-                self._prove(write, passing.event)
+                self._note_proven(write, passing.event)
         self._sums = {number: stacks for number, stacks in self._sums.items() if number not in gone}
         self._values.forget_gone()
 

@@ -68,7 +68,7 @@ class EarlierIterations(Detector):
             earlier = self._goes_through_earlier(passing)
         if earlier is not None and earlier.stack not in self._told:
             self._told.add(earlier.stack)
-            self._prove(earlier, passing.event)
+            self._note_proven(earlier, passing.event)
 
     def _goes_through_earlier(self, passing: Passing) -> LiveWrite | None:
         """The last of the writes before a step by which a leaf takes part that takes part behind that step as well."""

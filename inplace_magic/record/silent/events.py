@@ -219,8 +219,10 @@ class Detector:
     def __init__(self, run: Run) -> None:
         self.run = run
 
-    def _prove(self, write: LiveWrite, need: evidence.Backward, bound: Stack = (), clock: int | None = None) -> None:
-        """Notes what is certain and has no saved value. ``bound``, ``clock``: where, and when, there came to be another name."""
+    def _note_proven(
+        self, write: LiveWrite, need: evidence.Backward, bound: Stack = (), clock: int | None = None
+    ) -> None:
+        """Notes what is certain and has no saved value. ``bound``, ``clock``: what is reported as the place and the time of a save."""
         saved = Saved(torch.zeros(1), bound, self.run.tick() if clock is None else clock)
         conflict = self.run.conflict("silent", saved, need, write)
         if conflict is not None:

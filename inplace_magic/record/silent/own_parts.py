@@ -67,7 +67,7 @@ class OwnParts(Detector):
         if not self._wrong:
             return
         for number in {sequence_number(node) for node in passing.nodes} & self._wrong.keys():
-            self._prove(self._wrong.pop(number), passing.event)
+            self._note_proven(self._wrong.pop(number), passing.event)
 
 
 def _made(call: Call, copy_of: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:

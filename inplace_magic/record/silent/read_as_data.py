@@ -59,7 +59,7 @@ class ReadAsData(Detector):
             if read.need is not None:
                 write = LiveWrite(read.stack, self.run.tick(), "data", "user", 0)
                 write.how = "as_data"
-                self._prove(write, read.need)
+                self._note_proven(write, read.need)
         self._reads.clear()
         self._values.clear()
 

@@ -218,7 +218,7 @@ class SecondNames(Detector):
     def _report(self, changed: _Changed, names: tuple[str, ...], bound: Stack, passing: Passing) -> None:
         write = LiveWrite(changed.author.stack, changed.clock, changed.operation, changed.author.origin, 0)
         write.how, write.held, write.module = "aliased", names, changed.author.module
-        self._prove(write, passing.event, bound, changed.clock)
+        self._note_proven(write, passing.event, bound, changed.clock)
 
 
 def _comes_from(node: Any, number: int) -> bool:

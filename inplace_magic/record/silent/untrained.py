@@ -178,7 +178,7 @@ class Untrained(Detector):
             stack = self._cut_of(known)
             write = LiveWrite(stack, self.run.tick(), "step" if stack is known.stack else "cut", "user", 0)
             write.how = "untrained"
-            self._prove(write, known.need)
+            self._note_proven(write, known.need)
 
 
 def _parameters(optimizer: torch.optim.Optimizer | None) -> list[torch.Tensor]:
