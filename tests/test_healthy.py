@@ -149,24 +149,6 @@ def losses_that_are_weighed_by_copies_of_themselves() -> list[torch.Tensor]:
 
 
 @healthy
-def buffers_that_are_written_in_each_iteration_and_begin_anew_or_are_cut() -> list[torch.Tensor]:
-    offset, scale = nn.Parameter(torch.zeros(3)), nn.Parameter(torch.ones(3))
-    optimizer = torch.optim.SGD([offset, scale], lr=0.1)
-    total, kept = torch.zeros(3), torch.zeros(3)
-    for _ in range(STEPS):
-        total, kept = torch.zeros(3), kept.detach()
-        for _ in range(2):
-            total += offset
-            kept += offset
-        first = (total + kept).square().sum()
-        optimizer.zero_grad()
-        first.backward()
-        optimizer.step()
-        (total.detach() * scale + offset).sum().backward()  # of this iteration's step, and added to the next one's
-    return [offset, scale, kept]
-
-
-@healthy
 def weights_that_are_kept_near_to_where_they_began_and_watched() -> list[torch.Tensor]:
     net, unused = nn.Linear(2, 1), nn.Parameter(torch.ones(2))
     optimizer = torch.optim.SGD([*net.parameters(), unused], lr=0.1)

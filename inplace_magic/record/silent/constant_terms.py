@@ -3,13 +3,13 @@
     balance = torch.tensor([block.loss for block in blocks]).mean()
     (task + 0.1 * balance).backward()
 
-Proof: what was made of the copy is only added to what goes back, so that no gradient would be another one without it.
+Proof: a single number that was made of the copy is only added to what goes back, on its way to the root only scaled and added
+to, and nothing else is computed of the sum, so that no gradient would be another one without it.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -20,10 +20,13 @@ from ..observed import LiveWrite, Stack
 from .aliases import called_by_user
 from .events import Call, Detector, Passing, Run
 from .followed import Followed
+from .nodes import node_of
 
-_SUMS = frozenset({"add", "add_", "sub", "sub_", "rsub", "__radd__", "__rsub__", "__iadd__", "__isub__"})
-# Operations that are linear in what has a history, if it is one value alone.
-_LINEAR = ("Add", "Sub", "Rsub", "Neg", "Mul", "Div", "Sum", "Mean")
+_ADDING = frozenset({"add", "add_", "sub", "sub_", "subtract", "rsub", "__radd__", "__rsub__", "__iadd__", "__isub__"})
+_SUMS = frozenset({"AddBackward0", "SubBackward0", "RsubBackward1"})
+_SCALES = frozenset({"MulBackward0", "DivBackward0", "NegBackward0"})  # of one value with a history
+_KEPT = 256  # sums that have not gone back
+_ITEMS = 64  # of a list, that are looked at
 
 
 class ConstantTerms(Detector):
@@ -41,54 +44,61 @@ class ConstantTerms(Detector):
         if call.func is torch.tensor and torch.is_grad_enabled() and called_by_user():
             with unobserved():
                 copied = _has_history([*call.args[:1], call.kwargs.get("data")])
-            stack = user_stack(sys._getframe(1))
+            stack = user_stack(sys._getframe(1)) if copied else ()
             if copied and stack not in self._told:
                 self._copied_now = frozenset({stack})
                 self.run.curious.add(self)
 
     def called(self, call: Call, result: Any) -> None:
-        if self not in self.run.curious or not torch.is_grad_enabled():
+        if not (self._copied_now or self._values) or not torch.is_grad_enabled():
             return
         of = self._copied_now | self._values.of(call)
-        for node in self._values.goes_on(result, of) if of else ():
+        for node in self._values.follow(result, of) if of else ():
             with unobserved():
-                number = sequence_number(node)
-            if number and call.name in _SUMS:
+                single = all(isinstance(one, torch.Tensor) and one.numel() == 1 for one in (result, *call.args[:1]))
+                number = sequence_number(node) if single else 0
+            if number and call.name in _ADDING and len(self._sums) < _KEPT:
                 self._sums[number] = of
 
     def backward_begins(self, passing: Passing) -> None:
-        if not self._sums:
-            return
-        with unobserved():
-            numbers = {sequence_number(node) for node in _linear(passing.roots)}
-            gone = {sequence_number(node) for node in passing.nodes}
-        for number in numbers & self._sums.keys():
-            for stack in self._sums[number] - self._told:
+        if self._sums:
+            with unobserved():
+                self._look(passing)
+                gone = {sequence_number(node) for node in passing.nodes}
+            self._sums = {number: stacks for number, stacks in self._sums.items() if number not in gone}
+        self._values.forget_gone()
+        if not self._sums and not self._values:
+            self.run.curious.discard(self)
+
+    def _look(self, passing: Passing) -> None:
+        linear = _linear([node_of(root) for root in passing.roots])
+        sums = {node for node in linear if sequence_number(node) in self._sums}
+        used = {into for node in passing.nodes - linear for into, _ in node.next_functions} if sums else set()
+        for node in sums - used:
+            for stack in self._sums[sequence_number(node)] - self._told:
                 self._told.add(stack)
                 write = LiveWrite(stack, self.run.tick(), "tensor", "user", 0)
                 write.how = "as_term"
                 self._note_proven(write, passing.event)
-        self._sums = {number: stacks for number, stacks in self._sums.items() if number not in gone}
-        self._values.forget_gone()
 
 
 def _has_history(data: Any) -> bool:
     """Whether there is a tensor with a history in what becomes a new one, at whatever depth."""
     if isinstance(data, (list, tuple)):
-        return any(map(_has_history, data))
+        return any(map(_has_history, data[:_ITEMS]))
     return isinstance(data, torch.Tensor) and data.requires_grad
 
 
-def _linear(roots: Sequence[torch.Tensor]) -> Iterator[Any]:
-    """The nodes on the way from what goes back that only add, or scale, one value each."""
-    todo = [root.grad_fn for root in roots]
-    seen = set[Any]()
+def _linear(roots: list[Any]) -> set[Any]:
+    """The nodes on the way from what goes back that only add, or that scale one value."""
+    todo, found = roots, set[Any]()
     while todo:
         node = todo.pop()
-        if node is None or node in seen or not node.name().startswith(_LINEAR):
+        if node is None or node in found:
             continue
-        seen.add(node)
-        yield node
-        inner = [one for one, _ in node.next_functions if one is not None]
-        if len(inner) == 1 or node.name().startswith(("Add", "Sub", "Rsub")):
-            todo += inner
+        inner = [one for one, _ in node.next_functions]
+        given = [one for one in inner if one is not None]
+        if node.name() in _SUMS or (node.name() in _SCALES and len(given) == 1 and inner[0] is given[0]):
+            found.add(node)
+            todo += given
+    return found

@@ -1,10 +1,10 @@
 """Writes that go on with the history of earlier iterations: ``x += self.offset`` on the data itself. Each backward goes through
 all that has been written before, by what a step has updated since.
 
-Nothing is raised where nothing that was saved is gone: a sum saves nothing.
+torch raises nothing, for a sum saves nothing that could be freed.
 
-Proof: a leaf takes part in the graph of one backward both before a step that updated it, in what such a write has made, and
-after it.
+Proof: a write has a leaf itself for an operand, a step has updated that leaf since, and the graph of one backward reads it
+both there and behind that step.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import functools
 import sys
 import weakref
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -19,6 +20,7 @@ import torch
 from ...torch_private import next_sequence_number, sequence_number, unobserved
 from ..author import Author, author_at
 from ..observed import LiveWrite, Stack
+from ..operations import arguments
 from .events import Call, Detector, Passing, Run
 from .nodes import node_of
 
@@ -26,7 +28,7 @@ _WRITES = 1_024  # that are kept in mind
 
 
 class EarlierIterations(Detector):
-    """Remembers what tracked writes have made, as long as what they wrote is there."""
+    """Remembers what tracked writes have made, as long as the tensor that they wrote into is there."""
 
     def __init__(self, run: Run) -> None:
         super().__init__(run)
@@ -37,11 +39,13 @@ class EarlierIterations(Detector):
         self._told: set[Stack] = set()
 
     def calls(self, call: Call) -> None:
-        if call.written and torch.is_grad_enabled() and len(self._writes) < _WRITES:
-            author = author_at(sys._getframe(1))
-            if author.origin == "user" and author.stack not in self._told:
-                note = functools.partial(self._note, weakref.ref(call.written[0]), call.name, author)
-                self.run.after_operation(note)
+        if not call.written or not torch.is_grad_enabled() or len(self._writes) >= _WRITES:
+            return
+        with unobserved():
+            tracked = any(one.requires_grad for one in arguments(call.args, call.kwargs))
+        author = author_at(sys._getframe(1)) if tracked else None
+        if author is not None and author.origin == "user" and author.stack not in self._told:
+            self.run.after_operation(functools.partial(self._note, weakref.ref(call.written[0]), call.name, author))
 
     def _note(self, target: weakref.ref[torch.Tensor], name: str, author: Author) -> None:
         with unobserved():
@@ -62,27 +66,25 @@ class EarlierIterations(Detector):
             self._stepped |= {id(p): (weakref.ref(p), now) for p in fed}
 
     def backward_begins(self, passing: Passing) -> None:
-        if not self._writes or not self._stepped:
-            return
-        with unobserved():
-            earlier = self._goes_through_earlier(passing)
-        if earlier is not None and earlier.stack not in self._told:
-            self._told.add(earlier.stack)
-            self._note_proven(earlier, passing.event)
+        if self._writes and self._stepped and not passing.event.limited:
+            with unobserved():
+                found = [*self._before_steps(passing)]
+            for number in sorted(found, reverse=True):
+                write = self._writes[number][1]
+                if write.stack not in self._told:
+                    self._told.add(write.stack)
+                    self._note_proven(write, passing.event)
 
-    def _goes_through_earlier(self, passing: Passing) -> LiveWrite | None:
-        """The last of the writes before a step by which a leaf takes part that takes part behind that step as well."""
-        made: dict[int, list[int]] = {}  # by a leaf's id the numbers of the nodes that read it
+    def _before_steps(self, passing: Passing) -> Iterator[int]:
+        """The nodes of writes that read a leaf before its last step, if the graph reads it after that step too, by number."""
+        readers: dict[int, list[int]] = {}  # of each leaf
         for node in passing.nodes:
             for following, _ in node.next_functions:
                 leaf: Any = getattr(following, "variable", None)
-                known = self._stepped.get(id(leaf)) if leaf is not None else None
+                known = self._stepped.get(id(leaf))
                 if known is not None and known[0]() is leaf:
-                    made.setdefault(id(leaf), []).append(sequence_number(node))
-        for one, numbers in made.items():
-            stepped = self._stepped[one][1]
-            before = [number for number in numbers if number < stepped]
-            written = [number for number in before if number in self._writes]
-            if written and len(before) < len(numbers):
-                return self._writes[max(written)][1]
-        return None
+                    readers.setdefault(id(leaf), []).append(sequence_number(node))
+        for leaf_id, numbers in readers.items():
+            before = [number for number in numbers if number < self._stepped[leaf_id][1]]
+            if len(before) < len(numbers):
+                yield from (number for number in before if number in self._writes)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator
 from typing import Any, Generic, TypeVar
 
 import torch
@@ -19,26 +18,31 @@ Mark = TypeVar("Mark")
 
 
 class Followed(Generic[Mark]):
-    """Held weakly, so that what nobody computes with any more is let go."""
+    """Values, held weakly, so that what nobody computes with any more is let go, each with its marks."""
 
     def __init__(self) -> None:
         self._values: dict[int, tuple[weakref.ref[torch.Tensor], frozenset[Mark]]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._values)
 
     def of(self, call: Call) -> frozenset[Mark]:
         """The marks of what a call is given."""
         return frozenset[Mark]().union(*map(self._of, arguments(call.args, call.kwargs)))
 
-    def goes_on(self, result: Any, marks: frozenset[Mark]) -> Iterator[Any]:
-        """The nodes of what a call gives; what has none is followed."""
+    def follow(self, result: Any, marks: frozenset[Mark]) -> list[Any]:
+        """Follows what a call gives and has no history, and gives the nodes of the rest."""
+        nodes = []
         for made in result if isinstance(result, (tuple, list)) else (result,):
             if not isinstance(made, torch.Tensor) or not made.is_floating_point():
                 continue
             with unobserved():
                 node = node_of(made)
             if node is not None:
-                yield node
+                nodes.append(node)
             elif len(self._values) < _VALUES:
                 self._values[id(made)] = weakref.ref(made), marks
+        return nodes
 
     def forget_gone(self) -> None:
         self._values = {key: known for key, known in self._values.items() if known[0]() is not None}

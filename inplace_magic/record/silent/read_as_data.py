@@ -88,7 +88,7 @@ class ReadAsData(Detector):
         if not self._reads or not torch.is_grad_enabled() or call.name in _WAYS_OUT:
             return
         of = self._read_now | self._values.of(call)
-        for node in self._values.goes_on(result, of) if of else ():
+        for node in self._values.follow(result, of) if of else ():
             with unobserved():
                 number = sequence_number(node)
             for one in of & self._reads.keys() if number else ():

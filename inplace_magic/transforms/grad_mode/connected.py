@@ -69,7 +69,7 @@ def _without_aliases(code: Code, statement: ast.stmt) -> Iterator[Proposal]:
 
 def _stacked(code: Code, statement: ast.stmt) -> Iterator[Proposal]:
     """``torch.tensor([a, b])``, which copies values, as ``torch.stack([a, b])``, which is a part of their graph; a list with a name
-    as a ``stack`` of it, or as ``cat`` where each of its items has an axis.
+    as a ``stack`` of it, or as ``cat`` where each of its items has an axis; a tensor as itself.
     """
     for call in calls_named(statement, "tensor"):
         if not isinstance(call.func, ast.Attribute) or not call.args:
@@ -78,7 +78,7 @@ def _stacked(code: Code, statement: ast.stmt) -> Iterator[Proposal]:
         if isinstance(given, (ast.List, ast.Tuple)):
             texts = [_stack(code, torch, given)]
         elif isinstance(given, (ast.Name, ast.Attribute, ast.Subscript, ast.ListComp)):
-            texts = [f"{torch}.{joined}({code.text(given)})" for joined in ("stack", "cat")]
+            texts = [*(f"{torch}.{joined}({code.text(given)})" for joined in ("stack", "cat")), code.text(given)]
         for text in texts:
             edit = code.replace(call, text)
             yield _proposal(code, code.edited(statement, [edit]).splitlines()[0], "connected", edit)

@@ -163,7 +163,7 @@ UNTRAINED = [
             loss.backward()
             optimizer.step()
     """, by="twin"),
-    Program("a term that is taken from a mean, a copy of one tensor", """
+    Program("a term that is subtracted, a copy of one tensor", """
         weight = nn.Parameter(torch.ones(3))
         optimizer = torch.optim.SGD([weight], 0.1)
         for _ in range(2):
@@ -171,7 +171,7 @@ UNTRAINED = [
             size = weight.abs().sum()
             kept = size  #+
             kept = torch.tensor(size)  #!
-            loss = ((v * weight).cumsum(0) - 0.5 * kept).mean()
+            loss = (v * weight).cumsum(0).mean() - 0.5 * kept
             loss.backward()
             optimizer.step()
     """, by="twin"),
