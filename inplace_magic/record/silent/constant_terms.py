@@ -3,8 +3,8 @@
     balance = torch.tensor([block.loss for block in blocks]).mean()
     (task + 0.1 * balance).backward()
 
-Proof: a single number that was made of the copy is only added to what goes back, on its way to the root only scaled and added
-to, and nothing else is computed of the sum, so that no gradient would be another one without it.
+Proof: what was made of the copy is only added to what goes back, the sum on its way to the root only scaled and added to, and
+nothing else is computed of it, so that no gradient would be another one without the copy.
 """
 
 from __future__ import annotations
@@ -54,11 +54,9 @@ class ConstantTerms(Detector):
             return
         of = self._copied_now | self._values.of(call)
         for node in self._values.follow(result, of) if of else ():
-            with unobserved():
-                single = all(isinstance(one, torch.Tensor) and one.numel() == 1 for one in (result, *call.args[:1]))
-                number = sequence_number(node) if single else 0
-            if number and call.name in _ADDING and len(self._sums) < _KEPT:
-                self._sums[number] = of
+            if call.name in _ADDING and len(self._sums) < _KEPT:
+                with unobserved():
+                    self._sums[sequence_number(node)] = of
 
     def backward_begins(self, passing: Passing) -> None:
         if self._sums:
@@ -74,8 +72,8 @@ class ConstantTerms(Detector):
         linear = _linear([node_of(root) for root in passing.roots])
         sums = {node for node in linear if sequence_number(node) in self._sums}
         used = {into for node in passing.nodes - linear for into, _ in node.next_functions} if sums else set()
-        for node in sums - used:
-            for stack in self._sums[sequence_number(node)] - self._told:
+        for stack in frozenset[Stack]().union(*(self._sums[sequence_number(node)] for node in sums - used)):
+            if stack not in self._told:
                 self._told.add(stack)
                 write = LiveWrite(stack, self.run.tick(), "tensor", "user", 0)
                 write.how = "as_term"

@@ -21,7 +21,7 @@ def notes(text: str) -> list[str]:
     "loss",
     [
         pytest.param("nn.Linear(6, 1)((x + copied).view(1, 6)).sum()", id="the copy is an operand of a layer's input"),
-        pytest.param("1 / (x.sum() + copied)", id="the sum is a denominator"),
+        pytest.param("v.detach().sum() / (x.sum() + copied)", id="the sum is a denominator"),
         pytest.param("(lambda h: h + h.square())(x.sum() + copied)", id="the sum is used for something else as well"),
         pytest.param("(torch.tensor([v.sum(), v.mean()]) - v[:2]).mean()", id="old values are compared with new ones"),
         pytest.param("x.square().sum() * copied", id="the copy is a weight"),
