@@ -71,8 +71,9 @@ class ConstantTerms(Detector):
     def _look(self, passing: Passing) -> None:
         linear = _linear([node_of(root) for root in passing.roots])
         sums = {node for node in linear if sequence_number(node) in self._sums}
-        used = {into for node in passing.nodes - linear for into, _ in node.next_functions} if sums else set()
-        for stack in frozenset[Stack]().union(*(self._sums[sequence_number(node)] for node in sums - used)):
+        used = [into for node in passing.nodes - linear for into, _ in node.next_functions] if sums else []
+        beside = _within(linear, used)
+        for stack in frozenset[Stack]().union(*(self._sums[sequence_number(node)] for node in sums - beside)):
             if stack not in self._told:
                 self._told.add(stack)
                 write = LiveWrite(stack, self.run.tick(), "tensor", "user", 0)
@@ -85,6 +86,17 @@ def _has_history(data: Any) -> bool:
     if isinstance(data, (list, tuple)):
         return any(map(_has_history, data[:_ITEMS]))
     return isinstance(data, torch.Tensor) and data.requires_grad
+
+
+def _within(nodes: set[Any], starts: list[Any]) -> set[Any]:
+    """Those of the nodes that are reached from some of them without leaving them."""
+    found = set[Any]()
+    while starts:
+        node = starts.pop()
+        if node in nodes and node not in found:
+            found.add(node)
+            starts += [into for into, _ in node.next_functions]
+    return found
 
 
 def _linear(roots: list[Any]) -> set[Any]:

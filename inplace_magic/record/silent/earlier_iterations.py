@@ -33,9 +33,8 @@ class EarlierIterations(Detector):
     def __init__(self, run: Run) -> None:
         super().__init__(run)
         self._writes: dict[int, tuple[weakref.ref[torch.Tensor], LiveWrite]] = {}  # by the number of the node they made
-        self._stepped: dict[
-            int, tuple[weakref.ref[torch.Tensor], int]
-        ] = {}  # when each leaf was stepped last, by its id
+        # By a leaf's id when it was stepped last.
+        self._stepped: dict[int, tuple[weakref.ref[torch.Tensor], int]] = {}
         self._told: set[Stack] = set()
 
     def calls(self, call: Call) -> None:

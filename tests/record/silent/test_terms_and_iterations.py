@@ -23,6 +23,7 @@ def notes(text: str) -> list[str]:
         pytest.param("nn.Linear(6, 1)((x + copied).view(1, 6)).sum()", id="the copy is an operand of a layer's input"),
         pytest.param("v.detach().sum() / (x.sum() + copied)", id="the sum is a denominator"),
         pytest.param("(lambda h: h + h.square())(x.sum() + copied)", id="the sum is used for something else as well"),
+        pytest.param("(lambda h: h + h.square())(2 * (x.sum() + copied))", id="the scaled sum is used so"),
         pytest.param("(torch.tensor([v.sum(), v.mean()]) - v[:2]).mean()", id="old values are compared with new ones"),
         pytest.param("x.square().sum() * copied", id="the copy is a weight"),
         pytest.param("x.square().sum() + torch.tensor(v.sum().item())", id="the number was taken out on purpose"),
