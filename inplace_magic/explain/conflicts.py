@@ -10,7 +10,7 @@ from dataclasses import replace
 from ..diagnosis import Conflict, Place
 from ..families import RAISED_AT_WRITE, is_of_base, overlaps_input, updates_inference
 from ..message import message
-from ..record.evidence import Evidence, RecordedConflict, Write
+from ..record.evidence import Evidence, How, RecordedConflict, Write
 from ..record.operations import RESHAPES
 from ..source.bindings import bound
 from ..source.document import CellSource
@@ -31,6 +31,12 @@ _KEEP_OUTPUT = frozenset({
 })  # fmt: skip
 # What people write where torch's node has a name of its own.
 _OPERATORS: dict[type[ast.operator], str] = {ast.MatMult: "`@`", ast.Mult: "`*`", ast.Div: "`/`", ast.Pow: "`**`"}
+_NEEDS: dict[How, str] = {
+    "untrained": "feeds_none",
+    "as_data": "feeds_not",
+    "as_term": "feeds_not",
+    "carried": "goes_through_earlier",
+}
 _MODULES = {
     "addmm": "`nn.Linear`", "mm": "`nn.Linear`", "linear": "`nn.Linear`", "convolution": "`nn.Conv`",
     "cudnn_convolution": "`nn.Conv`", "mkldnn_convolution": "`nn.Conv`", "native_batch_norm": "`nn.BatchNorm`",
@@ -359,11 +365,8 @@ def _changed_note(clash: RecordedConflict, tensor: str | None) -> str:
 
 
 def _needed_note(clash: RecordedConflict) -> str:
-    if clash.write is not None and clash.write.how in ("untrained", "as_data", "as_term"):
-        return message("feeds_none" if clash.write.how == "untrained" else "feeds_not")
-    if clash.write is not None and clash.write.how == "carried":
-        return message("goes_through_earlier")
-    return message("uses_changed" if clash.kind == "silent" else "needs")
+    usual = "uses_changed" if clash.kind == "silent" else "needs"
+    return message(_NEEDS.get(clash.write.how, usual) if clash.write is not None else usual)
 
 
 def _saved_note(clash: RecordedConflict, node: str | None) -> str:

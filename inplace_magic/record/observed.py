@@ -158,9 +158,11 @@ class LiveWrite:
         "version",
     )
 
-    def __init__(self, stack: Stack, clock: int, operation: str, origin: str, version: int) -> None:
+    def __init__(
+        self, stack: Stack, clock: int, operation: str, origin: str, version: int, how: evidence.How = "written"
+    ) -> None:
         self.stack, self.clock, self.operation = stack, clock, operation
-        self.origin, self.version = origin, version
+        self.origin, self.version, self.how = origin, version, how
         self.moment = next_sequence_number()  # nodes created before have less
         self.module: Any = None
         self.leaf = False  # a refused write: whether into the very leaf
@@ -172,7 +174,6 @@ class LiveWrite:
         self.stepped = False  # whether an optimizer had stepped it, and no operand requires grad
         self.aliases: tuple[str, ...] = ()  # names of that very leaf where it was written
         self.held: tuple[str, ...] = ()  # paths over the names of its function to what is written
-        self.how: evidence.How = "written"
         self.handed = False  # into a gradient that backward had handed to the code that wrote
         self.by_list = False  # by one call that writes many tensors
         self.counted = True  # by the version counter of what is saved there: not where it went through ``.data``

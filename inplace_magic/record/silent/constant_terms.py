@@ -10,6 +10,7 @@ nothing else is computed of it, so that no gradient would be another one without
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -69,16 +70,14 @@ class ConstantTerms(Detector):
             self.run.curious.discard(self)
 
     def _look(self, passing: Passing) -> None:
-        linear = _linear([node_of(root) for root in passing.roots])
+        linear = _reached(map(node_of, passing.roots), _only_adds)
         sums = {node for node in linear if sequence_number(node) in self._sums}
         used = [into for node in passing.nodes - linear for into, _ in node.next_functions] if sums else []
-        beside = _within(linear, used)
+        beside = _reached(used, linear.__contains__)
         for stack in frozenset[Stack]().union(*(self._sums[sequence_number(node)] for node in sums - beside)):
             if stack not in self._told:
                 self._told.add(stack)
-                write = LiveWrite(stack, self.run.tick(), "tensor", "user", 0)
-                write.how = "as_term"
-                self._note_proven(write, passing.event)
+                self._note_proven(LiveWrite(stack, self.run.tick(), "tensor", "user", 0, "as_term"), passing.event)
 
 
 def _has_history(data: Any) -> bool:
@@ -88,27 +87,18 @@ def _has_history(data: Any) -> bool:
     return isinstance(data, torch.Tensor) and data.requires_grad
 
 
-def _within(nodes: set[Any], starts: list[Any]) -> set[Any]:
-    """Those of the nodes that are reached from some of them without leaving them."""
-    found = set[Any]()
-    while starts:
-        node = starts.pop()
-        if node in nodes and node not in found:
-            found.add(node)
-            starts += [into for into, _ in node.next_functions]
-    return found
-
-
-def _linear(roots: list[Any]) -> set[Any]:
-    """The nodes on the way from what goes back that only add, or that scale one value."""
-    todo, found = roots, set[Any]()
+def _reached(starts: Iterable[Any], inside: Callable[[Any], bool]) -> set[Any]:
+    """The nodes that are reached from some by way of those alone for which a condition holds."""
+    todo, found = [*starts], set[Any]()
     while todo:
         node = todo.pop()
-        if node is None or node in found:
-            continue
-        inner = [one for one, _ in node.next_functions]
-        given = [one for one in inner if one is not None]
-        if node.name() in _SUMS or (node.name() in _SCALES and len(given) == 1 and inner[0] is given[0]):
+        if node is not None and node not in found and inside(node):
             found.add(node)
-            todo += given
+            todo += [into for into, _ in node.next_functions]
     return found
+
+
+def _only_adds(node: Any) -> bool:
+    """Whether a node adds values, or scales one."""
+    first, *others = [into for into, _ in node.next_functions] or [None]
+    return node.name() in _SUMS or (node.name() in _SCALES and first is not None and not any(others))

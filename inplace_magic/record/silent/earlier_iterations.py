@@ -22,7 +22,7 @@ from ..author import Author, author_at
 from ..observed import LiveWrite, Stack
 from ..operations import arguments
 from .events import Call, Detector, Passing, Run
-from .nodes import node_of
+from .nodes import node_number
 
 _WRITES = 1_024  # that are kept in mind
 
@@ -47,14 +47,11 @@ class EarlierIterations(Detector):
             self.run.after_operation(functools.partial(self._note, weakref.ref(call.written[0]), call.name, author))
 
     def _note(self, target: weakref.ref[torch.Tensor], name: str, author: Author) -> None:
-        with unobserved():
-            tensor = target()
-            node = node_of(tensor) if tensor is not None else None
-            number = sequence_number(node) if node is not None else 0
-        if number:
-            write = LiveWrite(author.stack, self.run.tick(), name, author.origin, 0)
-            write.how = "carried"
-            self._writes[number] = target, write
+        if number := node_number(target()):
+            self._writes[number] = (
+                target,
+                LiveWrite(author.stack, self.run.tick(), name, author.origin, 0, "carried"),
+            )
 
     def steps(self, optimizer: torch.optim.Optimizer) -> None:
         self._writes = {number: one for number, one in self._writes.items() if one[0]() is not None}

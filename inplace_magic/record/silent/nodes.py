@@ -10,6 +10,8 @@ from typing import Any
 
 import torch
 
+from ...torch_private import sequence_number, unobserved
+
 
 def node_of(tensor: torch.Tensor) -> Any:
     """The node that made it; None for a leaf, or where torch refuses to tell."""
@@ -17,6 +19,13 @@ def node_of(tensor: torch.Tensor) -> Any:
         return tensor.grad_fn
     except RuntimeError:
         return None
+
+
+def node_number(tensor: torch.Tensor | None) -> int:
+    """The number of the node that made it; 0 for a leaf, for what is gone, or where torch refuses to tell."""
+    with unobserved():
+        node = node_of(tensor) if tensor is not None else None
+        return sequence_number(node) if node is not None else 0
 
 
 def has_plain_values(tensor: torch.Tensor) -> bool:

@@ -26,7 +26,7 @@ from ..observed import LiveWrite, Stack
 from ..operations import SAMPLERS
 from ..past_errors import reads_own_part
 from .events import Call, Detector, Passing, Run
-from .nodes import node_of
+from .nodes import node_number
 from .second_run import near
 
 _LOOKS = 16  # at what one line writes
@@ -54,14 +54,8 @@ class OwnParts(Detector):
                 self.run.after_operation(note)
 
     def _note(self, target: weakref.ref[torch.Tensor], name: str, author: Author) -> None:
-        with unobserved():
-            tensor = target()
-            node = node_of(tensor) if tensor is not None else None
-            number = sequence_number(node) if node is not None else 0
-            if number:
-                write = LiveWrite(author.stack, self.run.tick(), name, author.origin, 0)
-                write.how = "overlaps"
-                self._wrong.setdefault(number, write)
+        if number := node_number(target()):
+            self._wrong.setdefault(number, LiveWrite(author.stack, self.run.tick(), name, author.origin, 0, "overlaps"))
 
     def backward_begins(self, passing: Passing) -> None:
         if not self._wrong:

@@ -57,9 +57,7 @@ class ReadAsData(Detector):
     def ends(self) -> None:
         for read in self._reads.values():
             if read.need is not None:
-                write = LiveWrite(read.stack, self.run.tick(), "data", "user", 0)
-                write.how = "as_data"
-                self._note_proven(write, read.need)
+                self._note_proven(LiveWrite(read.stack, self.run.tick(), "data", "user", 0, "as_data"), read.need)
         self._reads.clear()
         self._values.clear()
 

@@ -65,9 +65,7 @@ class Recomputed(Detector):
         later = [write for write in writes if write.clock > region.ended]
         if later or writes:
             return (later or writes)[0]
-        write = LiveWrite(region.stack, self.run.tick(), "checkpoint", "user", 0)
-        write.how = "recomputed"
-        return write
+        return LiveWrite(region.stack, self.run.tick(), "checkpoint", "user", 0, "recomputed")
 
     # ---- with reentry
 

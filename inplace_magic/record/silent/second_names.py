@@ -216,8 +216,9 @@ class SecondNames(Detector):
         return (), ()
 
     def _report(self, changed: _Changed, names: tuple[str, ...], bound: Stack, passing: Passing) -> None:
-        write = LiveWrite(changed.author.stack, changed.clock, changed.operation, changed.author.origin, 0)
-        write.how, write.held, write.module = "aliased", names, changed.author.module
+        author = changed.author
+        write = LiveWrite(author.stack, changed.clock, changed.operation, author.origin, 0, "aliased")
+        write.held, write.module = names, author.module
         self._note_proven(write, passing.event, bound, changed.clock)
 
 

@@ -80,8 +80,7 @@ class SharedGradients(Detector):
             stack = max(places, key=lambda place: place[0])[1] if places else None  # the later of the two
             if other is leaf or gradient is None or not gradient.numel() or stack is None:
                 continue
-            write = LiveWrite(stack, self.run.tick(), "grad", "user", version_of(gradient))
-            write.how = "shared"
+            write = LiveWrite(stack, self.run.tick(), "grad", "user", version_of(gradient), "shared")
             conflict = self.run.conflict("silent", Saved(gradient, (), self.run.tick()), passing.event, write)
             if conflict is not None:
                 conflict.certain = True

@@ -176,9 +176,8 @@ class Untrained(Detector):
             if known.fed or not known.steps or known.need is None or known.optimizer() is None:
                 continue
             stack = self._cut_of(known)
-            write = LiveWrite(stack, self.run.tick(), "step" if stack is known.stack else "cut", "user", 0)
-            write.how = "untrained"
-            self._note_proven(write, known.need)
+            operation = "step" if stack is known.stack else "cut"
+            self._note_proven(LiveWrite(stack, self.run.tick(), operation, "user", 0, "untrained"), known.need)
 
 
 def _parameters(optimizer: torch.optim.Optimizer | None) -> list[torch.Tensor]:

@@ -75,6 +75,8 @@ def recompute(problem: Problem) -> Iterator[Proposal]:
     if problem.family == "silent" and not again:
         return
     found = problem.crossing
+    # Each backward is for the values of then; a later loss for what scores it by then.
+    meant = problem.family == "silent" or kept_for_later_loss(problem)
     innermost = True
     for made in slices(problem, found):
         made = _from_leaves(problem, made) if again else made
@@ -85,8 +87,7 @@ def recompute(problem: Problem) -> Iterator[Proposal]:
         if target is not None and (updates_weights(problem) if target.between else made.names):
             for proposal in _candidates(problem, _as_far_as_read(made, found.over, target), target):
                 innermost = False
-                # Each backward is for the values of then; a later loss for what scores it by then.
-                yield replace(proposal, meant=problem.family == "silent" or kept_for_later_loss(problem))
+                yield replace(proposal, meant=meant)
 
 
 def _from_leaves(problem: Problem, made: Slice) -> Slice:

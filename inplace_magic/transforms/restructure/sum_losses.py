@@ -58,10 +58,10 @@ def _whole_loop(problem: Problem) -> Iterator[Proposal]:
     for turn in iterations(problem):
         code, statement, loop, root = turn.code, turn.need, turn.loop, loss_of(turn.need)
         rest = [s for s in turn.body if s is not statement]
-        # Each update of such a loop uses the sum of the gradients so far.
-        steps = problem.family == "modified" and updates_weights(problem) and standing_in(code, rest, problem.lost)
-        if not isinstance(loop, ast.For) or loop.orelse or root is None or uses_gradients(rest) or steps:
+        if not isinstance(loop, ast.For) or loop.orelse or root is None or uses_gradients(rest):
             continue
+        if problem.family == "modified" and updates_weights(problem) and standing_in(code, rest, problem.lost):
+            continue  # each update of such a loop uses the sum of the gradients so far
         if binds(*rest) & reads(root):
             if _carried_by_loop(problem, turn):
                 yield from _added_up(problem, code, loop, statement, root)
