@@ -6,7 +6,6 @@ difference of the digests before and after it, and no gradient has to be kept.
 
 from __future__ import annotations
 
-import functools
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -20,6 +19,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from ..record.evidence import Backward, BackwardPass, LeafGradient
 from ..record.graph_holders import Held, held
+from ..record.stand_in import StandIn
 from ..source.location import SourceRange, user_stack
 from ..source.sources import Sources
 from ..storage import shape_of
@@ -336,7 +336,6 @@ class _Ears:
         self._plain = plain_backward, plain_grad = torch.autograd.backward, torch.autograd.grad
 
         # Parameter names are torch's own: people call both with keywords.
-        @functools.wraps(plain_backward)
         def backward(tensors, grad_tensors=None, retain_graph=None, create_graph=False, grad_variables=None, inputs=None):  # type: ignore[no-untyped-def] # fmt: skip
             tensors = _lasting(tensors)
             roots = _tensors(tensors)
@@ -351,7 +350,6 @@ class _Ears:
 
             return trace.shielded(call, watched, False)
 
-        @functools.wraps(plain_grad)
         def grad(outputs, inputs, grad_outputs=None, retain_graph=None, create_graph=False, *args, **kwargs):  # type: ignore[no-untyped-def] # fmt: skip
             outputs, inputs = _lasting(outputs), _lasting(inputs)
             sources, wanted = _tensors(outputs), _tensors(inputs)
@@ -367,7 +365,7 @@ class _Ears:
             return trace.shielded(call, watched, False)
 
         self._stepping = register_optimizer_step_pre_hook(trace._step)
-        torch.autograd.backward, torch.autograd.grad = backward, grad
+        torch.autograd.backward, torch.autograd.grad = StandIn(backward, plain_backward), StandIn(grad, plain_grad)
         return trace
 
     def __exit__(self, *exception: Any) -> None:

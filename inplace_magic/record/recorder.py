@@ -398,32 +398,31 @@ class Recorder(TorchFunctionMode):
         """Whether nothing is saved where this writes, and torch has no reason to refuse it that must be seen before."""
         if func in _STATISTICS:
             return False
-        for tensor in written:
-            if tensor.layout is not torch.strided or tensor.is_inference() or 0 in tensor.stride():
-                return False
-            if self.saved.holds(tensor):
-                return False
-        return not own_operands(args, kwargs, written)
+        with unobserved():
+            for tensor in written:
+                if tensor.layout is not torch.strided or tensor.is_inference() or 0 in tensor.stride():
+                    return False
+                if self.saved.holds(tensor):
+                    return False
+            return not own_operands(args, kwargs, written)
 
     # ---- what is written ----------------------------------------------------------------------------------------
 
     def _write(self, func: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], written: list[Any]) -> Any:
         self.counts["writes"] += 1
         undone = []
-        if self.continues:
-            for tensor in written if plain_name(func) not in RESHAPES else ():
-                if not overlaps(indexed(func, args, tensor)) or self.caught.here(RuntimeError()):
-                    continue
-                of_leaf = _grad_mode() and any(base.is_leaf for base in with_history([tensor]))
-                if not of_leaf:  # else torch refuses the leaf first
-                    return self.past.write_overlapping(func, args, kwargs, tensor)
-            if not _inference_mode():  # into an inference tensor torch writes first and refuses then
+        with unobserved():
+            refused = next((one for one in written if self._overlapping(func, args, one)), None)
+            if self.continues and not _inference_mode():  # torch writes first and refuses then
                 undone = [(t, t.clone()) for t in written if t.is_inference()]
-        places = [self.copies.of(t) for t in written] if self._copied else written  # where it is really written
-        self._own_operands = own_operands(args, kwargs, places)
-        wanted = [tensor for tensor in places if self._matters(tensor) or storage_key(tensor) in self._own_operands]
-        if plain_name(func) == "batch_norm":
-            self._training_statistics = tuple(storage_key(t) for t in written)
+        if refused is not None:
+            return self.past.write_overlapping(func, args, kwargs, refused)
+        with unobserved():
+            places = [self.copies.of(t) for t in written] if self._copied else written  # where it is really written
+            self._own_operands = own_operands(args, kwargs, places)
+            wanted = [one for one in places if self._matters(one) or storage_key(one) in self._own_operands]
+            if plain_name(func) == "batch_norm":
+                self._training_statistics = tuple(storage_key(t) for t in written)
         try:
             result = self._carry_out(func, args, kwargs)
         except RuntimeError as error:
@@ -433,12 +432,22 @@ class Recorder(TorchFunctionMode):
             return self._past_error(error, func, args, kwargs, written)
         finally:
             self._training_statistics, self._own_operands = (), frozenset()
-        bases = with_history(written)
-        if wanted or bases:
-            author = self.author(sys._getframe(1), written)
-            self.note(plain_name(func), author, wanted)
-            self.past.wrote(plain_name(func), author, bases)
+        with unobserved():
+            bases = with_history(written)
+            if wanted or bases:
+                author = self.author(sys._getframe(1), written)
+                self.note(plain_name(func), author, wanted)
+                self.past.wrote(plain_name(func), author, bases)
         return self.copies.own(result, written)
+
+    def _overlapping(self, func: Callable[..., Any], args: Sequence[Any], tensor: torch.Tensor) -> bool:
+        """Whether torch is about to refuse a write, for elements of what it writes lie in one place; the run goes on past it."""
+        if not self.continues or plain_name(func) in RESHAPES:
+            return False
+        if not overlaps(indexed(func, args, tensor)) or self.caught.here(RuntimeError()):
+            return False
+        # A leaf torch refuses first.
+        return not (_grad_mode() and any(base.is_leaf for base in with_history([tensor])))
 
     def author(self, frame: types.FrameType, written: Sequence[torch.Tensor]) -> Author:
         """Who runs this frame, and where it holds what it writes, which is looked for once a line."""

@@ -20,6 +20,7 @@ from .shield import Once, Shield
 from .silent.aliases import GRAD_SET
 from .silent.events import WATCHED
 from .silent.stream import EventStream
+from .stand_in import StandIn
 from .wrapped import replace
 
 _inference_mode = torch.is_inference_mode_enabled
@@ -60,7 +61,7 @@ class Watcher(EventStream):
                     self.leave()
             return result
 
-        replace(on, torch.Tensor, "backward", backward)
+        replace(on, torch.Tensor, "backward", StandIn(backward, plain))
         super()._put_on(on)
         self._watching = True
 
