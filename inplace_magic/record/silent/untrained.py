@@ -1,7 +1,8 @@
 """A whole optimizer that trains nothing: no parameter of it that requires grad ever gets a gradient.
 
 Nothing is raised: ``step`` passes over what has no gradient. Where the path was cut is told by the first that applies:
-a detach (or ``.data``) of a value that was computed from its parameters; parameters made anew, which get the gradients;
+a detach (or ``.data``) of a value that was computed from its parameters; a gradient of such a value by ``autograd.grad`` that
+is not differentiable itself (no ``create_graph=True``); parameters made anew, which get the gradients;
 a copy of its parameters by way of ``.data`` or ``detach``; a stretch without grad mode; else the step itself.
 
 Proof: the optimizer has stepped after a backward, more than once or as the last thing, and in no step had any of its
@@ -54,6 +55,7 @@ class _Cuts:
     """Where paths were cut since the last step, by kind and place."""
 
     values: dict[Stack, Any] = field(default_factory=dict)  # the grad_fn of what was detached
+    gradients: dict[Stack, Any] = field(default_factory=dict)  # and of what a gradient was asked of
     leaves: dict[Stack, list[torch.Tensor]] = field(default_factory=dict)
     made: dict[Stack, list[weakref.ref[torch.Tensor]]] = field(default_factory=dict)
     modes: dict[Stack, None] = field(default_factory=dict)
@@ -123,6 +125,9 @@ class Untrained(Detector):
 
     def backward_ends(self, passing: Passing, result: Any) -> None:
         with unobserved():
+            gradients = result if isinstance(result, tuple) and self._watching else ()
+            if passing.roots and any(g is not None and not g.requires_grad for g in gradients):
+                self._note(self._cuts.gradients, self.run.here(), node_of(passing.roots[0]))
             for known in self._stepping:
                 known.fed = known.fed or any(p.grad is not None for p in _parameters(known.optimizer()))
 
@@ -157,7 +162,8 @@ class Untrained(Detector):
     def _where(self, parameters: list[torch.Tensor]) -> list[_Place]:
         """Where the path may have been cut, the likeliest first."""
         wanted = {id(p) for p in parameters}
-        found = [_Place(stack) for stack, node in self._cuts.values.items() if _reaches(node, wanted)]
+        computed = [*self._cuts.values.items(), *self._cuts.gradients.items()]
+        found = [_Place(stack) for stack, node in computed if _reaches(node, wanted)]
         for stack, made in self._cuts.made.items():  # it may be these that get the gradients
             trained = [ref for ref in made if (p := ref()) is not None and p.grad is not None and id(p) not in wanted]
             found += [_Place(stack, trained)] if trained else []

@@ -5,6 +5,7 @@ fast = {n: p.data.clone() for n, p in â€¦}   fast = {n: p.clone() for n, p in â€
 rotation = torch.tensor([c, s])            rotation = torch.stack([c, s])
 checkpoint(net, x, use_reentrant=True)     checkpoint(net, x, use_reentrant=False)
 net.load_state_dict(state, assign=True)    net.load_state_dict(state)
+grads = autograd.grad(loss, fast)          grads = autograd.grad(loss, fast, create_graph=True)
 
 with torch.no_grad():                      code = net(x)
     code = net(x)
@@ -25,6 +26,7 @@ from ...source.dataflow import calls_named, is_step, keyword_named
 from ...source.editor import Code, Edit, dotted
 from ...source.lift import lift, unwrapped
 from ...source.names import named
+from ..analysis.backward_calls import with_create
 from ..analysis.meetings import headline
 from ..analysis.targets import sites
 from ..out_of_place.new_tensor import is_alias, unaliased
@@ -107,6 +109,9 @@ def _other_arguments(code: Code, statement: ast.stmt) -> Iterator[Proposal]:
     for call in calls_named(statement, "load_state_dict"):
         if (assign := keyword_named(call, "assign")) is not None:
             yield _proposal(code, call, "connected", code.without_argument(assign))
+    for call in calls_named(statement, "grad"):
+        if (created := with_create(code, call)) is not None:
+            yield _proposal(code, code.edited(statement, [created]).splitlines()[0], "connected", created)
 
 
 def _made_later(code: Code, statement: ast.stmt) -> Iterator[Proposal]:

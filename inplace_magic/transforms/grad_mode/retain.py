@@ -44,6 +44,8 @@ def retain(problem: Problem) -> Iterator[Proposal]:
     frame = problem.frame(freed.stack[0]) if freed is not None and freed.stack else None
     if freed is None or frame is None or (not _of_one_iteration(problem) if stepped else _updated_between(problem)):
         return
+    if stepped and freed.stack[:1] == problem.need_stack[:1] and not _of_another_loss(problem):
+        return  # one loss for each of two updates: the kept graph would be that of the weights of before
     again, code, node = freed.stack == problem.need_stack, frame.code, frame.node
     if again and not _one_by_one(problem, node):
         return  # the same call again and again: the graph would be kept for ever

@@ -6,6 +6,7 @@ A sum comes with its beginning, and with the loop that adds to it.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -27,8 +28,8 @@ SAME = "", ""  # the same name where it is made and where it is read
 class Slice:
     """Statements that created the stale values, in order, and the names that lead to them afterwards.
 
-    ``through``: the names under which hooks, or an object, keep what a call made, where nothing binds it: ``feats`` for
-    ``model(x)``, ``task.loss`` for ``task.score(x)``.
+    ``through``: the names under which hooks, or an object, keep what a ``call`` made, where nothing binds it: ``feats`` for
+    ``model(x)``, ``task.loss`` for ``first = task.score(x)``, of which the call alone is made again.
     ``ahead``: statements of other cells, with their texts, that come before them. ``without``: what a loop among them does
     beside, and is not done again: it trains. ``owner``: what the statements call the object that keeps what they make, or what they
     make itself, and what that is called where it is read: ``self`` and ``agent`` for ``agent.alpha``, ``penalty`` and ``self.penalty``.
@@ -38,6 +39,7 @@ class Slice:
     statements: list[ast.stmt]
     function: str
     through: frozenset[str] = frozenset()
+    call: ast.AST | None = None
     ahead: tuple[tuple[Code, ast.stmt], ...] = ()
     without: tuple[ast.stmt, ...] = ()
     owner: tuple[str, str] = SAME
@@ -57,11 +59,18 @@ class Slice:
         return frame.code is self.code and frame.spot.function == self.function
 
     def lines(self, statements: Sequence[ast.stmt], edits: Sequence[Edit] = ()) -> list[str]:
-        gone = [self.code.delete(s, *self.without) for s in self.without]
+        gone = [self.code.delete(s, *self.without) for s in self.without] + self._around_call
         own = renamed(self.code, statements, dict([self.owner]))
         kept = [one for one in (*edits, *own) if not any(cut.start <= one.start and one.end <= cut.end for cut in gone)]
         first = self.lines_ahead if [*statements[:1]] == self.statements[:1] else []
         return first + [line for s in statements for line in as_lines(self.code, s, [*kept, *gone])]
+
+    @property
+    def _around_call(self) -> list[Edit]:
+        if not self.through or self.call is None:
+            return []
+        (start, end), (first, last) = self.code.span(self.statements[0]), self.code.span(self.call)
+        return [Edit(start, first, ""), Edit(last, end, "")]
 
     @property
     def lines_ahead(self) -> list[str]:
@@ -74,8 +83,11 @@ def slices(problem: Problem, found: Crossing) -> Iterator[Slice]:
     # What was computed for an argument of the call in which the event happened is at hand there.
     read = [name for edge in found.over for use in uses(problem, edge) if (name := key_of(use.node)) is not None]
     levels = [*_levels(problem, [stack for stack in stacks if parted(stack, problem.lost)[0]])]
+    kept = frozenset(_kept_by_objects(found))
+    held = {holder.path.partition("[")[0] for edge in found.over for holder in edge.holders}
     for made in levels:
-        yield made if made.names else replace(made, through=frozenset(read or _kept_by_objects(found)))
+        by_object = kept and made.call is not None and not made.names & held
+        yield replace(made, through=kept.union(read)) if by_object or not made.names else made
     for made in levels:
         made_by = [name.rpartition(".") for name in sorted(made.names) if "." in name]
         read_by = [name.rpartition(".") for name in read]
@@ -85,9 +97,9 @@ def slices(problem: Problem, found: Crossing) -> Iterator[Slice]:
 
 
 def _kept_by_objects(found: Crossing) -> Iterator[str]:
-    """``task.loss``: where the objects of a cell keep the stale values."""
+    """``task.loss``, ``task["loss"]``: where the objects of a cell keep the stale values."""
     for holder in (holder for edge in found.over for holder in edge.holders):
-        if holder.scope == "<module>" and [part.isidentifier() for part in holder.path.split(".")] == [True, True]:
+        if holder.scope == "<module>" and re.fullmatch(r"\w+(\.\w+|\[[^]]+\])", holder.path):
             yield holder.path
 
 
@@ -125,7 +137,8 @@ def _levels(problem: Problem, stacks: Sequence[list[Frame]]) -> Iterator[Slice]:
                 return  # what is trained would begin anew; or it is the call in which they were used up, or gone back from
             without = tuple(one for s in chosen if isinstance(s, ast.For) for one in _beside(s))
             if chosen and not of_itself(chosen) and all(_repeatable(s, without) for s in chosen):
-                yield Slice(code, chosen, frame.spot.function, without=without)
+                call = frame.node if chosen == [frame.statement] and frame.spot.function == "<module>" else None
+                yield Slice(code, chosen, frame.spot.function, call=call, without=without)
 
 
 def of_itself(statements: Sequence[ast.stmt]) -> bool:

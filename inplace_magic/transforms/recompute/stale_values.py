@@ -36,6 +36,7 @@ from ...source.blocks import loops, own_statements, scope
 from ...source.cell_flow import changed_from_before
 from ...source.dataflow import (
     binds,
+    calls,
     calls_named,
     graph_reads,
     key_of,
@@ -82,7 +83,7 @@ def recompute(problem: Problem) -> Iterator[Proposal]:
         made = _from_leaves(problem, made) if again else made
         places = (one for one in targets(problem, found.over, made) if not _gone_through(made, one))
         target = next(places, None) if innermost or not made.names else None
-        if target is not None and (_stands_there(made, target) or _changed_meanwhile(problem, made)):
+        if target is not None and (_stands_there(problem, made, target) or _changed_meanwhile(problem, made)):
             continue
         if target is not None and (updates_weights(problem) if target.between else made.names):
             for proposal in _candidates(problem, _as_far_as_read(made, found.over, target), target):
@@ -111,10 +112,15 @@ def _from_leaves(problem: Problem, made: Slice) -> Slice:
     return replace(made, statements=[*(s for _, s in more if s in own), *made.statements], ahead=ahead)
 
 
-def _stands_there(made: Slice, target: Target) -> bool:
+def _stands_there(problem: Problem, made: Slice, target: Target) -> bool:
     """Whether the target compares the kept value with the same, computed anew: ``(self.w.norm() - self.norm_at_first) ** 2``.
-    The two would be one number, whose difference trains nothing.
+    The two would be one number, whose difference trains nothing. Or whether it calls again what has made an object keep it.
     """
+    if isinstance(made.call, ast.Call) and made.through:
+        turn = target.code.block(target.front)
+        need = next(iter(standing_in(target.code, turn, problem.needed)), turn[-1])
+        ahead = turn[turn.index(target.front) : turn.index(need) + 1]
+        return any(ast.unparse(call.func) == ast.unparse(made.call.func) for s in ahead for call in calls(s))
     kept = {(name, ast.unparse(s.value)) for s in made.statements if isinstance(s, ast.Assign) for name in binds(s)}
     joined = (node for node in ast.walk(target.front) if isinstance(node, (ast.BinOp, ast.Call)))
     beside = [{ast.unparse(one) for one in ast.iter_child_nodes(node)} for node in joined]

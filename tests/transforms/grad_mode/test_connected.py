@@ -22,6 +22,10 @@ def test_proposes_nothing_for_writes() -> None:
     ("cell", "cut"),
     [
         pytest.param("h = net(x)", "h = net(x)", id="nothing is cut"),
+        pytest.param(
+            "g = torch.autograd.grad(loss, w, retain_graph=True)", "g = torch.autograd.grad(loss, w, retain_graph=True)",
+            id="a gradient whose graph is kept on purpose",
+        ),
         pytest.param("with torch.enable_grad():\n    h = net(x)", "with torch.enable_grad():\n    h = net(x)", id="a block that cuts nothing"),
         pytest.param(
             "opt = SGD(net.parameters())\nopt.step()\nnet.w = Parameter(w)\nopt.step()", "net.w = Parameter(w)",
@@ -63,6 +67,10 @@ def test_proposes_nothing(cell: str, cut: str) -> None:
             ["net.load_state_dict(state)\n"], id="parameters that are exchanged",
         ),
         pytest.param(
+            "g = torch.autograd.grad(loss, w)\n", "g = torch.autograd.grad(loss, w)",
+            ["g = torch.autograd.grad(loss, w, create_graph=True)\n"], id="a gradient that has no history",
+        ),
+        pytest.param(
             "opt = SGD(net.parameters())\nnet.w = Parameter(w)\nnet.b = Parameter(b)\nfor x in data:\n    net(x).backward()\n    opt.step()\n",
             "net.w = Parameter(w)",
             ["net.w = Parameter(w)\nnet.b = Parameter(b)\nopt = SGD(net.parameters())\nfor x in data:\n    net(x).backward()\n    opt.step()\n"],
@@ -92,3 +100,40 @@ def test_a_step_is_what_is_named_where_no_line_cut_a_path() -> None:
     assert "steps what has no gradient" in run.output
     assert "gives no gradient to what the optimizer holds" in " ".join(run.output.split())
     assert "is cut here" not in run.output and "changed value" not in run.output
+
+
+LEARNED_DATA = """
+    import torch
+    from torch import nn
+    torch.manual_seed(0)
+    data, y, net = nn.Parameter(torch.randn(6, 3)), torch.randn(6, 1), nn.Linear(3, 1)
+    opt = torch.optim.SGD([data], lr=0.1)
+    """
+
+
+def test_an_inner_step_that_is_not_differentiable_is_where_the_path_is_cut() -> None:
+    cell = """
+        for _ in range(2):
+            opt.zero_grad()
+            g = torch.autograd.grad((net(data) - y).square().mean(), net.weight)[0]
+            w = net.weight - 0.1 * g
+            (y @ w).square().mean().backward()
+            opt.step()
+        """
+    run = run_cells(LEARNED_DATA, "%%autograd_check\n" + clean(cell))
+    assert "is cut here" in run.output
+    assert run.diagnosis is not None
+    assert [fix.rule for fix in run.diagnosis.fixes] == [RULE]
+    assert "create_graph=True" in run.diagnosis.fixes[0].cells[2]
+
+
+def test_a_gradient_that_is_only_looked_at_cuts_nothing() -> None:
+    cell = """
+        for _ in range(2):
+            opt.zero_grad()
+            loss = (net(data) - y).square().mean()
+            shown = torch.autograd.grad(loss, net.weight, retain_graph=True)[0].norm().item()
+            loss.backward()
+            opt.step()
+        """
+    assert run_cells(LEARNED_DATA, "%%autograd_check\n" + clean(cell)).diagnosis is None

@@ -298,6 +298,84 @@ def test_a_forward_whose_features_hooks_keep_is_made_again_where_they_are_read()
     assert '        opt.zero_grad()\n        net(x)\n        loss = features["0"]' in fix.cells[3]
 
 
+KEPT_BY_OBJECT = """
+    class Fit:
+        def __init__(self):
+            self.net = nn.Linear(2, 1)
+            self.opt = torch.optim.SGD(self.net.parameters(), lr=0.1)
+        def score(self, x):
+            self.error = self.net(x).square().mean()
+            return self.error.item()
+        def descend(self):
+            self.opt.zero_grad()
+            self.error.backward()
+            self.opt.step()
+    fit, x = Fit(), torch.randn(4, 2)
+    """
+KEPT_IN_DICT = """
+    run, x = {"w": torch.randn(2, requires_grad=True)}, torch.randn(4, 2)
+    def score(run, x):
+        run["error"] = (x @ run["w"]).square().mean()
+        return run["error"].item()
+    def descend(run):
+        run["error"].backward()
+        with torch.no_grad():
+            run["w"] -= 0.1 * run["w"].grad
+            run["w"].grad = None
+    """
+
+
+@pytest.mark.parametrize(
+    ("kept", "cells", "expected"),
+    [
+        pytest.param(
+            KEPT_BY_OBJECT,
+            ("first = fit.score(x)\nfit.descend()\n", "x = x[:2]\nfit.descend()\n"),
+            "x = x[:2]\nfit.score(x)\nfit.descend()\n",
+            id="on an object, by a call whose result has a name",
+        ),
+        pytest.param(
+            KEPT_BY_OBJECT,
+            ('print("first", fit.score(x))\nfit.descend()\n', "fit.descend()\n"),
+            "fit.score(x)\nfit.descend()\n",
+            id="on an object, by a call that is an argument",
+        ),
+        pytest.param(
+            KEPT_BY_OBJECT,
+            ("first = fit.score(x)\nfor _ in range(2):\n    fit.descend()\n",),
+            "first = fit.score(x)\nfor _ in range(2):\n    fit.score(x)\n    fit.descend()\n",
+            id="on an object, ahead of a loop",
+        ),
+        pytest.param(
+            KEPT_IN_DICT,
+            ("first = score(run, x)\ndescend(run)\n", "x = x[:2]\ndescend(run)\n"),
+            "x = x[:2]\nscore(run, x)\ndescend(run)\n",
+            id="in a dict",
+        ),
+    ],
+)
+def test_a_call_alone_is_made_again_where_an_object_keeps_what_it_makes(
+    kept: str, cells: tuple[str, ...], expected: str
+) -> None:
+    assert fixes(START, kept, *cells)[0].cells == {2 + len(cells): expected.rstrip()}
+
+
+def test_a_state_that_a_forward_carries_on_is_not_computed_twice() -> None:
+    made = """
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.cell, self.h = nn.RNNCell(2, 3), None
+            def forward(self, x):
+                self.h = self.cell(x, self.h)
+                return self.h.sum()
+        net, x = Net(), torch.randn(4, 2)
+        """
+    found = fixes(START, made, "out = net(x)\nout.backward()\n", "out = net(x)\nout.backward()\n")
+    assert found
+    assert RULE not in [fix.rule for fix in found]
+
+
 DERIVATIVES = """
     u = nn.Sequential(nn.Linear(1, 8), nn.Tanh(), nn.Linear(8, 1))
     x = torch.linspace(0, 1, 10).view(-1, 1).requires_grad_()
