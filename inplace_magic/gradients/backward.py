@@ -36,7 +36,8 @@ _OF_PLACE, _PLACES = 6, 12  # those from one place, however late it comes; of so
 
 
 _Call = Callable[[bool], Any]  # a backward of the person's; told whether its graph is to be retained whatever they said
-_Around = Callable[[Backward, Sequence[torch.Tensor], Sequence[torch.Tensor], _Call], Any]  # event, roots, leaves, call
+# The event, roots, leaves, call, and of what ``autograd.grad`` is asked for gradients.
+_Around = Callable[[Backward, Sequence[torch.Tensor], Sequence[torch.Tensor], _Call, Sequence[torch.Tensor]], Any]
 _Step = list[tuple[torch.Tensor, tuple[float, ...] | None]]  # what an optimizer used
 
 
@@ -235,7 +236,7 @@ class GradientTrace:
                 result = call(False)
                 live.failed = False
             else:
-                result, live.failed = self.around(event, roots, live.leaves, call)
+                result, live.failed = self.around(event, roots, live.leaves, call, wanted or ())
         except BaseException as error:
             live.failed = not self.caught(error, stack)
             if not self.digests:

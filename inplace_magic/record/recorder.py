@@ -539,10 +539,11 @@ class Recorder(TorchFunctionMode):
         roots: Sequence[torch.Tensor],
         leaves: Sequence[torch.Tensor],
         call: Callable[[bool], Any],
+        wanted: Sequence[torch.Tensor] = (),
     ) -> tuple[Any, bool]:
         """Runs one backward for the gradient trace: (its result, whether it had to be given up).
 
-        ``leaves``: those that it reaches, where its graph is looked at.
+        ``leaves``: those that it reaches, where its graph is looked at. ``wanted``: of what ``autograd.grad`` is asked.
         """
         outer, self._current, self._used = (self._current, self._past), event, []
         self._past = self.is_past(event)

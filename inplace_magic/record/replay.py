@@ -116,9 +116,10 @@ class _Recording:
         roots: Sequence[torch.Tensor],
         leaves: Sequence[torch.Tensor],
         call: Callable[[bool], Any],
+        wanted: Sequence[torch.Tensor] = (),
     ) -> tuple[Any, bool]:
         self._begun.setdefault(event.stack, event.index)
-        result, given_up = self._recorder.around_backward(event, roots, leaves, call)
+        result, given_up = self._recorder.around_backward(event, roots, leaves, call, wanted)
         if given_up:
             _, _, nodes = graph_of(roots)
             self._brought.update((path, None) for path, node in self._holders if node in nodes)

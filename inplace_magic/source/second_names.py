@@ -63,12 +63,12 @@ class Written:
         return loop.iter.id if loop is not None and isinstance(loop.iter, ast.Name) else None
 
     def gives_back(self, name: str) -> bool:
-        """Whether the function around it is handed what it calls ``name``, and gives it back."""
+        """Whether the function around it is handed what it calls ``name``, and gives it back, or the result of the write."""
         function = self.code.function(self.node)
         if not isinstance(function, Function) or name not in parameters(function) or is_inplace_name(function.name):
             return False  # ``def scale_(x)`` says what it does
         returned = [one.value for one in own_statements(self.code, function) if isinstance(one, ast.Return)]
-        return any(_itself(value) == name for value in returned)
+        return any(value is self.node or _itself(value) == name for value in returned)
 
     def read_by(self, node: ast.AST) -> tuple[set[str], bool]:
         """The names that an operation is given, or a call of the user's, and whether it is given the result of the write."""

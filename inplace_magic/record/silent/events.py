@@ -55,10 +55,14 @@ class Call:
 
 @dataclass
 class Passing:
-    """A backward that is about to run. ``nodes`` walks over its graph once, when first asked."""
+    """A backward that is about to run. ``nodes`` walks over its graph once, when first asked.
+
+    ``wanted``: of what ``autograd.grad`` is asked for gradients.
+    """
 
     event: evidence.Backward
     roots: Sequence[torch.Tensor]
+    wanted: Sequence[torch.Tensor] = ()
     handles: list[Any] = field(default_factory=list)  # of the hooks that are taken off when it is over
     _graph: tuple[list[torch.Tensor], int, set[Any]] | None = None
 

@@ -4,7 +4,7 @@
 follows such a write, so that the gradient is that of what was run; what was meant is another thing.
 
 Proof: the very tensor under both names, values that have changed, and two readings behind the write that take part in one
-backward: by the other name, and by the written one or as its result.
+backward: by the other name, and by the written one or as its result. Who asks for the gradient of a name reads by it.
 """
 
 from __future__ import annotations
@@ -171,9 +171,7 @@ class SecondNames(Detector):
                 if changed is None or changed.tensor() is not tensor or id(tensor) in written:
                     continue
                 if len(changed.readings) < _READINGS and _comes_from(node, number):
-                    frames = frames or [
-                        ((f.f_code, f.f_lasti), dict(names_in(f))) for f in user_frames(sys._getframe(1))
-                    ]
+                    frames = frames or _frames(sys._getframe(1))
                     read = [site.reading(frames, tensor) for site in changed.sites]
                     changed.readings.append((sequence_number(node), read))
 
@@ -186,6 +184,9 @@ class SecondNames(Detector):
         for number, changed in list(self._pending.items()):
             if number in numbers:
                 readings = [read for made, read in changed.readings if made in numbers]
+                for tensor in (one for one in passing.wanted if one is changed.tensor()):
+                    frames = _frames(sys._getframe(1))
+                    readings.append([site.reading(frames, tensor) for site in changed.sites])
                 names, bound = self._read(changed, readings)
                 if names:
                     self._report(changed, names, bound, passing)
@@ -220,6 +221,11 @@ class SecondNames(Detector):
         write = LiveWrite(author.stack, changed.clock, changed.operation, author.origin, 0, "aliased")
         write.held, write.module = names, author.module
         self._note_proven(write, passing.event, bound, changed.clock)
+
+
+def _frames(frame: types.FrameType) -> list[tuple[Spot, dict[str, object]]]:
+    """The user's frames around one of ours, with what their names are."""
+    return [((one.f_code, one.f_lasti), dict(names_in(one))) for one in user_frames(frame)]
 
 
 def _comes_from(node: Any, number: int) -> bool:

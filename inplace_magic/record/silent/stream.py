@@ -368,13 +368,14 @@ class EventStream(Recorder):
         roots: Sequence[torch.Tensor],
         leaves: Sequence[torch.Tensor],
         call: Callable[[bool], Any],
+        wanted: Sequence[torch.Tensor] = (),
     ) -> tuple[Any, bool]:
         if threading.get_ident() != self._thread:
             self.uncovered("threads")
             return call(False), False
         if self.is_past(event):
             return super().around_backward(event, roots, leaves, call)
-        outer, self.passing = self.passing, Passing(event, roots)
+        outer, self.passing = self.passing, Passing(event, roots, wanted)
         passing = self.passing
         result = None
         if self._due:

@@ -84,3 +84,36 @@ def test_a_write_may_be_meant_for_all_that_read_it(text: str) -> None:
 def test_the_name_is_said_that_is_read_later() -> None:
     text = "h = x * 2\nraw = h\nh -= 1\nloss = (raw.exp() + h).sum()\nloss.backward()\n"
     assert found(text) == ["`sub_()` changed raw in place, which is read later with the new values."]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param("h = torch.relu_(h)\nloss = (h * 3).sum()", id="the name is bound to what was written"),
+        pytest.param("h.mul_(2)\nloss = h.sin().sum()", id="a statement for the sake of the tensor"),
+        pytest.param("e = h.mul(2).relu_()\nloss = e.sum()", id="another tensor is written"),
+        pytest.param(
+            "h = torch.nn.ReLU(inplace=True)(h)\nloss = h.sum()", id="a module that writes the last it has made"
+        ),
+        pytest.param("e = h * 3\nh.relu_()\nloss = (e + h).sum()", id="what was made ahead of the write"),
+    ],
+)
+def test_the_gradient_of_what_was_written_may_be_meant(text: str) -> None:
+    assert found(f"h = x * 2\n{text}\ng = torch.autograd.grad(loss, h)[0]\nloss = (x * g.sum()).sum()\n") == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param("e = torch.nn.functional.relu(h, inplace=True)\nloss = e.sum()", id="a flag"),
+        pytest.param("loss = h.sigmoid_().sum()", id="a method"),
+        pytest.param(
+            "def rate(drive, cheap=True):\n    return torch.nn.functional.relu(drive, inplace=cheap)\nloss = rate(h).sum()",
+            id="a helper that gives back what a flag lets it write",
+        ),
+    ],
+)
+def test_who_asks_for_the_gradient_of_a_name_reads_by_it(text: str) -> None:
+    program = f"h = x * 2\n{text}\ng = torch.autograd.grad(loss, h)[0]\nloss = (x * g.sum()).sum()\n"
+    assert len(found(program)) == 1
+    assert "changed h in place" in found(program)[0]
