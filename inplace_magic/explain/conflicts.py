@@ -31,12 +31,6 @@ _KEEP_OUTPUT = frozenset({
 })  # fmt: skip
 # What people write where torch's node has a name of its own.
 _OPERATORS: dict[type[ast.operator], str] = {ast.MatMult: "`@`", ast.Mult: "`*`", ast.Div: "`/`", ast.Pow: "`**`"}
-_NEEDS: dict[How, str] = {
-    "untrained": "feeds_none",
-    "as_data": "feeds_not",
-    "as_term": "feeds_not",
-    "carried": "goes_through_earlier",
-}
 _MODULES = {
     "addmm": "`nn.Linear`", "mm": "`nn.Linear`", "linear": "`nn.Linear`", "convolution": "`nn.Conv`",
     "cudnn_convolution": "`nn.Conv`", "mkldnn_convolution": "`nn.Conv`", "native_batch_norm": "`nn.BatchNorm`",
@@ -48,6 +42,13 @@ _COMPOSED = frozenset({
     "RNNCell", "GRUCell", "LSTMCell", "RNN", "GRU", "LSTM", "MultiheadAttention", "TransformerEncoderLayer",
     "TransformerDecoderLayer", "TransformerEncoder", "TransformerDecoder", "Transformer",
 })  # fmt: skip
+# The label at the backward, by what is wrong with the write.
+_NEEDS: dict[How, str] = {
+    "untrained": "feeds_none",
+    "as_data": "feeds_not",
+    "as_term": "feeds_not",
+    "carried": "goes_through_earlier",
+}
 
 
 def conflicts(
@@ -366,7 +367,8 @@ def _changed_note(clash: RecordedConflict, tensor: str | None) -> str:
 
 def _needed_note(clash: RecordedConflict) -> str:
     usual = "uses_changed" if clash.kind == "silent" else "needs"
-    return message(_NEEDS.get(clash.write.how, usual) if clash.write is not None else usual)
+    how = clash.write.how if clash.write is not None else "written"
+    return message(_NEEDS.get(how, usual))
 
 
 def _saved_note(clash: RecordedConflict, node: str | None) -> str:

@@ -308,7 +308,8 @@ class Recorder(TorchFunctionMode):
         result = self._called(func, args, kwargs)
         end = next_sequence_number()
         if not _grad_mode():
-            self.past.made_without_graph(result, sys._getframe(1))
+            with unobserved():
+                self.past.made_without_graph(result, sys._getframe(1))
         if self._gradient_values:
             self.gradient_values.follow(func, args, kwargs or {}, result)
         if end != begin and self.traces:
@@ -349,8 +350,10 @@ class Recorder(TorchFunctionMode):
             result = self._carry_out(func, args, kwargs)
         except RuntimeError as error:
             return self._past_error(error, func, args, kwargs, written)
-        if written and (bases := with_history(written)):
-            self.past.wrote(plain_name(func), self.author(sys._getframe(1), written), bases)
+        if written:
+            with unobserved():
+                if bases := with_history(written):
+                    self.past.wrote(plain_name(func), self.author(sys._getframe(1), written), bases)
         if isinstance(result, torch.Tensor) and _inference_mode() and result.is_inference():
             self.past.made(result, sys._getframe(1))
         return result
@@ -410,14 +413,14 @@ class Recorder(TorchFunctionMode):
 
     def _write(self, func: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], written: list[Any]) -> Any:
         self.counts["writes"] += 1
-        undone = []
         with unobserved():
             refused = next((one for one in written if self._overlapping(func, args, one)), None)
-            if self.continues and not _inference_mode():  # torch writes first and refuses then
-                undone = [(t, t.clone()) for t in written if t.is_inference()]
         if refused is not None:
             return self.past.write_overlapping(func, args, kwargs, refused)
+        undone = []
         with unobserved():
+            if self.continues and not _inference_mode():  # into an inference tensor torch writes first and refuses then
+                undone = [(t, t.clone()) for t in written if t.is_inference()]
             places = [self.copies.of(t) for t in written] if self._copied else written  # where it is really written
             self._own_operands = own_operands(args, kwargs, places)
             wanted = [one for one in places if self._matters(one) or storage_key(one) in self._own_operands]
@@ -426,7 +429,7 @@ class Recorder(TorchFunctionMode):
         try:
             result = self._carry_out(func, args, kwargs)
         except RuntimeError as error:
-            with torch.inference_mode():
+            with torch.inference_mode(), unobserved():
                 for tensor, value in undone if not self.caught.here(error) else ():
                     tensor.copy_(value)
             return self._past_error(error, func, args, kwargs, written)
@@ -441,7 +444,7 @@ class Recorder(TorchFunctionMode):
         return self.copies.own(result, written)
 
     def _overlapping(self, func: Callable[..., Any], args: Sequence[Any], tensor: torch.Tensor) -> bool:
-        """Whether torch is about to refuse a write, for elements of what it writes lie in one place; the run goes on past it."""
+        """Whether torch is about to refuse a write into elements that lie in one place, and the run is to go on past that."""
         if not self.continues or plain_name(func) in RESHAPES:
             return False
         if not overlaps(indexed(func, args, tensor)) or self.caught.here(RuntimeError()):

@@ -1,11 +1,13 @@
 """A wrapper that is equal to what it stands for: a ``__torch_function__`` that looks up what it handles finds it.
 
-torch hands it whatever stands in its own module by the name: ``func`` is ours as long as ours stands there.
+``Tensor.backward`` hands on what stands by that name in torch when it is called, which is ours for that time. Who asks
+``func is torch.Tensor.backward`` with what he has kept from before is not met.
 """
 
 from __future__ import annotations
 
 import functools
+import pkgutil
 import types
 from collections.abc import Callable
 from typing import Any
@@ -32,7 +34,7 @@ class StandIn(functools.partial[Any]):
         return self if instance is None else types.MethodType(self, instance)
 
     def __reduce__(self) -> Any:
-        return self.plain.__qualname__
+        return pkgutil.resolve_name, (f"{self.plain.__module__}:{self.plain.__qualname__}",)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> StandIn:
         return self

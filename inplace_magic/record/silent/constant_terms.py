@@ -70,7 +70,7 @@ class ConstantTerms(Detector):
             self.run.curious.discard(self)
 
     def _look(self, passing: Passing) -> None:
-        linear = _reached(map(node_of, passing.roots), _only_adds)
+        linear = _reached(map(node_of, passing.roots), _adds_or_scales)
         sums = {node for node in linear if sequence_number(node) in self._sums}
         used = [into for node in passing.nodes - linear for into, _ in node.next_functions] if sums else []
         beside = _reached(used, linear.__contains__)
@@ -88,7 +88,7 @@ def _has_history(data: Any) -> bool:
 
 
 def _reached(starts: Iterable[Any], inside: Callable[[Any], bool]) -> set[Any]:
-    """The nodes that are reached from some by way of those alone for which a condition holds."""
+    """Some nodes, and what they lead to, as far as a condition holds."""
     todo, found = [*starts], set[Any]()
     while todo:
         node = todo.pop()
@@ -98,7 +98,7 @@ def _reached(starts: Iterable[Any], inside: Callable[[Any], bool]) -> set[Any]:
     return found
 
 
-def _only_adds(node: Any) -> bool:
+def _adds_or_scales(node: Any) -> bool:
     """Whether a node adds values, or scales one."""
-    first, *others = [into for into, _ in node.next_functions] or [None]
-    return node.name() in _SUMS or (node.name() in _SCALES and first is not None and not any(others))
+    first, *others = [into is not None for into, _ in node.next_functions] or [False]
+    return node.name() in _SUMS or (node.name() in _SCALES and first and not any(others))

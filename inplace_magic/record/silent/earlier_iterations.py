@@ -48,10 +48,8 @@ class EarlierIterations(Detector):
 
     def _note(self, target: weakref.ref[torch.Tensor], name: str, author: Author) -> None:
         if number := node_number(target()):
-            self._writes[number] = (
-                target,
-                LiveWrite(author.stack, self.run.tick(), name, author.origin, 0, "carried"),
-            )
+            write = LiveWrite(author.stack, self.run.tick(), name, author.origin, 0, "carried")
+            self._writes[number] = target, write
 
     def steps(self, optimizer: torch.optim.Optimizer) -> None:
         self._writes = {number: one for number, one in self._writes.items() if one[0]() is not None}

@@ -55,7 +55,8 @@ class OwnParts(Detector):
 
     def _note(self, target: weakref.ref[torch.Tensor], name: str, author: Author) -> None:
         if number := node_number(target()):
-            self._wrong.setdefault(number, LiveWrite(author.stack, self.run.tick(), name, author.origin, 0, "overlaps"))
+            write = LiveWrite(author.stack, self.run.tick(), name, author.origin, 0, "overlaps")
+            self._wrong.setdefault(number, write)
 
     def backward_begins(self, passing: Passing) -> None:
         if not self._wrong:

@@ -33,7 +33,7 @@ from ..author import Author, author_at
 from ..observed import LiveWrite, Stack, differ
 from ..operations import arguments
 from .events import Call, Detector, Passing, Run
-from .nodes import computed, has_plain_values, node_of
+from .nodes import computed, has_plain_values, node_number, node_of
 
 _LOOKS = 32  # at what one line writes
 _PENDING = 64
@@ -144,8 +144,7 @@ class SecondNames(Detector):
     def _look(self, before: torch.Tensor, changed: _Changed) -> None:
         tensor = changed.tensor()
         with unobserved():
-            node = node_of(tensor) if tensor is not None else None
-            number = sequence_number(node) if node is not None else 0
+            number = node_number(tensor)
             if tensor is None or not number or not differ(before, tensor.detach()):
                 return
             self._pending.setdefault(number, changed)  # under no_grad a write makes no node of its own

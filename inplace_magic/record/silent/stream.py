@@ -15,7 +15,7 @@ from torch.autograd.function import FunctionCtx
 
 from ...source.location import user_stack
 from ...storage import storage_key
-from ...torch_private import on_top, pop_function_mode, push_function_mode
+from ...torch_private import on_top, pop_function_mode, push_function_mode, unobserved
 from .. import evidence
 from ..author import Author
 from ..observed import LiveWrite, Saved, Stack, differ
@@ -286,11 +286,13 @@ class EventStream(Recorder):
     def _write(self, func: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], written: list[Any]) -> Any:
         __tracebackhide__ = True
         call = Call(func, plain_name(func), args, kwargs, written)
-        meant = self.policy.reference and reads_own_part(func, args, kwargs, written)
+        with unobserved():
+            meant = self.policy.reference and reads_own_part(func, args, kwargs, written)
         if meant and not self.caught.here(RuntimeError()):
             args, kwargs = read_from_copies(written, args), read_from_copies(written, kwargs)
             call = Call(func, call.name, args, kwargs, written)
-        hits = self._unheard.hits(call) if self._unheard.cares(written) else []
+        with unobserved():
+            hits = self._unheard.hits(call) if self._unheard.cares(written) else []
         if not hits:
             return super()._write(func, args, kwargs, written)
         tracked = self._unheard.track(call, hits)
@@ -318,7 +320,9 @@ class EventStream(Recorder):
     def _nobody_cares(
         self, func: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], written: list[Any]
     ) -> bool:
-        return not self._unheard.cares(written) and super()._nobody_cares(func, args, kwargs, written)
+        with unobserved():
+            cares = self._unheard.cares(written)
+        return not cares and super()._nobody_cares(func, args, kwargs, written)
 
     def _matters(self, tensor: torch.Tensor) -> bool:
         return super()._matters(tensor) or bool(self._nodes.busy)

@@ -1,9 +1,9 @@
 """A whole optimizer that trains nothing: no parameter of it that requires grad ever gets a gradient.
 
 Nothing is raised: ``step`` passes over what has no gradient. Where the path was cut is told by the first that applies:
-a detach (or ``.data``) of a value that was computed from its parameters; a gradient of such a value by ``autograd.grad`` that
-is not differentiable itself (no ``create_graph=True``); parameters made anew, which get the gradients;
-a copy of its parameters by way of ``.data`` or ``detach``; a stretch without grad mode; else the step itself.
+a detach (or ``.data``) of a value that was computed from its parameters; parameters made anew, which get the gradients;
+a copy of its parameters by way of ``.data`` or ``detach``; a gradient by ``autograd.grad``, of what was computed from its
+parameters, that is not differentiable itself; a stretch without grad mode; else the step itself.
 
 Proof: the optimizer has stepped after a backward, more than once or as the last thing, and in no step had any of its
 parameters a gradient, when it began or once a closure had run.
@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 
+from ...gradients.backward import values_of
 from ...source.location import kind_of, user_stack
 from ...torch_private import unobserved
 from .. import evidence
@@ -52,11 +53,11 @@ class _Optimizer:
 
 @dataclass
 class _Cuts:
-    """Where paths were cut since the last step, by kind and place."""
+    """Where paths were cut as long as some optimizer has had no gradient, by kind and place."""
 
     values: dict[Stack, Any] = field(default_factory=dict)  # the grad_fn of what was detached
-    gradients: dict[Stack, Any] = field(default_factory=dict)  # and of what a gradient was asked of
     leaves: dict[Stack, list[torch.Tensor]] = field(default_factory=dict)
+    gradients: dict[Stack, list[Any]] = field(default_factory=dict)  # the grad_fns of what they are the gradients of
     made: dict[Stack, list[weakref.ref[torch.Tensor]]] = field(default_factory=dict)
     modes: dict[Stack, None] = field(default_factory=dict)
 
@@ -125,9 +126,11 @@ class Untrained(Detector):
 
     def backward_ends(self, passing: Passing, result: Any) -> None:
         with unobserved():
-            gradients = result if isinstance(result, tuple) and self._watching else ()
-            if passing.roots and any(g is not None and not g.requires_grad for g in gradients):
-                self._note(self._cuts.gradients, self.run.here(), node_of(passing.roots[0]))
+            # Who keeps the graph only looks at the gradient.
+            asked = passing.event.asked and not passing.event.retained and result is not None and self._watching
+            gradients = [one for one in values_of(result) if one is not None] if asked else []
+            if gradients and not any(one.requires_grad for one in gradients):
+                self._note(self._cuts.gradients, self.run.here(), [*map(node_of, passing.roots)])
             for known in self._stepping:
                 known.fed = known.fed or any(p.grad is not None for p in _parameters(known.optimizer()))
 
@@ -162,12 +165,12 @@ class Untrained(Detector):
     def _where(self, parameters: list[torch.Tensor]) -> list[_Place]:
         """Where the path may have been cut, the likeliest first."""
         wanted = {id(p) for p in parameters}
-        computed = [*self._cuts.values.items(), *self._cuts.gradients.items()]
-        found = [_Place(stack) for stack, node in computed if _reaches(node, wanted)]
+        found = [_Place(stack) for stack, node in self._cuts.values.items() if _reaches([node], wanted)]
         for stack, made in self._cuts.made.items():  # it may be these that get the gradients
             trained = [ref for ref in made if (p := ref()) is not None and p.grad is not None and id(p) not in wanted]
             found += [_Place(stack, trained)] if trained else []
         found += [_Place(stack) for stack, leaves in self._cuts.leaves.items() if any(id(p) in wanted for p in leaves)]
+        found += [_Place(stack) for stack, nodes in self._cuts.gradients.items() if _reaches(nodes, wanted)]
         return [*found, *map(_Place, self._cuts.modes)]
 
     def _cut_of(self, known: _Optimizer) -> Stack:
@@ -190,10 +193,10 @@ def _parameters(optimizer: torch.optim.Optimizer | None) -> list[torch.Tensor]:
     return [p for group in optimizer.param_groups for p in group["params"]] if optimizer is not None else []
 
 
-def _reaches(root: Any, wanted: set[int]) -> bool:
+def _reaches(roots: list[Any], wanted: set[int]) -> bool:
     """Whether a graph goes back to one of the leaves (by id)."""
     seen: set[Any] = set()
-    todo = [root]
+    todo = [*roots]
     while todo and len(seen) < _NODES:
         node = todo.pop()
         if node is None or node in seen:

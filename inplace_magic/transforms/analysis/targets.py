@@ -290,9 +290,9 @@ def updates_leaf(problem: Problem, body: ast.AST) -> bool:
         if isinstance(node, ast.For) and calls_named(node.iter, "parameters", "named_parameters"):
             leaves |= {n.id for n in ast.walk(node.target) if isinstance(n, ast.Name)}
     for node in ast.walk(body):
-        targets = [*(assigned(node) if isinstance(node, ast.stmt) else written_by(node))]
-        written = {key_of(one) or "" for one in targets} | {ast.unparse(one) for one in targets}
-        paths = {path.removesuffix(".data") for path in written}
+        targets = assigned(node) if isinstance(node, ast.stmt) else written_by(node)
+        texts = {text for one in targets for text in (key_of(one) or "", ast.unparse(one))}
+        paths = {text.removesuffix(".data") for text in texts}
         read = {ast.unparse(n) for n in ast.walk(node) if isinstance(n, ast.Attribute)} if paths else set()
         if paths & leaves or read & {f"{path}.grad" for path in paths}:
             return True

@@ -104,8 +104,11 @@ def _one_by_one(problem: Problem, call: ast.AST) -> bool:
 
 
 def _of_another_loss(problem: Problem) -> bool:
-    values = [one.value for one in passes_to_need(problem)]
-    return bool(values and values[0] and values[-1]) and not close(values[0], values[-1])
+    freed, need, passes = problem.clash.freed, problem.clash.need, problem.evidence.passes
+    if freed is None or need is None or need.index >= len(passes):
+        return False
+    first, last = passes[freed.index].value, passes[need.index].value
+    return bool(first and last) and not close(first, last)
 
 
 def _updated_between(problem: Problem) -> bool:

@@ -77,7 +77,7 @@ def targets(problem: Problem, edges: Sequence[Edge], made: Slice) -> Iterator[Ta
             kept = own and any("." in name for name in names)  # a call reads it off the object
             above, _ = slice_of(code.preceding(statement), reads(statement))  # ``x = batches[i]``
             # ``task.learn()`` for ``task.loss``
-            known = names | {first_name(name) for name in made.through} - {"self"}
+            known = names | ({first_name(name) for name in made.through} - {"self"})
             reached = kept or not names or reads(*above, statement) & known
             if not reached and frame.spot not in need[:1]:
                 yield from _in_getter(made, statement) if frame is frames[-1] else ()

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from ...record.evidence import Crossing
+from ...record.evidence import Crossing, Holder
 from ...source.blocks import upwards, within
 from ...source.dataflow import binds, calls_named, items_apart, key_of, live_in, reads, rebinds, simple, slice_of, sums
 from ...source.editor import Code, Def, Edit
@@ -28,8 +28,8 @@ SAME = "", ""  # the same name where it is made and where it is read
 class Slice:
     """Statements that created the stale values, in order, and the names that lead to them afterwards.
 
-    ``through``: the names under which hooks, or an object, keep what a ``call`` made, where nothing binds it: ``feats`` for
-    ``model(x)``, ``task.loss`` for ``first = task.score(x)``, of which the call alone is made again.
+    ``through``: the names under which hooks, an object or a dict keep what was made, where nothing binds it: ``feats`` for
+    ``model(x)``, ``task.loss`` for ``first = task.score(x)``. ``call``: the call of a cell's one statement that made the values.
     ``ahead``: statements of other cells, with their texts, that come before them. ``without``: what a loop among them does
     beside, and is not done again: it trains. ``owner``: what the statements call the object that keeps what they make, or what they
     make itself, and what that is called where it is read: ``self`` and ``agent`` for ``agent.alpha``, ``penalty`` and ``self.penalty``.
@@ -39,7 +39,7 @@ class Slice:
     statements: list[ast.stmt]
     function: str
     through: frozenset[str] = frozenset()
-    call: ast.AST | None = None
+    call: ast.Call | None = None
     ahead: tuple[tuple[Code, ast.stmt], ...] = ()
     without: tuple[ast.stmt, ...] = ()
     owner: tuple[str, str] = SAME
@@ -58,19 +58,16 @@ class Slice:
         """Whether a frame runs the function that made the values."""
         return frame.code is self.code and frame.spot.function == self.function
 
-    def lines(self, statements: Sequence[ast.stmt], edits: Sequence[Edit] = ()) -> list[str]:
-        gone = [self.code.delete(s, *self.without) for s in self.without] + self._around_call
+    def lines(self, statements: Sequence[ast.stmt], edits: Sequence[Edit] = (), alone: bool = False) -> list[str]:
+        """Their text, some edits made; ``alone``: of the statement that has the call, the call."""
+        gone = [self.code.delete(s, *self.without) for s in self.without]
+        if alone and self.call is not None:
+            (start, end), (begin, last) = map(self.code.span, (self.code.statement(self.call), self.call))
+            gone += [Edit(start, begin, ""), Edit(last, end, "")]
         own = renamed(self.code, statements, dict([self.owner]))
         kept = [one for one in (*edits, *own) if not any(cut.start <= one.start and one.end <= cut.end for cut in gone)]
         first = self.lines_ahead if [*statements[:1]] == self.statements[:1] else []
         return first + [line for s in statements for line in as_lines(self.code, s, [*kept, *gone])]
-
-    @property
-    def _around_call(self) -> list[Edit]:
-        if not self.through or self.call is None:
-            return []
-        (start, end), (first, last) = self.code.span(self.statements[0]), self.code.span(self.call)
-        return [Edit(start, first, ""), Edit(last, end, "")]
 
     @property
     def lines_ahead(self) -> list[str]:
@@ -83,11 +80,16 @@ def slices(problem: Problem, found: Crossing) -> Iterator[Slice]:
     # What was computed for an argument of the call in which the event happened is at hand there.
     read = [name for edge in found.over for use in uses(problem, edge) if (name := key_of(use.node)) is not None]
     levels = [*_levels(problem, [stack for stack in stacks if parted(stack, problem.lost)[0]])]
-    kept = frozenset(_kept_by_objects(found))
-    held = {holder.path.partition("[")[0] for edge in found.over for holder in edge.holders}
+    held = [holder for edge in found.over for holder in edge.holders]
+    of_objects = {*_of_objects(held)}
     for made in levels:
-        by_object = kept and made.call is not None and not made.names & held
-        yield replace(made, through=kept.union(read)) if by_object or not made.names else made
+        kept = (
+            of_objects
+            if made.call is not None and not made.names & {one.path.partition("[")[0] for one in held}
+            else ()
+        )
+        through = [*read, *kept] or of_objects
+        yield replace(made, through=frozenset(through)) if kept or not made.names else made
     for made in levels:
         made_by = [name.rpartition(".") for name in sorted(made.names) if "." in name]
         read_by = [name.rpartition(".") for name in read]
@@ -96,11 +98,11 @@ def slices(problem: Problem, found: Crossing) -> Iterator[Slice]:
         yield from (replace(made, owner=pair) for pair in dict.fromkeys(_handed_on(made, found)))
 
 
-def _kept_by_objects(found: Crossing) -> Iterator[str]:
-    """``task.loss``, ``task["loss"]``: where the objects of a cell keep the stale values."""
-    for holder in (holder for edge in found.over for holder in edge.holders):
-        if holder.scope == "<module>" and re.fullmatch(r"\w+(\.\w+|\[[^]]+\])", holder.path):
-            yield holder.path
+def _of_objects(holders: Iterable[Holder]) -> Iterator[str]:
+    """``task.loss``, and ``run`` for ``run["loss"]``: where the objects and the dicts of a cell keep the stale values."""
+    for holder in holders:
+        if holder.scope == "<module>" and re.fullmatch(r"\w+(\.\w+|\['[^']*'\])", holder.path):
+            yield holder.path.partition("[")[0]
 
 
 def _handed_on(made: Slice, found: Crossing) -> Iterator[tuple[str, str]]:
@@ -137,8 +139,15 @@ def _levels(problem: Problem, stacks: Sequence[list[Frame]]) -> Iterator[Slice]:
                 return  # what is trained would begin anew; or it is the call in which they were used up, or gone back from
             without = tuple(one for s in chosen if isinstance(s, ast.For) for one in _beside(s))
             if chosen and not of_itself(chosen) and all(_repeatable(s, without) for s in chosen):
-                call = frame.node if chosen == [frame.statement] and frame.spot.function == "<module>" else None
+                whole = frame.spot.function == "<module>" and chosen == [frame.statement]
+                call = _outermost_call(level) if whole else None
                 yield Slice(code, chosen, frame.spot.function, call=call, without=without)
+
+
+def _outermost_call(frames: Iterable[Frame]) -> ast.Call | None:
+    """The call of the user's in which all of some frames of one statement ran."""
+    ran = [frame.expression for frame in frames]
+    return next((one for one in ran if isinstance(one, ast.Call) and {*ran} <= {*ast.walk(one)}), None)
 
 
 def of_itself(statements: Sequence[ast.stmt]) -> bool:

@@ -83,7 +83,9 @@ def recompute(problem: Problem) -> Iterator[Proposal]:
         made = _from_leaves(problem, made) if again else made
         places = (one for one in targets(problem, found.over, made) if not _gone_through(made, one))
         target = next(places, None) if innermost or not made.names else None
-        if target is not None and (_stands_there(problem, made, target) or _changed_meanwhile(problem, made)):
+        if target is not None and (_stands_there(made, target) or _made_by_then(problem, made, target)):
+            continue
+        if target is not None and _changed_meanwhile(problem, made):
             continue
         if target is not None and (updates_weights(problem) if target.between else made.names):
             for proposal in _candidates(problem, _as_far_as_read(made, found.over, target), target):
@@ -112,15 +114,19 @@ def _from_leaves(problem: Problem, made: Slice) -> Slice:
     return replace(made, statements=[*(s for _, s in more if s in own), *made.statements], ahead=ahead)
 
 
-def _stands_there(problem: Problem, made: Slice, target: Target) -> bool:
+def _made_by_then(problem: Problem, made: Slice, target: Target) -> bool:
+    """Whether the call that made an object keep the values stands between the target and the backward: it is made anew then."""
+    turn = target.code.block(target.front)
+    need = next(iter(standing_in(target.code, turn, problem.needed)), turn[-1])
+    ahead = turn[turn.index(target.front) : turn.index(need) + 1] if made.through and made.call is not None else []
+    called = ast.unparse(made.call.func) if made.call is not None else ""
+    return any(ast.unparse(call.func) == called for s in ahead for call in calls(s))
+
+
+def _stands_there(made: Slice, target: Target) -> bool:
     """Whether the target compares the kept value with the same, computed anew: ``(self.w.norm() - self.norm_at_first) ** 2``.
-    The two would be one number, whose difference trains nothing. Or whether it calls again what has made an object keep it.
+    The two would be one number, whose difference trains nothing.
     """
-    if isinstance(made.call, ast.Call) and made.through:
-        turn = target.code.block(target.front)
-        need = next(iter(standing_in(target.code, turn, problem.needed)), turn[-1])
-        ahead = turn[turn.index(target.front) : turn.index(need) + 1]
-        return any(ast.unparse(call.func) == ast.unparse(made.call.func) for s in ahead for call in calls(s))
     kept = {(name, ast.unparse(s.value)) for s in made.statements if isinstance(s, ast.Assign) for name in binds(s)}
     joined = (node for node in ast.walk(target.front) if isinstance(node, (ast.BinOp, ast.Call)))
     beside = [{ast.unparse(one) for one in ast.iter_child_nodes(node)} for node in joined]
@@ -132,7 +138,7 @@ def _changed_meanwhile(problem: Problem, made: Slice) -> bool:
     if made.function != "<module>":
         return False
     between = (code for code in problem.codes() if made.code.cell.number < code.cell.number < problem.cell)
-    return any(changed_from_before(code.cell) & binds(*made.statements) for code in between)
+    return any(changed_from_before(code.cell) & made.names for code in between)
 
 
 def _gone_through(made: Slice, target: Target) -> bool:
@@ -149,7 +155,8 @@ def _as_far_as_read(made: Slice, edges: Sequence[Edge], target: Target) -> Slice
     wanted |= {called_so(name, *made.owner[::-1]) for name in wanted}
     kept: list[ast.stmt] = []
     for statement in reversed(made.statements):
-        if binds(statement) & wanted or isinstance(statement, ast.Expr):
+        called = made.call is not None and made.code.statement(made.call) is statement
+        if binds(statement) & wanted or isinstance(statement, ast.Expr) or called:
             wanted |= reads(statement)
             kept.insert(0, statement)
     return replace(made, statements=kept or made.statements)
@@ -228,6 +235,8 @@ def _copies(problem: Problem, made: Slice, target: Target) -> Iterator[tuple[lis
     read_off = _kept_by_object(made, unknown) if unknown else ([], [])
     if read_off is not None:
         given, keeping = read_off
+        if made.through and made.call is not None:
+            yield made.lines(statements, [*renamed, *given], alone=True), keeping, _ANEW
         yield made.lines(statements, [*renamed, *given]), keeping, _ANEW
     for rest, nodes in taken if between and problem.clash.kind == "modified" else ():
         if nodes and not of_itself(rest):

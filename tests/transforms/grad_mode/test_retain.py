@@ -169,6 +169,32 @@ def test_a_graph_is_not_kept_first_past_a_step_of_what_the_later_backward_goes_t
     assert run.diagnosis.fixes[0].rule != "retain"
 
 
+@pytest.mark.parametrize(
+    ("later", "kept"),
+    [
+        pytest.param("parts[1]", True, id="another loss of one forward"),
+        pytest.param("parts[0]", False, id="the loss that has been used"),
+    ],
+)
+def test_a_helper_that_updates_keeps_the_graph_for_another_loss_alone(later: str, kept: bool) -> None:
+    start = """
+        import torch
+        from torch import nn
+        torch.manual_seed(0)
+        net = nn.Linear(3, 2)
+        opt = torch.optim.SGD(net.parameters(), lr=0.1)
+        def update(loss):
+            opt.zero_grad()
+            loss.backward()
+            opt.step()
+        """
+    cell = """
+        parts = net(torch.rand(4, 3)).square().mean(0)
+        update(parts[0])
+        """
+    assert ("retain" in rules(start, cell, f"update({later})")) is kept
+
+
 @pytest.mark.parametrize("ahead", ["retain_graph=False", ""])
 def test_a_hook_that_goes_back_through_one_graph_again_and_again_keeps_it(ahead: str) -> None:
     layer = f"""

@@ -342,6 +342,24 @@ KEPT_IN_DICT = """
         ),
         pytest.param(
             KEPT_BY_OBJECT,
+            ("fit.score(x)\nfit.descend()\n", "fit.descend()\nfit.score(x)\n"),
+            "fit.score(x)\nfit.descend()\nfit.score(x)\n",
+            id="on an object, by a call for that alone",
+        ),
+        pytest.param(
+            KEPT_BY_OBJECT,
+            ("first = fit.score(fit.net(x).new_ones(2, 2))\nfit.descend()\n", "fit.descend()\n"),
+            "fit.score(fit.net(x).new_ones(2, 2))\nfit.descend()\n",
+            id="on an object, by a call that is handed another's result",
+        ),
+        pytest.param(
+            KEPT_BY_OBJECT,
+            ("def keep(loss):\n    fit.error = loss\nkeep(fit.net(x).mean())\nfit.descend()\n", "fit.descend()\n"),
+            "keep(fit.net(x).mean())\nfit.descend()\n",
+            id="on an object, by a function that is handed what was made",
+        ),
+        pytest.param(
+            KEPT_BY_OBJECT,
             ("first = fit.score(x)\nfor _ in range(2):\n    fit.descend()\n",),
             "first = fit.score(x)\nfor _ in range(2):\n    fit.score(x)\n    fit.descend()\n",
             id="on an object, ahead of a loop",
@@ -357,10 +375,13 @@ KEPT_IN_DICT = """
 def test_a_call_alone_is_made_again_where_an_object_keeps_what_it_makes(
     kept: str, cells: tuple[str, ...], expected: str
 ) -> None:
-    assert fixes(START, kept, *cells)[0].cells == {2 + len(cells): expected.rstrip()}
+    found = fixes(START, kept, *cells)
+    assert found[0].cells == {2 + len(cells): expected.rstrip()}
+    assert "retain" not in [fix.rule for fix in found]
 
 
-def test_a_state_that_a_forward_carries_on_is_not_computed_twice() -> None:
+@pytest.mark.parametrize("call", ["out = net(x)\nout.backward()\n", "net(x).backward()\n"])
+def test_a_state_that_a_forward_carries_on_is_not_computed_twice(call: str) -> None:
     made = """
         class Net(nn.Module):
             def __init__(self):
@@ -371,7 +392,7 @@ def test_a_state_that_a_forward_carries_on_is_not_computed_twice() -> None:
                 return self.h.sum()
         net, x = Net(), torch.randn(4, 2)
         """
-    found = fixes(START, made, "out = net(x)\nout.backward()\n", "out = net(x)\nout.backward()\n")
+    found = fixes(START, made, call, call)
     assert found
     assert RULE not in [fix.rule for fix in found]
 
