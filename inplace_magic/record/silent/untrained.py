@@ -1,9 +1,9 @@
 """A whole optimizer that trains nothing: no parameter of it that requires grad ever gets a gradient.
 
 Nothing is raised: ``step`` passes over what has no gradient. Where the path was cut is told by the first that applies:
-a detach (or ``.data``) of a value that was computed from its parameters; parameters made anew, which get the gradients;
-a copy of its parameters by way of ``.data`` or ``detach``; a gradient by ``autograd.grad``, of what was computed from its
-parameters, that is not differentiable itself; a stretch without grad mode; else the step itself.
+a detach (or ``.data``) of a value that was computed from its parameters; a gradient of such a value, by ``autograd.grad``, that
+is not differentiable itself; parameters made anew, which get the gradients; a copy of its parameters by way of ``.data`` or
+``detach``; a stretch without grad mode; else the step itself.
 
 Proof: the optimizer has stepped after a backward, more than once or as the last thing, and in no step had any of its
 parameters a gradient, when it began or once a closure had run.
@@ -166,11 +166,11 @@ class Untrained(Detector):
         """Where the path may have been cut, the likeliest first."""
         wanted = {id(p) for p in parameters}
         found = [_Place(stack) for stack, node in self._cuts.values.items() if _reaches([node], wanted)]
+        found += [_Place(stack) for stack, nodes in self._cuts.gradients.items() if _reaches(nodes, wanted)]
         for stack, made in self._cuts.made.items():  # it may be these that get the gradients
             trained = [ref for ref in made if (p := ref()) is not None and p.grad is not None and id(p) not in wanted]
             found += [_Place(stack, trained)] if trained else []
         found += [_Place(stack) for stack, leaves in self._cuts.leaves.items() if any(id(p) in wanted for p in leaves)]
-        found += [_Place(stack) for stack, nodes in self._cuts.gradients.items() if _reaches(nodes, wanted)]
         return [*found, *map(_Place, self._cuts.modes)]
 
     def _cut_of(self, known: _Optimizer) -> Stack:

@@ -80,16 +80,12 @@ def slices(problem: Problem, found: Crossing) -> Iterator[Slice]:
     # What was computed for an argument of the call in which the event happened is at hand there.
     read = [name for edge in found.over for use in uses(problem, edge) if (name := key_of(use.node)) is not None]
     levels = [*_levels(problem, [stack for stack in stacks if parted(stack, problem.lost)[0]])]
-    held = [holder for edge in found.over for holder in edge.holders]
-    of_objects = {*_of_objects(held)}
+    holders = [holder for edge in found.over for holder in edge.holders]
+    held, of_objects = {one.path.partition("[")[0] for one in holders}, {*_of_objects(holders)}
     for made in levels:
-        kept = (
-            of_objects
-            if made.call is not None and not made.names & {one.path.partition("[")[0] for one in held}
-            else ()
-        )
-        through = [*read, *kept] or of_objects
-        yield replace(made, through=frozenset(through)) if kept or not made.names else made
+        kept = of_objects if made.call is not None and not made.names & held else set[str]()
+        through = frozenset([*read, *kept] or of_objects)
+        yield replace(made, through=through) if kept or not made.names else made
     for made in levels:
         made_by = [name.rpartition(".") for name in sorted(made.names) if "." in name]
         read_by = [name.rpartition(".") for name in read]

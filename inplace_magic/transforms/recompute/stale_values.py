@@ -116,10 +116,11 @@ def _from_leaves(problem: Problem, made: Slice) -> Slice:
 
 def _made_by_then(problem: Problem, made: Slice, target: Target) -> bool:
     """Whether the call that made an object keep the values stands between the target and the backward: it is made anew then."""
-    turn = target.code.block(target.front)
+    if made.call is None or not made.through:
+        return False
+    turn, called = target.code.block(target.front), ast.unparse(made.call.func)
     need = next(iter(standing_in(target.code, turn, problem.needed)), turn[-1])
-    ahead = turn[turn.index(target.front) : turn.index(need) + 1] if made.through and made.call is not None else []
-    called = ast.unparse(made.call.func) if made.call is not None else ""
+    ahead = turn[turn.index(target.front) : turn.index(need) + 1]
     return any(ast.unparse(call.func) == called for s in ahead for call in calls(s))
 
 
