@@ -5,6 +5,7 @@
     neg = q @ self.queue.detach()     neg = q @ self.queue.clone().detach()
     head = x[:, 0].reshape(n, -1)     head = x[:, 0].clone().reshape(n, -1)
     p = torch.sigmoid(z)              p = torch.sigmoid(z).clone()
+    theta, omega = path[k]            theta, omega = path[k].clone()
 
     x.mul_(x.sigmoid())               x_given = x.clone()
     ctx.save_for_backward(x)          x.mul_(x.sigmoid())
@@ -20,7 +21,7 @@ from collections.abc import Iterator
 
 from ...message import message
 from ...record.evidence import Write
-from ...source.bindings import value_of
+from ...source.bindings import bindings, value_of
 from ...source.blocks import loops
 from ...source.dataflow import called_name, given_to, is_functional, is_inplace_name, reads
 from ...source.editor import Code, Edit, dotted
@@ -85,6 +86,16 @@ def _matched(frame: Frame, names: set[str | None]) -> Iterator[Proposal]:
     found = [one for one, looked_at in zip(operands, looks) if looked_at & names]
     if found:
         yield in_one_text(code, [_copy(code, one) for one in found], found[0], _WHY, "clone_at_save")
+    for whole in dict.fromkeys(whole for o in operands if (whole := _unpacked(code, o, statement)) is not None):
+        if names & {*map(ast.unparse, chain(whole))}:
+            copied = _copy(code, whole)
+            yield in_one_text(code, [copied], code.edited(whole, [copied]), _WHY, "clone_at_save")
+
+
+def _unpacked(code: Code, operand: ast.expr, statement: ast.stmt) -> ast.expr | None:
+    """What an operand is a part of: ``path[k]`` for ``theta`` of ``theta, omega = path[k]``."""
+    made = next(iter(bindings(code, ast.unparse(operand), statement)), None)
+    return getattr(made.statement, "value", None) if made is not None and made.value is None else None
 
 
 def _result(frame: Frame) -> Iterator[Proposal]:

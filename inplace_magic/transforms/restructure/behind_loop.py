@@ -28,6 +28,7 @@ from ...source.blocks import AnyLoop
 from ...source.dataflow import (
     added,
     binds,
+    calls,
     calls_named,
     is_call,
     is_step,
@@ -40,6 +41,7 @@ from ...source.dataflow import (
 )
 from ...source.editor import Code
 from ...source.lift import moved
+from ..analysis.backward_calls import loss_of
 from ..analysis.iterations import Iteration, iterations
 from ..analysis.meetings import CLIPS, clears_by_hand, headline, standing_in, steps_between, update_of, updates_weights
 from ..problem import Problem
@@ -100,7 +102,7 @@ def one_step(problem: Problem) -> Iterator[Proposal]:
     """
     for turn in iterations(problem) if updates_weights(problem) else ():
         code, loop = turn.code, turn.loop
-        if loop is None or loop.orelse or not _is_older(problem, turn, loop):
+        if loop is None or loop.orelse or not _is_older(problem, turn, loop) or _of_one_loss(turn, loop):
             continue
         shared = [s for s in turn.body if not reads(s) & binds(loop)]
         clearing = [s for s in shared if is_call(s, "zero_grad")]
@@ -125,6 +127,12 @@ def _is_older(problem: Problem, turn: Iteration, loop: AnyLoop) -> bool:
     earlier = problem.evidence.passes[: need.index]
     again = [one.backward for one in earlier if one.backward.stack[:1] == need.stack[:1]]
     return isinstance(loop, ast.For) and any(one.clock > save.clock for one in again)
+
+
+def _of_one_loss(turn: Iteration, loop: AnyLoop) -> bool:
+    """Whether each iteration goes back from the same loss: a step for all of them is not what is meant."""
+    root = loss_of(turn.need)
+    return root is not None and not any(calls(root)) and not reads(root) & binds(loop)
 
 
 def _by_hand(problem: Problem, turn: Iteration) -> list[ast.stmt]:

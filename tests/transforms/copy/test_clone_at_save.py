@@ -44,6 +44,11 @@ def test_saves_a_copy(cell: str, save: str, write: str, title: str) -> None:
     assert titles(RULE, cell, save=save, write=write)[0] == title
 
 
+def test_parts_of_another_tensor_are_not_copied_as_a_whole() -> None:
+    found = titles(RULE, "a, c = other\ne = a * c\nb[0] = 1", save="a * c", write="b[0]")
+    assert not any("other" in title for title in found)
+
+
 @pytest.mark.parametrize(
     ("cell", "expected"),
     [
@@ -139,6 +144,35 @@ def test_saves_a_copy(cell: str, save: str, write: str, title: str) -> None:
             rows.sum().backward()
             """,
             id="a row that has a name of its own and is handed on",
+        ),
+        pytest.param(
+            """
+            class Path:
+                def slope(self, n):
+                    first, second, _ = self.rows[n].unbind()
+                    return torch.stack([first * second, second * w[0, 0], first])
+                def advance(self, n):
+                    self.rows[n + 1] = self.slope(n)
+            path = Path()
+            path.rows = torch.ones(4, 3)
+            for n in range(3):
+                path.advance(n)
+            path.rows.sum().backward()
+            """,
+            """
+            class Path:
+                def slope(self, n):
+                    first, second, _ = self.rows[n].clone().unbind()
+                    return torch.stack([first * second, second * w[0, 0], first])
+                def advance(self, n):
+                    self.rows[n + 1] = self.slope(n)
+            path = Path()
+            path.rows = torch.ones(4, 3)
+            for n in range(3):
+                path.advance(n)
+            path.rows.sum().backward()
+            """,
+            id="parts of a row with names of their own",
         ),
     ],
 )

@@ -187,3 +187,14 @@ def test_a_step_by_hand_stays_where_gradients_are_cleared_in_each_iteration() ->
         "        loss.b", "        descent.clear()\n        loss.b"
     )
     assert "restructure" not in rules(START, BY_HAND, cleared_each_time)
+
+
+def test_a_step_stays_where_each_iteration_goes_back_from_the_same_loss() -> None:
+    again = """
+        out = net(words.view(3, 2))
+        loss = out.square().mean()
+        for _ in range(3):
+            loss.backward(retain_graph=True)
+            descent.move()
+        """
+    assert "restructure" not in rules(START, BY_HAND, again)
