@@ -36,7 +36,7 @@ _OF_PLACE, _PLACES = 6, 12  # those from one place, however late it comes; of so
 
 
 _Call = Callable[[bool], Any]  # a backward of the person's; told whether its graph is to be retained whatever they said
-# The event, roots, leaves, call, and of what ``autograd.grad`` is asked for gradients.
+# The event, roots, leaves, call, and the tensors whose gradients ``autograd.grad`` is asked for.
 _Around = Callable[[Backward, Sequence[torch.Tensor], Sequence[torch.Tensor], _Call, Sequence[torch.Tensor]], Any]
 _Step = list[tuple[torch.Tensor, tuple[float, ...] | None]]  # what an optimizer used
 

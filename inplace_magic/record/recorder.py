@@ -311,7 +311,8 @@ class Recorder(TorchFunctionMode):
             with unobserved():
                 self.past.made_without_graph(result, sys._getframe(1))
         if self._gradient_values:
-            self.gradient_values.follow(func, args, kwargs or {}, result)
+            with unobserved():
+                self.gradient_values.follow(func, args, kwargs or {}, result)
         if end != begin and self.traces:
             call, stack = self._call_stack
             stack = stack if call == self._call else user_stack(sys._getframe(1))
@@ -546,7 +547,8 @@ class Recorder(TorchFunctionMode):
     ) -> tuple[Any, bool]:
         """Runs one backward for the gradient trace: (its result, whether it had to be given up).
 
-        ``leaves``: those that it reaches, where its graph is looked at. ``wanted``: of what ``autograd.grad`` is asked.
+        ``leaves``: those that it reaches, where its graph is looked at. ``wanted``: the tensors whose
+        gradients ``autograd.grad`` is asked for; who looks for silent gradients reads them.
         """
         outer, self._current, self._used = (self._current, self._past), event, []
         self._past = self.is_past(event)
@@ -567,9 +569,9 @@ class Recorder(TorchFunctionMode):
                 self.note("backward", Author(user_stack(sys._getframe(1)), "user", None), added)
             self._went_through_unhooked(event)
             if event.asked and self.traces:
-                self.gradient_values.add(
-                    [one for one in values_of(result) if one is not None and not one.requires_grad]
-                )
+                with unobserved():
+                    given = [one for one in values_of(result) if one is not None]
+                    self.gradient_values.add([one for one in given if not one.requires_grad])
             return result, False
         except RuntimeError as error:
             family = family_of(error)

@@ -1,7 +1,7 @@
 """A wrapper that is equal to what it stands for: a ``__torch_function__`` that looks up what it handles finds it.
 
-``Tensor.backward`` hands on what stands by that name in torch when it is called, which is ours for that time. Who asks
-``func is torch.Tensor.backward`` with what he has kept from before is not met.
+``Tensor.backward`` hands on what stands by that name in torch when it is called. While that is ours, ``func == plain`` and
+look-ups hold, ``func is plain`` does not.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ class Written:
         return loop.iter.id if loop is not None and isinstance(loop.iter, ast.Name) else None
 
     def gives_back(self, name: str) -> bool:
-        """Whether the function around it is handed what it calls ``name``, and gives it back, or the result of the write."""
+        """Whether the function around it is handed what it calls ``name``, and gives it back, or what the call at this place gives."""
         function = self.code.function(self.node)
         if not isinstance(function, Function) or name not in parameters(function) or is_inplace_name(function.name):
             return False  # ``def scale_(x)`` says what it does

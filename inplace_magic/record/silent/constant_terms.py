@@ -88,7 +88,7 @@ def _has_history(data: Any) -> bool:
 
 
 def _reached(starts: Iterable[Any], inside: Callable[[Any], bool]) -> set[Any]:
-    """Some nodes, and what they lead to, as far as a condition holds."""
+    """Those of some nodes for which a condition holds, and what they lead to, as far as it holds."""
     todo, found = [*starts], set[Any]()
     while todo:
         node = todo.pop()
@@ -100,5 +100,5 @@ def _reached(starts: Iterable[Any], inside: Callable[[Any], bool]) -> set[Any]:
 
 def _adds_or_scales(node: Any) -> bool:
     """Whether a node adds values, or scales one."""
-    first, *others = [into is not None for into, _ in node.next_functions] or [False]
-    return node.name() in _SUMS or (node.name() in _SCALES and first and not any(others))
+    into = [one is not None for one, _ in node.next_functions]
+    return node.name() in _SUMS or (node.name() in _SCALES and into[:1] == [True] and sum(into) == 1)

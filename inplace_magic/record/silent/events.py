@@ -57,7 +57,7 @@ class Call:
 class Passing:
     """A backward that is about to run. ``nodes`` walks over its graph once, when first asked.
 
-    ``wanted``: of what ``autograd.grad`` is asked for gradients.
+    ``wanted``: the tensors whose gradients ``autograd.grad`` is asked for.
     """
 
     event: evidence.Backward

@@ -183,9 +183,9 @@ class SecondNames(Detector):
         for number, changed in list(self._pending.items()):
             if number in numbers:
                 readings = [read for made, read in changed.readings if made in numbers]
-                for tensor in (one for one in passing.wanted if one is changed.tensor()):
-                    frames = _frames(sys._getframe(1))
-                    readings.append([site.reading(frames, tensor) for site in changed.sites])
+                for tensor in {id(one): one for one in passing.wanted if one is changed.tensor()}.values():
+                    asked = [site.reading(_frames(sys._getframe(1)), tensor) for site in changed.sites]
+                    readings += [asked] if any(asked) else []
                 names, bound = self._read(changed, readings)
                 if names:
                     self._report(changed, names, bound, passing)

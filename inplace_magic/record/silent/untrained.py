@@ -100,11 +100,11 @@ class Untrained(Detector):
         if not self._watching or not (call.name in ("detach", "detach_") or call.func == DATA_GET) or not call.args:
             return
         tensor = call.args[0]
-        if not tensor.requires_grad:
-            return
-        stack = user_stack(sys._getframe(1))
         with unobserved():
+            if not tensor.requires_grad:
+                return
             node = node_of(tensor)
+        stack = user_stack(sys._getframe(1))
         if node is not None:
             self._note(self._cuts.values, stack, node)
         elif stack and len(self._cuts.leaves) < _CUTS:
@@ -126,7 +126,7 @@ class Untrained(Detector):
 
     def backward_ends(self, passing: Passing, result: Any) -> None:
         with unobserved():
-            # Who keeps the graph only looks at the gradient.
+            # Who keeps the graph, as a rule, only looks at the gradient.
             asked = passing.event.asked and not passing.event.retained and result is not None and self._watching
             gradients = [one for one in values_of(result) if one is not None] if asked else []
             if gradients and not any(one.requires_grad for one in gradients):

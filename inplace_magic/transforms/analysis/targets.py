@@ -291,7 +291,7 @@ def updates_leaf(problem: Problem, body: ast.AST) -> bool:
             leaves |= {n.id for n in ast.walk(node.target) if isinstance(n, ast.Name)}
     for node in ast.walk(body):
         targets = assigned(node) if isinstance(node, ast.stmt) else written_by(node)
-        texts = {text for one in targets for text in (key_of(one) or "", ast.unparse(one))}
+        texts = {text for one in targets for text in (key_of(one), ast.unparse(one)) if text}
         paths = {text.removesuffix(".data") for text in texts}
         read = {ast.unparse(n) for n in ast.walk(node) if isinstance(n, ast.Attribute)} if paths else set()
         if paths & leaves or read & {f"{path}.grad" for path in paths}:

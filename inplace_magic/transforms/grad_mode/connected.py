@@ -111,7 +111,7 @@ def _other_arguments(code: Code, statement: ast.stmt) -> Iterator[Proposal]:
             yield _proposal(code, call, "connected", code.without_argument(assign))
     for call in calls_named(statement, "grad"):
         if (created := with_create(code, call)) is not None:
-            yield _proposal(code, headline(code, statement, [created]), "connected", created)
+            yield _proposal(code, " ".join(code.edited(call, [created]).split()), "connected", created)
 
 
 def _made_later(code: Code, statement: ast.stmt) -> Iterator[Proposal]:

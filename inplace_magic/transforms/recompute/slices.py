@@ -22,6 +22,7 @@ from ..problem import Frame, Problem, parted
 
 MOST = 6  # statements that a person would repeat
 SAME = "", ""  # the same name where it is made and where it is read
+_OTHERWISE = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.IfExp, ast.BoolOp, ast.Await)
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,8 @@ class Slice:
     """Statements that created the stale values, in order, and the names that lead to them afterwards.
 
     ``through``: the names under which hooks, an object or a dict keep what was made, where nothing binds it: ``feats`` for
-    ``model(x)``, ``task.loss`` for ``first = task.score(x)``. ``call``: the call of a cell's one statement that made the values.
+    ``model(x)``, ``task.loss`` for ``first = task.score(x)``, ``run`` for ``score(run, x)``. ``call``: where one statement at the top
+    of a cell made all of it, the call in it that did.
     ``ahead``: statements of other cells, with their texts, that come before them. ``without``: what a loop among them does
     beside, and is not done again: it trains. ``owner``: what the statements call the object that keeps what they make, or what they
     make itself, and what that is called where it is read: ``self`` and ``agent`` for ``agent.alpha``, ``penalty`` and ``self.penalty``.
@@ -59,7 +61,7 @@ class Slice:
         return frame.code is self.code and frame.spot.function == self.function
 
     def lines(self, statements: Sequence[ast.stmt], edits: Sequence[Edit] = (), alone: bool = False) -> list[str]:
-        """Their text, some edits made; ``alone``: of the statement that has the call, the call."""
+        """Their text, some edits made; where the call is made ``alone``, its statement is that call."""
         gone = [self.code.delete(s, *self.without) for s in self.without]
         if alone and self.call is not None:
             (start, end), (begin, last) = map(self.code.span, (self.code.statement(self.call), self.call))
@@ -84,8 +86,7 @@ def slices(problem: Problem, found: Crossing) -> Iterator[Slice]:
     held, of_objects = {one.path.partition("[")[0] for one in holders}, {*_of_objects(holders)}
     for made in levels:
         kept = of_objects if made.call is not None and not made.names & held else set[str]()
-        through = frozenset([*read, *kept] or of_objects)
-        yield replace(made, through=through) if kept or not made.names else made
+        yield made if made.names and not kept else replace(made, through=frozenset({*read} | kept or of_objects))
     for made in levels:
         made_by = [name.rpartition(".") for name in sorted(made.names) if "." in name]
         read_by = [name.rpartition(".") for name in read]
@@ -136,14 +137,15 @@ def _levels(problem: Problem, stacks: Sequence[list[Frame]]) -> Iterator[Slice]:
             without = tuple(one for s in chosen if isinstance(s, ast.For) for one in _beside(s))
             if chosen and not of_itself(chosen) and all(_repeatable(s, without) for s in chosen):
                 whole = frame.spot.function == "<module>" and chosen == [frame.statement]
-                call = _outermost_call(level) if whole else None
+                call = _outermost_call(code, level) if whole else None
                 yield Slice(code, chosen, frame.spot.function, call=call, without=without)
 
 
-def _outermost_call(frames: Iterable[Frame]) -> ast.Call | None:
-    """The call of the user's in which all of some frames of one statement ran."""
+def _outermost_call(code: Code, frames: Iterable[Frame]) -> ast.Call | None:
+    """The call in which all of some frames of one statement ran, if the statement makes it just so, and once."""
     ran = [frame.expression for frame in frames]
-    return next((one for one in ran if isinstance(one, ast.Call) and {*ran} <= {*ast.walk(one)}), None)
+    found = next((one for one in ran if isinstance(one, ast.Call) and {*ran} <= {*ast.walk(one)}), None)
+    return None if found is None or any(isinstance(above, _OTHERWISE) for above in code.parents(found)) else found
 
 
 def of_itself(statements: Sequence[ast.stmt]) -> bool:

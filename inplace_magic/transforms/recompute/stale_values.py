@@ -83,9 +83,9 @@ def recompute(problem: Problem) -> Iterator[Proposal]:
         made = _from_leaves(problem, made) if again else made
         places = (one for one in targets(problem, found.over, made) if not _gone_through(made, one))
         target = next(places, None) if innermost or not made.names else None
-        if target is not None and (_stands_there(made, target) or _made_by_then(problem, made, target)):
-            continue
-        if target is not None and _changed_meanwhile(problem, made):
+        if target is not None and any((
+            _stands_there(made, target), _made_by_then(problem, made, target), _changed_meanwhile(problem, made),
+        )):  # fmt: skip
             continue
         if target is not None and (updates_weights(problem) if target.between else made.names):
             for proposal in _candidates(problem, _as_far_as_read(made, found.over, target), target):
@@ -115,7 +115,7 @@ def _from_leaves(problem: Problem, made: Slice) -> Slice:
 
 
 def _made_by_then(problem: Problem, made: Slice, target: Target) -> bool:
-    """Whether the call that made an object keep the values stands between the target and the backward: it is made anew then."""
+    """Whether the call that made the values, where something else keeps them, stands between the target and the backward."""
     if made.call is None or not made.through:
         return False
     turn, called = target.code.block(target.front), ast.unparse(made.call.func)
@@ -139,7 +139,8 @@ def _changed_meanwhile(problem: Problem, made: Slice) -> bool:
     if made.function != "<module>":
         return False
     between = (code for code in problem.codes() if made.code.cell.number < code.cell.number < problem.cell)
-    return any(changed_from_before(code.cell) & made.names for code in between)
+    names = binds(*made.statements) | made.through
+    return any(changed_from_before(code.cell) & names for code in between)
 
 
 def _gone_through(made: Slice, target: Target) -> bool:
@@ -316,6 +317,8 @@ def _read_elsewhere(problem: Problem, made: Slice, target: Target) -> bool:
     A name of the session is read by whoever works in it.
     """
     code, front, names, home = target.code, target.front, made.names, made.code.function(made.statements[0])
+    if made.through and binds(*made.statements):
+        return True
     if code is not made.code or not names or any("." in name for name in names):
         return True
     if home is None and code.function(front) is not None:
