@@ -183,8 +183,10 @@ class SecondNames(Detector):
         for number, changed in list(self._pending.items()):
             if number in numbers:
                 readings = [read for made, read in changed.readings if made in numbers]
-                for tensor in {id(one): one for one in passing.wanted if one is changed.tensor()}.values():
-                    asked = [site.reading(_frames(sys._getframe(1)), tensor) for site in changed.sites]
+                tensor = changed.tensor()
+                if tensor is not None and any(one is tensor for one in passing.wanted):
+                    frames = _frames(sys._getframe(1))
+                    asked = [site.reading(frames, tensor) for site in changed.sites]
                     readings += [asked] if any(asked) else []
                 names, bound = self._read(changed, readings)
                 if names:

@@ -44,8 +44,7 @@ def retain(problem: Problem) -> Iterator[Proposal]:
     frame = problem.frame(freed.stack[0]) if freed is not None and freed.stack else None
     if freed is None or frame is None or (not _of_one_iteration(problem) if stepped else _updated_between(problem)):
         return
-    values = _values(problem)
-    if stepped and freed.stack[:1] == problem.need_stack[:1] and values is not None and close(*values):
+    if stepped and freed.stack[:1] == problem.need_stack[:1] and _of_one_loss(problem):
         return  # one loss for each of two updates: the kept graph would be that of the weights of before
     again, code, node = freed.stack == problem.need_stack, frame.code, frame.node
     if again and not _one_by_one(problem, node):
@@ -99,20 +98,18 @@ def _one_by_one(problem: Problem, call: ast.AST) -> bool:
         within = [node for node in ast.walk(need.statement) if isinstance(node, _COMPREHENSIONS)]
         if around or within:
             body = around[-1] if around else need.statement
-            values = _values(problem)
-            another = values is not None and not close(*values)
-            apart = bool(calls_named(call, "grad")) or reads_gradient(body) or another
+            apart = bool(calls_named(call, "grad")) or reads_gradient(body) or _of_one_loss(problem) is False
             return apart and not updates_leaf(problem, body)
     return False
 
 
-def _values(problem: Problem) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
-    """What the two backwards were called on; None where that is not known of both."""
+def _of_one_loss(problem: Problem) -> bool | None:
+    """Whether the two backwards were called on the same values; None where these are not known of both."""
     freed, need, passes = problem.clash.freed, problem.clash.need, problem.evidence.passes
     if freed is None or need is None or need.index >= len(passes):
         return None
     first, last = passes[freed.index].value, passes[need.index].value
-    return (first, last) if first and last else None
+    return close(first, last) if first and last else None
 
 
 def _updated_between(problem: Problem) -> bool:

@@ -83,9 +83,9 @@ def recompute(problem: Problem) -> Iterator[Proposal]:
         made = _from_leaves(problem, made) if again else made
         places = (one for one in targets(problem, found.over, made) if not _gone_through(made, one))
         target = next(places, None) if innermost or not made.names else None
-        if target is not None and any((
-            _stands_there(made, target), _made_by_then(problem, made, target), _changed_meanwhile(problem, made),
-        )):  # fmt: skip
+        if target is not None and (
+            _stands_there(made, target) or _made_by_then(problem, made, target) or _changed_meanwhile(problem, made)
+        ):
             continue
         if target is not None and (updates_weights(problem) if target.between else made.names):
             for proposal in _candidates(problem, _as_far_as_read(made, found.over, target), target):

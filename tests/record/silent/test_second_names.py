@@ -116,6 +116,6 @@ def test_the_gradient_of_what_was_written_may_be_meant(text: str) -> None:
     ],
 )
 def test_who_asks_for_the_gradient_of_a_name_reads_by_it(text: str) -> None:
-    program = f"h = x * 2\n{text}\ng = torch.autograd.grad(loss, h)[0]\nloss = (x * g.sum()).sum()\n"
-    assert len(found(program)) == 1
-    assert "changed h in place" in found(program)[0]
+    said = found(f"h = x * 2\n{text}\ng = torch.autograd.grad(loss, h)[0]\nloss = (x * g.sum()).sum()\n")
+    assert len(said) == 1
+    assert "changed h in place" in said[0]
