@@ -114,6 +114,7 @@ COSTS = {
     "restructure: behind the loop": 29,  # another number of updates
     "no_grad: value": 30,  # cuts a step out of a computation, unless it was none
     "clone_before_write: module": 30,  # a copy ahead of a module that was to save one
+    "recompute: of a kept graph": 31,  # a forward pass more, by the weights that the loss is to pass through
     "move_step": 32,  # a step is made later, and the later backward is limited to its own parameters
     "recompute: in order": 32,  # a line changes its place, and its loss sees what has been trained so far
     "recompute: moved": 33,  # computed once per iteration, as before, with the weights of another moment
@@ -162,7 +163,9 @@ KEEPS_GRAPH = frozenset({"retain", "retain: one by one"}) | PAST_A_STEP | LAST_R
 # By these a tensor that was read under two names becomes two: the values are what is mended, and not the order of things.
 PARTING = frozenset({"out_of_place", "module_flag", "clone_before_write", "clone_alias", "clone_returned"})
 # What a loss is made of is computed where its update stands, by the weights that the updates before it have left.
-IN_ORDER = frozenset({"recompute: in order", "recompute: in turn", "recompute: each call"})
+IN_ORDER = frozenset({
+    "recompute: in order", "recompute: in turn", "recompute: of a kept graph", "recompute: each call",
+})  # fmt: skip
 LATE = {"recompute: in order": 2}
 _ROWS = {form: row for row, form in enumerate(COSTS)}  # by which the costs rise
 

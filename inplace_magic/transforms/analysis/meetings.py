@@ -197,12 +197,12 @@ def share_leaves(problem: Problem, moved: int) -> bool:
 
 
 def kept_for_later_loss(problem: Problem) -> bool:
-    """Whether an earlier backward has kept its graph, so that the later loss could be made of the same scores: by what a step
-    has updated since, they are to be made once more. A loss that is added to another one has been made already; what another
-    cell goes on with may be meant as values.
+    """Whether an earlier backward has kept its graph, so that the later loss, made by then or not, goes through the same
+    scores: by what a step has updated since, they are to be made once more. A term of the later loss is added to others as it
+    is; what another cell goes on with may be meant as values.
     """
     save, need = problem.clash.save, problem.clash.need
-    if save is None or need is None or any(edge.term for edge in problem.crossing.over):
+    if save is None or need is None or any(edge.term and not edge.root for edge in problem.crossing.over):
         return False
     if not {frame.code for frame in problem.lost} & {frame.code for frame in problem.needed}:
         return False

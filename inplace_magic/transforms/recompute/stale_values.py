@@ -76,8 +76,9 @@ def recompute(problem: Problem) -> Iterator[Proposal]:
     if problem.family == "silent" and not again:
         return
     found = problem.crossing
-    # Each backward is for the values of then; a later loss for what scores it by then.
-    meant = problem.family == "silent" or kept_for_later_loss(problem)
+    # Each backward is for the values of then; a later loss for what scores it by then, if it is not added to others as it is.
+    later = kept_for_later_loss(problem)
+    meant = problem.family == "silent" or (later and not any(edge.term for edge in found.over))
     innermost = True
     for made in slices(problem, found):
         made = _from_leaves(problem, made) if again else made
@@ -88,7 +89,7 @@ def recompute(problem: Problem) -> Iterator[Proposal]:
         ):
             continue
         if target is not None and (updates_weights(problem) if target.between else made.names):
-            for proposal in _candidates(problem, _as_far_as_read(made, found.over, target), target):
+            for proposal in _candidates(problem, _as_far_as_read(made, found.over, target), target, later):
                 innermost = False
                 yield replace(proposal, meant=meant)
 
@@ -164,7 +165,7 @@ def _as_far_as_read(made: Slice, edges: Sequence[Edge], target: Target) -> Slice
     return replace(made, statements=kept or made.statements)
 
 
-def _candidates(problem: Problem, made: Slice, target: Target) -> Iterator[Proposal]:
+def _candidates(problem: Problem, made: Slice, target: Target, later: bool) -> Iterator[Proposal]:
     code, backwards = made.code, problem.needed[-1:]
     if not made.without and not _read_elsewhere(problem, made, target):
         lifted = lift(code, made.statements, _renamed(problem, made, target))
@@ -179,7 +180,8 @@ def _candidates(problem: Problem, made: Slice, target: Target) -> Iterator[Propo
         return
     if sum(1 + len(getattr(s, "body", ())) for s in made.statements) + len(made.ahead) - len(made.without) > MOST:
         return
-    form = "recompute: between" if target.between else "recompute: again"
+    between = "recompute: of a kept graph" if later else "recompute: between"
+    form = between if target.between else "recompute: again"
     for lines, cut, why in _copies(problem, made, target):
         title = _title(lines)
         if target.between:

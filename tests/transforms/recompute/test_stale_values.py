@@ -1074,6 +1074,29 @@ def test_what_a_call_uses_up_is_computed_again_behind_it(bound: str) -> None:
     assert fix.cells == {2: cell.replace("g_step(score)", "score = D(fake)\ng_step(score)")}
 
 
+def test_a_later_loss_made_of_a_kept_graph_is_made_again_behind_the_step_and_nothing_denies_the_moved_step() -> None:
+    start = """
+        import torch
+        from torch import nn
+        torch.manual_seed(0)
+        G, D = nn.Linear(2, 2), nn.Sequential(nn.Linear(2, 4), nn.Tanh(), nn.Linear(4, 1))
+        oG, oD = (torch.optim.SGD(m.parameters(), 0.1) for m in (G, D))
+        """
+    cell = """
+        for _ in range(2):
+            fake = G(torch.ones(3, 2))
+            score = D(fake)
+            loss_d, loss_g = score.mean(), -score.mean()
+            oD.zero_grad(); loss_d.backward(KEEP); oD.step()
+            oG.zero_grad(); loss_g.backward(); oG.step()
+        """
+    first, *others = fixes(start, cell.replace("KEEP", "retain_graph=True"))
+    assert (first.rule, first.gradients) == (RULE, "different")
+    assert first.cells[2].index("oD.step()") < first.cells[2].rindex("score = D(fake)")
+    moved = next(fix for fix in others if fix.rule == "move_step")
+    assert (moved.gradients, moved.changes) == ("same", ())
+
+
 def test_what_a_branch_uses_up_and_reads_on_is_computed_again_within_the_branch() -> None:
     start = """
         import torch
