@@ -41,6 +41,7 @@ COSTS = {
     "hook": 2,  # the hook as torch's documentation has it
     "mark_dirty": 2,  # the Function as torch's documentation has it
     "connected": 3,  # the path as it was meant
+    "leaf_of_result": 3,  # the leaf as it was meant
     "fast_weights": 3,  # the one form of an inner step that can be differentiated
     "silent_tracked": 3,  # the change is what was written, and now the graph hears of it
     "silent_tracked: on a copy": 4,  # a copy more
@@ -144,6 +145,8 @@ AS_CLEARED = frozenset({"restructure: as often as cleared"})  # the updates are 
 ONE_UPDATE = frozenset({"restructure: one update"})  # a part counts once that counted several times, and no edge is cut
 # Rules by which something is only computed, or sent back, again or elsewhere, unless their text has a cut as well.
 MOVES = frozenset({"recompute", "recompute_carried", "move_step"})
+# A leaf that has no name makes way for one that has: that nothing reaches the first one any more is no cut.
+NAMED_LEAF = frozenset({"leaf_of_result"})
 # A state begins anew, so that the losses are others.
 RESTARTS = frozenset({"reset_state: called", "reset_state: initial", "reset_each_time"})
 # A gradient has the value that it had, and a graph: no other value can differ before a step uses it.

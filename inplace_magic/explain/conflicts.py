@@ -12,7 +12,7 @@ from ..families import RAISED_AT_WRITE, is_of_base, overlaps_input, updates_infe
 from ..message import message
 from ..record.evidence import Evidence, How, RecordedConflict, Write
 from ..record.operations import RESHAPES
-from ..source.bindings import bound
+from ..source.bindings import bound, last_bound
 from ..source.document import CellSource
 from ..source.editor import names_loaded
 from ..source.location import SourceRange
@@ -48,6 +48,7 @@ _NEEDS: dict[How, str] = {
     "as_data": "feeds_not",
     "as_term": "feeds_not",
     "carried": "goes_through_earlier",
+    "of_result": "feeds_lost",
 }
 
 
@@ -110,6 +111,8 @@ def _conflict(clash: RecordedConflict, family: str, sources: Sources, raised: tu
             calls=_calls(clash.freed.stack if clash.freed is not None else (), seen, sources),
         )
     changed = _written_at(sources, clash.write.stack) if clash.write is not None else None
+    if clash.write is not None and clash.write.how == "of_result" and (made := _made_at(clash.write.name, sources)):
+        changed, saved = made, changed
     what = _what(clash.write, sources)
     tensor = _tensor(clash, sources)
     return Conflict(
@@ -265,6 +268,17 @@ def _written_at(sources: Sources, stack: tuple[SourceRange, ...]) -> Place | Non
     return _place(sources, stack)
 
 
+def _made_at(name: str | None, sources: Sources) -> Place | None:
+    """The line that gives a name of the session its value."""
+    codes = (code for number in sorted(sources.cells, reverse=True) if (code := sources.code(number)) is not None)
+    found = last_bound(codes, name) if name is not None else None
+    if found is None:
+        return None
+    code, _, value = found
+    columns = value.col_offset, value.end_col_offset
+    return sources.place(SourceRange(code.cell.number, "", "<module>", value.lineno, value.end_lineno, *columns))
+
+
 def _node_name(node: str | None) -> str | None:
     """``relu`` for ``ReluBackward0``."""
     if node is None:
@@ -372,6 +386,8 @@ def _needed_note(clash: RecordedConflict) -> str:
 
 
 def _saved_note(clash: RecordedConflict, node: str | None) -> str:
+    if clash.write is not None and clash.write.how == "of_result":
+        return message("reads_lost")
     if clash.write is not None and clash.write.how == "aliased":
         return message("another_name") if clash.save is not None and clash.save.spot is not None else ""
     if node is None or clash.save is None:

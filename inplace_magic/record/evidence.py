@@ -16,6 +16,7 @@ How = Literal[
     "recomputed",  # the line whose forward gives something else when it runs again
     "untrained",  # the line where the path to all parameters of an optimizer was cut
     "as_data",  # the line that reads what an optimizer steps without its history
+    "of_result",  # the line that looks for the gradient of what was computed of a leaf that nobody holds
     "as_term",  # the line that copies a term of a loss without its history
     "carried",  # the line that writes, iteration after iteration, into what has the history of those before
     "shared",  # a write into one gradient that stands for two

@@ -17,8 +17,9 @@ from .caught import refusal
 from .observed import Saved
 from .retained_graphs import KeptGraphs
 from .shield import Once, Shield
-from .silent.aliases import GRAD_SET
+from .silent.aliases import GRAD_GET, GRAD_SET
 from .silent.events import WATCHED
+from .silent.lost_leaves import reads_gradient_of_result
 from .silent.stream import EventStream
 from .stand_in import StandIn
 from .wrapped import replace
@@ -116,7 +117,9 @@ class Watcher(EventStream):
             plain = func in self.writers.plain
         except TypeError:  # an unhashable callable
             return False
-        return plain or (len(args) == 2 and args[1] is None and bool(func == GRAD_SET))
+        if plain or (len(args) == 2 and args[1] is None and func == GRAD_SET):
+            return True
+        return bool(func == GRAD_GET) and not reads_gradient_of_result(func, args)
 
     def _carry_out(self, func: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         __tracebackhide__ = True

@@ -4,7 +4,7 @@ function."""
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from .blocks import loops, own_statements, scope, upwards
@@ -47,6 +47,26 @@ def bound(code: Code, statement: ast.stmt) -> Iterator[tuple[str, ast.expr | Non
             yield from ((code.text(one), None) for one in target.elts)
         else:
             yield code.text(target), value
+
+
+def last_bound(codes: Iterable[Code], path: str) -> tuple[Code, ast.stmt, ast.expr] | None:
+    """The last line in some texts, the latest first, that gives a path over the session's names its value: ``w``, ``ws`` for
+    ``ws[0]``, ``self.w`` in a class for ``net.w``."""
+    whole = path.partition("[")[0] if path.endswith("]") and "." not in path else path
+    attribute = f"self.{path.rpartition('.')[2].partition('[')[0]}" if "." in path else None
+    for code in codes:
+        found = [
+            (s, value)
+            for s in ast.walk(code.tree)
+            if isinstance(s, ast.stmt)
+            for name, value in bound(code, s)
+            if (name in (path, whole) and code.function(s) is None) or name == attribute
+            if value is not None
+        ]
+        if found:
+            statement, value = max(found, key=lambda one: one[0].lineno)
+            return code, statement, value
+    return None
 
 
 def parameters(function: ast.AST | None) -> list[str]:

@@ -33,6 +33,7 @@ from ..search import (
     KEEPS_GRAPH,
     LAST_RESORT,
     LESSER,
+    NAMED_LEAF,
     ONE_UPDATE,
     PAST_A_STEP,
     RUNNING,
@@ -162,7 +163,8 @@ def measured(bench: Bench, problem: Problem, ran: Ran) -> Attempt | None:
         return None
     live, run, once = accepted
     idle: tuple[str, ...] = ()
-    if effect.label in ("truncated", "different"):
+    named = any(step.form in NAMED_LEAF for step in candidate.steps)
+    if effect.label in ("truncated", "different") and not named:
         idle = tuple(sorted({leaf for one in _meant(bench, proposal) for leaf in untrained(one.passes, seen.passes)}))
     gone = max(updates(reference) - updates(seen.passes), 0) if seen.finished else 0
     fewer = 0 if proposal.form in AS_CLEARED else gone

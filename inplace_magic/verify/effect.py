@@ -19,7 +19,7 @@ from ..message import message
 from ..outcome.changes import Difference, clauses, differences, without
 from ..outcome.kept import Outcome
 from ..record.evidence import Backward, Evidence
-from ..search import DIFFERENTIABLE, MOVES, RESTARTS
+from ..search import DIFFERENTIABLE, MOVES, NAMED_LEAF, RESTARTS
 from ..source.loop_names import passing_names
 from ..transforms.proposal import Proposal, Reading
 from .bench import Bench, Live, Spared, Texts
@@ -212,6 +212,6 @@ def _gradients(bench: Bench, steps: Sequence[Proposal], meant: Evidence, seen: E
 
 def _may_cut(step: Proposal) -> bool:
     """Whether a change may take an edge from a graph: not one that only computes something again, or elsewhere."""
-    return step.rule not in MOVES or any(
-        mark in edit.text for _, edit in step.edits for mark in ("detach", "inputs=", ".grad(")
-    )
+    marks = "detach", "inputs=", ".grad("
+    cuts = step.rule not in MOVES or any(mark in edit.text for _, edit in step.edits for mark in marks)
+    return cuts and step.form not in NAMED_LEAF

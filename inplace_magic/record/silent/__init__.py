@@ -9,6 +9,7 @@ from .events import Detector
 from .foreign_memory import ForeignMemory
 from .handed_gradients import HandedGradients
 from .kept_gradients import KeptGradients
+from .lost_leaves import LostLeaves
 from .own_parts import OwnParts
 from .past_the_graph import PastTheGraph
 from .python_nodes import PythonNodes
@@ -37,6 +38,7 @@ DETECTORS: tuple[type[Detector], ...] = (
     Untrained,
     ReadAsData,
     ConstantTerms,
+    LostLeaves,
     OwnParts,
     EarlierIterations,
     SecondNames,

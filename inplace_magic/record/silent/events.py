@@ -224,13 +224,19 @@ class Detector:
         self.run = run
 
     def _note_proven(
-        self, write: LiveWrite, need: evidence.Backward, bound: Stack = (), clock: int | None = None
+        self,
+        write: LiveWrite,
+        need: evidence.Backward,
+        bound: Stack = (),
+        clock: int | None = None,
+        value: torch.Tensor | None = None,
     ) -> None:
-        """Notes what is certain and has no saved value. ``bound``, ``clock``: what is reported as the place and the time of a save."""
+        """Notes what is certain and has no saved value. ``bound``, ``clock``: what is reported as the place and the time of a
+        save; ``value``: the tensor whose name is reported."""
         saved = Saved(torch.zeros(1), bound, self.run.tick() if clock is None else clock)
         conflict = self.run.conflict("silent", saved, need, write)
         if conflict is not None:
-            conflict.certain, conflict.value = True, None
+            conflict.certain, conflict.value = True, value
 
     def begins(self) -> None:
         """The run begins."""
