@@ -324,6 +324,20 @@ def is_call(statement: ast.stmt, *methods: str) -> bool:
     )
 
 
+def read_as_number(node: ast.AST | None) -> ast.expr | None:
+    """``x`` for ``x.item()`` and ``float(x)``."""
+    if not isinstance(node, ast.Call) or node.keywords:
+        return None
+    if isinstance(node.func, ast.Attribute):
+        return node.func.value if node.func.attr == "item" and not node.args else None
+    return node.args[0] if called_name(node) == "float" and len(node.args) == 1 else None
+
+
+def is_computed_with(around: ast.AST | None) -> bool:
+    """Whether what stands around an expression computes a value with it, or makes a tensor of it."""
+    return isinstance(around, (ast.BinOp, ast.UnaryOp)) or called_name(around) in ("tensor", "as_tensor")
+
+
 def is_step(statement: ast.stmt) -> bool:
     """``optimizer.step()``, and what a GradScaler makes of it."""
     return is_call(statement, "step")

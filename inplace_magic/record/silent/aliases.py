@@ -14,6 +14,7 @@ from ..operations import plain_name
 EXPORTS = frozenset({"numpy", "__array__", "__dlpack__", "untyped_storage", "storage", "resize_", "resize_as_"})
 DATA_GET = torch.Tensor.data.__get__  # type: ignore[attr-defined]
 DATA_SET = torch.Tensor.data.__set__  # type: ignore[attr-defined]
+NUMBERS = (torch.Tensor.item, torch.Tensor.__float__)  # functions that read a value as a number
 GRAD_GET = torch.Tensor.grad.__get__  # type: ignore[union-attr]
 GRAD_SET = torch.Tensor.grad.__set__  # type: ignore[union-attr]
 _HANDLER = torch.overrides.handle_torch_function.__code__

@@ -26,7 +26,7 @@ from ..saved_tensors import changed, read_now
 from ..tracked_copies import read_from_copies
 from ..wrapped import replace
 from . import DETECTORS
-from .aliases import EXPORTS, GRAD_GET, shares
+from .aliases import EXPORTS, GRAD_GET, NUMBERS, shares
 from .events import EVENTS, Applied, Call, Detector, Passing, Policy
 from .foreign_memory import ForeignMemory
 from .handed_gradients import HandedGradients
@@ -315,7 +315,7 @@ class EventStream(Recorder):
             heard(saved, tensor)
 
     def _is_plain(self, func: Callable[..., Any]) -> bool:
-        return super()._is_plain(func) and not shares(func) and func not in (torch.tensor, GRAD_GET)
+        return super()._is_plain(func) and not shares(func) and func not in (torch.tensor, GRAD_GET, *NUMBERS)
 
     def _nobody_cares(
         self, func: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], written: list[Any]

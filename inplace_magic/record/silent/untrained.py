@@ -1,7 +1,7 @@
 """A whole optimizer that trains nothing: no parameter of it that requires grad ever gets a gradient.
 
 Nothing is raised: ``step`` passes over what has no gradient. Where the path was cut is told by the first that applies:
-a detach (or ``.data``) of a value that was computed from its parameters; a gradient of such a value, by ``autograd.grad``, that
+a number taken out of such a value to compute with (``loss - value.item() * reward``); a detach (or ``.data``) of a value that was computed from its parameters; a gradient of such a value, by ``autograd.grad``, that
 is not differentiable itself; parameters made anew, which get the gradients; a copy of its parameters by way of ``.data`` or
 ``detach``; a stretch without grad mode; else the step itself.
 
@@ -23,7 +23,7 @@ from ...source.location import kind_of, user_stack
 from ...torch_private import unobserved
 from .. import evidence
 from ..observed import LiveWrite, Stack
-from .aliases import DATA_GET
+from .aliases import DATA_GET, NUMBERS
 from .events import Call, Detector, Passing, Run
 from .nodes import node_of
 
@@ -55,6 +55,9 @@ class _Optimizer:
 class _Cuts:
     """Where paths were cut as long as some optimizer has had no gradient, by kind and place."""
 
+    numbers: dict[Stack, Any] = field(
+        default_factory=dict
+    )  # the grad_fn of what was read as a number, and computed with
     values: dict[Stack, Any] = field(default_factory=dict)  # the grad_fn of what was detached
     leaves: dict[Stack, list[torch.Tensor]] = field(default_factory=dict)
     gradients: dict[Stack, list[Any]] = field(default_factory=dict)  # the grad_fns of what they are the gradients of
@@ -72,6 +75,7 @@ class Untrained(Detector):
         self._last: evidence.Backward | None = None
         self._stepping: list[_Optimizer] = []  # they are handed closures, or make several steps of one
         self._watching = True
+        self._read: tuple[Stack, Any] | None = None  # where the last number was read, and its grad_fn
 
     def begins(self) -> None:
         plain, detector = torch.no_grad.__enter__, self
@@ -97,7 +101,11 @@ class Untrained(Detector):
     # ---- where paths are cut
 
     def calls(self, call: Call) -> None:
-        if not self._watching or not (call.name in ("detach", "detach_") or call.func == DATA_GET) or not call.args:
+        if self._read is not None:
+            self._look_for_number(call)
+        number = call.func in NUMBERS
+        cuts = number or call.name in ("detach", "detach_") or call.func == DATA_GET
+        if not self._watching or not cuts or not call.args:
             return
         tensor = call.args[0]
         with unobserved():
@@ -105,10 +113,24 @@ class Untrained(Detector):
                 return
             node = node_of(tensor)
         stack = user_stack(sys._getframe(1))
-        if node is not None:
+        if number:
+            self._read = (stack, node) if node is not None and stack else None
+            if self._read is not None:
+                self.run.curious.add(self)
+        elif node is not None:
             self._note(self._cuts.values, stack, node)
         elif stack and len(self._cuts.leaves) < _CUTS:
             self._cuts.leaves.setdefault(stack, []).append(tensor)
+
+    def _look_for_number(self, call: Call) -> None:
+        """Whether the line that has read a number hands one to the call; until another line makes a call."""
+        stack, node = self._read or ((), None)
+        here = user_stack(sys._getframe(2))
+        if not here or not stack or here[0][0] is not stack[0][0] or _line(here) != _line(stack):
+            self._read = None
+            self.run.curious.discard(self)
+        elif any(isinstance(one, float) for one in call.args):
+            self._note(self._cuts.numbers, stack, node)
 
     def parameter_made(self, parameter: torch.Tensor, stack: Stack) -> None:
         """``nn.Parameter(...)`` has been called."""
@@ -165,7 +187,8 @@ class Untrained(Detector):
     def _where(self, parameters: list[torch.Tensor]) -> list[_Place]:
         """Where the path may have been cut, the likeliest first."""
         wanted = {id(p) for p in parameters}
-        found = [_Place(stack) for stack, node in self._cuts.values.items() if _reaches([node], wanted)]
+        found = [_Place(stack) for stack, node in self._cuts.numbers.items() if _reaches([node], wanted)]
+        found += [_Place(stack) for stack, node in self._cuts.values.items() if _reaches([node], wanted)]
         found += [_Place(stack) for stack, nodes in self._cuts.gradients.items() if _reaches(nodes, wanted)]
         for stack, made in self._cuts.made.items():  # it may be these that get the gradients
             trained = [ref for ref in made if (p := ref()) is not None and p.grad is not None and id(p) not in wanted]
@@ -187,6 +210,11 @@ class Untrained(Detector):
             stack = self._cut_of(known)
             operation = "step" if stack is known.stack else "cut"
             self._note_proven(LiveWrite(stack, self.run.tick(), operation, "user", 0, "untrained"), known.need)
+
+
+def _line(stack: Stack) -> int | None:
+    code, instruction = stack[0]
+    return next((line for start, end, line in code.co_lines() if start <= instruction < end), None)
 
 
 def _parameters(optimizer: torch.optim.Optimizer | None) -> list[torch.Tensor]:

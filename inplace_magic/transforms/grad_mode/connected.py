@@ -1,6 +1,7 @@
 """A path from parameters to a loss is cut, or goes past a write: the path is made whole again.
 
 code = net(x).detach()                     code = net(x)
+loss -= log_prob.item() * reward           loss -= log_prob * reward
 fast = {n: p.data.clone() for n, p in …}   fast = {n: p.clone() for n, p in …}
 rotation = torch.tensor([c, s])            rotation = torch.stack([c, s])
 checkpoint(net, x, use_reentrant=True)     checkpoint(net, x, use_reentrant=False)
@@ -22,8 +23,8 @@ from collections.abc import Iterator
 from ...message import message
 from ...source.bindings import bindings
 from ...source.blocks import own_statements, scope, upwards, within
-from ...source.dataflow import calls_named, is_step, keyword_named
-from ...source.editor import Code, Edit, dotted
+from ...source.dataflow import calls_named, is_computed_with, is_step, keyword_named, read_as_number
+from ...source.editor import Code, Edit, atom, dotted
 from ...source.lift import lift, unwrapped
 from ...source.names import named
 from ..analysis.backward_calls import with_create
@@ -45,6 +46,7 @@ def connected(problem: Problem) -> Iterator[Proposal]:
         return
     for found in sites(problem, depth=3):
         yield from _without_aliases(found.code, found.statement)
+        yield from _as_tensors(found.code, found.statement)
         yield from _stacked(found.code, found.statement)
         yield from _without_block(found.code, found.statement)
         yield from _other_arguments(found.code, found.statement)
@@ -67,6 +69,18 @@ def _without_aliases(code: Code, statement: ast.stmt) -> Iterator[Proposal]:
     for some in each_then_all(aliases):
         edits = unaliased(code, some)
         yield _proposal(code, code.edited(statement, edits).splitlines()[0], "connected", *edits)
+
+
+def _as_tensors(code: Code, statement: ast.stmt) -> Iterator[Proposal]:
+    """``x.item()`` and ``float(x)`` as ``x`` where they are computed with; as the whole of a tensor that is made of the number."""
+    read: list[tuple[ast.AST, ast.expr]] = []
+    for node in ast.walk(statement):
+        value, around = read_as_number(node), code.parent(node)
+        if value is not None and around is not None and is_computed_with(around):
+            read.append((around if isinstance(around, ast.Call) else node, value))
+    for some in each_then_all(read):
+        edits = [code.replace(number, atom(code, value)) for number, value in some]
+        yield _proposal(code, " ".join(code.edited(statement, edits).split()), "connected", *edits)
 
 
 def _stacked(code: Code, statement: ast.stmt) -> Iterator[Proposal]:

@@ -17,6 +17,45 @@ UNTRAINED = [
             of_net.step()
             of_head.step()
     """, by="twin"),
+    Program("a number that a policy's loss is computed with", """
+        net = nn.Linear(3, 2)
+        optimizer = torch.optim.SGD(net.parameters(), 0.1)
+        with torch.no_grad():
+            net(v).exp()
+        action = torch.multinomial(net(v).detach().exp(), 1).item()
+        loss = torch.zeros(1, requires_grad=True)
+        for reward in (1.0, 2.0):
+            chosen = net(v)[action]
+            loss = loss - chosen.item() * reward  #!
+            loss = loss - chosen * reward  #+
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    """, by="twin"),
+    Program("a loss that is made anew of its number", """
+        net = nn.Linear(3, 1)
+        optimizer = torch.optim.SGD(net.parameters(), 0.1)
+        loss = net(v).square().sum()
+        loss = torch.tensor(loss.item(), requires_grad=True)  #!
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    """, by="twin"),
+    Program("an optimizer whose net is detached, beside a number that is summed up", """
+        net, head = nn.Linear(3, 3), nn.Linear(3, 1)
+        of_net, of_head = torch.optim.SGD(net.parameters(), 0.1), torch.optim.SGD(head.parameters(), 0.1)
+        size = 0.0
+        for _ in range(2):
+            of_net.zero_grad()
+            of_head.zero_grad()
+            code = net(v)
+            size = size + code.norm().item() * 2
+            loss = head(code.detach()).square().sum()  #!
+            loss = head(code).square().sum()  #+
+            loss.backward()
+            of_net.step()
+            of_head.step()
+    """, by="twin"),
     Program("an encoder under a leftover no_grad", """
         net, head = nn.Linear(3, 3), nn.Linear(3, 1)
         of_net, of_head = torch.optim.SGD(net.parameters(), 0.1), torch.optim.SGD(head.parameters(), 0.1)
