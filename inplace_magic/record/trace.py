@@ -145,7 +145,8 @@ class Trace:
         leading, found = self._crossings[asked]
         untrained = [edge for edge in _untrained(walk, leading) if self._call(edge.user) != self._call(edge.made)]
         stepped = {leaf for one in self.walks.values() for leaf in one.stepped}
-        alone = {edge for edge in found.alone if not stepped or walk.graph.leaves_of(edge.made) & stepped}
+        alone = _alone(walk, found.over, moment)
+        alone = {edge for edge in alone if not stepped or walk.graph.leaves_of(edge.made) & stepped}
         return replace(found, untrained=untrained, alone=alone)
 
     def _crossing(self, need: int, moment: int, stale: int | None, freed: int | None) -> tuple[set[int], Crossing]:
@@ -179,7 +180,7 @@ class Trace:
         return leading, Crossing(
             over=over,
             terms={edge for edge in over if edge.user not in walk.inner},
-            alone=_alone(walk, over, moment),
+            alone=set(),
             shared=shared,
             stale=sorted(leading & below),
             untrained=(),
@@ -288,13 +289,15 @@ def _places(path: str) -> Iterator[tuple[str, str]]:
 
 def _alone(walk: Walk, over: Sequence[LiveEdge], moment: int) -> set[LiveEdge]:
     """The edges of each of which whole terms of the loss are computed: on its way to where terms are added up nothing else
-    that has a history comes in, be it another value from before the event or a leaf.
+    that has a history comes in, be it another value from before the event or a leaf; a leaf that the next step leaves alone
+    is none.
     """
     parents, leaves = walk.graph.parents, walk.graph.leaves
     made_of: dict[int, int | None] = {edge.made: edge.made for edge in over}  # all that a node has its history from
     for node in sorted(node for node in walk.nodes if node >= moment):
         given = {made_of.get(parent) for parent in parents[node]}
-        made_of[node] = given.pop() if len(given) == 1 and node not in leaves else None
+        mixes = node in leaves and (not walk.stepped or bool(leaves[node] & walk.stepped))
+        made_of[node] = given.pop() if len(given) == 1 and not mixes else None
     mixing = [node for node in walk.inner if node >= moment]
     mixed = reached(
         parents, [p for node in mixing for p in parents[node] if made_of.get(p) not in (None, made_of.get(node))]

@@ -48,7 +48,7 @@ from ...source.dataflow import (
     simple,
     slice_of,
 )
-from ...source.editor import Code, Edit
+from ...source.editor import Code, Edit, Function
 from ...source.lift import lift
 from ...source.names import first_name, own_names, renamed
 from ..analysis.backward_calls import freeing
@@ -325,6 +325,10 @@ def _read_elsewhere(problem: Problem, made: Slice, target: Target) -> bool:
         return True
     if home is None and code.function(front) is not None:
         return True
+    if front in (block := code.block(made.statements[0])):  # bound there as well: who reads it behind the target finds it
+        ahead = block[block.index(made.statements[0]) : block.index(front)]
+        functions = [n for _, n in problem.nodes(ast.AST) if isinstance(n, (*Function, ast.Lambda))]
+        return any(reads(s) & names for s in (*ahead, *functions) if s not in made.statements)
     around: Sequence[ast.stmt] = loops(code, front, without=made.statements)[-1:]
     own = {id(n) for s in [*made.statements, *(around or [front, *code.following(front)])] for n in ast.walk(s)}
     nodes = ast.walk(home) if home is not None else (n for _, n in problem.nodes(ast.Name))
