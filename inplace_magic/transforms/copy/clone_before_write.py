@@ -16,6 +16,11 @@ left, right = x[:n], x[n:]        x = x.clone()
 left.mul_(2)                      left, right = x[:n], x[n:]
 return x                          left.mul_(2)
                                   return x
+
+for piece in pieces(x):           x = x.clone()
+    piece.zero_()                 for piece in pieces(x):
+return x                              piece.zero_()
+                                  return x
 """
 
 from __future__ import annotations
@@ -59,6 +64,7 @@ def clone_before_write(problem: Problem) -> Iterator[Proposal]:
     yield from _at_write(problem, write)
     yield from _at_views(problem, write)
     yield from _at_call(problem)
+    yield from _at_pieces(problem)
 
 
 def _at_apply(problem: Problem, write: Site) -> Iterator[Proposal]:
@@ -121,6 +127,19 @@ def _at_call(problem: Problem) -> Iterator[Proposal]:
         copies = [(statement, f"{name} = {name}.clone()"), *_copies_of_items(caller, name)]
         for place, line in copies:
             yield in_one_text(code, [code.insert_before(place, line)], line, _WHY, "clone_before_write: of a caller")
+
+
+def _at_pieces(problem: Problem) -> Iterator[Proposal]:
+    """``x = x.clone()`` ahead of a loop through what a call gives of ``x``, whose items are written, where ``x`` is read on."""
+    for caller, name in handed_down(problem):
+        code, loop = caller.code, loop_of(caller.code, caller.statement, name)
+        for given in given_to(loop.iter) if loop is not None else ():
+            whole = code.text(given)
+            if loop is not None and isinstance(given, ast.Name) and reads(code, whole, later(code, loop)):
+                line = f"{whole} = {whole}.clone()"
+                yield in_one_text(
+                    code, [code.insert_before(loop, line)], line, _WHY, "clone_before_write: of the whole"
+                )
 
 
 def _copies_of_items(caller: Site, name: str) -> Iterator[tuple[ast.stmt, str]]:

@@ -325,7 +325,9 @@ def _read_elsewhere(problem: Problem, made: Slice, target: Target) -> bool:
         return True
     if home is None and code.function(front) is not None:
         return True
-    if front in (block := code.block(made.statements[0])):  # bound there as well: who reads it behind the target finds it
+    if front in (
+        block := code.block(made.statements[0])
+    ):  # bound there as well: who reads it behind the target finds it
         ahead = block[block.index(made.statements[0]) : block.index(front)]
         functions = [n for _, n in problem.nodes(ast.AST) if isinstance(n, (*Function, ast.Lambda))]
         return any(reads(s) & names for s in (*ahead, *functions) if s not in made.statements)

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from ...cells import run_cells
-from ..trying import clean, fix_by, proposals, titles
+from ..trying import clean, fix_by, proposals, titles, rewritten
 
 RULE = "clone_before_write"
 
@@ -330,3 +330,29 @@ def test_items_that_a_loop_hands_to_a_function_are_all_copied_ahead_of_it(call: 
     ahead = "parts = [t.clone() for t in parts]\nfor i in range(2):"
     texts = [fix.cells.get(2, "") for fix in found.fixes if fix.gradients == "same"]
     assert any(ahead in text for text in texts) is copied
+
+
+@pytest.mark.parametrize("silenced", [True, False], ids=["by a helper", "in the loop"])
+@pytest.mark.parametrize("reads_on", [True, False], ids=["what they are pieces of is read on", "nothing else is read"])
+def test_what_a_call_gives_pieces_of_is_copied_ahead_of_the_loop_that_writes_them_where(
+    reads_on: bool, silenced: bool
+) -> None:
+    start = """
+        import torch
+        def pieces(acts, spans):
+            for low, high in spans:
+                yield acts[:, low:high]
+        def silence(piece):
+            piece.fill_(0.0)
+        def without(acts, spans):
+            for piece in pieces(acts, spans):
+                WRITE
+            GIVE
+        prefix = torch.ones(2, 6, requires_grad=True)
+        """
+    start = start.replace("WRITE", "silence(piece)" if silenced else "piece.fill_(0.0)")
+    start = clean(start.replace("GIVE", "return acts" if reads_on else "return piece"))
+    run = run_cells(start, "out = without(prefix, [(0, 2), (3, 4)])\n(out * prefix.detach()).sum().backward()\n")
+    assert run.diagnosis is not None
+    copied = rewritten(start, ("    for piece in", "    acts = acts.clone()\n    for piece in"))
+    assert (copied in [fix.cells.get(1) for fix in run.diagnosis.fixes]) == reads_on
