@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from ...cells import run_cells
-from ..trying import clean, fix_by, proposals, titles, rewritten
+from ..trying import clean, fix_by, proposals, rewritten, titles
 
 RULE = "clone_before_write"
 
