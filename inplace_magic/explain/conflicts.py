@@ -274,9 +274,10 @@ def _made_at(name: str | None, sources: Sources) -> Place | None:
     found = last_bound(codes, name) if name is not None else None
     if found is None:
         return None
-    code, _, value = found
-    columns = value.col_offset, value.end_col_offset
-    return sources.place(SourceRange(code.cell.number, "", "<module>", value.lineno, value.end_lineno, *columns))
+    code, statement, value = found
+    function = code.function(statement)
+    name, columns = function.name if function is not None else "<module>", (value.col_offset, value.end_col_offset)
+    return sources.place(SourceRange(code.cell.number, "", name, value.lineno, value.end_lineno, *columns))
 
 
 def _node_name(node: str | None) -> str | None:

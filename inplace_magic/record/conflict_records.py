@@ -71,7 +71,7 @@ def _write(write: LiveWrite, conflict: LiveConflict, sources: Sources, names: Na
         spots(write.stack, sources),
         operation=write.operation,
         origin=write.origin,
-        name=names.of_memory(conflict.value),
+        name=names.of(conflict.value) if write.how == "of_result" else names.of_memory(conflict.value),
         module=names.of(write.module),
         version=write.version,
         bumped=conflict.kind != "silent",

@@ -289,8 +289,7 @@ def _places(path: str) -> Iterator[tuple[str, str]]:
 
 def _alone(walk: Walk, over: Sequence[LiveEdge], moment: int) -> set[LiveEdge]:
     """The edges of each of which whole terms of the loss are computed: on its way to where terms are added up nothing else
-    that has a history comes in, be it another value from before the event or a leaf; a leaf that the next step leaves alone
-    is none.
+    that has a history comes in, be it another value from before the event or a leaf that the next step updates.
     """
     parents, leaves = walk.graph.parents, walk.graph.leaves
     made_of: dict[int, int | None] = {edge.made: edge.made for edge in over}  # all that a node has its history from

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from .blocks import loops, own_statements, scope, upwards
-from .dataflow import binds, called_name, handed_on, live_in
+from .dataflow import binds, called_name, handed_on, key_of, live_in, of_head, simple
 from .editor import Code, Def, Function, Loop
 from .names import first_name, named
 
@@ -50,23 +50,25 @@ def bound(code: Code, statement: ast.stmt) -> Iterator[tuple[str, ast.expr | Non
 
 
 def last_bound(codes: Iterable[Code], path: str) -> tuple[Code, ast.stmt, ast.expr] | None:
-    """The last line in some texts, the latest first, that gives a path over the session's names its value: ``w``, ``ws`` for
-    ``ws[0]``, ``self.w`` in a class for ``net.w``."""
-    whole = path.partition("[")[0] if path.endswith("]") and "." not in path else path
-    attribute = f"self.{path.rpartition('.')[2].partition('[')[0]}" if "." in path else None
+    """The line in some texts that gives a path over the session's names its value last: ``w``, ``ws`` for ``ws[0]``, ``self.w`` in
+    a class for ``net.w``. None where no assignment does so last, or which one is not certain: of several that stand in
+    branches, or in several classes.
+    """
+    names = {path} if "." in path else {path, path.partition("[")[0]}
+    attribute = f"self.{path.rpartition('.')[2].partition('[')[0]}" if "." in path else ""
+    found: list[tuple[Code, ast.stmt, ast.expr | None, list[Def | ast.ClassDef]]] = []
     for code in codes:
-        found = [
-            (s, value)
-            for s in ast.walk(code.tree)
-            if isinstance(s, ast.stmt)
-            for name, value in bound(code, s)
-            if (name in (path, whole) and code.function(s) is None) or name == attribute
-            if value is not None
-        ]
-        if found:
-            statement, value = max(found, key=lambda one: one[0].lineno)
-            return code, statement, value
-    return None
+        for s in (n for n in ast.walk(code.tree) if isinstance(n, ast.stmt)):
+            around = [above for above in code.parents(s) if isinstance(above, (*Function, ast.ClassDef))]
+            values: dict[str | None, ast.expr | None] = dict(bound(code, s)) if simple(s) else {}
+            values |= dict.fromkeys(key_of(target) for target in of_head(s) if not simple(s))
+            there = names if not around else {attribute} if isinstance(around[-1], ast.ClassDef) else set[str]()
+            found += [(code, s, value, around[-1:]) for name, value in values.items() if name in there]
+    if not found or any(home != found[0][3] for *_, home in found):
+        return None
+    code, statement, value, _ = max(found, key=lambda one: (one[0].cell.number, one[1].lineno))
+    branch = any(isinstance(above, (ast.If, ast.Try, ast.Match)) for above in code.parents(statement))
+    return None if value is None or (branch and len(found) > 1) else (code, statement, value)
 
 
 def parameters(function: ast.AST | None) -> list[str]:

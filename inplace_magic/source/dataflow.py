@@ -330,12 +330,13 @@ def read_as_number(node: ast.AST | None) -> ast.expr | None:
         return None
     if isinstance(node.func, ast.Attribute):
         return node.func.value if node.func.attr == "item" and not node.args else None
-    return node.args[0] if called_name(node) == "float" and len(node.args) == 1 else None
+    value = node.args[0] if called_name(node) == "float" and len(node.args) == 1 else None
+    return None if isinstance(value, ast.Constant) else read_as_number(value) or value
 
 
 def is_computed_with(around: ast.AST | None) -> bool:
     """Whether what stands around an expression computes a value with it, or makes a tensor of it."""
-    return isinstance(around, (ast.BinOp, ast.UnaryOp)) or called_name(around) in ("tensor", "as_tensor")
+    return isinstance(around, (ast.BinOp, ast.UnaryOp, ast.AugAssign)) or called_name(around) in ("tensor", "as_tensor")
 
 
 def is_step(statement: ast.stmt) -> bool:

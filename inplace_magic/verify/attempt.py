@@ -163,8 +163,8 @@ def measured(bench: Bench, problem: Problem, ran: Ran) -> Attempt | None:
         return None
     live, run, once = accepted
     idle: tuple[str, ...] = ()
-    named = any(step.form in NAMED_LEAF for step in candidate.steps)
-    if effect.label in ("truncated", "different") and not named:
+    only_named = all(step.form in NAMED_LEAF for step in candidate.steps)
+    if effect.label in ("truncated", "different") and not only_named:
         idle = tuple(sorted({leaf for one in _meant(bench, proposal) for leaf in untrained(one.passes, seen.passes)}))
     gone = max(updates(reference) - updates(seen.passes), 0) if seen.finished else 0
     fewer = 0 if proposal.form in AS_CLEARED else gone

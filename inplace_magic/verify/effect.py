@@ -212,6 +212,8 @@ def _gradients(bench: Bench, steps: Sequence[Proposal], meant: Evidence, seen: E
 
 def _may_cut(step: Proposal) -> bool:
     """Whether a change may take an edge from a graph: not one that only computes something again, or elsewhere."""
-    marks = "detach", "inputs=", ".grad("
-    cuts = step.rule not in MOVES or any(mark in edit.text for _, edit in step.edits for mark in marks)
-    return cuts and step.form not in NAMED_LEAF
+    if step.form in NAMED_LEAF:
+        return False
+    return step.rule not in MOVES or any(
+        mark in edit.text for _, edit in step.edits for mark in ("detach", "inputs=", ".grad(")
+    )

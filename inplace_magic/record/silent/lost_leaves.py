@@ -3,28 +3,35 @@
 A backward adds to the leaf behind ``w``, which has no name. ``w.grad`` stays None, and a step by hand passes over it; torch
 warns of the reading and goes on.
 
-Proof: the gradient of a result is read that nothing keeps for it (``retain_grad``), and all leaves that the result comes from
-have one by then, and no object of Python's refers to them.
+Proof: the gradient of a result is read by the person's own code, and is None; all leaves that the result comes from have one by
+then; nothing refers to these (a reference run holds leaves itself, there no name leads to them), or to a value between. Not of
+what a backward begins at, nor where ``autograd.grad`` is asked for the gradient of the result.
 """
 
 from __future__ import annotations
 
+import contextlib
 import sys
+import weakref
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
+from ...gradients.backward import graph_of
 from ...session.user_objects import walk
 from ...source.location import user_frames, user_stack
 from ...torch_private import unobserved
 from .. import evidence
-from ..observed import LiveWrite
-from .aliases import GRAD_GET
+from ..observed import LiveWrite, Stack
+from .aliases import GRAD_GET, called_by_user
 from .events import Call, Detector, Passing, Run
 from .nodes import node_of
 
-_NODES = 32  # from a result to its leaf
+_NODES = 32  # of the graph of a result, at most
+_LOOKS = 16  # at the results that one line reads
+_BACKWARDS = 8  # lines that go back, of which the roots are known
 
 
 class LostLeaves(Detector):
@@ -32,59 +39,108 @@ class LostLeaves(Detector):
 
     def __init__(self, run: Run) -> None:
         super().__init__(run)
-        self._last: evidence.Backward | None = None
+        self._passed: dict[Any, tuple[evidence.Backward, list[weakref.ref[torch.Tensor]]]] = {}  # by the line
+        self._wanted: dict[int, weakref.ref[torch.Tensor]] = {}  # of which ``autograd.grad`` was asked
+        self._asked: tuple[torch.Tensor, Stack, evidence.Backward] | None = None  # by the call under way
+        self._looks: Counter[Stack] = Counter()
+        self._told: set[tuple[Stack, int]] = set()
+        self._of_nobody = 0
+
+    def begins(self) -> None:
+        with unobserved(), torch.inference_mode(False), torch.enable_grad():
+            leaf = node_of(torch.zeros(1, requires_grad=True).view(1)).next_functions[0][0]
+            self._of_nobody = _references(leaf)
 
     def backward_begins(self, passing: Passing) -> None:
-        self._last = self._last if passing.event.asked else passing.event
+        if passing.event.asked:
+            self._wanted |= {id(one): weakref.ref(one) for one in passing.wanted}
+        elif (line := passing.event.stack[:1]) in self._passed or len(self._passed) < _BACKWARDS:
+            self._passed[line] = passing.event, [*map(weakref.ref, passing.roots)]
 
     def calls(self, call: Call) -> None:
-        if self._last is None or not reads_gradient_of_result(call.func, call.args):
+        self._asked = None
+        if not self._passed or not reads_gradient_of_result(call.func, call.args) or not called_by_user():
             return
-        result = call.args[0]
+        result, stack = call.args[0], user_stack(sys._getframe(1))
+        self._looks[stack] += 1
+        if self._looks[stack] > _LOOKS or (stack, id(result)) in self._told:
+            return
         with unobserved():
-            leaves = [] if result.retains_grad else _leaves_of(node_of(result))
-            lost = (
-                bool(leaves) and all(leaf.variable.grad is not None for leaf in leaves) and not self._are_held(leaves)
-            )
-        if lost:
-            write = LiveWrite(user_stack(sys._getframe(1)), self.run.tick(), "grad", "user", 0, "of_result")
-            self._note_proven(write, self._last, value=result)
+            need = self._lost(result)
+        if need is not None:
+            self._asked = result, stack, need
+            self.run.curious.add(self)
 
-    def _are_held(self, leaves: list[Any]) -> bool:
-        """Whether the person's names lead to some of the leaves; in a run that is for real, whether anything in Python does."""
-        if not self.run.policy.reference:
-            return any(map(_is_referred_to, leaves))
-        named = (value for frame in user_frames(sys._getframe(1)) for _, value in walk(frame.f_locals, unnamed=True))
-        return bool({id(leaf.variable) for leaf in leaves} & {*map(id, named)})
+    def called(self, call: Call, result: Any) -> None:
+        asked, self._asked = self._asked, None
+        self.run.curious.discard(self)
+        if asked is not None and result is None:
+            value, stack, need = asked
+            self._told.add((stack, id(value)))
+            write = LiveWrite(stack, self.run.tick(), "grad", "user", 0, "of_result")
+            write.module = value  # one line may read the gradients of several
+            self._note_proven(write, need, value=value)
+
+    def _lost(self, result: torch.Tensor) -> evidence.Backward | None:
+        """The backward that has given a gradient to the leaves of a result, where nothing leads to them."""
+        known = self._wanted.get(id(result))
+        roots = [ref() for _, refs in self._passed.values() for ref in refs]
+        if result.retains_grad or any(one is result for one in (*roots, known and known())):
+            return None
+        nodes, leaves = _graph_of(node_of(result))
+        if not leaves or any(_is_used(leaf.variable) for leaf in leaves):
+            return None
+        if not self.run.policy.reference and any(_references(leaf) > self._of_nobody for leaf in leaves):
+            return None
+        own = {id(leaf.variable) for leaf in leaves}
+        for frame in user_frames(sys._getframe(1)):
+            for _, value in walk(frame.f_locals, unnamed=True):
+                if id(value) in own or (
+                    isinstance(value, torch.Tensor) and value is not result and node_of(value) in nodes
+                ):
+                    return None
+        return self._reaching(own)
+
+    def _reaching(self, leaves: set[int]) -> evidence.Backward | None:
+        """The latest backward that went through leaves, by their ids: the only one, or one whose root is there still."""
+        for event, refs in [*self._passed.values()][::-1]:
+            roots = [root for ref in refs if (root := ref()) is not None]
+            if len(self._passed) == 1 or {*map(id, graph_of(roots)[0])} & leaves:
+                return event
+        return None
 
 
 def reads_gradient_of_result(func: Callable[..., Any], args: Sequence[Any]) -> bool:
     """Whether a call reads ``.grad`` of what is no leaf."""
     if len(args) != 1 or func != GRAD_GET:
         return False
-    with unobserved():
+    with unobserved(), contextlib.suppress(Exception):  # of a class of tensors that says otherwise what made it
         return node_of(args[0]) is not None
+    return False
 
 
-def _leaves_of(node: Any) -> list[Any]:
-    """The nodes by which a graph ends in leaves; none of a graph that has many nodes."""
-    seen: set[Any] = set()
+def _graph_of(node: Any) -> tuple[set[Any], list[Any]]:
+    """The nodes of a graph, and those by which it ends in leaves; nothing of a graph that has many nodes."""
+    nodes: set[Any] = set()
     todo, leaves = [node], list[Any]()
     while todo:
         node = todo.pop()
-        if node is None or node in seen:
+        if node is None or node in nodes:
             continue
-        seen.add(node)
-        if len(seen) > _NODES:
-            return []
-        if hasattr(node, "variable"):
+        nodes.add(node)
+        if len(nodes) > _NODES:
+            return set(), []
+        following = [one for one, _ in node.next_functions]
+        if not following and isinstance(getattr(node, "variable", None), torch.Tensor):
             leaves.append(node)
-        todo += [following for following, _ in node.next_functions]
-    return leaves
+        todo += following
+    return nodes, leaves
 
 
-def _is_referred_to(leaf: Any) -> bool:
-    """What torch itself keeps of a leaf is told from one to which nothing else refers."""
-    with torch.enable_grad():
-        of_nobody: Any = node_of(torch.zeros(1, requires_grad=True) * 1).next_functions[0][0]
-    return sys.getrefcount(leaf.variable) > sys.getrefcount(of_nobody.variable)
+def _is_used(leaf: torch.Tensor) -> bool:
+    """Whether a leaf has no gradient, or has hooks, to which it is handed."""
+    return leaf.grad is None or bool(leaf._backward_hooks) or bool(getattr(leaf, "_post_accumulate_grad_hooks", None))
+
+
+def _references(leaf: Any) -> int:
+    return sys.getrefcount(leaf.variable)

@@ -1,7 +1,7 @@
 """A whole optimizer that trains nothing: no parameter of it that requires grad ever gets a gradient.
 
 Nothing is raised: ``step`` passes over what has no gradient. Where the path was cut is told by the first that applies:
-a number taken out of such a value to compute with (``loss - value.item() * reward``); a detach (or ``.data``) of a value that was computed from its parameters; a gradient of such a value, by ``autograd.grad``, that
+a number that a loss is computed with, of a value that was computed from its parameters (``loss - value.item() * reward``); a detach (or ``.data``) of a value that was computed from its parameters; a gradient of such a value, by ``autograd.grad``, that
 is not differentiable itself; parameters made anew, which get the gradients; a copy of its parameters by way of ``.data`` or
 ``detach``; a stretch without grad mode; else the step itself.
 
@@ -20,12 +20,13 @@ import torch
 
 from ...gradients.backward import values_of
 from ...source.location import kind_of, user_stack
-from ...torch_private import unobserved
+from ...torch_private import sequence_number, unobserved
 from .. import evidence
 from ..observed import LiveWrite, Stack
-from .aliases import DATA_GET, NUMBERS
+from ..operations import arguments
+from .aliases import DATA_GET, NUMBERS, called_by_user
 from .events import Call, Detector, Passing, Run
-from .nodes import node_of
+from .nodes import node_number, node_of
 
 _CUTS = 64  # places that are remembered
 _NODES = 2_000  # of one graph that is walked over
@@ -37,6 +38,26 @@ class _Place:
 
     stack: Stack
     made: list[weakref.ref[torch.Tensor]] | None = None
+
+
+@dataclass(frozen=True)
+class _Number:
+    """Where a value was read as a number, and the node that had made it."""
+
+    stack: Stack
+    line: int | None
+    node: Any
+
+
+@dataclass
+class _Used:
+    """The node ``of`` what was read as a number, those of what stood ``beside`` it in a computation, and what that has given: by
+    the number of a node, or a leaf. ``fed``: a backward has gone through that."""
+
+    of: Any
+    beside: list[Any]
+    by: list[int | weakref.ref[torch.Tensor]] = field(default_factory=list)
+    fed: bool = False
 
 
 @dataclass
@@ -75,7 +96,8 @@ class Untrained(Detector):
         self._last: evidence.Backward | None = None
         self._stepping: list[_Optimizer] = []  # they are handed closures, or make several steps of one
         self._watching = True
-        self._read: tuple[Stack, Any] | None = None  # where the last number was read, and its grad_fn
+        self._read: list[_Number] = []  # by the line that is running
+        self._given: list[torch.Tensor] = []  # beside a number, to the call under way
 
     def begins(self) -> None:
         plain, detector = torch.no_grad.__enter__, self
@@ -91,7 +113,7 @@ class Untrained(Detector):
 
     def ends(self) -> None:
         self._report()
-        self._cuts = _Cuts()
+        self._cuts, self._read = _Cuts(), []
 
     @staticmethod
     def _note(table: dict[Stack, Any], stack: Stack, value: Any) -> None:
@@ -101,9 +123,9 @@ class Untrained(Detector):
     # ---- where paths are cut
 
     def calls(self, call: Call) -> None:
-        if self._read is not None:
+        if self._read:
             self._look_for_number(call)
-        number = call.func in NUMBERS
+        number = call.func in NUMBERS and called_by_user()
         cuts = number or call.name in ("detach", "detach_") or call.func == DATA_GET
         if not self._watching or not cuts or not call.args:
             return
@@ -113,24 +135,35 @@ class Untrained(Detector):
                 return
             node = node_of(tensor)
         stack = user_stack(sys._getframe(1))
-        if number:
-            self._read = (stack, node) if node is not None and stack else None
-            if self._read is not None:
-                self.run.curious.add(self)
-        elif node is not None:
+        if number and node is not None and stack:
+            self._read.append(_Number(stack, _line(stack), node))
+            self.run.curious.add(self)
+        elif node is not None and not number:
             self._note(self._cuts.values, stack, node)
-        elif stack and len(self._cuts.leaves) < _CUTS:
+        elif stack and not number and len(self._cuts.leaves) < _CUTS:
             self._cuts.leaves.setdefault(stack, []).append(tensor)
 
     def _look_for_number(self, call: Call) -> None:
-        """Whether the line that has read a number hands one to the call; until another line makes a call."""
-        stack, node = self._read or ((), None)
-        here = user_stack(sys._getframe(2))
-        if not here or not stack or here[0][0] is not stack[0][0] or _line(here) != _line(stack):
-            self._read = None
+        """Whether the line that has read numbers computes with one what has a history; until another line makes a call."""
+        here, read = user_stack(sys._getframe(2)), self._read[0]
+        self._given = []
+        if not here or here[0][0] is not read.stack[0][0] or _line(here) != read.line:
+            self._read = []
             self.run.curious.discard(self)
         elif any(isinstance(one, float) for one in call.args):
-            self._note(self._cuts.numbers, stack, node)
+            with unobserved():
+                self._given = [one for one in arguments(call.args, call.kwargs) if one.requires_grad]
+
+    def called(self, call: Call, result: Any) -> None:
+        given, self._given = self._given, []
+        if not self._read or not isinstance(result, torch.Tensor) or not (given or call.kwargs.get("requires_grad")):
+            return
+        with unobserved():
+            beside = [node for node in map(node_of, given) if node is not None]
+            for read in self._read:
+                if len(self._cuts.numbers) < _CUTS:
+                    used = self._cuts.numbers.setdefault(read.stack, _Used(read.node, beside))
+                    used.by.append(node_number(result) or weakref.ref(result))
 
     def parameter_made(self, parameter: torch.Tensor, stack: Stack) -> None:
         """``nn.Parameter(...)`` has been called."""
@@ -145,6 +178,16 @@ class Untrained(Detector):
 
     def backward_begins(self, passing: Passing) -> None:
         self._last = passing.event
+        if self._cuts.numbers:
+            with unobserved():
+                numbers = {sequence_number(node) for node in passing.nodes}
+            for used in self._cuts.numbers.values():
+                leaves = (one() for one in used.by if not isinstance(one, int))
+                used.fed = (
+                    used.fed
+                    or not numbers.isdisjoint(used.by)
+                    or any(one is leaf for one in leaves for leaf in passing.leaves)
+                )
 
     def backward_ends(self, passing: Passing, result: Any) -> None:
         with unobserved():
@@ -187,7 +230,8 @@ class Untrained(Detector):
     def _where(self, parameters: list[torch.Tensor]) -> list[_Place]:
         """Where the path may have been cut, the likeliest first."""
         wanted = {id(p) for p in parameters}
-        found = [_Place(stack) for stack, node in self._cuts.numbers.items() if _reaches([node], wanted)]
+        numbers = [(stack, used) for stack, used in self._cuts.numbers.items() if used.fed]
+        found = [_Place(s) for s, used in numbers if _reaches([used.of], wanted) and not _reaches(used.beside, wanted)]
         found += [_Place(stack) for stack, node in self._cuts.values.items() if _reaches([node], wanted)]
         found += [_Place(stack) for stack, nodes in self._cuts.gradients.items() if _reaches(nodes, wanted)]
         for stack, made in self._cuts.made.items():  # it may be these that get the gradients
@@ -213,6 +257,7 @@ class Untrained(Detector):
 
 
 def _line(stack: Stack) -> int | None:
+    """The line of the innermost frame."""
     code, instruction = stack[0]
     return next((line for start, end, line in code.co_lines() if start <= instruction < end), None)
 

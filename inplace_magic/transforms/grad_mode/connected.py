@@ -23,7 +23,7 @@ from collections.abc import Iterator
 from ...message import message
 from ...source.bindings import bindings
 from ...source.blocks import own_statements, scope, upwards, within
-from ...source.dataflow import calls_named, is_computed_with, is_step, keyword_named, read_as_number
+from ...source.dataflow import calls_named, is_computed_with, is_step, keyword_named, read_as_number, simple
 from ...source.editor import Code, Edit, atom, dotted
 from ...source.lift import lift, unwrapped
 from ...source.names import named
@@ -74,13 +74,16 @@ def _without_aliases(code: Code, statement: ast.stmt) -> Iterator[Proposal]:
 def _as_tensors(code: Code, statement: ast.stmt) -> Iterator[Proposal]:
     """``x.item()`` and ``float(x)`` as ``x`` where they are computed with; as the whole of a tensor that is made of the number."""
     read: list[tuple[ast.AST, ast.expr]] = []
-    for node in ast.walk(statement):
+    for node in ast.walk(statement) if simple(statement) else ():
         value, around = read_as_number(node), code.parent(node)
-        if value is not None and around is not None and is_computed_with(around):
-            read.append((around if isinstance(around, ast.Call) else node, value))
+        if value is None or around is None or not is_computed_with(around):
+            continue
+        made = isinstance(around, ast.Call)
+        if not made or [keyword.arg for keyword in around.keywords] in ([], ["requires_grad"]):  # type: ignore[attr-defined]
+            read.append((around if made else node, value))
     for some in each_then_all(read):
         edits = [code.replace(number, atom(code, value)) for number, value in some]
-        yield _proposal(code, " ".join(code.edited(statement, edits).split()), "connected", *edits)
+        yield _proposal(code, code.edited(statement, edits), "connected", *edits)
 
 
 def _stacked(code: Code, statement: ast.stmt) -> Iterator[Proposal]:

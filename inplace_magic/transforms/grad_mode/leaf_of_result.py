@@ -11,83 +11,105 @@ import ast
 from collections.abc import Iterator
 
 from ...message import message
-from ...source.bindings import bound, last_bound
-from ...source.dataflow import called_name, keyword_named
-from ...source.editor import Code, Edit
+from ...source.bindings import last_bound
+from ...source.dataflow import called_name, is_functional, keyword_named, reads
+from ...source.editor import Code, Edit, atom
+from ..analysis.targets import VIEW_ATTRIBUTES
 from ..problem import Problem
-from ..proposal import Proposal, in_one_text
+from ..proposal import Proposal, each_then_all
 from ..registry import register
 
 _WHY = message("why_leaf_of_result")
-_Operation = ast.BinOp | ast.UnaryOp | ast.Call | ast.Attribute | ast.Subscript
+_MOST = 8  # of them, at once
 
 
 @register("silent", "second_backward")
 def leaf_of_result(problem: Problem) -> Iterator[Proposal]:
-    write = problem.clash.write
-    asked = write is not None and write.how == "of_result"
-    if problem.family == "silent" and not asked:
-        return
-    holders = (holder for edge in problem.crossing.over for holder in edge.holders)
-    carried = (f"self.{one.path}" if one.of_object else one.path for one in holders)
-    for name in filter(None, [write.name] if write is not None and asked else dict.fromkeys(carried)):
+    clashes = [problem.clash, *(c for c in problem.evidence.clashes if c is not problem.clash)]
+    asked = [c.write.name for c in clashes if c.write is not None and c.write.how == "of_result"]
+    if problem.family == "silent":
+        if problem.clash.write is None or problem.clash.write.how != "of_result":
+            return
+        names = [name for name in asked if name is not None]
+    else:
+        holders = [holder for edge in problem.crossing.over for holder in edge.holders]
+        names = [f"self.{one.path}" for one in holders if one.of_object]
+        names += [one.path for one in holders if one.scope == "<module>"]
+    parts: dict[ast.stmt, tuple[Code, list[Edit]]] = {}
+    for name in dict.fromkeys(names):
         if (found := last_bound(problem.codes(), name)) is not None:
-            yield from _as_leaf(*found, asked)
+            code, statement, value = found
+            edits = _made_leaves(code, value) or (_anew(code, value, name) if problem.family == "silent" else [])
+            if edits:
+                parts[statement] = code, edits
+    for some in each_then_all(list(parts)[:_MOST]):
+        code, edits = parts[some[0]]
+        changes = tuple((parts[s][0], edit) for s in some for edit in parts[s][1])
+        title = " ".join(code.edited(some[0], edits).split())
+        yield Proposal(title, _WHY, "leaf_of_result", changes, meant=True)
 
 
-def _as_leaf(code: Code, statement: ast.stmt, value: ast.expr, asked: bool) -> Iterator[Proposal]:
-    """``asked``: the gradient of the value is looked for, so that it is to be a leaf wherever its own was made."""
-    edits = _made_leaves(code, value)
-    if (
-        not edits
-        and asked
-        and isinstance(value, _Operation)
-        and not (isinstance(value, ast.Call) and _makes_leaf(value))
-    ):
-        edits = [code.behind(value, ".detach().requires_grad_()")]
-    if edits:
-        title = " ".join(code.edited(statement, edits).split())
-        yield in_one_text(code, edits, title, _WHY, "leaf_of_result", meant=True)
-        # The layers of a net that is written by hand are made one like the other.
-        values = (one for s in code.block(statement) for _, one in bound(code, s) if one is not None)
-        alike = [edit for one in values for edit in _made_leaves(code, one)]
-        if len(alike) > len(edits):
-            yield in_one_text(code, alike, title, _WHY, "leaf_of_result", meant=True)
+def _anew(code: Code, value: ast.expr, name: str) -> list[Edit]:
+    """The edit by which what a name holds becomes a leaf, where it is computed of what the name held: ``w = w.to(device)``."""
+    computed = isinstance(value, ast.BinOp | ast.UnaryOp | ast.Call) and name in reads(value)
+    return [code.behind(value, ".detach().requires_grad_()")] if computed else []
 
 
 def _made_leaves(code: Code, value: ast.expr) -> list[Edit]:
     """The edits by which what is computed of leaves that are made within an expression becomes leaves itself."""
-    makers = [node for node in ast.walk(value) if isinstance(node, ast.Call) and _makes_leaf(node)]
-    outermost = ((maker, _computed_of(code, maker, value)) for maker in makers)
-    return [_behind(code, maker, outer) for maker, outer in outermost if outer is not maker]
+    made: dict[ast.expr, list[ast.Call]] = {}
+    makers = {node for node in ast.walk(value) if isinstance(node, ast.Call) and _makes_leaf(node)}
+    for maker in (one for one in makers if not makers & {*code.parents(one)}):
+        made.setdefault(_computed_of(code, maker, value), []).append(maker)
+    return [_behind(code, makers, outer) for outer, makers in made.items() if outer not in makers]
 
 
-def _makes_leaf(call: ast.Call) -> bool:
-    wanted = keyword_named(call, "requires_grad")
-    made = wanted is not None and not (isinstance(wanted.value, ast.Constant) and not wanted.value.value)
-    return made or called_name(call) == "requires_grad_" or (called_name(call) == "Parameter" and len(call.args) == 1)
+def _makes_leaf(node: ast.AST) -> bool:
+    """``torch.rand(3, requires_grad=True)``, ``torch.rand(3).requires_grad_()``, ``nn.Parameter(x)``: without a condition."""
+    if not isinstance(node, ast.Call):
+        return False
+    given, wanted = [*node.args, *(k.value for k in node.keywords)], keyword_named(node, "requires_grad")
+    if called_name(node) == "Parameter":
+        return len(given) == 1 and wanted is None
+    if called_name(node) == "requires_grad_":
+        made_here = isinstance(node.func, ast.Attribute) and isinstance(node.func.value, ast.Call)
+        return made_here and all(isinstance(one, ast.Constant) and one.value is True for one in given)
+    return wanted is not None and isinstance(wanted.value, ast.Constant) and wanted.value.value is True
 
 
 def _computed_of(code: Code, maker: ast.expr, whole: ast.expr) -> ast.expr:
-    """The outermost expression that computes one tensor of what is made; a list, or a comprehension, holds several."""
-    found: ast.expr = maker
+    """The outermost expression that torch's operators, methods and functions compute of a leaf that is made in it."""
+    found, within = maker, maker
     for above in code.parents(maker):
-        if found is whole or not isinstance(above, _Operation):
-            return found
-        found = above
+        if within is whole or _makes_leaf(above):
+            break
+        method = isinstance(above, ast.Attribute) and isinstance(code.parent(above), ast.Call)
+        called = isinstance(above, ast.Call) and (above.func is within or is_functional(above.func))
+        looks = isinstance(above, ast.Attribute) and above.attr in VIEW_ATTRIBUTES
+        computes = called or looks or isinstance(above, ast.BinOp | ast.UnaryOp)
+        if not (computes or method or isinstance(above, ast.Subscript)):
+            break
+        within = above  # type: ignore[assignment]
+        found = found if method else within
     return found
 
 
-def _behind(code: Code, maker: ast.Call, outer: ast.expr) -> Edit:
-    """The maker's part of the work moved behind all that is computed of it."""
-    wanted = keyword_named(maker, "requires_grad")
-    if called_name(maker) == "Parameter":
-        text = code.edited(outer, [code.replace(maker, code.text(maker.args[0]))])
-        return code.replace(outer, f"{code.text(maker.func)}({text})")
-    if wanted is not None:
-        inner = code.without_argument(wanted)
-    else:
-        inner = code.replace(maker, code.text(maker.func.value))  # type: ignore[attr-defined]
-    text = code.edited(outer, [inner])
+def _behind(code: Code, makers: list[ast.Call], outer: ast.expr) -> Edit:
+    """The makers' part of the work moved behind all that is computed of them."""
+    inner = [_plain(code, maker) for maker in makers]
+    text, parameter = code.edited(outer, inner), next((m for m in makers if called_name(m) == "Parameter"), None)
+    if parameter is not None:
+        return code.replace(outer, f"{code.text(parameter.func)}({text})")
     closed = isinstance(outer, ast.BinOp | ast.UnaryOp)
     return code.replace(outer, f"({text}).requires_grad_()" if closed else f"{text}.requires_grad_()")
+
+
+def _plain(code: Code, maker: ast.Call) -> Edit:
+    """The same without a gradient."""
+    wanted = keyword_named(maker, "requires_grad")
+    if called_name(maker) == "Parameter":
+        return code.replace(maker, atom(code, maker.args[0] if maker.args else maker.keywords[0].value))
+    if called_name(maker) == "requires_grad_" and isinstance(maker.func, ast.Attribute):
+        return code.replace(maker, code.text(maker.func.value))
+    assert wanted is not None
+    return code.without_argument(wanted)

@@ -76,7 +76,7 @@ def recompute(problem: Problem) -> Iterator[Proposal]:
     if problem.family == "silent" and not again:
         return
     found = problem.crossing
-    # Each backward is for the values of then; a later loss for what scores it by then, if it is not added to others as it is.
+    # Each backward is for the values of then; a later loss for what scores it by then, if it has not been made yet.
     later = kept_for_later_loss(problem)
     meant = problem.family == "silent" or (later and not any(edge.term for edge in found.over))
     innermost = True
@@ -180,8 +180,9 @@ def _candidates(problem: Problem, made: Slice, target: Target, later: bool) -> I
         return
     if sum(1 + len(getattr(s, "body", ())) for s in made.statements) + len(made.ahead) - len(made.without) > MOST:
         return
-    between = "recompute: of a kept graph" if later else "recompute: between"
-    form = between if target.between else "recompute: again"
+    form = "recompute: again"
+    if target.between:
+        form = "recompute: of a kept graph" if later else "recompute: between"
     for lines, cut, why in _copies(problem, made, target):
         title = _title(lines)
         if target.between:
@@ -329,8 +330,13 @@ def _read_elsewhere(problem: Problem, made: Slice, target: Target) -> bool:
         block := code.block(made.statements[0])
     ):  # bound there as well: who reads it behind the target finds it
         ahead = block[block.index(made.statements[0]) : block.index(front)]
-        functions = [n for _, n in problem.nodes(ast.AST) if isinstance(n, (*Function, ast.Lambda))]
-        return any(reads(s) & names for s in (*ahead, *functions) if s not in made.statements)
+        inner = ast.walk(home) if home is not None else (n for _, n in problem.nodes(ast.AST))
+        functions = [n for n in inner if isinstance(n, (*Function, ast.Lambda)) and n is not home]
+        called = [n for n in functions if (reads(n) - own_names(n)) & names]
+        leaves = any(
+            isinstance(n, ast.Continue | ast.Break | ast.Return | ast.Raise) for s in ahead for n in ast.walk(s)
+        )
+        return leaves or bool(called) or any(reads(s) & names for s in ahead if s not in made.statements)
     around: Sequence[ast.stmt] = loops(code, front, without=made.statements)[-1:]
     own = {id(n) for s in [*made.statements, *(around or [front, *code.following(front)])] for n in ast.walk(s)}
     nodes = ast.walk(home) if home is not None else (n for _, n in problem.nodes(ast.Name))

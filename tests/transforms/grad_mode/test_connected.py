@@ -22,6 +22,9 @@ def test_proposes_nothing_for_writes() -> None:
     ("cell", "cut"),
     [
         pytest.param("h = net(x)", "h = net(x)", id="nothing is cut"),
+        pytest.param("log.append(loss.item())", "loss.item()", id="a number that is kept"),
+        pytest.param("rate = float('1e-3') * x", "float('1e-3')", id="a number that is a constant"),
+        pytest.param("h = torch.tensor(p.item(), dtype=d)", "p.item()", id="a tensor of another type"),
         pytest.param(
             "g = torch.autograd.grad(loss, w, retain_graph=True)", "g = torch.autograd.grad(loss, w, retain_graph=True)",
             id="a gradient whose graph is kept on purpose",
@@ -45,6 +48,16 @@ def test_proposes_nothing(cell: str, cut: str) -> None:
     ("cell", "cut", "expected"),
     [
         pytest.param("h = net(x).detach()\n", "h = net(x).detach()", ["h = net(x)\n"], id="a detach"),
+        pytest.param("loss = loss - p.item() * r\n", "p.item()", ["loss = loss - p * r\n"], id="a number"),
+        pytest.param("loss -= float(p + q)\n", "float(p + q)", ["loss -= (p + q)\n"], id="a number taken from a sum"),
+        pytest.param("loss = -float(p.item())\n", "p.item()", ["loss = -p\n"], id="a number of a number"),
+        pytest.param(
+            "loss = p.item() * q.item()\n", "p.item()", ["loss = p * q.item()\n", "loss = p.item() * q\n", "loss = p * q\n"],
+            id="each of two numbers, then both",
+        ),
+        pytest.param(
+            "loss = torch.tensor(p.item(), requires_grad=True)\n", "p.item()", ["loss = p\n"], id="a tensor that is made of a number",
+        ),
         pytest.param(
             "h = net(x).detach() + p.data\n", "h = net(x).detach() + p.data",
             ["h = net(x) + p.data\n", "h = net(x).detach() + p\n", "h = net(x) + p\n"], id="each of several, then all",

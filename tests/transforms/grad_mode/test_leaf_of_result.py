@@ -23,6 +23,32 @@ def found(cell: str, name: str = "w", how: str = "of_result") -> list[str]:
     [
         pytest.param("w = torch.rand(3, requires_grad=True)\n", "w", id="a leaf"),
         pytest.param("w = v\n", "w", id="another name for it"),
+        pytest.param("w = torch.rand(3, requires_grad=on) * 2\n", "w", id="a leaf on a condition"),
+        pytest.param("w = torch.rand(3, requires_grad=False) * 2\n", "w", id="a constant"),
+        pytest.param("w = nn.Parameter(x, requires_grad=False).double()\n", "w", id="a parameter that is frozen"),
+        pytest.param("w = net.requires_grad_(False).to(d)\n", "w", id="a net that is frozen"),
+        pytest.param("w = net(x.requires_grad_())\n", "w", id="a leaf with a name of its own"),
+        pytest.param("w = net(torch.rand(3, requires_grad=True))\n", "w", id="what a net gives"),
+        pytest.param("w = nn.Parameter(torch.rand(3, requires_grad=True))\n", "w", id="a parameter"),
+        pytest.param("w = torch.rand(3, requires_grad=True).shape[0] * x\n", "w", id="its shape"),
+        pytest.param("w = x @ v\n", "w", id="what is computed of others"),
+        pytest.param(
+            "w = torch.rand(3, requires_grad=True) * 2\na, w = made()\n", "w", id="a name that is bound again"
+        ),
+        pytest.param(
+            "w = torch.rand(3, requires_grad=True) * 2\nfor w in ws:\n    pass\n", "w", id="a name that a loop binds"
+        ),
+        pytest.param(
+            "if small:\n    w = torch.rand(3, requires_grad=True)\nelse:\n    w = torch.rand(3, requires_grad=True) * 2\n",
+            "w",
+            id="one of two branches",
+        ),
+        pytest.param(
+            "class A:\n    def f(self):\n        self.w = torch.rand(3, requires_grad=True) * 2\n"
+            "class B:\n    def f(self):\n        self.w = torch.rand(3, requires_grad=True) / 2\n",
+            "net.w",
+            id="one of two classes",
+        ),
         pytest.param("a, w = made()\n", "w", id="a part of what is unpacked"),
         pytest.param("w = torch.rand(3, requires_grad=True) * 2\n", "other", id="a name that no text binds"),
         pytest.param(
@@ -70,11 +96,12 @@ def test_proposes_nothing_for_writes() -> None:
             ["class Net:\n    def __init__(self):\n        self.w = (torch.rand(3) * 0.1).requires_grad_()\n"], id="an attribute",
         ),
         pytest.param(
-            "w = torch.rand(3, requires_grad=True) * 2\nb = torch.rand(1, requires_grad=True)\nu = torch.rand(3, requires_grad=True) / 2\n", "w",
-            [
-                "w = (torch.rand(3) * 2).requires_grad_()\nb = torch.rand(1, requires_grad=True)\nu = torch.rand(3, requires_grad=True) / 2\n",
-                "w = (torch.rand(3) * 2).requires_grad_()\nb = torch.rand(1, requires_grad=True)\nu = (torch.rand(3) / 2).requires_grad_()\n",
-            ], id="alone, then with those made like it",
+            "w = torch.rand(3, requires_grad=True) * torch.rand(3, requires_grad=True)\n", "w",
+            ["w = (torch.rand(3) * torch.rand(3)).requires_grad_()\n"], id="made of two",
+        ),
+        pytest.param(
+            "w = nn.Parameter(torch.rand(3, requires_grad=True) * 2).double()\n", "w",
+            ["w = nn.Parameter((torch.rand(3, requires_grad=True) * 2).double())\n"], id="a parameter made of another leaf",
         ),
     ],
 )  # fmt: skip

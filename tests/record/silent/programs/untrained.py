@@ -25,9 +25,9 @@ UNTRAINED = [
         action = torch.multinomial(net(v).detach().exp(), 1).item()
         loss = torch.zeros(1, requires_grad=True)
         for reward in (1.0, 2.0):
-            chosen = net(v)[action]
-            loss = loss - chosen.item() * reward  #!
-            loss = loss - chosen * reward  #+
+            chosen, value = net(v)[action], net(v).sum()
+            loss = loss - chosen.item() * (reward - value.item())  #!
+            loss = loss - chosen * (reward - value.item())  #+
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -44,12 +44,14 @@ UNTRAINED = [
     Program("an optimizer whose net is detached, beside a number that is summed up", """
         net, head = nn.Linear(3, 3), nn.Linear(3, 1)
         of_net, of_head = torch.optim.SGD(net.parameters(), 0.1), torch.optim.SGD(head.parameters(), 0.1)
-        size = 0.0
+        size = torch.zeros(())
         for _ in range(2):
             of_net.zero_grad()
             of_head.zero_grad()
             code = net(v)
             size = size + code.norm().item() * 2
+            code = code / code.norm().item()
+            (v * 0.5).sum().item() + code.sum().item()
             loss = head(code.detach()).square().sum()  #!
             loss = head(code).square().sum()  #+
             loss.backward()
