@@ -1097,6 +1097,41 @@ def test_a_later_loss_made_of_a_kept_graph_is_made_again_behind_the_step_and_not
     assert (moved.gradients, moved.changes) == ("same", ())
 
 
+@pytest.mark.parametrize(
+    ("ahead", "moved"),
+    [
+        pytest.param("", True, id="nothing stands between"),
+        pytest.param("if update == 5: continue", False, id="an iteration may end between"),
+        pytest.param("shown = score.item()", False, id="it is read between"),
+        pytest.param("shown = read()", False, id="a function between reads it"),
+    ],
+)
+def test_a_loss_that_is_read_behind_the_loop_alone_is_moved_down_its_block_where(ahead: str, moved: bool) -> None:
+    start = """
+        import torch
+        from torch import nn
+        torch.manual_seed(0)
+        actor, critic = nn.Linear(2, 2), nn.Sequential(nn.Linear(2, 4), nn.Tanh(), nn.Linear(4, 1))
+        of_actor, of_critic = (torch.optim.SGD(m.parameters(), 0.1) for m in (actor, critic))
+        x = torch.ones(3, 2)
+        HELPER
+        """
+    start = start.replace("HELPER", "def read():\n            return score.item()" if "read()" in ahead else "")
+    cell = """
+        for update in range(2):
+            value = critic(x).square().mean()
+            score = -critic(actor(x)).mean()
+            AHEAD
+            of_critic.zero_grad(); value.backward(); of_critic.step()
+            of_actor.zero_grad(); score.backward(); of_actor.step()
+        print(score.item())
+        """.replace("AHEAD", ahead or "pass")
+    made = "    score = -critic(actor(x)).mean()\n"
+    texts = [fix.cells.get(2, "") for fix in fixes(start, cell) if fix.rule == RULE]
+    assert any(made in text for text in texts)
+    assert all(text.count(made) == (1 if moved else 2) for text in texts)
+
+
 def test_what_a_branch_uses_up_and_reads_on_is_computed_again_within_the_branch() -> None:
     start = """
         import torch
