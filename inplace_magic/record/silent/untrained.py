@@ -1,8 +1,8 @@
 """A whole optimizer that trains nothing: no parameter of it that requires grad ever gets a gradient.
 
 Nothing is raised: ``step`` passes over what has no gradient. Where the path was cut is told by the first that applies:
-a number that a loss is computed with, of a value that was computed from its parameters (``loss - value.item() * reward``); a detach (or ``.data``) of a value that was computed from its parameters; a gradient of such a value, by ``autograd.grad``, that
-is not differentiable itself; parameters made anew, which get the gradients; a copy of its parameters by way of ``.data`` or
+a number, taken out of a value that was computed from its parameters, with which a loss is computed (``loss - value.item() *
+reward``); a detach (or ``.data``) of such a value; a gradient of such a value, by ``autograd.grad``, that is not differentiable itself; parameters made anew, which get the gradients; a copy of its parameters by way of ``.data`` or
 ``detach``; a stretch without grad mode; else the step itself.
 
 Proof: the optimizer has stepped after a backward, more than once or as the last thing, and in no step had any of its
@@ -29,6 +29,7 @@ from .events import Call, Detector, Passing, Run
 from .nodes import node_number, node_of
 
 _CUTS = 64  # places that are remembered
+_READ = 7  # numbers of one line, beside the last
 _NODES = 2_000  # of one graph that is walked over
 
 
@@ -76,9 +77,7 @@ class _Optimizer:
 class _Cuts:
     """Where paths were cut as long as some optimizer has had no gradient, by kind and place."""
 
-    numbers: dict[Stack, Any] = field(
-        default_factory=dict
-    )  # the grad_fn of what was read as a number, and computed with
+    numbers: dict[Stack, _Used] = field(default_factory=dict)
     values: dict[Stack, Any] = field(default_factory=dict)  # the grad_fn of what was detached
     leaves: dict[Stack, list[torch.Tensor]] = field(default_factory=dict)
     gradients: dict[Stack, list[Any]] = field(default_factory=dict)  # the grad_fns of what they are the gradients of
@@ -136,7 +135,7 @@ class Untrained(Detector):
             node = node_of(tensor)
         stack = user_stack(sys._getframe(1))
         if number and node is not None and stack:
-            self._read.append(_Number(stack, _line(stack), node))
+            self._read = [*self._read[-_READ:], _Number(stack, _line(stack), node)]
             self.run.curious.add(self)
         elif node is not None and not number:
             self._note(self._cuts.values, stack, node)
@@ -164,6 +163,7 @@ class Untrained(Detector):
                 if len(self._cuts.numbers) < _CUTS:
                     used = self._cuts.numbers.setdefault(read.stack, _Used(read.node, beside))
                     used.by.append(node_number(result) or weakref.ref(result))
+                    del used.by[:-_CUTS]
 
     def parameter_made(self, parameter: torch.Tensor, stack: Stack) -> None:
         """``nn.Parameter(...)`` has been called."""
@@ -181,13 +181,10 @@ class Untrained(Detector):
         if self._cuts.numbers:
             with unobserved():
                 numbers = {sequence_number(node) for node in passing.nodes}
+            leaves = {*map(id, passing.leaves)}
             for used in self._cuts.numbers.values():
-                leaves = (one() for one in used.by if not isinstance(one, int))
-                used.fed = (
-                    used.fed
-                    or not numbers.isdisjoint(used.by)
-                    or any(one is leaf for one in leaves for leaf in passing.leaves)
-                )
+                given = (one in numbers if isinstance(one, int) else id(one()) in leaves for one in used.by)
+                used.fed = used.fed or any(given)
 
     def backward_ends(self, passing: Passing, result: Any) -> None:
         with unobserved():

@@ -136,10 +136,8 @@ def _at_pieces(problem: Problem) -> Iterator[Proposal]:
         for given in given_to(loop.iter) if loop is not None else ():
             whole = code.text(given)
             if loop is not None and isinstance(given, ast.Name) and reads(code, whole, later(code, loop)):
-                line = f"{whole} = {whole}.clone()"
-                yield in_one_text(
-                    code, [code.insert_before(loop, line)], line, _WHY, "clone_before_write: of the whole"
-                )
+                edit = code.insert_before(loop, line := f"{whole} = {whole}.clone()")
+                yield in_one_text(code, [edit], line, _WHY, "clone_before_write: of the whole")
 
 
 def _copies_of_items(caller: Site, name: str) -> Iterator[tuple[ast.stmt, str]]:

@@ -67,6 +67,7 @@ from ..registry import register
 from .places import Target, happened, targets
 from .slices import MOST, Slice, called_so, of_itself, slices
 
+_LEAVING = (ast.Continue, ast.Break, ast.Return, ast.Raise)
 _ANEW, _FROM_VALUES = message("why_graphs_of_their_own"), message("why_later_loss_as_given")
 
 
@@ -317,7 +318,7 @@ def _title(lines: Sequence[str]) -> str:
 def _read_elsewhere(problem: Problem, made: Slice, target: Target) -> bool:
     """Whether something but the statements from the target on reads what the slice makes.
 
-    A name of the session is read by whoever works in it.
+    A name of the session is read by whoever works in it, and by what has another block around it.
     """
     code, front, names, home = target.code, target.front, made.names, made.code.function(made.statements[0])
     if made.through and binds(*made.statements):
@@ -326,17 +327,13 @@ def _read_elsewhere(problem: Problem, made: Slice, target: Target) -> bool:
         return True
     if home is None and code.function(front) is not None:
         return True
-    if front in (
-        block := code.block(made.statements[0])
-    ):  # bound there as well: who reads it behind the target finds it
-        ahead = block[block.index(made.statements[0]) : block.index(front)]
+    block = code.block(made.statements[0])
+    if front in block:  # who reads it behind the target finds it bound there
+        ahead = [s for s in block[block.index(made.statements[0]) : block.index(front)] if s not in made.statements]
         inner = ast.walk(home) if home is not None else (n for _, n in problem.nodes(ast.AST))
         functions = [n for n in inner if isinstance(n, (*Function, ast.Lambda)) and n is not home]
-        called = [n for n in functions if (reads(n) - own_names(n)) & names]
-        leaves = any(
-            isinstance(n, ast.Continue | ast.Break | ast.Return | ast.Raise) for s in ahead for n in ast.walk(s)
-        )
-        return leaves or bool(called) or any(reads(s) & names for s in ahead if s not in made.statements)
+        leaving = any(isinstance(n, _LEAVING) for s in ahead for n in ast.walk(s))
+        return leaving or any((reads(n) - own_names(n)) & names for n in functions) or bool(reads(*ahead) & names)
     around: Sequence[ast.stmt] = loops(code, front, without=made.statements)[-1:]
     own = {id(n) for s in [*made.statements, *(around or [front, *code.following(front)])] for n in ast.walk(s)}
     nodes = ast.walk(home) if home is not None else (n for _, n in problem.nodes(ast.Name))
