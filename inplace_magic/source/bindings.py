@@ -52,23 +52,35 @@ def bound(code: Code, statement: ast.stmt) -> Iterator[tuple[str, ast.expr | Non
 def last_bound(codes: Iterable[Code], path: str) -> tuple[Code, ast.stmt, ast.expr] | None:
     """The line in some texts that gives a path over the session's names its value last: ``w``, ``ws`` for ``ws[0]``, ``self.w`` in
     a class for ``net.w``. None where no assignment does so last, or which one is not certain: of several that stand in
-    branches, or in several classes.
+    branches or functions, or in several classes; of a container that is filled behind.
     """
-    names = {path} if "." in path else {path, path.partition("[")[0]}
-    attribute = f"self.{path.rpartition('.')[2].partition('[')[0]}" if "." in path else ""
-    found: list[tuple[Code, ast.stmt, ast.expr | None, list[Def | ast.ClassDef]]] = []
+    whole, attribute = path.partition("[")[0], f"self.{path.rpartition('.')[2].partition('[')[0]}"
+    found: list[tuple[Code, ast.stmt, ast.expr | None, list[str], bool]] = []
     for code in codes:
-        for s in (n for n in ast.walk(code.tree) if isinstance(n, ast.stmt)):
+        for s in (n for n in ast.walk(code.tree) if isinstance(n, ast.stmt) and (simple(n) or hasattr(n, "body"))):
             around = [above for above in code.parents(s) if isinstance(above, (*Function, ast.ClassDef))]
-            values: dict[str | None, ast.expr | None] = dict(bound(code, s)) if simple(s) else {}
-            values |= dict.fromkeys(key_of(target) for target in of_head(s) if not simple(s))
-            there = names if not around else {attribute} if isinstance(around[-1], ast.ClassDef) else set[str]()
-            found += [(code, s, value, around[-1:]) for name, value in values.items() if name in there]
-    if not found or any(home != found[0][3] for *_, home in found):
+            in_class, homes = bool(around) and isinstance(around[-1], ast.ClassDef), [one.name for one in around]
+            if around and not (in_class and "." in path):
+                continue
+            values = {_plain(name): value for name, value in bound(code, s)} if simple(s) else {}
+            filled = binds(s) if simple(s) else {key_of(target) for target in of_head(s)}
+            exact = next((name for name in ((attribute,) if around else (_plain(path), whole)) if name in values), None)
+            if exact is not None or (attribute if around else key_of(ast.parse(path, mode="eval").body)) in filled:
+                branch = any(isinstance(above, (ast.If, ast.Try, ast.TryStar, ast.Match)) for above in code.parents(s))
+                found.append((code, s, values.get(exact or ""), homes, branch))
+    if not found or any(homes != found[0][3] for *_, homes, _ in found):
         return None
-    code, statement, value, _ = max(found, key=lambda one: (one[0].cell.number, one[1].lineno))
-    branch = any(isinstance(above, (ast.If, ast.Try, ast.Match)) for above in code.parents(statement))
-    return None if value is None or (branch and len(found) > 1) else (code, statement, value)
+    code, statement, value, homes, branch = max(found, key=lambda one: (one[0].cell.number, one[1].lineno))
+    several = sum(one[0] is code for one in found) > 1 if homes else len(found) > 1
+    return None if value is None or (several and (branch or bool(homes))) else (code, statement, value)
+
+
+def _plain(path: str) -> str:
+    """A path over names as ``ast`` writes it, ``params['w']`` for ``params["w"]``."""
+    try:
+        return ast.unparse(ast.parse(path, mode="eval"))
+    except SyntaxError:
+        return path
 
 
 def parameters(function: ast.AST | None) -> list[str]:

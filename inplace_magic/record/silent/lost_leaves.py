@@ -31,7 +31,7 @@ from .nodes import node_of
 
 _NODES = 32  # of the graph of a result, at most
 _LOOKS = 16  # at the results that one line reads
-_BACKWARDS = 8  # lines that go back, of which the roots are known
+_BACKWARDS = 8  # of which the roots are known
 
 
 class LostLeaves(Detector):
@@ -39,12 +39,13 @@ class LostLeaves(Detector):
 
     def __init__(self, run: Run) -> None:
         super().__init__(run)
-        self._passed: dict[Any, tuple[evidence.Backward, list[weakref.ref[torch.Tensor]]]] = {}  # by the line
+        self._passed: dict[Any, tuple[evidence.Backward, list[weakref.ref[torch.Tensor]]]] = {}  # by the stack
         self._wanted: dict[int, weakref.ref[torch.Tensor]] = {}  # of which ``autograd.grad`` was asked
         self._asked: tuple[torch.Tensor, Stack, evidence.Backward] | None = None  # by the call under way
         self._looks: Counter[Stack] = Counter()
         self._told: set[tuple[Stack, int]] = set()
         self._of_nobody = 0
+        self._all = True  # lines that have gone back are known
 
     def begins(self) -> None:
         with unobserved(), torch.inference_mode(False), torch.enable_grad():
@@ -54,8 +55,12 @@ class LostLeaves(Detector):
     def backward_begins(self, passing: Passing) -> None:
         if passing.event.asked:
             self._wanted |= {id(one): weakref.ref(one) for one in passing.wanted}
-        elif (line := passing.event.stack[:1]) in self._passed or len(self._passed) < _BACKWARDS:
-            self._passed[line] = passing.event, [*map(weakref.ref, passing.roots)]
+            return
+        self._passed.pop(passing.event.stack, None)
+        self._passed[passing.event.stack] = passing.event, [*map(weakref.ref, passing.roots)]
+        if len(self._passed) > _BACKWARDS:
+            self._passed.pop(next(iter(self._passed)))
+            self._all = False
 
     def calls(self, call: Call) -> None:
         self._asked = None
@@ -92,11 +97,11 @@ class LostLeaves(Detector):
             return None
         if not self.run.policy.reference and any(_references(leaf) > self._of_nobody for leaf in leaves):
             return None
-        own = {id(leaf.variable) for leaf in leaves}
+        own, between = {id(leaf.variable) for leaf in leaves}, nodes - {node_of(result)}
         for frame in user_frames(sys._getframe(1)):
             for _, value in walk(frame.f_locals, unnamed=True):
                 if id(value) in own or (
-                    isinstance(value, torch.Tensor) and value is not result and node_of(value) in nodes
+                    isinstance(value, torch.Tensor) and value is not result and node_of(value) in between
                 ):
                     return None
         return self._reaching(own)
@@ -105,7 +110,7 @@ class LostLeaves(Detector):
         """The latest backward that went through leaves, by their ids: the only one, or one whose root is there still."""
         for event, refs in [*self._passed.values()][::-1]:
             roots = [root for ref in refs if (root := ref()) is not None]
-            if len(self._passed) == 1 or {*map(id, graph_of(roots)[0])} & leaves:
+            if (self._all and len(self._passed) == 1) or {*map(id, graph_of(roots)[0])} & leaves:
                 return event
         return None
 

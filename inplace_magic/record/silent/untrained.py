@@ -97,6 +97,7 @@ class Untrained(Detector):
         self._watching = True
         self._read: list[_Number] = []  # by the line that is running
         self._given: list[torch.Tensor] = []  # beside a number, to the call under way
+        self._made = False  # a leaf, by that call, of a number
 
     def begins(self) -> None:
         plain, detector = torch.no_grad.__enter__, self
@@ -150,12 +151,13 @@ class Untrained(Detector):
             self._read = []
             self.run.curious.discard(self)
         elif any(isinstance(one, float) for one in call.args):
+            self._made = bool(call.kwargs.get("requires_grad"))
             with unobserved():
                 self._given = [one for one in arguments(call.args, call.kwargs) if one.requires_grad]
 
     def called(self, call: Call, result: Any) -> None:
-        given, self._given = self._given, []
-        if not self._read or not isinstance(result, torch.Tensor) or not (given or call.kwargs.get("requires_grad")):
+        given, made, self._given, self._made = self._given, self._made, [], False
+        if not self._read or not isinstance(result, torch.Tensor) or not (given or made):
             return
         with unobserved():
             beside = [node for node in map(node_of, given) if node is not None]

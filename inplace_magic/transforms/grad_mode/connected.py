@@ -23,7 +23,7 @@ from collections.abc import Iterator
 from ...message import message
 from ...source.bindings import bindings
 from ...source.blocks import own_statements, scope, upwards, within
-from ...source.dataflow import calls_named, is_computed_with, is_step, keyword_named, read_as_number, simple
+from ...source.dataflow import calls_named, is_computed_with, is_step, keyword_named, read_as_number
 from ...source.editor import Code, Edit, atom, dotted
 from ...source.lift import lift, unwrapped
 from ...source.names import named
@@ -74,7 +74,7 @@ def _without_aliases(code: Code, statement: ast.stmt) -> Iterator[Proposal]:
 def _as_tensors(code: Code, statement: ast.stmt) -> Iterator[Proposal]:
     """``x.item()`` and ``float(x)`` as ``x`` where they are computed with; as the whole of a tensor that is made of the number."""
     read: list[tuple[ast.AST, ast.expr]] = []
-    for node in ast.walk(statement) if simple(statement) else ():
+    for node in ast.walk(statement) if not hasattr(statement, "body") else ():
         value, around = read_as_number(node), code.parent(node)
         if value is None or around is None or not is_computed_with(around):
             continue

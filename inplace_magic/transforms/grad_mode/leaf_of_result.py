@@ -20,7 +20,8 @@ from ..proposal import Proposal, each_then_all
 from ..registry import register
 
 _WHY = message("why_leaf_of_result")
-_MOST = 8  # of them, at once
+_NO_TENSOR = frozenset({"size", "item", "numel", "dim", "tolist", "numpy", "stride", "backward"})
+_MOST = 8  # of them that are tried one by one
 
 
 @register("silent", "second_backward")
@@ -41,8 +42,9 @@ def leaf_of_result(problem: Problem) -> Iterator[Proposal]:
             code, statement, value = found
             edits = _made_leaves(code, value) or (_anew(code, value, name) if problem.family == "silent" else [])
             if edits:
-                parts[statement] = code, edits
-    for some in each_then_all(list(parts)[:_MOST]):
+                known = parts.setdefault(statement, (code, []))[1]
+                known += [edit for edit in edits if edit not in known]
+    for some in each_then_all(list(parts)) if len(parts) <= _MOST else [list(parts)]:
         code, edits = parts[some[0]]
         changes = tuple((parts[s][0], edit) for s in some for edit in parts[s][1])
         title = " ".join(code.edited(some[0], edits).split())
@@ -83,7 +85,9 @@ def _computed_of(code: Code, maker: ast.expr, whole: ast.expr) -> ast.expr:
     for above in code.parents(maker):
         if within is whole or _makes_leaf(above):
             break
-        method = isinstance(above, ast.Attribute) and isinstance(code.parent(above), ast.Call)
+        method = isinstance(above, ast.Attribute) and getattr(code.parent(above), "func", None) is above
+        if method and above.attr in _NO_TENSOR:  # type: ignore[attr-defined]
+            break
         called = isinstance(above, ast.Call) and (above.func is within or is_functional(above.func))
         looks = isinstance(above, ast.Attribute) and above.attr in VIEW_ATTRIBUTES
         computes = called or looks or isinstance(above, ast.BinOp | ast.UnaryOp)

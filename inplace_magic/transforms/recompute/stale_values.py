@@ -50,7 +50,7 @@ from ...source.dataflow import (
 )
 from ...source.editor import Code, Edit, Function
 from ...source.lift import lift
-from ...source.names import first_name, own_names, renamed
+from ...source.names import declared, first_name, own_names, renamed
 from ..analysis.backward_calls import freeing
 from ..analysis.meetings import (
     goes_through_update,
@@ -330,7 +330,8 @@ def _read_elsewhere(problem: Problem, made: Slice, target: Target) -> bool:
     block = code.block(made.statements[0])
     if front in block:  # who reads it behind the target finds it bound there
         ahead = [s for s in block[block.index(made.statements[0]) : block.index(front)] if s not in made.statements]
-        inner = ast.walk(home) if home is not None else (n for _, n in problem.nodes(ast.AST))
+        local = home is not None and not names & declared(home)
+        inner = ast.walk(home) if home is not None and local else (n for _, n in problem.nodes(ast.AST))
         functions = [n for n in inner if isinstance(n, (*Function, ast.Lambda)) and n is not home]
         leaving = any(isinstance(n, _LEAVING) for s in ahead for n in ast.walk(s))
         return leaving or any((reads(n) - own_names(n)) & names for n in functions) or bool(reads(*ahead) & names)

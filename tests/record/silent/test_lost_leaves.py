@@ -63,6 +63,7 @@ def test_nothing_is_said_where(text: str) -> None:
     [
         pytest.param("y = torch.rand(3, requires_grad=True) * 2\n" + BACK + "y.grad", id="made and scaled"),
         pytest.param("y = torch.rand(1, 3, requires_grad=True).view(3)\n" + BACK + "y.grad", id="made and viewed"),
+        pytest.param("y, other = torch.rand(2, 3, requires_grad=True)\n" + BACK + "y.grad", id="one of two made at once"),
         pytest.param("y = nn.Parameter(torch.rand(3)).double().float()\n" + BACK + "y.grad", id="a parameter that is converted"),
         pytest.param("y = torch.rand(3, requires_grad=True)\ny = y / 2\n" + BACK + "y.grad", id="one name for both"),
         pytest.param(

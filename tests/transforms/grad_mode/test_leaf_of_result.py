@@ -31,6 +31,16 @@ def found(cell: str, name: str = "w", how: str = "of_result") -> list[str]:
         pytest.param("w = net(torch.rand(3, requires_grad=True))\n", "w", id="what a net gives"),
         pytest.param("w = nn.Parameter(torch.rand(3, requires_grad=True))\n", "w", id="a parameter"),
         pytest.param("w = torch.rand(3, requires_grad=True).shape[0] * x\n", "w", id="its shape"),
+        pytest.param("w = torch.rand(3, requires_grad=True).size(0) * x\n", "w", id="its size"),
+        pytest.param("w = torch.zeros(torch.rand(3, requires_grad=True).shape)\n", "w", id="what has its shape"),
+        pytest.param("w = torch.rand(3, requires_grad=True) * 2\nw *= 0.5\n", "w", id="a name that is written behind"),
+        pytest.param("w = []\nw.append(torch.rand(3, requires_grad=True) * 2)\n", "w[0]", id="a list that is filled"),
+        pytest.param(
+            "class Net:\n    def __init__(self):\n        self.w = torch.rand(3, requires_grad=True) * 2\n"
+            "    def move(self):\n        self.w = self.w.to(d)\n",
+            "net.w",
+            id="one of two methods",
+        ),
         pytest.param("w = x @ v\n", "w", id="what is computed of others"),
         pytest.param(
             "w = torch.rand(3, requires_grad=True) * 2\na, w = made()\n", "w", id="a name that is bound again"
@@ -96,6 +106,10 @@ def test_proposes_nothing_for_writes() -> None:
             ["class Net:\n    def __init__(self):\n        self.w = (torch.rand(3) * 0.1).requires_grad_()\n"], id="an attribute",
         ),
         pytest.param(
+            'ws = {}\nws["a"] = torch.rand(3, requires_grad=True) * 2\n', "ws['a']",
+            ['ws = {}\nws["a"] = (torch.rand(3) * 2).requires_grad_()\n'], id="an item by its key",
+        ),
+        pytest.param(
             "w = torch.rand(3, requires_grad=True) * torch.rand(3, requires_grad=True)\n", "w",
             ["w = (torch.rand(3) * torch.rand(3)).requires_grad_()\n"], id="made of two",
         ),
@@ -151,3 +165,21 @@ def test_the_line_that_made_the_result_is_named() -> None:
     assert told is not None and told.changed is not None and told.saved is not None and told.needed is not None
     places = [(one.cell, one.line) for one in (told.changed, told.saved, told.needed)]
     assert places == [(1, 3), (2, 9), (2, 6)]
+
+
+def test_a_class_whose_cell_is_run_again_has_its_last_text() -> None:
+    start = clean("""
+        import torch
+        class Net:
+            def __init__(self, scale):
+                self.w = torch.rand(3, requires_grad=True) * scale
+    """)
+    again = start.replace("* scale", "/ scale")
+    cell = "%%autograd_check\nloss = net.w.sum()\nloss.backward()\nnet.w.grad\n"
+    told = run_cells(start, again, "net = Net(2.0)", cell).diagnosis
+    assert told is not None and told.changed is not None and (told.changed.cell, told.changed.line) == (2, 4)
+    assert told.fixes[0].cells == {
+        2: again.replace(
+            "torch.rand(3, requires_grad=True) / scale", "(torch.rand(3) / scale).requires_grad_()"
+        ).rstrip()
+    }

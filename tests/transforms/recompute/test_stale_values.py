@@ -1130,6 +1130,7 @@ def test_a_loss_that_is_read_behind_the_loop_alone_is_moved_down_its_block_where
     texts = [fix.cells.get(2, "") for fix in fixes(start, cell) if fix.rule == RULE]
     assert any(made in text for text in texts)
     assert all(text.count(made) == (1 if moved else 2) for text in texts)
+    assert all("of_critic.step()" in text.partition(made)[0] for text in texts) == moved
 
 
 def test_what_a_branch_uses_up_and_reads_on_is_computed_again_within_the_branch() -> None:
