@@ -30,6 +30,7 @@ from .events import Call, Detector, Passing, Run
 from .nodes import node_of
 
 _NODES = 32  # of the graph of a result, at most
+_WANTED = 256  # that are known, and there still or not
 _LOOKS = 16  # at the results that one line reads
 _BACKWARDS = 8  # of which the roots are known
 
@@ -54,6 +55,8 @@ class LostLeaves(Detector):
 
     def backward_begins(self, passing: Passing) -> None:
         if passing.event.asked:
+            if len(self._wanted) > _WANTED:
+                self._wanted = {key: ref for key, ref in self._wanted.items() if ref() is not None}
             self._wanted |= {id(one): weakref.ref(one) for one in passing.wanted}
             return
         self._passed.pop(passing.event.stack, None)
@@ -100,9 +103,8 @@ class LostLeaves(Detector):
         own, between = {id(leaf.variable) for leaf in leaves}, nodes - {node_of(result)}
         for frame in user_frames(sys._getframe(1)):
             for _, value in walk(frame.f_locals, unnamed=True):
-                if id(value) in own or (
-                    isinstance(value, torch.Tensor) and value is not result and node_of(value) in between
-                ):
+                beside = isinstance(value, torch.Tensor) and value is not result
+                if id(value) in own or (beside and node_of(value) in between):
                     return None
         return self._reaching(own)
 
