@@ -270,8 +270,7 @@ def _written_at(sources: Sources, stack: tuple[SourceRange, ...]) -> Place | Non
 
 def _made_at(name: str | None, sources: Sources) -> Place | None:
     """The line that gives a name of the session its value."""
-    codes = (code for number in sorted(sources.cells, reverse=True) if (code := sources.code(number)) is not None)
-    found = last_bound(codes, name) if name is not None else None
+    found = last_bound(filter(None, map(sources.code, sources.cells)), name) if name is not None else None
     if found is None:
         return None
     code, statement, value = found
@@ -380,16 +379,18 @@ def _changed_note(clash: RecordedConflict, tensor: str | None) -> str:
     return message("changes_unseen" if clash.kind == "silent" and not write.bumped else "changes")
 
 
+def _how(clash: RecordedConflict) -> How:
+    return clash.write.how if clash.write is not None else "written"
+
+
 def _needed_note(clash: RecordedConflict) -> str:
-    usual = "uses_changed" if clash.kind == "silent" else "needs"
-    how = clash.write.how if clash.write is not None else "written"
-    return message(_NEEDS.get(how, usual))
+    return message(_NEEDS.get(_how(clash), "uses_changed" if clash.kind == "silent" else "needs"))
 
 
 def _saved_note(clash: RecordedConflict, node: str | None) -> str:
-    if clash.write is not None and clash.write.how == "of_result":
+    if _how(clash) == "of_result":
         return message("reads_lost")
-    if clash.write is not None and clash.write.how == "aliased":
+    if _how(clash) == "aliased":
         return message("another_name") if clash.save is not None and clash.save.spot is not None else ""
     if node is None or clash.save is None:
         return ""

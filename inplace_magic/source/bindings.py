@@ -54,7 +54,8 @@ def last_bound(codes: Iterable[Code], path: str) -> tuple[Code, ast.stmt, ast.ex
     a class for ``net.w``. None where no assignment does so last, or which one is not certain: of several that stand in
     branches or functions, or in several classes; of a container that is filled behind.
     """
-    whole, attribute = path.partition("[")[0], f"self.{path.rpartition('.')[2].partition('[')[0]}"
+    own, whole, key = _plain(path), path.partition("[")[0], key_of(ast.parse(path, mode="eval").body)
+    attribute = f"self.{path.rpartition('.')[2].partition('[')[0]}"
     found: list[tuple[Code, ast.stmt, ast.expr | None, list[str], bool]] = []
     for code in codes:
         for s in (n for n in ast.walk(code.tree) if isinstance(n, ast.stmt) and (simple(n) or hasattr(n, "body"))):
@@ -64,8 +65,8 @@ def last_bound(codes: Iterable[Code], path: str) -> tuple[Code, ast.stmt, ast.ex
                 continue
             values = {_plain(name): value for name, value in bound(code, s)} if simple(s) else {}
             filled = binds(s) if simple(s) else {key_of(target) for target in of_head(s)}
-            exact = next((name for name in ((attribute,) if around else (_plain(path), whole)) if name in values), None)
-            if exact is not None or (attribute if around else key_of(ast.parse(path, mode="eval").body)) in filled:
+            exact = next((name for name in ((attribute,) if around else (own, whole)) if name in values), None)
+            if exact is not None or (attribute if around else key) in filled:
                 branch = any(isinstance(above, (ast.If, ast.Try, ast.TryStar, ast.Match)) for above in code.parents(s))
                 found.append((code, s, values.get(exact or ""), homes, branch))
     if not found or any(homes != found[0][3] for *_, homes, _ in found):

@@ -44,14 +44,13 @@ class LostLeaves(Detector):
         self._wanted: dict[int, weakref.ref[torch.Tensor]] = {}  # of which ``autograd.grad`` was asked
         self._asked: tuple[torch.Tensor, Stack, evidence.Backward] | None = None  # by the call under way
         self._looks: Counter[Stack] = Counter()
-        self._told: set[tuple[Stack, int]] = set()
         self._of_nobody = 0
         self._all = True  # lines that have gone back are known
 
     def begins(self) -> None:
         with unobserved(), torch.inference_mode(False), torch.enable_grad():
-            leaf = node_of(torch.zeros(1, requires_grad=True).view(1)).next_functions[0][0]
-            self._of_nobody = _references(leaf)
+            result = torch.zeros(1, requires_grad=True).view(1)
+            self._of_nobody = _references(graph_of([result])[0])
 
     def backward_begins(self, passing: Passing) -> None:
         if passing.event.asked:
@@ -71,7 +70,7 @@ class LostLeaves(Detector):
             return
         result, stack = call.args[0], user_stack(sys._getframe(1))
         self._looks[stack] += 1
-        if self._looks[stack] > _LOOKS or (stack, id(result)) in self._told:
+        if self._looks[stack] > _LOOKS:
             return
         with unobserved():
             need = self._lost(result)
@@ -84,7 +83,6 @@ class LostLeaves(Detector):
         self.run.curious.discard(self)
         if asked is not None and result is None:
             value, stack, need = asked
-            self._told.add((stack, id(value)))
             write = LiveWrite(stack, self.run.tick(), "grad", "user", 0, "of_result")
             write.module = value  # one line may read the gradients of several
             self._note_proven(write, need, value=value)
@@ -95,12 +93,12 @@ class LostLeaves(Detector):
         roots = [ref() for _, refs in self._passed.values() for ref in refs]
         if result.retains_grad or any(one is result for one in (*roots, known and known())):
             return None
-        nodes, leaves = _graph_of(node_of(result))
-        if not leaves or any(_is_used(leaf.variable) for leaf in leaves):
+        leaves, size, nodes = graph_of([result])
+        if not leaves or size > _NODES or any(map(_is_used, leaves)):
             return None
-        if not self.run.policy.reference and any(_references(leaf) > self._of_nobody for leaf in leaves):
+        if not self.run.policy.reference and _references(leaves) > self._of_nobody:
             return None
-        own, between = {id(leaf.variable) for leaf in leaves}, nodes - {node_of(result)}
+        own, between = {*map(id, leaves)}, nodes - {node_of(result)}
         for frame in user_frames(sys._getframe(1)):
             for _, value in walk(frame.f_locals, unnamed=True):
                 beside = isinstance(value, torch.Tensor) and value is not result
@@ -126,28 +124,11 @@ def reads_gradient_of_result(func: Callable[..., Any], args: Sequence[Any]) -> b
     return False
 
 
-def _graph_of(node: Any) -> tuple[set[Any], list[Any]]:
-    """The nodes of a graph, and those by which it ends in leaves; nothing of a graph that has many nodes."""
-    nodes: set[Any] = set()
-    todo, leaves = [node], list[Any]()
-    while todo:
-        node = todo.pop()
-        if node is None or node in nodes:
-            continue
-        nodes.add(node)
-        if len(nodes) > _NODES:
-            return set(), []
-        following = [one for one, _ in node.next_functions]
-        if not following and isinstance(getattr(node, "variable", None), torch.Tensor):
-            leaves.append(node)
-        todo += following
-    return nodes, leaves
-
-
 def _is_used(leaf: torch.Tensor) -> bool:
     """Whether a leaf has no gradient, or has hooks, to which it is handed."""
     return leaf.grad is None or bool(leaf._backward_hooks) or bool(getattr(leaf, "_post_accumulate_grad_hooks", None))
 
 
-def _references(leaf: Any) -> int:
-    return sys.getrefcount(leaf.variable)
+def _references(leaves: list[torch.Tensor]) -> int:
+    """The most that refer to one of the leaves, which this list does in any case."""
+    return max(map(sys.getrefcount, leaves))

@@ -315,7 +315,8 @@ class EventStream(Recorder):
             heard(saved, tensor)
 
     def _is_plain(self, func: Callable[..., Any]) -> bool:
-        return super()._is_plain(func) and not shares(func) and func not in (torch.tensor, GRAD_GET, *NUMBERS)
+        heard = func in (torch.tensor, GRAD_GET, *NUMBERS)  # copies without history, and what is read off a tensor
+        return super()._is_plain(func) and not shares(func) and not heard
 
     def _nobody_cares(
         self, func: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], written: list[Any]

@@ -2,8 +2,9 @@
 
 Nothing is raised: ``step`` passes over what has no gradient. Where the path was cut is told by the first that applies:
 a number, taken out of a value that was computed from its parameters, with which a loss is computed (``loss - value.item() *
-reward``); a detach (or ``.data``) of such a value; a gradient of such a value, by ``autograd.grad``, that is not differentiable itself; parameters made anew, which get the gradients; a copy of its parameters by way of ``.data`` or
-``detach``; a stretch without grad mode; else the step itself.
+reward``); a detach (or ``.data``) of such a value; a gradient of such a value, by ``autograd.grad``, that is not differentiable
+itself; parameters made anew, which get the gradients; a copy of its parameters by way of ``.data`` or ``detach``; a stretch
+without grad mode; else the step itself.
 
 Proof: the optimizer has stepped after a backward, more than once or as the last thing, and in no step had any of its
 parameters a gradient, when it began or once a closure had run.
@@ -39,15 +40,6 @@ class _Place:
 
     stack: Stack
     made: list[weakref.ref[torch.Tensor]] | None = None
-
-
-@dataclass(frozen=True)
-class _Number:
-    """Where a value was read as a number, and the node that had made it."""
-
-    stack: Stack
-    line: int | None
-    node: Any
 
 
 @dataclass
@@ -95,9 +87,10 @@ class Untrained(Detector):
         self._last: evidence.Backward | None = None
         self._stepping: list[_Optimizer] = []  # they are handed closures, or make several steps of one
         self._watching = True
-        self._read: list[_Number] = []  # by the line that is running
-        self._given: list[torch.Tensor] = []  # beside a number, to the call under way
-        self._made = False  # a leaf, by that call, of a number
+        self._read: list[
+            tuple[Stack, Any]
+        ] = []  # where the running line read numbers, each with the grad_fn of the value
+        self._given: list[torch.Tensor] | None = None  # beside a number, to the call under way
 
     def begins(self) -> None:
         plain, detector = torch.no_grad.__enter__, self
@@ -136,7 +129,7 @@ class Untrained(Detector):
             node = node_of(tensor)
         stack = user_stack(sys._getframe(1))
         if number and node is not None and stack:
-            self._read = [*self._read[-_READ:], _Number(stack, _line(stack), node)]
+            self._read = [*self._read[-_READ:], (stack, node)]
             self.run.curious.add(self)
         elif node is not None and not number:
             self._note(self._cuts.values, stack, node)
@@ -145,25 +138,24 @@ class Untrained(Detector):
 
     def _look_for_number(self, call: Call) -> None:
         """Whether the line that has read numbers computes with one what has a history; until another line makes a call."""
-        here, read = user_stack(sys._getframe(2)), self._read[0]
-        self._given = []
-        if not here or here[0][0] is not read.stack[0][0] or _line(here) != read.line:
+        here, there = user_stack(sys._getframe(2)), self._read[0][0]
+        self._given = None
+        if not here or here[0][0] is not there[0][0] or _line(here) != _line(there):
             self._read = []
             self.run.curious.discard(self)
         elif any(isinstance(one, float) for one in call.args):
-            self._made = bool(call.kwargs.get("requires_grad"))
             with unobserved():
                 self._given = [one for one in arguments(call.args, call.kwargs) if one.requires_grad]
 
     def called(self, call: Call, result: Any) -> None:
-        given, made, self._given, self._made = self._given, self._made, [], False
-        if not self._read or not isinstance(result, torch.Tensor) or not (given or made):
+        given, self._given = self._given, None
+        if given is None or not isinstance(result, torch.Tensor) or not (given or call.kwargs.get("requires_grad")):
             return
         with unobserved():
             beside = [node for node in map(node_of, given) if node is not None]
-            for read in self._read:
+            for stack, node in self._read:
                 if len(self._cuts.numbers) < _CUTS:
-                    used = self._cuts.numbers.setdefault(read.stack, _Used(read.node, beside))
+                    used = self._cuts.numbers.setdefault(stack, _Used(node, beside))
                     used.by.append(node_number(result) or weakref.ref(result))
                     del used.by[:-_CUTS]
 

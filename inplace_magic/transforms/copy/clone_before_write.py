@@ -133,9 +133,11 @@ def _at_pieces(problem: Problem) -> Iterator[Proposal]:
     """``x = x.clone()`` ahead of a loop through what a call gives of ``x``, whose items are written, where ``x`` is read on."""
     for caller, name in handed_down(problem):
         code, loop = caller.code, loop_of(caller.code, caller.statement, name)
-        for given in given_to(loop.iter) if loop is not None else ():
+        if loop is None:
+            continue
+        for given in given_to(loop.iter):
             whole = code.text(given)
-            if loop is not None and isinstance(given, ast.Name) and reads(code, whole, later(code, loop)):
+            if isinstance(given, ast.Name) and reads(code, whole, later(code, loop)):
                 edit = code.insert_before(loop, line := f"{whole} = {whole}.clone()")
                 yield in_one_text(code, [edit], line, _WHY, "clone_before_write: of the whole")
 

@@ -26,12 +26,11 @@ _MOST = 8  # of them that are tried one by one
 
 @register("silent", "second_backward")
 def leaf_of_result(problem: Problem) -> Iterator[Proposal]:
-    clashes = [problem.clash, *(c for c in problem.evidence.clashes if c is not problem.clash)]
-    asked = [c.write.name for c in clashes if c.write is not None and c.write.how == "of_result"]
     if problem.family == "silent":
-        if problem.clash.write is None or problem.clash.write.how != "of_result":
+        writes = [clash.write for clash in (problem.clash, *problem.evidence.clashes)]
+        if writes[0] is None or writes[0].how != "of_result":
             return
-        names = [name for name in asked if name is not None]
+        names = [one.name for one in writes if one is not None and one.how == "of_result" and one.name is not None]
     else:
         holders = [holder for edge in problem.crossing.over for holder in edge.holders]
         names = [f"self.{one.path}" for one in holders if one.of_object]

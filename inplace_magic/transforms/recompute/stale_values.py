@@ -315,6 +315,19 @@ def _title(lines: Sequence[str]) -> str:
     return "; ".join(lines) if len(lines) < 3 else f"{lines[0]} … {lines[-1].strip()}"
 
 
+def _read_on_the_way(problem: Problem, made: Slice, front: ast.stmt) -> bool:
+    """Whether what the slice makes is read ahead of a statement of its own block, by what stands there or by a function that may
+    be called there; or whether an iteration, or a function, may end there.
+    """
+    names, home, block = made.names, made.code.function(made.statements[0]), made.code.block(front)
+    ahead = [s for s in block[block.index(made.statements[0]) : block.index(front)] if s not in made.statements]
+    local = home is not None and not names & declared(home)
+    inner = ast.walk(home) if home is not None and local else (n for _, n in problem.nodes(ast.AST))
+    functions = [n for n in inner if isinstance(n, (*Function, ast.Lambda)) and n is not home]
+    leaving = any(isinstance(n, _LEAVING) for s in ahead for n in ast.walk(s))
+    return leaving or any((reads(n) - own_names(n)) & names for n in functions) or bool(reads(*ahead) & names)
+
+
 def _read_elsewhere(problem: Problem, made: Slice, target: Target) -> bool:
     """Whether something but the statements from the target on reads what the slice makes.
 
@@ -327,14 +340,8 @@ def _read_elsewhere(problem: Problem, made: Slice, target: Target) -> bool:
         return True
     if home is None and code.function(front) is not None:
         return True
-    block = code.block(made.statements[0])
-    if front in block:  # who reads it behind the target finds it bound there
-        ahead = [s for s in block[block.index(made.statements[0]) : block.index(front)] if s not in made.statements]
-        local = home is not None and not names & declared(home)
-        inner = ast.walk(home) if home is not None and local else (n for _, n in problem.nodes(ast.AST))
-        functions = [n for n in inner if isinstance(n, (*Function, ast.Lambda)) and n is not home]
-        leaving = any(isinstance(n, _LEAVING) for s in ahead for n in ast.walk(s))
-        return leaving or any((reads(n) - own_names(n)) & names for n in functions) or bool(reads(*ahead) & names)
+    if front in code.block(made.statements[0]):  # who reads it behind the target finds it bound there
+        return _read_on_the_way(problem, made, front)
     around: Sequence[ast.stmt] = loops(code, front, without=made.statements)[-1:]
     own = {id(n) for s in [*made.statements, *(around or [front, *code.following(front)])] for n in ast.walk(s)}
     nodes = ast.walk(home) if home is not None else (n for _, n in problem.nodes(ast.Name))
