@@ -109,7 +109,7 @@ class _Capture:
                 for parameter in group["params"]:
                     holders.setdefault(id(parameter), []).append(path)
         leaves = {
-            path: Leaf(self._digest(t.grad), tuple(dict.fromkeys(holders.get(id(t), ()))))
+            path: Leaf(self._digest(t.grad), tuple(dict.fromkeys(holders.get(id(t), ()))), is_a(t, torch.nn.Parameter))
             for path, t in self._tensors
             if _is_leaf(t)
         }

@@ -303,3 +303,10 @@ def without(found: Collection[Difference], noise: Collection[Difference]) -> tup
         for one in found
         if one not in gone and one.kind not in unsteady and not (one.kind == "line" and "lines" in unsteady)
     )
+
+
+def moved(outcome: Outcome, inert: Outcome) -> frozenset[str]:
+    """The parameters that have other values than in a run in which no gradient had an effect."""
+    named = (path for path, leaf in outcome.leaves.items() if leaf.parameter)
+    values, untouched = outcome.values, inert.values
+    return frozenset(path for path in named if path in untouched and values.get(path) != untouched[path])

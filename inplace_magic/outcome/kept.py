@@ -27,11 +27,13 @@ class Value:
 class Leaf:
     """A named tensor that requires grad and was computed from nothing: what is in its ``.grad``, and who updates it.
 
-    ``gradient`` is a digest, None where ``.grad`` is None. ``optimizers`` are the paths of those that hold it.
+    ``gradient`` is a digest, None where ``.grad`` is None. ``optimizers`` are the paths of those that hold it. ``parameter``: it
+    is a ``torch.nn.Parameter``.
     """
 
     gradient: tuple[float, ...] | None
     optimizers: tuple[str, ...] = ()
+    parameter: bool = False
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from typing import Literal
 from ..diagnosis import Gradients
 from ..gradients.compare import compare, forward_changed, leaves_reached, trains_nothing, without_purpose
 from ..message import message
-from ..outcome.changes import Difference, clauses, differences, without
+from ..outcome.changes import Difference, clauses, differences, moved, without
 from ..outcome.kept import Outcome
 from ..record.evidence import Backward, Evidence
 from ..search import DIFFERENTIABLE, MOVES, NAMED_LEAF, RESTARTS
@@ -45,6 +45,7 @@ class Effect:
     unleafed: Unleafed = "nowhere"  # a name leads to a result that led to a leaf
     until_error: bool = False  # the run ended with the error with which the code as written ends behind the failure
     idle: bool = False  # a backward is left that trains nothing
+    still: bool = False  # every parameter that gradients move, as the code is written, stays what it was
 
 
 def proof(
@@ -123,6 +124,8 @@ def measure(
             if not steady:
                 return Effect("unknown")
             found = without(found, noise)
+    if _is_still(reference, written, seen):
+        return Effect("unknown", still=True)
     label: Gradients = gradients if all(one.kind in _OF_GRADIENTS for one in found) else "different"
     effect = _with_changes(label, gradients, found, reference.outcome, seen.outcome)
     passes = without_purpose(reference.passes, seen.passes) if gradients == "truncated" else ()
@@ -131,6 +134,14 @@ def measure(
         said = tuple(message("change_trains_nothing", call=text) for text in dict.fromkeys(idle))
         return Effect("different", effect.changes + said, "different", effect.paths | {""}, idle=True)
     return effect
+
+
+def _is_still(reference: Evidence, inert: Evidence | None, seen: Evidence) -> bool:
+    """Whether none of the parameters that gradients move in the reference is moved: an update by hand may write elsewhere."""
+    if inert is None or reference.outcome is None or inert.outcome is None or seen.outcome is None:
+        return False
+    trained = moved(reference.outcome, inert.outcome)
+    return bool(trained) and seen.finished and not trained & moved(seen.outcome, inert.outcome)
 
 
 def called(bench: Bench, backward: Backward) -> str:

@@ -782,3 +782,44 @@ def test_a_loss_is_cut_once_behind_the_loop_that_steps_each_leaf() -> None:
     assert fix_by("detach", start, cell).cells == {
         2: rewritten(cell, (step, f"{step}        inner = inner.detach()\n"))
     }
+
+
+@pytest.mark.parametrize(
+    ("define", "head", "change"),
+    [
+        pytest.param(
+            """
+            from itertools import accumulate
+            def advance(state, x): return torch.tanh(x @ w + state @ u)
+            def states(): yield from accumulate(xs, advance, initial=torch.zeros(2, 3))
+            """,
+            "for h in states():\n    if not h.requires_grad: continue\n    loss = h.square().mean()",
+            ("state @ u", "state.detach() @ u"),
+            id="the argument of a function that itertools calls",
+        ),
+        pytest.param(
+            """
+            means = [torch.tensor(1.0)]
+            def add(v):
+                last = means[-1]
+                means.append(torch.lerp(last, v, 0.1))
+                return means[-1]
+            """,
+            "for x in xs:\n    error = (x @ w @ u).square().mean()\n    loss = error / add(error)",
+            ("torch.lerp(last,", "torch.lerp(last.detach(),"),
+            id="a name that a function gives to the last of a list",
+        ),
+    ],
+)
+def test_a_value_is_cut_by_the_name_that_it_has_where_it_is_used(
+    define: str, head: str, change: tuple[str, str]
+) -> None:
+    start = """
+        import torch
+        torch.manual_seed(0)
+        w = (torch.randn(3, 3) * 0.3).requires_grad_(); u = (torch.randn(3, 3) * 0.3).requires_grad_()
+        opt = torch.optim.SGD([w, u], lr=0.1); xs = torch.randn(3, 2, 3)
+        """
+    cell = f"{head}\n    opt.zero_grad(); loss.backward(); opt.step()"
+    found = fixes(start, define, cell)
+    assert (found[0].cells, found[0].gradients) == ({2: rewritten(define, change)}, "truncated")

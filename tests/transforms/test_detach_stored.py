@@ -513,3 +513,95 @@ def test_a_state_that_a_closure_keeps_in_a_list_is_cut_where_it_is_set() -> None
     line = "y, memory[0] = model(x, memory[0])"
     behind = f"{line}\n        memory[0] = tuple(h.detach() for h in memory[0])"
     assert fix.cells == {2: rewritten(define, (line, behind))}
+
+
+@pytest.mark.parametrize(
+    ("keep", "loop", "changes"),
+    [
+        pytest.param(
+            """
+            class Window:
+                def __init__(self): self.values = []
+                def __call__(self, value):
+                    self.values.append(value)
+                    self.values = self.values[-3:]
+                    return sum(self.values) / len(self.values)
+            smooth = Window()
+            """,
+            "loss = score(x); level = smooth(loss)",
+            ("self.values.append(value)", "self.values.append(value.detach())"),
+            id="an object that is called",
+        ),
+        pytest.param(
+            """
+            def averaged():
+                last, mean = deque(maxlen=3), None
+                while True:
+                    value = yield mean
+                    last.append(value)
+                    mean = torch.stack(tuple(last)).mean()
+            stream = averaged()
+            next(stream)
+            """,
+            "loss = score(x); level = stream.send(loss)",
+            ("last.append(value)", "last.append(value.detach())"),
+            id="a generator that is sent to",
+        ),
+        pytest.param(
+            """
+            def smoothed(function):
+                kept = []
+                def inner(*given):
+                    raw = function(*given)
+                    kept.append(raw)
+                    weights = [2.0 ** k for k in range(len(kept))]
+                    return raw, sum(w * value for w, value in zip(weights, kept)) / sum(weights)
+                return inner
+            score = smoothed(score)
+            """,
+            "loss, level = score(x)",
+            ("kept.append(raw)", "kept.append(raw.detach())"),
+            id="a decorator, with weights",
+        ),
+    ],
+)
+def test_of_a_mean_of_kept_losses_the_loss_itself_goes_back(keep: str, loop: str, changes: tuple[str, str]) -> None:
+    start = """
+        from collections import deque
+        import torch
+        from torch import nn
+        torch.manual_seed(0)
+        net = nn.Linear(3, 1); opt = torch.optim.SGD(net.parameters(), lr=0.1)
+        def score(x): return net(x).square().mean()
+        """
+    cell = f"""
+        for x in torch.randn(3, 4, 3):
+            {loop}
+            opt.zero_grad(); level.backward(); opt.step()
+        """
+    fix = fix_by(RULE, start, keep, cell)
+    assert fix.cells == {2: rewritten(keep, changes), 3: rewritten(cell, ("level.backward()", "loss.backward()"))}
+    assert fix.gradients == "truncated"
+
+
+def test_what_a_call_gives_beside_the_mean_of_kept_losses_is_not_lost() -> None:
+    start = """
+        import torch
+        from torch import nn
+        torch.manual_seed(0)
+        net = nn.Linear(3, 1); opt = torch.optim.SGD(net.parameters(), lr=0.1)
+        class Window:
+            def __init__(self): self.values = []
+            def __call__(self, value):
+                self.values.append(value)
+                return sum(self.values) / len(self.values) + 0.1 * net.weight.square().sum()
+        smooth = Window()
+        """
+    cell = """
+        for x in torch.randn(3, 4, 3):
+            loss = net(x).square().mean()
+            level = smooth(loss)
+            opt.zero_grad(); level.backward(); opt.step()
+        """
+    found = fixes(start, cell)
+    assert found and not [fix.cells for fix in found if "loss.backward()" in fix.cells.get(2, "")]

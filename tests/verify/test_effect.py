@@ -465,3 +465,31 @@ def test_a_small_value_that_a_projection_clears_is_no_rounding() -> None:
     found = fixes(setup, cell)
     assert [fix.rule for fix in found] == ["no_grad", "out_of_place"] and found[0].gradients == "same"
     assert found[1].changes == ("net.response has other values afterwards",)
+
+
+def test_an_update_by_hand_that_would_reach_no_parameter_any_more_is_no_fix() -> None:
+    setup = """
+        import torch
+        from torch import nn
+        torch.manual_seed(0)
+        net = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
+        def move(model):
+            weights = list(model.parameters())
+            with torch.no_grad():
+                for i in range(len(weights)):
+                    weights[i].copy_(weights[i] - 0.1 * weights[i].grad)
+        def losses(x):
+            y = net(x)
+            yield y.square().mean()
+            yield y.abs().mean()
+        """
+    cell = """
+        for x in torch.randn(2, 5, 3):
+            net.zero_grad()
+            for loss in losses(x):
+                loss.backward(retain_graph=True)
+                move(net)
+        """
+    found = fixes(setup, cell)
+    assert found[0].rule == "restructure"
+    assert all("weights[i] = " not in text for fix in found for text in fix.cells.values())

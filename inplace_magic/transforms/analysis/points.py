@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ...record.evidence import Edge, Holder
-from ...source.bindings import bound_anew, gone_through, naming_loop, parameters
-from ...source.dataflow import binds
-from ...source.editor import Code
+from ...source.bindings import bound_anew, gone_through, naming_loop, parameters, value_of
+from ...source.dataflow import binds, calls_named
+from ...source.editor import Code, Function
 from ...source.names import first_name, own_names
 from ..problem import Frame, Problem
 
@@ -34,11 +35,34 @@ def uses(problem: Problem, edge: Edge) -> list[Use]:
         held = [h for h in edge.holders or bound_by(problem, edge, frame) if not (edge.over and _gone(frame, h, since))]
         for holder in sorted(held, key=lambda h: (h.shape != "Tensor", h.of_object)):
             found = [Use(frame, node, holder) for node in _loads(frame) if _is(frame, node, holder)]
-            if not found and holder.shape.endswith("[Tensor]"):
-                names = [name for name, items in _items(frame) if _is(frame, items, holder)]
-                found = [Use(frame, name, Holder(frame.spot.function, name.id, "Tensor")) for name in names]
+            if not found and (holder.shape == "Tensor" or holder.shape.endswith("[Tensor]")):
+                ways = _given(frame) if holder.shape == "Tensor" else _items(frame)
+                found = [_by_name(frame, name) for name, value in ways if _is(frame, value, holder)]
             if found:
                 return found
+    return _handed(problem, edge)
+
+
+def _by_name(frame: Frame, name: ast.Name) -> Use:
+    return Use(frame, name, Holder(frame.spot.function, name.id, "Tensor"))
+
+
+def _given(frame: Frame) -> Iterator[tuple[ast.Name, ast.expr]]:
+    """The names that a frame's node reads, each with what the function has given it: ``previous = values[-1]``."""
+    for node in (one for one in _loads(frame) if isinstance(one, ast.Name)):
+        value = value_of(frame.code, node.id, frame.statement)
+        if value is not None:
+            yield node, value
+
+
+def _handed(problem: Problem, edge: Edge) -> list[Use]:
+    """The one argument of a function that used the value, where the call that hands it over has no text: ``accumulate(xs, step)``."""
+    for inner, outer in itertools.pairwise([*problem.frames(edge.used)[::-1]][:2]):
+        function = inner.code.function(inner.node)
+        if isinstance(function, Function) and not calls_named(outer.node, function.name):
+            loads = [n for n in _loads(inner) if isinstance(n, ast.Name) and n.id in parameters(function)]
+            alone = [n for n in loads if not isinstance(inner.code.parent(n), ast.Attribute)]
+            return [_by_name(inner, name) for name in alone] if len({name.id for name in alone}) == 1 else []
     return []
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Container, Iterator, Sequence
+from dataclasses import replace
 
 from ...message import message
 from ...record.evidence import Edge
@@ -33,33 +34,41 @@ def summed(problem: Problem, edges: Sequence[Edge]) -> Iterator[Proposal]:
         used = problem.frames(edge.used)
         for code, value in _kept(problem, edge, used):
             for need in problem.needed[::-1]:
-                loss = _seen_from(code, value, need)
-                sent = list(_sent(need, used, edge, loss)) if loss is not None else []
+                loss = _seen_from(code, value, need) or _named_at(edge, need)
+                sent = dict(_sent(need, used, edge, loss)) if loss is not None else {}
                 if sent:
                     changes = [(code, code.behind(value, ".detach()"))]
-                    changes += [(need.code, need.code.replace(node, str(loss))) for node in dict.fromkeys(sent)]
-                    yield from candidates(problem, changes, "summed", _SUMMED)
+                    changes += [(need.code, need.code.replace(node, str(loss))) for node in sent]
+                    # What a call gives beside the mean of a single loss shows in the backwards that have run.
+                    as_before = any(sent.values())
+                    yield from (
+                        replace(p, as_before=as_before) for p in candidates(problem, changes, "summed", _SUMMED)
+                    )
                     return
 
 
-def _sent(need: Frame, used: Sequence[Frame], edge: Edge, loss: str) -> Iterator[ast.expr]:
-    """What goes back as if it were the loss: the name of a sum or a mean, or such an expression where it stands."""
+def _sent(need: Frame, used: Sequence[Frame], edge: Edge, loss: str) -> Iterator[tuple[ast.expr, bool]]:
+    """What goes back as if it were the loss: the name of a sum or a mean, or such an expression where it stands; each with
+    whether a call of the person's own gives it, which is taken for a mean.
+    """
     code, around = need.code, loops(need.code, need.statement)
     own = {one.path for one in containers(edge.holders)}
     own |= {f"self.{path}" for path in own} | {loss}
-    sums: set[str] = set()
+    sums: dict[str, bool] = {}
     for frame in used:
-        statement = frame.statement
+        statement, of_call = frame.statement, frame.spot != edge.used[0]
         if frame.code is not code or loops(code, statement) != around:
             continue
         root = root_of(need.node) if statement is need.statement else getattr(statement, "value", None)
-        whole = _mean(frame, root, own, innermost=frame.spot == edge.used[0])
-        if added(statement) is not None or (whole is root and statement is not need.statement):
-            sums |= binds(statement)
+        whole = _mean(frame, root, own, innermost=not of_call)
+        given = whole is root or (of_call and edge.alone and frame.node is root)
+        if added(statement) is not None or (given and statement is not need.statement):
+            sums |= dict.fromkeys(binds(statement) - {loss}, of_call)
         elif whole is not None:
-            yield whole
+            yield whole, of_call
+    read = roots(need.statement) & sums.keys()
     named = [n for n in ast.walk(need.node) if isinstance(n, (ast.Name, ast.Attribute))]
-    yield from (_item(code, n) for n in named if code.text(n) in sums & roots(need.statement))
+    yield from ((_item(code, n), sums[code.text(n)]) for n in named if code.text(n) in read)
 
 
 def _kept(problem: Problem, edge: Edge, used: Sequence[Frame]) -> Iterator[tuple[Code, ast.expr]]:
@@ -118,3 +127,11 @@ def _seen_from(code: Code, value: ast.expr, need: Frame) -> str | None:
         calls = calls_named(here or need.code.tree, function.name)
         seen = next((given for call in calls if (given := argument(function, value.id, call)) is not None), None)
     return need.code.text(seen) if isinstance(seen, (ast.Name, ast.Attribute)) else None
+
+
+def _named_at(edge: Edge, need: Frame) -> str | None:
+    """A name that held the value where the backward is called, by itself: whoever keeps it was handed it in some way."""
+    here = (
+        one for one in edge.holders if one.shape == "Tensor" and not one.of_object and one.scope == need.spot.function
+    )
+    return next((one.path for one in here if one.path.isidentifier()), None)

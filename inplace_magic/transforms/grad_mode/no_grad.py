@@ -175,6 +175,7 @@ def _goes_on(write: Site, statements: list[ast.stmt]) -> bool:
     behind = reads(write.code, name, later(write.code, write.statement))
     read = [n for n in behind if n not in own and not is_number(write.code, n)]
     goes_on = [s for s in map(write.code.statement, read) if not _gives_back(s, read)]
+    goes_on = [s for s in goes_on if not _looks_to_write(write.code, s, name)]
     return getattr(function, "name", "") == "forward" or any(not _of_itself(write.code, s, name) for s in goes_on)
 
 
@@ -224,6 +225,17 @@ def _of_itself(code: Code, statement: ast.stmt, name: str) -> bool:
     return {root_text(code, part.value if isinstance(part, ast.Attribute) else part) for part in parts} == {name}
 
 
+def _looks_to_write(code: Code, statement: ast.stmt, name: str | None) -> bool:
+    """Whether a statement only names a look at the named tensor that is then written: ``bias = b.narrow(1, 5, n)``."""
+    match statement:
+        case ast.Assign([ast.Name(own)], (ast.Call() | ast.Subscript()) as value) if (
+            root_text(code, value) == name != own
+        ):
+            read = {code.statement(one) for one in reads(code, own, later(code, statement))}
+            return bool(read) and all(_of_itself(code, one, own) for one in read)
+    return False
+
+
 def carries_graph(write: Site) -> bool:
     """Whether the step itself belongs to a graph, as the inner step of a meta-learner does."""
     calls = calls_named(scope(write.code, write.statement), "grad", "backward")
@@ -259,6 +271,8 @@ def _updates(write: Site, refused: Sequence[ast.stmt], statement: ast.stmt) -> b
     if isinstance(statement, (ast.If, ast.For)):
         return all(_updates(write, refused, s) for s in [*statement.body, *statement.orelse])
     if statement in refused or isinstance(statement, (ast.Pass, ast.Continue)):
+        return True
+    if _looks_to_write(write.code, statement, write.root_text):
         return True
     own = [root_text(write.code, one) == write.root_text for one in written_by(statement)]
     return len(own) == 1 and (own[0] or reads_gradient(statement))

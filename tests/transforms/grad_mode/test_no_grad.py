@@ -33,6 +33,10 @@ def edited(cell: str, write: str, **about: str) -> str:
         pytest.param(
             "def f(m):\n  q = m.rot\n  q /= q.norm()\n  return q.sum()\n", "q /= q.norm()", "leaf", id="a value with a name of the function's own"
         ),
+        pytest.param(
+            "def f(m):\n  q = m.rot\n  q.select(0, 1).add_(1)\n  r = q.narrow(0, 1, 2)\n  r.add_(1)\n  return r.sum()\n", "q.select(0, 1).add_(1)", "leaf",
+            id="a value of which a look is read on",
+        ),
         pytest.param("a, b = y.chunk(2)\na.fill_(1)", "a.fill_(1)", "multi_output_view", id="one of several views of a value"),
         pytest.param("if a: n += 1; w -= w.grad", "w -= w.grad", "leaf", id="a line that the head of a branch begins"),
         pytest.param("for a in b: w -= w.grad; print(w)", "w -= w.grad", "leaf", id="a line that the head of a loop begins"),
@@ -50,6 +54,12 @@ def test_leaves_alone(cell: str, write: str, family: str) -> None:
             "w -= lr * w.grad",
             "loss.backward()\nwith torch.no_grad():\n    w -= lr * w.grad   # step\n    b -= lr * b.grad\n    w.grad = None\nprint(w)\n",
             id="neighbours that update go along, a print does not",
+        ),
+        pytest.param(
+            "def f(m):\n    q = m.bias\n    q.select(0, 1).add_(1)\n    r = q.narrow(0, 1, 2)\n    r.add_(1)\n    q[0] = 2\n    return m\n",
+            "q.select(0, 1).add_(1)",
+            "def f(m):\n    q = m.bias\n    with torch.no_grad():\n        q.select(0, 1).add_(1)\n        r = q.narrow(0, 1, 2)\n    r.add_(1)\n    q[0] = 2\n    return m\n",
+            id="a look that is then only written goes along",
         ),
         pytest.param(
             'w.set_text("""a\n  b""")',
