@@ -141,6 +141,8 @@ COSTS = {
 # What verification asks of some forms:
 # A running value is cut where it is read or kept: the same iteration may read of it what it has made itself.
 RUNNING = frozenset({"detach: use", "detach: again", "detach: put", "detach: set", "detach: into a buffer"})
+# A cut at the end of an iteration, which may be several ahead of the backward that it is for.
+BOUNDARY = frozenset({"detach: boundary", "detach: boundary of objects", "detach: boundary of containers"})
 AS_CLEARED = frozenset({"restructure: as often as cleared"})  # the updates are as many as were meant
 ONE_UPDATE = frozenset({"restructure: one update"})  # a part counts once that counted several times, and no edge is cut
 # Rules by which something is only computed, or sent back, again or elsewhere, unless their text has a cut as well.

@@ -28,6 +28,7 @@ from ..message import message
 from ..record.evidence import BackwardPass, Evidence
 from ..search import (
     AS_CLEARED,
+    BOUNDARY,
     FOR_TRAINING,
     IN_ORDER,
     KEEPS_GRAPH,
@@ -185,11 +186,12 @@ def measured(bench: Bench, problem: Problem, ran: Ran) -> Attempt | None:
     alike = reach_alike(reference, seen.passes)
     said = proof(effect.label, effect.changes, effect.until_error, without_backward, alike)
     fix = replace(_fix(bench, candidate, live, run, effect, idle, said), once=once)
-    running = any(step.form in RUNNING for step in candidate.steps)
+    at_end = any(step.form in BOUNDARY for step in candidate.steps)
+    running = at_end or any(step.form in RUNNING for step in candidate.steps)
     sooner = running and before > 0 and not kept_before
     if effect.label == "truncated" and not idle:
         taken = (*_taken(bench, proposal, seen), *(_left(bench, reference, seen) if _lessens(candidate.steps) else ()))
-        within = (message("change_cuts_within"),) if sooner else ()
+        within = (message("change_cuts_sooner" if at_end else "change_cuts_within"),) if sooner else ()
         fix = replace(fix, changes=fix.changes + (taken or within)[:1])
     earlier = [number for number in run if number != bench.failing]
     retrained = tuple(f"In[{number}]" for number in earlier if _trains(bench.sources, number))
@@ -220,7 +222,7 @@ def measured(bench: Bench, problem: Problem, ran: Ran) -> Attempt | None:
         lesser=_unleafs(problem, effect) or all(step.form in LESSER for step in candidate.steps),
         idle=effect.idle,
         retrains=bool(retrained),
-        sooner=sooner and any(step.kept for step in candidate.steps),
+        sooner=sooner and (at_end or any(step.kept for step in candidate.steps)),
         corrects=corrects,
         passes=seen.passes,
     )

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from inplace_magic.message import kind_of
+from inplace_magic.message import kind_of, message
 
 from ..cells import run_cells
 from .trying import fix_by, fixes, rewritten, rules
@@ -605,3 +605,37 @@ def test_what_a_call_gives_beside_the_mean_of_kept_losses_is_not_lost() -> None:
         """
     found = fixes(start, cell)
     assert found and not [fix.cells for fix in found if "loss.backward()" in fix.cells.get(2, "")]
+
+
+def test_of_two_cuts_of_a_state_the_one_comes_first_that_leaves_each_window_its_gradients() -> None:
+    define = """
+        from collections import deque
+        import torch
+        from torch import nn
+        torch.manual_seed(0)
+        class Online(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.rnn, self.out = nn.GRUCell(1, 4), nn.Linear(4, 1)
+                self.state, self.losses = torch.zeros(1, 4), deque(maxlen=3)
+                self.opt = torch.optim.SGD(self.parameters(), lr=0.1)
+            def observe(self, x, y):
+                self.state = self.rnn(x, self.state)
+                self.losses.append((self.out(self.state) - y).square().mean())
+                if len(self.losses) == 3:
+                    self.update()
+            def update(self):
+                self.opt.zero_grad()
+                sum(self.losses).backward()
+                self.opt.step()
+        model = Online(); xs = torch.randn(7, 1, 1)
+        """
+    cell = """
+        for i in range(6):
+            model.observe(xs[i], xs[i + 1])
+        """
+    found = fixes(define, cell)
+    cut, text = (message("change_cuts_sooner"),), "self.state = self.state.detach()"
+    assert text in found[0].cells[1] and found[0].gradients == "truncated" and cut != found[0].changes
+    sooner = [fix.changes for fix in found if text.replace("self.", "model.") in fix.cells.get(2, "")]
+    assert sooner == [cut]

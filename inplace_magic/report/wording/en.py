@@ -216,6 +216,7 @@ SENTENCES = {
     "change_random": "random numbers drawn later differ",
     "change_trains_nothing": "`{call}` trains nothing any more",
     "change_trains_otherwise": "`{call}` trains {names} by a part of its loss alone",
+    "change_cuts_sooner": "an earlier backward goes back less far, too",
     "change_cuts_within": "no gradient flows through what is kept in the step that keeps it, either",
     "change_trains_no_more": "`{call}` no longer trains {names}",
     "change_fails_as_written": "ends with {error}, as the code as written does",

@@ -207,6 +207,7 @@ SENTENCES = {
     "change_random": "之后抽取的随机数不同",
     "change_trains_nothing": "`{call}` 不再训练任何参数",
     "change_trains_otherwise": "`{call}` 只通过其损失的一部分训练 {names}",
+    "change_cuts_sooner": "更早的 backward 回溯得也更短",
     "change_cuts_within": "保存该值的那一步内，梯度也不再经过它",
     "change_trains_no_more": "`{call}` 不再训练 {names}",
     "change_fails_as_written": "与原代码一样，随后以 {error} 结束",

@@ -8,6 +8,8 @@ now = ahead                               now = ahead
 ahead = encode(obs[t + 1])                ahead = encode(obs[t + 1])
 learn(loss(now, ahead))                   learn(loss(now, ahead))
                                           ahead = encode(obs[t + 1])
+
+Of a call that also gives something that may be drawn, ``a, q = choose(obs)``, only what the value is made of is run again.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from ..analysis.iterations import iterations
 from ..problem import Problem
 from ..proposal import Proposal, in_one_text
 from ..registry import register
+from .written_out import written_out
 
 _WHY = message("why_next_iteration_anew")
 
@@ -30,6 +33,7 @@ _WHY = message("why_next_iteration_anew")
 @register("modified", "second_backward")
 def recompute_carried(problem: Problem) -> Iterator[Proposal]:
     saved = [frame.statement for frame in problem.saved]
+    called = dict(zip(saved, itertools.pairwise(problem.saved)))
     for turn in iterations(problem):
         code, body = turn.code, turn.body
         makers = [s for s in body if s in saved and isinstance(s, ast.Assign)]
@@ -41,7 +45,8 @@ def recompute_carried(problem: Problem) -> Iterator[Proposal]:
                 continue
             maker, item = found
             if body.index(maker) < body.index(statement):
-                text = f"{code.text(maker.value)}{item}"
+                anew = written_out(*called[maker], int(item[1:-1])) if item and maker in called else None
+                text = anew or f"{code.text(maker.value)}{item}"
                 line, edit = f"{code.text(target)} = {text}", code.replace(value, text)
             else:  # by then the names that it is made from would be those of the next iteration
                 lines = as_lines(code, maker)

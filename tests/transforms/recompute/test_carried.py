@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from ..trying import fix_by, rewritten, rules
 
 RULE = "recompute_carried"
@@ -64,3 +66,55 @@ def test_what_the_next_iteration_takes_at_its_beginning_is_computed_again_at_the
     fix = fix_by(RULE, START, cell)
     assert fix.cells == {2: rewritten(cell, ("    opt.step()", "    opt.step()\n    ahead = encode(seen[t + 1])"))}
     assert fix.gradients == "different"
+
+
+@pytest.mark.parametrize(
+    ("body", "text"),
+    [
+        pytest.param(
+            "scores = net(obs * 2)\n    a = int(torch.randint(2, ()))\n    return a, scores[a]",
+            "net(nxt * 2)[following]",
+            id="a name that the function gives something once",
+        ),
+        pytest.param(
+            "a = int(torch.randint(2, ()))\n    return a, scale * net(obs)[a]",
+            "1.0 * net(nxt)[following]",
+            id="a default",
+        ),
+        pytest.param(
+            "a = int(torch.randint(2, ()))\n    return a, net(obs)[0]",
+            "choose(nxt)[1]",
+            id="not of what is drawn beside it",
+        ),
+        pytest.param(
+            "a = 0\n    if torch.rand(()) < 0.5: a = 1\n    q = net(obs)\n    if a: q = q * 2\n    return a, q[a]",
+            "choose(nxt)[1]",
+            id="a name that has several values",
+        ),
+        pytest.param(
+            "if torch.rand(()) < 0.5: return 0, net(obs)[0]\n    return 1, net(obs)[1]",
+            "choose(nxt)[1]",
+            id="given in branches",
+        ),
+    ],
+)
+def test_of_a_call_that_draws_an_action_only_its_value_is_computed_again(body: str, text: str) -> None:
+    define = f"""
+import torch
+from torch import nn
+torch.manual_seed(0)
+net = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+def choose(obs, scale=1.0):
+    {body}
+"""
+    cell = """
+        action, value = choose(torch.ones(3))
+        for nxt in torch.randn(3, 3):
+            following, ahead = choose(nxt)
+            loss = (1 + 0.9 * ahead.detach() - value).square()
+            opt.zero_grad(); loss.backward(); opt.step()
+            action, value = following, ahead
+        """
+    fix = fix_by(RULE, define, cell)
+    assert fix.cells == {2: rewritten(cell, ("= following, ahead", f"= following, {text}"))}
