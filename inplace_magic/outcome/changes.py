@@ -305,8 +305,8 @@ def without(found: Collection[Difference], noise: Collection[Difference]) -> tup
     )
 
 
-def moved(outcome: Outcome, inert: Outcome) -> frozenset[str]:
-    """The parameters that have other values than in a run in which no gradient had an effect."""
+def updated(outcome: Outcome, inert: Outcome) -> frozenset[str]:
+    """The paths of the parameters that have other values than in a run in which no gradient had an effect."""
     named = (path for path, leaf in outcome.leaves.items() if leaf.parameter)
     values, untouched = outcome.values, inert.values
     return frozenset(path for path in named if path in untouched and values.get(path) != untouched[path])

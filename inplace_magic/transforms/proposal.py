@@ -33,8 +33,7 @@ class Proposal:
     saves memory does nothing else. ``begins``: names that are to have another value afterwards, which is what the rewrite is
     for. ``kept``: a cut where a running value is kept, from which the same iteration may read it as well.
     ``idle``: what gives no gradient to anything any more, although it is still computed. ``lessens``: a cut by which a loss
-    may train less than it says, where its form does not tell that. ``as_before``: worth nothing unless backwards have run ahead
-    of the conflict and give what they gave.
+    may train less than it says, where its form does not tell that.
     """
 
     title: str
@@ -50,7 +49,6 @@ class Proposal:
     kept: bool = False
     idle: str = ""
     lessens: bool = False
-    as_before: bool = False
 
     @cached_property
     def texts(self) -> dict[int, str]:

@@ -154,13 +154,8 @@ def measured(bench: Bench, problem: Problem, ran: Ran) -> Attempt | None:
     if for_training and updates(reference) and same_for_training(reference, seen.passes):
         _log.debug("%s: each step uses what it used", candidate)
         return None
-    before = problem.clash.need.index if problem.clash.need is not None else 0
-    kept_before = compare(reference[:before], seen.passes[:before], cut_off=True) == "same"
-    if any(step.as_before for step in candidate.steps) and not (before and kept_before):
-        _log.debug("%s: changes backwards ahead of the conflict", candidate)
-        return None
     effect = measure(bench, candidate.steps, seen, ran.gradients, texts, live, spared)
-    if effect.still:
+    if effect is None:
         _log.debug("%s: updates nothing", candidate)
         return None
     if any(step.lossless for step in candidate.steps) and "same" not in (effect.label, effect.gradients):
@@ -188,7 +183,11 @@ def measured(bench: Bench, problem: Problem, ran: Ran) -> Attempt | None:
     fix = replace(_fix(bench, candidate, live, run, effect, idle, said), once=once)
     at_end = any(step.form in BOUNDARY for step in candidate.steps)
     running = at_end or any(step.form in RUNNING for step in candidate.steps)
-    sooner = running and before > 0 and not kept_before
+    before = problem.clash.need.index if running and problem.clash.need is not None else 0
+    before = (
+        min(before, 1) if at_end else before
+    )  # later ones go back past the ends of iterations, as the one that fails does
+    sooner = before > 0 and compare(reference[:before], seen.passes[:before], cut_off=True) != "same"
     if effect.label == "truncated" and not idle:
         taken = (*_taken(bench, proposal, seen), *(_left(bench, reference, seen) if _lessens(candidate.steps) else ()))
         within = (message("change_cuts_sooner" if at_end else "change_cuts_within"),) if sooner else ()

@@ -16,7 +16,7 @@ from typing import Literal
 from ..diagnosis import Gradients
 from ..gradients.compare import compare, forward_changed, leaves_reached, trains_nothing, without_purpose
 from ..message import message
-from ..outcome.changes import Difference, clauses, differences, moved, without
+from ..outcome.changes import Difference, clauses, differences, updated, without
 from ..outcome.kept import Outcome
 from ..record.evidence import Backward, Evidence
 from ..search import DIFFERENTIABLE, MOVES, NAMED_LEAF, RESTARTS
@@ -45,7 +45,6 @@ class Effect:
     unleafed: Unleafed = "nowhere"  # a name leads to a result that led to a leaf
     until_error: bool = False  # the run ended with the error with which the code as written ends behind the failure
     idle: bool = False  # a backward is left that trains nothing
-    still: bool = False  # every parameter that gradients move, as the code is written, stays what it was
 
 
 def proof(
@@ -86,8 +85,10 @@ def measure(
     texts: Texts,
     live: Live,
     spared: Spared,
-) -> Effect:
-    """The effect as a whole, once that on the gradients is known. Further runs are made where anything differs."""
+) -> Effect | None:
+    """The effect as a whole, once that on the gradients is known; None where nothing is updated any more. Further runs are made
+    where anything differs.
+    """
     reading = steps[0].reading
     reference = bench.reference(reading)
     if seen.error is not None:  # as the code as written: what else there is to be seen, nobody sees
@@ -110,22 +111,24 @@ def measure(
         found = without(found, noise)
         if not steady:
             return Effect("unknown")
+        if found and _updates_nothing(reference, bench.inert_reference(reading), seen):
+            return None
         if found:
             gradients = "truncated" if all(one.kind == "no_gradient" for one in found) else "different"
         return _with_changes(gradients, gradients, found, reference.outcome, seen.outcome)
     # of a cut, the second one is rarely asked for
     with bench.inert_references_ahead(reading, 1 if gradients == "truncated" else 2):
+        written = bench.inert_reference(reading)
+        if _updates_nothing(reference, written, seen):
+            return None
         differentiable = any(step.form in DIFFERENTIABLE for step in steps)
         tried = None if differentiable else bench.listen(texts, live, spared, inert=True)
-        written = bench.inert_reference(reading)
         found = () if written is None or tried is None else _different(bench, written, tried, gradients=False)
         if found or written is None or gradients != "truncated" or not _same_at_first(reference, written):
             steady, noise = _noise(bench, reading)
             if not steady:
                 return Effect("unknown")
             found = without(found, noise)
-    if _is_still(reference, written, seen):
-        return Effect("unknown", still=True)
     label: Gradients = gradients if all(one.kind in _OF_GRADIENTS for one in found) else "different"
     effect = _with_changes(label, gradients, found, reference.outcome, seen.outcome)
     passes = without_purpose(reference.passes, seen.passes) if gradients == "truncated" else ()
@@ -136,12 +139,21 @@ def measure(
     return effect
 
 
-def _is_still(reference: Evidence, inert: Evidence | None, seen: Evidence) -> bool:
-    """Whether none of the parameters that gradients move in the reference is moved: an update by hand may write elsewhere."""
-    if inert is None or reference.outcome is None or inert.outcome is None or seen.outcome is None:
+def _updates_nothing(reference: Evidence, inert: Evidence | None, seen: Evidence) -> bool:
+    """Whether the parameters that gradients update by hand in the reference are all there, and what they are without any effect
+    of a gradient: the update may write elsewhere now. What a decay, or noise, changes beside that is not told apart.
+    """
+    if (
+        any(one.steps for one in reference.passes)
+        or inert is None
+        or reference.outcome is None
+        or inert.outcome is None
+        or seen.outcome is None
+    ):
         return False
-    trained = moved(reference.outcome, inert.outcome)
-    return bool(trained) and seen.finished and not trained & moved(seen.outcome, inert.outcome)
+    leaves = seen.outcome.leaves
+    trained = {path for path in updated(reference.outcome, inert.outcome) if path in leaves and leaves[path].parameter}
+    return bool(trained) and seen.finished and not trained & updated(seen.outcome, inert.outcome)
 
 
 def called(bench: Bench, backward: Backward) -> str:

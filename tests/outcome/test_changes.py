@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from inplace_magic.outcome.changes import Difference, clauses, differences, moved, same_line, same_value, without
+from inplace_magic.outcome.changes import Difference, clauses, differences, same_line, same_value, updated, without
 from inplace_magic.outcome.kept import Leaf, Outcome, Value
 
 
@@ -204,10 +204,10 @@ def test_what_an_optimizer_trains_may_differ_by_rounding_that_it_enlarges_alone(
     assert [one.path for one in differences(before, after, exactly=True)] == ["w"]
 
 
-def test_parameters_have_moved_that_are_not_what_they_are_without_any_gradient() -> None:
+def test_parameters_are_updated_that_are_not_what_they_are_without_any_gradient() -> None:
     leaves = {name: Leaf((1.0,), parameter=name != "w") for name in ("net.a", "net.b", "net.new", "w")}
     inert = Outcome(values={"net.a": tensor(1.0), "net.b": tensor(2.0), "w": tensor(3.0)})
     ran = Outcome(
         values={"net.a": tensor(1.5), "net.b": tensor(2.0), "net.new": tensor(4.0), "w": tensor(9.0)}, leaves=leaves
     )
-    assert moved(ran, inert) == {"net.a"}
+    assert updated(ran, inert) == {"net.a"}

@@ -823,3 +823,40 @@ def test_a_value_is_cut_by_the_name_that_it_has_where_it_is_used(
     cell = f"{head}\n    opt.zero_grad(); loss.backward(); opt.step()"
     found = fixes(start, define, cell)
     assert (found[0].cells, found[0].gradients) == ({2: rewritten(define, change)}, "truncated")
+
+
+@pytest.mark.parametrize(
+    ("function", "call"),
+    [
+        pytest.param(
+            "def advance(state, x): return state.lerp(x, 0.5) @ w", "accumulate(xs, advance)", id="of two tensors"
+        ),
+        pytest.param(
+            "def advance(scale): return accumulate(xs, lambda h, x: torch.tanh(x @ w + h @ u * scale))",
+            "advance(2.0)",
+            id="a lambda's",
+        ),
+        pytest.param(
+            "class Cell:\n    def __call__(self, h): return torch.tanh(h @ w)\ncell = Cell()",
+            "accumulate(xs, lambda h, x: x @ u + cell(h))",
+            id="of an object that is called",
+        ),
+    ],
+)
+def test_no_other_argument_is_cut_for_that_of_a_function_which_is_handed_over(function: str, call: str) -> None:
+    start = """
+        from itertools import accumulate
+        import torch
+        torch.manual_seed(0)
+        w = (torch.randn(2, 2) * 0.3).requires_grad_(); u = (torch.randn(2, 2) * 0.3).requires_grad_()
+        xs = torch.randn(4, 2, 2)
+        """
+    cell = f"for h in {call}:\n    if h.requires_grad: h.square().sum().backward()"
+    run = run_cells(start, function, cell)
+    assert run.diagnosis is not None
+    cut = [
+        fix.cells
+        for fix in run.diagnosis.fixes
+        if any(f"{one}.detach()" in str(fix.cells) for one in ("x", "scale", "self"))
+    ]
+    assert not cut

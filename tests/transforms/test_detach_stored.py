@@ -516,7 +516,7 @@ def test_a_state_that_a_closure_keeps_in_a_list_is_cut_where_it_is_set() -> None
 
 
 @pytest.mark.parametrize(
-    ("keep", "loop", "changes"),
+    ("keep", "loop", "change"),
     [
         pytest.param(
             """
@@ -554,18 +554,17 @@ def test_a_state_that_a_closure_keeps_in_a_list_is_cut_where_it_is_set() -> None
                 def inner(*given):
                     raw = function(*given)
                     kept.append(raw)
-                    weights = [2.0 ** k for k in range(len(kept))]
-                    return raw, sum(w * value for w, value in zip(weights, kept)) / sum(weights)
+                    return raw, sum(kept) / len(kept)
                 return inner
             score = smoothed(score)
             """,
-            "loss, level = score(x)",
+            "loss, level = score(x); best = loss",
             ("kept.append(raw)", "kept.append(raw.detach())"),
-            id="a decorator, with weights",
+            id="a decorator, beside the loss",
         ),
     ],
 )
-def test_of_a_mean_of_kept_losses_the_loss_itself_goes_back(keep: str, loop: str, changes: tuple[str, str]) -> None:
+def test_of_a_mean_of_kept_losses_the_loss_itself_goes_back(keep: str, loop: str, change: tuple[str, str]) -> None:
     start = """
         from collections import deque
         import torch
@@ -580,12 +579,31 @@ def test_of_a_mean_of_kept_losses_the_loss_itself_goes_back(keep: str, loop: str
             opt.zero_grad(); level.backward(); opt.step()
         """
     fix = fix_by(RULE, start, keep, cell)
-    assert fix.cells == {2: rewritten(keep, changes), 3: rewritten(cell, ("level.backward()", "loss.backward()"))}
+    assert fix.cells == {2: rewritten(keep, change), 3: rewritten(cell, ("level.backward()", "loss.backward()"))}
     assert fix.gradients == "truncated"
 
 
-def test_what_a_call_gives_beside_the_mean_of_kept_losses_is_not_lost() -> None:
-    start = """
+@pytest.mark.parametrize(
+    "given",
+    [
+        pytest.param(
+            "return sum(self.values) / len(self.values) + 0.1 * net.weight.square().sum()", id="a term beside"
+        ),
+        pytest.param(
+            "mean = sum(self.values) / len(self.values)\n                return mean * (-1) ** (len(self.values) - 1)",
+            id="its sign",
+        ),
+        pytest.param("return torch.stack(self.values).max()", id="the worst of them"),
+        pytest.param("return 2 * value - torch.stack(self.values).mean()", id="a baseline"),
+        pytest.param(
+            "mean = torch.stack(self.values).mean()\n                if len(self.values) > 1: mean = mean + 0.5 * net.weight.abs().sum()\n"
+            "                return mean",
+            id="a term beside that comes later",
+        ),
+    ],
+)
+def test_what_a_call_gives_that_is_no_mean_of_kept_losses_is_not_lost(given: str) -> None:
+    start = f"""
         import torch
         from torch import nn
         torch.manual_seed(0)
@@ -594,7 +612,7 @@ def test_what_a_call_gives_beside_the_mean_of_kept_losses_is_not_lost() -> None:
             def __init__(self): self.values = []
             def __call__(self, value):
                 self.values.append(value)
-                return sum(self.values) / len(self.values) + 0.1 * net.weight.square().sum()
+                {given}
         smooth = Window()
         """
     cell = """

@@ -493,3 +493,23 @@ def test_an_update_by_hand_that_would_reach_no_parameter_any_more_is_no_fix() ->
     found = fixes(setup, cell)
     assert found[0].rule == "restructure"
     assert all("weights[i] = " not in text for fix in found for text in fix.cells.values())
+
+
+def test_a_parameter_that_is_put_back_to_what_it_was_in_the_end_has_been_trained() -> None:
+    setup = """
+        import copy
+        import torch
+        from torch import nn
+        torch.manual_seed(0)
+        net = nn.Linear(1, 1); best = copy.deepcopy(net.state_dict())
+        opt = torch.optim.SGD(net.parameters(), lr=0.1); h = torch.zeros(1)
+        """
+    cell = """
+        for x in torch.ones(2, 4, 1):
+            h = h + net(x).mean()
+            opt.zero_grad()
+            h.pow(2).mean().backward()
+            opt.step()
+        net.load_state_dict(best)
+        """
+    assert fixes(setup, cell)[0].title == "h = h.detach()"

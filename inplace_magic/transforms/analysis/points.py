@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import ast
-import itertools
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ...record.evidence import Edge, Holder
 from ...source.bindings import bound_anew, gone_through, naming_loop, parameters, value_of
-from ...source.dataflow import binds, calls_named
+from ...source.dataflow import binds, is_called
 from ...source.editor import Code, Function
 from ...source.names import first_name, own_names
 from ..problem import Frame, Problem
@@ -28,7 +27,9 @@ class Use:
 
 
 def uses(problem: Problem, edge: Edge) -> list[Use]:
-    """Where the value is read under a name that held it, and still does, in the outermost frame that reads it so."""
+    """Where the value is read under a name that held it, and still does, in the outermost frame that reads it so; or by a name
+    that the function there has given to such a value, or has it as an argument by.
+    """
     events = {(f.code, f.spot.function): f.statement for f in problem.lost}
     for frame in problem.frames(edge.used):
         since = events.get((frame.code, frame.spot.function))
@@ -36,34 +37,41 @@ def uses(problem: Problem, edge: Edge) -> list[Use]:
         for holder in sorted(held, key=lambda h: (h.shape != "Tensor", h.of_object)):
             found = [Use(frame, node, holder) for node in _loads(frame) if _is(frame, node, holder)]
             if not found and (holder.shape == "Tensor" or holder.shape.endswith("[Tensor]")):
-                ways = _given(frame) if holder.shape == "Tensor" else _items(frame)
+                ways = _assigned(frame) if holder.shape == "Tensor" else _items(frame)
                 found = [_by_name(frame, name) for name, value in ways if _is(frame, value, holder)]
             if found:
                 return found
-    return _handed(problem, edge)
+    return _argument_of_callback(problem, edge)
 
 
 def _by_name(frame: Frame, name: ast.Name) -> Use:
     return Use(frame, name, Holder(frame.spot.function, name.id, "Tensor"))
 
 
-def _given(frame: Frame) -> Iterator[tuple[ast.Name, ast.expr]]:
-    """The names that a frame's node reads, each with what the function has given it: ``previous = values[-1]``."""
+def _assigned(frame: Frame) -> Iterator[tuple[ast.Name, ast.expr]]:
+    """The names that a frame's node reads, each with what the text gives it last: ``previous = values[-1]``."""
     for node in (one for one in _loads(frame) if isinstance(one, ast.Name)):
         value = value_of(frame.code, node.id, frame.statement)
         if value is not None:
             yield node, value
 
 
-def _handed(problem: Problem, edge: Edge) -> list[Use]:
-    """The one argument of a function that used the value, where the call that hands it over has no text: ``accumulate(xs, step)``."""
-    for inner, outer in itertools.pairwise([*problem.frames(edge.used)[::-1]][:2]):
-        function = inner.code.function(inner.node)
-        if isinstance(function, Function) and not calls_named(outer.node, function.name):
-            loads = [n for n in _loads(inner) if isinstance(n, ast.Name) and n.id in parameters(function)]
-            alone = [n for n in loads if not isinstance(inner.code.parent(n), ast.Attribute)]
-            return [_by_name(inner, name) for name in alone] if len({name.id for name in alone}) == 1 else []
-    return []
+def _argument_of_callback(problem: Problem, edge: Edge) -> list[Use]:
+    """The one argument that a function reads where it used the value, if it was handed over by name: ``accumulate(xs, step)``."""
+    outer, inner = ([None, None, *problem.frames(edge.used)])[-2:]
+    function = inner.code.function(inner.node) if inner is not None else None
+    if outer is None or inner is None or not isinstance(function, Function) or not _hands_over(outer, function.name):
+        return []
+    if any(isinstance(above, ast.Lambda) for above in inner.code.parents(inner.node)):
+        return []  # which has arguments of its own
+    own = parameters(function)[isinstance(inner.code.parent(function), ast.ClassDef) :]
+    read = [n for n in _loads(inner) if isinstance(n, ast.Name) and n.id in own]
+    return [_by_name(inner, name) for name in read] if len({name.id for name in read}) == 1 else []
+
+
+def _hands_over(caller: Frame, name: str) -> bool:
+    named = (n for n in ast.walk(caller.node) if isinstance(n, ast.Name) and n.id == name)
+    return any(not is_called(caller.code, n) for n in named)
 
 
 def _items(frame: Frame) -> Iterator[tuple[ast.Name, ast.expr]]:

@@ -19,7 +19,7 @@ from collections.abc import Iterator, Sequence
 
 from ...message import message
 from ...record.evidence import Edge
-from ...source.blocks import loops, within
+from ...source.blocks import loops, own_statements, within
 from ...source.dataflow import assigned, binds, reads
 from ...source.editor import names_bound
 from ..analysis.iterations import holdings
@@ -61,7 +61,8 @@ def before_loop(problem: Problem, edges: Sequence[Edge]) -> list[Proposal]:
     made = [f.statement for edge in edges for f in problem.frames(edge.made) if f.code is code]
     outer = loops(code, frame.statement, without=made)
     one_place = all(use.frame.code is code and use.frame.spot.function == here == use.holder.scope for use in found)
-    if outer and one_place and all("[" not in path for path in held):
+    bound = {name for s in own_statements(code, outer[-1]) for name in binds(s)} if outer else set()
+    if outer and one_place and not bound & held.keys() and all("[" not in path for path in held):
         line = in_one_line(held)
         return list(candidates(problem, [(code, code.insert_before(outer[-1], line))], "once", GIVEN))
     return []

@@ -5,17 +5,18 @@ total.backward()                          loss.backward()
 
 losses.append(loss)                       losses.append(loss.detach())
 torch.stack(losses).mean().backward()     loss.backward()
+
+What a call of the person's own gives, ``level = smooth(loss)``, is taken for such a mean.
 """
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Container, Iterator, Sequence
-from dataclasses import replace
 
 from ...message import message
 from ...record.evidence import Edge
-from ...source.bindings import argument
+from ...source.bindings import argument, bound_anew, reads
 from ...source.blocks import loops
 from ...source.dataflow import added, binds, called_name, calls_named, is_called, root_of, roots
 from ...source.editor import Code, Function
@@ -33,42 +34,63 @@ def summed(problem: Problem, edges: Sequence[Edge]) -> Iterator[Proposal]:
     for edge in edges:
         used = problem.frames(edge.used)
         for code, value in _kept(problem, edge, used):
-            for need in problem.needed[::-1]:
-                loss = _seen_from(code, value, need) or _named_at(edge, need)
-                sent = dict(_sent(need, used, edge, loss)) if loss is not None else {}
+            exact = [
+                (need, name) for need in problem.needed[::-1] if (name := _seen_from(code, value, need)) is not None
+            ]
+            named = [(need, name) for need in problem.needed[::-1] for name in _named_at(problem, edge, need)]
+            for need, loss in exact + named:
+                sent = dict.fromkeys(_sent(need, used, edge, loss))
                 if sent:
                     changes = [(code, code.behind(value, ".detach()"))]
-                    changes += [(need.code, need.code.replace(node, str(loss))) for node in sent]
-                    # What a call gives beside the mean of a single loss shows in the backwards that have run.
-                    as_before = any(sent.values())
-                    yield from (
-                        replace(p, as_before=as_before) for p in candidates(problem, changes, "summed", _SUMMED)
-                    )
-                    return
+                    changes += [(need.code, need.code.replace(node, loss)) for node in sent]
+                    yield from candidates(problem, changes, "summed", _SUMMED)
+                    if (need, loss) in exact:
+                        return
 
 
-def _sent(need: Frame, used: Sequence[Frame], edge: Edge, loss: str) -> Iterator[tuple[ast.expr, bool]]:
-    """What goes back as if it were the loss: the name of a sum or a mean, or such an expression where it stands; each with
-    whether a call of the person's own gives it, which is taken for a mean.
-    """
+def _sent(need: Frame, used: Sequence[Frame], edge: Edge, loss: str) -> Iterator[ast.expr]:
+    """What goes back as if it were the loss: the name of a sum or a mean, or such an expression where it stands."""
     code, around = need.code, loops(need.code, need.statement)
     own = {one.path for one in containers(edge.holders)}
     own |= {f"self.{path}" for path in own} | {loss}
-    sums: dict[str, bool] = {}
-    for frame in used:
-        statement, of_call = frame.statement, frame.spot != edge.used[0]
-        if frame.code is not code or loops(code, statement) != around:
+    sums: set[str] = set()
+    for depth, frame in enumerate(used, 1):
+        statement, called = frame.statement, used[depth:]
+        if frame.code is not code or loops(code, statement) != around or (called and not _gives_mean(called, own)):
             continue
         root = root_of(need.node) if statement is need.statement else getattr(statement, "value", None)
-        whole = _mean(frame, root, own, innermost=not of_call)
-        given = whole is root or (of_call and edge.alone and frame.node is root)
+        whole = _mean(frame, root, own, innermost=not called)
+        given = root is not None and (whole is root or (bool(called) and frame.node is root))
         if added(statement) is not None or (given and statement is not need.statement):
-            sums |= dict.fromkeys(binds(statement) - {loss}, of_call)
+            sums |= binds(statement) - {loss}
         elif whole is not None:
-            yield whole, of_call
-    read = roots(need.statement) & sums.keys()
+            yield whole
     named = [n for n in ast.walk(need.node) if isinstance(n, (ast.Name, ast.Attribute))]
-    yield from ((_item(code, n), sums[code.text(n)]) for n in named if code.text(n) in read)
+    yield from (_item(code, n) for n in named if code.text(n) in sums & roots(need.statement))
+
+
+def _gives_mean(called: Sequence[Frame], own: set[str]) -> bool:
+    """Whether functions, each called by the one before, hand on a mean of the losses as the last one has made it."""
+    *between, last = called
+    value = getattr(last.statement, "value", None)
+    items = value.elts if isinstance(value, ast.Tuple) else [value]
+    means = [mean for one in items if (mean := _mean(last, one, own, innermost=True)) is one and mean is not None]
+    return bool(means) and _gives(last.code, means[0]) and all(_gives(frame.code, frame.node) for frame in between)
+
+
+def _gives(code: Code, node: ast.AST) -> bool:
+    """Whether a function returns, or yields, what a node is, or binds it to a name that it does nothing else with."""
+    above, function = _taken_by(code, node), code.function(node)
+    if isinstance(above, ast.Assign) and isinstance(function, Function):
+        read = [n for name in binds(above) for n in reads(code, name, [*function.body])]
+        return bool(read) and all(isinstance(_taken_by(code, n), (ast.Return, ast.Yield)) for n in read)
+    return isinstance(above, (ast.Return, ast.Yield))
+
+
+def _taken_by(code: Code, node: ast.AST) -> ast.AST | None:
+    """What takes a node, by itself or as an item of a tuple."""
+    above = code.parent(node)
+    return code.parent(above) if isinstance(above, ast.Tuple) else above
 
 
 def _kept(problem: Problem, edge: Edge, used: Sequence[Frame]) -> Iterator[tuple[Code, ast.expr]]:
@@ -99,8 +121,8 @@ def _mean(frame: Frame, root: ast.expr | None, own: set[str], innermost: bool) -
             break
         if isinstance(above, ast.Call) and (called_name(above) in _OF_ONE or (above is ran and not innermost)):
             whole = above
-        elif isinstance(above, ast.BinOp) and all(any(_values(code, one)) for one in (above.left, above.right)):
-            whole = above  # ``sum(losses) / len(losses)`` is of the losses on both sides; ``sum(losses) / 10`` is not
+        elif isinstance(above, ast.BinOp) and isinstance(above.op, ast.Div) and called_name(above.right) == "len":
+            whole = above  # ``sum(losses) / len(losses)``
         elif not isinstance(above, (ast.Attribute, ast.Subscript, ast.Starred, ast.List, ast.Tuple)):
             break
         if above is root:
@@ -129,9 +151,13 @@ def _seen_from(code: Code, value: ast.expr, need: Frame) -> str | None:
     return need.code.text(seen) if isinstance(seen, (ast.Name, ast.Attribute)) else None
 
 
-def _named_at(edge: Edge, need: Frame) -> str | None:
-    """A name that held the value where the backward is called, by itself: whoever keeps it was handed it in some way."""
-    here = (
-        one for one in edge.holders if one.shape == "Tensor" and not one.of_object and one.scope == need.spot.function
-    )
-    return next((one.path for one in here if one.path.isidentifier()), None)
+def _named_at(problem: Problem, edge: Edge, need: Frame) -> list[str]:
+    """The names by which the value was held where the backward is called, and that each iteration, or call, binds before, that
+    of the line which made it first: whoever keeps it was handed it in some way.
+    """
+    code, statement = need.code, need.statement
+    here = {one.path for one in edge.holders if one.shape == "Tensor" and one.scope == need.spot.function}
+    made = {name for frame in problem.frames(edge.made) if frame.code is code for name in binds(frame.statement)}
+    of_call = code.function(statement) is not None and not any(loops(code, statement))
+    names = [path for path in here if path.isidentifier() and (of_call or bound_anew(code, statement, path))]
+    return sorted(names, key=lambda name: (name not in made, name))

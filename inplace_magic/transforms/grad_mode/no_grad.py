@@ -27,6 +27,7 @@ from ...source.dataflow import binds, calls_named, is_number, keyword_named
 from ...source.editor import Code, Function, dotted
 from ...source.lift import wrapped
 from ...source.lines import lines_of
+from ...source.names import declared
 from ..analysis.backward_calls import asked_by_call
 from ..analysis.meant import goes_on_with
 from ..analysis.meetings import are_stepped, is_in_update
@@ -226,13 +227,15 @@ def _of_itself(code: Code, statement: ast.stmt, name: str) -> bool:
 
 
 def _looks_to_write(code: Code, statement: ast.stmt, name: str | None) -> bool:
-    """Whether a statement only names a look at the named tensor that is then written: ``bias = b.narrow(1, 5, n)``."""
+    """Whether a statement of a function only names a look at the named tensor that is then written: ``tail = b.narrow(1, 5, n)``."""
+    function = code.function(statement)
     match statement:
         case ast.Assign([ast.Name(own)], (ast.Call() | ast.Subscript()) as value) if (
-            root_text(code, value) == name != own
+            name not in (None, own) and function
         ):
-            read = {code.statement(one) for one in reads(code, own, later(code, statement))}
-            return bool(read) and all(_of_itself(code, one, own) for one in read)
+            named = {n for n in ast.walk(function) if isinstance(n, ast.Name) and n.id == own} - {statement.targets[0]}
+            of_look = root_text(code, value) == name and own not in declared(function)
+            return of_look and bool(named) and all(_of_itself(code, s, own) for s in map(code.statement, named))
     return False
 
 
@@ -263,16 +266,25 @@ def _block(problem: Problem, write: Site) -> list[ast.stmt]:
             break
         whole = above
     before = list(itertools.takewhile(updates, reversed(code.preceding(whole))))
-    return [*reversed(before), *itertools.takewhile(updates, [whole, *code.following(whole)])]
+    found = [*reversed(before), *itertools.takewhile(updates, [whole, *code.following(whole)])]
+    looks = partial(
+        _looks_to_write, code, name=write.root_text
+    )  # which stay outside where nothing is updated beyond them
+    found = list(itertools.dropwhile(looks, found))[::-1]
+    return list(itertools.dropwhile(looks, found))[::-1]
 
 
 def _updates(write: Site, refused: Sequence[ast.stmt], statement: ast.stmt) -> bool:
-    """Whether a statement updates something in place, or clears a gradient, and does nothing else."""
+    """Whether a statement updates something in place, clears a gradient, or names a look at it for that, and does nothing else."""
+    code, name = write.code, write.root_text
     if isinstance(statement, (ast.If, ast.For)):
         return all(_updates(write, refused, s) for s in [*statement.body, *statement.orelse])
-    if statement in refused or isinstance(statement, (ast.Pass, ast.Continue)):
+    if (
+        statement in refused
+        or isinstance(statement, (ast.Pass, ast.Continue))
+        or _looks_to_write(code, statement, name)
+    ):
         return True
-    if _looks_to_write(write.code, statement, write.root_text):
-        return True
-    own = [root_text(write.code, one) == write.root_text for one in written_by(statement)]
+    texts = [root_text(code, one) for one in written_by(statement)]
+    own = [text == name or (text is not None and seen_through(code, text, statement) == name) for text in texts]
     return len(own) == 1 and (own[0] or reads_gradient(statement))

@@ -56,10 +56,22 @@ def test_leaves_alone(cell: str, write: str, family: str) -> None:
             id="neighbours that update go along, a print does not",
         ),
         pytest.param(
-            "def f(m):\n    q = m.bias\n    q.select(0, 1).add_(1)\n    r = q.narrow(0, 1, 2)\n    r.add_(1)\n    q[0] = 2\n    return m\n",
+            "def f(m):\n    q = m.bias\n    q.select(0, 1).add_(1)\n    r = q.narrow(0, 1, 2)\n    r += 1\n    q[0] = 2\n    return m\n",
             "q.select(0, 1).add_(1)",
-            "def f(m):\n    q = m.bias\n    with torch.no_grad():\n        q.select(0, 1).add_(1)\n        r = q.narrow(0, 1, 2)\n    r.add_(1)\n    q[0] = 2\n    return m\n",
+            "def f(m):\n    q = m.bias\n    with torch.no_grad():\n        q.select(0, 1).add_(1)\n        r = q.narrow(0, 1, 2)\n        r += 1\n        q[0] = 2\n    return m\n",
             id="a look that is then only written goes along",
+        ),
+        pytest.param(
+            "tail = w[4:]\nw -= 0.1 * w.grad\ntail.clamp_(-1, 1)\nw.grad = None\n",
+            "w -= 0.1 * w.grad",
+            "tail = w[4:]\nwith torch.no_grad():\n    w -= 0.1 * w.grad\n    tail.clamp_(-1, 1)\n    w.grad = None\n",
+            id="a look with a name that others may read stays outside, what is written by it goes along",
+        ),
+        pytest.param(
+            "def f(w):\n    show = lambda: tail.sum()\n    tail = w[4:]\n    w.sub_(w.grad)\n    tail.clamp_(-1, 1)\n    return show\n",
+            "w.sub_(w.grad)",
+            "def f(w):\n    show = lambda: tail.sum()\n    tail = w[4:]\n    with torch.no_grad():\n        w.sub_(w.grad)\n        tail.clamp_(-1, 1)\n    return show\n",
+            id="so does one that a function reads",
         ),
         pytest.param(
             'w.set_text("""a\n  b""")',
