@@ -33,7 +33,8 @@ class Proposal:
     saves memory does nothing else. ``begins``: names that are to have another value afterwards, which is what the rewrite is
     for. ``kept``: a cut where a running value is kept, from which the same iteration may read it as well.
     ``idle``: what gives no gradient to anything any more, although it is still computed. ``lessens``: a cut by which a loss
-    may train less than it says, where its form does not tell that.
+    may train less than it says, where its form does not tell that. ``as_before``: so many backwards, the first ones, have to
+    give what they gave.
     """
 
     title: str
@@ -49,6 +50,7 @@ class Proposal:
     kept: bool = False
     idle: str = ""
     lessens: bool = False
+    as_before: int = 0
 
     @cached_property
     def texts(self) -> dict[int, str]:

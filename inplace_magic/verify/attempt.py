@@ -134,6 +134,10 @@ def try_out(
         if any(starved(one.passes, seen.passes, one.finished and seen.finished) for one in meant):
             _log.debug("%s: trains nothing", candidate)
             return None
+        first = max(step.as_before for step in candidate.steps)
+        if first and not _as_before(bench.passes(candidate.steps[0].reading), seen, first):
+            _log.debug("%s: an earlier backward gives something else", candidate)
+            return None
         gradients = gradients_of(bench, candidate.steps, seen)
         if gradients != "same" and problem.wants_given:
             _log.debug("%s: gives no other gradient", candidate)
@@ -187,7 +191,7 @@ def measured(bench: Bench, problem: Problem, ran: Ran) -> Attempt | None:
     before = (
         min(before, 1) if at_end else before
     )  # later ones go back past the ends of iterations, as the one that fails does
-    sooner = before > 0 and compare(reference[:before], seen.passes[:before], cut_off=True) != "same"
+    sooner = before > 0 and not _as_before(reference, seen, before)
     if effect.label == "truncated" and not idle:
         taken = (*_taken(bench, proposal, seen), *(_left(bench, reference, seen) if _lessens(candidate.steps) else ()))
         within = (message("change_cuts_sooner" if at_end else "change_cuts_within"),) if sooner else ()
@@ -225,6 +229,11 @@ def measured(bench: Bench, problem: Problem, ran: Ran) -> Attempt | None:
         corrects=corrects,
         passes=seen.passes,
     )
+
+
+def _as_before(reference: Sequence[BackwardPass], seen: Evidence, count: int) -> bool:
+    """Whether the first backwards give what they give in the reference."""
+    return compare(reference[:count], seen.passes[:count], cut_off=True) == "same"
 
 
 def _trains(sources: Sources, number: int) -> bool:

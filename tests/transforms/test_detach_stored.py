@@ -657,3 +657,28 @@ def test_of_two_cuts_of_a_state_the_one_comes_first_that_leaves_each_window_its_
     assert text in found[0].cells[1] and found[0].gradients == "truncated" and cut != found[0].changes
     sooner = [fix.changes for fix in found if text.replace("self.", "model.") in fix.cells.get(2, "")]
     assert sooner == [cut]
+
+
+def test_of_two_losses_that_one_object_keeps_none_is_lost() -> None:
+    start = """
+        import torch
+        from torch import nn
+        torch.manual_seed(0)
+        net = nn.Linear(3, 1); opt = torch.optim.SGD(net.parameters(), lr=0.1)
+        class Window:
+            def __init__(self): self.values = []
+            def __call__(self, value):
+                self.values.append(value)
+                return sum(self.values) / len(self.values)
+        smooth = Window()
+        """
+    cell = """
+        for x in torch.randn(3, 4, 3):
+            loss = net(x).square().mean()
+            level = smooth(loss)
+            other = net(x).abs().mean()
+            level = smooth(other)
+            opt.zero_grad(); level.backward(); opt.step()
+        """
+    found = fixes(start, cell)
+    assert found and not [fix.cells for fix in found if "level.backward()" not in fix.cells.get(2, "level.backward()")]

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Container, Iterator, Sequence
+from dataclasses import replace
 
 from ...message import message
 from ...record.evidence import Edge
@@ -32,20 +33,29 @@ _OF_ONE = {"cat", "list", "mean", "stack", "sum", "tuple"}  # calls that give a 
 
 def summed(problem: Problem, edges: Sequence[Edge]) -> Iterator[Proposal]:
     for edge in edges:
-        used = problem.frames(edge.used)
+        if _one_of_several(edge, edges):
+            continue
+        used, needed = problem.frames(edge.used), problem.needed[::-1]
         for code, value in _kept(problem, edge, used):
-            exact = [
-                (need, name) for need in problem.needed[::-1] if (name := _seen_from(code, value, need)) is not None
-            ]
-            named = [(need, name) for need in problem.needed[::-1] for name in _named_at(problem, edge, need)]
+            exact = [(need, name) for need in needed if (name := _seen_from(code, value, need)) is not None]
+            named = [(need, name) for need in needed for name in _named_at(problem, edge, need)]
             for need, loss in exact + named:
                 sent = dict.fromkeys(_sent(need, used, edge, loss))
                 if sent:
                     changes = [(code, code.behind(value, ".detach()"))]
                     changes += [(need.code, need.code.replace(node, loss)) for node in sent]
-                    yield from candidates(problem, changes, "summed", _SUMMED)
+                    ahead = (
+                        problem.clash.need.index if problem.clash.need is not None else 0
+                    )  # a sum of one loss is that loss
+                    yield from (replace(p, as_before=ahead) for p in candidates(problem, changes, "summed", _SUMMED))
                     if (need, loss) in exact:
                         return
+
+
+def _one_of_several(edge: Edge, edges: Sequence[Edge]) -> bool:
+    """Whether what keeps a loss also keeps one that another call has made."""
+    kept = {*containers(edge.holders)}
+    return any(one.made != edge.made and kept & {*containers(one.holders)} for one in edges)
 
 
 def _sent(need: Frame, used: Sequence[Frame], edge: Edge, loss: str) -> Iterator[ast.expr]:
@@ -60,7 +70,8 @@ def _sent(need: Frame, used: Sequence[Frame], edge: Edge, loss: str) -> Iterator
             continue
         root = root_of(need.node) if statement is need.statement else getattr(statement, "value", None)
         whole = _mean(frame, root, own, innermost=not called)
-        given = root is not None and (whole is root or (bool(called) and frame.node is root))
+        beside = bool(called) and frame.node is root and loss in binds(statement)  # ``loss, mean = score(x)``
+        given = root is not None and (whole is root or beside)
         if added(statement) is not None or (given and statement is not need.statement):
             sums |= binds(statement) - {loss}
         elif whole is not None:
