@@ -58,7 +58,7 @@ def _assigned(frame: Frame) -> Iterator[tuple[ast.Name, ast.expr]]:
 
 def _argument_of_callback(problem: Problem, edge: Edge) -> list[Use]:
     """The one argument that a function reads where it used the value, if it was handed over by name: ``accumulate(xs, step)``."""
-    outer, inner = ([None, None, *problem.frames(edge.used)])[-2:]
+    outer, inner = [None, None, *problem.frames(edge.used)][-2:]
     function = inner.code.function(inner.node) if inner is not None else None
     if outer is None or inner is None or not isinstance(function, Function) or not _hands_over(outer, function.name):
         return []

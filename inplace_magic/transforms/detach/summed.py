@@ -6,7 +6,7 @@ total.backward()                          loss.backward()
 losses.append(loss)                       losses.append(loss.detach())
 torch.stack(losses).mean().backward()     loss.backward()
 
-What a call of the person's own gives, ``level = smooth(loss)``, is taken for such a mean.
+So it is behind a call, ``level = smooth(loss)``, that gives nothing but such a mean.
 """
 
 from __future__ import annotations
@@ -44,9 +44,8 @@ def summed(problem: Problem, edges: Sequence[Edge]) -> Iterator[Proposal]:
                 if sent:
                     changes = [(code, code.behind(value, ".detach()"))]
                     changes += [(need.code, need.code.replace(node, loss)) for node in sent]
-                    ahead = (
-                        problem.clash.need.index if problem.clash.need is not None else 0
-                    )  # a sum of one loss is that loss
+                    # A sum of one loss is that loss: the backwards that have run have to stay what they were.
+                    ahead = problem.clash.need.index if problem.clash.need is not None else 0
                     yield from (replace(p, as_before=ahead) for p in candidates(problem, changes, "summed", _SUMMED))
                     if (need, loss) in exact:
                         return
@@ -121,7 +120,7 @@ def _item(code: Code, node: ast.expr) -> ast.expr:
 
 def _mean(frame: Frame, root: ast.expr | None, own: set[str], innermost: bool) -> ast.expr | None:
     """``torch.stack(losses).mean()`` of the ``torch.stack(losses)`` that ran, up to the ``root`` around it at most: what of a
-    single loss is that loss, and is made of nothing but the losses. A call of the person's own is taken for such a mean."""
+    single loss is that loss, and is made of nothing but the losses. A call is, if it gives such a mean (``_gives_mean``)."""
     code, ran = frame.code, frame.node
     whole: ast.expr | None = None
     if root is None or all(node is not ran for node in ast.walk(root)):

@@ -230,11 +230,9 @@ def _looks_to_write(code: Code, statement: ast.stmt, name: str | None) -> bool:
     """Whether a statement of a function only names a look at the named tensor that is then written: ``tail = b.narrow(1, 5, n)``."""
     function = code.function(statement)
     match statement:
-        case ast.Assign([ast.Name(own)], (ast.Call() | ast.Subscript()) as value) if (
-            name not in (None, own) and function
-        ):
+        case ast.Assign([ast.Name(own)], ast.Call() | ast.Subscript()) if name not in (None, own) and function:
             named = {n for n in ast.walk(function) if isinstance(n, ast.Name) and n.id == own} - {statement.targets[0]}
-            of_look = root_text(code, value) == name and own not in declared(function)
+            of_look = root_text(code, statement.value) == name and own not in declared(function)
             return of_look and bool(named) and all(_of_itself(code, s, own) for s in map(code.statement, named))
     return False
 
@@ -267,10 +265,8 @@ def _block(problem: Problem, write: Site) -> list[ast.stmt]:
         whole = above
     before = list(itertools.takewhile(updates, reversed(code.preceding(whole))))
     found = [*reversed(before), *itertools.takewhile(updates, [whole, *code.following(whole)])]
-    looks = partial(
-        _looks_to_write, code, name=write.root_text
-    )  # which stay outside where nothing is updated beyond them
-    found = list(itertools.dropwhile(looks, found))[::-1]
+    looks = partial(_looks_to_write, code, name=write.root_text)
+    found = list(itertools.dropwhile(looks, found))[::-1]  # a look stays outside where nothing is updated beyond it
     return list(itertools.dropwhile(looks, found))[::-1]
 
 
@@ -279,11 +275,9 @@ def _updates(write: Site, refused: Sequence[ast.stmt], statement: ast.stmt) -> b
     code, name = write.code, write.root_text
     if isinstance(statement, (ast.If, ast.For)):
         return all(_updates(write, refused, s) for s in [*statement.body, *statement.orelse])
-    if (
-        statement in refused
-        or isinstance(statement, (ast.Pass, ast.Continue))
-        or _looks_to_write(code, statement, name)
-    ):
+    if statement in refused or isinstance(statement, (ast.Pass, ast.Continue)):
+        return True
+    if _looks_to_write(code, statement, name):
         return True
     texts = [root_text(code, one) for one in written_by(statement)]
     own = [text == name or (text is not None and seen_through(code, text, statement) == name) for text in texts]
