@@ -134,7 +134,8 @@ def try_out(
         if any(starved(one.passes, seen.passes, one.finished and seen.finished) for one in meant):
             _log.debug("%s: trains nothing", candidate)
             return None
-        first = max(step.as_before for step in candidate.steps)
+        ahead = problem.clash.need.index if problem.clash.need is not None else 0
+        first = min(ahead, max(step.as_before for step in candidate.steps))
         if first and not _as_before(bench.passes(candidate.steps[0].reading), seen, first):
             _log.debug("%s: an earlier backward gives something else", candidate)
             return None
@@ -188,9 +189,8 @@ def measured(bench: Bench, problem: Problem, ran: Ran) -> Attempt | None:
     at_end = any(step.form in BOUNDARY for step in candidate.steps)
     running = at_end or any(step.form in RUNNING for step in candidate.steps)
     before = problem.clash.need.index if running and problem.clash.need is not None else 0
-    before = (
-        min(before, 1) if at_end else before
-    )  # later ones go back past the ends of iterations, as the one that fails does
+    # Of a cut at the end of an iteration the first alone: later ones go back past such ends, as the one that fails does.
+    before = min(before, 1) if at_end else before
     sooner = before > 0 and not _as_before(reference, seen, before)
     if effect.label == "truncated" and not idle:
         taken = (*_taken(bench, proposal, seen), *(_left(bench, reference, seen) if _lessens(candidate.steps) else ()))

@@ -141,7 +141,8 @@ def measure(
 
 def _updates_nothing(reference: Evidence, inert: Evidence | None, seen: Evidence) -> bool:
     """Whether the parameters that gradients update by hand in the reference are all there, and what they are without any effect
-    of a gradient: the update may write elsewhere now. What a decay, or noise, changes beside that is not told apart.
+    of a gradient: the update may write elsewhere now. What a decay, or noise, changes beside that is not told apart; and
+    nothing is known of what optimizers step, which may be put back to what it was.
     """
     if (
         any(one.steps for one in reference.passes)

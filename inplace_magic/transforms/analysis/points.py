@@ -49,7 +49,7 @@ def _by_name(frame: Frame, name: ast.Name) -> Use:
 
 
 def _assigned(frame: Frame) -> Iterator[tuple[ast.Name, ast.expr]]:
-    """The names that a frame's node reads, each with what the text gives it last: ``previous = values[-1]``."""
+    """The names that a frame's node reads, each with what the nearest assignment gives it: ``previous = values[-1]``."""
     for node in (one for one in _loads(frame) if isinstance(one, ast.Name)):
         value = value_of(frame.code, node.id, frame.statement)
         if value is not None:
@@ -62,10 +62,7 @@ def _argument_of_callback(problem: Problem, edge: Edge) -> list[Use]:
     function = inner.code.function(inner.node) if inner is not None else None
     if outer is None or inner is None or not isinstance(function, Function) or not _hands_over(outer, function.name):
         return []
-    if any(isinstance(above, ast.Lambda) for above in inner.code.parents(inner.node)):
-        return []  # which has arguments of its own
-    own = parameters(function)[isinstance(inner.code.parent(function), ast.ClassDef) :]
-    read = [n for n in _loads(inner) if isinstance(n, ast.Name) and n.id in own]
+    read = [n for n in _loads(inner) if isinstance(n, ast.Name) and n.id in parameters(function)]
     return [_by_name(inner, name) for name in read] if len({name.id for name in read}) == 1 else []
 
 

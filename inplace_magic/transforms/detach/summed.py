@@ -19,7 +19,7 @@ from ...message import message
 from ...record.evidence import Edge
 from ...source.bindings import argument, bound_anew, reads
 from ...source.blocks import loops
-from ...source.dataflow import added, binds, called_name, calls_named, is_called, root_of, roots
+from ...source.dataflow import added, binds, called_name, calls_named, is_called, is_number, root_of, roots
 from ...source.editor import Code, Function
 from ...source.modules import module_of
 from ..problem import Frame, Problem
@@ -54,7 +54,7 @@ def summed(problem: Problem, edges: Sequence[Edge]) -> Iterator[Proposal]:
 def _one_of_several(edge: Edge, edges: Sequence[Edge]) -> bool:
     """Whether what keeps a loss also keeps one that another call has made."""
     kept = {*containers(edge.holders)}
-    return any(one.made != edge.made and kept & {*containers(one.holders)} for one in edges)
+    return any(one.made[:1] != edge.made[:1] and kept & {*containers(one.holders)} for one in edges)
 
 
 def _sent(need: Frame, used: Sequence[Frame], edge: Edge, loss: str) -> Iterator[ast.expr]:
@@ -93,6 +93,7 @@ def _gives(code: Code, node: ast.AST) -> bool:
     above, function = _taken_by(code, node), code.function(node)
     if isinstance(above, ast.Assign) and isinstance(function, Function):
         read = [n for name in binds(above) for n in reads(code, name, [*function.body])]
+        read = [n for n in read if not is_number(code, n)]
         return bool(read) and all(isinstance(_taken_by(code, n), (ast.Return, ast.Yield)) for n in read)
     return isinstance(above, (ast.Return, ast.Yield))
 
@@ -131,7 +132,7 @@ def _mean(frame: Frame, root: ast.expr | None, own: set[str], innermost: bool) -
             break
         if isinstance(above, ast.Call) and (called_name(above) in _OF_ONE or (above is ran and not innermost)):
             whole = above
-        elif isinstance(above, ast.BinOp) and isinstance(above.op, ast.Div) and called_name(above.right) == "len":
+        elif isinstance(above, ast.BinOp) and isinstance(above.op, ast.Div) and calls_named(above.right, "len"):
             whole = above  # ``sum(losses) / len(losses)``
         elif not isinstance(above, (ast.Attribute, ast.Subscript, ast.Starred, ast.List, ast.Tuple)):
             break
@@ -162,8 +163,8 @@ def _seen_from(code: Code, value: ast.expr, need: Frame) -> str | None:
 
 
 def _named_at(problem: Problem, edge: Edge, need: Frame) -> list[str]:
-    """The names by which the value was held where the backward is called, and that each iteration, or call, binds before, that
-    of the line which made it first: whoever keeps it was handed it in some way.
+    """The names in the backward's function that held the value and that each iteration, or call, binds anew; those that the line
+    which made it binds come first.
     """
     code, statement = need.code, need.statement
     here = {one.path for one in edge.holders if one.shape == "Tensor" and one.scope == need.spot.function}

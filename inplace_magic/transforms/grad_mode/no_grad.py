@@ -265,9 +265,11 @@ def _block(problem: Problem, write: Site) -> list[ast.stmt]:
         whole = above
     before = list(itertools.takewhile(updates, reversed(code.preceding(whole))))
     found = [*reversed(before), *itertools.takewhile(updates, [whole, *code.following(whole)])]
-    looks = partial(_looks_to_write, code, name=write.root_text)
-    found = list(itertools.dropwhile(looks, found))[::-1]  # a look stays outside where nothing is updated beyond it
-    return list(itertools.dropwhile(looks, found))[::-1]
+    looks = {s for s in found if s is not whole and _looks_to_write(code, s, write.root_text)}
+    found = list(itertools.dropwhile(looks.__contains__, found))[
+        ::-1
+    ]  # they stay outside where nothing is updated beyond
+    return list(itertools.dropwhile(looks.__contains__, found))[::-1]
 
 
 def _updates(write: Site, refused: Sequence[ast.stmt], statement: ast.stmt) -> bool:
@@ -280,5 +282,8 @@ def _updates(write: Site, refused: Sequence[ast.stmt], statement: ast.stmt) -> b
     if _looks_to_write(code, statement, name):
         return True
     texts = [root_text(code, one) for one in written_by(statement)]
-    own = [text == name or (text is not None and seen_through(code, text, statement) == name) for text in texts]
+    own = [
+        text == name or (None not in (name, text) and seen_through(code, str(text), statement) == name)
+        for text in texts
+    ]
     return len(own) == 1 and (own[0] or reads_gradient(statement))

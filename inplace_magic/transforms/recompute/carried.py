@@ -46,12 +46,13 @@ def recompute_carried(problem: Problem) -> Iterator[Proposal]:
             maker, item = found
             if body.index(maker) < body.index(statement):
                 anew = written_out(*called[maker], int(item[1:-1])) if item and maker in called else None
-                text = anew or f"{code.text(maker.value)}{item}"
-                line, edit = f"{code.text(target)} = {text}", code.replace(value, text)
+                for text in filter(None, (anew, f"{code.text(maker.value)}{item}")):
+                    line, edit = f"{code.text(target)} = {text}", code.replace(value, text)
+                    yield in_one_text(code, [edit], line, _WHY, "recompute_carried")
             else:  # by then the names that it is made from would be those of the next iteration
                 lines = as_lines(code, maker)
-                line, edit = "\n".join(lines), code.insert_after(body[-1], *lines)
-            yield in_one_text(code, [edit], line, _WHY, "recompute_carried")
+                edit = code.insert_after(body[-1], *lines)
+                yield in_one_text(code, [edit], "\n".join(lines), _WHY, "recompute_carried")
 
 
 def _made_by(statement: ast.Assign) -> Iterator[tuple[str, tuple[ast.Assign, str]]]:

@@ -74,6 +74,12 @@ def test_leaves_alone(cell: str, write: str, family: str) -> None:
             id="so does one that a function reads",
         ),
         pytest.param(
+            "total += loss\nnet.get_parameter('w').sub_(1)\nh.add_(1)\n",
+            "net.get_parameter('w').sub_(1)",
+            "total += loss\nwith torch.no_grad():\n    net.get_parameter('w').sub_(1)\nh.add_(1)\n",
+            id="what has no name takes no neighbour along",
+        ),
+        pytest.param(
             'w.set_text("""a\n  b""")',
             'w.set_text("""a\n  b""")',
             'with torch.no_grad():\n    w.set_text("""a\n  b""")',

@@ -77,6 +77,31 @@ def test_what_the_next_iteration_takes_at_its_beginning_is_computed_again_at_the
             id="a name that the function gives something once",
         ),
         pytest.param(
+            "scores = net(obs)\n    a = int(torch.randint(2, ()))\n    q = scores[a]\n    return a, q",
+            "net(nxt)[following]",
+            id="the value has a name",
+        ),
+        pytest.param(
+            "obs = obs * 2\n    a = int(torch.randint(2, ()))\n    return a, net(obs)[a]",
+            "choose(nxt)[1]",
+            id="an argument that is bound again",
+        ),
+        pytest.param(
+            "q = net(obs)\n    q = q.clone(); q[0] = 0.0\n    a = int(torch.randint(2, ()))\n    return a, q[a] + q.sum()",
+            "choose(nxt)[1]",
+            id="a value that is written",
+        ),
+        pytest.param(
+            "a = int(torch.randint(2, ()))\n    q = torch.stack([q * net(obs) for q in torch.ones(2)]).mean(0)\n    return a, q[a]",
+            "choose(nxt)[1]",
+            id="a name that a comprehension has as well",
+        ),
+        pytest.param(
+            "a = int(torch.randint(2, ()))\n    return (\n        a,\n        net(obs)[a]\n        * 2,\n    )",
+            "(net(nxt)[following]\n        * 2)",
+            id="a value on two lines",
+        ),
+        pytest.param(
             "a = int(torch.randint(2, ()))\n    return a, scale * net(obs)[a]",
             "1.0 * net(nxt)[following]",
             id="a default",
