@@ -265,11 +265,9 @@ def _block(problem: Problem, write: Site) -> list[ast.stmt]:
         whole = above
     before = list(itertools.takewhile(updates, reversed(code.preceding(whole))))
     found = [*reversed(before), *itertools.takewhile(updates, [whole, *code.following(whole)])]
-    looks = {s for s in found if s is not whole and _looks_to_write(code, s, write.root_text)}
-    found = list(itertools.dropwhile(looks.__contains__, found))[
-        ::-1
-    ]  # they stay outside where nothing is updated beyond
-    return list(itertools.dropwhile(looks.__contains__, found))[::-1]
+    # A look stays outside where nothing is updated beyond it.
+    updating = [n for n, s in enumerate(found) if s is whole or not _looks_to_write(code, s, write.root_text)]
+    return found[updating[0] : updating[-1] + 1] if updating else []
 
 
 def _updates(write: Site, refused: Sequence[ast.stmt], statement: ast.stmt) -> bool:
@@ -282,8 +280,5 @@ def _updates(write: Site, refused: Sequence[ast.stmt], statement: ast.stmt) -> b
     if _looks_to_write(code, statement, name):
         return True
     texts = [root_text(code, one) for one in written_by(statement)]
-    own = [
-        text == name or (None not in (name, text) and seen_through(code, str(text), statement) == name)
-        for text in texts
-    ]
-    return len(own) == 1 and (own[0] or reads_gradient(statement))
+    looks = (seen_through(code, text, statement) for text in texts if text is not None and name is not None)
+    return len(texts) == 1 and (name in (*texts, *looks) or reads_gradient(statement))

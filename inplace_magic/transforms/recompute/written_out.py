@@ -38,7 +38,9 @@ def written_out(caller: Frame, called: Frame, item: int) -> str | None:
     } | beside
     text = _in_words(code, function, values[item], known)
     read = {n.id for n in ast.walk(ast.parse(f"({text})")) if isinstance(n, ast.Name)}
-    return f"({text})" if text and "\n" in text else text if read & set(beside.values()) else None
+    if text is None or not read & set(beside.values()):
+        return None
+    return f"({text})" if "\n" in text else text
 
 
 def _in_words(code: Code, function: ast.FunctionDef, value: ast.expr, known: Mapping[str, str]) -> str | None:
