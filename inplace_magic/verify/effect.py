@@ -118,11 +118,11 @@ def measure(
         return _with_changes(gradients, gradients, found, reference.outcome, seen.outcome)
     # of a cut, the second one is rarely asked for
     with bench.inert_references_ahead(reading, 1 if gradients == "truncated" else 2):
+        differentiable = any(step.form in DIFFERENTIABLE for step in steps)
+        tried = None if differentiable else bench.listen(texts, live, spared, inert=True)
         written = bench.inert_reference(reading)
         if _updates_nothing(reference, written, seen):
             return None
-        differentiable = any(step.form in DIFFERENTIABLE for step in steps)
-        tried = None if differentiable else bench.listen(texts, live, spared, inert=True)
         found = () if written is None or tried is None else _different(bench, written, tried, gradients=False)
         if found or written is None or gradients != "truncated" or not _same_at_first(reference, written):
             steady, noise = _noise(bench, reading)
@@ -144,17 +144,11 @@ def _updates_nothing(reference: Evidence, inert: Evidence | None, seen: Evidence
     of a gradient: the update may write elsewhere now. What a decay, or noise, changes beside that is not told apart; and
     nothing is known of what optimizers step, which may be put back to what it was.
     """
-    if (
-        any(one.steps for one in reference.passes)
-        or inert is None
-        or reference.outcome is None
-        or inert.outcome is None
-        or seen.outcome is None
-    ):
+    meant, untouched, left = reference.outcome, inert.outcome if inert is not None else None, seen.outcome
+    if meant is None or untouched is None or left is None or any(one.steps for one in reference.passes):
         return False
-    leaves = seen.outcome.leaves
-    trained = {path for path in updated(reference.outcome, inert.outcome) if path in leaves and leaves[path].parameter}
-    return bool(trained) and seen.finished and not trained & updated(seen.outcome, inert.outcome)
+    trained = {path for path in updated(meant, untouched) if path in left.leaves and left.leaves[path].parameter}
+    return bool(trained) and seen.finished and not trained & updated(left, untouched)
 
 
 def called(bench: Bench, backward: Backward) -> str:
