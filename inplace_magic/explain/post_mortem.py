@@ -19,6 +19,7 @@ from ..record.operations import HARMLESS
 from ..session.names import graph_holders
 from ..session.user_objects import walk
 from ..source.location import SourceRange, kind_of
+from ..source.names import stores
 from ..source.own import is_a
 from ..source.sources import Sources
 from ..storage import storage_key
@@ -233,11 +234,7 @@ def _flat(body: list[ast.stmt]) -> Iterator[ast.stmt]:
 def _binds(statement: ast.stmt, name: str) -> bool:
     """Whether a plain assignment gives the name a new value."""
     targets = statement.targets if isinstance(statement, ast.Assign) else []
-    return any(
-        isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Store)
-        for target in targets
-        for node in ast.walk(target)
-    )
+    return any(stores(target, name) for target in targets)
 
 
 def _writes_to(statement: ast.stmt) -> str | None:

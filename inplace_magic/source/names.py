@@ -55,6 +55,11 @@ def declared(node: ast.AST) -> set[str]:
     return {name for s in ast.walk(node) if isinstance(s, (ast.Global, ast.Nonlocal)) for name in s.names}
 
 
+def stores(node: ast.AST, name: str) -> list[ast.Name]:
+    """Where code, with the functions in it, gives a name a value."""
+    return [n for n in ast.walk(node) if isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Store)]
+
+
 def own_names(function: ast.AST) -> frozenset[str]:
     """What a function, with those in it, binds for itself: its parameters, and what it assigns without calling it global."""
     given = {n.arg for n in ast.walk(function) if isinstance(n, ast.arg)}

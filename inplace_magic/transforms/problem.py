@@ -144,6 +144,11 @@ class Problem:
     def need_stack(self) -> tuple[SourceRange, ...]:
         return self.clash.need.stack if self.clash.need is not None else self.raised
 
+    @property
+    def ahead(self) -> int:
+        """How many backwards had run by the one that needs the tensor; none where no such backward is known."""
+        return self.clash.need.index if self.clash.need is not None else 0
+
     @cached_property
     def wants_given(self) -> bool:
         """Whether a Function's backward wants the value from before a write, behind which its forward has saved it."""

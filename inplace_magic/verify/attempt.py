@@ -134,8 +134,7 @@ def try_out(
         if any(starved(one.passes, seen.passes, one.finished and seen.finished) for one in meant):
             _log.debug("%s: trains nothing", candidate)
             return None
-        ahead = problem.clash.need.index if problem.clash.need is not None else 0
-        first = min(ahead, max(step.as_before for step in candidate.steps))
+        first = min(problem.ahead, max(step.as_before for step in candidate.steps))
         if first and not _as_before(bench.passes(candidate.steps[0].reading), seen, first):
             _log.debug("%s: an earlier backward gives something else", candidate)
             return None
@@ -188,7 +187,7 @@ def measured(bench: Bench, problem: Problem, ran: Ran) -> Attempt | None:
     fix = replace(_fix(bench, candidate, live, run, effect, idle, said), once=once)
     at_end = any(step.form in BOUNDARY for step in candidate.steps)
     running = at_end or any(step.form in RUNNING for step in candidate.steps)
-    before = problem.clash.need.index if running and problem.clash.need is not None else 0
+    before = problem.ahead if running else 0
     # Of a cut at the end of an iteration the first alone: later ones go back past such ends, as the one that fails does.
     before = min(before, 1) if at_end else before
     sooner = before > 0 and not _as_before(reference, seen, before)

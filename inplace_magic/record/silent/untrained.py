@@ -87,9 +87,8 @@ class Untrained(Detector):
         self._last: evidence.Backward | None = None
         self._stepping: list[_Optimizer] = []  # they are handed closures, or make several steps of one
         self._watching = True
-        self._read: list[
-            tuple[Stack, Any]
-        ] = []  # where the running line read numbers, each with the grad_fn of the value
+        # Where the running line read numbers, each with the grad_fn of the value.
+        self._read: list[tuple[Stack, Any]] = []
         self._given: list[torch.Tensor] | None = None  # beside a number, to the call under way
 
     def begins(self) -> None:

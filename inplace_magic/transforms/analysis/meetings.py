@@ -189,7 +189,7 @@ def sent_back_again(problem: Problem) -> bool:
 def share_leaves(problem: Problem, moved: int) -> bool:
     """Whether the later optimizer updates parameters that a moved step updates too. True if that is not known."""
     passes = problem.evidence.passes
-    at = problem.clash.need.index if problem.clash.need is not None else 0
+    at = problem.ahead
     if not 0 < at < len(passes) or not passes[at].steps:
         return True
     later = {g.leaf for g in passes[at].steps[0]}

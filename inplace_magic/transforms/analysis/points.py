@@ -50,7 +50,7 @@ def _by_name(frame: Frame, name: ast.Name) -> Use:
 
 def _assigned(frame: Frame) -> Iterator[tuple[ast.Name, ast.expr]]:
     """The names that a frame's node reads, each with what the nearest assignment gives it: ``previous = values[-1]``."""
-    for node in (one for one in _loads(frame) if isinstance(one, ast.Name)):
+    for node in _names(frame):
         value = value_of(frame.code, node.id, frame.statement)
         if value is not None:
             yield node, value
@@ -62,7 +62,7 @@ def _argument_of_callback(problem: Problem, edge: Edge) -> list[Use]:
     function = inner.code.function(inner.node) if inner is not None else None
     if outer is None or inner is None or not isinstance(function, Function) or not _hands_over(outer, function.name):
         return []
-    read = [n for n in _loads(inner) if isinstance(n, ast.Name) and n.id in parameters(function)]
+    read = [n for n in _names(inner) if n.id in parameters(function)]
     return [_by_name(inner, name) for name in read] if len({name.id for name in read}) == 1 else []
 
 
@@ -73,7 +73,7 @@ def _hands_over(caller: Frame, name: str) -> bool:
 
 def _items(frame: Frame) -> Iterator[tuple[ast.Name, ast.expr]]:
     """The names by which a loop or a comprehension around a frame's node calls items, each with what it goes through."""
-    for node in (one for one in _loads(frame) if isinstance(one, ast.Name)):
+    for node in _names(frame):
         items = gone_through(naming_loop(frame.code, node, node.id), node.id)
         if items is not None:
             yield node, items
@@ -104,6 +104,10 @@ def _loads(frame: Frame) -> list[ast.expr]:
     """The expressions by which what ran reads values; of an operation that reads none, those of its statement."""
     loads = ([n for n in _expressions(top) if _reads_value(frame.code, n)] for top in (frame.node, frame.statement))
     return next(filter(None, loads), [])
+
+
+def _names(frame: Frame) -> list[ast.Name]:
+    return [n for n in _loads(frame) if isinstance(n, ast.Name)]
 
 
 def _expressions(top: ast.AST) -> Iterator[ast.expr]:

@@ -45,8 +45,9 @@ def summed(problem: Problem, edges: Sequence[Edge]) -> Iterator[Proposal]:
                     changes = [(code, code.behind(value, ".detach()"))]
                     changes += [(need.code, need.code.replace(node, loss)) for node in sent]
                     # A sum of one loss is that loss: the backwards that have run have to stay what they were.
-                    ahead = problem.clash.need.index if problem.clash.need is not None else 0
-                    yield from (replace(p, as_before=ahead) for p in candidates(problem, changes, "summed", _SUMMED))
+                    yield from (
+                        replace(p, as_before=problem.ahead) for p in candidates(problem, changes, "summed", _SUMMED)
+                    )
                     if (need, loss) in exact:
                         return
 

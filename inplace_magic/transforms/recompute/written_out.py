@@ -12,7 +12,7 @@ from ...source.bindings import bindings, defaults, given, parameters
 from ...source.blocks import own_statements
 from ...source.dataflow import called_name
 from ...source.editor import Code, atom
-from ...source.names import named, own_names, renamed
+from ...source.names import named, own_names, renamed, stores
 from ..analysis.targets import root_text, written_by
 from ..problem import Frame
 
@@ -63,8 +63,5 @@ def _in_words(code: Code, function: ast.FunctionDef, value: ast.expr, known: Map
 
 def _stays(code: Code, function: ast.FunctionDef, name: str) -> bool:
     """Whether a name has one value all through a function, which nothing changes."""
-    stored = [
-        n for n in ast.walk(function) if isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Store)
-    ]
     changed = (root_text(code, part) for s in ast.walk(function) for part in written_by(s))
-    return len(stored) + (name in parameters(function)) == 1 and name not in changed
+    return len(stores(function, name)) + (name in parameters(function)) == 1 and name not in changed

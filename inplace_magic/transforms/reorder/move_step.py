@@ -138,7 +138,7 @@ def _terms(backward: ast.stmt) -> tuple[set[str], set[str]]:
 
 def _earlier_backward(problem: Problem, found: Meeting) -> ast.stmt | None:
     """The statement of the block that runs the backward before the later one, ahead of the step."""
-    before = problem.evidence.passes[: problem.clash.need.index] if problem.clash.need is not None else ()
+    before = problem.evidence.passes[: problem.ahead]
     earlier = [frame for one in before[-1:] for frame in problem.frames(one.backward.stack)]
     return next(iter(standing_in(found.code, found.block, earlier)), None)
 

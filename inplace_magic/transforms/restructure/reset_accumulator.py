@@ -68,7 +68,7 @@ def _used_before(problem: Problem, name: str) -> bool:
     """Whether an earlier backward went back from what is so called, as far as the run tells."""
     if problem.clash.kind == "second_backward" or problem.clash.need is None:
         return True
-    before = problem.evidence.passes[: problem.clash.need.index]
+    before = problem.evidence.passes[: problem.ahead]
     sent_back = (frame.statement for one in before for frame in problem.frames(one.backward.stack))
     return any(name in roots(s) | {ast.unparse(loss_of(s) or s)} for s in sent_back)
 
