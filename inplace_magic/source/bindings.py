@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from .blocks import loops, own_statements, scope, upwards
 from .dataflow import binds, called_name, handed_on, key_of, live_in, of_head, simple
 from .editor import Code, Def, Function, Loop
-from .names import first_name, named
+from .names import declared, first_name, named
 
 
 @dataclass(frozen=True)
@@ -198,6 +198,16 @@ def reads(code: Code, text: str, nodes: list[ast.AST]) -> list[ast.expr]:
             read = code.parent(read)
         found += [read] if isinstance(read, (ast.Name, ast.Attribute)) and isinstance(read.ctx, ast.Load) else []
     return found
+
+
+def is_dead_store(code: Code, name: str, statement: ast.stmt) -> bool:
+    """Whether nobody reads what a statement of a function gives a name of the function's own, nor a function in it may."""
+    function = code.function(statement)
+    if function is None or not name.isidentifier() or name in declared(function):
+        return False
+    inner = [n for n in ast.walk(function) if isinstance(n, (*Function, ast.Lambda)) and n is not function]
+    in_turn = any(isinstance(n, ast.Name) and n.id == name for one in inner for n in ast.walk(one))
+    return not in_turn and not reads(code, name, later(code, statement))
 
 
 def later(code: Code, statement: ast.stmt) -> list[ast.AST]:

@@ -534,6 +534,20 @@ def test_a_state_that_a_closure_keeps_in_a_list_is_cut_where_it_is_set() -> None
         ),
         pytest.param(
             """
+            class Window:
+                def __init__(self): self.values = []
+                def __call__(self, value):
+                    self.values.append(value)
+                    last = self.values[-3:]
+                    return sum(last) / len(last)
+            smooth = Window()
+            """,
+            "loss = score(x); level = smooth(loss)",
+            ("self.values.append(value)", "self.values.append(value.detach())"),
+            id="an object that takes the last of them",
+        ),
+        pytest.param(
+            """
             def averaged():
                 last, mean = deque(maxlen=3), None
                 while True:
@@ -594,6 +608,8 @@ def test_of_a_mean_of_kept_losses_the_loss_itself_goes_back(keep: str, loop: str
             id="its sign",
         ),
         pytest.param("return torch.stack(self.values).max()", id="the worst of them"),
+        pytest.param("first = self.values[:1]\n                return sum(first) / len(first)", id="the first of them"),
+        pytest.param("some = self.values[::2]\n                return sum(some) / len(some)", id="every other one"),
         pytest.param("return 2 * value - torch.stack(self.values).mean()", id="a baseline"),
         pytest.param(
             "mean = torch.stack(self.values).mean()\n                if len(self.values) > 1: mean = mean + 0.5 * net.weight.abs().sum()\n"
@@ -682,3 +698,34 @@ def test_of_two_losses_that_one_object_keeps_none_is_lost() -> None:
         """
     found = fixes(start, cell)
     assert found and not [fix.cells for fix in found if "level.backward()" not in fix.cells.get(2, "level.backward()")]
+
+
+@pytest.mark.parametrize(
+    ("taken", "last"),
+    [
+        pytest.param("losses[-2:]", True, id="the last two"),
+        pytest.param("losses[max(0, len(losses) - 2):]", True, id="the last two, counted"),
+        pytest.param("list(losses)", True, id="all, in a list of its own"),
+        pytest.param("losses[::-1]", True, id="all, the last one first"),
+        pytest.param("losses[:2]", False, id="the first two"),
+        pytest.param("losses[::2]", False, id="every other one"),
+        pytest.param("sorted(losses, key=lambda one: -one.item())[:2]", False, id="the worst two"),
+    ],
+)
+def test_a_mean_of_some_losses_is_the_loss_where_the_last_one_is_among_them(taken: str, last: bool) -> None:
+    start = """
+        import torch
+        from torch import nn
+        torch.manual_seed(0)
+        net, losses = nn.Linear(3, 1), []; opt = torch.optim.SGD(net.parameters(), lr=0.1)
+        """
+    cell = f"""
+        for x in torch.randn(4, 4, 3):
+            loss = net(x).square().mean()
+            losses.append(loss)
+            some = {taken}
+            mean = torch.stack(some).mean()
+            opt.zero_grad(); mean.backward(); opt.step()
+        """
+    cut = [fix for fix in fixes(start, cell) if "loss.backward()" in fix.cells.get(2, "")]
+    assert bool(cut) is last

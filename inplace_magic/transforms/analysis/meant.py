@@ -13,11 +13,21 @@ from collections.abc import Iterator, Sequence
 from typing import TypeGuard
 
 from ...families import is_of_base
-from ...source.bindings import bound, bound_anew, gone_through, later, loop_of, parameters, reads, value_of
+from ...source.bindings import (
+    bound,
+    bound_anew,
+    gone_through,
+    is_dead_store,
+    later,
+    loop_of,
+    parameters,
+    reads,
+    value_of,
+)
 from ...source.blocks import loops, own_statements, scope
 from ...source.dataflow import called_name, graph_reads, is_inplace_name, rebinds
 from ...source.editor import Code, Function, dotted
-from ...source.names import declared, first_name
+from ...source.names import first_name
 from ..problem import Problem
 from .contents import container, put, put_into, shares
 from .meetings import is_in_update, updates_weights
@@ -247,10 +257,8 @@ def is_lost(problem: Problem, write: Site, name: str) -> bool:
     code, function = write.code, write.code.function(write.statement)
     if name in parameters(function) and _updates_leaf(problem, write):
         return True
-    own = function is not None and name not in declared(function)
-    alone = own and is_whole(write)
     looped = loop_of(code, write.statement, name) is not None  # then it is an item of what is gone through
-    return alone and not looped and not reads(code, name, later(code, write.statement))
+    return is_whole(write) and not looped and is_dead_store(code, name, write.statement)
 
 
 def _reads_before_bound(code: Code, text: str, nodes: list[ast.AST]) -> bool:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ...record.evidence import Edge, Holder
 from ...source.bindings import bound_anew, gone_through, naming_loop, parameters, value_of
-from ...source.dataflow import binds, is_called
+from ...source.dataflow import binds, called_name, is_called
 from ...source.editor import Code, Function
 from ...source.names import first_name, own_names
 from ..problem import Frame, Problem
@@ -57,17 +58,26 @@ def _assigned(frame: Frame) -> Iterator[tuple[ast.Name, ast.expr]]:
 
 
 def _argument_of_callback(problem: Problem, edge: Edge) -> list[Use]:
-    """The one argument that a function reads where it used the value, if it was handed over by name: ``accumulate(xs, step)``."""
-    outer, inner = [None, None, *problem.frames(edge.used)][-2:]
-    function = inner.code.function(inner.node) if inner is not None else None
-    if outer is None or inner is None or not isinstance(function, Function) or not _hands_over(outer, function.name):
-        return []
-    read = [n for n in _names(inner) if n.id in parameters(function)]
-    return [_by_name(inner, name) for name in read] if len({name.id for name in read}) == 1 else []
+    """The one argument that a function reads where it used the value, if its caller was handed the function by another name, or
+    hands it over: ``accumulate(xs, step)``, ``closure()`` of ``closure = partial(step, x)``.
+    """
+    made = {frame.node for frame in problem.frames(edge.made)}
+    for outer, inner in itertools.pairwise(problem.frames(edge.used)):
+        function = inner.code.function(inner.node)
+        given = made & {*ast.walk(outer.node)} - {outer.node}  # ``compute(net(x))``
+        if isinstance(function, Function) and not given and _calls_by_another_name(outer, function.name):
+            own = [one.arg for one in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)]
+            read = [n for n in _names(inner) if n.id in own and n.id not in ("self", "cls")]
+            if len({name.id for name in read}) == 1:
+                return [_by_name(inner, name) for name in read]
+    return []
 
 
-def _hands_over(caller: Frame, name: str) -> bool:
-    named = (n for n in ast.walk(caller.node) if isinstance(n, ast.Name) and n.id == name)
+def _calls_by_another_name(caller: Frame, function: str) -> bool:
+    """Whether what a caller calls is another name than the function's, or hands the function on; not of an object that it calls."""
+    if isinstance(caller.node, ast.Call) and called_name(caller.node) != function:
+        return not function.startswith("__") and function != "forward"
+    named = (n for n in ast.walk(caller.node) if isinstance(n, ast.Name) and n.id == function)
     return any(not is_called(caller.code, n) for n in named)
 
 
@@ -126,6 +136,8 @@ def _reads_value(code: Code, node: ast.expr) -> bool:
         if isinstance(above.ctx, ast.Store):
             return False  # ``rows[i] = x`` writes into it
         node, above = above, code.parent(above)
+    if isinstance(above, ast.Call) and above.func is node:
+        return False  # it is a function
     if isinstance(above, ast.Compare) and any(isinstance(op, (ast.Is, ast.IsNot)) for op in above.ops):
         return False  # ``if state is None``
     return not (isinstance(above, ast.Attribute) and above.attr in _DESCRIBES)

@@ -17,9 +17,9 @@ from dataclasses import replace
 
 from ...message import message
 from ...record.evidence import Edge
-from ...source.bindings import argument, bound_anew, reads
+from ...source.bindings import argument, bound_anew, reads, value_of
 from ...source.blocks import loops
-from ...source.dataflow import added, binds, called_name, calls_named, is_called, is_number, root_of, roots
+from ...source.dataflow import added, binds, called_name, calls_named, given_to, is_called, is_number, root_of, roots
 from ...source.editor import Code, Function
 from ...source.modules import module_of
 from ..problem import Frame, Problem
@@ -128,6 +128,8 @@ def _mean(frame: Frame, root: ast.expr | None, own: set[str], innermost: bool) -
     if root is None or all(node is not ran for node in ast.walk(root)):
         return None
     called = set(ast.walk(ran.func)) if isinstance(ran, ast.Call) and not innermost else set()
+    names = {name.id for name in ast.walk(ran) if isinstance(name, ast.Name)}
+    own = {name for name in own | names if _has_last(frame, name, own)}
     for above in (ran, *code.parents(ran)):
         if not own.issuperset(_values(code, above, called)):
             break
@@ -135,11 +137,34 @@ def _mean(frame: Frame, root: ast.expr | None, own: set[str], innermost: bool) -
             whole = above
         elif isinstance(above, ast.BinOp) and isinstance(above.op, ast.Div) and calls_named(above.right, "len"):
             whole = above  # ``sum(losses) / len(losses)``
-        elif not isinstance(above, (ast.Attribute, ast.Subscript, ast.Starred, ast.List, ast.Tuple)):
+        elif not isinstance(above, (ast.Attribute, ast.Starred, ast.List, ast.Tuple)) and not _takes_last(above):
             break
         if above is root:
             break
     return whole
+
+
+def _has_last(frame: Frame, name: str, own: set[str]) -> bool:
+    """Whether a name stands for what keeps the losses, or for the last of them: ``last = losses[-4:]``."""
+    code, value = frame.code, value_of(frame.code, name, frame.statement)
+    if value is None or not own & {*_values(code, value)}:
+        return name in own
+    if called_name(value) in ("list", "tuple", "deque") and given_to(value):
+        value = given_to(value)[0]
+    if isinstance(value, ast.Subscript):
+        return _takes_last(value) and code.text(value.value) in own
+    put_behind = isinstance(value, (ast.List, ast.Tuple)) or (
+        isinstance(value, ast.BinOp) and isinstance(value.op, ast.Add)
+    )
+    return put_behind or code.text(value) in own
+
+
+def _takes_last(node: ast.AST) -> bool:
+    """``losses[-4:]``, ``losses[::-1]``: the last one is among them; ``losses[-1]``, ``sums["loss"]``: an item by itself."""
+    match node:
+        case ast.Subscript(slice=ast.Slice(lower=lower, upper=upper, step=step)):
+            return upper is None and (step is None or (isinstance(step, ast.UnaryOp) and lower is None))
+    return isinstance(node, ast.Subscript)
 
 
 def _values(code: Code, node: ast.AST, called: Container[ast.AST] = ()) -> Iterator[str]:

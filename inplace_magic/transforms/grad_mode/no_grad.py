@@ -21,7 +21,7 @@ from functools import partial
 from ...message import message
 from ...record.evidence import Write
 from ...record.operations import SAMPLERS
-from ...source.bindings import bindings, later, parameters, reads
+from ...source.bindings import bindings, is_dead_store, later, parameters, reads
 from ...source.blocks import own_statements, scope, upwards
 from ...source.dataflow import binds, calls_named, is_number, keyword_named
 from ...source.editor import Code, Function, dotted
@@ -176,7 +176,9 @@ def _goes_on(write: Site, statements: list[ast.stmt]) -> bool:
     behind = reads(write.code, name, later(write.code, write.statement))
     read = [n for n in behind if n not in own and not is_number(write.code, n)]
     goes_on = [s for s in map(write.code.statement, read) if not _gives_back(s, read)]
-    goes_on = [s for s in goes_on if not _looks_to_write(write.code, s, name)]
+    goes_on = [
+        s for s in goes_on if not _looks_to_write(write.code, s, name) and not _looks_for_nobody(write.code, s, name)
+    ]
     return getattr(function, "name", "") == "forward" or any(not _of_itself(write.code, s, name) for s in goes_on)
 
 
@@ -234,6 +236,14 @@ def _looks_to_write(code: Code, statement: ast.stmt, name: str | None) -> bool:
             named = {n for n in ast.walk(function) if isinstance(n, ast.Name) and n.id == own} - {statement.targets[0]}
             of_look = root_text(code, statement.value) == name and own not in declared(function)
             return of_look and bool(named) and all(_of_itself(code, s, own) for s in map(code.statement, named))
+    return False
+
+
+def _looks_for_nobody(code: Code, statement: ast.stmt, name: str) -> bool:
+    """Whether a statement of a function only gives a name that nobody reads to a look at the named tensor: ``w = w.to(device)``."""
+    match statement:
+        case ast.Assign([ast.Name(own)], value):
+            return root_text(code, value) == name and is_dead_store(code, own, statement)
     return False
 
 

@@ -30,7 +30,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from ...message import message
-from ...source.bindings import gone_through, key_of_item, parameters
+from ...source.bindings import gone_through, is_dead_store, key_of_item, parameters
 from ...source.blocks import loops, scope
 from ...source.dataflow import binds, key_of, reads
 from ...source.editor import Code, dotted
@@ -105,7 +105,7 @@ def _comprehension(
     """A loop that does nothing but write into each tensor of a list or dict: the container is made anew."""
     each = f"for {code.text(loop.target)} in {code.text(loop.iter)}"
     made = f"[{rewrite.value} {each}]" if key is None else f"{{{key}: {rewrite.value} {each}}}"
-    if not loop.orelse and code.alone(loop):
+    if not loop.orelse and code.alone(loop) and not is_dead_store(code, held, loop):
         edits = (code.replace(loop, f"{held} = {made}"),)
         yield "container", replace(rewrite, edits=edits, target=held, value=made)
 

@@ -37,6 +37,10 @@ def edited(cell: str, write: str, **about: str) -> str:
             "def f(m):\n  q = m.rot\n  q.select(0, 1).add_(1)\n  r = q.narrow(0, 1, 2)\n  r.add_(1)\n  return r.sum()\n", "q.select(0, 1).add_(1)", "leaf",
             id="a value of which a look is read on",
         ),
+        pytest.param(
+            "def f(q):\n  q[0] = torch.sin(a)\n  value = train(q)\n", "q[0] = torch.sin(a)", "leaf",
+            id="an argument that a call goes on with, be its result read or not",
+        ),
         pytest.param("a, b = y.chunk(2)\na.fill_(1)", "a.fill_(1)", "multi_output_view", id="one of several views of a value"),
         pytest.param("if a: n += 1; w -= w.grad", "w -= w.grad", "leaf", id="a line that the head of a branch begins"),
         pytest.param("for a in b: w -= w.grad; print(w)", "w -= w.grad", "leaf", id="a line that the head of a loop begins"),
@@ -102,6 +106,12 @@ def test_leaves_alone(cell: str, write: str, family: str) -> None:
             "q[0].clamp_(0, 1)",
             "def limit(q):\n  with torch.no_grad():\n    q[0].clamp_(0, 1)\n    q[1].clamp_(0, 2)\n  return q\n",
             id="a helper that does nothing but limit its argument",
+        ),
+        pytest.param(
+            "def table(q):\n  q[0] = torch.sin(t)\n  q.requires_grad = False\n  q = q.to(device)\n",
+            "q[0] = torch.sin(t)",
+            "def table(q):\n  with torch.no_grad():\n    q[0] = torch.sin(t)\n  q.requires_grad = False\n  q = q.to(device)\n",
+            id="a helper that ends with a name that nobody reads",
         ),
         pytest.param(
             "def update(ps, v):\n  for k in ps:\n    v[k] = 0.9 * v[k] + ps[k].grad\n    ps[k] -= v[k]\n    ps[k].grad.zero_()\n  return ps, v\n",
