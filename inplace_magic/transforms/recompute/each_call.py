@@ -31,9 +31,10 @@ from ...message import message
 from ...source.bindings import argument, bound, defaults, parameters
 from ...source.blocks import loops, upwards
 from ...source.dataflow import binds, called_name, calls, calls_named, reads
-from ...source.editor import Code, Edit, names_loaded
+from ...source.editor import Code, Edit, names_bound, names_loaded
 from ...source.lift import unwrapped
 from ...source.modules import module_has
+from ...source.names import renamed
 from ..analysis.meetings import headline
 from ..grad_mode.inference_mode import modes
 from ..problem import Problem
@@ -83,9 +84,24 @@ def _default(problem: Problem, code: Code, function: ast.FunctionDef, computed: 
             continue
         behind = [s for s in function.body if s is not function.body[0] or ast.get_docstring(function) is None]
         if any(node is computed for node in ast.walk(value)) and behind and not code.begins_on_head(function.body[0]):
-            lines = [f"if {name} is None:", f"{code.indent_step}{name} = {code.text(value)}"]
+            text = _from_within(code, function, value)
+            if text is None:
+                return
+            lines = [f"if {name} is None:", f"{code.indent_step}{name} = {text}"]
             edits = [code.replace(value, "None"), code.insert_before(behind[0], *lines)]
             yield in_one_text(code, edits, lines[1].strip(), _WHY, "recompute: each call")
+
+
+def _from_within(code: Code, function: ast.FunctionDef, value: ast.expr) -> str | None:
+    """The text of a default argument in the function: what a class calls so is an attribute of the class there. None where the
+    function does not know the class by its name.
+    """
+    around = code.parent(function)
+    if not isinstance(around, ast.ClassDef):
+        return code.text(value)
+    edits = renamed(code, [value], {one: f"{around.name}.{one}" for one in names_bound(code.preceding(function))})
+    unknown = around not in code.tree.body or around.name in parameters(function)
+    return None if edits and unknown else code.edited(value, edits)
 
 
 def _bound_argument(code: Code, call: ast.Call, computed: ast.AST) -> Iterator[Proposal]:

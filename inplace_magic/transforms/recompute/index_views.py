@@ -14,6 +14,9 @@ r -= mean                                 r -= mean
 rows = x.unbind()                         rows = x.unbind()
 rows[k] += 1                              x[k] += 1
 
+rows = dict(zip(names, x))                rows = {key: x[i] for i, key in enumerate(names)}
+rows["a"] += 1                            rows["a"] += 1
+
 for i, part in enumerate(h.split(4, 1)):  for i, part in enumerate(h.split(4, 1)):
                                               part = h[:, i * 4 : (i + 1) * 4]
     part.mul_(i)                              part.mul_(i)
@@ -78,6 +81,7 @@ def index_bound(problem: Problem) -> Iterator[Proposal]:
         for code, made in itertools.islice(problem.bindings(write.code, name, write.statement), 1):
             if made.value is not None:
                 yield from _item(write, name, _views(code, made.value))
+                yield from _of_dict(code, made.value)
             elif isinstance(made.statement, ast.Assign):
                 yield from _unpacked(code, made.statement)
 
@@ -88,6 +92,15 @@ def _unpacked(code: Code, line: ast.Assign) -> Iterator[Proposal]:
     if views is not None and isinstance(target, ast.Tuple) and all(isinstance(one, ast.Name) for one in target.elts):
         edit = code.replace(line.value, ", ".join(views.at(str(i)) for i in range(len(target.elts))))
         yield in_one_text(code, [edit], line, _WHY, "index_views")
+
+
+def _of_dict(code: Code, made: ast.expr) -> Iterator[Proposal]:
+    """``dict(zip(names, image))``: each view under a key."""
+    match made:
+        case ast.Call(ast.Name("dict"), [ast.Call(ast.Name("zip"), [keys, rows], [])], []):
+            if (views := _views(code, rows)) is not None:
+                edit = code.replace(made, f"{{key: {views.at('i')} for i, key in enumerate({code.text(keys)})}}")
+                yield in_one_text(code, [edit], headline(code, code.statement(made), [edit]), _WHY, "index_views")
 
 
 def _item(write: Site, name: str, views: _Views | None) -> Iterator[Proposal]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from ...record.evidence import Edge
 from ...source.bindings import argument, parameters
 from ...source.blocks import loops, upwards, within
-from ...source.dataflow import calls, graph_reads, reads, rebinds, simple, slice_of
+from ...source.dataflow import calls, graph_reads, key_of, of_head, reads, rebinds, simple, slice_of
 from ...source.editor import Code, Def, Function
 from ...source.names import first_name, own_names
 from ..analysis.meetings import around_both, standing_in, update_of
@@ -76,10 +76,14 @@ def targets(problem: Problem, edges: Sequence[Edge], made: Slice) -> Iterator[Ta
             own = made.is_of(frame)
             kept = own and any("." in name for name in names)  # a call reads it off the object
             above, _ = slice_of(code.preceding(statement), reads(statement))  # ``x = batches[i]``
+            within_loops = (one for one in loops(code, statement) if isinstance(one, ast.For))
+            named = [
+                one.iter for one in within_loops if {*map(key_of, of_head(one))} & reads(statement)
+            ]  # ``for x in batches``
             # ``task.learn()`` for ``task.loss``
             known = names | ({first_name(name) for name in made.through} - {"self"})
-            reached = kept or not names or reads(*above, statement) & known
-            if not reached and frame.spot not in need[:1]:
+            reached = kept or not names or reads(*above, *named, statement) & known
+            if not reached and (frame.spot not in need[:1] or (made.call is not None and made.through)):
                 yield from _in_getter(made, statement) if frame is frames[-1] else ()
                 continue
             around = loops(code, statement, without=made.statements)
@@ -180,7 +184,7 @@ def _behind(problem: Problem, made: Slice, statement: ast.stmt) -> Target | None
         top, *events = (within(code, block, s) for s in (made.statements[-1], *came))
         before = [one for one in (top, *events) if one is not None and block.index(one) < block.index(above)]
         if before and top is not above:
-            if above in events and simple(above):
+            if above in events and (simple(above) or isinstance(above, ast.Return)):
                 return None
             last = max(before, key=block.index)
             return Target(code, _front(code, block[block.index(last) + 1 :], made.names, above), last in events)

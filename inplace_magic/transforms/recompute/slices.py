@@ -12,10 +12,22 @@ from dataclasses import dataclass, replace
 
 from ...record.evidence import Crossing, Holder
 from ...source.blocks import upwards, within
-from ...source.dataflow import binds, calls_named, items_apart, key_of, live_in, reads, rebinds, simple, slice_of, sums
+from ...source.dataflow import (
+    binds,
+    called_name,
+    calls_named,
+    items_apart,
+    key_of,
+    live_in,
+    reads,
+    rebinds,
+    simple,
+    slice_of,
+    sums,
+)
 from ...source.editor import Code, Def, Edit
 from ...source.lift import as_lines
-from ...source.names import first_name, renamed
+from ...source.names import declared, first_name, renamed
 from ..analysis.meetings import standing_in
 from ..analysis.points import uses
 from ..problem import Frame, Problem, parted
@@ -54,7 +66,7 @@ class Slice:
     @property
     def kept(self) -> set[str]:
         """What methods that are called keep on their object: ``self.penalty`` for ``self.add_penalty(w)``."""
-        return {name for s in self.statements for name in _kept_by_method(self.code, s)}
+        return {name for s in self.statements for name in kept_by_method(self.code, s)}
 
     def is_of(self, frame: Frame) -> bool:
         """Whether a frame runs the function that made the values."""
@@ -84,6 +96,7 @@ def slices(problem: Problem, found: Crossing) -> Iterator[Slice]:
     levels = [*_levels(problem, [stack for stack in stacks if parted(stack, problem.lost)[0]])]
     holders = [holder for edge in found.over for holder in edge.holders]
     held, of_objects = {one.path.partition("[")[0] for one in holders}, {*_of_objects(holders)}
+    levels = [made for made in levels if made.call is None or not _counts_on(problem, made.call, held)]
     for made in levels:
         kept = of_objects if made.call is not None and not made.names & held else set[str]()
         yield made if made.names and not kept else replace(made, through=frozenset({*read} | kept or of_objects))
@@ -95,11 +108,23 @@ def slices(problem: Problem, found: Crossing) -> Iterator[Slice]:
         yield from (replace(made, owner=pair) for pair in dict.fromkeys(_handed_on(made, found)))
 
 
+def _counts_on(problem: Problem, call: ast.Call, held: set[str]) -> bool:
+    """Whether a closure that is called goes on from what names around it have, ``n += 1``, beside those that keep what it makes:
+    nobody sees that it does so once more.
+    """
+    named = (f for code, f in problem.nodes(ast.FunctionDef) if f.name == called_name(call) and code.function(f))
+    return any((declared(function) - held) & live_in(function.body) for function in named)
+
+
 def _of_objects(holders: Iterable[Holder]) -> Iterator[str]:
-    """``task.loss``, and ``run`` for ``run["loss"]``: where the objects and the dicts of a cell keep the stale values."""
+    """``task.loss``, ``run`` for ``run["loss"]``, ``update`` for what a closure of that name finds around it: where the objects,
+    the dicts and the closures of a cell keep the stale values.
+    """
     for holder in holders:
         if holder.scope == "<module>" and re.fullmatch(r"\w+(\.\w+|\['[^']*'\])", holder.path):
             yield holder.path.partition("[")[0]
+        elif ".<locals>." in holder.scope and holder.path.isidentifier():
+            yield holder.scope.rpartition(".")[2]
 
 
 def _handed_on(made: Slice, found: Crossing) -> Iterator[tuple[str, str]]:
@@ -173,29 +198,31 @@ def _chain(
     return found
 
 
-def _kept_by_method(code: Code, statement: ast.stmt) -> set[str]:
-    """What a method of the same class, called for that alone, keeps on its object."""
-    match statement:
-        case ast.Expr(ast.Call(ast.Attribute(ast.Name("self"), called))):
-            function = code.function(statement)
-            beside = code.block(function) if isinstance(function, Def) else []
-            methods = (one for one in beside if isinstance(one, Def) and one.name == called)
-            return {name for one in methods for name in binds(*one.body) if name.startswith("self.")}
-    return set()
+def kept_by_method(code: Code, statement: ast.stmt) -> set[str]:
+    """What methods of the same class, called for that alone, keep on their object; in a loop or a branch, too."""
+    function = code.function(statement)
+    beside = [one for one in code.block(function) if isinstance(one, Def)] if isinstance(function, Def) else []
+    found: set[str] = set()
+    for inner in ast.walk(statement) if beside else ():
+        match inner:
+            case ast.Expr(ast.Call(ast.Attribute(ast.Name("self"), called))):
+                methods = (one for one in beside if one.name == called)
+                found |= {name for one in methods for name in binds(*one.body) if name.startswith("self.")}
+    return found
 
 
 def _from_beginning(code: Code, turn: list[ast.stmt], chosen: list[ast.stmt]) -> list[ast.stmt]:
     """The statements with those that a sum begins with, and that add to it before; where it begins ahead of a loop that
     adds to it, with the loop: ``loss = 0``, ``for w in ws: loss += ...``. A method may add to it as well.
     """
-    begun = {name for s in chosen for name in sums(s) | _kept_by_method(code, s)}
+    begun = {name for s in chosen for name in sums(s) | kept_by_method(code, s)}
     before = turn[: turn.index(chosen[0])] if begun and chosen else []
     first = next((s for s in reversed(before) if rebinds(s) & begun), None)
     if first is None:
         return chosen
     block = code.block(first)
     found = [within(code, block, s) for s in chosen]
-    adds = [s for s in before if (binds(s) | _kept_by_method(code, s)) & begun]
+    adds = [s for s in before if (binds(s) | kept_by_method(code, s)) & begun]
     return [s for s in [first, *code.following(first)] if s in found or s in adds]
 
 

@@ -65,7 +65,7 @@ from ..problem import Problem
 from ..proposal import Proposal
 from ..registry import register
 from .places import Target, happened, targets
-from .slices import MOST, Slice, called_so, of_itself, slices
+from .slices import MOST, Slice, called_so, kept_by_method, of_itself, slices
 
 _LEAVING = (ast.Continue, ast.Break, ast.Return, ast.Raise)
 _ANEW, _FROM_VALUES = message("why_graphs_of_their_own"), message("why_later_loss_as_given")
@@ -160,7 +160,8 @@ def _as_far_as_read(made: Slice, edges: Sequence[Edge], target: Target) -> Slice
     kept: list[ast.stmt] = []
     for statement in reversed(made.statements):
         called = made.call is not None and made.code.statement(made.call) is statement
-        if binds(statement) & wanted or isinstance(statement, ast.Expr) or called:
+        given = binds(statement) | kept_by_method(made.code, statement)
+        if given & wanted or isinstance(statement, ast.Expr) or called:
             wanted |= reads(statement)
             kept.insert(0, statement)
     return replace(made, statements=kept or made.statements)

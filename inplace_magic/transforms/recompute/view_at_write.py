@@ -81,7 +81,9 @@ def _made_here(
     code, statement = frames[0].code, frames[0].statement
     if isinstance(read, (ast.Subscript, ast.Attribute)):
         for edit in [code.replace(read, text) for text in _member(problem, frames, read)]:
-            yield in_one_text(code, [edit], headline(code, code.statement(read), [edit]), _WHY, "view_at_write")
+            yield in_one_text(
+                code, [edit], headline(code, code.statement(read), [edit]), _WHY, "view_at_write", lossless=True
+            )
     if not isinstance(read, ast.Name) or read.id in seen:
         return
     loop = naming_loop(code, read, read.id)
@@ -93,7 +95,9 @@ def _made_here(
         index, edits = (str(key), []) if of_dict else counted(problem, code, loop, rows=dotted(loop.iter))
         for text in _items(problem, frames, items, index):
             line = f"{read.id} = {text}"
-            yield in_one_text(code, [*edits, code.insert_before(loop.body[0], line)], line, _WHY, "view_at_write")
+            yield in_one_text(
+                code, [*edits, code.insert_before(loop.body[0], line)], line, _WHY, "view_at_write", lossless=True
+            )
     elif read.id in parameters(code.function(read)) and frames[1:]:
         given = argument(code.function(read), read.id, frames[1].expression)
         yield from _made_here(problem, frames[1:], given)
@@ -102,7 +106,9 @@ def _made_here(
         if value is not None:
             for text in _seen_from(problem, frames[0], _Made(code, value, found[0].statement), ""):
                 line = f"{read.id} = {text}"
-                yield in_one_text(code, [code.insert_before(statement, line)], line, _WHY, "view_at_write")
+                yield in_one_text(
+                    code, [code.insert_before(statement, line)], line, _WHY, "view_at_write", lossless=True
+                )
         yield from _made_here(problem, frames, value, seen | {read.id})
 
 
@@ -249,11 +255,21 @@ def _of_iteration(code: Code, made: ast.expr, name: str) -> ast.expr | None:
 def _by_index(
     made: _Made, loop: ast.For | ast.comprehension, name: str, keyed: dict[str, str], index: str
 ) -> str | None:
-    """What a loop calls ``name`` in the iteration of an index, or of a key; None where that does not tell it."""
+    """What a loop calls ``name`` in the iteration of an index, or of a key; None where that does not tell it.
+
+    Of a key the number too: ``list(names).index(key)``.
+    """
     through = gone_through(loop, name)
     if keyed:
         of_dict = receiver(through) if isinstance(through, ast.Call) and called_name(through) == "items" else None
-        return f"{made.code.text(of_dict)}[{index}]" if of_dict is not None else None
+        if of_dict is not None:
+            key = keyed.get(key_of_item(loop, name) or "")
+            return f"{made.code.text(of_dict)}[{key}]" if key is not None else None
+        for item, key in keyed.items() if is_counter(loop, name) else ():
+            items = dotted(gone_through(loop, item))
+            if items is not None:
+                return f"list({items}).index({key})"
+        return None
     digit = _digit(made, loop, index)
     if digit is None or _count(through) is not None:
         return digit

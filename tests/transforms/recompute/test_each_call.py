@@ -240,6 +240,22 @@ def test_a_default_argument_that_has_a_graph_is_computed_in_each_call() -> None:
     assert fix.cells == {2: rewritten(DEFAULT, ("w=scale.exp()", "w=None"), (sum_up, again))}
 
 
+def test_in_a_method_it_is_computed_by_the_names_that_the_class_gives() -> None:
+    define = """
+        factor = 2.0
+        class Weights:
+            scale = torch.zeros(4, requires_grad=True)
+            @staticmethod
+            def score(x, *, w=factor * scale.exp()):
+                return (x * w).sum()
+        """
+    loop = "for x in torch.randn(3, 4):\n    loss = Weights.score(x).exp()\n    loss.backward()"
+    fix = fix_by("recompute", START, define, loop)
+    sum_up = "        return (x * w).sum()"
+    again = f"        if w is None:\n            w = factor * Weights.scale.exp()\n{sum_up}"
+    assert fix.cells == {2: rewritten(define, ("w=factor * scale.exp()", "w=None"), (sum_up, again))}
+
+
 @pytest.mark.parametrize(
     "given",
     [
@@ -247,6 +263,7 @@ def test_a_default_argument_that_has_a_graph_is_computed_in_each_call() -> None:
         pytest.param("def score(x, w=scale.exp()):\n    if w is None:\n        return x.sum()\n    return (x * w).sum()", id="one that knows what None is"),
         pytest.param("def score(x, w=scale.exp()):\n    return (x * w if torch.is_tensor(w) else x).sum()\nscore(torch.ones(4), None)", id="one that is called with None"),
         pytest.param("for k in range(2):\n    def score(x, w=scale[k].exp()):\n        return (x * w).sum()", id="one for each iteration"),
+        pytest.param("class Outer:\n    class Loss:\n        own = scale * 1\n        def __call__(self, x, w=own.exp()):\n            return (x * w).sum()\nscore = Outer.Loss()", id="of a class that has no name where it is read"),
         pytest.param("def score(x, w=scale.exp()):\n    return (x * w).sum()\nscale = torch.ones(4)", id="a name that is another's by then"),
     ],
 )  # fmt: skip

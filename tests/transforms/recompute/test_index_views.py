@@ -53,6 +53,8 @@ def test_proposes_nothing(cell: str, write: str) -> None:
                      "top, low = h[:, 0], h[:, 1]\nlow[0] = 1\n", id="the same along another dimension"),
         pytest.param("rows = x.unbind()\nrows[k] += 1\n", "rows[k]",
                      "rows = x.unbind()\nx[k] += 1\n", id="an item of what holds them"),
+        pytest.param("rows = dict(zip(names, x))\nrows['a'] += 1\n", "rows['a']",
+                     "rows = {key: x[i] for i, key in enumerate(names)}\nrows['a'] += 1\n", id="a dict with a key for each"),
         pytest.param("rows = x.split(2, 1)\nrows[0][:, 1].mul_(3)\n", "rows[0][:, 1].mul_(3)",
                      "rows = x.split(2, 1)\nx[:, 0 : 2][:, 1].mul_(3)\n", id="a part of such an item"),
         pytest.param("[b.mul_(m) for b, m in zip(x, means)]\n", "b.mul_(m)",

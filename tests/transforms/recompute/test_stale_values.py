@@ -312,6 +312,22 @@ KEPT_BY_OBJECT = """
             self.opt.step()
     fit, x = Fit(), torch.randn(4, 2)
     """
+KEPT_BY_CLOSURE = """
+    def fitting():
+        net = nn.Linear(2, 1)
+        opt, error = torch.optim.SGD(net.parameters(), lr=0.1), None
+        def score(x):
+            nonlocal error
+            error = net(x).square().mean()
+            return error.item()
+        def descend():
+            opt.zero_grad()
+            error.backward()
+            opt.step()
+        return score, descend
+    score, descend = fitting()
+    x = torch.randn(4, 2)
+    """
 KEPT_IN_DICT = """
     run, x = {"w": torch.randn(2, requires_grad=True)}, torch.randn(4, 2)
     def score(run, x):
@@ -365,6 +381,12 @@ KEPT_IN_DICT = """
             id="on an object, ahead of a loop",
         ),
         pytest.param(
+            KEPT_BY_CLOSURE,
+            ("print(score(x))\ndescend()\n", "for _ in range(2):\n    descend()\n"),
+            "for _ in range(2):\n    score(x)\n    descend()\n",
+            id="around two closures",
+        ),
+        pytest.param(
             KEPT_IN_DICT,
             ("first = score(run, x)\ndescend(run)\n", "x = x[:2]\ndescend(run)\n"),
             "x = x[:2]\nscore(run, x)\ndescend(run)\n",
@@ -386,6 +408,46 @@ def test_a_call_alone_is_made_again_where_an_object_keeps_what_it_makes(
     found = fixes(START, kept, *cells)
     assert found[0].cells == {2 + len(cells): expected.rstrip()}
     assert "retain" not in [fix.rule for fix in found]
+
+
+def test_a_closure_that_also_names_other_values_anew_is() -> None:
+    define = rewritten(
+        KEPT_BY_CLOSURE,
+        ("opt, error = torch.optim.SGD(net.parameters(), lr=0.1), None", "opt, error, out = torch.optim.SGD(net.parameters(), lr=0.1), None, None"),
+        ("nonlocal error\n", "nonlocal error, out\n        out = net(x)\n"),
+    )  # fmt: skip
+    found = fixes(START, define, "print(score(x))\ndescend()", "for _ in range(2):\n    descend()")
+    assert found[0].cells == {4: "for _ in range(2):\n    score(x)\n    descend()"}
+
+
+def test_a_closure_that_also_counts_is_not_called_once_more() -> None:
+    define = rewritten(
+        KEPT_BY_CLOSURE,
+        ("opt, error = torch.optim.SGD(net.parameters(), lr=0.1), None", "opt, error, n = torch.optim.SGD(net.parameters(), lr=0.1), None, 0"),
+        ("nonlocal error\n", "nonlocal error, n\n        n += 1\n"),
+    )  # fmt: skip
+    found = fixes(START, define, "print(score(x))\ndescend()", "for _ in range(2):\n    descend()")
+    assert not [fix.cells for fix in found if fix.rule == "recompute"]
+
+
+@pytest.mark.parametrize(
+    ("bound", "cells"),
+    [
+        pytest.param(
+            "evaluate, update = fitting()",
+            ("evaluate(x)\nupdate()", "for _ in range(2):\n    update()"),
+            id="by other names",
+        ),
+        pytest.param(
+            "score, descend = fitting(); score2, descend2 = fitting()",
+            ("score(x); score2(x)\ndescend(); descend2()", "for _ in range(2):\n    descend(); descend2()"),
+            id="of two pairs",
+        ),
+    ],
+)
+def test_what_closures_keep_is_made_again_by_no_call_within_a_closure(bound: str, cells: tuple[str, ...]) -> None:
+    found = fixes(START, rewritten(KEPT_BY_CLOSURE, ("score, descend = fitting()", bound)), *cells)
+    assert not [fix.cells for fix in found if 2 in fix.cells and fix.rule == "recompute"]
 
 
 def test_a_state_that_a_forward_carries_on_is_not_computed_twice() -> None:
@@ -1322,6 +1384,69 @@ def test_what_they_add_up_is_added_up_from_its_beginning_where_other_code_reads_
 def test_what_they_add_up_from_a_beginning_that_is_not_seen_is_not_added_to_once_more(begun: str) -> None:
     net = rewritten(ADDED_UP, ("self.penalty = 0", begun))
     assert RULE not in rules(START, net, TRAIN)
+
+
+def test_what_a_closure_of_one_step_reads_is_made_in_it_also_where_the_step_is_returned() -> None:
+    define = """
+        class Fit:
+            def __init__(self):
+                self.rate = torch.tensor([0.3, 1.5], requires_grad=True)
+                self.opt = torch.optim.LBFGS([self.rate], lr=0.5, max_iter=4)
+            def curve(self): return torch.exp(-self.rate * 2)
+            def objective(self):
+                self.opt.zero_grad()
+                loss = (self.model - 0.2).square().sum()
+                loss.backward()
+                return loss
+            def run(self):
+                self.model = self.curve()
+                return self.opt.step(self.objective).item()
+        """
+    loss = "        loss = (self.model - 0.2)"
+    fix = fix_by(RULE, START, define, "print(Fit().run())")
+    assert fix.cells == {2: rewritten(define, (loss, f"        self.model = self.curve()\n{loss}"))}
+
+
+def test_a_list_that_a_loop_goes_through_is_made_ahead_of_that_loop() -> None:
+    make = "terms = [1e-3 * p.abs().sum() for p in net.parameters()]"
+    define = """
+        def train(net, xs):
+            opt = torch.optim.SGD(net.parameters(), lr=0.1)
+            for x in xs:
+                loss = net(x).square().mean()
+                for term in terms:
+                    loss = loss + term
+                opt.zero_grad(); loss.backward(); opt.step()
+        """
+    head = "        for term in terms:\n"
+    first = fixes(START, "net = nn.Linear(2, 1)", make, define, "train(net, torch.randn(3, 4, 2))")[0]
+    assert first.cells == {4: rewritten(define, (head, f"        {make}\n{head}"))}
+
+
+@pytest.mark.parametrize("branch", [pytest.param(False, id="a loop"), pytest.param(True, id="a branch of a loop")])
+def test_what_a_method_adds_up_in_a_loop_comes_with_the_loop(branch: bool) -> None:
+    define = """
+        class Trainer:
+            def __init__(self, net):
+                self.net, self.opt = net, torch.optim.SGD(net.parameters(), lr=0.1)
+                self.decay = torch.zeros(())
+                for layer in net:
+                    self.add_decay(layer.weight)
+            def add_decay(self, weight):
+                self.decay = self.decay + 0.01 * weight.pow(2).sum()
+            def fit(self, xs):
+                for x in xs:
+                    loss = self.net(x).mean() + self.decay
+                    self.opt.zero_grad(); loss.backward(retain_graph=True)
+                    self.opt.step()
+        """
+    add = "            self.add_decay(layer.weight)\n"
+    if branch:
+        define = rewritten(define, (add, f"            if hasattr(layer, 'weight'):\n    {add}"))
+    net = "net = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 1))"
+    first = fixes(START, net, define, "Trainer(net).fit(torch.randn(3, 4, 2))")[0]
+    assert first.rule == RULE and first.cells[3].count("self.add_decay(") == 2
+    assert first.gradients == "different" and not first.changes
 
 
 def test_no_object_begins_anew_where_a_value_is_read() -> None:

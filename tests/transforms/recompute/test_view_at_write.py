@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from ...cells import run_cells
 from ..trying import fix_by, proposals, titles
 
 RULE = "view_at_write"
@@ -33,6 +34,8 @@ FAMILY = "no_grad_view"
         pytest.param(("t = zeros(9)\nrows = [t[i:i + 2] for i in range(8)]", "rows[-1] += 1"), "rows[-1] += 1", id="an item counted from the end"),
         pytest.param(("a, b = zeros(3), zeros(3)\nfor _ in range(3):\n    a, b = b, a\n    a += 1",), "a += 1", id="two names that are exchanged"),
         pytest.param(("t = zeros(9)\nrows = {}\nfor n, s in spans.items():\n    rows[n.upper()] = t[s]", "rows[0] += 1"), "rows[0] += 1", id="a key that is computed"),
+        pytest.param(("t = zeros(9)\nrows = {n: t[k] for k, n in enumerate(made())}", "rows[n] += 1"), "rows[n] += 1", id="a count beside a key that a call makes"),
+        pytest.param(("t = zeros(9)\nrows = {n: t[k] for k, n in enumerate(names, 1)}", "rows[n] += 1"), "rows[n] += 1", id="a count from one beside the key"),
         pytest.param(("t = zeros(9)\nrows = {}\nfor k, n in enumerate(names):\n    rows[n] = t[k]", "for k, n in enumerate(sorted(names)):\n    rows[n] += 1"), "rows[n] += 1", id="a count beside the key"),
     ],
 )  # fmt: skip
@@ -70,6 +73,10 @@ def test_a_leaf_is_no_view() -> None:
             "part += d[name]", "for name, part in parts.items():\n    part = flat[spans[name]]\n    part += d[name]\n", id="a dict, by its keys",
         ),
         pytest.param(
+            ("heads, sheet = {'a': 0, 'b': 1}, zeros(2, 6)\nrow = {n: sheet[i] for i, n in enumerate(heads)}", "row[k] += 1\n"),
+            "row[k] += 1", "sheet[list(heads).index(k)] += 1\n", id="a dict, by the place of its key among those that were counted",
+        ),
+        pytest.param(
             ("image = zeros(6, 6)\ntiles = {}\nfor i in range(2):\n    for j in range(2):\n        tiles[i, j] = image[i * 4:, j * 4:]", "tiles[0, k + 1] += 1\n"),
             "tiles[0, k + 1] += 1", "image[0 * 4:, (k + 1) * 4:] += 1\n", id="a key of two",
         ),
@@ -103,6 +110,20 @@ class Chain(nn.Module):
             block += torch.softmax(self.logits[b], -1)
         return self.full
 """
+
+
+def test_a_view_is_not_made_of_another_place_than_it_was() -> None:
+    start = "import torch\nw, names = torch.ones(3, requires_grad=True), ['a', 'b', 'c']"
+    made = """
+        sheet = torch.zeros(3, 3)
+        rows = {n: sheet[i] for i, n in enumerate(names)}
+        first = names.pop(0)
+        for n in names:
+            rows[n].copy_(w * (1 + len(names)))
+        sheet.sum().backward()
+        """
+    run = run_cells(start, made)
+    assert run.diagnosis is not None and RULE not in [fix.rule for fix in run.diagnosis.fixes]
 
 
 @pytest.mark.parametrize("gradients", ["with torch.no_grad()", "if True"])
