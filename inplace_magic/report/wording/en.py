@@ -327,6 +327,7 @@ SENTENCES = {
     "unchecked_transforms": "{number} {number:plural|transform|transforms} of torch.func",
     "unchecked_threads": "{number} {number:plural|backward|backwards} in other threads",
     "check_nothing": "autograd check: nothing found. {watched}.",
+    "check_no_backward": "No backward was seen in this cell: %%autograd_check belongs on the cell that trains.",
     "check_backwards": "--backwards has to be 1 or more",
     "check_memory": "--memory is in MB and has to be above 0",
     "check_await": "a cell with top-level await cannot be watched in a notebook: put `with inplace_magic.check() as seen:` around the await",
@@ -355,6 +356,7 @@ SENTENCES = {
     "the_write": "the write",
     # ---- why a fix helps
     "why_drop_gradient": "The old gradient stays as it is for those who still need it; the next backward makes a new one.",
+    "why_weights_of_model": "The inner steps are made on weights that are computed of the model's, to which the outer loss goes back. Mode and buffers are the model's own.",
     "why_fast_weights": "The inner steps are made on weights of their own; the model keeps its parameters.",
     "why_copy_is_given_out": "Whoever got the value keeps it, whatever the next call writes into the buffer.",
     "why_kept_by_forward": "Backward gets what the forward computed; that costs the memory which a checkpoint saves.",

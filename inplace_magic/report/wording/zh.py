@@ -309,6 +309,7 @@ SENTENCES = {
     "unchecked_transforms": "{number} 个 torch.func 变换",
     "unchecked_threads": "{number} 次其他线程中的反向传播",
     "check_nothing": "autograd check: 没有发现问题。{watched}。",
+    "check_no_backward": "这个单元格中没有看到 backward：%%autograd_check 应写在训练的单元格上。",
     "check_backwards": "--backwards 至少为 1",
     "check_memory": "--memory 的单位是 MB，必须大于 0",
     "check_await": "笔记本中无法监视带有顶层 await 的单元格：请在 await 外面使用 `with inplace_magic.check() as seen:`",
@@ -337,6 +338,7 @@ SENTENCES = {
     "the_write": "写入",
     # ---- why a fix helps
     "why_drop_gradient": "旧的梯度保持不变，供仍需要它的计算使用；下一次 backward 会生成新的梯度。",
+    "why_weights_of_model": "内层更新作用于由模型参数计算出的权重，外层损失可以传回模型；模式和缓冲区由模型自己保有。",
     "why_fast_weights": "内层更新作用于单独的权重；模型的参数保持不变。",
     "why_copy_is_given_out": "得到该值的一方保有自己的副本，下一次调用再怎么写入缓冲区都不受影响。",
     "why_kept_by_forward": "backward 得到的是前向计算出的值；代价是 checkpoint 本来节省的内存。",

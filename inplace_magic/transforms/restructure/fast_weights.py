@@ -32,7 +32,7 @@ from dataclasses import replace
 from functools import partial
 
 from ...message import message
-from ...source.bindings import Binding, bindings, gone_through, key_of_item, loop_of, parameters, reads
+from ...source.bindings import Binding, bindings, gone_through, loop_of, parameters, reads
 from ...source.blocks import loops, scope
 from ...source.dataflow import binds, called_name, calls, calls_named
 from ...source.editor import Code, Edit, dotted
@@ -46,6 +46,7 @@ from .inner_step import (
     calls_model,
     header,
     left_behind,
+    name_of_parameter,
     nodes_beside,
     owner_of,
     read_by_callers,
@@ -53,6 +54,7 @@ from .inner_step import (
     readers,
     task_of,
     with_block,
+    without_data,
 )
 
 _WHY = message("why_fast_weights")
@@ -113,7 +115,7 @@ def _of_items(problem: Problem, write: Site, loop: ast.For, item: str, meant: bo
     listed = by_key is not None and not any(path.startswith((f"{name}['", f'{name}["')) for path in held)
 
     def stepped(fast: str, own: list[Edit]) -> str | None:
-        text = code.edited(write.statement, own).replace(f"{item}.data", item)
+        text = code.edited(write.statement, [*own, *without_data(code, write.statement, item)])
         new = as_new_tensor(problem, code, text, item=True)
         if new is None:
             return None
@@ -172,7 +174,7 @@ def _of(
 def _of_model(problem: Problem, write: Site, loop: ast.For, item: str, torch: str) -> Iterator[Proposal]:
     """What reads the model, whose parameters the loop steps, reads the stepped weights behind it."""
     code, stepped = write.code, with_block(write.code, loop)
-    new = as_new_tensor(problem, code, code.text(write.statement).replace(f"{item}.data", item))
+    new = as_new_tensor(problem, code, code.edited(write.statement, without_data(code, write.statement, item)))
     given = made = gone_through(loop, item)
     listed: ast.Assign | None = None
     match bindings(code, given.id, loop) if isinstance(given, ast.Name) else []:
@@ -185,7 +187,7 @@ def _of_model(problem: Problem, write: Site, loop: ast.For, item: str, torch: st
     around, left = task[0], nodes_beside(task[1], stepped)
     if left_behind(problem, code, left, model) or read_by_callers(problem, sites(problem), model):
         return  # the rest would go on with the weights of before
-    fast, key = problem.unused("fast", code, loop), key_of_item(loop, item)
+    fast, key = problem.unused("fast", code, loop), name_of_parameter(loop, item, made)
     named = code.replace(given, f"{model}.named_parameters()" if around is None else f"{fast}.items()")
     head = header(code, loop, [named], item if key is None else None)
     edits = [code.replace(stepped, f"{fast} = {{{key or 'name'}: {new.value} {head}}}")]

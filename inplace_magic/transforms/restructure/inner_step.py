@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
-from ...source.bindings import handed, parameters
+from ...source.bindings import handed, key_of_item, parameters
 from ...source.blocks import AnyLoop, upwards
 from ...source.dataflow import binds, called_name, calls, calls_named, is_called, is_step, live_in
 from ...source.editor import Code, Edit, Loop, dotted
@@ -19,11 +19,11 @@ from ..problem import Problem
 _OF_THE_MODEL = frozenset({"parameters", "named_parameters", "train", "eval", "training", "zero_grad"})
 
 
-def header(code: Code, loop: ast.For, edits: Sequence[Edit], item: str | None = None) -> str:
+def header(code: Code, loop: ast.For, edits: Sequence[Edit], item: str | None = None, name: str = "name") -> str:
     """``for (name, p), g in zip(model.named_parameters(), grads)``: a loop's head with edits of what it goes through, and with
-    a name for each ``item``, if there is to be one."""
+    a ``name`` for each ``item``, if there is to be one."""
     held = (n for n in ast.walk(loop.target) if isinstance(n, ast.Name) and n.id == item)
-    target = code.edited(loop.target, [code.replace(n, f"(name, {item})") for n in held])
+    target = code.edited(loop.target, [code.replace(n, f"({name}, {item})") for n in held])
     return f"for {target} in {code.edited(loop.iter, edits)}"
 
 
@@ -37,6 +37,17 @@ def owner_of(node: ast.AST | None) -> str | None:
     """``model`` of ``model.parameters()``."""
     parameters = called_name(node) in ("parameters", "named_parameters")
     return dotted(node.func.value) if parameters and isinstance(node.func, ast.Attribute) else None  # type: ignore[union-attr]
+
+
+def name_of_parameter(loop: ast.For, item: str, made: ast.AST | None) -> str | None:
+    """What a loop over ``model.named_parameters()`` calls the name of an item."""
+    return key_of_item(loop, item) if called_name(made) == "named_parameters" else None
+
+
+def without_data(code: Code, node: ast.AST, item: str) -> list[Edit]:
+    """The edits by which an item is read as it is, and not past the graph: ``p`` for ``p.data``."""
+    found = (n for n in ast.walk(node) if isinstance(n, ast.Attribute) and n.attr == "data")
+    return [code.replace(n, item) for n in found if dotted(n.value) == item]
 
 
 def nodes_beside(statements: Iterable[ast.stmt], node: ast.AST) -> list[ast.AST]:
@@ -84,15 +95,17 @@ def calls_model(nodes: Iterable[ast.AST], model: str) -> bool:
     return any(dotted(call.func) == model for top in nodes for call in calls(top))
 
 
-def readers(code: Code, nodes: Iterable[ast.AST], model: str, fast: str, torch: str) -> list[Edit]:
-    """Where, of some nodes, the model is called, or its parameters are asked for."""
+def readers(
+    code: Code, nodes: Iterable[ast.AST], model: str, fast: str, torch: str, original: str | None = None
+) -> list[Edit]:
+    """Where, of some nodes, the model, or the copy of an ``original``, is called, or its parameters are asked for."""
     edits: list[Edit] = []
     for node in nodes:
         if owner_of(node) == model:
             pairs = called_name(node) == "named_parameters"
             edits.append(code.replace(node, f"{fast}.items()" if pairs else f"{fast}.values()"))
         elif isinstance(node, ast.Call) and dotted(node.func) == model:
-            edits.append(code.replace(node, _functional_call(code, node, model, fast, torch)))
+            edits.append(code.replace(node, _functional_call(code, node, original or model, fast, torch)))
     return edits
 
 
