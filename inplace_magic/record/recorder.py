@@ -21,7 +21,7 @@ import contextlib
 import inspect
 import sys
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -354,7 +354,7 @@ class Recorder(TorchFunctionMode):
         if written:
             with unobserved():
                 if bases := with_history(written):
-                    self.past.wrote(plain_name(func), self.author(sys._getframe(1), written), bases)
+                    self._has_written(plain_name(func), self.author(sys._getframe(1), written), bases)
         if isinstance(result, torch.Tensor) and _inference_mode() and result.is_inference():
             self.past.made(result, sys._getframe(1))
         return result
@@ -441,8 +441,19 @@ class Recorder(TorchFunctionMode):
             if wanted or bases:
                 author = self.author(sys._getframe(1), written)
                 self.note(plain_name(func), author, wanted)
-                self.past.wrote(plain_name(func), author, bases)
+                self._has_written(plain_name(func), author, bases)
         return self.copies.own(result, written)
+
+    def _has_written(self, name: str, author: Author, bases: list[torch.Tensor]) -> None:
+        """A call has written into what requires grad."""
+        self.past.wrote(name, author, bases)
+        self._may_be_step(author, bases)
+
+    def _may_be_step(self, author: Author, written: Iterable[torch.Tensor]) -> None:
+        """What the user's own code writes into a leaf may be a step by hand."""
+        leaves = [one for one in written if one.is_leaf and one.requires_grad] if author.origin == "user" else []
+        if leaves and self.traces:
+            self.trace.stepped(leaves, by_hand=True)
 
     def _overlapping(self, func: Callable[..., Any], args: Sequence[Any], tensor: torch.Tensor) -> bool:
         """Whether torch is about to refuse a write into elements that lie in one place, and the run is to go on past that."""
@@ -486,6 +497,7 @@ class Recorder(TorchFunctionMode):
             write = LiveWrite(author.stack, self._clock, "data", author.origin, version_of(target))
             write.swapped = target
             self.saved.log(key, write)
+        self._may_be_step(author, [target])
         return result
 
     def _detach(self, func: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], written: list[Any]) -> Any:

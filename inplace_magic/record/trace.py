@@ -85,6 +85,7 @@ class Trace:
         self.moments: dict[int, int] = {}  # of every backward
         self._added: list[Walk] = []  # whose gradients the next steps use, or those that are being made
         self._stepping = False
+        self._optimizing = False  # an optimizer has stepped
         self._crossings: dict[tuple[int, int, int | None, int | None], tuple[set[int], Crossing]] = {}
 
     def created(self, begin: int, end: int, stack: Stack) -> None:
@@ -118,8 +119,16 @@ class Trace:
         self.walks[index] = Walk(self.moments[index], numbers, self.graph, tuple(holders(frame)))
         self._added.append(self.walks[index])
 
-    def stepped(self, parameters: Iterable[torch.Tensor]) -> None:
-        """An optimizer has stepped. Of backwards that were not looked at nothing is kept."""
+    def stepped(self, parameters: Iterable[torch.Tensor], by_hand: bool = False) -> None:
+        """An optimizer has stepped; or, where there is none, a write by hand has changed leaves. (Beside one it may be an average
+        of weights.) Of backwards that were not looked at nothing is kept.
+        """
+        if by_hand and self._optimizing:
+            return
+        if not by_hand and not self._optimizing:
+            self._optimizing = True
+            for walk in self.walks.values():
+                walk.stepped.clear()
         self._stepping = True
         updated = set(map(id, parameters)) if self._added else set()
         for walk in self._added:

@@ -6,7 +6,7 @@ import textwrap
 
 import pytest
 
-from .trying import fixes
+from .trying import fixes, rewritten
 
 START = """
     import torch
@@ -217,3 +217,28 @@ def test_a_penalty_that_a_function_is_handed_is_made_in_each_of_its_iterations()
     made = "        given['penalty'] = w1.pow(2).sum()\n        loss = "
     assert made in found[0].cells[2]
     assert not any(".clone()" in str(fix.cells) for fix in found)
+
+
+def test_what_a_step_by_hand_does_not_update_counts_as_given() -> None:
+    start = """
+        import torch
+        from torch import nn
+        torch.manual_seed(0)
+        actor, critic = nn.Linear(3, 2), nn.Linear(3, 1)
+        def descend(net, loss):
+            net.zero_grad()
+            loss.backward()
+            with torch.no_grad():
+                for p in net.parameters(): p -= 0.1 * p.grad
+        """
+    cell = """
+        gains = []
+        for s in torch.randn(3, 3):
+            advantage = 1 - critic(s)
+            gains.append((actor(s).log_softmax(-1)[0] * advantage).sum())
+            descend(critic, advantage.square().sum())
+        descend(actor, -torch.stack(gains).mean())
+        """
+    first = fixes(start, cell)[0]
+    assert first.cells == {2: rewritten(cell, ("[0] * advantage)", "[0] * advantage.detach())"))}
+    assert first.gradients in ("same", "truncated")
