@@ -245,7 +245,10 @@ class _Inquiry:
     def _measure(self, bench: Bench, rerun: Rerun) -> dict[str, float] | None:
         """How far off the gradients are; empty if they are right; None if that cannot be told."""
         plain = bench.run(ListenRequest(self.sources, rerun.plan, bench.reach, bench.look))
-        return None if plain is None else deviations(plain.passes, rerun.seen.passes)
+        off = None if plain is None else deviations(plain.passes, rerun.seen.passes)
+        if plain is not None and off:
+            bench.wrong = plain.passes
+        return off
 
 
 def _certain(watched: Evidence | None) -> bool:

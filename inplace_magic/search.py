@@ -167,6 +167,8 @@ LESSER = PAST_A_STEP | {"own_parameters"}
 KEEPS_GRAPH = frozenset({"retain", "retain: one by one"}) | PAST_A_STEP | LAST_RESORT
 # By these a tensor that was read under two names becomes two: the values are what is mended, and not the order of things.
 PARTING = frozenset({"out_of_place", "module_flag", "clone_before_write", "clone_alias", "clone_returned"})
+# A copy ahead of a write: of what the graph is not told of, it tells it no more.
+COPIES = frozenset({"clone_before_write", "clone_alias", "clone_returned"})
 # What a loss is made of is computed where its update stands, by the weights that the updates before it have left.
 IN_ORDER = frozenset({
     "recompute: in order", "recompute: in turn", "recompute: of a kept graph", "recompute: each call",

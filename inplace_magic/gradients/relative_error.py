@@ -38,6 +38,17 @@ def deviations(plain: Sequence[BackwardPass], reference: Sequence[BackwardPass])
     return dict(sorted(found.items(), key=lambda item: -item[1]))
 
 
+def still_off(tried: Sequence[BackwardPass], plain: Sequence[BackwardPass], reference: Sequence[BackwardPass]) -> bool:
+    """Whether the gradients that are notably off in a plain run are, in the first pass with such ones, the same in another run."""
+    for ours, theirs, right in zip(tried, plain, reference):
+        now, was, meant = _by_leaf(ours), _by_leaf(theirs), _by_leaf(right)
+        off = [leaf for leaf in was | meant if (_relative(was.get(leaf), meant.get(leaf)) or 0.0) >= _NOTABLE]
+        if off:
+            errors = [_relative(now.get(leaf), was.get(leaf)) for leaf in off]
+            return all(error is not None and error < _NOTABLE for error in errors)
+    return False
+
+
 def _by_leaf(one: BackwardPass) -> dict[str, tuple[float, ...]]:
     return {g.leaf: g.digest for g in one.gradients if g.digest is not None}
 

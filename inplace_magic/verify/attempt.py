@@ -24,11 +24,13 @@ from ..gradients.compare import (
     updates,
     without_purpose,
 )
+from ..gradients.relative_error import still_off
 from ..message import message
 from ..record.evidence import BackwardPass, Evidence
 from ..search import (
     AS_CLEARED,
     BOUNDARY,
+    COPIES,
     FOR_TRAINING,
     IN_ORDER,
     KEEPS_GRAPH,
@@ -130,6 +132,10 @@ def try_out(
                 return None
             if left.error is not None or any(c.kind == "silent" for c in left.clashes):
                 return Unfinished(candidate, left) if problem.family == "silent" else None
+        copies = all(step.rule in COPIES for step in candidate.steps)
+        if copies and still_off(seen.passes, bench.wrong, bench.passes(candidate.steps[0].reading)):
+            _log.debug("%s: leaves the gradients as they are", candidate)
+            return None
         meant = _meant(bench, candidate.steps[0])
         if any(starved(one.passes, seen.passes, one.finished and seen.finished) for one in meant):
             _log.debug("%s: trains nothing", candidate)
@@ -221,7 +227,7 @@ def measured(bench: Bench, problem: Problem, ran: Ran) -> Attempt | None:
         kinds=len({step.rule for step in candidate.steps}),
         serves=serves,
         fewer=fewer,
-        lesser=_unleafs(problem, effect) or all(step.form in LESSER for step in candidate.steps),
+        lesser=effect.unleafed or all(step.form in LESSER for step in candidate.steps),
         idle=effect.idle,
         retrains=bool(retrained),
         sooner=sooner and (at_end or any(step.kept for step in candidate.steps)),
@@ -241,12 +247,6 @@ def _trains(sources: Sources, number: int) -> bool:
     made = [*calls_made(code.tree)] if code is not None else []
     steps = (isinstance(c.func, ast.Attribute) and called_name(c) == "step" and not c.args for c in made)
     return any(called_name(call) == "backward" for call in made) or any(steps)
-
-
-def _unleafs(problem: Problem, effect: Effect) -> bool:
-    """Whether a leaf has become a result: of a module's parameter it is no use that the module still holds it, as it was."""
-    parameter = problem.clash.write is not None and problem.clash.write.parameter
-    return effect.unleafed == "everywhere" or (parameter and effect.unleafed != "nowhere")
 
 
 def _as_accepted(

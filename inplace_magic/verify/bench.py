@@ -43,7 +43,7 @@ class Bench:
 
     ``own`` is the reading of the code under which that was recorded, ``recorded`` gives what was seen; None if it came
     to nothing. ``faithful``: that run tells what the code means. ``limit_s`` only guards against a run that comes to no
-    end.
+    end. ``wrong``: the backwards of a plain run, where they give what nobody meant.
     """
 
     sandbox: Sandbox
@@ -61,6 +61,7 @@ class Bench:
     carrying: frozenset[str] = frozenset()  # the names of the session that lead to a graph
     refused: list[str] = field(default_factory=list)  # why runs were not made
     tried: list[str] = field(default_factory=list)  # the titles of what was run, or was to be
+    wrong: tuple[BackwardPass, ...] = ()
     runs: int = 0  # of rewrites
     _endless: int = 0  # runs that were ended at the limit
     _references: dict[_AsWritten, Evidence | None] = field(default_factory=dict)

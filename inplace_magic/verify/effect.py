@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from ..diagnosis import Gradients
 from ..gradients.compare import compare, forward_changed, leaves_reached, trains_nothing, without_purpose
@@ -26,7 +25,6 @@ from .bench import Bench, Live, Spared, Texts
 
 # These can be told although a run was ended early; everything else may still have been to come.
 _EVER = frozenset({"line", "not_leaf", "optimizer"})
-Unleafed = Literal["nowhere", "by a name", "everywhere"]  # a leaf may have other names, by which it still is one
 _OF_GRADIENTS = frozenset({"no_gradient", "gradient"})
 
 
@@ -42,7 +40,7 @@ class Effect:
     changes: tuple[str, ...] = ()
     gradients: Gradients = "unknown"
     paths: frozenset[str] = frozenset()
-    unleafed: Unleafed = "nowhere"  # a name leads to a result that led to a leaf
+    unleafed: bool = False  # a name leads to a result that led to a parameter, or to a leaf that no other name leads to
     until_error: bool = False  # the run ended with the error with which the code as written ends behind the failure
     idle: bool = False  # a backward is left that trains nothing
 
@@ -179,10 +177,9 @@ def _with_changes(
 ) -> Effect:
     paths = frozenset(one.path for one in found) - reference.statistics
     kept = [reference.values.get(path) for path in reference.leaves.keys() & seen.leaves.keys()]
-    gone = [reference.values.get(one.path) for one in found if one.kind == "not_leaf"]
-    unleafed: Unleafed = "nowhere"
-    if gone:
-        unleafed = "by a name" if all(leaf in kept for leaf in gone) else "everywhere"
+    gone = [one.path for one in found if one.kind == "not_leaf"]
+    # Of a parameter it is no use that a module, or another name, still holds it as it was.
+    unleafed = any(reference.leaves[path].parameter or reference.values.get(path) not in kept for path in gone)
     return Effect(label, clauses(found, reference, seen), gradients, paths, unleafed)
 
 

@@ -31,9 +31,9 @@ def best(
     are before what cuts there as well, as many updates as written before fewer, what takes fewer kinds of change to change more
     than it is for, and of these what changes less; what says what the code was meant to before what keeps its result; then
     what costs less, and was tried first. A cut that leaves a parameter without any gradient is shown where there is nothing
-    else, or a reset alone, and behind torch's copies where there is nothing but those; what ends with another error, where
-    there is nothing else; what makes a leaf a result, keeps a graph past a step or limits a backward, where nothing of the best rank
-    does without.
+    else, or a reset alone, and behind torch's copies where there is nothing but those; of two such cuts not the one that leaves
+    the same parameters, and more, so; what ends with another error, where there is nothing else; what makes a leaf a result, keeps
+    a graph past a step or limits a backward, where nothing of the best rank does without.
     """
     found = _Found(bench)
     for attempt in verified(bench, problem, found.enough):
@@ -59,7 +59,8 @@ def chosen(attempts: list[Attempt], wanted: int) -> tuple[Fix, ...]:
         good = [a for a in good if not a.fix.untrained or a.rank == "deprived"] if whole and resets else whole
     if any(a.rank == "same" and not a.lesser for a in good):
         good = [a for a in good if not a.lesser]
-    ordered = sorted(good or found, key=lambda a: (copies and bool(a.fix.untrained), _key(a)))
+    least = [a for a in good or found if not any(_cuts_less(b, a) for b in good or found)]
+    ordered = sorted(least, key=lambda a: (copies and bool(a.fix.untrained), _key(a)))
     for attempt in ordered:
         fix = attempt.fix
         if ordered[0].corrects and fix.gradients == "same":
@@ -69,6 +70,13 @@ def chosen(attempts: list[Attempt], wanted: int) -> tuple[Fix, ...]:
     apart = {n for n, (one, _) in enumerate(shown) if _trains_otherwise(one, [other for other, _ in shown[:n]])}
     first = sorted(range(len(shown)), key=lambda n: n not in apart)[:wanted]
     return tuple(shown[n][1] for n in sorted(first))
+
+
+def _cuts_less(one: Attempt, other: Attempt) -> bool:
+    """Whether both leave parameters without any gradient, the other one, of no better rank, these and more."""
+    alike = one.fix.gradients == other.fix.gradients and RANKS.index(one.rank) <= RANKS.index(other.rank)
+    both = set() < {*one.fix.untrained} < {*other.fix.untrained}
+    return both and alike and one.fix.verified and one.again is None
 
 
 def _trains_otherwise(attempt: Attempt, better: Sequence[Attempt]) -> bool:

@@ -411,3 +411,20 @@ def test_a_change_of_which_the_graph_never_hears_is_not_written_past_it_once_mor
         "rate.data.clamp_(max=2.0)", "rate = rate.clamp(max=2.0)"
     )
     assert not any("rate.data = " in text for fix in found.diagnosis.fixes for text in fix.cells.values())
+
+
+def test_a_function_that_zeroes_elements_past_the_graph_loses_its_decorator_and_no_copy_hides_the_write() -> None:
+    define = """
+        w, b = torch.randn(3, 2, requires_grad=True), torch.ones(2, requires_grad=True)
+        @torch.no_grad()
+        def blank_(t, where): t.masked_fill_(where, 0.0)
+        """
+    cell = """
+        x = torch.randn(4, 3)
+        out = x @ w + b
+        blank_(out, x[:, :1] > 0)
+        (out - 1).square().sum().backward()
+        """
+    found = fixes(define, cell)
+    assert list(found) == ["connected"] and found["connected"].gradients == "same"
+    assert found["connected"].cells == {2: rewritten(define, ("@torch.no_grad()\n", ""))}

@@ -387,6 +387,21 @@ def test_what_makes_a_leaf_a_result_is_not_shown_beside_what_leaves_it_one() -> 
     assert [(fix.rule, fix.gradients) for fix in run.diagnosis.fixes] == [("no_grad", "same")]
 
 
+def test_of_a_parameter_a_name_that_no_longer_leads_to_it_is_enough() -> None:
+    """Here a module and its optimizer go on with what the list has lost."""
+    define = """
+        import torch
+        net = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.SiLU(), torch.nn.Linear(3, 1))
+        params, x = list(net.parameters()), torch.ones(2, 2)
+        def back():
+            for i in range(len(params)):
+                params[i].data.sub_(0.1)
+        """
+    run = run_cells(define, "%%autograd_check\nloss = net(x).square().mean()\nback()\nloss.backward()")
+    assert run.diagnosis is not None and run.diagnosis.fixes
+    assert not [fix for fix in run.diagnosis.fixes if ".clone()" in str(fix.cells)]
+
+
 def test_a_module_is_not_left_with_the_old_parameter_where_it_can_have_the_new_one() -> None:
     table = "import torch\nnet = torch.nn.ModuleDict({'words': torch.nn.Embedding(4, 3)})\ntable = net['words'].weight"
     run = run_cells(table, "for new in (1, 3):\n    table[new] = table[:2].mean(0) + 0.1")
@@ -615,6 +630,15 @@ def ran(rule: str, rank: Rank, gradients: Gradients, *untrained: str) -> Attempt
 def test_a_cut_that_leaves_a_parameter_without_any_gradient_is_shown(others: list[Attempt], shown: list[str]) -> None:
     found = ranking.chosen([ran("detach", "deprived", "truncated", "encoder.weight"), *others], 3)
     assert [fix.rule for fix in found] == shown
+
+
+def test_of_two_cuts_that_leave_parameters_without_any_gradient_the_one_that_leaves_more_is_not_shown() -> None:
+    less, more = ran("detach", "deprived", "truncated", "w"), ran("made_once", "deprived", "truncated", "w", "b")
+    assert [fix.rule for fix in ranking.chosen([more, less], 3)] == ["detach"]
+    other = ran("recompute", "deprived", "truncated", "b")
+    assert [fix.rule for fix in ranking.chosen([less, other], 3)] == ["detach", "recompute"]
+    reset = ran("reset_state", "deprived", "different", "w")
+    assert {fix.rule for fix in ranking.chosen([reset, more], 3)} == {"reset_state", "made_once"}
 
 
 def test_what_the_code_was_meant_to_say_comes_before_what_keeps_its_result_at_less_cost() -> None:

@@ -34,7 +34,7 @@ from ..out_of_place.new_tensor import is_alias, unaliased
 from ..problem import Problem
 from ..proposal import Proposal, each_then_all, in_one_text
 from ..registry import register
-from .inference_mode import modes
+from .inference_mode import modes, undecorated
 
 _WHY = message("why_connected")
 
@@ -61,6 +61,9 @@ def recorded(problem: Problem) -> Iterator[Proposal]:
         for found in sites(problem, depth=2):
             for block in upwards(found.code, found.statement):
                 yield from _without_block(found.code, block)
+            function = found.code.function(found.statement)
+            for mode in modes(function, "no_grad", "inference_mode") if function is not None else ():
+                yield from undecorated(found.code, mode, _WHY, "connected: block")
 
 
 def _without_aliases(code: Code, statement: ast.stmt) -> Iterator[Proposal]:

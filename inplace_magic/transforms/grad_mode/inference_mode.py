@@ -93,7 +93,7 @@ def maker_with_gradients(problem: Problem) -> Iterator[Proposal]:
         function = frame.code.function(frame.statement)
         off = list(modes(function, "no_grad", "inference_mode")) if function is not None else []
         if len(off) == 1:
-            yield from _undecorated(frame.code, off[0], _VIEW_WHY, "inference_mode: maker")
+            yield from undecorated(frame.code, off[0], _VIEW_WHY, "inference_mode: maker")
 
 
 @register("inference")
@@ -103,10 +103,10 @@ def maker_that_is_trained(problem: Problem) -> Iterator[Proposal]:
     if any(gradient.digest is None for gradient in stepped):
         for code, mode in _modes_around(problem):
             if _switch(code, mode) == "no_grad()":
-                yield from _undecorated(code, mode, message("why_connected"), "connected: trained")
+                yield from undecorated(code, mode, message("why_connected"), "connected: trained")
 
 
-def _undecorated(code: Code, mode: ast.expr, why: str, form: str) -> Iterator[Proposal]:
+def undecorated(code: Code, mode: ast.expr, why: str, form: str) -> Iterator[Proposal]:
     function = code.function(mode)
     if isinstance(function, Function) and mode in function.decorator_list:
         title = message("title_undecorated", name=function.name, decorator=code.text(mode))
