@@ -263,6 +263,8 @@ def check_cell(
             extension.show(found)
         elif seen.problem is None and not quiet:
             say(extension.said(message("check_nothing", watched=seen.summary)))
+            if not seen.backwards and not seen.unchecked:
+                say("  " + extension.said(message("check_no_backward")))
         for warning in seen.warnings:
             say(f"  {extension.said(warning)}")
     if found is not None and strict:

@@ -351,6 +351,27 @@ QUIET = {
             net.load_state_dict(state, assign=assign)
             nn.utils.vector_to_parameters(torch.ones(4), net.parameters())
     """,
+    "values that are detached, of parameters that learn otherwise, later, by hand or not at all": """
+        body, head, value, target = (nn.Linear(3, 3) for _ in range(4))
+        frozen = nn.Linear(3, 3).requires_grad_(False)
+        optimizer = torch.optim.SGD([p for net in (body, head, value, target) for p in net.parameters()], 0.1)
+        apart = torch.optim.SGD(head.parameters(), 0.1)
+        other = nn.Linear(3, 3)
+        for i in range(3):
+            h = body(torch.randn(2, 3))
+            wanted = target(h.detach()).detach() + frozen(h).detach() + other(h).detach()
+            advantage = (h.sum() - value(h.detach()).sum()).detach()
+            loss = (head(h) - wanted).square().sum() * advantage + value(h.detach()).square().sum()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            with torch.no_grad():
+                for p, q in zip(target.parameters(), body.parameters()):
+                    p.mul_(0.9).add_(q, alpha=0.1)
+            apart.zero_grad()
+            head(body(torch.randn(2, 3)).detach()).square().sum().backward()
+            apart.step()
+    """,
     "a gradient scaler, an averaged model, pruning": """
         net = nn.Linear(3, 3)
         import torch.nn.utils.prune
@@ -850,6 +871,14 @@ def test_what_a_backward_takes_from_its_ctx_is_there_when_it_runs() -> None:
 def test_a_semicolon_keeps_the_value_to_itself() -> None:
     run = checked("(x ** 2).sum().backward()\nx.grad;  # not shown")
     assert "Out[" not in run.output and "nothing found" in run.output
+
+
+@pytest.mark.parametrize(
+    ("cell", "said"), [("y = x.exp()", True), ("print(1)", True), ("x.exp().sum().backward()", False)]
+)
+def test_where_nothing_goes_back_it_is_said_where_the_magic_belongs(cell: str, said: bool) -> None:
+    output = checked(cell).output
+    assert "nothing found" in output and ("belongs on the cell that trains" in output) is said
 
 
 def test_a_finding_tells_places_how_far_off_and_a_proved_fix() -> None:
