@@ -451,9 +451,10 @@ class Recorder(TorchFunctionMode):
 
     def _may_be_step(self, author: Author, written: Iterable[torch.Tensor]) -> None:
         """What the user's own code writes into a leaf may be a step by hand."""
-        leaves = [one for one in written if one.is_leaf and one.requires_grad] if author.origin == "user" else []
-        if leaves and self.traces:
-            self.trace.stepped(leaves, by_hand=True)
+        if self.traces and author.origin == "user":
+            leaves = [one for one in written if one.requires_grad and history_of(one) is None]
+            if leaves:
+                self.trace.stepped(leaves, by_hand=True)
 
     def _overlapping(self, func: Callable[..., Any], args: Sequence[Any], tensor: torch.Tensor) -> bool:
         """Whether torch is about to refuse a write into elements that lie in one place, and the run is to go on past that."""

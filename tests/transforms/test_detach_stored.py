@@ -707,6 +707,8 @@ def test_of_two_losses_that_one_object_keeps_none_is_lost() -> None:
         pytest.param("losses[max(0, len(losses) - 2):]", True, id="the last two, counted"),
         pytest.param("list(losses)", True, id="all, in a list of its own"),
         pytest.param("losses[::-1]", True, id="all, the last one first"),
+        pytest.param("losses[-3:-1] + [loss]", True, id="those before it, and itself"),
+        pytest.param("[losses[0], losses[len(losses) // 2]]", False, id="some by their numbers"),
         pytest.param("losses[:2]", False, id="the first two"),
         pytest.param("losses[::2]", False, id="every other one"),
         pytest.param("sorted(losses, key=lambda one: -one.item())[:2]", False, id="the worst two"),

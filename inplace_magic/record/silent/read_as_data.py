@@ -139,7 +139,7 @@ class ReadAsData(Detector):
 
 
 def _is_of_leaf(call: Call) -> bool:
-    return call.func is not torch.tensor and not computed(call.args[0])
+    return call.func is not torch.tensor and not any(map(computed, call.args[:1]))
 
 
 def _leaves(call: Call) -> list[torch.Tensor]:

@@ -19,7 +19,7 @@ from ...message import message
 from ...record.evidence import Edge
 from ...source.bindings import argument, bound_anew, reads, value_of
 from ...source.blocks import loops
-from ...source.dataflow import added, binds, called_name, calls_named, given_to, is_called, is_number, root_of, roots
+from ...source.dataflow import added, binds, called_name, calls_named, is_called, is_number, root_of, roots
 from ...source.editor import Code, Function
 from ...source.modules import module_of
 from ..problem import Frame, Problem
@@ -145,18 +145,24 @@ def _mean(frame: Frame, root: ast.expr | None, own: set[str], innermost: bool) -
 
 
 def _has_last(frame: Frame, name: str, own: set[str]) -> bool:
-    """Whether a name stands for what keeps the losses, or for the last of them: ``last = losses[-4:]``."""
-    code, value = frame.code, value_of(frame.code, name, frame.statement)
-    if value is None or not own & {*_values(code, value)}:
+    """Whether a name stands for what keeps the losses, or for some of them with the last one: ``last = losses[-4:]``."""
+    value = value_of(frame.code, name, frame.statement)
+    if value is None or not own & {*_values(frame.code, value)}:
         return name in own
-    if called_name(value) in ("list", "tuple", "deque") and given_to(value):
-        value = given_to(value)[0]
-    if isinstance(value, ast.Subscript):
-        return _takes_last(value) and code.text(value.value) in own
-    put_behind = isinstance(value, (ast.List, ast.Tuple)) or (
-        isinstance(value, ast.BinOp) and isinstance(value.op, ast.Add)
-    )
-    return put_behind or code.text(value) in own
+    return _with_last(frame.code, value, own)
+
+
+def _with_last(code: Code, node: ast.expr, own: set[str]) -> bool:
+    match node:
+        case ast.Subscript(inner, ast.Slice() | ast.UnaryOp() | ast.Constant(value=str())):
+            return _takes_last(node) and code.text(inner) in own
+        case ast.Call(args=[inner, *_]) if called_name(node) in ("list", "tuple", "deque"):
+            return _with_last(code, inner, own)
+        case ast.List(elts=items) | ast.Tuple(elts=items):
+            return any(_with_last(code, one.value if isinstance(one, ast.Starred) else one, own) for one in items)
+        case ast.BinOp(left, ast.Add(), right):
+            return _with_last(code, left, own) or _with_last(code, right, own)
+    return code.text(node) in own
 
 
 def _takes_last(node: ast.AST) -> bool:
@@ -164,6 +170,8 @@ def _takes_last(node: ast.AST) -> bool:
     match node:
         case ast.Subscript(slice=ast.Slice(lower=lower, upper=upper, step=step)):
             return upper is None and (step is None or (isinstance(step, ast.UnaryOp) and lower is None))
+        case ast.Subscript(slice=ast.Constant(value=int())):
+            return False
     return isinstance(node, ast.Subscript)
 
 
