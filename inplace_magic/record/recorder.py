@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import linecache
 import sys
 import types
 from collections.abc import Callable, Iterable, Sequence
@@ -33,7 +34,7 @@ from .. import torch_private
 from ..families import family_of
 from ..gradients.backward import CLOSELY, values_of
 from ..session.names import history_of
-from ..source.location import SourceRange, caller, user_stack
+from ..source.location import SourceRange, caller, line_of, user_stack
 from ..source.sources import Sources
 from ..storage import Key, storage_key
 from ..torch_private import next_sequence_number, unobserved, version_of
@@ -450,10 +451,12 @@ class Recorder(TorchFunctionMode):
         self._may_be_step(author, bases)
 
     def _may_be_step(self, author: Author, written: Iterable[torch.Tensor]) -> None:
-        """What the user's own code writes into a leaf may be a step by hand."""
-        if self.traces and author.origin == "user":
+        """What a line of the user's, which reads a gradient, writes into a leaf is a step by hand: ``p -= lr * p.grad``."""
+        if self.traces and author.origin == "user" and author.stack:
+            code, instruction = author.stack[0]
             leaves = [one for one in written if one.requires_grad and history_of(one) is None]
-            if leaves:
+            line = linecache.getline(code.co_filename, line_of(code, instruction) or 0) if leaves else ""
+            if ".grad" in line:
                 self.trace.stepped(leaves, by_hand=True)
 
     def _overlapping(self, func: Callable[..., Any], args: Sequence[Any], tensor: torch.Tensor) -> bool:

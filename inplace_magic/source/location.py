@@ -114,6 +114,11 @@ def user_stack(frame: types.FrameType | None) -> tuple[tuple[types.CodeType, int
     return tuple(stack)
 
 
+def line_of(code: types.CodeType, instruction: int) -> int | None:
+    """The line of an instruction."""
+    return next((line for start, end, line in code.co_lines() if start <= instruction < end), None)
+
+
 def user_frames(frame: types.FrameType | None) -> Iterator[types.FrameType]:
     """The same frames themselves."""
     while frame is not None:

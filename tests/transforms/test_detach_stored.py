@@ -721,13 +721,13 @@ def test_a_mean_of_some_losses_is_the_loss_where_the_last_one_is_among_them(take
         torch.manual_seed(0)
         net, losses = nn.Linear(3, 1), []; opt = torch.optim.SGD(net.parameters(), lr=0.1)
         """
-    cell = f"""
+    cell = """
         for x in torch.randn(4, 4, 3):
             loss = net(x).square().mean()
             losses.append(loss)
-            some = {taken}
-            mean = torch.stack(some).mean()
+            MEAN
             opt.zero_grad(); mean.backward(); opt.step()
         """
-    cut = [fix for fix in fixes(start, cell) if "loss.backward()" in fix.cells.get(2, "")]
-    assert bool(cut) is last
+    for mean in (f"some = {taken}; mean = torch.stack(some).mean()", f"mean = torch.stack({taken}).mean()"):
+        cut = [fix for fix in fixes(start, cell.replace("MEAN", mean)) if "loss.backward()" in fix.cells.get(2, "")]
+        assert bool(cut) is last, mean

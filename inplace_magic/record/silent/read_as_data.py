@@ -1,5 +1,5 @@
 """Leaves that an optimizer steps and a forward reads without their history alone, so that no gradient ever reaches them: as
-``.data``, or by ``detach`` or ``torch.tensor([a, b])`` of what is computed of them.
+``.data``, or by ``torch.tensor([a, b])`` of what is computed of them.
 
 Nothing is raised: ``step`` passes over what has no gradient, and trains the other leaves of its optimizer.
 
@@ -27,7 +27,6 @@ from ..observed import LiveWrite, Stack
 from .aliases import DATA_GET, DATA_SET, called_by_user
 from .events import Call, Detector, Passing, Run
 from .followed import Followed
-from .nodes import computed
 
 _LOOKS = 8  # at the tensors that one line makes
 _WAYS_OUT = frozenset({"detach", "item", "tolist", "numpy"})  # ways out of a graph that a person has asked for
@@ -66,7 +65,7 @@ class ReadAsData(Detector):
 
     def calls(self, call: Call) -> None:
         self._read_now = frozenset()
-        if call.func in (DATA_GET, torch.tensor) or call.name == "detach":
+        if call.func in (DATA_GET, torch.tensor):
             if torch.is_grad_enabled() and called_by_user():
                 self._read(call, user_stack(sys._getframe(1)))
         elif self._reads:
@@ -74,20 +73,17 @@ class ReadAsData(Detector):
                 self._drop(one for one in list(self._reads) if self._is_in(one, tensor))
 
     def _read(self, call: Call, stack: Stack) -> None:
+        self._looks[stack] += call.func != DATA_GET  # a graph is walked over
         with unobserved():
-            self._looks[stack] += not _is_of_leaf(call)  # else a graph is walked over
             leaves = _leaves(call) if self._looks[stack] <= _LOOKS else []
         for leaf in leaves:
-            read = self._reads[id(leaf)] if self._is_known(self._reads, leaf) else None
-            if read is not None and read.reached is None and not read.nodes:
-                read.stack = stack  # what was read before has gone nowhere: a copy to look at
-            elif read is None and not self._is_known(self._trained, leaf):
+            if not any(self._is_known(table, leaf) for table in (self._reads, self._trained)):
                 self._reads[id(leaf)] = _Read(weakref.ref(leaf), stack)
                 self.run.curious.add(self)
         self._read_now = frozenset({id(leaf) for leaf in leaves} & self._reads.keys())
 
     def called(self, call: Call, result: Any) -> None:
-        if not self._reads or not torch.is_grad_enabled() or (call.name in _WAYS_OUT and not self._read_now):
+        if not self._reads or not torch.is_grad_enabled() or call.name in _WAYS_OUT:
             return
         of = self._read_now | self._values.of(call)
         for node in self._values.follow(result, of) if of else ():
@@ -138,28 +134,17 @@ class ReadAsData(Detector):
                     read.need = read.reached
 
 
-def _is_of_leaf(call: Call) -> bool:
-    return call.func is not torch.tensor and not any(map(computed, call.args[:1]))
-
-
 def _leaves(call: Call) -> list[torch.Tensor]:
-    """The leaves that a call reads without their history: a leaf itself, those of a result, those of what becomes a new tensor."""
+    """The leaves that a call reads without their history: a leaf itself as ``.data``, those of what becomes a new tensor."""
+    if call.func == DATA_GET:
+        leaf = call.args[0]
+        return [leaf] if leaf.requires_grad and leaf.is_leaf else []
     found: list[torch.Tensor] = []
     todo: list[Any] = [*call.args[:1], *call.kwargs.values()]
     while todo:
         one = todo.pop()
         if isinstance(one, torch.Tensor):
-            found += [one] if computed(one) or _is_leaf(one) else []
+            found += [one] if one.requires_grad else []
         elif isinstance(one, (list, tuple)):
             todo += one
-    if _is_of_leaf(call):
-        return found
     return graph_of(found)[0] if found else []
-
-
-def _is_leaf(tensor: torch.Tensor) -> bool:
-    """Whether it requires grad and nothing has made it; not where torch refuses to tell."""
-    try:
-        return tensor.requires_grad and tensor.is_leaf
-    except RuntimeError:
-        return False

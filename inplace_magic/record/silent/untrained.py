@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 from ...gradients.backward import values_of
-from ...source.location import kind_of, user_stack
+from ...source.location import kind_of, line_of, user_stack
 from ...torch_private import sequence_number, unobserved
 from .. import evidence
 from ..observed import LiveWrite, Stack
@@ -139,7 +139,7 @@ class Untrained(Detector):
         """Whether the line that has read numbers computes with one what has a history; until another line makes a call."""
         here, there = user_stack(sys._getframe(2)), self._read[0][0]
         self._given = None
-        if not here or here[0][0] is not there[0][0] or _line(here) != _line(there):
+        if not here or here[0][0] is not there[0][0] or line_of(*here[0]) != line_of(*there[0]):
             self._read = []
             self.run.curious.discard(self)
         elif any(isinstance(one, float) for one in call.args):
@@ -244,12 +244,6 @@ class Untrained(Detector):
             stack = self._cut_of(known)
             operation = "step" if stack is known.stack else "cut"
             self._note_proven(LiveWrite(stack, self.run.tick(), operation, "user", 0, "untrained"), known.need)
-
-
-def _line(stack: Stack) -> int | None:
-    """The line of the innermost frame."""
-    code, instruction = stack[0]
-    return next((line for start, end, line in code.co_lines() if start <= instruction < end), None)
 
 
 def _parameters(optimizer: torch.optim.Optimizer | None) -> list[torch.Tensor]:

@@ -130,6 +130,9 @@ def _mean(frame: Frame, root: ast.expr | None, own: set[str], innermost: bool) -
     called = set(ast.walk(ran.func)) if isinstance(ran, ast.Call) and not innermost else set()
     names = {name.id for name in ast.walk(ran) if isinstance(name, ast.Name)}
     own = {name for name in own | names if _has_last(frame, name, own)}
+    parts = (node for node in ast.walk(ran) if isinstance(node, ast.Subscript) and code.text(node.value) in own)
+    if not all(_takes_last(one) or _is_beside_last(code, one, own) for one in parts):
+        return None
     for above in (ran, *code.parents(ran)):
         if not own.issuperset(_values(code, above, called)):
             break
@@ -155,7 +158,7 @@ def _has_last(frame: Frame, name: str, own: set[str]) -> bool:
 def _with_last(code: Code, node: ast.expr, own: set[str]) -> bool:
     match node:
         case ast.Subscript(inner, ast.Slice() | ast.UnaryOp() | ast.Constant(value=str())):
-            return _takes_last(node) and code.text(inner) in own
+            return _takes_last(node) and _with_last(code, inner, own)
         case ast.Call(args=[inner, *_]) if called_name(node) in ("list", "tuple", "deque"):
             return _with_last(code, inner, own)
         case ast.List(elts=items) | ast.Tuple(elts=items):
@@ -165,11 +168,19 @@ def _with_last(code: Code, node: ast.expr, own: set[str]) -> bool:
     return code.text(node) in own
 
 
+def _is_beside_last(code: Code, node: ast.expr, own: set[str]) -> bool:
+    """``losses[:3]`` of ``losses[:3] + [loss]``"""
+    lists = (above for above in code.parents(node) if isinstance(above, (ast.BinOp, ast.List, ast.Tuple)))
+    return any(_with_last(code, one, own) for one in lists)
+
+
 def _takes_last(node: ast.AST) -> bool:
     """``losses[-4:]``, ``losses[::-1]``: the last one is among them; ``losses[-1]``, ``sums["loss"]``: an item by itself."""
     match node:
         case ast.Subscript(slice=ast.Slice(lower=lower, upper=upper, step=step)):
             return upper is None and (step is None or (isinstance(step, ast.UnaryOp) and lower is None))
+        case ast.Subscript(slice=ast.UnaryOp(operand=number)):
+            return isinstance(number, ast.Constant) and number.value == 1
         case ast.Subscript(slice=ast.Constant(value=int())):
             return False
     return isinstance(node, ast.Subscript)

@@ -76,9 +76,8 @@ def targets(problem: Problem, edges: Sequence[Edge], made: Slice) -> Iterator[Ta
             own = made.is_of(frame)
             kept = own and any("." in name for name in names)  # a call reads it off the object
             above, _ = slice_of(code.preceding(statement), reads(statement))  # ``x = batches[i]``
-            # ``for x in batches``
-            within_loops = (one for one in loops(code, statement) if isinstance(one, ast.For))
-            named = [one.iter for one in within_loops if {*map(key_of, of_head(one))} & reads(statement)]
+            through = (one for one in loops(code, statement) if isinstance(one, ast.For))  # ``for x in batches``
+            named = [one.iter for one in through if {*map(key_of, of_head(one))} & reads(statement)]
             # ``task.learn()`` for ``task.loss``
             known = names | ({first_name(name) for name in made.through} - {"self"})
             reached = kept or not names or reads(*above, *named, statement) & known

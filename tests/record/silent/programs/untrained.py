@@ -150,19 +150,6 @@ UNTRAINED = [
             loss.backward()
             optimizer.step()
     """, by="twin"),
-    Program("a part of what an optimizer holds that is detached on the way to the loss", """
-        gate, net = nn.Linear(3, 3), nn.Linear(3, 1)
-        optimizer = torch.optim.SGD([*gate.parameters(), *net.parameters()], 0.1)
-        at_first = gate.weight.detach().clone()
-        for _ in range(2):
-            shown = gate(v.detach()).detach().max()
-            weights = gate(v.detach()).softmax(-1).clone().detach()  #!
-            weights = gate(v.detach()).softmax(-1).clone()  #+
-            loss = net(weights * v.detach()).square().sum()
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-    """, by="twin"),
     Program("a weight read as data in the later of two losses, in a function of its own", """
         def train():
             weight, other = nn.Parameter(torch.randn(3, 2)), nn.Parameter(torch.ones(2))
