@@ -24,11 +24,7 @@ def deviations(plain: Sequence[BackwardPass], reference: Sequence[BackwardPass])
         return None
     worst: dict[str, float] = {}
     for ours, theirs in zip(plain, reference):
-        if not (ours.looked and theirs.looked):
-            continue
-        mine, right = _by_leaf(ours), _by_leaf(theirs)
-        for leaf in mine | right:
-            error = _relative(mine.get(leaf), right.get(leaf))
+        for leaf, error in _errors(ours, theirs).items():
             if error is None:
                 return None
             worst[leaf] = max(worst.get(leaf, 0.0), error)
@@ -41,12 +37,21 @@ def deviations(plain: Sequence[BackwardPass], reference: Sequence[BackwardPass])
 def still_off(tried: Sequence[BackwardPass], plain: Sequence[BackwardPass], reference: Sequence[BackwardPass]) -> bool:
     """Whether the gradients that are notably off in a plain run are, in the first pass with such ones, the same in another run."""
     for ours, theirs, right in zip(tried, plain, reference):
-        now, was, meant = _by_leaf(ours), _by_leaf(theirs), _by_leaf(right)
-        off = [leaf for leaf in was | meant if (_relative(was.get(leaf), meant.get(leaf)) or 0.0) >= _NOTABLE]
+        off = {leaf for leaf, error in _errors(theirs, right).items() if error is not None and error >= _NOTABLE}
         if off:
-            errors = [_relative(now.get(leaf), was.get(leaf)) for leaf in off]
-            return all(error is not None and error < _NOTABLE for error in errors)
+            errors = _errors(ours, theirs)
+            return all((error := errors.get(leaf)) is not None and error < _NOTABLE for leaf in off)
     return False
+
+
+def _errors(ours: BackwardPass, theirs: BackwardPass) -> dict[str, float | None]:
+    """For each leaf of two passes the relative error of its gradient, None where two of them do not compare; none if the
+    gradients of one pass were not looked at.
+    """
+    if not (ours.looked and theirs.looked):
+        return {}
+    mine, right = _by_leaf(ours), _by_leaf(theirs)
+    return {leaf: _relative(mine.get(leaf), right.get(leaf)) for leaf in mine | right}
 
 
 def _by_leaf(one: BackwardPass) -> dict[str, tuple[float, ...]]:

@@ -59,7 +59,8 @@ def chosen(attempts: list[Attempt], wanted: int) -> tuple[Fix, ...]:
         good = [a for a in good if not a.fix.untrained or a.rank == "deprived"] if whole and resets else whole
     if any(a.rank == "same" and not a.lesser for a in good):
         good = [a for a in good if not a.lesser]
-    least = [a for a in good or found if not any(_cuts_less(b, a) for b in good or found)]
+    good = good or found
+    least = [a for a in good if not any(_cuts_less(b, a) for b in good)]
     ordered = sorted(least, key=lambda a: (copies and bool(a.fix.untrained), _key(a)))
     for attempt in ordered:
         fix = attempt.fix

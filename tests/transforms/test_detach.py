@@ -826,14 +826,26 @@ def test_a_value_is_cut_by_the_name_that_it_has_where_it_is_used(
 
 
 @pytest.mark.parametrize(
-    ("given", "compute"),
+    ("judged", "fooled", "compute"),
     [
-        pytest.param("partial(judge, real, fake)", "compute()", id="called by name"),
-        pytest.param("partial(judge, fake=fake)", "compute(real)", id="called with what it does not hold"),
-        pytest.param("{'loss': partial(judge, real, fake)}", "compute['loss']()", id="called as an item"),
+        pytest.param("partial(judge, real, fake)", "partial(fool, real, fake)", "compute()", id="called by name"),
+        pytest.param(
+            "partial(judge, fake=fake)",
+            "partial(fool, fake=fake)",
+            "compute(real)",
+            id="called with what it does not hold",
+        ),
+        pytest.param(
+            "{'loss': partial(judge, real, fake)}",
+            "{'loss': partial(fool, real, fake)}",
+            "compute['loss']()",
+            id="called as an item",
+        ),
     ],
 )
-def test_an_argument_that_a_partial_holds_is_cut_in_the_function_that_has_it(given: str, compute: str) -> None:
+def test_an_argument_that_a_partial_holds_is_cut_in_the_function_that_has_it(
+    judged: str, fooled: str, compute: str
+) -> None:
     start = """
         from functools import partial
         import torch
@@ -842,16 +854,13 @@ def test_an_argument_that_a_partial_holds_is_cut_in_the_function_that_has_it(giv
         G, D = nn.Linear(2, 3), nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1))
         opt_g, opt_d = (torch.optim.SGD(net.parameters(), lr=0.1) for net in (G, D))
         """
-    define = """
+    define = f"""
         def judge(real, fake): return (D(fake) - D(real)).mean()
-        def fool(fake): return -D(fake).mean()
+        def fool(real, fake): return -D(fake).mean()
         def jobs(real):
             fake = G(torch.randn(4, 2))
-            return [(opt_d, GIVEN), (opt_g, FOOL)]
+            return [(opt_d, {judged}), (opt_g, {fooled})]
         """
-    fool = given.replace("judge, real, fake", "fool, fake").replace("judge, fake=fake", "fool, fake=fake")
-    define = define.replace("GIVEN", given).replace("FOOL", fool).replace("fool(fake)", "fool(real=None, fake=None)")
-    define = define.replace("partial(fool, fake)", "partial(fool, None, fake)")
     cell = f"""
         real = torch.randn(4, 3)
         for opt, compute in jobs(real):

@@ -24,7 +24,7 @@ from ...message import message
 from ...source.bindings import argument, bindings, bound, gone_through, key_of_item, naming_loop, parameters
 from ...source.blocks import loops, upwards
 from ...source.dataflow import binds, called_name, key_of, reads, rebinds, receiver, simple
-from ...source.editor import Code, atom, dotted, names_loaded
+from ...source.editor import Code, Edit, atom, dotted, names_loaded
 from ...source.names import own_names
 from ..analysis import contents
 from ..analysis.contents import put_into
@@ -81,9 +81,7 @@ def _made_here(
     code, statement = frames[0].code, frames[0].statement
     if isinstance(read, (ast.Subscript, ast.Attribute)):
         for edit in [code.replace(read, text) for text in _member(problem, frames, read)]:
-            yield in_one_text(
-                code, [edit], headline(code, code.statement(read), [edit]), _WHY, "view_at_write", lossless=True
-            )
+            yield _seen_anew(code, [edit], headline(code, code.statement(read), [edit]))
     if not isinstance(read, ast.Name) or read.id in seen:
         return
     loop = naming_loop(code, read, read.id)
@@ -95,9 +93,7 @@ def _made_here(
         index, edits = (str(key), []) if of_dict else counted(problem, code, loop, rows=dotted(loop.iter))
         for text in _items(problem, frames, items, index):
             line = f"{read.id} = {text}"
-            yield in_one_text(
-                code, [*edits, code.insert_before(loop.body[0], line)], line, _WHY, "view_at_write", lossless=True
-            )
+            yield _seen_anew(code, [*edits, code.insert_before(loop.body[0], line)], line)
     elif read.id in parameters(code.function(read)) and frames[1:]:
         given = argument(code.function(read), read.id, frames[1].expression)
         yield from _made_here(problem, frames[1:], given)
@@ -106,9 +102,7 @@ def _made_here(
         if value is not None:
             for text in _seen_from(problem, frames[0], _Made(code, value, found[0].statement), ""):
                 line = f"{read.id} = {text}"
-                yield in_one_text(
-                    code, [code.insert_before(statement, line)], line, _WHY, "view_at_write", lossless=True
-                )
+                yield _seen_anew(code, [code.insert_before(statement, line)], line)
         yield from _made_here(problem, frames, value, seen | {read.id})
 
 
@@ -154,6 +148,10 @@ def _begun_once(problem: Problem, frames: Sequence[Site], name: str) -> ast.stmt
         elif isinstance(s, ast.Expr) and name in reads(s) and id(s) not in handed_on:
             changed += called_name(s.value) not in ("append", "print")
     return begun[0] if len(begun) == 1 and filled <= 1 and not changed else None
+
+
+def _seen_anew(code: Code, edits: Sequence[Edit], line: str) -> Proposal:
+    return in_one_text(code, edits, line, _WHY, "view_at_write", lossless=True)
 
 
 def _seen_from(problem: Problem, site: Site, made: _Made, index: str) -> Iterator[str]:

@@ -19,14 +19,14 @@ from ...message import message
 from ...source.bindings import gone_through, reads
 from ...source.blocks import loops
 from ...source.dataflow import called_name, calls_named, is_called
-from ...source.editor import Code, dotted, names_loaded
+from ...source.editor import Code, dotted
 from ...source.names import stores
 from ..analysis.targets import torch_name
 from ..out_of_place.new_tensor import as_new_tensor
 from ..problem import Problem
 from ..proposal import Proposal, in_one_text
 from ..registry import register
-from .inner_step import header, name_of_parameter, nodes_beside, owner_of, readers, with_block, without_data
+from .inner_step import by_name, name_of_parameter, nodes_beside, owner_of, readers, with_block, without_data
 
 _WHY = message("why_weights_of_model")
 
@@ -46,11 +46,12 @@ def _on_weights(
     problem: Problem, code: Code, copying: ast.stmt, copied: str, model: str, torch: str
 ) -> Iterator[Proposal]:
     behind = code.following(copying)
-    inner = [loop for s in behind for loop in ast.walk(s) if isinstance(loop, ast.For) and _steps_over(loop, copied)]
+    inner = [loop for s in behind for loop in ast.walk(s) if isinstance(loop, ast.For) and _item(loop, copied)]
     if len(inner) != 1 or not any(calls_named(s, "grad") for s in behind) or any(stores(s, copied) for s in behind):
         return
     weights = problem.unused("weights", code, copying)
-    stepped, beside = with_block(code, inner[0]), nodes_beside(behind, with_block(code, inner[0]))
+    stepped = with_block(code, inner[0])
+    beside = nodes_beside(behind, stepped)
     value = _stepped(problem, code, inner[0], copied, weights)
     others = _others(code, behind, beside, copied)
     if value is None or others is None or (others and loops(code, copying)):
@@ -64,13 +65,10 @@ def _on_weights(
     yield in_one_text(code, edits, title, _WHY, "fast_weights")
 
 
-def _steps_over(loop: ast.For, copied: str) -> bool:
-    """Whether a loop goes through the copy's parameters and does one thing with each."""
-    return len(loop.body) == 1 and _item(loop, copied) is not None
-
-
 def _item(loop: ast.For, copied: str) -> str | None:
-    """What a loop calls a parameter of the copy."""
+    """What a loop calls a parameter of the copy, with each of which it does one thing."""
+    if len(loop.body) != 1:
+        return None
     names = [n.id for n in ast.walk(loop.target) if isinstance(n, ast.Name)]
     return next((name for name in names if owner_of(gone_through(loop, name)) == copied), None)
 
@@ -89,10 +87,8 @@ def _stepped(problem: Problem, code: Code, loop: ast.For, copied: str, weights: 
             if new is None or new.target != item:
                 return None
             text = new.value
-    key = name_of_parameter(loop, item, given)
-    name = problem.unused("name", code, loop) if "name" in names_loaded(loop.body) else "name"
-    head = header(code, loop, [code.replace(given, f"{weights}.items()")], item if key is None else None, name)
-    return f"{{{key or name}: {text} {head}}}"
+    through = code.replace(given, f"{weights}.items()")
+    return by_name(problem, code, loop, [through], item, name_of_parameter(loop, item, given), text)
 
 
 def _others(code: Code, behind: Sequence[ast.AST], beside: Sequence[ast.AST], copied: str) -> list[ast.expr] | None:

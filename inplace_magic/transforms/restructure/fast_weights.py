@@ -43,8 +43,8 @@ from ..problem import Problem
 from ..proposal import Proposal, in_one_text
 from ..registry import register
 from .inner_step import (
+    by_name,
     calls_model,
-    header,
     left_behind,
     name_of_parameter,
     nodes_beside,
@@ -111,8 +111,8 @@ def _of_items(problem: Problem, write: Site, loop: ast.For, item: str, meant: bo
     held = write.event.held
     if any(path != item and not path.startswith(f"{name}[") for path in held):
         return  # others read the leaves by another way
-    key = code.text(by_key.slice) if by_key is not None else "name" if values is not None else None
-    listed = by_key is not None and not any(path.startswith((f"{name}['", f'{name}["')) for path in held)
+    key = code.text(by_key.slice) if by_key is not None else None
+    by_names = values is not None or any(path.startswith((f"{name}['", f'{name}["')) for path in held)
 
     def stepped(fast: str, own: list[Edit]) -> str | None:
         text = code.edited(write.statement, [*own, *without_data(code, write.statement, item)])
@@ -120,8 +120,9 @@ def _of_items(problem: Problem, write: Site, loop: ast.For, item: str, meant: bo
         if new is None:
             return None
         through = [code.replace(values, f"{fast if own else name}.items")] if values is not None else []
-        head = header(code, loop, [*own, *through], item if values is not None else None)
-        return f"[{new.value} {head}]" if listed or key is None else f"{{{key}: {new.value} {head}}}"
+        if by_names:
+            return by_name(problem, code, loop, [*own, *through], item, key, new.value)
+        return f"[{new.value} for {code.text(loop.target)} in {code.edited(loop.iter, own)}]"
 
     if not given_back:
         yield from _of(problem, code, with_block(code, loop), name, stepped)
@@ -187,10 +188,10 @@ def _of_model(problem: Problem, write: Site, loop: ast.For, item: str, torch: st
     around, left = task[0], nodes_beside(task[1], stepped)
     if left_behind(problem, code, left, model) or read_by_callers(problem, sites(problem), model):
         return  # the rest would go on with the weights of before
-    fast, key = problem.unused("fast", code, loop), name_of_parameter(loop, item, made)
+    fast = problem.unused("fast", code, loop)
     named = code.replace(given, f"{model}.named_parameters()" if around is None else f"{fast}.items()")
-    head = header(code, loop, [named], item if key is None else None)
-    edits = [code.replace(stepped, f"{fast} = {{{key or 'name'}: {new.value} {head}}}")]
+    weights = by_name(problem, code, loop, [named], item, name_of_parameter(loop, item, made), new.value)
+    edits = [code.replace(stepped, f"{fast} = {weights}")]
     if around is not None:
         edits.append(code.insert_before(around, f"{fast} = dict({model}.named_parameters())"))
     known = code.text(listed.targets[0]) if listed is not None and around is not None else None

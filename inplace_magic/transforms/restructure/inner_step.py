@@ -10,7 +10,7 @@ from functools import partial
 from ...source.bindings import handed, key_of_item, parameters
 from ...source.blocks import AnyLoop, upwards
 from ...source.dataflow import binds, called_name, calls, calls_named, is_called, is_step, live_in
-from ...source.editor import Code, Edit, Loop, dotted
+from ...source.editor import Code, Edit, Loop, dotted, names_loaded
 from ..analysis.meetings import before_step
 from ..analysis.targets import Site, outside
 from ..problem import Problem
@@ -19,12 +19,16 @@ from ..problem import Problem
 _OF_THE_MODEL = frozenset({"parameters", "named_parameters", "train", "eval", "training", "zero_grad"})
 
 
-def header(code: Code, loop: ast.For, edits: Sequence[Edit], item: str | None = None, name: str = "name") -> str:
-    """``for (name, p), g in zip(model.named_parameters(), grads)``: a loop's head with edits of what it goes through, and with
-    a ``name`` for each ``item``, if there is to be one."""
-    held = (n for n in ast.walk(loop.target) if isinstance(n, ast.Name) and n.id == item)
+def by_name(
+    problem: Problem, code: Code, loop: ast.For, edits: Sequence[Edit], item: str, key: str | None, value: str
+) -> str:
+    """``{name: p - lr * g for (name, p), g in zip(model.named_parameters(), grads)}``: the dict of the values of a loop's items
+    by their key, or by a name that each gets.
+    """
+    name = key or (problem.unused("name", code, loop) if "name" in names_loaded(loop.body) else "name")
+    held = (n for n in ast.walk(loop.target) if isinstance(n, ast.Name) and n.id == item and key is None)
     target = code.edited(loop.target, [code.replace(n, f"({name}, {item})") for n in held])
-    return f"for {target} in {code.edited(loop.iter, edits)}"
+    return f"{{{name}: {value} for {target} in {code.edited(loop.iter, edits)}}}"
 
 
 def with_block(code: Code, loop: ast.For) -> ast.stmt:
