@@ -107,6 +107,11 @@ LISTED = """
         pytest.param(
             LISTED, "fast = {name: p - 0.1 * g for (name, p), g in zip(model.named_parameters(), grads)}", id="listed"
         ),
+        pytest.param(
+            "name, rates = 'inner', {'inner': 0.1}\n" + clean(LISTED).replace("0.1 * g", "rates[name] * g"),
+            "fast = {name_2: p - rates[name] * g for (name_2, p), g in zip(model.named_parameters(), grads)}",
+            id="beside a name of the user's",
+        ),
     ],
 )
 def test_an_inner_step_comes_before_whatever_cuts_the_meta_gradient(cell: str, step: str) -> None:
