@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
-from .message import Message, read_message
+from .message import Message, kind_of, read_message
 
 Gradients = Literal["same", "truncated", "different", "unknown"]
 
@@ -251,6 +251,11 @@ class Diagnosis:
     @property
     def sentence(self) -> str:
         return self.conflicts[0].sentence if self.conflicts else ""
+
+    @property
+    def may_be_meant(self) -> bool:
+        """Whether it tells of what a person may have written on purpose: a part of what is trained that is detached."""
+        return kind_of(self.sentence) == "detached_part"
 
     def __repr__(self) -> str:
         """The report, as a terminal shows it."""

@@ -39,6 +39,9 @@ from .verify import Bench, best
 
 _log = logging.getLogger(__name__)
 
+# The headlines that are not their family's, by the sentence on the first conflict.
+_HEADLINES = {"silent_aliased": "headline_aliased", "detached_part": "headline_detached"}
+
 
 def diagnose(
     session: Session,
@@ -213,10 +216,10 @@ class _Inquiry:
         """What is known now, as a record."""
         if self.off:
             found = (replace(found[0], needed_note=in_words(self.off)), *found[1:])
-        aliased = bool(found) and kind_of(found[0].sentence) == "silent_aliased"
+        first = kind_of(found[0].sentence) if found else None
         return Diagnosis(
             family=self.family,
-            headline=message("headline_aliased" if aliased else f"headline_{self.family}"),
+            headline=message(_HEADLINES.get(first or "", f"headline_{self.family}")),
             cell=self.cell if is_cell(self.cell) else None,
             conflicts=found,
             fixes=self.fixes,

@@ -50,12 +50,14 @@ class SilentGradientError(RuntimeError):
 
 @dataclass
 class Check:
-    """What a watched block showed. ``findings`` is filled when the block is over; ``saves``, ``writes`` and
+    """What a watched block showed. ``findings`` is filled when the block is over, and ``detached`` with what an optimizer
+    steps although a line detaches it from the loss, which may be meant so; ``saves``, ``writes`` and
     ``backwards`` count what was watched, ``seconds`` is how long the block took. ``unkept`` counts the values that
     were overwritten and could not be kept, so that nothing can be said about them, ``unchecked`` by kind what is not
     looked at at all. ``warnings`` are single lines about graphs that are kept for nothing."""
 
     findings: tuple[Conflict, ...] = ()
+    detached: tuple[Conflict, ...] = ()
     warnings: tuple[str, ...] = ()
     saves: int = 0
     writes: int = 0
@@ -165,8 +167,13 @@ def _fill(seen: Check, watcher: Watcher, trace: GradientTrace, names: Names) -> 
     seen.unchecked = dict(watcher.unchecked)
     seen.warnings = _warnings(watcher)
     seen.blind = seen.blind or watcher.open_question
-    if any(clash.kind == "silent" for clash in seen.evidence.clashes):
-        seen.findings = conflicts(seen.evidence, "silent", watcher.sources, ())
+    if seen.evidence.clashes:
+        found = conflicts(seen.evidence, "silent", watcher.sources, ())
+        kinds = {clash.kind for clash in seen.evidence.clashes}
+        if "silent" in kinds:
+            seen.findings = found
+        elif kinds == {"detached"}:
+            seen.detached = found
 
 
 def _warnings(watcher: Watcher) -> tuple[str, ...]:
@@ -267,14 +274,15 @@ def check_cell(
                 say("  " + extension.said(message("check_no_backward")))
         for warning in seen.warnings:
             say(f"  {extension.said(warning)}")
-    if found is not None and strict:
+    if found is not None and strict and not found.may_be_meant:
         raise SilentGradientError(found.sentence, found.conflicts)
 
 
 def _examine(extension: Host, cell: int, seen: Check) -> Diagnosis | None:
     from .pipeline import diagnose_silent
 
-    if not seen.findings and not seen.blind:
+    known = seen.findings or seen.detached
+    if not known and not seen.blind:
         return None
-    watched = seen.evidence if seen.findings else None
+    watched = seen.evidence if known else None
     return diagnose_silent(extension.session, cell, extension.options(), watched)

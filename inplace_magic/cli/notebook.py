@@ -76,16 +76,18 @@ def _run(path: str, settings: Settings, output: Output) -> int:
     found = run.through()
     for one in found:
         output.finding(one, path)
-    if found and settings.fix:
-        _fix(notebook, found[0], run.cells, output)
-        if len(found) > 1:
+    wrong = [one for one in found if not one.may_be_meant]
+    if wrong and settings.fix:
+        _fix(notebook, wrong[0], run.cells, output)
+        if len(wrong) > 1:
             output.say(message("cli_first_of_several"))
-    if found:
+    if wrong:
         return FINDING
     if run.failure is not None:
         say(run.failure, sys.stderr)
         return FAILED
-    output.say(message("cli_nothing_found", target=shown_path(path)))
+    if not found:
+        output.say(message("cli_nothing_found", target=shown_path(path)))
     return HEALTHY
 
 
@@ -148,7 +150,7 @@ class Run:
         error = next((o for o in outputs if o["output_type"] == "error"), None)
         if error is None:
             return True
-        if found:
+        if any(not one.may_be_meant for one in found):
             say("\n".join(_traceback(error)), sys.stderr)
         else:
             self.failure = "\n".join(_traceback(error))

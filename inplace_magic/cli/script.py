@@ -188,12 +188,13 @@ class _Run:
                 self._report(self._diagnose(failure))
             return FINDING
         if (error is None or isinstance(error, SystemExit)) and self.seen is not None:
-            if self.seen.findings:
+            if self.seen.findings or self.seen.detached:
                 with _signals_at_rest(), _one_line_if_it_fails(self.output):
                     self._report(self._silent())
             if self.found:
                 return FINDING
-            kind = "cli_nothing_found_watched" if self.seen.problem is None else "cli_watched"
+            nothing = self.seen.problem is None and not self.seen.detached
+            kind = "cli_nothing_found_watched" if nothing else "cli_watched"
             self.output.say(message(kind, target=shown_path(self.path), watched=self.seen.summary))
         return _plain_end(error, self.path)
 
@@ -221,11 +222,11 @@ class _Run:
     def _report(self, found: Diagnosis | None) -> None:
         if found is None:
             return
-        self.found = True
+        self.found = self.found or not found.may_be_meant
         self.output.finding(found, self.path)
         if self.seen is None and any(kind_of(note) in ("not_rerun", "not_rerun_watch") for note in found.notes):
             self.output.say(message("cli_try_check"))
-        if self.settings.fix:
+        if self.settings.fix and self.found:
             write_fix(found, self.output)
 
 

@@ -81,8 +81,11 @@ def conflicts(
 def relevant(evidence: Evidence, family: str) -> list[RecordedConflict]:
     """The clashes that belong to the error, those whose places are known first."""
     kind = "refused" if family in RAISED_AT_WRITE or family == "inference" else family
-    mine = [c for c in evidence.clashes if c.kind == kind and (kind != "refused" or c.family == family)]
-    others = [c for c in evidence.clashes if c not in mine and c.known and c.family != "overlap"]
+    wrong = [c for c in evidence.clashes if c.kind != "detached"]
+    if family == "silent" and not wrong:
+        return list(evidence.clashes)
+    mine = [c for c in wrong if c.kind == kind and (kind != "refused" or c.family == family)]
+    others = [c for c in wrong if c not in mine and c.known and c.family != "overlap"]
     return [c for c in mine if c.known] + others if any(c.known for c in mine) else mine + others
 
 
@@ -318,8 +321,8 @@ def _node_at(sources: Sources, spot: SourceRange | None) -> ast.AST | None:
 def _tensor(clash: RecordedConflict, sources: Sources) -> str | None:
     """The written tensor as the user calls it: by the text of the line, else by a path over the names."""
     write = clash.write
-    if write is not None and write.origin == "optim":
-        return write.name  # the line calls the optimizer, not what it writes
+    if write is not None and (write.origin == "optim" or clash.kind == "detached"):
+        return write.name  # the line calls the optimizer, not what it writes; or detaches what is computed of it
     spot = write.stack[0] if write is not None and write.stack else None
     node = _node_at(sources, spot)
     if isinstance(node, ast.AugAssign):
@@ -343,6 +346,8 @@ def _overwrote(clash: RecordedConflict, what: str, tensor: str | None, node: str
         return message("changed_outside", node=node) if node else message("changed_outside_kept")
     if write.how == "aliased":
         return message("silent_aliased", what=what, names=write.held, count=len(write.held))
+    if clash.kind == "detached":
+        return message("detached_part", tensor=tensor or message("a_tensor"))
     if write.how != "written":
         return message(f"silent_{write.how}", what=what)
     if write.handed:
@@ -364,6 +369,8 @@ def _changed_note(clash: RecordedConflict, tensor: str | None) -> str:
     write = clash.write
     if write is None:
         return ""
+    if clash.kind == "detached":
+        return message("changes_detached")
     if write.how != "written":
         return message("changes_step" if write.operation == "step" else f"changes_{write.how}")
     if write.handed:

@@ -24,7 +24,8 @@ How = Literal[
     "aliased",  # a write into what is read later by another name
     "overlaps",  # a write that overwrites what it has still to read
 ]
-Kind = Literal["modified", "second_backward", "silent", "refused"]
+# ``detached``: what an optimizer steps is detached on its way to a loss, which may be meant so.
+Kind = Literal["modified", "second_backward", "silent", "detached", "refused"]
 
 
 @dataclass(frozen=True)

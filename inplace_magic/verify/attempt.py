@@ -130,7 +130,7 @@ def try_out(
             left = bench.record(texts, live, spared, hidden=True)
             if left is None:
                 return None
-            if left.error is not None or any(c.kind == "silent" for c in left.clashes):
+            if left.error is not None or any(c.kind in ("silent", problem.clash.kind) for c in left.clashes):
                 return Unfinished(candidate, left) if problem.family == "silent" else None
         copies = all(step.rule in COPIES for step in candidate.steps)
         if copies and still_off(seen.passes, bench.wrong, bench.passes(candidate.steps[0].reading)):

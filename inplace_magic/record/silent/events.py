@@ -230,11 +230,12 @@ class Detector:
         bound: Stack = (),
         clock: int | None = None,
         value: torch.Tensor | None = None,
+        kind: evidence.Kind = "silent",
     ) -> None:
         """Notes what is certain and has no saved value. ``bound``, ``clock``: what is reported as the place and the time of a
         save; ``value``: the tensor whose name is reported."""
         saved = Saved(torch.zeros(1), bound, self.run.tick() if clock is None else clock)
-        conflict = self.run.conflict("silent", saved, need, write)
+        conflict = self.run.conflict(kind, saved, need, write)
         if conflict is not None:
             conflict.certain, conflict.value = True, value
 

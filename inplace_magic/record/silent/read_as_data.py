@@ -1,5 +1,6 @@
 """Leaves that an optimizer steps and a forward reads without their history alone, so that no gradient ever reaches them: as
-``.data``, or by ``torch.tensor([a, b])`` of what is computed of them.
+``.data``, or by ``torch.tensor([a, b])`` or ``detach`` of what is computed of them. The last may be meant so, and counts as no
+wrong gradient.
 
 Nothing is raised: ``step`` passes over what has no gradient, and trains the other leaves of its optimizer.
 
@@ -27,6 +28,7 @@ from ..observed import LiveWrite, Stack
 from .aliases import DATA_GET, DATA_SET, called_by_user
 from .events import Call, Detector, Passing, Run
 from .followed import Followed
+from .nodes import computed
 
 _LOOKS = 8  # at the tensors that one line makes
 _WAYS_OUT = frozenset({"detach", "item", "tolist", "numpy"})  # ways out of a graph that a person has asked for
@@ -34,10 +36,13 @@ _WAYS_OUT = frozenset({"detach", "item", "tolist", "numpy"})  # ways out of a gr
 
 @dataclass
 class _Read:
-    """A leaf that was read so. ``nodes``: numbers of the nodes that its values went into."""
+    """A leaf that was read so. ``detached``: as a person cuts on purpose, too. ``nodes``: numbers of the nodes that its values
+    went into.
+    """
 
     leaf: weakref.ref[torch.Tensor]
     stack: Stack
+    detached: bool
     nodes: set[int] = field(default_factory=set)
     reached: evidence.Backward | None = None
     need: evidence.Backward | None = None  # the backward behind which a step has passed over it
@@ -57,15 +62,19 @@ class ReadAsData(Detector):
     def ends(self) -> None:
         for read in self._reads.values():
             if read.need is not None:
-                self._note_proven(LiveWrite(read.stack, self.run.tick(), "data", "user", 0, "as_data"), read.need)
+                self._note(read, read.need)
         self._reads.clear()
         self._values.clear()
+
+    def _note(self, read: _Read, need: evidence.Backward) -> None:
+        write = LiveWrite(read.stack, self.run.tick(), "detach" if read.detached else "data", "user", 0, "as_data")
+        self._note_proven(write, need, value=read.leaf(), kind="detached" if read.detached else "silent")
 
     # ---- what is read so, and where it goes
 
     def calls(self, call: Call) -> None:
         self._read_now = frozenset()
-        if call.func in (DATA_GET, torch.tensor):
+        if call.func in (DATA_GET, torch.tensor) or call.name == "detach":
             if torch.is_grad_enabled() and called_by_user():
                 self._read(call, user_stack(sys._getframe(1)))
         elif self._reads:
@@ -73,17 +82,23 @@ class ReadAsData(Detector):
                 self._drop(one for one in list(self._reads) if self._is_in(one, tensor))
 
     def _read(self, call: Call, stack: Stack) -> None:
-        self._looks[stack] += call.func != DATA_GET  # a graph is walked over
         with unobserved():
+            of_leaf = _is_of_leaf(call)
+            self._looks[stack] += not of_leaf  # a graph is walked over
             leaves = _leaves(call) if self._looks[stack] <= _LOOKS else []
+        detached = call.name == "detach" or (call.func == DATA_GET and not of_leaf)
         for leaf in leaves:
-            if not any(self._is_known(table, leaf) for table in (self._reads, self._trained)):
-                self._reads[id(leaf)] = _Read(weakref.ref(leaf), stack)
+            read = self._reads[id(leaf)] if self._is_known(self._reads, leaf) else None
+            goes_somewhere = read is not None and (
+                read.reached is not None or bool(read.nodes)
+            )  # else it was looked at
+            if not goes_somewhere and not self._is_known(self._trained, leaf):
+                self._reads[id(leaf)] = _Read(weakref.ref(leaf), stack, detached)
                 self.run.curious.add(self)
         self._read_now = frozenset({id(leaf) for leaf in leaves} & self._reads.keys())
 
     def called(self, call: Call, result: Any) -> None:
-        if not self._reads or not torch.is_grad_enabled() or call.name in _WAYS_OUT:
+        if not self._reads or not torch.is_grad_enabled() or (call.name in _WAYS_OUT and not self._read_now):
             return
         of = self._read_now | self._values.of(call)
         for node in self._values.follow(result, of) if of else ():
@@ -134,17 +149,29 @@ class ReadAsData(Detector):
                     read.need = read.reached
 
 
+def _is_of_leaf(call: Call) -> bool:
+    """Whether ``.data`` or ``detach`` is asked of a leaf itself."""
+    return call.func is not torch.tensor and not computed(call.args[0])
+
+
 def _leaves(call: Call) -> list[torch.Tensor]:
-    """The leaves that a call reads without their history: a leaf itself as ``.data``, those of what becomes a new tensor."""
-    if call.func == DATA_GET:
-        leaf = call.args[0]
-        return [leaf] if leaf.requires_grad and leaf.is_leaf else []
+    """The leaves that a call reads without their history: a leaf itself, those of a result, those of what becomes a new tensor."""
     found: list[torch.Tensor] = []
     todo: list[Any] = [*call.args[:1], *call.kwargs.values()]
     while todo:
         one = todo.pop()
         if isinstance(one, torch.Tensor):
-            found += [one] if one.requires_grad else []
+            found += [one] if computed(one) or _is_leaf(one) else []
         elif isinstance(one, (list, tuple)):
             todo += one
+    if _is_of_leaf(call):
+        return found
     return graph_of(found)[0] if found else []
+
+
+def _is_leaf(tensor: torch.Tensor) -> bool:
+    """Whether it requires grad and nothing has made it; not where torch refuses to tell."""
+    try:
+        return tensor.requires_grad and tensor.is_leaf
+    except RuntimeError:
+        return False

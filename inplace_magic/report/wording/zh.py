@@ -12,6 +12,7 @@ SENTENCES = {
     "headline_overlap": "对多个元素共用的内存做了 in-place 修改",
     "headline_out_grad": "在需要梯度的地方使用了 out=",
     "headline_silent": "有梯度是错的，但没有报错",
+    "headline_detached": "被训练的一部分在通往损失的路上被 detach",
     "headline_aliased": "就地写入改变了其他代码之后读取的值",
     # ---- what was done, as part of a sentence
     "what_outside_python": "Python 之外的代码 (C++ 或 CUDA)",
@@ -36,6 +37,7 @@ SENTENCES = {
     "silent_recomputed": "检查点在反向传播时重新运行，得到的值与前向传播时不同。",
     "silent_untrained": "有一个优化器在执行 step，却没有训练任何东西：它的参数都没有得到梯度。",
     "silent_as_data": "优化器要更新的张量在这里被读取时不带计算历史：没有梯度到达它，它从不改变。",
+    "detached_part": "优化器更新 {tensor}，但没有梯度到达它：由它计算出的值在这里被 detach。如果是有意的，请不要把它交给优化器。",
     "silent_as_term": "损失中的一项是在这里复制出来的数值：它不产生任何梯度，也不训练任何东西。",
     "silent_of_result": "梯度给了一个没有名字的叶子张量：保留下来的是由它计算出的结果，其 `.grad` 始终为 None。",
     "silent_carried": "被写入的张量带着全部计算历史从一次迭代进入下一次迭代，每个梯度都会把之前各次迭代写入的内容再计入一次。",
