@@ -26,6 +26,7 @@ from .summed import summed
 
 _SHARED = message("why_left_to_the_later")
 _UNTRAINED = message("why_not_stepped")
+_CONSTRUCTORS = (".__init__", ".__post_init__")
 
 
 @register("modified", "second_backward", "silent")
@@ -42,13 +43,14 @@ def detach(problem: Problem) -> Iterator[Proposal]:
 
 def _made_in_constructor(problem: Problem, edge: Edge) -> bool:
     """Whether a constructor computed what an object keeps of the object's own weights, which are stepped, and of no data."""
-    made = problem.frames(edge.made)[-1:]
+    made = problem.frames(edge.made)
     kept = any(holder.of_object for holder in edge.holders)
-    if not kept or edge in problem.crossing.untrained:
+    if not kept or edge in problem.crossing.untrained or not any(f.spot.function.endswith(_CONSTRUCTORS) for f in made):
         return False
-    of = [n for f in made if f.spot.function.endswith(".__init__") for n in ast.walk(f.expression)]
-    names = {n.id for n in of if isinstance(n, ast.Name) and module_of(n) is None}
-    return names == {"self"} and not _stands_beside(problem, edge, made[0])
+    of = [*ast.walk(made[-1].expression)]
+    numbers = {id(n) for item in of if isinstance(item, ast.Subscript) for n in ast.walk(item.slice)}
+    names = {n.id for n in of if isinstance(n, ast.Name) and module_of(n) is None and id(n) not in numbers}
+    return names == {"self"} and not _stands_beside(problem, edge, made[-1])
 
 
 def _made_of_weight(problem: Problem, edge: Edge) -> bool:

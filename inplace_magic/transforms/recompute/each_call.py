@@ -18,6 +18,11 @@ def loss(x, w=softmax(logits)):           def loss(x, w=None):
 
 opt.step(partial(closure, model(x)))      opt.step(lambda: closure(model(x)))
 
+opt.step(closure_of(model(x)))            opt.step(lambda: closure_of(model(x))())
+
+u = model(x)
+opt.step(lambda: fit(u, y))               opt.step(lambda: fit(model(x), y))
+
 A cache is told by its test, which asks about the very name that is given a value where the test lets the code run.
 """
 
@@ -31,11 +36,11 @@ from ...message import message
 from ...source.bindings import argument, bound, defaults, parameters
 from ...source.blocks import loops, upwards
 from ...source.dataflow import binds, called_name, calls, calls_named, reads
-from ...source.editor import Code, Edit, names_bound, names_loaded
+from ...source.editor import Code, Edit, atom, names_bound, names_loaded
 from ...source.lift import unwrapped
 from ...source.modules import module_has
-from ...source.names import renamed
-from ..analysis.meetings import headline
+from ...source.names import named, renamed, stores
+from ..analysis.meetings import headline, standing_in
 from ..grad_mode.inference_mode import modes
 from ..problem import Problem
 from ..proposal import Proposal, in_one_text
@@ -59,6 +64,8 @@ def each_call(problem: Problem) -> Iterator[Proposal]:
             yield from _default(problem, code, statement, frame.node)
         for call in calls_named(statement, "partial"):
             yield from _bound_argument(code, call, frame.node)
+        yield from _made_for_step(code, statement, frame.node)
+        yield from _read_each_time(problem, code, statement)
         function = code.function(statement)
         if function is None:
             continue
@@ -74,12 +81,11 @@ def _default(problem: Problem, code: Code, function: ast.FunctionDef, computed: 
 
     Nothing where it would be something else later, as what a loop binds, nor where the function knows what to do with ``None``.
     """
-    if loops(code, function):
-        return
+    counted = binds(*loops(code, function))
     given = Counter(key for one, s in problem.nodes(ast.stmt) for key, _ in bound(one, s))
     for name, value in defaults(function).items():
         names = {*names_loaded([value])}
-        anew = any(given[one] > 1 for one in names) or names & {*parameters(function)}
+        anew = any(given[one] > 1 for one in names) or names & {*parameters(function), *counted}
         if anew or _takes_none(problem, function, name):
             continue
         behind = [s for s in function.body if s is not function.body[0] or ast.get_docstring(function) is None]
@@ -111,6 +117,47 @@ def _bound_argument(code: Code, call: ast.Call, computed: ast.AST) -> Iterator[P
         rest = code.cell.raw[code.span(given[0])[0] : code.span(call)[1]]
         line = f"lambda: {code.text(call.args[0])}({rest}"
         yield in_one_text(code, [code.replace(call, line)], line, _WHY, "recompute: each call")
+
+
+def _made_for_step(code: Code, statement: ast.stmt, computed: ast.AST) -> Iterator[Proposal]:
+    """The callable that an optimizer gets, which another function makes of what is computed once."""
+    made = [call.args[0] for call in calls_named(statement, "step") if call.args]
+    match statement:
+        case ast.Assign([ast.Name(name)], value):
+            behind = [call for s in code.following(statement) for call in calls_named(s, "step")]
+            made += [value] if any(getattr(arg, "id", None) == name for call in behind for arg in call.args) else []
+    for one in made:
+        of_function = isinstance(one, ast.Call) and called_name(one) != "partial"
+        if of_function and any(node is computed for node in ast.walk(one)):
+            line = f"lambda: {code.text(one)}()"
+            yield in_one_text(code, [code.replace(one, line)], line, _WHY, "recompute: each call")
+
+
+def _read_each_time(problem: Problem, code: Code, statement: ast.stmt) -> Iterator[Proposal]:
+    """What is computed once, ahead of a lambda or a comprehension in which it is sent back, is computed there."""
+    match statement:
+        case ast.Assign([ast.Name(name)], value):
+            behind = code.following(statement)
+            sent = dict.fromkeys(standing_in(code, behind, problem.needed))
+            inside = [*named(code, name, [one for s in sent for n in ast.walk(s) for one in _each_time(n)])]
+            if inside and not any(stores(s, name) for s in behind):
+                edits = [code.replace(one, atom(code, value)) for one in inside]
+                title = code.edited(code.statement(inside[0]), edits)
+                if len(inside) == len([*named(code, name, behind)]) and code.function(statement) is not None:
+                    edits.append(code.delete(statement))
+                yield in_one_text(code, edits, title, _WHY, "recompute: each call")
+
+
+def _each_time(node: ast.AST) -> list[ast.expr]:
+    """What a lambda, or each turn of a comprehension, computes."""
+    match node:
+        case ast.Lambda(body=body):
+            return [body]
+        case ast.ListComp(elt=each) | ast.SetComp(elt=each) | ast.GeneratorExp(elt=each):
+            return [each]
+        case ast.DictComp(key=key, value=value):
+            return [key, value]
+    return []
 
 
 def _takes_none(problem: Problem, function: ast.FunctionDef, name: str) -> bool:

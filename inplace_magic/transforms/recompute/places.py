@@ -89,7 +89,8 @@ def targets(problem: Problem, edges: Sequence[Edge], made: Slice) -> Iterator[Ta
             both = (loop for loop in around if standing_in(code, loop.body, problem.needed))
             turn, function = next(both, around[-1] if around else None), code.function(statement)
             if own:
-                behind = Target(code, _first(code, turn.body, names)) if turn else _behind(problem, made, statement)
+                body = _from_event(problem, made, turn.body, statement) if turn else []
+                behind = Target(code, _first(code, body, names)) if turn else _behind(problem, made, statement)
                 yield from [behind] if behind is not None else []
             elif function is not None:
                 if names and all("." in name for name in names):  # which an object keeps, for its closures as well
@@ -187,6 +188,14 @@ def _behind(problem: Problem, made: Slice, statement: ast.stmt) -> Target | None
             last = max(before, key=block.index)
             return Target(code, _front(code, block[block.index(last) + 1 :], made.names, above), last in events)
     return Target(code, statement)
+
+
+def _from_event(problem: Problem, made: Slice, body: list[ast.stmt], statement: ast.stmt) -> list[ast.stmt]:
+    """The statements of an iteration that come behind the event, where it comes ahead of the statement in it."""
+    top = within(made.code, body, statement)
+    events = [s for one in happened(problem, made) if (s := within(made.code, body, one)) is not None]
+    ahead = [body.index(s) for s in events if top is not None and body.index(s) < body.index(top)]
+    return body[max(ahead, default=-1) + 1 :]
 
 
 def happened(problem: Problem, made: Slice) -> list[ast.stmt]:

@@ -26,13 +26,14 @@ A slice that nothing else reads is moved, unless its names would be gone from th
 from __future__ import annotations
 
 import ast
+import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from ...message import message
 from ...record.evidence import Edge
 from ...source.bindings import bound
-from ...source.blocks import loops, own_statements, scope
+from ...source.blocks import loops, own_statements, scope, upwards
 from ...source.cell_flow import changed_from_before
 from ...source.dataflow import (
     binds,
@@ -343,8 +344,10 @@ def _read_elsewhere(problem: Problem, made: Slice, target: Target) -> bool:
         return True
     if front in code.block(made.statements[0]):  # who reads it behind the target finds it bound there
         return _read_on_the_way(problem, made, front)
-    around: Sequence[ast.stmt] = loops(code, front, without=made.statements)[-1:]
-    own = {id(n) for s in [*made.statements, *(around or [front, *code.following(front)])] for n in ast.walk(s)}
+    around = loops(code, front, without=made.statements)[-1:]
+    inside = itertools.takewhile(lambda s: s not in around, upwards(code, front))
+    rest = [s for one in inside for s in code.following(one)] if around else code.following(front)
+    own = {id(n) for s in [*made.statements, front, *rest] for n in ast.walk(s)}
     nodes = ast.walk(home) if home is not None else (n for _, n in problem.nodes(ast.Name))
     read = (n for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load) and id(n) not in own)
     return any(n.id in names for n in read)
