@@ -645,3 +645,9 @@ def test_what_the_code_was_meant_to_say_comes_before_what_keeps_its_result_at_le
     meant = replace(ran("out_of_place", "same", "different"), cost=10, corrects=True)
     first, other = ranking.chosen([ran("clone_alias", "same", "same"), meant], 3)
     assert first.rule == "out_of_place" and "not what was meant" in str(other.changes)
+
+
+def test_what_makes_a_leaf_a_result_comes_behind_the_others_of_its_rank() -> None:
+    result = replace(ran("out_of_place", "different", "different"), cost=1, lesser=True)
+    update = replace(ran("no_grad", "different", "different"), cost=9)
+    assert [fix.rule for fix in ranking.chosen([result, update], 3)] == ["no_grad", "out_of_place"]

@@ -2,6 +2,7 @@
 
 rows = bias.expand(4, 3)          rows = bias.expand(4, 3).clone()
 x[1:] = x[:-1]                    x[1:] = x[:-1].clone()
+x[t] = turn(x[t])                 x[t] = turn(x[t]).clone()
 x -= x[:, :1]                     x -= x[:, :1].clone()
 live[live] = fooled               live[live.clone()] = fooled
 """
@@ -51,7 +52,13 @@ def _shifted(write: Site) -> Iterator[Proposal]:
     places, value = getattr(write.target, "slice", None), getattr(write.statement, "value", None)
     # What a write reads as it is; anything computed has memory of its own.
     read = [*getattr(places, "elts", [places]), *(given_to(ran) if isinstance(ran, ast.Call) else [value])]
-    parts = [one for one in read if _origin(write, one) == _origin(write, write.root) is not None]
+    looked_at = _origin(write, write.root)
+    parts = [one for one in read if _origin(write, one) == looked_at is not None]
+    # What a function gives may be another look at what it is handed.
+    calls = [one for one in read if isinstance(one, ast.Call)]
+    parts = parts or [
+        one for one in calls if looked_at is not None and looked_at in (_origin(write, a) for a in one.args)
+    ]
     for chosen in each_then_all(parts):
         yield in_one_text(code, [copied(code, part) for part in chosen], write.statement, _READ, "clone_alias")
 

@@ -27,15 +27,17 @@ def stepped(params, grads):               def stepped(params, grads):
 from __future__ import annotations
 
 import ast
+import itertools
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 from ...message import message
-from ...source.bindings import Binding, bindings, gone_through, loop_of, parameters, reads
+from ...source.bindings import Binding, argument, bindings, defaults, gone_through, loop_of, parameters, reads
 from ...source.blocks import loops, scope
 from ...source.dataflow import binds, called_name, calls, calls_named
-from ...source.editor import Code, Edit, dotted
+from ...source.editor import Code, Edit, atom, dotted, names_loaded
+from ...source.names import renamed
 from ..analysis.targets import Site, is_of_leaf, outside, root_text, sites, torch_name, written, written_by
 from ..grad_mode.no_grad import carries_graph
 from ..out_of_place.new_tensor import as_new_tensor
@@ -49,9 +51,9 @@ from .inner_step import (
     name_of_parameter,
     nodes_beside,
     owner_of,
-    read_by_callers,
     read_inside,
     readers,
+    readers_in_callers,
     task_of,
     with_block,
     without_data,
@@ -74,9 +76,10 @@ def fast_weights(problem: Problem) -> Iterator[Proposal]:
         return
     if is_trained(problem):
         yield from _of_items(problem, write, loop, name, meant)
-    if loop_of(code, write.statement, name) is loop and calls_named(scope(code, loop), "grad"):
-        for one in _of_model(problem, write, loop, name, torch):  # the step can be differentiated
-            yield replace(one, meant=meant)
+    if loop_of(code, write.statement, name) is loop:
+        for step in itertools.chain(_of_loop(problem, write, loop, name), _of_call(problem, write, loop, name)):
+            for one in _of_model(problem, step, loop, name, torch):  # the step can be differentiated
+                yield replace(one, meant=is_trained(problem) and carries_graph(step.frames[0]))
 
 
 def is_trained(problem: Problem) -> bool:
@@ -172,25 +175,110 @@ def _of(
     yield in_one_text(code, [*edits, code.replace(statement, line)], line, _WHY, "fast_weights", meant=True)
 
 
-def _of_model(problem: Problem, write: Site, loop: ast.For, item: str, torch: str) -> Iterator[Proposal]:
-    """What reads the model, whose parameters the loop steps, reads the stepped weights behind it."""
-    code, stepped = write.code, with_block(write.code, loop)
-    new = as_new_tensor(problem, code, code.edited(write.statement, without_data(code, write.statement, item)))
-    given = made = gone_through(loop, item)
+@dataclass(frozen=True)
+class _Step:
+    """A statement that steps the parameters of a model, one by one: the loop itself, or a call of the function that is the loop.
+
+    ``weights`` gives the dict of the stepped weights by what the loop is to go through: ``model.named_parameters()``.
+    """
+
+    code: Code
+    statement: ast.stmt
+    frames: Sequence[Site]
+    through: ast.expr
+    weights: Callable[[str, str | None], str | None]
+
+
+def _of_loop(problem: Problem, write: Site, loop: ast.For, item: str) -> Iterator[_Step]:
+    code, given = write.code, gone_through(loop, item)
+    if given is not None and calls_named(scope(code, loop), "grad"):
+        step = partial(_weights, problem, write, loop, item, given, [])
+        yield _Step(code, with_block(code, loop), sites(problem), given, step)
+
+
+def _of_call(problem: Problem, write: Site, loop: ast.For, item: str) -> Iterator[_Step]:
+    """The step of a function that does nothing else, in the code that calls it, by the names there."""
+    function, given, caller = write.code.function(loop), gone_through(loop, item), next(iter(sites(problem)[1:]), None)
+    if (
+        caller is None
+        or not isinstance(function, ast.FunctionDef)
+        or function.body[-1] is not with_block(write.code, loop)
+    ):
+        return
+    call, texts = caller.expression, dict[str, str]()
+    for name in parameters(function):
+        value, default = argument(function, name, call), defaults(function).get(name)
+        if value is None and default is None:
+            return
+        texts[name] = atom(caller.code, value) if value is not None else atom(write.code, default)  # type: ignore[arg-type]
+    through = argument(function, given.id, call) if isinstance(given, ast.Name) else None
+    bound = {n.id for n in ast.walk(loop.target) if isinstance(n, ast.Name)}
+    alone = len(function.body) == 1 + (ast.get_docstring(function) is not None) and isinstance(
+        caller.statement, ast.Expr
+    )
+    captured = bound & names_loaded([call]) if isinstance(call, ast.Call) else bound
+    if (
+        given is None
+        or through is None
+        or not alone
+        or captured
+        or not calls_named(scope(caller.code, caller.statement), "grad")
+    ):
+        return
+    by_names = renamed(
+        write.code, [loop], {name: text for name, text in texts.items() if name != getattr(given, "id", None)}
+    )
+    step = partial(_weights, problem, write, loop, item, given, by_names)
+    yield _Step(caller.code, caller.statement, sites(problem)[1:], through, step)
+
+
+def _weights(
+    problem: Problem,
+    write: Site,
+    loop: ast.For,
+    item: str,
+    given: ast.expr,
+    own: list[Edit],
+    through: str,
+    key: str | None,
+) -> str | None:
+    code = write.code
+    new = as_new_tensor(problem, code, code.edited(write.statement, [*own, *without_data(code, write.statement, item)]))
+    if new is None or new.target is None:
+        return None
+    return by_name(problem, code, loop, [*own, code.replace(given, through)], item, key, new.value)
+
+
+def _of_model(problem: Problem, step: _Step, loop: ast.For, item: str, torch: str) -> Iterator[Proposal]:
+    """What reads the model, whose parameters are stepped, reads the stepped weights behind it: under a name, or as an attribute
+    of the object that keeps the model, where callers read it.
+    """
+    code, stepped, made = step.code, step.statement, step.through
     listed: ast.Assign | None = None
-    match bindings(code, given.id, loop) if isinstance(given, ast.Name) else []:
+    match bindings(code, made.id, stepped) if isinstance(made, ast.Name) else []:
         case [Binding(ast.Assign() as listed, ast.Call(args=[made]))]:
             pass
+        case _ if isinstance(made, ast.Call) and called_name(made) in ("list", "tuple") and made.args:
+            made = made.args[0]
     model = owner_of(made)
-    task = task_of(code, stepped, partial(calls_model, model=model)) if model is not None else None
-    if new is None or new.target is None or given is None or model is None or task is None:
+    if model is None:
         return
-    around, left = task[0], nodes_beside(task[1], stepped)
-    if left_behind(problem, code, left, model) or read_by_callers(problem, sites(problem), model):
+    fast = problem.unused("fast", code, stepped)
+    task = task_of(code, stepped, partial(calls_model, model=model))
+    outer = readers_in_callers(problem, step.frames, model, fast, torch)
+    if outer is None and model.startswith("self.") and not any(n.attr == fast for _, n in problem.nodes(ast.Attribute)):
+        fast = f"self.{fast}"
+        outer = readers_in_callers(problem, step.frames, model, fast, torch)
+    if task is None and outer:
+        several = next((one for one in loops(code, stepped) if calls_model([one], model)), None)
+        task = (several, [several] if several is not None else [])
+    if outer is None or task is None or left_behind(problem, code, nodes_beside(task[1], stepped), model):
         return  # the rest would go on with the weights of before
-    fast = problem.unused("fast", code, loop)
-    named = code.replace(given, f"{model}.named_parameters()" if around is None else f"{fast}.items()")
-    weights = by_name(problem, code, loop, [named], item, name_of_parameter(loop, item, made), new.value)
+    around, left = task[0], nodes_beside(task[1], stepped)
+    key = name_of_parameter(loop, item, made)
+    weights = step.weights(f"{model}.named_parameters()" if around is None else f"{fast}.items()", key)
+    if weights is None:
+        return
     edits = [code.replace(stepped, f"{fast} = {weights}")]
     if around is not None:
         edits.append(code.insert_before(around, f"{fast} = dict({model}.named_parameters())"))
@@ -198,4 +286,4 @@ def _of_model(problem: Problem, write: Site, loop: ast.For, item: str, torch: st
     edits += [code.replace(n, f"{fast}.values()") for n in left if isinstance(n, ast.Name) and n.id == known]
     edits += readers(code, left, model, fast, torch)
     title = message("title_fast_weights", call=f"{torch}.func.functional_call({model}, ...)")
-    yield in_one_text(code, edits, title, _WHY, "fast_weights")
+    yield Proposal(title, _WHY, "fast_weights", (*((code, edit) for edit in edits), *outer))

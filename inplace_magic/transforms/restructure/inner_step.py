@@ -14,6 +14,7 @@ from ...source.editor import Code, Edit, Loop, dotted, names_loaded
 from ..analysis.meetings import before_step
 from ..analysis.targets import Site, outside
 from ..problem import Problem
+from ..proposal import Change
 
 # What is asked of a model itself, and of no weights.
 _OF_THE_MODEL = frozenset({"parameters", "named_parameters", "train", "eval", "training", "zero_grad"})
@@ -137,20 +138,30 @@ def read_inside(problem: Problem, call: ast.Call, name: str) -> bool:
     return False
 
 
-def read_by_callers(problem: Problem, frames: Sequence[Site], name: str) -> bool:
-    """Whether a caller of the function that steps reads the model behind the call, before an optimizer steps."""
+def readers_in_callers(
+    problem: Problem, frames: Sequence[Site], model: str, fast: str, torch: str
+) -> list[Change] | None:
+    """Where callers of the function that steps read the model behind the call, before an optimizer steps. None where one knows
+    no name for the stepped weights, reads the model otherwise than :func:`readers` can give it these, or calls it several times.
+    """
+    found: list[Change] = []
     for inner, site in itertools.pairwise(frames):
-        handed_over = name.partition(".")[0] in parameters(inner.code.function(inner.statement))
-        given = outside(inner, site, name) if handed_over else name
+        own = parameters(inner.code.function(inner.statement))
+        given = outside(inner, site, model) if model.partition(".")[0] in own else model
         if given is None:
-            return False
-        name = given
+            return found
+        kept = outside(inner, site, fast) if "." in fast else None
         beside = nodes_beside([site.statement], site.expression)
-        if any(isinstance(n, ast.Call) and dotted(n.func) == name for n in beside):
-            return True
-        if task_of(site.code, site.statement, partial(calls_model, model=name)) is not None:
-            return True
-    return False
+        task = task_of(site.code, site.statement, partial(calls_model, model=given))
+        if calls_model(beside, given):
+            return None
+        if task is not None:
+            left = nodes_beside(task[1], site.statement)
+            if kept is None or task[0] is not None or left_behind(problem, site.code, left, given):
+                return None
+            found += [(site.code, edit) for edit in readers(site.code, left, given, kept, torch)]
+        model, fast = given, kept or ""
+    return found
 
 
 def _functional_call(code: Code, call: ast.Call, model: str, weights: str, torch: str) -> str:

@@ -16,6 +16,7 @@ RULE = "clone_alias"
         pytest.param("r = x.expand(3, 4).contiguous()\nr += 1", "r += 1", "overlap", id="memory of its own"),
         pytest.param("x[1:] += x[:-1] * 2", "x[1:]", "overlap", id="what is computed has memory of its own"),
         pytest.param("a = x[1:]\nb = y[:-1]\na += b", "a += b", "overlap", id="views of two"),
+        pytest.param("x[0] = turn(y[1])", "x[0]", "overlap", id="what a function gives of another"),
         pytest.param(
             "self.s[0] = b.expand(3).clone()\nm = self.s[0]\nm += 1",
             "m += 1",
@@ -68,6 +69,9 @@ def test_proposes_nothing(cell: str, write: str, family: str) -> None:
             "overlap",
             "x[1:].copy_(x[:-1].clone())",
             id="copied within itself",
+        ),
+        pytest.param(
+            "x[0] = turn(x[1])", "x[0]", "overlap", "x[0] = turn(x[1]).clone()", id="what a function gives of itself"
         ),
         pytest.param("live[live] = y > 0", "live[live]", "overlap", "live[live.clone()] = y > 0", id="its own mask"),
         pytest.param("a = x[1:]\nb = x[:-1]\na += b", "a += b", "overlap", "a += b.clone()", id="two views of one"),

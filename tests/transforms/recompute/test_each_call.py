@@ -305,3 +305,83 @@ def test_what_is_bound_to_a_function_that_runs_several_times_is_computed_in_each
     cell = f"opt.step({bound})"
     fix = fix_by("recompute", START, PARTIAL, cell)
     assert fix.cells == {3: f"opt.step({new})"}
+
+
+FACTORY = """
+    net, x = nn.Linear(2, 2), torch.ones(3, 2)
+    opt = torch.optim.LBFGS(net.parameters(), max_iter=4)
+    def closure_of(values):
+        def closure():
+            opt.zero_grad()
+            loss = (values - 2).square().sum()
+            loss.backward()
+            return loss
+        return closure
+    """
+
+
+@pytest.mark.parametrize(
+    ("cell", "change"),
+    [
+        pytest.param("opt.step(closure_of(net(x)))", ("closure_of(net(x))", "lambda: closure_of(net(x))()"), id="handed to the step"),
+        pytest.param("job = closure_of(net(x))\nopt.step(job)", ("closure_of(net(x))", "lambda: closure_of(net(x))()"), id="under a name"),
+    ],
+)  # fmt: skip
+def test_a_closure_that_a_function_makes_of_a_graph_is_made_in_each_call(cell: str, change: tuple[str, str]) -> None:
+    assert fix_by("recompute", START, FACTORY, cell).cells == {3: rewritten(cell, change).rstrip()}
+
+
+SENT = """
+    net, x = nn.Linear(2, 2), torch.ones(3, 2)
+    opt = torch.optim.LBFGS(net.parameters(), max_iter=4)
+    def sent(values, scale=1.0):
+        opt.zero_grad()
+        loss = (scale * values - 2).square().sum()
+        loss.backward()
+        return loss
+    """
+
+
+@pytest.mark.parametrize(
+    ("cell", "new"),
+    [
+        pytest.param(
+            "def fit():\n    u = net(x)\n    return opt.step(lambda: sent(u))\nfit()",
+            "def fit():\n    return opt.step(lambda: sent(net(x)))\nfit()",
+            id="a lambda",
+        ),
+        pytest.param(
+            "def fit():\n    u = net(x) * 2\n    return [sent(u, scale) for scale in (1.0, 2.0)]\nfit()",
+            "def fit():\n    return [sent((net(x) * 2), scale) for scale in (1.0, 2.0)]\nfit()",
+            id="a comprehension",
+        ),
+        pytest.param(
+            "u = net(x)\nlosses = {scale: sent(u, scale) for scale in (1.0, 2.0)}",
+            "u = net(x)\nlosses = {scale: sent(net(x), scale) for scale in (1.0, 2.0)}",
+            id="of a name of the session, which stays",
+        ),
+        pytest.param(
+            "def fit():\n    u = net(x)\n    print(u.shape)\n    return [sent(u, scale) for scale in (1.0, 2.0)]\nfit()",
+            "def fit():\n    u = net(x)\n    print(u.shape)\n    return [sent(net(x), scale) for scale in (1.0, 2.0)]\nfit()",
+            id="of a name that is read beside it",
+        ),
+    ],
+)
+def test_what_is_sent_back_several_times_within_one_expression_is_computed_there(cell: str, new: str) -> None:
+    assert fix_by("recompute", START, SENT, cell).cells == {3: new}
+
+
+def test_a_lambda_whose_own_argument_has_that_name_is_left_alone() -> None:
+    cell = "def fit():\n    u = net(x)\n    return [(lambda u: sent(u))(v) for v in (u, u)]\nfit()"
+    assert all("lambda u: sent(net(x))" not in str(fix.cells) for fix in fixes(START, SENT, cell))
+
+
+def test_in_a_loop_a_default_argument_that_the_loop_does_not_bind_is_computed_in_each_call() -> None:
+    cell = """
+        for day in range(2):
+            def closure(u=net(x)):
+                return sent(u)
+            opt.step(closure)
+        """
+    new = ("closure(u=net(x)):\n", "closure(u=None):\n        if u is None:\n            u = net(x)\n")
+    assert fix_by("recompute", START, SENT, cell).cells == {3: rewritten(cell, new).rstrip()}

@@ -1466,3 +1466,56 @@ def test_no_object_begins_anew_where_a_value_is_read() -> None:
     run = run_cells(START, nets, TRAIN)
     assert run.diagnosis is not None
     assert not any("forward(self, x):\n        super()" in fix.cells.get(2, "") for fix in run.diagnosis.fixes)
+
+
+def test_what_a_write_makes_stale_in_each_iteration_is_computed_behind_that_write() -> None:
+    made = (
+        "w = torch.rand(3, requires_grad=True)\nparts = {i: w[i].exp() for i in range(3)}\nd = parts[0] * parts[1] * parts[2]"
+    )
+    loop = """
+        for new in torch.rand(2, 3):
+            for i in parts:
+                w.data[i] = new[i]
+            w.grad = None
+            d.backward(retain_graph=True)
+        """
+    found = run_cells(START, made, "%%autograd_check\n" + clean(loop)).diagnosis
+    assert found is not None
+    text = found.fixes[0].cells[3]
+    assert text.index("w.data[i]") < text.index("parts = {i: w[i].exp() for i in range(3)}") < text.index("d.backward()")
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        pytest.param(
+            """
+            import dataclasses
+            @dataclasses.dataclass
+            class Net:
+                w: torch.Tensor
+                def __post_init__(self): self.norm = self.w.norm()
+                def __call__(self, x): return x @ self.w / self.norm
+                def parameters(self): return [self.w]
+            def made(): return Net(torch.ones(4, requires_grad=True))
+            """,
+            id="behind a dataclass's constructor",
+        ),
+        pytest.param(
+            """
+            class Net(nn.Module):
+                def __init__(self):
+                    super().__init__()
+                    self.ws = nn.ParameterList([torch.ones(4), torch.ones(4)])
+                    self.norms = [self.length(i) for i in range(2)]
+                def length(self, i): return self.ws[i].norm()
+                def forward(self, x): return sum(x @ w / n for w, n in zip(self.ws, self.norms))
+            made = Net
+            """,
+            id="by a method that it calls",
+        ),
+    ],
+)
+def test_what_a_constructor_computes_of_the_weights_alone_is_computed_again_rather_than_cut(made: str) -> None:
+    found = fixes(START, made, TRAIN.replace("Net()", "made()"))
+    assert found[0].rule == RULE

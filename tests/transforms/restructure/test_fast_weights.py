@@ -496,3 +496,125 @@ def test_a_function_that_gives_back_what_it_has_stepped_gives_back_weights_of_it
         f"    with torch.no_grad():\n        for {parts['target']} in {parts['through']}:\n            {parts['write']}"
     )
     assert first.rule == RULE and first.cells == {3: rewritten(cell, (block, f"    {line}"))}
+
+
+HELPER = """
+    {decorated}
+    def descend(params, grads, lr=0.1):
+        {body}
+    def meta_loss(model, x, y):
+        losses = []
+        for _ in range(2):
+            losses.append(model(x).pow(2).mean())
+            grads = torch.autograd.grad(losses[-1], model.parameters(), create_graph=True)
+            descend(model.parameters(), grads)
+        return model(y).exp().mean() + 0.3 * sum(losses)
+    """
+META = """
+    for x, y in torch.randn(2, 2, 4, 2):
+        meta = meta_loss(model, x, y)
+        opt.zero_grad()
+        meta.backward()
+        opt.step()
+    """
+
+
+@pytest.mark.parametrize(
+    ("decorated", "body"),
+    [
+        pytest.param("@torch.no_grad()", "for p, g in zip(params, grads): p.copy_(p - lr * g)", id="decorated"),
+        pytest.param(
+            "", "with torch.no_grad():\n            for p, g in zip(params, grads): p.sub_(lr * g)", id="in a block"
+        ),
+    ],
+)
+def test_a_step_that_a_function_makes_is_made_by_the_code_that_calls_it(decorated: str, body: str) -> None:
+    helper = HELPER.format(decorated=decorated, body=body)
+    found = run_cells(OPTIMIZED, helper, META).diagnosis
+    assert found is not None
+    step = "p - 0.1 * g" if decorated else "p.sub(0.1 * g)"
+    expected = rewritten(
+        helper,
+        ("    for _ in range(2):\n", "    fast = dict(model.named_parameters())\n    for _ in range(2):\n"),
+        ("model(x)", CALL.format("x")),
+        ("model.parameters(), create", "fast.values(), create"),
+        ("descend(model.parameters(), grads)", ON.replace("p - 0.1 * g", step)),
+        ("model(y)", CALL.format("y")),
+    )
+    assert (found.fixes[0].rule, found.fixes[0].cells) == (RULE, {2: expected})
+
+
+@pytest.mark.parametrize(
+    "helper",
+    [
+        pytest.param(
+            HELPER.format(decorated="", body="with torch.no_grad():\n            for p, g in zip(params, grads): p.sub_(lr * g)\n        print(lr)"),
+            id="a function that does more",
+        ),
+        pytest.param(
+            HELPER.format(decorated="@torch.no_grad()", body="for p, g in zip(params, grads): p.sub_(lr * g)").replace(
+                "descend(model.parameters(), grads)", "g = 0.1; descend(model.parameters(), grads, g)"
+            ),
+            id="an argument that has the name of the loop's",
+        ),
+    ],
+)  # fmt: skip
+def test_such_a_step_stays_where_it_is_for(helper: str) -> None:
+    found = run_cells(OPTIMIZED, helper, META).diagnosis
+    assert found is not None
+    assert RULE not in [fix.rule for fix in found.fixes]
+
+
+LEARNER = """
+    class Learner:
+        def __init__(self, net): self.net = net
+        def adapt(self, x):
+            losses = []
+            for _ in range(2):
+                losses.append(self.net(x).pow(2).mean())
+                grads = torch.autograd.grad(losses[-1], self.net.parameters(), create_graph=True)
+                with torch.no_grad():
+                    for p, g in zip(self.net.parameters(), grads): p -= 0.1 * g
+            return losses
+        def score(self, x, y):
+            losses = self.adapt(x)
+            return self.net(y).exp().mean() + 0.3 * sum(losses)
+    """
+OUTER = """
+    learner = Learner(model)
+    for x, y in torch.randn(2, 2, 4, 2):
+        meta = learner.score(x, y)
+        opt.zero_grad()
+        meta.backward()
+        opt.step()
+    """
+
+
+def test_an_object_keeps_the_stepped_weights_that_its_other_methods_read() -> None:
+    found = run_cells(OPTIMIZED, LEARNER, OUTER).diagnosis
+    assert found is not None
+    call = "torch.func.functional_call(self.net, self.fast, ({},))"
+    step = "with torch.no_grad():\n                for p, g in zip(self.net.parameters(), grads): p -= 0.1 * g"
+    expected = rewritten(
+        LEARNER,
+        ("        for _ in", "        self.fast = dict(self.net.named_parameters())\n        for _ in"),
+        ("self.net(x)", call.format("x")),
+        ("self.net.parameters(), create", "self.fast.values(), create"),
+        (step, "self.fast = {name: p - 0.1 * g for (name, p), g in zip(self.fast.items(), grads)}"),
+        ("self.net(y)", call.format("y")),
+    )
+    assert (found.fixes[0].rule, found.fixes[0].cells) == (RULE, {2: expected})
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        pytest.param(("self.net = net", "self.net = net; self.fast = 2"), id="the object keeps another thing under that name"),
+        pytest.param(("losses = self.adapt(x)", "for _ in range(2): losses = self.adapt(x)"), id="the method is called several times"),
+        pytest.param(("self.net(y)", "torch.utils.checkpoint.checkpoint(self.net, y)"), id="the model is handed on"),
+    ],
+)  # fmt: skip
+def test_they_are_not_kept_where(changes: tuple[str, str]) -> None:
+    found = run_cells(OPTIMIZED, rewritten(LEARNER, changes), OUTER).diagnosis
+    assert found is not None
+    assert RULE not in [fix.rule for fix in found.fixes]
