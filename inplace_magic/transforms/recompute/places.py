@@ -89,7 +89,7 @@ def targets(problem: Problem, edges: Sequence[Edge], made: Slice) -> Iterator[Ta
             both = (loop for loop in around if standing_in(code, loop.body, problem.needed))
             turn, function = next(both, around[-1] if around else None), code.function(statement)
             if own:
-                body = _from_event(problem, made, turn.body, statement) if turn else []
+                body = _behind_event(problem, code, turn.body, statement) if turn else []
                 behind = Target(code, _first(code, body, names)) if turn else _behind(problem, made, statement)
                 yield from [behind] if behind is not None else []
             elif function is not None:
@@ -106,9 +106,9 @@ def targets(problem: Problem, edges: Sequence[Edge], made: Slice) -> Iterator[Ta
                 ):
                     yield from _overridden(made.code, constructor, function)
                     continue
-                yield Target(code, _first(code, body, names))
+                yield Target(code, _first(code, _behind_event(problem, code, body, statement), names))
             elif code is not made.code and not around_both(problem, frame):
-                yield Target(code, _first(code, code.block(statement), known))
+                yield Target(code, _first(code, _behind_event(problem, code, code.block(statement), statement), known))
 
 
 def _made_by_no_ancestor(problem: Problem, made_by: ast.AST | None, read_by: ast.AST | None) -> bool:
@@ -190,12 +190,12 @@ def _behind(problem: Problem, made: Slice, statement: ast.stmt) -> Target | None
     return Target(code, statement)
 
 
-def _from_event(problem: Problem, made: Slice, body: list[ast.stmt], statement: ast.stmt) -> list[ast.stmt]:
-    """The statements of an iteration that come behind the event, where it comes ahead of the statement in it."""
-    top = within(made.code, body, statement)
-    events = [s for one in happened(problem, made) if (s := within(made.code, body, one)) is not None]
-    ahead = [body.index(s) for s in events if top is not None and body.index(s) < body.index(top)]
-    return body[max(ahead, default=-1) + 1 :]
+def _behind_event(problem: Problem, code: Code, block: list[ast.stmt], statement: ast.stmt) -> list[ast.stmt]:
+    """The statements of a block behind the event, where that comes ahead of the statement in it; else all."""
+    top = within(code, block, statement)
+    events = [within(code, block, f.statement) for f in problem.lost if f.code is code]
+    ahead = [block.index(s) for s in events if s is not None and top is not None and block.index(s) < block.index(top)]
+    return block[max(ahead, default=-1) + 1 :]
 
 
 def happened(problem: Problem, made: Slice) -> list[ast.stmt]:
