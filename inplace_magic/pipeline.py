@@ -171,7 +171,7 @@ class _Inquiry:
         bench = self._bench(rerun, again)
         if self.family == "silent":
             self.off = self._measure(bench, rerun)
-            if self.off is not None and not self.off and not _certain(watched):
+            if self.off is not None and not self.off and not _certain(watched, known[0]):
                 return False
         problem = Problem(self.family, known[0], evidence, self.sources, self.cell, self.raised)
         lines = conflicts(evidence, self.family, self.sources, self.raised)
@@ -254,8 +254,8 @@ class _Inquiry:
         return off
 
 
-def _certain(watched: Evidence | None) -> bool:
-    return watched is not None and any(c.certain for c in watched.clashes)
+def _certain(watched: Evidence | None, first: RecordedConflict) -> bool:
+    return watched is not None and any(c.certain and c.kind == first.kind for c in watched.clashes)
 
 
 def _as_leaf(family: str, seen: Evidence) -> tuple[str, Evidence]:

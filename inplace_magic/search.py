@@ -191,6 +191,8 @@ def propose(problem: Problem) -> Iterator[Proposal]:
         try:
             for proposal in transform(problem):
                 cost(proposal)  # a form without one is a crash as well
+                if problem.clash.kind == "detached" and proposal.rule != "connected":
+                    continue  # the path alone is in question: it may be meant so
                 if not problem.is_followed:
                     found.append(proposal)
                 elif proposal.rule in PARTING:

@@ -50,8 +50,8 @@ class SilentGradientError(RuntimeError):
 
 @dataclass
 class Check:
-    """What a watched block showed. ``findings`` is filled when the block is over, and ``detached`` with what an optimizer
-    steps although a line detaches it from the loss, which may be meant so; ``saves``, ``writes`` and
+    """What a watched block showed. ``findings`` is filled when the block is over, and, where nothing is
+    found, ``detached``: what an optimizer steps although a line detaches it from the loss, which may be meant so; ``saves``, ``writes`` and
     ``backwards`` count what was watched, ``seconds`` is how long the block took. ``unkept`` counts the values that
     were overwritten and could not be kept, so that nothing can be said about them, ``unchecked`` by kind what is not
     looked at at all. ``warnings`` are single lines about graphs that are kept for nothing."""
@@ -68,6 +68,7 @@ class Check:
     evidence: Evidence | None = field(default=None, repr=False)
     # A backward went through a graph that is older than the watch, or what it met needs a reference run: a replay knows more.
     blind: bool = field(default=False, repr=False)
+    ended_early: bool = field(default=False, repr=False)  # by the number of backwards, or of seconds
     compiled: bool = field(default=False, repr=False)  # torch.compile has compiled something in this process
     problem: str | None = field(default=None, repr=False)  # what failed of the watch itself, which ended it
 
@@ -108,6 +109,7 @@ def watching(
     def done(count: int, event: Any) -> bool:
         late = seconds is not None and time.perf_counter() - start > seconds
         if late or (backwards is not None and count >= backwards):
+            seen.ended_early = True
             watcher.leave()
         return False
 
@@ -172,7 +174,7 @@ def _fill(seen: Check, watcher: Watcher, trace: GradientTrace, names: Names) -> 
         kinds = {clash.kind for clash in seen.evidence.clashes}
         if "silent" in kinds:
             seen.findings = found
-        elif kinds == {"detached"}:
+        elif "detached" in kinds and not seen.ended_early:  # what comes then may train it
             seen.detached = found
 
 

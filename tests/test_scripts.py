@@ -179,6 +179,26 @@ def test_where_the_process_cannot_be_copied(tmp_path: Path, monkeypatch: pytest.
     assert command("--check", "train.py", folder=tmp_path).status == 0
 
 
+def test_a_part_that_is_detached_is_told_of_and_no_finding_of_a_script(tmp_path: Path) -> None:
+    text = """
+        import torch
+        gate, net = torch.nn.Linear(3, 3), torch.nn.Linear(3, 1)
+        opt = torch.optim.SGD([*gate.parameters(), *net.parameters()], 0.1)
+        for x in torch.rand(2, 4, 3):
+            loss = net(gate(x).detach()).sum()
+            opt.zero_grad()
+            loss.backward()
+            opt.step()
+        """
+    script(tmp_path, textwrap.dedent(text))
+    before = (tmp_path / "train.py").read_text()
+    ended = command("--check", "--fix", "train.py", folder=tmp_path)
+    assert ended.status == 0
+    assert "If that is meant, leave it out of the optimizer" in " ".join(ended.out.split())
+    assert "nothing found" not in ended.out + ended.err
+    assert (tmp_path / "train.py").read_text() == before
+
+
 def test_as_a_command_of_its_own(tmp_path: Path) -> None:
     """Once in a process of its own, as people run it."""
     script(tmp_path, """

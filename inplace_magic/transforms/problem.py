@@ -60,7 +60,7 @@ class Problem:
     """One conflict to be mended, and what is known around it.
 
     ``sources`` hold the texts to edit (those of an earlier fix, when a fix is being extended). ``raised`` is the
-    user's part of the traceback, innermost first; ``cell`` the failing cell.
+    user's part of the traceback, innermost first; ``cell`` the failing cell. ``extends``: a fix is being extended.
     """
 
     family: str
@@ -69,6 +69,7 @@ class Problem:
     sources: Sources
     cell: int
     raised: tuple[SourceRange, ...] = ()
+    extends: bool = False
 
     def code(self, cell: int | None) -> Code | None:
         """The parsed text of a cell, or None where there is none (a file, a cell that does not parse)."""

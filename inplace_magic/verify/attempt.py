@@ -130,7 +130,7 @@ def try_out(
             left = bench.record(texts, live, spared, hidden=True)
             if left is None:
                 return None
-            if left.error is not None or any(c.kind in ("silent", problem.clash.kind) for c in left.clashes):
+            if left.error is not None or not _is_mended(problem, left):
                 return Unfinished(candidate, left) if problem.family == "silent" else None
         copies = all(step.rule in COPIES for step in candidate.steps)
         if copies and still_off(seen.passes, bench.wrong, bench.passes(candidate.steps[0].reading)):
@@ -163,6 +163,9 @@ def measured(bench: Bench, problem: Problem, ran: Ran) -> Attempt | None:
     for_training = any(step.form in FOR_TRAINING for step in candidate.steps)
     if for_training and updates(reference) and same_for_training(reference, seen.passes):
         _log.debug("%s: each step uses what it used", candidate)
+        return None
+    if problem.clash.kind == "detached" and any(deprived(one.passes, seen.passes) for one in _meant(bench, proposal)):
+        _log.debug("%s: takes gradients from others", candidate)
         return None
     effect = measure(bench, candidate.steps, seen, ran.gradients, texts, live, spared)
     if effect is None:
@@ -234,6 +237,14 @@ def measured(bench: Bench, problem: Problem, ran: Ran) -> Attempt | None:
         corrects=corrects,
         passes=seen.passes,
     )
+
+
+def _is_mended(problem: Problem, left: Evidence) -> bool:
+    """Whether nothing is silently wrong any more; of parts that are detached, each of which may be meant, less than before."""
+    if any(c.kind == "silent" for c in left.clashes):
+        return False
+    before, after = ([c for c in seen.clashes if c.kind == "detached"] for seen in (problem.evidence, left))
+    return problem.clash.kind != "detached" or len(after) < len(before)
 
 
 def _as_before(reference: Sequence[BackwardPass], seen: Evidence, count: int) -> bool:

@@ -161,8 +161,12 @@ class _Waiting:
 
 
 def _extended(bench: Bench, problem: Problem, unfinished: Unfinished) -> Iterator[Candidate]:
-    """The candidate with each proposal for the next conflict; none where a conflict is left that had its turn."""
+    """The candidate with each proposal for the next conflict; none where a conflict is left that had its turn, nor for a part
+    that is detached and whose path fails: it stops there for a reason.
+    """
     candidate = unfinished.candidate
+    if problem.clash.kind == "detached":
+        return
     left = unfinished.left
     if left is None:
         live, freed = candidate.live + bench.left_behind, unfinished.family == "second_backward"
@@ -173,7 +177,8 @@ def _extended(bench: Bench, problem: Problem, unfinished: Unfinished) -> Iterato
         return
     clash = clashes[0]
     family = clash.family or clash.kind
-    following = propose(replace(problem, family=family, clash=clash, evidence=left, sources=sources, raised=()))
+    further = replace(problem, family=family, clash=clash, evidence=left, sources=sources, raised=(), extends=True)
+    following = propose(further)
     if clash.write is None:  # no line to tell conflicts apart by
         had = {(rule, bare(title)) for rule, title in candidate.parts}
         following = (p for p in following if (p.rule, bare(p.title)) not in had)

@@ -117,7 +117,7 @@ def _key(one: Attempt) -> tuple[int, bool, bool, bool, bool, int, int, bool, boo
     rank, fewer = RANKS.index(one.rank), one.fewer > 0
     kinds = one.kinds if one.aside else 1  # how much follows from one change tells less than that another one is needed
     aside = kinds, one.aside, one.retrains, not one.serves, not one.corrects
-    return rank, one.lesser, one.idle, one.sooner, fewer, *aside, one.cost, one.turn
+    return rank, one.idle, one.sooner, fewer, one.lesser, *aside, one.cost, one.turn
 
 
 def _seen_twice(attempts: list[Attempt]) -> Iterator[Attempt]:

@@ -36,3 +36,11 @@ def has_plain_values(tensor: torch.Tensor) -> bool:
 def computed(tensor: torch.Tensor) -> bool:
     """Whether an operation of a graph made it."""
     return tensor.requires_grad and node_of(tensor) is not None
+
+
+def is_trained_leaf(tensor: torch.Tensor) -> bool:
+    """Whether it requires grad and nothing has made it; not where torch refuses to tell."""
+    try:
+        return tensor.requires_grad and tensor.is_leaf
+    except RuntimeError:
+        return False

@@ -5,7 +5,7 @@ wrong gradient.
 Nothing is raised: ``step`` passes over what has no gradient, and trains the other leaves of its optimizer.
 
 Proof: what was read went, by operations that grad mode saw, into the graph of a backward; the optimizer stepped after that,
-by the gradients of others; the leaf never had one, and nothing has written into it.
+by the gradients of others; the leaf never had one while it was watched, and nothing has written into it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 import sys
 import weakref
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,24 +28,34 @@ from ..observed import LiveWrite, Stack
 from .aliases import DATA_GET, DATA_SET, called_by_user
 from .events import Call, Detector, Passing, Run
 from .followed import Followed
-from .nodes import computed
+from .nodes import computed, is_trained_leaf
 
-_LOOKS = 8  # at the tensors that one line makes
+_LOOKS = 8  # at the tensors that one line makes; at the steps that leave a leaf alone
 _WAYS_OUT = frozenset({"detach", "item", "tolist", "numpy"})  # ways out of a graph that a person has asked for
+
+_Key = tuple[Stack, frozenset[int]]  # the line, and the ids of the leaves
 
 
 @dataclass
 class _Read:
-    """A leaf that was read so. ``detached``: as a person cuts on purpose, too. ``nodes``: numbers of the nodes that its values
-    went into.
+    """Leaves that a line read so, by their ids, as far as nothing has trained them.
+
+    ``detached``: in a way in which people also cut on purpose. ``nodes``: numbers of the nodes that the values went into.
+    ``steps``: how many came after that and left all of the leaves alone.
     """
 
-    leaf: weakref.ref[torch.Tensor]
     stack: Stack
+    leaves: dict[int, weakref.ref[torch.Tensor]]
     detached: bool
     nodes: set[int] = field(default_factory=set)
     reached: evidence.Backward | None = None
-    need: evidence.Backward | None = None  # the backward behind which a step has passed over it
+    need: evidence.Backward | None = None  # the backward behind which a step has passed over them
+    passed: weakref.ref[torch.Tensor] | None = None  # one of those that it passed over
+    steps: int = 0
+
+    @property
+    def alive(self) -> list[torch.Tensor]:
+        return [leaf for ref in self.leaves.values() if (leaf := ref()) is not None]
 
 
 class ReadAsData(Detector):
@@ -53,22 +63,21 @@ class ReadAsData(Detector):
 
     def __init__(self, run: Run) -> None:
         super().__init__(run)
-        self._reads: dict[int, _Read] = {}  # by the leaf's id
-        self._trained: dict[int, _Read] = {}  # the same of those that are trained: by a gradient, or by hand
-        self._values = Followed[int]()  # their marks are the leaves' ids
-        self._read_now = frozenset[int]()  # by the call under way
+        self._reads: dict[_Key, _Read] = {}
+        self._settled: dict[int, weakref.ref[torch.Tensor]] = {}  # leaves that are trained, or that no optimizer steps
+        self._values = Followed[_Key]()
+        self._read_now = frozenset[_Key]()  # by the call under way
         self._looks: Counter[Stack] = Counter()
 
     def ends(self) -> None:
         for read in self._reads.values():
-            if read.need is not None:
-                self._note(read, read.need)
+            if read.need is not None and read.passed is not None:
+                write = LiveWrite(
+                    read.stack, self.run.tick(), "detach" if read.detached else "data", "user", 0, "as_data"
+                )
+                self._note_proven(write, read.need, value=read.passed(), kind="detached" if read.detached else "silent")
         self._reads.clear()
         self._values.clear()
-
-    def _note(self, read: _Read, need: evidence.Backward) -> None:
-        write = LiveWrite(read.stack, self.run.tick(), "detach" if read.detached else "data", "user", 0, "as_data")
-        self._note_proven(write, need, value=read.leaf(), kind="detached" if read.detached else "silent")
 
     # ---- what is read so, and where it goes
 
@@ -78,24 +87,28 @@ class ReadAsData(Detector):
             if torch.is_grad_enabled() and called_by_user():
                 self._read(call, user_stack(sys._getframe(1)))
         elif self._reads:
-            for tensor in call.args[:1] if call.func == DATA_SET else call.written:
-                self._drop(one for one in list(self._reads) if self._is_in(one, tensor))
+            written = call.args[:1] if call.func == DATA_SET else call.written
+            keys = {storage_key(one) for one in written if isinstance(one, torch.Tensor)} - {None}
+            if keys:
+                self._settle(
+                    leaf for read in [*self._reads.values()] for leaf in read.alive if storage_key(leaf) in keys
+                )
 
     def _read(self, call: Call, stack: Stack) -> None:
+        given = next(iter([*call.args[:1], *call.kwargs.values()]), None)
         with unobserved():
-            of_leaf = _is_of_leaf(call)
+            of_leaf = isinstance(given, torch.Tensor) and not computed(given)
             self._looks[stack] += not of_leaf  # a graph is walked over
             leaves = _leaves(call) if self._looks[stack] <= _LOOKS else []
-        detached = call.name == "detach" or (call.func == DATA_GET and not of_leaf)
-        for leaf in leaves:
-            read = self._reads[id(leaf)] if self._is_known(self._reads, leaf) else None
-            goes_somewhere = read is not None and (
-                read.reached is not None or bool(read.nodes)
-            )  # else it was looked at
-            if not goes_somewhere and not self._is_known(self._trained, leaf):
-                self._reads[id(leaf)] = _Read(weakref.ref(leaf), stack, detached)
+        unsettled = {id(leaf): weakref.ref(leaf) for leaf in leaves if not _is_known(self._settled, leaf)}
+        if unsettled:
+            key = stack, frozenset(map(id, leaves))
+            known = self._reads.get(key)
+            if known is None or len(known.alive) < len(known.leaves):
+                detached = call.name == "detach" or (call.func == DATA_GET and not of_leaf)
+                self._reads[key] = _Read(stack, unsettled, detached)
                 self.run.curious.add(self)
-        self._read_now = frozenset({id(leaf) for leaf in leaves} & self._reads.keys())
+            self._read_now = frozenset({key})
 
     def called(self, call: Call, result: Any) -> None:
         if not self._reads or not torch.is_grad_enabled() or (call.name in _WAYS_OUT and not self._read_now):
@@ -104,24 +117,18 @@ class ReadAsData(Detector):
         for node in self._values.follow(result, of) if of else ():
             with unobserved():
                 number = sequence_number(node)
-            for one in of & self._reads.keys() if number else ():
-                self._reads[one].nodes.add(number)
+            for key in of & self._reads.keys() if number else ():
+                self._reads[key].nodes.add(number)
 
-    def _is_in(self, one: int, tensor: Any) -> bool:
-        read = self._reads[one]
-        leaf = read.leaf()
-        if leaf is None:
-            return read.need is None  # else the proof is complete: nothing can train it any more
-        return isinstance(tensor, torch.Tensor) and storage_key(tensor) == storage_key(leaf)
-
-    @staticmethod
-    def _is_known(table: Mapping[int, _Read], leaf: torch.Tensor) -> bool:
-        known = table.get(id(leaf))
-        return known is not None and known.leaf() is leaf
-
-    def _drop(self, trained: Iterator[int]) -> None:
-        for one in trained:
-            self._trained[one] = self._reads.pop(one)
+    def _settle(self, leaves: Iterable[torch.Tensor]) -> None:
+        """Nothing is to be said of these leaves any more."""
+        settled = {id(leaf): weakref.ref(leaf) for leaf in leaves}
+        self._settled |= settled
+        for key, read in [*self._reads.items()]:
+            if settled.keys() & read.leaves.keys():
+                read.leaves = {one: ref for one, ref in read.leaves.items() if one not in settled}
+                if not read.leaves:
+                    del self._reads[key]
         if not self._reads:
             self._values.clear()
             self.run.curious.discard(self)
@@ -135,23 +142,32 @@ class ReadAsData(Detector):
                 if read.nodes & numbers:
                     read.reached = passing.event
                 read.nodes -= numbers
+            # Of what is gone the proof is complete, or never will be.
+            self._reads = {key: read for key, read in self._reads.items() if read.need is not None or read.alive}
             self._values.forget_gone()
 
     def steps(self, optimizer: torch.optim.Optimizer) -> None:
-        if not self._reads:
-            return
         with unobserved():
-            stepped = {id(p): p for group in optimizer.param_groups for p in group["params"]}
-            fed = {one for one, p in stepped.items() if p.grad is not None}
-            self._drop(one for one in list(self._reads) if one in fed)
-            for one, read in self._reads.items() if fed else ():
-                if read.reached is not None and one in stepped and stepped[one] is read.leaf():
-                    read.need = read.reached
+            stepped = [p for group in optimizer.param_groups for p in group["params"]]
+            fed = [p for p in stepped if not _is_known(self._settled, p) and p.grad is not None]
+            self._settle(fed)
+            if not self._reads:
+                return
+            held = {id(p): p for p in stepped}
+            trains = bool(fed) or any(p.grad is not None for p in stepped)
+            for read in [*self._reads.values()] if trains else ():
+                passed = [held[one] for one, ref in read.leaves.items() if one in held and held[one] is ref()]
+                if passed and read.reached is not None:
+                    read.need, read.passed = read.reached, weakref.ref(passed[0])
+                elif not passed and read.need is None:
+                    read.steps += 1
+                    if read.steps > _LOOKS:  # of a teacher, say: everything that a call makes would be asked about
+                        self._settle(read.alive)
 
 
-def _is_of_leaf(call: Call) -> bool:
-    """Whether ``.data`` or ``detach`` is asked of a leaf itself."""
-    return call.func is not torch.tensor and not computed(call.args[0])
+def _is_known(table: Mapping[int, weakref.ref[torch.Tensor]], leaf: torch.Tensor) -> bool:
+    known = table.get(id(leaf))
+    return known is not None and known() is leaf
 
 
 def _leaves(call: Call) -> list[torch.Tensor]:
@@ -161,17 +177,9 @@ def _leaves(call: Call) -> list[torch.Tensor]:
     while todo:
         one = todo.pop()
         if isinstance(one, torch.Tensor):
-            found += [one] if computed(one) or _is_leaf(one) else []
+            found += [one] if computed(one) or is_trained_leaf(one) else []
         elif isinstance(one, (list, tuple)):
             todo += one
-    if _is_of_leaf(call):
-        return found
-    return graph_of(found)[0] if found else []
-
-
-def _is_leaf(tensor: torch.Tensor) -> bool:
-    """Whether it requires grad and nothing has made it; not where torch refuses to tell."""
-    try:
-        return tensor.requires_grad and tensor.is_leaf
-    except RuntimeError:
-        return False
+    if found and (call.func is torch.tensor or any(map(computed, found))):
+        return graph_of(found)[0]
+    return found

@@ -38,7 +38,7 @@ SENTENCES = {
     "silent_recomputed": "What a checkpoint runs again for its backward gave other values than the forward had.",
     "silent_untrained": "An optimizer steps and trains nothing: none of its parameters gets a gradient.",
     "silent_as_data": "What an optimizer steps is read here without its history: no gradient reaches it, and it never changes.",
-    "detached_part": "An optimizer steps {tensor}, and no gradient reaches it: what is computed of it is detached here. If that is meant, leave it out of the optimizer.",
+    "detached_part": "An optimizer steps {tensor}, and no gradient reaches it: it, or what is computed of it, is detached here. If that is meant, leave it out of the optimizer.",
     "silent_as_term": "A term of the loss is a copy of numbers, made here: no gradient comes from it, and it trains nothing.",
     "silent_of_result": "The gradient goes to a leaf that has no name: what is kept is computed of it, and its `.grad` stays None.",
     "silent_carried": "The written tensor goes on from one iteration to the next with its whole history, and each backward counts again what earlier iterations have written.",

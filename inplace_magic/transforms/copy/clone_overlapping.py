@@ -13,7 +13,7 @@ import ast
 from collections.abc import Iterator
 
 from ...message import message
-from ...source.dataflow import calls_named, given_to
+from ...source.dataflow import called_name, calls_named, given_to
 from ..analysis.contents import OWN_MEMORY
 from ..analysis.targets import Site, root_text, seen_through, written_here
 from ..problem import Problem
@@ -55,10 +55,9 @@ def _shifted(write: Site) -> Iterator[Proposal]:
     looked_at = _origin(write, write.root)
     parts = [one for one in read if _origin(write, one) == looked_at is not None]
     # What a function gives may be another look at what it is handed.
-    calls = [one for one in read if isinstance(one, ast.Call)]
-    parts = parts or [
-        one for one in calls if looked_at is not None and looked_at in (_origin(write, a) for a in one.args)
-    ]
+    calls = [one for one in read if isinstance(one, ast.Call) and called_name(one) not in OWN_MEMORY]
+    handed = [one for one in calls if looked_at in [_origin(write, argument) for argument in given_to(one)]]
+    parts = parts or (handed if looked_at is not None else [])
     for chosen in each_then_all(parts):
         yield in_one_text(code, [copied(code, part) for part in chosen], write.statement, _READ, "clone_alias")
 

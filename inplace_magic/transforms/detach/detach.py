@@ -26,7 +26,7 @@ from .summed import summed
 
 _SHARED = message("why_left_to_the_later")
 _UNTRAINED = message("why_not_stepped")
-_CONSTRUCTORS = (".__init__", ".__post_init__")
+_CONSTRUCTORS = ("__init__", "__post_init__")
 
 
 @register("modified", "second_backward", "silent")
@@ -45,7 +45,9 @@ def _made_in_constructor(problem: Problem, edge: Edge) -> bool:
     """Whether a constructor computed what an object keeps of the object's own weights, which are stepped, and of no data."""
     made = problem.frames(edge.made)
     kept = any(holder.of_object for holder in edge.holders)
-    if not kept or edge in problem.crossing.untrained or not any(f.spot.function.endswith(_CONSTRUCTORS) for f in made):
+    owner = made[-1].spot.function.rpartition(".")[0] if made else ""
+    constructed = any(f.spot.function in [f"{owner}.{name}" for name in _CONSTRUCTORS] for f in made)
+    if not kept or edge in problem.crossing.untrained or not constructed:
         return False
     of = [*ast.walk(made[-1].expression)]
     numbers = {id(n) for item in of if isinstance(item, ast.Subscript) for n in ast.walk(item.slice)}

@@ -68,10 +68,24 @@ def recorded(problem: Problem) -> Iterator[Proposal]:
 
 def _without_aliases(code: Code, statement: ast.stmt) -> Iterator[Proposal]:
     """Each by itself, then all: one of them may be meant."""
-    aliases = [] if isinstance(statement, ast.With) else [n for n in ast.walk(statement) if is_alias(n)]
+    nodes = [] if isinstance(statement, ast.With) else ast.walk(statement)
+    aliases = [n for n in nodes if is_alias(n) and not _is_straight_through(code, n)]
     for some in each_then_all(aliases):
         edits = unaliased(code, some)
         yield _proposal(code, code.edited(statement, edits).splitlines()[0], "connected", *edits)
+
+
+def _is_straight_through(code: Code, alias: ast.AST) -> bool:
+    """``z + (q - z).detach()``: the value of ``q`` with the gradient of ``z``, which would be gone without the cut."""
+    inner = (
+        alias.func.value
+        if isinstance(alias, ast.Call) and isinstance(alias.func, ast.Attribute)
+        else getattr(alias, "value", None)
+    )
+    match inner, code.parent(alias):
+        case ast.BinOp(op=ast.Sub(), right=given), ast.BinOp(op=ast.Add(), left=one, right=other):
+            return ast.unparse(given) in (ast.unparse(one), ast.unparse(other))
+    return False
 
 
 def _as_tensors(code: Code, statement: ast.stmt) -> Iterator[Proposal]:

@@ -41,6 +41,7 @@ from ...source.lift import unwrapped
 from ...source.modules import module_has
 from ...source.names import named, renamed, stores
 from ..analysis.meetings import headline, standing_in
+from ..analysis.targets import root_text, written_by
 from ..grad_mode.inference_mode import modes
 from ..problem import Problem
 from ..proposal import Proposal, in_one_text
@@ -64,7 +65,7 @@ def each_call(problem: Problem) -> Iterator[Proposal]:
             yield from _default(problem, code, statement, frame.node)
         for call in calls_named(statement, "partial"):
             yield from _bound_argument(code, call, frame.node)
-        yield from _made_for_step(code, statement, frame.node)
+        yield from _made_for_step(problem, code, statement, frame.node)
         yield from _read_each_time(problem, code, statement)
         function = code.function(statement)
         if function is None:
@@ -119,33 +120,67 @@ def _bound_argument(code: Code, call: ast.Call, computed: ast.AST) -> Iterator[P
         yield in_one_text(code, [code.replace(call, line)], line, _WHY, "recompute: each call")
 
 
-def _made_for_step(code: Code, statement: ast.stmt, computed: ast.AST) -> Iterator[Proposal]:
+def _made_for_step(problem: Problem, code: Code, statement: ast.stmt, computed: ast.AST) -> Iterator[Proposal]:
     """The callable that an optimizer gets, which another function makes of what is computed once."""
-    made = [call.args[0] for call in calls_named(statement, "step") if call.args]
+    behind = code.following(statement)
+    sent = dict.fromkeys(standing_in(code, [statement, *behind], problem.needed[:-1]))
+    handed = [call.args[0] for s in sent for call in calls_named(s, "step") if call.args]
     match statement:
-        case ast.Assign([ast.Name(name)], value):
-            behind = [call for s in code.following(statement) for call in calls_named(s, "step")]
-            made += [value] if any(getattr(arg, "id", None) == name for call in behind for arg in call.args) else []
-    for one in made:
-        of_function = isinstance(one, ast.Call) and called_name(one) != "partial"
+        case ast.Assign([ast.Name(name)], value) if any(getattr(one, "id", None) == name for one in handed):
+            handed = [] if _means_another(code, value, behind) else [value]
+    for one in handed:
+        of_function = isinstance(one, ast.Call) and called_name(one) != "partial" and not _counts(problem, one)
         if of_function and any(node is computed for node in ast.walk(one)):
             line = f"lambda: {code.text(one)}()"
             yield in_one_text(code, [code.replace(one, line)], line, _WHY, "recompute: each call")
 
 
 def _read_each_time(problem: Problem, code: Code, statement: ast.stmt) -> Iterator[Proposal]:
-    """What is computed once, ahead of a lambda or a comprehension in which it is sent back, is computed there."""
+    """What is computed once, ahead of a lambda or a comprehension in which it is sent back, is computed there.
+
+    Nothing where it would be of other values there: what draws the next batch, or what is bound anew, or written, by then; nor
+    where an earlier change may have moved it past such a line.
+    """
     match statement:
-        case ast.Assign([ast.Name(name)], value):
-            behind = code.following(statement)
+        case ast.Assign([ast.Name(name)], value) if not problem.extends:
+            behind, function = code.following(statement), code.function(statement)
             sent = dict.fromkeys(standing_in(code, behind, problem.needed))
-            inside = [*named(code, name, [one for s in sent for n in ast.walk(s) for one in _each_time(n)])]
-            if inside and not any(stores(s, name) for s in behind):
-                edits = [code.replace(one, atom(code, value)) for one in inside]
-                title = code.edited(code.statement(inside[0]), edits)
-                if len(inside) == len([*named(code, name, behind)]) and code.function(statement) is not None:
-                    edits.append(code.delete(statement))
-                yield in_one_text(code, edits, title, _WHY, "recompute: each call")
+            each = [one for s in sent for n in ast.walk(s) for one in _each_time(n)]
+            inside = [*dict.fromkeys(named(code, name, each))]
+            own = {n for one in inside for above in code.parents(one) for n in _bound_by(above)}
+            anew = any(stores(s, name) for s in behind) or _means_another(code, value, behind)
+            if not inside or anew or own & names_loaded([value]):
+                return
+            edits = [code.replace(one, atom(code, value)) for one in inside]
+            title = code.edited(code.statement(inside[0]), edits)
+            if function is not None and len(inside) == len(
+                [n for n in named(code, name, function.body) if isinstance(n.ctx, ast.Load)]
+            ):
+                edits.append(code.delete(statement))
+            yield in_one_text(code, edits, title, _WHY, "recompute: each call")
+
+
+def _means_another(code: Code, value: ast.expr, behind: Sequence[ast.stmt]) -> bool:
+    """Whether an expression gives something else than where it stands: of an iterator, or of names with other values by then."""
+    names = names_loaded([value])
+    written = {root_text(code, into) for s in behind for n in ast.walk(s) for into in written_by(n)}
+    return (
+        bool(names & written) or any(stores(s, one) for s in behind for one in names) or any(calls_named(value, "next"))
+    )
+
+
+def _counts(problem: Problem, call: ast.Call) -> bool:
+    """Whether a function that is called makes another one that keeps values of its own from call to call."""
+    made = (function for _, function in problem.nodes(ast.FunctionDef) if function.name == called_name(call))
+    return any(isinstance(n, ast.Nonlocal) for function in made for n in ast.walk(function))
+
+
+def _bound_by(node: ast.AST) -> set[str]:
+    """The names that a lambda or a comprehension binds for itself."""
+    if isinstance(node, ast.Lambda):
+        return {n.arg for n in ast.walk(node.args) if isinstance(n, ast.arg)}
+    targets = [one.target for one in getattr(node, "generators", [])]
+    return {n.id for target in targets for n in ast.walk(target) if isinstance(n, ast.Name)}
 
 
 def _each_time(node: ast.AST) -> list[ast.expr]:

@@ -36,9 +36,11 @@ from ...message import message
 from ...source.bindings import Binding, argument, bindings, defaults, gone_through, loop_of, parameters, reads
 from ...source.blocks import loops, scope
 from ...source.dataflow import binds, called_name, calls, calls_named
+from ...source.document import is_cell
 from ...source.editor import Code, Edit, atom, dotted, names_loaded
-from ...source.names import renamed
+from ...source.names import own_names, renamed
 from ..analysis.targets import Site, is_of_leaf, outside, root_text, sites, torch_name, written, written_by
+from ..grad_mode.inference_mode import modes
 from ..grad_mode.no_grad import carries_graph
 from ..out_of_place.new_tensor import as_new_tensor
 from ..problem import Problem
@@ -198,38 +200,54 @@ def _of_loop(problem: Problem, write: Site, loop: ast.For, item: str) -> Iterato
 
 def _of_call(problem: Problem, write: Site, loop: ast.For, item: str) -> Iterator[_Step]:
     """The step of a function that does nothing else, in the code that calls it, by the names there."""
-    function, given, caller = write.code.function(loop), gone_through(loop, item), next(iter(sites(problem)[1:]), None)
-    if (
-        caller is None
-        or not isinstance(function, ast.FunctionDef)
-        or function.body[-1] is not with_block(write.code, loop)
-    ):
+    function, given = write.code.function(loop), gone_through(loop, item)
+    caller = next(iter(sites(problem)[1:]), None)
+    if caller is None or not isinstance(function, ast.FunctionDef) or not isinstance(given, ast.Name):
         return
-    call, texts = caller.expression, dict[str, str]()
-    for name in parameters(function):
-        value, default = argument(function, name, call), defaults(function).get(name)
-        if value is None and default is None:
-            return
-        texts[name] = atom(caller.code, value) if value is not None else atom(write.code, default)  # type: ignore[arg-type]
-    through = argument(function, given.id, call) if isinstance(given, ast.Name) else None
-    bound = {n.id for n in ast.walk(loop.target) if isinstance(n, ast.Name)}
-    alone = len(function.body) == 1 + (ast.get_docstring(function) is not None) and isinstance(
-        caller.statement, ast.Expr
-    )
-    captured = bound & names_loaded([call]) if isinstance(call, ast.Call) else bound
-    if (
-        given is None
-        or through is None
-        or not alone
-        or captured
-        or not calls_named(scope(caller.code, caller.statement), "grad")
-    ):
+    through = argument(function, given.id, caller.expression)
+    texts = _texts_at(caller, function, write.code)
+    cells = all(is_cell(one.cell.number) for one in (write.code, caller.code))
+    if through is None or texts is None or not (cells or write.code is caller.code):
+        return  # another file has other names
+    if not _is_the_step(write.code, function, loop) or not _may_stand_there(problem, caller, loop, function, given.id):
         return
-    by_names = renamed(
-        write.code, [loop], {name: text for name, text in texts.items() if name != getattr(given, "id", None)}
-    )
+    by_names = renamed(write.code, [loop], {name: text for name, text in texts.items() if name != given.id})
     step = partial(_weights, problem, write, loop, item, given, by_names)
     yield _Step(caller.code, caller.statement, sites(problem)[1:], through, step)
+
+
+def _texts_at(caller: Site, function: ast.FunctionDef, code: Code) -> dict[str, str] | None:
+    """What each of a function's parameters is in the code that calls it; None where that is not known."""
+    found: dict[str, str] = {}
+    for name in parameters(function):
+        value, default = argument(function, name, caller.expression), defaults(function).get(name)
+        if value is not None:
+            found[name] = atom(caller.code, value)
+        elif isinstance(default, ast.Constant):
+            found[name] = code.text(default)
+        else:
+            return None
+    return found
+
+
+def _is_the_step(code: Code, function: ast.FunctionDef, loop: ast.For) -> bool:
+    """Whether a function is nothing but the loop, without a graph or with one."""
+    body = function.body[1:] if ast.get_docstring(function) is not None else function.body
+    switched_off = [*modes(function, "no_grad")]
+    return body == [with_block(code, loop)] and len(function.decorator_list) == len(switched_off)
+
+
+def _may_stand_there(problem: Problem, caller: Site, loop: ast.For, function: ast.FunctionDef, stepped: str) -> bool:
+    """Whether a loop's body, in the code that calls its function, would read what it reads, and each argument once."""
+    call = caller.expression
+    bound = {n.id for n in ast.walk(loop.target) if isinstance(n, ast.Name)}
+    free = names_loaded([loop]) - bound - {*parameters(function)}
+    around = caller.code.function(caller.statement)
+    known = own_names(around) if around is not None else frozenset()
+    inner = {*parameters(function)} & names_loaded(loop.body) - {stepped}
+    computed = [made for name in inner if (one := argument(function, name, call)) is not None for made in calls(one)]
+    alone = isinstance(caller.statement, ast.Expr) and caller.statement.value is call
+    return alone and not computed and not free & known and not bound & names_loaded([call])
 
 
 def _weights(
@@ -275,6 +293,8 @@ def _of_model(problem: Problem, step: _Step, loop: ast.For, item: str, torch: st
     if outer is None or task is None or left_behind(problem, code, nodes_beside(task[1], stepped), model):
         return  # the rest would go on with the weights of before
     around, left = task[0], nodes_beside(task[1], stepped)
+    if around is not None and calls_named(stepped, "grad"):
+        return  # of the weights of before
     key = name_of_parameter(loop, item, made)
     weights = step.weights(f"{model}.named_parameters()" if around is None else f"{fast}.items()", key)
     if weights is None:

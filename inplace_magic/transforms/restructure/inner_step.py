@@ -10,7 +10,7 @@ from functools import partial
 from ...source.bindings import handed, key_of_item, parameters
 from ...source.blocks import AnyLoop, upwards
 from ...source.dataflow import binds, called_name, calls, calls_named, is_called, is_step, live_in
-from ...source.editor import Code, Edit, Loop, dotted, names_loaded
+from ...source.editor import Code, Def, Edit, Loop, dotted, names_loaded
 from ..analysis.meetings import before_step
 from ..analysis.targets import Site, outside
 from ..problem import Problem
@@ -26,7 +26,8 @@ def by_name(
     """``{name: p - lr * g for (name, p), g in zip(model.named_parameters(), grads)}``: the dict of the values of a loop's items
     by their key, or by a name that each gets.
     """
-    name = key or (problem.unused("name", code, loop) if "name" in names_loaded(loop.body) else "name")
+    read = names_loaded([ast.parse(value, mode="eval")])
+    name = key or (problem.unused("name", code, loop) if "name" in read else "name")
     held = (n for n in ast.walk(loop.target) if isinstance(n, ast.Name) and n.id == item and key is None)
     target = code.edited(loop.target, [code.replace(n, f"({name}, {item})") for n in held])
     return f"{{{name}: {value} for {target} in {code.edited(loop.iter, edits)}}}"
@@ -142,12 +143,14 @@ def readers_in_callers(
     problem: Problem, frames: Sequence[Site], model: str, fast: str, torch: str
 ) -> list[Change] | None:
     """Where callers of the function that steps read the model behind the call, before an optimizer steps. None where one knows
-    no name for the stepped weights, reads the model otherwise than :func:`readers` can give it these, or calls it several times.
+    no name for the stepped weights, or reads the model otherwise than :func:`readers` can give it these; and where they are not
+    made by each call once: under a condition, several times, or by calls that this run has not come through.
     """
     found: list[Change] = []
     for inner, site in itertools.pairwise(frames):
-        own = parameters(inner.code.function(inner.statement))
-        given = outside(inner, site, model) if model.partition(".")[0] in own else model
+        function = inner.code.function(inner.statement)
+        handed_over = model.partition(".")[0] in parameters(function)
+        given = outside(inner, site, model) if handed_over else model
         if given is None:
             return found
         kept = outside(inner, site, fast) if "." in fast else None
@@ -157,11 +160,34 @@ def readers_in_callers(
             return None
         if task is not None:
             left = nodes_beside(task[1], site.statement)
-            if kept is None or task[0] is not None or left_behind(problem, site.code, left, given):
+            once = task[0] is None and not any(
+                _is_conditional(s) for f in (inner, site) for s in upwards(f.code, f.statement)
+            )
+            known = isinstance(function, Def) and _called_in(problem, function.name) == [site.expression]
+            known = known and not _read_by_others(problem, model, [f.code.function(f.statement) for f in frames])
+            if kept is None or not (once and known) or left_behind(problem, site.code, left, given):
                 return None
             found += [(site.code, edit) for edit in readers(site.code, left, given, kept, torch)]
         model, fast = given, kept or ""
     return found
+
+
+def _read_by_others(problem: Problem, model: str, functions: Sequence[ast.AST | None]) -> bool:
+    """Whether other methods of the person's than these call the model by the name that it has in them."""
+    called = ((code, call) for code, call in problem.nodes(ast.Call) if dotted(call.func) == model)
+    return any(code.function(code.statement(call)) not in functions for code, call in called)
+
+
+def _is_conditional(statement: ast.stmt) -> bool:
+    return isinstance(statement, (ast.If, ast.Try, ast.Match))
+
+
+def _called_in(problem: Problem, name: str) -> list[ast.expr]:
+    """Everything that is called, or handed on, by this name."""
+    attributes = (n for _, n in problem.nodes(ast.Attribute) if n.attr == name)
+    names = (n for _, n in problem.nodes(ast.Name) if n.id == name)
+    parents = {id(call.func): call for _, call in problem.nodes(ast.Call)}
+    return [parents.get(id(n), n) for n in (*attributes, *names)]
 
 
 def _functional_call(code: Code, call: ast.Call, model: str, weights: str, torch: str) -> str:

@@ -65,6 +65,51 @@ def test_nothing_is_said_where(text: str) -> None:
     assert (seen.findings, seen.detached) == ((), ())
 
 
+ONCE = """
+    gate, net = nn.Linear(3, 3), nn.Linear(3, 1)
+    optimizer = torch.optim.SGD([*gate.parameters(), *net.parameters()], 0.1)
+    x = torch.rand(2, 3)
+    gate(x).square().sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    """
+
+
+def test_a_part_that_was_trained_before_in_the_same_run_is_trained() -> None:
+    text = textwrap.dedent(ONCE) + "net(gate(x).detach()).sum().backward()\noptimizer.step()\n"
+    seen = watch(Program("by hand", text), text)
+    assert (seen.findings, seen.detached) == ((), ())
+
+
+def test_what_comes_behind_the_end_of_a_watch_may_train_it() -> None:
+    loss = "loss = net(gate(x).detach()).sum()\nif turn == 2: loss = loss + gate(x).square().sum()"
+    text = program(loss).replace("for _ in range(2)", "for turn in range(3)")
+    run = run_in(new_shell(), [START, "%%autograd_check --backwards 2\n" + text])
+    assert run.diagnosis is None and "nothing found" in run.output
+
+
+@pytest.mark.parametrize("call", ["torch.detach(input=gate(x))", "torch.detach(gate(x))", "gate(x).data"])
+def test_however_it_is_written(call: str) -> None:
+    text = program(f"loss = net({call}).sum()")
+    seen = watch(Program("by hand", text), text)
+    assert seen.problem is None
+    assert [one.changed.text for one in seen.detached if one.changed] == [f"loss = net({call}).sum()"]
+
+
+def test_a_weight_read_as_data_is_wrong_also_where_a_look_at_it_goes_into_the_loss() -> None:
+    text = program("scale = gate.weight.detach().norm()\nloss = net(x @ gate.weight.data * scale).sum()")
+    seen = watch(Program("by hand", text), text)
+    assert [one.changed.text for one in seen.findings if one.changed] == [
+        "loss = net(x @ gate.weight.data * scale).sum()"
+    ]
+
+
+def test_a_line_that_only_shows_something_is_not_the_one_that_is_told() -> None:
+    text = program("h = gate(x)\nshown = (h.detach() * net.weight).sum()\nloss = net(h.softmax(-1).detach()).sum()")
+    seen = watch(Program("by hand", text), text)
+    assert [one.changed.text for one in seen.detached if one.changed] == ["loss = net(h.softmax(-1).detach()).sum()"]
+
+
 DETACHED = program(
     "shown = gate(x).detach().max()\nweights = gate(x).softmax(-1).clone().detach()\nloss = net(weights * x).sum()"
 )
@@ -99,3 +144,26 @@ def test_the_report_says_what_to_do_if_it_is_meant_and_the_fix_is_verified() -> 
         "%%autograd_check --strict\n" + DETACHED.replace(".clone().detach()", ".clone()").rstrip("\n")
     ]
     assert inplace_magic.Diagnosis.from_dict(found.to_dict()).may_be_meant
+
+
+@pytest.mark.parametrize(
+    ("loss", "gone"),
+    [
+        pytest.param("g, k = gate(x).detach(), x\nloss = net(g * k).sum()", 1, id="one"),
+        pytest.param("g = gate(x).detach()\nk = other(x).detach()\nloss = net(g * k).sum()", 1, id="one of two, each of which may be meant"),
+        pytest.param("z = net(x)\nq = gate(x).sum(-1, keepdim=True)\nloss = (z + (q - z).detach()).square().sum()", 0, id="none of a straight-through estimator"),
+    ],
+)  # fmt: skip
+def test_a_fix_takes_the_cut_away_and_nothing_else(loss: str, gone: int) -> None:
+    made = MADE + "other = nn.Linear(3, 3)\n    optimizer.add_param_group({'params': other.parameters()})"
+    text = program(loss, made)
+    found = run_in(new_shell(), [START, "%%autograd_check\n" + text]).diagnosis
+    assert found is not None and found.may_be_meant
+    assert [text.count("detach()") - fix.cells[2].count("detach()") for fix in found.fixes[:1]] == [gone] * bool(gone)
+
+
+def test_an_initial_state_that_a_loop_goes_on_from_stays_cut_off() -> None:
+    made = MADE + "h0 = nn.Parameter(torch.rand(2, 3))\n    optimizer.add_param_group({'params': [h0]})\n    h = h0 * 1"
+    text = program("h = gate(x + h.detach())\nloss = net(h).sum()", made)
+    found = run_in(new_shell(), [START, "%%autograd_check\n" + text]).diagnosis
+    assert found is not None and found.may_be_meant and found.fixes == ()

@@ -371,9 +371,40 @@ def test_what_is_sent_back_several_times_within_one_expression_is_computed_there
     assert fix_by("recompute", START, SENT, cell).cells == {3: new}
 
 
-def test_a_lambda_whose_own_argument_has_that_name_is_left_alone() -> None:
-    cell = "def fit():\n    u = net(x)\n    return [(lambda u: sent(u))(v) for v in (u, u)]\nfit()"
-    assert all("lambda u: sent(net(x))" not in str(fix.cells) for fix in fixes(START, SENT, cell))
+@pytest.mark.parametrize(
+    "cell",
+    [
+        pytest.param("    u = net(x)\n    x = torch.zeros(3, 2)\n    return opt.step(lambda: sent(u))", id="bound anew by then"),
+        pytest.param("    u = net(x)\n    x.zero_()\n    return opt.step(lambda: sent(u))", id="written by then"),
+        pytest.param("    u = net(x)\n    return [sent(u, x) for x in (1.0, 2.0)]", id="bound by the comprehension"),
+        pytest.param("    u = net(x)\n    return opt.step(lambda x=2: sent(u))", id="an argument of the lambda"),
+        pytest.param("    u = net(next(xs))\n    return opt.step(lambda: sent(u))", id="the next batch"),
+    ],
+)  # fmt: skip
+def test_nothing_is_computed_there_of_what_means_another_value(cell: str) -> None:
+    texts = [START, SENT, f"def fit(x, xs):\n{cell}\nfit(x.clone(), iter(torch.ones(9, 3, 2)))"]
+    found = fixes(*texts)
+    assert all("sent(net(" not in str(fix.cells) for fix in found)
+
+
+def test_no_closure_that_counts_is_made_anew() -> None:
+    counting = rewritten(
+        FACTORY,
+        ("    def closure():\n", "    count = 0\n    def closure():\n        nonlocal count\n        count += 1\n"),
+    )
+    found = fixes(START, counting, "opt.step(closure_of(net(x)))")
+    assert all("lambda: closure_of" not in str(fix.cells) for fix in found)
+
+
+def test_an_action_is_no_closure() -> None:
+    play = """
+        class Game:
+            def step(self, action): return action
+        net = nn.Linear(2, 2)
+        def act(q): return q.sum()
+        """
+    cell = "u = net(torch.ones(2)).exp()\nloss = Game().step(act(u))\nloss.backward()\nloss.backward()"
+    assert all("lambda" not in str(fix.cells) for fix in fixes(START, play, cell))
 
 
 def test_in_a_loop_a_default_argument_that_the_loop_does_not_bind_is_computed_in_each_call() -> None:

@@ -557,6 +557,25 @@ def test_a_step_that_a_function_makes_is_made_by_the_code_that_calls_it(decorate
             ),
             id="an argument that has the name of the loop's",
         ),
+        pytest.param(
+            HELPER.format(decorated="@torch.no_grad()", body="for p, g in zip(params, grads): p.sub_(lr * g)").replace(
+                "descend(model.parameters(), grads)", "descend(model.parameters(), grads, float('0.1'))"
+            ),
+            id="an argument that is computed",
+        ),
+        pytest.param(
+            "rate = 0.5\n" + clean(HELPER.format(decorated="@torch.no_grad()", body="for p, g in zip(params, grads): p.sub_(rate * g)")).replace(
+                "    losses = []", "    losses, rate = [], 0.1"
+            ),
+            id="a name that is another's there",
+        ),
+        pytest.param(
+            HELPER.format(decorated="@torch.no_grad()", body="for p, g in zip(params, grads): p.sub_(lr * g)").replace(
+                "descend(model.parameters(), grads)",
+                "descend(model.parameters(), torch.autograd.grad(losses[-1], model.parameters(), create_graph=True))",
+            ),
+            id="gradients that are taken in the call itself",
+        ),
     ],
 )  # fmt: skip
 def test_such_a_step_stays_where_it_is_for(helper: str) -> None:
@@ -611,6 +630,12 @@ def test_an_object_keeps_the_stepped_weights_that_its_other_methods_read() -> No
     [
         pytest.param(("self.net = net", "self.net = net; self.fast = 2"), id="the object keeps another thing under that name"),
         pytest.param(("losses = self.adapt(x)", "for _ in range(2): losses = self.adapt(x)"), id="the method is called several times"),
+        pytest.param(("losses = self.adapt(x)", "losses = self.adapt(x) if len(x) else []"), id="an expression may not call it"),
+        pytest.param(("losses = self.adapt(x)", "losses = []\n        if len(x): losses = self.adapt(x)"), id="a branch may not call it"),
+        pytest.param(
+            ("    def score", "    def tuned(self, x):\n        self.adapt(x)\n        return self.net(x)\n    def score"),
+            id="others call it as well",
+        ),
         pytest.param(("self.net(y)", "torch.utils.checkpoint.checkpoint(self.net, y)"), id="the model is handed on"),
     ],
 )  # fmt: skip
