@@ -127,6 +127,8 @@ class ReadAsData(Detector):
         for key, read in [*self._reads.items()]:
             if settled.keys() & read.leaves.keys():
                 read.leaves = {one: ref for one, ref in read.leaves.items() if one not in settled}
+                if read.passed is not None and id(read.passed()) in settled:
+                    read.need = read.passed = None
                 if not read.leaves:
                     del self._reads[key]
         if not self._reads:

@@ -209,7 +209,7 @@ def _of_call(problem: Problem, write: Site, loop: ast.For, item: str) -> Iterato
     cells = all(is_cell(one.cell.number) for one in (write.code, caller.code))
     if through is None or texts is None or not (cells or write.code is caller.code):
         return  # another file has other names
-    if not _is_the_step(write.code, function, loop) or not _may_stand_there(problem, caller, loop, function, given.id):
+    if not _is_the_step(write.code, function, loop) or not _may_stand_there(caller, loop, function, given.id):
         return
     by_names = renamed(write.code, [loop], {name: text for name, text in texts.items() if name != given.id})
     step = partial(_weights, problem, write, loop, item, given, by_names)
@@ -237,7 +237,7 @@ def _is_the_step(code: Code, function: ast.FunctionDef, loop: ast.For) -> bool:
     return body == [with_block(code, loop)] and len(function.decorator_list) == len(switched_off)
 
 
-def _may_stand_there(problem: Problem, caller: Site, loop: ast.For, function: ast.FunctionDef, stepped: str) -> bool:
+def _may_stand_there(caller: Site, loop: ast.For, function: ast.FunctionDef, stepped: str) -> bool:
     """Whether a loop's body, in the code that calls its function, would read what it reads, and each argument once."""
     call = caller.expression
     bound = {n.id for n in ast.walk(loop.target) if isinstance(n, ast.Name)}

@@ -10,12 +10,13 @@ from functools import partial
 from ...source.bindings import handed, key_of_item, parameters
 from ...source.blocks import AnyLoop, upwards
 from ...source.dataflow import binds, called_name, calls, calls_named, is_called, is_step, live_in
-from ...source.editor import Code, Def, Edit, Loop, dotted, names_loaded
+from ...source.editor import Code, Def, Edit, Function, Loop, dotted, names_loaded
 from ..analysis.meetings import before_step
 from ..analysis.targets import Site, outside
 from ..problem import Problem
 from ..proposal import Change
 
+_CONDITIONS = (ast.If, ast.Try, ast.Match, ast.IfExp, ast.BoolOp, ast.Lambda)
 # What is asked of a model itself, and of no weights.
 _OF_THE_MODEL = frozenset({"parameters", "named_parameters", "train", "eval", "training", "zero_grad"})
 
@@ -160,9 +161,7 @@ def readers_in_callers(
             return None
         if task is not None:
             left = nodes_beside(task[1], site.statement)
-            once = task[0] is None and not any(
-                _is_conditional(s) for f in (inner, site) for s in upwards(f.code, f.statement)
-            )
+            once = task[0] is None and not any(_may_be_left_out(f.code, f.expression) for f in (inner, site))
             known = isinstance(function, Def) and _called_in(problem, function.name) == [site.expression]
             known = known and not _read_by_others(problem, model, [f.code.function(f.statement) for f in frames])
             if kept is None or not (once and known) or left_behind(problem, site.code, left, given):
@@ -178,8 +177,10 @@ def _read_by_others(problem: Problem, model: str, functions: Sequence[ast.AST | 
     return any(code.function(code.statement(call)) not in functions for code, call in called)
 
 
-def _is_conditional(statement: ast.stmt) -> bool:
-    return isinstance(statement, (ast.If, ast.Try, ast.Match))
+def _may_be_left_out(code: Code, node: ast.AST) -> bool:
+    """Whether a run of its function may not come through a node."""
+    within = itertools.takewhile(lambda above: not isinstance(above, Function), code.parents(node))
+    return any(isinstance(above, _CONDITIONS) for above in within)
 
 
 def _called_in(problem: Problem, name: str) -> list[ast.expr]:

@@ -65,6 +65,14 @@ def test_nothing_is_said_where(text: str) -> None:
     assert (seen.findings, seen.detached) == ((), ())
 
 
+def test_a_part_that_a_later_iteration_trains_is_trained_beside_one_that_no_optimizer_holds() -> None:
+    made = MADE + "other = nn.Linear(3, 3)"
+    loss = "loss = net((gate(x) + other(x)).detach()).sum()\nif turn == 2: loss = loss + gate(x).square().sum()"
+    text = program(loss, made).replace("for _ in range(2)", "for turn in range(3)")
+    seen = watch(Program("by hand", text), text)
+    assert (seen.findings, seen.detached) == ((), ())
+
+
 ONCE = """
     gate, net = nn.Linear(3, 3), nn.Linear(3, 1)
     optimizer = torch.optim.SGD([*gate.parameters(), *net.parameters()], 0.1)
