@@ -50,8 +50,8 @@ class SilentGradientError(RuntimeError):
 
 @dataclass
 class Check:
-    """What a watched block showed. ``findings`` is filled when the block is over, and, where nothing is
-    found, ``detached``: what an optimizer steps although a line detaches it from the loss, which may be meant so; ``saves``, ``writes`` and
+    """What a watched block showed. ``findings`` is filled when the block is over, and, where nothing is found, ``detached``:
+    what an optimizer steps although a line detaches it from the loss, which may be meant so. ``saves``, ``writes`` and
     ``backwards`` count what was watched, ``seconds`` is how long the block took. ``unkept`` counts the values that
     were overwritten and could not be kept, so that nothing can be said about them, ``unchecked`` by kind what is not
     looked at at all. ``warnings`` are single lines about graphs that are kept for nothing."""
