@@ -255,7 +255,7 @@ class _Inquiry:
 
 
 def _certain(watched: Evidence | None, first: RecordedConflict) -> bool:
-    return watched is not None and any(c.certain and c.kind == first.kind for c in watched.clashes)
+    return watched is not None and any(c.certain and c.kind in ("silent", first.kind) for c in watched.clashes)
 
 
 def _as_leaf(family: str, seen: Evidence) -> tuple[str, Evidence]:

@@ -50,8 +50,9 @@ class SilentGradientError(RuntimeError):
 
 @dataclass
 class Check:
-    """What a watched block showed. ``findings`` is filled when the block is over, and, where nothing is found, ``detached``:
-    what an optimizer steps although a line detaches it from the loss, which may be meant so. ``saves``, ``writes`` and
+    """What a watched block showed. ``findings`` is filled when the block is over, and ``detached``, where nothing is
+    found and all of it was watched, with what an optimizer steps although a line detaches it from the loss, which may be
+    meant so. ``saves``, ``writes`` and
     ``backwards`` count what was watched, ``seconds`` is how long the block took. ``unkept`` counts the values that
     were overwritten and could not be kept, so that nothing can be said about them, ``unchecked`` by kind what is not
     looked at at all. ``warnings`` are single lines about graphs that are kept for nothing."""
@@ -174,7 +175,7 @@ def _fill(seen: Check, watcher: Watcher, trace: GradientTrace, names: Names) -> 
         kinds = {clash.kind for clash in seen.evidence.clashes}
         if "silent" in kinds:
             seen.findings = found
-        elif "detached" in kinds and not seen.ended_early:  # what comes then may train it
+        elif kinds == {"detached"} and not seen.ended_early:  # what comes then may train it
             seen.detached = found
 
 

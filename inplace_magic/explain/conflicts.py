@@ -82,8 +82,8 @@ def relevant(evidence: Evidence, family: str) -> list[RecordedConflict]:
     """The clashes that belong to the error, those whose places are known first."""
     kind = "refused" if family in RAISED_AT_WRITE or family == "inference" else family
     wrong = [c for c in evidence.clashes if c.kind != "detached"]
-    if family == "silent" and len(wrong) < len(evidence.clashes) and not any(c.kind == "silent" for c in wrong):
-        return [c for c in evidence.clashes if c.kind == "detached"]
+    if family == "silent" and not wrong:
+        return list(evidence.clashes)
     mine = [c for c in wrong if c.kind == kind and (kind != "refused" or c.family == family)]
     others = [c for c in wrong if c not in mine and c.known and c.family != "overlap"]
     return [c for c in mine if c.known] + others if any(c.known for c in mine) else mine + others

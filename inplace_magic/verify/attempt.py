@@ -240,11 +240,18 @@ def measured(bench: Bench, problem: Problem, ran: Ran) -> Attempt | None:
 
 
 def _is_mended(problem: Problem, left: Evidence) -> bool:
-    """Whether nothing is silently wrong any more; of parts that are detached, each of which may be meant, less than before."""
+    """Whether nothing is silently wrong any more; of parts that are detached, each of which may be meant, the one in
+    question is not any more.
+    """
     if any(c.kind == "silent" for c in left.clashes):
         return False
-    before, after = ([c for c in seen.clashes if c.kind == "detached"] for seen in (problem.evidence, left))
-    return problem.clash.kind != "detached" or len(after) < len(before)
+    lines = [
+        c.write.spot and (c.write.spot.cell, c.write.spot.line)
+        for c in left.clashes
+        if c.kind == "detached" and c.write
+    ]
+    spot = problem.clash.write.spot if problem.clash.write is not None else None
+    return problem.clash.kind != "detached" or (spot is not None and (spot.cell, spot.line) not in lines)
 
 
 def _as_before(reference: Sequence[BackwardPass], seen: Evidence, count: int) -> bool:

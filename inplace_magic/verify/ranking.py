@@ -33,7 +33,8 @@ def best(
     what costs less, and was tried first. A cut that leaves a parameter without any gradient is shown where there is nothing
     else, or a reset alone, and behind torch's copies where there is nothing but those; of two such cuts not the one that leaves
     the same parameters, and more, so; what ends with another error, where there is nothing else; what makes a leaf a result, keeps
-    a graph past a step or limits a backward, where nothing of the best rank does without, and behind others of its rank.
+    a graph past a step or limits a backward, where nothing of the best rank does without, and behind
+    others of its rank that are as good so far.
     """
     found = _Found(bench)
     for attempt in verified(bench, problem, found.enough):

@@ -64,7 +64,8 @@ class ReadAsData(Detector):
     def __init__(self, run: Run) -> None:
         super().__init__(run)
         self._reads: dict[_Key, _Read] = {}
-        self._settled: dict[int, weakref.ref[torch.Tensor]] = {}  # leaves that are trained, or that no optimizer steps
+        self._settled: dict[int, weakref.ref[torch.Tensor]] = {}  # leaves that something has trained
+        self._forgotten = set[_Key]()
         self._values = Followed[_Key]()
         self._read_now = frozenset[_Key]()  # by the call under way
         self._looks: Counter[Stack] = Counter()
@@ -101,8 +102,8 @@ class ReadAsData(Detector):
             self._looks[stack] += not of_leaf  # a graph is walked over
             leaves = _leaves(call) if self._looks[stack] <= _LOOKS else []
         unsettled = {id(leaf): weakref.ref(leaf) for leaf in leaves if not _is_known(self._settled, leaf)}
-        if unsettled:
-            key = stack, frozenset(map(id, leaves))
+        key = stack, frozenset(map(id, leaves))
+        if unsettled and key not in self._forgotten:
             known = self._reads.get(key)
             if known is None or len(known.alive) < len(known.leaves):
                 detached = call.name == "detach" or (call.func == DATA_GET and not of_leaf)
@@ -120,6 +121,12 @@ class ReadAsData(Detector):
             for key in of & self._reads.keys() if number else ():
                 self._reads[key].nodes.add(number)
 
+    def _forget(self, keys: list[_Key]) -> None:
+        """No call is asked about any more for the sake of these: of what a teacher gives, say, whom no optimizer steps."""
+        self._forgotten.update(keys)
+        self._reads = {key: read for key, read in self._reads.items() if key not in self._forgotten}
+        self._rest()
+
     def _settle(self, leaves: Iterable[torch.Tensor]) -> None:
         """Nothing is to be said of these leaves any more."""
         settled = {id(leaf): weakref.ref(leaf) for leaf in leaves}
@@ -131,6 +138,9 @@ class ReadAsData(Detector):
                     read.need = read.passed = None
                 if not read.leaves:
                     del self._reads[key]
+        self._rest()
+
+    def _rest(self) -> None:
         if not self._reads:
             self._values.clear()
             self.run.curious.discard(self)
@@ -161,10 +171,9 @@ class ReadAsData(Detector):
                 passed = [held[one] for one, ref in read.leaves.items() if one in held and held[one] is ref()]
                 if passed and read.reached is not None:
                     read.need, read.passed = read.reached, weakref.ref(passed[0])
-                elif not passed and read.need is None:
+                elif not passed and read.need is None and read.detached:
                     read.steps += 1
-                    if read.steps > _LOOKS:  # of a teacher, say: everything that a call makes would be asked about
-                        self._settle(read.alive)
+            self._forget([key for key, read in self._reads.items() if read.steps > _LOOKS])
 
 
 def _is_known(table: Mapping[int, weakref.ref[torch.Tensor]], leaf: torch.Tensor) -> bool:

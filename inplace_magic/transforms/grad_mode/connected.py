@@ -23,7 +23,7 @@ from collections.abc import Iterator
 from ...message import message
 from ...source.bindings import bindings
 from ...source.blocks import own_statements, scope, upwards, within
-from ...source.dataflow import calls_named, is_computed_with, is_step, keyword_named, read_as_number
+from ...source.dataflow import calls_named, is_computed_with, is_step, keyword_named, read_as_number, receiver
 from ...source.editor import Code, Edit, atom, dotted
 from ...source.lift import lift, unwrapped
 from ...source.names import named
@@ -76,15 +76,15 @@ def _without_aliases(code: Code, statement: ast.stmt) -> Iterator[Proposal]:
 
 
 def _is_straight_through(code: Code, alias: ast.AST) -> bool:
-    """``z + (q - z).detach()``: the value of ``q`` with the gradient of ``z``, which would be gone without the cut."""
-    inner = (
-        alias.func.value
-        if isinstance(alias, ast.Call) and isinstance(alias.func, ast.Attribute)
-        else getattr(alias, "value", None)
-    )
+    """``z + (q - z).detach()``, ``z - (z - q).detach()``: the value of ``q`` with the gradient of ``z``, which would be gone without
+    the cut.
+    """
+    inner = receiver(alias) if isinstance(alias, ast.Call) else getattr(alias, "value", None)
     match inner, code.parent(alias):
         case ast.BinOp(op=ast.Sub(), right=given), ast.BinOp(op=ast.Add(), left=one, right=other):
             return ast.unparse(given) in (ast.unparse(one), ast.unparse(other))
+        case ast.BinOp(op=ast.Sub(), left=given), ast.BinOp(op=ast.Sub(), left=one):
+            return ast.unparse(given) == ast.unparse(one)
     return False
 
 

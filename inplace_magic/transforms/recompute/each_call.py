@@ -129,8 +129,8 @@ def _made_for_step(problem: Problem, code: Code, statement: ast.stmt, computed: 
         case ast.Assign([ast.Name(name)], value) if any(getattr(one, "id", None) == name for one in handed):
             handed = [] if _means_another(code, value, behind) else [value]
     for one in handed:
-        of_function = isinstance(one, ast.Call) and called_name(one) != "partial" and not _counts(problem, one)
-        if of_function and any(node is computed for node in ast.walk(one)):
+        drawn = any(calls_named(one, "next"))
+        if any(node is computed for node in ast.walk(one)) and _keeps_nothing(problem, one) and not drawn:
             line = f"lambda: {code.text(one)}()"
             yield in_one_text(code, [code.replace(one, line)], line, _WHY, "recompute: each call")
 
@@ -161,18 +161,25 @@ def _read_each_time(problem: Problem, code: Code, statement: ast.stmt) -> Iterat
 
 
 def _means_another(code: Code, value: ast.expr, behind: Sequence[ast.stmt]) -> bool:
-    """Whether an expression gives something else than where it stands: of an iterator, or of names with other values by then."""
-    names = names_loaded([value])
+    """Whether an expression gives something else behind some statements: what ``next`` draws, or what is bound or written there."""
     written = {root_text(code, into) for s in behind for n in ast.walk(s) for into in written_by(n)}
-    return (
-        bool(names & written) or any(stores(s, one) for s in behind for one in names) or any(calls_named(value, "next"))
-    )
+    return bool(reads(value) & (binds(*behind) | written)) or any(calls_named(value, "next"))
 
 
-def _counts(problem: Problem, call: ast.Call) -> bool:
-    """Whether a function that is called makes another one that keeps values of its own from call to call."""
-    made = (function for _, function in problem.nodes(ast.FunctionDef) if function.name == called_name(call))
-    return any(isinstance(n, ast.Nonlocal) for function in made for n in ast.walk(function))
+def _keeps_nothing(problem: Problem, call: ast.expr) -> bool:
+    """Whether a function of the person's makes another one, which keeps no values of its own from call to call."""
+    made = [function for _, function in problem.nodes(ast.FunctionDef) if function.name == called_name(call)]
+    return bool(made) and not any(map(_is_kept, (n for function in made for n in ast.walk(function))))
+
+
+def _is_kept(node: ast.AST) -> bool:
+    """``nonlocal count``, ``count[0] += 1``, ``seen.append(loss)``"""
+    match node:
+        case ast.Nonlocal() | ast.AugAssign(target=ast.Attribute() | ast.Subscript()):
+            return True
+        case ast.Call(func=ast.Attribute(attr="append" | "extend" | "insert" | "add" | "update")):
+            return True
+    return False
 
 
 def _bound_by(node: ast.AST) -> set[str]:

@@ -16,7 +16,8 @@ from ..analysis.targets import Site, outside
 from ..problem import Problem
 from ..proposal import Change
 
-_CONDITIONS = (ast.If, ast.Try, ast.Match, ast.IfExp, ast.BoolOp, ast.Lambda)
+_LEFT_OUT = (ast.If, ast.Try, ast.Match, ast.IfExp, ast.BoolOp, ast.Lambda)
+_SEVERAL_TIMES = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 # What is asked of a model itself, and of no weights.
 _OF_THE_MODEL = frozenset({"parameters", "named_parameters", "train", "eval", "training", "zero_grad"})
 
@@ -161,7 +162,7 @@ def readers_in_callers(
             return None
         if task is not None:
             left = nodes_beside(task[1], site.statement)
-            once = task[0] is None and not any(_may_be_left_out(f.code, f.expression) for f in (inner, site))
+            once = task[0] is None and all(_runs_once(f.code, f.expression) for f in (inner, site))
             known = isinstance(function, Def) and _called_in(problem, function.name) == [site.expression]
             known = known and not _read_by_others(problem, model, [f.code.function(f.statement) for f in frames])
             if kept is None or not (once and known) or left_behind(problem, site.code, left, given):
@@ -177,10 +178,12 @@ def _read_by_others(problem: Problem, model: str, functions: Sequence[ast.AST | 
     return any(code.function(code.statement(call)) not in functions for code, call in called)
 
 
-def _may_be_left_out(code: Code, node: ast.AST) -> bool:
-    """Whether a run of its function may not come through a node."""
+def _runs_once(code: Code, node: ast.AST) -> bool:
+    """Whether each call of a node's function comes through it, once, loops aside."""
     within = itertools.takewhile(lambda above: not isinstance(above, Function), code.parents(node))
-    return any(isinstance(above, _CONDITIONS) for above in within)
+    ahead = (n for above in upwards(code, code.statement(node)) for s in code.preceding(above) for n in ast.walk(s))
+    around = any(isinstance(above, _LEFT_OUT + _SEVERAL_TIMES) for above in within)
+    return not around and not any(isinstance(n, (ast.Return, ast.Raise)) for n in ahead)
 
 
 def _called_in(problem: Problem, name: str) -> list[ast.expr]:

@@ -73,6 +73,27 @@ def test_a_part_that_a_later_iteration_trains_is_trained_beside_one_that_no_opti
     assert (seen.findings, seen.detached) == ((), ())
 
 
+def test_steps_of_others_and_lines_that_show_something_make_no_wrong_gradient_right() -> None:
+    made = MADE + "critic = nn.Linear(3, 1)\n    other = torch.optim.SGD(critic.parameters(), 0.1)"
+    loss = """
+        shown = gate.weight.data.norm(), (gate(x).detach() * 2).sum()
+        other.zero_grad(); critic(x).sum().backward(); other.step()
+        loss = net(x @ gate.weight.data).sum()
+        """
+    text = program(loss.strip("\n"), made).replace("range(2)", "range(20)")
+    seen = watch(Program("by hand", text), text)
+    assert [one.changed.text for one in seen.findings if one.changed] == ["loss = net(x @ gate.weight.data).sum()"]
+
+
+def test_a_teacher_that_no_optimizer_steps_is_not_followed_for_ever() -> None:
+    text = program(
+        "loss = (net(x) - gate(x).detach().sum()).square().sum()",
+        MADE.replace("[*gate.parameters(), *net.parameters()]", "net.parameters()"),
+    )
+    seen = watch(Program("by hand", text.replace("range(2)", "range(20)")), text.replace("range(2)", "range(20)"))
+    assert (seen.problem, seen.findings, seen.detached) == (None, (), ())
+
+
 ONCE = """
     gate, net = nn.Linear(3, 3), nn.Linear(3, 1)
     optimizer = torch.optim.SGD([*gate.parameters(), *net.parameters()], 0.1)
@@ -159,6 +180,7 @@ def test_the_report_says_what_to_do_if_it_is_meant_and_the_fix_is_verified() -> 
     [
         pytest.param("g, k = gate(x).detach(), x\nloss = net(g * k).sum()", 1, id="one"),
         pytest.param("g = gate(x).detach()\nk = other(x).detach()\nloss = net(g * k).sum()", 1, id="one of two, each of which may be meant"),
+        pytest.param("g = gate(x).detach()\nk = other(g).detach()\nloss = net(k).sum()", 1, id="one of two in a row"),
         pytest.param("z = net(x)\nq = gate(x).sum(-1, keepdim=True)\nloss = (z + (q - z).detach()).square().sum()", 0, id="none of a straight-through estimator"),
     ],
 )  # fmt: skip

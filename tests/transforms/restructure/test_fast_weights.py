@@ -632,6 +632,14 @@ def test_an_object_keeps_the_stepped_weights_that_its_other_methods_read() -> No
         pytest.param(("losses = self.adapt(x)", "for _ in range(2): losses = self.adapt(x)"), id="the method is called several times"),
         pytest.param(("losses = self.adapt(x)", "losses = self.adapt(x) if len(x) else []"), id="an expression may not call it"),
         pytest.param(("losses = self.adapt(x)", "losses = []\n        if len(x): losses = self.adapt(x)"), id="a branch may not call it"),
+        pytest.param(("        losses = []\n", "        losses = []\n        if not len(x): return losses\n"), id="it may end before"),
+        pytest.param(("losses = self.adapt(x)", "losses = sum([self.adapt(v) for v in (x, x)], [])"), id="a comprehension calls it several times"),
+        pytest.param(
+            ("    def score", "    def tuned(self, x): self.adapt(x)\n    def score"), id="others call it, who read nothing"
+        ),
+        pytest.param(
+            ("    def score", "    def guess(self, x): return self.net(x)\n    def score"), id="others read the model"
+        ),
         pytest.param(
             ("    def score", "    def tuned(self, x):\n        self.adapt(x)\n        return self.net(x)\n    def score"),
             id="others call it as well",
