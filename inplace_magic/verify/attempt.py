@@ -66,8 +66,8 @@ class Attempt:
     many rules it does.
     ``serves``: a backward whose gradients no step used, as the code is written, has a use. ``fewer``: how many updates
     the optimizers make less than in the code as written, or with gradients used before. ``lesser``: shown where nothing of the
-    best rank does without: a name that led to a leaf leads to a result, whose ``.grad`` code to come finds empty; or its
-    form is one of ``LESSER``. ``idle``: a backward is left that trains nothing. ``retrains``: to accept it runs an earlier cell
+    best rank does without: ``unleafed``, a name that led to a leaf leads to a result, whose ``.grad`` code to come finds empty;
+    or its form is one of ``LESSER``. ``idle``: a backward is left that trains nothing. ``retrains``: to accept it runs an earlier cell
     again that trains.
     ``sooner``: it also takes from backwards that come before the conflict. ``corrects``: it gives another
     result than the code as written, which can hardly have meant that (Proposal.meant). ``passes``: the backwards of its run. ``cost``: the
@@ -84,6 +84,7 @@ class Attempt:
     serves: bool = False
     fewer: int = 0
     lesser: bool = False
+    unleafed: bool = False
     idle: bool = False
     retrains: bool = False
     sooner: bool = False
@@ -231,6 +232,7 @@ def measured(bench: Bench, problem: Problem, ran: Ran) -> Attempt | None:
         serves=serves,
         fewer=fewer,
         lesser=effect.unleafed or all(step.form in LESSER for step in candidate.steps),
+        unleafed=effect.unleafed,
         idle=effect.idle,
         retrains=bool(retrained),
         sooner=sooner and (at_end or any(step.kept for step in candidate.steps)),

@@ -33,8 +33,8 @@ def best(
     what costs less, and was tried first. A cut that leaves a parameter without any gradient is shown where there is nothing
     else, or a reset alone, and behind torch's copies where there is nothing but those; of two such cuts not the one that leaves
     the same parameters, and more, so; what ends with another error, where there is nothing else; what makes a leaf a result, keeps
-    a graph past a step or limits a backward, where nothing of the best rank does without, and behind
-    others of its rank that are as good so far.
+    a graph past a step or limits a backward, where nothing of the best rank does without; the first of
+    these behind others of its rank that are as good so far.
     """
     found = _Found(bench)
     for attempt in verified(bench, problem, found.enough):
@@ -118,7 +118,7 @@ def _key(one: Attempt) -> tuple[int, bool, bool, bool, bool, int, int, bool, boo
     rank, fewer = RANKS.index(one.rank), one.fewer > 0
     kinds = one.kinds if one.aside else 1  # how much follows from one change tells less than that another one is needed
     aside = kinds, one.aside, one.retrains, not one.serves, not one.corrects
-    return rank, one.idle, one.sooner, fewer, one.lesser, *aside, one.cost, one.turn
+    return rank, one.idle, one.sooner, fewer, one.unleafed, *aside, one.cost, one.turn
 
 
 def _seen_twice(attempts: list[Attempt]) -> Iterator[Attempt]:

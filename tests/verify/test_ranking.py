@@ -648,6 +648,6 @@ def test_what_the_code_was_meant_to_say_comes_before_what_keeps_its_result_at_le
 
 
 def test_what_makes_a_leaf_a_result_comes_behind_the_others_of_its_rank() -> None:
-    result = replace(ran("out_of_place", "different", "different"), cost=1, lesser=True)
+    result = replace(ran("out_of_place", "different", "different"), cost=1, lesser=True, unleafed=True)
     update = replace(ran("no_grad", "different", "different"), cost=9)
     assert [fix.rule for fix in ranking.chosen([result, update], 3)] == ["no_grad", "out_of_place"]
