@@ -170,13 +170,11 @@ def _fill(seen: Check, watcher: Watcher, trace: GradientTrace, names: Names) -> 
     seen.unchecked = dict(watcher.unchecked)
     seen.warnings = _warnings(watcher)
     seen.blind = seen.blind or watcher.open_question
-    if seen.evidence.clashes:
-        found = conflicts(seen.evidence, "silent", watcher.sources, ())
-        kinds = {clash.kind for clash in seen.evidence.clashes}
-        if "silent" in kinds:
-            seen.findings = found
-        elif kinds == {"detached"} and not seen.ended_early:  # what comes then may train it
-            seen.detached = found
+    kinds = {clash.kind for clash in seen.evidence.clashes}
+    if "silent" in kinds:
+        seen.findings = conflicts(seen.evidence, "silent", watcher.sources, ())
+    elif kinds == {"detached"} and not seen.ended_early:  # what comes then may train it
+        seen.detached = conflicts(seen.evidence, "silent", watcher.sources, ())
 
 
 def _warnings(watcher: Watcher) -> tuple[str, ...]:

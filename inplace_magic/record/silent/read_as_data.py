@@ -30,7 +30,8 @@ from .events import Call, Detector, Passing, Run
 from .followed import Followed
 from .nodes import computed, is_trained_leaf
 
-_LOOKS = 8  # at the tensors that one line makes; at the steps that leave a leaf alone
+_LOOKS = 8  # at the tensors that one line makes
+_PASSES = 8  # steps of others, behind which what no step is there for is forgotten
 _WAYS_OUT = frozenset({"detach", "item", "tolist", "numpy"})  # ways out of a graph that a person has asked for
 
 _Key = tuple[Stack, frozenset[int]]  # the line, and the ids of the leaves
@@ -91,9 +92,7 @@ class ReadAsData(Detector):
             written = call.args[:1] if call.func == DATA_SET else call.written
             keys = {storage_key(one) for one in written if isinstance(one, torch.Tensor)} - {None}
             if keys:
-                self._settle(
-                    leaf for read in [*self._reads.values()] for leaf in read.alive if storage_key(leaf) in keys
-                )
+                self._settle(leaf for read in self._reads.values() for leaf in read.alive if storage_key(leaf) in keys)
 
     def _read(self, call: Call, stack: Stack) -> None:
         given = next(iter([*call.args[:1], *call.kwargs.values()]), None)
@@ -167,13 +166,13 @@ class ReadAsData(Detector):
                 return
             held = {id(p): p for p in stepped}
             trains = bool(fed) or any(p.grad is not None for p in stepped)
-            for read in [*self._reads.values()] if trains else ():
+            for read in self._reads.values() if trains else ():
                 passed = [held[one] for one, ref in read.leaves.items() if one in held and held[one] is ref()]
                 if passed and read.reached is not None:
                     read.need, read.passed = read.reached, weakref.ref(passed[0])
                 elif not passed and read.need is None and read.detached:
                     read.steps += 1
-            self._forget([key for key, read in self._reads.items() if read.steps > _LOOKS])
+            self._forget([key for key, read in self._reads.items() if read.steps > _PASSES])
 
 
 def _is_known(table: Mapping[int, weakref.ref[torch.Tensor]], leaf: torch.Tensor) -> bool:

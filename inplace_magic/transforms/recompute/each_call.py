@@ -35,7 +35,7 @@ from collections.abc import Iterator, Sequence
 from ...message import message
 from ...source.bindings import argument, bound, defaults, parameters
 from ...source.blocks import loops, upwards
-from ...source.dataflow import binds, called_name, calls, calls_named, reads
+from ...source.dataflow import binds, called_name, calls, calls_named, own_items, reads
 from ...source.editor import Code, Edit, atom, names_bound, names_loaded
 from ...source.lift import unwrapped
 from ...source.modules import module_has
@@ -125,12 +125,13 @@ def _made_for_step(problem: Problem, code: Code, statement: ast.stmt, computed: 
     behind = code.following(statement)
     sent = dict.fromkeys(standing_in(code, [statement, *behind], problem.needed[:-1]))
     handed = [call.args[0] for s in sent for call in calls_named(s, "step") if call.args]
+    ahead: Sequence[ast.stmt] = ()
     match statement:
         case ast.Assign([ast.Name(name)], value) if any(getattr(one, "id", None) == name for one in handed):
-            handed = [] if _means_another(code, value, behind) else [value]
+            handed, ahead = [value], behind
     for one in handed:
-        drawn = any(calls_named(one, "next"))
-        if any(node is computed for node in ast.walk(one)) and _keeps_nothing(problem, one) and not drawn:
+        made_once = any(node is computed for node in ast.walk(one))
+        if made_once and _keeps_nothing(problem, one) and not _means_another(code, one, ahead):
             line = f"lambda: {code.text(one)}()"
             yield in_one_text(code, [code.replace(one, line)], line, _WHY, "recompute: each call")
 
@@ -147,7 +148,7 @@ def _read_each_time(problem: Problem, code: Code, statement: ast.stmt) -> Iterat
             sent = dict.fromkeys(standing_in(code, behind, problem.needed))
             each = [one for s in sent for n in ast.walk(s) for one in _each_time(n)]
             inside = [*dict.fromkeys(named(code, name, each))]
-            own = {n for one in inside for above in code.parents(one) for n in _bound_by(above)}
+            own = {n for one in inside for above in code.parents(one) for n in own_items(above)}
             anew = any(stores(s, name) for s in behind) or _means_another(code, value, behind)
             if not inside or anew or own & names_loaded([value]):
                 return
@@ -180,14 +181,6 @@ def _is_kept(node: ast.AST) -> bool:
         case ast.Call(func=ast.Attribute(attr="append" | "extend" | "insert" | "add" | "update")):
             return True
     return False
-
-
-def _bound_by(node: ast.AST) -> set[str]:
-    """The names that a lambda or a comprehension binds for itself."""
-    if isinstance(node, ast.Lambda):
-        return {n.arg for n in ast.walk(node.args) if isinstance(n, ast.arg)}
-    targets = [one.target for one in getattr(node, "generators", [])]
-    return {n.id for target in targets for n in ast.walk(target) if isinstance(n, ast.Name)}
 
 
 def _each_time(node: ast.AST) -> list[ast.expr]:

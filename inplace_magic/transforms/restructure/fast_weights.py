@@ -80,7 +80,7 @@ def fast_weights(problem: Problem) -> Iterator[Proposal]:
         yield from _of_items(problem, write, loop, name, meant)
     if loop_of(code, write.statement, name) is loop:
         for step in itertools.chain(_of_loop(problem, write, loop, name), _of_call(problem, write, loop, name)):
-            for one in _of_model(problem, step, loop, name, torch):  # the step can be differentiated
+            for one in _of_model(problem, step, torch):  # the step can be differentiated
                 yield replace(one, meant=is_trained(problem) and carries_graph(step.frames[0]))
 
 
@@ -181,21 +181,36 @@ def _of(
 class _Step:
     """A statement that steps the parameters of a model, one by one: the loop itself, or a call of the function that is the loop.
 
-    ``weights`` gives the dict of the stepped weights by what the loop is to go through: ``model.named_parameters()``.
+    ``code``, ``statement``, ``through``: the statement, and what it goes through, in the code that has the model; ``frames``
+    from there outwards. ``write`` into an ``item`` is the loop's, which calls what it goes through ``given``; ``names``: the
+    edits that give the loop's other names their texts there.
     """
 
     code: Code
     statement: ast.stmt
     frames: Sequence[Site]
     through: ast.expr
-    weights: Callable[[str, str | None], str | None]
+    write: Site
+    loop: ast.For
+    item: str
+    given: ast.expr
+    names: Sequence[Edit] = ()
+
+    def weights(self, problem: Problem, through: str, key: str | None) -> str | None:
+        """The dict of the stepped weights, by what the loop is to go through: ``model.named_parameters()``."""
+        code, statement = self.write.code, self.write.statement
+        edits = [*self.names, *without_data(code, statement, self.item)]
+        new = as_new_tensor(problem, code, code.edited(statement, edits))
+        if new is None or new.target is None:
+            return None
+        head = [*self.names, code.replace(self.given, through)]
+        return by_name(problem, code, self.loop, head, self.item, key, new.value)
 
 
 def _of_loop(problem: Problem, write: Site, loop: ast.For, item: str) -> Iterator[_Step]:
     code, given = write.code, gone_through(loop, item)
     if given is not None and calls_named(scope(code, loop), "grad"):
-        step = partial(_weights, problem, write, loop, item, given, [])
-        yield _Step(code, with_block(code, loop), sites(problem), given, step)
+        yield _Step(code, with_block(code, loop), sites(problem), given, write, loop, item, given)
 
 
 def _of_call(problem: Problem, write: Site, loop: ast.For, item: str) -> Iterator[_Step]:
@@ -211,9 +226,8 @@ def _of_call(problem: Problem, write: Site, loop: ast.For, item: str) -> Iterato
         return  # another file has other names
     if not _is_the_step(write.code, function, loop) or not _may_stand_there(caller, loop, function, given.id):
         return
-    by_names = renamed(write.code, [loop], {name: text for name, text in texts.items() if name != given.id})
-    step = partial(_weights, problem, write, loop, item, given, by_names)
-    yield _Step(caller.code, caller.statement, sites(problem)[1:], through, step)
+    names = renamed(write.code, [loop], {name: text for name, text in texts.items() if name != given.id})
+    yield _Step(caller.code, caller.statement, sites(problem)[1:], through, write, loop, item, given, names)
 
 
 def _texts_at(caller: Site, function: ast.FunctionDef, code: Code) -> dict[str, str] | None:
@@ -250,24 +264,7 @@ def _may_stand_there(caller: Site, loop: ast.For, function: ast.FunctionDef, ste
     return alone and not computed and not free & known and not bound & names_loaded([call])
 
 
-def _weights(
-    problem: Problem,
-    write: Site,
-    loop: ast.For,
-    item: str,
-    given: ast.expr,
-    own: list[Edit],
-    through: str,
-    key: str | None,
-) -> str | None:
-    code = write.code
-    new = as_new_tensor(problem, code, code.edited(write.statement, [*own, *without_data(code, write.statement, item)]))
-    if new is None or new.target is None:
-        return None
-    return by_name(problem, code, loop, [*own, code.replace(given, through)], item, key, new.value)
-
-
-def _of_model(problem: Problem, step: _Step, loop: ast.For, item: str, torch: str) -> Iterator[Proposal]:
+def _of_model(problem: Problem, step: _Step, torch: str) -> Iterator[Proposal]:
     """What reads the model, whose parameters are stepped, reads the stepped weights behind it: under a name, or as an attribute
     of the object that keeps the model, where callers read it.
     """
@@ -295,8 +292,8 @@ def _of_model(problem: Problem, step: _Step, loop: ast.For, item: str, torch: st
     around, left = task[0], nodes_beside(task[1], stepped)
     if around is not None and calls_named(stepped, "grad"):
         return  # of the weights of before
-    key = name_of_parameter(loop, item, made)
-    weights = step.weights(f"{model}.named_parameters()" if around is None else f"{fast}.items()", key)
+    key = name_of_parameter(step.loop, step.item, made)
+    weights = step.weights(problem, f"{model}.named_parameters()" if around is None else f"{fast}.items()", key)
     if weights is None:
         return
     edits = [code.replace(stepped, f"{fast} = {weights}")]

@@ -20,14 +20,9 @@ MADE = """
 STEP = "    optimizer.zero_grad()\n    loss.backward()\n    optimizer.step()\n"
 
 
-def program(loss: str, made: str = MADE) -> str:
-    return (
-        textwrap.dedent(made).rstrip()
-        + "\nfor _ in range(2):\n"
-        + textwrap.indent(textwrap.dedent(loss), "    ")
-        + "\n"
-        + STEP
-    )
+def program(loss: str, made: str = MADE, turns: int = 2) -> str:
+    loop = f"for turn in range({turns}):\n" + textwrap.indent(textwrap.dedent(loss), "    ")
+    return f"{textwrap.dedent(made).rstrip()}\n{loop}\n{STEP}"
 
 
 @pytest.mark.parametrize(
@@ -40,7 +35,7 @@ def program(loss: str, made: str = MADE) -> str:
             program("h = gate(x)\nloss = net(h.detach()).square().sum() + h.square().sum()"), id="another term trains the part"
         ),
         pytest.param(
-            program("loss = net(gate(x).detach()).sum()\nif _: loss = loss + gate(x).square().sum()"),
+            program("loss = net(gate(x).detach()).sum()\nif turn: loss = loss + gate(x).square().sum()"),
             id="a later iteration trains it",
         ),
         pytest.param(
@@ -68,7 +63,7 @@ def test_nothing_is_said_where(text: str) -> None:
 def test_a_part_that_a_later_iteration_trains_is_trained_beside_one_that_no_optimizer_holds() -> None:
     made = MADE + "other = nn.Linear(3, 3)"
     loss = "loss = net((gate(x) + other(x)).detach()).sum()\nif turn == 2: loss = loss + gate(x).square().sum()"
-    text = program(loss, made).replace("for _ in range(2)", "for turn in range(3)")
+    text = program(loss, made, turns=3)
     seen = watch(Program("by hand", text), text)
     assert (seen.findings, seen.detached) == ((), ())
 
@@ -80,17 +75,15 @@ def test_steps_of_others_and_lines_that_show_something_make_no_wrong_gradient_ri
         other.zero_grad(); critic(x).sum().backward(); other.step()
         loss = net(x @ gate.weight.data).sum()
         """
-    text = program(loss.strip("\n"), made).replace("range(2)", "range(20)")
+    text = program(loss.strip("\n"), made, turns=20)
     seen = watch(Program("by hand", text), text)
     assert [one.changed.text for one in seen.findings if one.changed] == ["loss = net(x @ gate.weight.data).sum()"]
 
 
 def test_a_teacher_that_no_optimizer_steps_is_not_followed_for_ever() -> None:
-    text = program(
-        "loss = (net(x) - gate(x).detach().sum()).square().sum()",
-        MADE.replace("[*gate.parameters(), *net.parameters()]", "net.parameters()"),
-    )
-    seen = watch(Program("by hand", text.replace("range(2)", "range(20)")), text.replace("range(2)", "range(20)"))
+    made = MADE.replace("[*gate.parameters(), *net.parameters()]", "net.parameters()")
+    text = program("loss = (net(x) - gate(x).detach().sum()).square().sum()", made, turns=20)
+    seen = watch(Program("by hand", text), text)
     assert (seen.problem, seen.findings, seen.detached) == (None, (), ())
 
 
@@ -112,7 +105,7 @@ def test_a_part_that_was_trained_before_in_the_same_run_is_trained() -> None:
 
 def test_what_comes_behind_the_end_of_a_watch_may_train_it() -> None:
     loss = "loss = net(gate(x).detach()).sum()\nif turn == 2: loss = loss + gate(x).square().sum()"
-    text = program(loss).replace("for _ in range(2)", "for turn in range(3)")
+    text = program(loss, turns=3)
     run = run_in(new_shell(), [START, "%%autograd_check --backwards 2\n" + text])
     assert run.diagnosis is None and "nothing found" in run.output
 
