@@ -26,7 +26,7 @@ from .record.requests import ListenRequest
 from .reproduce import Reproduction, Rerun
 from .sandbox import Sandbox, process_group
 from .session.history import Session
-from .session.patch_live import leads_somewhere
+from .session.user_objects import walk
 from .source import atomic_write
 from .source.document import FileSource, is_cell
 from .source.files import path_of
@@ -161,8 +161,10 @@ class _Inquiry:
     def _search(self, rerun: Rerun, again: Reproduction, watched: Evidence | None) -> bool:
         """Looks for fixes. False if what was changed plays no part in any gradient, so that there is nothing to say."""
         self.family, evidence = _as_leaf(self.family, rerun.seen)
-        here = (p for p in evidence.inference_tensors if leads_somewhere(p, self.session.shell.user_ns))
-        evidence = replace(evidence, inference_tensors=tuple(here))
+        if evidence.inference_tensors:  # what a rerun has come to hold need not be in the session
+            here = {path for path, _ in walk(self.session.shell.user_ns)}
+            kept = tuple(path for path in evidence.inference_tensors if path in here)
+            evidence = replace(evidence, inference_tensors=kept)
         known = relevant(evidence, self.family)
         if rerun.stopped:
             self.notes.append(message("stopped"))

@@ -140,6 +140,13 @@ def applied_by() -> type:
     return getattr(torch.autograd.function, "_SingleLevelFunction", torch.autograd.Function)
 
 
+def variable_meta() -> type | None:
+    """The class of the class ``torch.autograd.Variable``, which calls it: ``VariableMeta``. Gone: None, and what it makes is not
+    seen."""
+    found = type(torch.autograd.Variable)
+    return found if found is not type else None
+
+
 def roots_of(frame: types.FrameType) -> tuple[Any, ...] | None:
     """What the engine was called on, if this is the frame that called it, else None. Gone: None."""
     if ENGINE_CODE is None or frame.f_code is not ENGINE_CODE:

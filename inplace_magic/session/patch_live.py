@@ -245,15 +245,6 @@ def apply_change(change: LiveChange, namespace: dict[str, Any]) -> Undo:
         return _assign(change.path, make(value), namespace)
 
 
-def leads_somewhere(path: str, namespace: Mapping[str, Any]) -> bool:
-    """Whether a path over the user's names leads to anything, as one that a rerun has seen need not in the session."""
-    try:
-        _at(path, namespace)
-    except (LookupError, AttributeError, NameError, TypeError):
-        return False
-    return True
-
-
 def _at(path: str, namespace: Mapping[str, Any]) -> Any:
     """What a path over the user's names, or over his modules, leads to."""
     from .user_objects import resolving

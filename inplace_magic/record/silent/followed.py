@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Iterable
 from typing import Any, Generic, TypeVar
 
 import torch
@@ -20,7 +21,9 @@ Mark = TypeVar("Mark")
 class Followed(Generic[Mark]):
     """Values, held weakly, so that what nobody computes with any more is let go, each with its marks."""
 
-    def __init__(self) -> None:
+    def __init__(self, discrete: bool = False) -> None:
+        """``discrete``: integers are followed as well, and bools."""
+        self._discrete = discrete
         self._values: dict[int, tuple[weakref.ref[torch.Tensor], frozenset[Mark]]] = {}
 
     def __bool__(self) -> bool:
@@ -28,13 +31,16 @@ class Followed(Generic[Mark]):
 
     def of(self, call: Call) -> frozenset[Mark]:
         """The marks of what a call is given."""
-        return frozenset[Mark]().union(*map(self._of, arguments(call.args, call.kwargs)))
+        return self.of_tensors(arguments(call.args, call.kwargs))
+
+    def of_tensors(self, given: Iterable[torch.Tensor]) -> frozenset[Mark]:
+        return frozenset[Mark]().union(*map(self._of, given)) if self._values else frozenset[Mark]()
 
     def follow(self, result: Any, marks: frozenset[Mark]) -> list[Any]:
         """Follows what a call gives and has no history, and gives the nodes of the rest."""
         nodes = []
         for made in result if isinstance(result, (tuple, list)) else (result,):
-            if not isinstance(made, torch.Tensor) or not made.is_floating_point():
+            if not isinstance(made, torch.Tensor) or not (self._discrete or made.is_floating_point()):
                 continue
             with unobserved():
                 node = node_of(made)

@@ -343,7 +343,8 @@ class EventStream(Recorder):
         def __new__(cls: type, *args: Any, **kwargs: Any) -> Any:
             parameter = made.__func__(cls, *args, **kwargs)
             with self.ours:
-                self._untrained.parameter_made(parameter, user_stack(sys._getframe(1)))
+                given = args or tuple(kwargs.values())
+                self._untrained.leaf_made(parameter, given, user_stack(sys._getframe(1)), parameter=True)
             return parameter
 
         return staticmethod(__new__)

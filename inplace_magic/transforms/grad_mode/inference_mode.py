@@ -78,11 +78,17 @@ def _live(problem: Problem) -> tuple[LiveChange, ...]:
 
 
 def modes(node: ast.AST, *names: str) -> Iterator[ast.expr]:
-    """The expressions ``torch.no_grad`` and the like, with or without a call, of a block or of a definition."""
+    """The expressions ``torch.no_grad`` and the like, with or without a call, of a block or of a definition.
+
+    ``set_grad_enabled(False)`` is one more ``no_grad``.
+    """
     candidates = [item.context_expr for item in node.items] if isinstance(node, (ast.With, ast.AsyncWith)) else []
     for one in [*candidates, *getattr(node, "decorator_list", ())]:
         func = one.func if isinstance(one, ast.Call) else one
-        if isinstance(func, (ast.Attribute, ast.Name)) and ast.unparse(func).rpartition(".")[2] in names:
+        name = ast.unparse(func).rpartition(".")[2] if isinstance(func, (ast.Attribute, ast.Name)) else ""
+        if name == "set_grad_enabled" and [ast.unparse(value) for value in given_to(one)] == ["False"]:
+            name = "no_grad"
+        if name in names:
             yield one
 
 

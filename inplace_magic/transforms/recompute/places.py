@@ -69,18 +69,18 @@ def targets(problem: Problem, edges: Sequence[Edge], made: Slice) -> Iterator[Ta
     for edge in edges:
         frames = problem.frames(edge.used or need)
         for depth, frame in enumerate(frames):
-            code, statement = frame.code, frame.statement
+            code, reading, statement = frame.code, frame.statement, _run_by(frames[: depth + 1])
             names = _names_there(made, frames[: depth + 1])
             if names is None:
                 continue
             own = made.is_of(frame)
             kept = own and any("." in name for name in names)  # a call reads it off the object
-            above, _ = slice_of(code.preceding(statement), reads(statement))  # ``x = batches[i]``
-            through = (one for one in loops(code, statement) if isinstance(one, ast.For))  # ``for x in batches``
-            named = [one.iter for one in through if {*map(key_of, of_head(one))} & reads(statement)]
+            above, _ = slice_of(code.preceding(reading), reads(reading))  # ``x = batches[i]``
+            through = (one for one in loops(code, reading) if isinstance(one, ast.For))  # ``for x in batches``
+            named = [one.iter for one in through if {*map(key_of, of_head(one))} & reads(reading)]
             # ``task.learn()`` for ``task.loss``
             known = names | ({first_name(name) for name in made.through} - {"self"})
-            reached = kept or not names or reads(*above, *named, statement) & known
+            reached = kept or not names or reads(*above, *named, reading) & known
             if not reached and (frame.spot not in need[:1] or (made.call is not None and made.through)):
                 yield from _in_getter(made, statement) if frame is frames[-1] else ()
                 continue
@@ -109,6 +109,17 @@ def targets(problem: Problem, edges: Sequence[Edge], made: Slice) -> Iterator[Ta
                 yield Target(code, _first(code, _behind_event(problem, code, body, statement), names))
             elif code is not made.code and not around_both(problem, frame):
                 yield Target(code, _first(code, _behind_event(problem, code, code.block(statement), statement), known))
+
+
+def _run_by(frames: list[Frame]) -> ast.stmt:
+    """The statement that runs what the last frame is in: of a lambda the one that calls it, where that is in the same function."""
+    *callers, frame = frames
+    inside = itertools.takewhile(lambda node: not isinstance(node, ast.stmt), frame.code.parents(frame.node))
+    if callers and any(isinstance(node, ast.Lambda) for node in inside) and callers[-1].code is frame.code:
+        caller = callers[-1].statement
+        if frame.code.function(caller) is frame.code.function(frame.statement):
+            return caller
+    return frame.statement
 
 
 def _made_by_no_ancestor(problem: Problem, made_by: ast.AST | None, read_by: ast.AST | None) -> bool:

@@ -149,7 +149,17 @@ def _changed_meanwhile(problem: Problem, made: Slice) -> bool:
 def _gone_through(made: Slice, target: Target) -> bool:
     """Whether a loop around the target goes through what is made, and would go on through what it was."""
     around = loops(target.code, target.front)
-    return target.code is made.code and any(isinstance(o, ast.For) and reads(o.iter) & made.names for o in around)
+    return target.code is made.code and any(
+        isinstance(o, ast.For) and _read_at_once(o.iter) & made.names for o in around
+    )
+
+
+def _read_at_once(node: ast.AST) -> set[str]:
+    """What an expression reads when it is evaluated: not what a lambda in it will."""
+    if not any(isinstance(one, ast.Lambda) for one in ast.walk(node)):
+        return reads(node)
+    inner = [] if isinstance(node, ast.Lambda) else ast.iter_child_nodes(node)
+    return set[str]().union(*map(_read_at_once, inner))
 
 
 def _as_far_as_read(made: Slice, edges: Sequence[Edge], target: Target) -> Slice:

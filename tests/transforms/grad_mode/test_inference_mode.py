@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from ...cells import run_cells
+from ...cells import new_shell, run_cells, run_in
 from ..trying import clean, fix_by, proposals, titles
 
 RULE = "inference_mode"
@@ -119,3 +119,21 @@ def test_what_an_optimizer_steps_may_be_meant_to_be_trained(params: str, offered
     found = run_cells(clean(start), cell).diagnosis
     assert found is not None and found.fixes[0].gradients == "same"
     assert any("without @torch.inference_mode()" in fix.title for fix in found.fixes) is offered
+
+
+def test_what_an_object_computes_when_it_is_asked_is_not_computed_in_the_session() -> None:
+    start = """
+        import functools, torch
+        class Category:
+            @functools.cached_property
+            def vector(self):
+                with torch.inference_mode():
+                    return torch.ones(3)
+        categories = [Category(), Category()]
+        gate = torch.ones(3, requires_grad=True)
+        """
+    shell = new_shell()
+    run_in(shell, [clean(start)])
+    run = run_in(shell, ["sum((gate * one.vector).sum() for one in categories).backward()"])
+    assert run.diagnosis is not None and run.diagnosis.fixes
+    assert [vars(one).keys() for one in shell.user_ns["categories"]] == [{"vector"}, set()]

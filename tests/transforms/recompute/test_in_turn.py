@@ -38,6 +38,13 @@ OF_LIST = """
     for x in torch.randn(2, 5, 3):
         print(learn(x))
     """
+OF_ROWS = """
+    def learn(x):
+        for name, loss in [("q", q_loss(x)), ("pi", pi_loss(x))]:
+            update(name, loss)
+    for x in torch.randn(2, 5, 3):
+        learn(x)
+    """
 
 
 @pytest.mark.parametrize(
@@ -95,6 +102,30 @@ def test_nothing_is_made_later(line: str) -> None:
                 ),
             ),
             id="of a list that nobody reads on",
+        ),
+        pytest.param(
+            OF_ROWS,
+            (
+                ("for name, loss in", "for name, make in"),
+                ("q_loss(x))", "lambda: q_loss(x))"),
+                (", pi_loss(x))", ", lambda: pi_loss(x))"),
+                ("        update(name, loss)", "        loss = make()\n        update(name, loss)"),
+            ),
+            id="of rows in the head of the loop",
+        ),
+        pytest.param(
+            OF_ROWS.replace("for name, loss in [", "rows = [")
+            .replace("]:", "]\n        for name, loss in rows:")
+            .replace("    for x in", "        return len(rows)\n    for x in"),
+            (
+                ('rows = [("q", q_loss(x)), ("pi", pi_loss(x))]', "rows = []"),
+                (
+                    "for name, loss in rows:\n",
+                    'for name, make in [("q", lambda: q_loss(x)), ("pi", lambda: pi_loss(x))]:\n'
+                    "        loss = make()\n        rows.append((name, loss))\n",
+                ),
+            ),
+            id="of a list of rows",
         ),
     ],
 )

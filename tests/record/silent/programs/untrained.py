@@ -133,6 +133,157 @@ UNTRAINED = [
             loss.backward()
             optimizer.step()
     """, by="twin"),
+    Program("a loss of numbers that were collected", """
+        net = nn.Linear(3, 2)
+        optimizer = torch.optim.SGD(net.parameters(), 0.1)
+        batches = torch.rand(2, 3)
+        for _ in range(2):
+            optimizer.zero_grad()
+            losses = []
+            for batch in batches:
+                term = net(batch).square().sum()
+                losses.append(term.item())  #!
+                losses.append(term)  #+
+            loss = torch.tensor(losses, requires_grad=True).mean()  #-
+            loss = torch.stack(losses).mean()  #+
+            loss.backward()
+            optimizer.step()
+    """, by="twin"),
+    Program("a loss by numpy, of numbers that were collected", """
+        net = nn.Linear(3, 2)
+        optimizer = torch.optim.SGD(net.parameters(), 0.1)
+        batches = torch.rand(2, 3)
+        for _ in range(2):
+            optimizer.zero_grad()
+            losses = []
+            for batch in batches:
+                losses.append(net(batch).square().sum().item())  #!
+                losses.append(net(batch).square().sum())  #+
+            loss = torch.tensor(numpy.mean(losses), requires_grad=True)  #-
+            loss = torch.stack(losses).mean()  #+
+            loss.backward()
+            optimizer.step()
+    """, by="twin"),
+    Program("a loss of numbers that were put into a tensor, with a print", """
+        net = nn.Linear(3, 2)
+        optimizer = torch.optim.SGD(net.parameters(), 0.1)
+        batches = torch.rand(2, 3)
+        for _ in range(2):
+            optimizer.zero_grad()
+            losses = torch.zeros(2)
+            for i, batch in enumerate(batches):
+                term = net(batch).square().sum()
+                print(i, term.argmax().item())
+                losses[i] = float(term)  #!
+                losses[i] = term  #+
+            loss = losses.sum()
+            loss.requires_grad = True  #-
+            loss.backward()
+            optimizer.step()
+    """, by="twin"),
+    Program("a loss that is a Variable of its value", """
+        net = nn.Linear(3, 2)
+        optimizer = torch.optim.SGD(net.parameters(), 0.1)
+        batches = torch.rand(2, 3)
+        for _ in range(2):
+            optimizer.zero_grad()
+            loss = net(v).square().sum()
+            loss = torch.autograd.Variable(loss, requires_grad=True)  #!
+            loss.backward()
+            optimizer.step()
+    """, by="twin"),
+    Program("a loss that is a Parameter of its value", """
+        net = nn.Linear(3, 2)
+        optimizer = torch.optim.SGD(net.parameters(), 0.1)
+        batches = torch.rand(2, 3)
+        for _ in range(2):
+            optimizer.zero_grad()
+            loss = net(v).square().sum()
+            loss = nn.Parameter(loss)  #!
+            loss.backward()
+            optimizer.step()
+    """, by="twin"),
+    Program("an output that is copied into a new leaf", """
+        net = nn.Linear(3, 2)
+        optimizer = torch.optim.SGD(net.parameters(), 0.1)
+        batches = torch.rand(2, 3)
+        for _ in range(2):
+            optimizer.zero_grad()
+            out = torch.tensor(net(v), requires_grad=True)  #!
+            out = net(v)  #+
+            loss = out.square().sum()
+            loss.backward()
+            optimizer.step()
+    """, by="twin"),
+    Program("an output that comes back from numpy as a leaf", """
+        net = nn.Linear(3, 2)
+        optimizer = torch.optim.SGD(net.parameters(), 0.1)
+        batches = torch.rand(2, 3)
+        for _ in range(2):
+            optimizer.zero_grad()
+            out = torch.from_numpy(net(v).detach().numpy()).requires_grad_()  #!
+            out = net(v)  #+
+            loss = out.square().sum()
+            loss.backward()
+            optimizer.step()
+    """, by="twin"),
+    Program("tensors of which torch.Tensor makes a loss", """
+        net = nn.Linear(3, 2)
+        optimizer = torch.optim.SGD(net.parameters(), 0.1)
+        batches = torch.rand(2, 3)
+        for _ in range(2):
+            optimizer.zero_grad()
+            parts = [net(batch).square().sum() for batch in batches]
+            loss = torch.Tensor(parts).mean()  #!
+            loss.requires_grad_()  #-
+            loss = torch.stack(parts).mean()  #+
+            loss.backward()
+            optimizer.step()
+    """, by="twin"),
+    Program("a prediction that is the largest of the outputs", """
+        net = nn.Linear(3, 2)
+        optimizer = torch.optim.SGD(net.parameters(), 0.1)
+        batches = torch.rand(2, 3)
+        for _ in range(2):
+            optimizer.zero_grad()
+            with torch.no_grad():
+                print(net(v).argmax() == 1)
+            chosen = net(v).argmax(-1).float()  #!
+            chosen = net(v).amax(-1)  #+
+            loss = (chosen - 2.0).square()
+            loss.requires_grad_()  #-
+            loss.backward()
+            optimizer.step()
+    """, by="twin", fixable=False),
+    Program("a prediction by a threshold, in a function", """
+        net = nn.Linear(3, 2)
+        optimizer = torch.optim.SGD(net.parameters(), 0.1)
+        batches = torch.rand(2, 3)
+        for _ in range(2):
+            optimizer.zero_grad()
+            def decided(x):
+                return (net(x).sigmoid() > 0.5).float()  #!
+                return net(x).sigmoid()  #+
+            loss = (decided(v) - 1.0).square().sum()
+            loss.requires_grad_()  #-
+            loss.backward()
+            optimizer.step()
+    """, by="twin", fixable=False),
+    Program("features without gradients, and a loss that is told to require them", """
+        net = nn.Linear(3, 2)
+        optimizer = torch.optim.SGD(net.parameters(), 0.1)
+        with torch.no_grad():
+            mean = net(v).mean()
+        for _ in range(2):
+            optimizer.zero_grad()
+            with torch.no_grad():  #!
+                out = net(v)  #-
+            out = net(v)  #+
+            loss = (out - mean).square().sum()
+            loss.requires_grad_()  #-
+            loss.backward()
+            optimizer.step()
+    """, by="twin"),
     Program("a layer that computes with the data of its weight", """
         class Dense(nn.Module):
             def __init__(self):
