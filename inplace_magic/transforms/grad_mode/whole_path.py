@@ -50,9 +50,12 @@ def whole_path(problem: Problem) -> Iterator[Proposal]:
 
 def _title(edited: list[tuple[Code, ast.stmt, list[Edit]]]) -> str:
     """The last statement that there still is; else the last one that there was."""
-    texts = [" ".join(code.edited(statement, edits).split()) for code, statement, edits in edited]
+    for code, statement, edits in reversed(edited):
+        start, end = code.span(statement)
+        if not any(edit.start <= start and end <= edit.end for edit in edits):
+            return " ".join(code.edited(statement, edits).split())
     code, statement, _ = edited[-1]
-    return next(filter(None, texts[::-1]), message("title_block_gone", block=" ".join(code.text(statement).split())))
+    return message("title_block_gone", block=" ".join(code.text(statement).split()))
 
 
 def _on_the_way(problem: Problem) -> Iterator[tuple[Code, ast.stmt]]:
