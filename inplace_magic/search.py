@@ -46,6 +46,7 @@ COSTS = {
     "silent_tracked": 3,  # the change is what was written, and now the graph hears of it
     "silent_tracked: on a copy": 4,  # a copy more
     "connected: block": 4,
+    "connected: sloped": 5,  # the loss is that of other numbers
     "connected: whole": 5,  # the same in several lines  # the block did nothing but cut
     "module_flag": 4,  # a flag that saves memory goes
     "no_grad: update": 5,  # how every optimizer writes its update

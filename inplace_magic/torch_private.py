@@ -295,6 +295,8 @@ def patched() -> list[tuple[Any, str]]:
         (torch.Tensor, "backward"),
         (torch.nn.Parameter, "__new__"),
         (torch.no_grad, "__enter__"),
+        (torch.no_grad, "__exit__"),
+        *([(variable, "__call__")] if (variable := variable_meta()) is not None else []),
         (torch.autograd.graph.saved_tensors_hooks, "__enter__"),
         (torch.autograd.graph.saved_tensors_hooks, "__exit__"),
     ]

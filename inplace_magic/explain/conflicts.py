@@ -45,6 +45,7 @@ _COMPOSED = frozenset({
 # The label at the backward, by what is wrong with the write.
 _NEEDS: dict[How, str] = {
     "untrained": "feeds_none",
+    "flat": "feeds_zero",
     "as_data": "feeds_not",
     "as_term": "feeds_not",
     "carried": "goes_through_earlier",

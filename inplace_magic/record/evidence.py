@@ -15,6 +15,7 @@ How = Literal[
     "written",  # a write
     "recomputed",  # the line whose forward gives something else when it runs again
     "untrained",  # the line where the path to all parameters of an optimizer was cut
+    "flat",  # the line of which the derivative is zero, so that the parameters of an optimizer get nothing else
     "as_data",  # the line that reads what an optimizer steps without its history
     "of_result",  # the line that looks for the gradient of what was computed of a leaf that nobody holds
     "as_term",  # the line that copies a term of a loss without its history

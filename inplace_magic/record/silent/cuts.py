@@ -32,6 +32,13 @@ _READ = 7  # numbers of one line, beside the last
 _NODES = 2_000  # of one graph that is walked over
 _LEAVES = 256  # that are made
 _REQUIRES_GRAD = torch.Tensor.requires_grad.__set__  # type: ignore[attr-defined]
+_FLAT = (
+    "Round",
+    "Floor",
+    "Ceil",
+    "Trunc",
+    "Sign",
+)  # the nodes, by the beginning of their names, that give nothing but zeros
 _OF_NO_VALUE = frozenset({"requires_grad_", "retain_grad", "register_hook"})  # give what they are given, or nothing
 
 
@@ -87,6 +94,7 @@ class Cuts:
         ] = {}  # where a call gave what has no history, with the node or the leaf that it was given
         self._values = Followed[Stack](discrete=True)
         self._made: dict[int, _Leaf] = {}
+        self._flat: dict[int, Stack] = {}  # by the number of a node that gives nothing but zeros
         self._numbers: dict[
             Stack, Any
         ] = {}  # where the user has read numbers, the last one at the end, with their nodes
@@ -165,6 +173,9 @@ class Cuts:
             if call.args and call.name != "register_hook":
                 self._leaf(call.args[0], self._values.of(call))
             return
+        node = node_of(result) if isinstance(result, torch.Tensor) else None
+        if node is not None and node.name().startswith(_FLAT) and len(self._flat) < _CUTS:
+            self._flat[sequence_number(node)] = user_stack(sys._getframe(3))
         of, lost = self._values.of(call), frozenset[Stack]()
         given = [one for one in arguments(call.args, call.kwargs) if one.requires_grad]
         if given and not call.name.endswith("_like") and not call.name.startswith("new_"):
@@ -218,6 +229,20 @@ class Cuts:
             alone = len(made) == len(passing.leaves)
             self._made |= {id(known.leaf()): replace(known, went_back=True, alone=alone) for known in made}
         self._values.forget_gone()
+
+    def flat(self, passing: Passing) -> tuple[set[int], Stack]:
+        """The leaves, by id, that nothing but zeros gets to in a backward, and the last place where it becomes so."""
+        if not self._flat:  # a graph is walked over
+            return set(), ()
+        todo, reached = [*map(node_of, passing.roots)], set[Any]()
+        while todo:
+            node = todo.pop()
+            if node is not None and node not in reached and not node.name().startswith(_FLAT):
+                reached.add(node)
+                todo += [into for into, _ in node.next_functions]
+        sloped = {id(leaf) for node in reached if (leaf := getattr(node, "variable", None)) is not None}
+        numbers = {sequence_number(node) for node in passing.nodes - reached}
+        return {*map(id, passing.leaves)} - sloped, self._flat.get(max(numbers & self._flat.keys(), default=0), ())
 
     def backward_ends(self, passing: Passing, result: Any) -> None:
         # Who keeps the graph, as a rule, only looks at the gradient.

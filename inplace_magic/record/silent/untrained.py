@@ -1,10 +1,11 @@
-"""A whole optimizer that trains nothing: no parameter of it that requires grad ever gets a gradient.
+"""A whole optimizer that trains nothing: no parameter of it that requires grad ever gets a gradient, or none but zeros.
 
-Nothing is raised: ``step`` passes over what has no gradient. What is told is the line where the path was cut, as far as that is
+Nothing is raised: ``step`` passes over what has no gradient, and adds what is zero (behind ``round``, say). What is told is the line where the path was cut, as far as that is
 seen (cuts.py), else the step itself.
 
 Proof: the optimizer has stepped after a backward, more than once or as the last thing, and in no step had any of its
-parameters a gradient, when it began or once a closure had run.
+parameters a gradient, when it began or once a closure had run, but of backwards each of whose ways to it led through a node
+that gives nothing but zeros.
 """
 
 from __future__ import annotations
@@ -29,12 +30,13 @@ _TRACED = 4  # steps without any gradient, until which each call is heard
 
 @dataclass
 class _Optimizer:
-    """``fed``: some parameter has had a gradient."""
+    """``fed``: some parameter has had a gradient; ``flat``: some has had zeros."""
 
     optimizer: weakref.ref[torch.optim.Optimizer]
     stack: Stack
     steps: int = 0
     fed: bool = False
+    flat: bool = False
     places: list[Place] = field(default_factory=list)
     need: evidence.Backward | None = None
 
@@ -50,6 +52,7 @@ class Untrained(Detector):
         self._stepping: list[_Optimizer] = []  # they are handed closures, or make several steps of one
         self._watching = True
         self._heard = 0
+        self._zero: dict[int, Stack] = {}  # the leaves that nothing but zeros has got to, by id, and where it became so
 
     def begins(self) -> None:
         enter, leave, detector = torch.no_grad.__enter__, torch.no_grad.__exit__, self
@@ -119,13 +122,22 @@ class Untrained(Detector):
         if self._watching:
             with unobserved():
                 self._cuts.backward_begins(passing)
+                flat, place = self._cuts.flat(passing)
+                for leaf in passing.leaves if flat or self._zero else ():
+                    if id(leaf) in flat and (leaf.grad is None or id(leaf) in self._zero):
+                        self._zero[id(leaf)] = place
+                    else:
+                        self._zero.pop(id(leaf), None)
 
     def backward_ends(self, passing: Passing, result: Any) -> None:
         with unobserved():
             if self._watching:
                 self._cuts.backward_ends(passing, result)
             for known in self._stepping:
-                known.fed = known.fed or any(p.grad is not None for p in _parameters(known.optimizer()))
+                known.fed = known.fed or any(map(self._has_gradient, _parameters(known.optimizer())))
+
+    def _has_gradient(self, parameter: torch.Tensor) -> bool:
+        return parameter.grad is not None and id(parameter) not in self._zero
 
     def step_ends(self, optimizer: torch.optim.Optimizer) -> None:
         self._stepping = [known for known in self._stepping if known.optimizer() is not optimizer]
@@ -139,12 +151,16 @@ class Untrained(Detector):
             if known.fed:
                 return
             parameters = [p for p in _parameters(optimizer) if p.requires_grad]
-            if not parameters or any(p.grad is not None for p in parameters):
+            if not parameters or any(map(self._has_gradient, parameters)):
                 known.fed = True
             elif self._last is not None:
                 known.steps += 1
                 known.need = self._last
-                if known.steps <= _TRACED:
+                flat = next((self._zero[id(p)] for p in parameters if self._zero.get(id(p))), ())
+                known.flat = any(id(p) in self._zero for p in parameters)
+                if flat:
+                    known.places = [Place(flat)]
+                elif known.steps <= _TRACED:
                     known.places = self._cuts.places(parameters) or known.places
             if not known.fed:
                 self._stepping.append(known)
@@ -170,7 +186,8 @@ class Untrained(Detector):
                 continue
             stack = self._cut_of(known)
             operation = "step" if stack is known.stack else "cut"
-            self._note_proven(LiveWrite(stack, self.run.tick(), operation, "user", 0, "untrained"), known.need)
+            how: evidence.How = "flat" if known.flat else "untrained"
+            self._note_proven(LiveWrite(stack, self.run.tick(), operation, "user", 0, how), known.need)
 
 
 def _parameters(optimizer: torch.optim.Optimizer | None) -> list[torch.Tensor]:

@@ -4,6 +4,7 @@ code = net(x).detach()                     code = net(x)
 loss -= log_prob.item() * reward           loss -= log_prob * reward
 fast = {n: p.data.clone() for n, p in …}   fast = {n: p.clone() for n, p in …}
 rotation = torch.tensor([c, s])            rotation = torch.stack([c, s])
+loss = ((out.round() - y) ** 2).mean()     loss = ((out - y) ** 2).mean()
 checkpoint(net, x, use_reentrant=True)     checkpoint(net, x, use_reentrant=False)
 net.load_state_dict(state, assign=True)    net.load_state_dict(state)
 grads = autograd.grad(loss, fast)          grads = autograd.grad(loss, fast, create_graph=True)
@@ -37,14 +38,16 @@ from ..registry import register
 from .inference_mode import modes, undecorated
 
 _WHY = message("why_connected")
+_FLAT = ("round", "round_", "floor", "ceil", "trunc", "sign")
 
 
 @register("silent")
 def connected(problem: Problem) -> Iterator[Proposal]:
     write = problem.clash.write
-    if write is None or write.how not in ("untrained", "as_data", "as_term"):
+    if write is None or write.how not in ("untrained", "as_data", "as_term", "flat"):
         return
     for found in sites(problem, depth=3):
+        yield from _sloped(found.code, found.statement)
         yield from _without_aliases(found.code, found.statement)
         yield from _as_tensors(found.code, found.statement)
         yield from _stacked(found.code, found.statement)
@@ -126,6 +129,14 @@ def _stack(code: Code, torch: str, node: ast.expr) -> str:
         return f"{torch}.stack([{', '.join(_stack(code, torch, one) for one in node.elts)}])"
     number = isinstance(getattr(node, "operand", node), ast.Constant)
     return f"{torch}.tensor({code.text(node)})" if number else code.text(node)
+
+
+def _sloped(code: Code, statement: ast.stmt) -> Iterator[Proposal]:
+    """The value itself in the place of its round number, or of its sign."""
+    flat = [call for call in calls_named(statement, *_FLAT) if receiver(call) is not None]
+    for call in flat if not hasattr(statement, "body") else ():
+        edit = code.replace(call, atom(code, receiver(call)))  # type: ignore[arg-type]
+        yield in_one_text(code, [edit], code.edited(statement, [edit]), message("why_sloped"), "connected: sloped")
 
 
 def _without_block(code: Code, block: ast.stmt) -> Iterator[Proposal]:

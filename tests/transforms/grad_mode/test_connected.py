@@ -50,6 +50,7 @@ def test_proposes_nothing(cell: str, cut: str) -> None:
         pytest.param("h = net(x).detach()\n", "h = net(x).detach()", ["h = net(x)\n"], id="a detach"),
         pytest.param("loss = loss - p.item() * r\n", "p.item()", ["loss = loss - p * r\n"], id="a number"),
         pytest.param("def f():\n    return -p.item() * r\n", "p.item()", ["def f():\n    return -p * r\n"], id="a number that is given back"),
+        pytest.param("h = torch.round(p + q) * r\n", "torch.round(p + q)", ["h = (p + q) * r\n"], id="a round number"),
         pytest.param("loss -= float(p + q)\n", "float(p + q)", ["loss -= (p + q)\n"], id="a number taken from a sum"),
         pytest.param("loss = -float(p.item())\n", "p.item()", ["loss = -p\n"], id="a number of a number"),
         pytest.param(

@@ -284,6 +284,37 @@ UNTRAINED = [
             loss.backward()
             optimizer.step()
     """, by="twin"),
+    Program("an output that is rounded on its way to the loss", """
+        net = nn.Linear(3, 2)
+        optimizer = torch.optim.SGD(net.parameters(), 0.1)
+        for _ in range(2):
+            optimizer.zero_grad()
+            out = net(v).sigmoid()
+            right = (out.round() == 1.0).sum()
+            chosen = torch.round(out)  #!
+            chosen = out  #+
+            w.square().sum().backward()
+            loss = (chosen - 1.0).square().sum()
+            loss.backward()
+            optimizer.step()
+    """, by="twin"),
+    Program("a sign that is taken in a method", """
+        class Binary(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.layer = nn.Linear(3, 2)
+            def forward(self, x):
+                y = self.layer(x)
+                return y.sign()  #!
+                return y  #+
+        net = Binary()
+        optimizer = torch.optim.Adam(net.parameters(), 0.1)
+        for _ in range(2):
+            optimizer.zero_grad()
+            loss = (net(v) - 0.5).square().sum()
+            loss.backward()
+            optimizer.step()
+    """, by="twin"),
     Program("a layer that computes with the data of its weight", """
         class Dense(nn.Module):
             def __init__(self):
