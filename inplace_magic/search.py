@@ -45,10 +45,10 @@ COSTS = {
     "fast_weights": 3,  # the one form of an inner step that can be differentiated
     "silent_tracked": 3,  # the change is what was written, and now the graph hears of it
     "silent_tracked: on a copy": 4,  # a copy more
-    "connected: block": 4,
-    "connected: sloped": 5,  # the loss is that of other numbers
-    "connected: whole": 5,  # the same in several lines  # the block did nothing but cut
+    "connected: block": 4,  # the block did nothing but cut
     "module_flag": 4,  # a flag that saves memory goes
+    "connected: sloped": 5,  # the loss is that of other numbers
+    "connected: whole": 5,  # the same as above in several lines
     "no_grad: update": 5,  # how every optimizer writes its update
     "silent_batch_norm": 5,  # two small copies
     "views_again": 5,  # a line changes its place

@@ -143,8 +143,8 @@ def applied_by() -> type:
 def variable_meta() -> type | None:
     """The class of the class ``torch.autograd.Variable``, which calls it: ``VariableMeta``. Gone: None, and what it makes is not
     seen."""
-    found = type(torch.autograd.Variable)
-    return found if found is not type else None
+    found = type(getattr(torch.autograd, "Variable", None))
+    return found if found.__module__ == "torch.autograd.variable" else None
 
 
 def roots_of(frame: types.FrameType) -> tuple[Any, ...] | None:

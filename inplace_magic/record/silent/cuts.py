@@ -2,13 +2,14 @@
 
 By what a backward went through: a number with which a loss was computed (``loss - value.item() * reward``); what a new leaf
 that it ended in was computed of, where a call, or a block without grad mode, gave it without its history (``argmax``, ``>``,
-``detach``, ``torch.tensor(net(x))``); the last number that was read before the new leaves which alone it ended in were made, or
-that leaf itself. Else by what was seen beside it: a detach (or ``.data``), a gradient by ``autograd.grad`` that is not
-differentiable itself, parameters made anew, a copy of parameters, a block without grad mode.
+``detach``, ``torch.tensor(net(x))``); a number that was read before the new leaves which alone it ended in were made. Else by
+what was seen beside it: a detach (or ``.data``), a gradient by ``autograd.grad`` that is not differentiable itself, parameters
+made anew, a copy of parameters, such a new leaf itself, a block without grad mode.
 """
 
 from __future__ import annotations
 
+import math
 import sys
 import weakref
 from collections.abc import Iterable, Sequence
@@ -24,14 +25,17 @@ from ..observed import Stack
 from ..operations import arguments
 from .aliases import DATA_GET, GRAD_GET, NUMBERS, called_by_user
 from .events import Call, Passing, Run
-from .followed import Followed
-from .nodes import is_trained_leaf, node_number, node_of
+from .followed import Followed, without_history
+from .nodes import has_plain_values, is_trained_leaf, node_number, node_of
 
 _CUTS = 64  # places that are remembered
 _READ = 7  # numbers of one line, beside the last
 _NODES = 2_000  # of one graph that is walked over
-_LEAVES = 256  # that are made
+_LEAVES = 256  # that are made, half of them parameters at most
+_NUMBERS = 64  # of one place, and in one leaf, that are compared
 _REQUIRES_GRAD = torch.Tensor.requires_grad.__set__  # type: ignore[attr-defined]
+_GIVE_THEMSELVES = frozenset({"requires_grad_", "retain_grad"})
+_EXPORTS = frozenset({"tolist", "numpy"})
 _FLAT = (
     "Round",
     "Floor",
@@ -39,7 +43,8 @@ _FLAT = (
     "Trunc",
     "Sign",
 )  # the nodes, by the beginning of their names, that give nothing but zeros
-_OF_NO_VALUE = frozenset({"requires_grad_", "retain_grad", "register_hook"})  # give what they are given, or nothing
+
+Leaves = frozenset[int]  # by id
 
 
 @dataclass(frozen=True)
@@ -52,31 +57,39 @@ class Place:
 
 @dataclass
 class _Used:
-    """The node ``of`` what was read as a number, those of what stood ``beside`` it in a computation, and what that has given: by
-    the number of a node, or a leaf. ``fed``: a backward has gone through that."""
+    """The leaves ``of`` what was read as a number, those of what stood ``beside`` it in a computation, and what that has given:
+    by the number of a node, or a leaf. ``fed``: a backward has gone through that."""
 
-    of: Any
-    beside: list[Any]
+    of: Leaves
+    beside: Leaves
     by: list[int | weakref.ref[torch.Tensor]] = field(default_factory=list)
     fed: bool = False
 
 
+@dataclass
+class _Numbers:
+    """What one place has read as numbers since the last backward, and the leaves that they came of."""
+
+    leaves: Leaves
+    values: list[float] = field(default_factory=list)
+
+
 @dataclass(frozen=True)
 class _Leaf:
-    """A leaf that a line made, of what was cut at ``cuts``; ``read``: the numbers that were read before, the last one first.
+    """A leaf that a line made, of what was cut at ``cuts``, or of numbers that were ``read`` before, the first of them first.
     ``went_back``: a backward has ended in it, ``alone``: in nothing but leaves that were made so."""
 
     leaf: weakref.ref[torch.Tensor]
     stack: Stack
     cuts: frozenset[Stack]
-    read: tuple[tuple[Stack, Any], ...] = ()
+    read: tuple[tuple[Stack, Leaves], ...] = ()
     parameter: bool = False
     went_back: bool = False
     alone: bool = False
 
 
 class Cuts:
-    """Follows what a run computes of values that have lost their history."""
+    """Follows what a run computes of values that have lost their history. It keeps no graph: of a value, the leaves it came of."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
@@ -85,30 +98,32 @@ class Cuts:
 
     def clear(self) -> None:
         self._used: dict[Stack, _Used] = {}
-        self._detached: dict[Stack, Any] = {}  # the grad_fn of what was detached
-        self._copied: dict[Stack, list[torch.Tensor]] = {}  # leaves whose values were read
-        self._gradients: dict[Stack, list[Any]] = {}  # the grad_fns of what they are the gradients of
+        self._numbers: dict[Stack, _Numbers] = {}  # the place that has read last at the end
+        self._detached: dict[Stack, Leaves] = {}
+        self._copied: dict[Stack, Leaves] = {}  # leaves whose own values were read
+        self._lost: dict[Stack, Leaves] = {}  # what other calls were given with a history, and gave without one
+        self._gradients: dict[Stack, Leaves] = {}  # what gradients were the gradients of
         self._without_grad: dict[Stack, None] = {}
-        self._lost: dict[
-            Stack, Any
-        ] = {}  # where a call gave what has no history, with the node or the leaf that it was given
-        self._values = Followed[Stack](discrete=True)
         self._made: dict[int, _Leaf] = {}
         self._flat: dict[int, Stack] = {}  # by the number of a node that gives nothing but zeros
-        self._numbers: dict[
-            Stack, Any
-        ] = {}  # where the user has read numbers, the last one at the end, with their nodes
-        self._read: list[tuple[Stack, Any]] = []  # of these, by the line that runs
+        self._values = Followed[Stack](discrete=True)
+        self._read: list[Stack] = []  # where the line that runs has read numbers
         self._given: list[torch.Tensor] | None = None  # beside a number, to the call under way
+        self._reading: _Numbers | None = None  # what the call under way reads
 
     def entering(self, mode_of: Stack) -> None:
         """A block without grad mode begins."""
         self._modes.append(mode_of)
-        self._note(self._without_grad, mode_of, None)
+        self.without_grad(mode_of)
 
     def left(self) -> None:
         """The innermost such block is over."""
         del self._modes[-1:]
+
+    def without_grad(self, stack: Stack) -> None:
+        """Nothing goes back through what runs at this place."""
+        if stack and len(self._without_grad) < _CUTS:
+            self._without_grad[stack] = None
 
     @property
     def on_a_line(self) -> bool:
@@ -116,36 +131,45 @@ class Cuts:
         return bool(self._read)
 
     @staticmethod
-    def _note(table: dict[Stack, Any], stack: Stack, value: Any) -> None:
-        if stack and len(table) < _CUTS:
-            table.setdefault(stack, value)
+    def _note(table: dict[Stack, Leaves], stack: Stack, roots: Iterable[Any]) -> None:
+        """Notes what leaves some nodes, or leaves, go back to; once for a place, for a graph is walked over."""
+        if stack and stack not in table and len(table) < _CUTS:
+            table[stack] = _leaves_of(roots)
 
     # ---- calls
 
     def calls(self, call: Call) -> None:
         if self._read:
             self._look_for_number(call)
-        number = call.func in NUMBERS and called_by_user()
-        if not call.args or not (number or call.name in ("detach", "detach_") or call.func == DATA_GET):
+        if not call.args or not isinstance(call.args[0], torch.Tensor):
             return
-        tensor = call.args[0]
-        with unobserved():
-            if not tensor.requires_grad:
-                return
-            node = node_of(tensor)
-        stack = user_stack(sys._getframe(2))
-        if number and node is not None and stack:
-            self._read = [*self._read[-_READ:], (stack, node)]
-            self._numbers.pop(stack, None)
-            self._note(self._numbers, stack, node)
-        elif node is not None and not number:
-            self._note(self._detached, stack, node)
-        elif stack and not number and len(self._copied) < _CUTS:
-            self._copied.setdefault(stack, []).append(tensor)
+        if call.func in NUMBERS or call.name in _EXPORTS:
+            if called_by_user():
+                with unobserved():
+                    self._read_as_number(call.args[0], user_stack(sys._getframe(2)))
+        elif call.name in ("detach", "detach_") or call.func == DATA_GET:
+            with unobserved():
+                tensor = call.args[0]
+                if tensor.requires_grad:
+                    node, stack = node_of(tensor), user_stack(sys._getframe(2))
+                    table = self._copied if node is None else self._detached
+                    self._note(table, stack, [tensor if node is None else node])
+
+    def _read_as_number(self, tensor: torch.Tensor, stack: Stack) -> None:
+        """A number that is read of a history, or of what has lost one: that was cut there."""
+        node = node_of(tensor)
+        cut = next(iter(self._values.of_tensors([tensor])), ()) if node is None else ()
+        leaves = self._lost.get(cut, frozenset()) if node is None else _leaves_of([node])
+        if node is not None and stack:
+            self._read = [*self._read[-_READ:], stack]
+        if leaves and (stack := cut or stack):
+            known = self._numbers.pop(stack, None)
+            if known is not None or len(self._numbers) < _CUTS:
+                self._numbers[stack] = self._reading = known or _Numbers(leaves)
 
     def _look_for_number(self, call: Call) -> None:
         """Whether the line that has read numbers computes with one what has a history; until another line makes a call."""
-        here, there = user_stack(sys._getframe(3)), self._read[0][0]
+        here, there = user_stack(sys._getframe(3)), self._read[0]
         self._given = None
         if not here or here[0][0] is not there[0][0] or line_of(*here[0]) != line_of(*there[0]):
             self._read = []
@@ -157,49 +181,39 @@ class Cuts:
         given, self._given = self._given, None
         if given is not None and isinstance(result, torch.Tensor) and (given or call.kwargs.get("requires_grad")):
             with unobserved():
-                beside = [node for node in map(node_of, given) if node is not None]
-                for stack, node in self._read:
-                    if len(self._used) < _CUTS:
-                        used = self._used.setdefault(stack, _Used(node, beside))
+                beside = _leaves_of(node_of(one) for one in given)
+                for stack in self._read:
+                    if (known := self._numbers.get(stack)) is not None and len(self._used) < _CUTS:
+                        used = self._used.setdefault(stack, _Used(known.leaves, beside))
                         used.by.append(node_number(result) or weakref.ref(result))
                         del used.by[:-_CUTS]
-        if call.func not in NUMBERS and call.func != GRAD_GET:
+        reading, self._reading = self._reading, None
+        if call.func in NUMBERS or call.name in _EXPORTS:
+            if reading is not None:
+                with unobserved():
+                    reading.values = [*reading.values, *_as_numbers(call.args[0])][-_NUMBERS:]
+        elif call.func != GRAD_GET:
             with unobserved():
                 self._follow(call, result)
 
     def _follow(self, call: Call, result: Any) -> None:
         """What a call makes of values that have lost their history, or takes theirs from."""
-        if call.func == _REQUIRES_GRAD or call.name in _OF_NO_VALUE:
-            if call.args and call.name != "register_hook":
-                self._leaf(call.args[0], self._values.of(call))
+        of = self._values.of(call)
+        if call.func == _REQUIRES_GRAD or call.name in _GIVE_THEMSELVES:
+            self._leaf(call.args[0] if call.args else None, of)
             return
         node = node_of(result) if isinstance(result, torch.Tensor) else None
         if node is not None and node.name().startswith(_FLAT) and len(self._flat) < _CUTS:
             self._flat[sequence_number(node)] = user_stack(sys._getframe(3))
-        of, lost = self._values.of(call), frozenset[Stack]()
-        given = [one for one in arguments(call.args, call.kwargs) if one.requires_grad]
-        if given and not call.name.endswith("_like") and not call.name.startswith("new_"):
-            makes = [
-                one for one in (result if isinstance(result, (tuple, list)) else (result,)) if _has_no_history(one)
-            ]
-            outside = self._modes[-1] if self._modes and not torch.is_grad_enabled() else ()
-            stack = (
-                (outside or user_stack(sys._getframe(3)))
-                if makes and not any(one is made for made in makes for one in given)
-                else ()
-            )
-            self._note(self._lost, stack, [node_of(one) or one for one in given])
-            lost = frozenset({stack} if stack else ())
-        if of or lost:
-            self._values.follow(result, of | lost)
+        if lost := without_history(call, result):
+            outside = next(filter(None, reversed(self._modes)), ()) if not torch.is_grad_enabled() else ()
+            stack = outside or user_stack(sys._getframe(3))
+            self._note(self._lost, stack, (node_of(one) or one for one in lost))
+            of |= {stack} if stack else set()
+        if of:
+            self._values.follow([result, *call.written], of)
         if call.kwargs.get("requires_grad"):
-            self._leaf(result, of | lost)
-
-    def _leaf(self, leaf: Any, cuts: frozenset[Stack], parameter: bool = False, stack: Stack = ()) -> None:
-        stack = stack or user_stack(sys._getframe(4))
-        if stack and isinstance(leaf, torch.Tensor) and is_trained_leaf(leaf) and len(self._made) < _LEAVES:
-            read = tuple(self._numbers.items())[::-1]
-            self._made[id(leaf)] = _Leaf(weakref.ref(leaf), stack, cuts, read, parameter)
+            self._leaf(result, of)
 
     def leaf_made(self, leaf: torch.Tensor, of: Any, stack: Stack, parameter: bool) -> None:
         """``nn.Parameter(...)`` or ``Variable(...)`` has been called, which no function mode sees."""
@@ -210,16 +224,31 @@ class Cuts:
                 cuts |= {stack}
             self._leaf(leaf, cuts, parameter, stack)
 
-    def without_grad(self, stack: Stack) -> None:
-        """Nothing goes back through what has run at this place."""
-        self._note(self._without_grad, stack, None)
+    def _leaf(self, leaf: Any, cuts: frozenset[Stack], parameter: bool = False, stack: Stack = ()) -> None:
+        stack = stack or user_stack(sys._getframe(4))
+        if not stack or not isinstance(leaf, torch.Tensor) or not is_trained_leaf(leaf):
+            return
+        if len(self._made) >= _LEAVES // (2 if parameter else 1):
+            self._made = {key: known for key, known in self._made.items() if known.leaf() is not None}
+        if len(self._made) < _LEAVES // (2 if parameter else 1):
+            read = () if cuts or parameter else self._read_for(leaf)
+            self._made[id(leaf)] = _Leaf(weakref.ref(leaf), stack, cuts, read, parameter)
+
+    def _read_for(self, leaf: torch.Tensor) -> tuple[tuple[Stack, Leaves], ...]:
+        """Where numbers were read that a leaf is made of: one of them, their sum or their mean, for others are only printed."""
+        values = _as_numbers(leaf) if self._numbers else []
+
+        def has(numbers: list[float]) -> bool:
+            sums = [sum(numbers), sum(numbers) / len(numbers)] if numbers else []
+            return any(math.isclose(one, value, rel_tol=1e-6) for one in (*numbers, *sums) for value in values)
+
+        return tuple((stack, known.leaves) for stack, known in self._numbers.items() if has(known.values))
 
     # ---- backwards
 
     def backward_begins(self, passing: Passing) -> None:
         if self._used:
-            with unobserved():
-                numbers = {sequence_number(node) for node in passing.nodes}
+            numbers = {sequence_number(node) for node in passing.nodes}
             leaves = {*map(id, passing.leaves)}
             for used in self._used.values():
                 given = (one in numbers if isinstance(one, int) else id(one()) in leaves for one in used.by)
@@ -228,6 +257,8 @@ class Cuts:
             made = [known for leaf in passing.leaves if (known := self._made.get(id(leaf))) and known.leaf() is leaf]
             alone = len(made) == len(passing.leaves)
             self._made |= {id(known.leaf()): replace(known, went_back=True, alone=alone) for known in made}
+        for one in self._numbers.values():
+            one.values = []
         self._values.forget_gone()
 
     def flat(self, passing: Passing) -> tuple[set[int], Stack]:
@@ -249,60 +280,57 @@ class Cuts:
         asked = passing.event.asked and not passing.event.retained and result is not None
         gradients = [one for one in values_of(result) if one is not None] if asked else []
         if gradients and not any(one.requires_grad for one in gradients):
-            self._note(self._gradients, self._run.here(), [*map(node_of, passing.roots)])
+            self._note(self._gradients, self._run.here(), map(node_of, passing.roots))
 
     # ---- the places
 
     def places(self, parameters: list[torch.Tensor]) -> list[Place]:
         """Where the path to some parameters may have been cut."""
         wanted = {id(p) for p in parameters}
-        fed = [(stack, used) for stack, used in self._used.items() if used.fed]
-        found = [Place(s) for s, used in fed if _reaches([used.of], wanted) and not _reaches(used.beside, wanted)]
-        ends = [one for one in self._made.values() if one.went_back and _other(one.leaf, wanted)]
+
+        def cut(table: dict[Stack, Leaves]) -> list[Place]:
+            return [Place(stack) for stack, leaves in table.items() if leaves & wanted]
+
+        used = (pair for pair in self._used.items() if pair[1].fed)
+        found = [Place(stack) for stack, one in used if one.of & wanted and not one.beside & wanted]
+        ends = [one for one in self._made.values() if one.went_back and id(one.leaf()) not in wanted]
         found += map(Place, self._led_to(ends, wanted))
-        for one in ends:
-            if one.alone and not one.cuts:
-                found += [Place(s) for s, node in one.read if _reaches([node], wanted)][:1]
-        found += [Place(stack) for stack, node in self._detached.items() if _reaches([node], wanted)]
-        found += [Place(stack) for stack, nodes in self._gradients.items() if _reaches(nodes, wanted)]
-        found += [
-            Place(one.stack, [one.leaf]) for one in ends if one.parameter
-        ]  # it may be these that get the gradients
-        found += [Place(stack) for stack, leaves in self._copied.items() if any(id(p) in wanted for p in leaves)]
-        found += map(Place, self._without_grad)
-        return [*found, *(Place(one.stack, [one.leaf]) for one in ends if one.alone)]
+        alone = [one for one in ends if one.alone]
+        for one in alone:
+            found += [Place(stack) for stack, leaves in one.read if leaves & wanted][:1]
+        found += [*cut(self._detached), *cut(self._gradients)]
+        # It may be these that get the gradients.
+        found += [Place(one.stack, [one.leaf]) for one in ends if one.parameter and self._comes_of(one, wanted)]
+        found += [*cut(self._copied), *(Place(one.stack, [one.leaf]) for one in alone)]
+        return [*found, *map(Place, self._without_grad)]
+
+    def _comes_of(self, leaf: _Leaf, wanted: set[int]) -> bool:
+        return any(self._lost.get(stack, frozenset()) & wanted for stack in leaf.cuts)
 
     def _led_to(self, ends: list[_Leaf], wanted: set[int]) -> list[Stack]:
         """Where what some leaves were made of was cut, the last place first; a block, which may be meant, behind all calls. Of a
         parameter, as which all values of a net may be kept, only where that was made."""
         cuts = {stack for one in ends for stack in one.cuts if not one.parameter or stack == one.stack}
-        found = [s for s, given in reversed(self._lost.items()) if s in cuts and _reaches(given, wanted)]
+        found = [stack for stack, leaves in reversed(self._lost.items()) if stack in cuts and leaves & wanted]
         return sorted(found, key=self._without_grad.__contains__)
 
 
-def _has_no_history(made: Any) -> bool:
-    return isinstance(made, torch.Tensor) and node_of(made) is None
+def _as_numbers(tensor: torch.Tensor) -> list[float]:
+    """The values of a small tensor; none of any other."""
+    small = tensor.numel() <= _NUMBERS and tensor.is_floating_point() and has_plain_values(tensor)
+    return tensor.detach().flatten().tolist() if small else []
 
 
-def _other(leaf: weakref.ref[torch.Tensor], wanted: set[int]) -> bool:
-    return (one := leaf()) is not None and id(one) not in wanted
-
-
-def _reaches(roots: Iterable[Any], wanted: set[int]) -> bool:
-    """Whether some nodes, or leaves, are or go back to one of the leaves (by id)."""
-    seen: set[Any] = set()
-    todo = [*roots]
+def _leaves_of(roots: Iterable[Any]) -> Leaves:
+    """The ids of the leaves that some nodes go back to, and of those that stand for themselves among them."""
+    seen, found, todo = set[Any](), set[int](), [*roots]
     while todo and len(seen) < _NODES:
         node = todo.pop()
-        if node is None or node in seen:
-            continue
         if isinstance(node, torch.Tensor):
-            if id(node) in wanted:
-                return True
-            continue
-        seen.add(node)
-        leaf = getattr(node, "variable", None)
-        if leaf is not None and id(leaf) in wanted:
-            return True
-        todo.extend(following for following, _ in node.next_functions)
-    return False
+            found.add(id(node))
+        elif node is not None and node not in seen:
+            seen.add(node)
+            leaf = getattr(node, "variable", None)
+            found |= {id(leaf)} if leaf is not None else set()
+            todo += [into for into, _ in node.next_functions]
+    return frozenset(found)

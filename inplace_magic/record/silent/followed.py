@@ -11,7 +11,7 @@ import torch
 from ...torch_private import unobserved
 from ..operations import arguments
 from .events import Call
-from .nodes import node_of
+from .nodes import computed, node_of
 
 _VALUES = 1_024  # that are followed
 
@@ -59,3 +59,16 @@ class Followed(Generic[Mark]):
     def _of(self, tensor: torch.Tensor) -> frozenset[Mark]:
         known = self._values.get(id(tensor))
         return known[1] if known is not None and known[0]() is tensor else frozenset()
+
+
+def without_history(call: Call, result: Any) -> list[torch.Tensor]:
+    """What a call was given that requires grad, where nothing that it gives goes on from that: ``x.argmax()``, ``x > 0``, all
+    calls without grad mode. Not for what takes no more than a shape of it, nor for what it has only looked at.
+    """
+    made = [
+        one for one in (result if isinstance(result, (tuple, list)) else (result,)) if isinstance(one, torch.Tensor)
+    ]
+    if not made or call.name.endswith("_like") or call.name.startswith("new_") or any(map(computed, made)):
+        return []
+    given = [one for one in arguments(call.args, call.kwargs) if one.requires_grad]
+    return given if not any(one is other for one in made for other in given) else []

@@ -11,6 +11,7 @@ that gives nothing but zeros.
 from __future__ import annotations
 
 import sys
+import threading
 import weakref
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,25 +19,28 @@ from typing import Any
 import torch
 
 from ...source.location import kind_of, user_stack
-from ...torch_private import unobserved, variable_meta
+from ...torch_private import unobserved, variable_meta, version_of
 from .. import evidence
 from ..observed import LiveWrite, Stack
 from .cuts import Cuts, Place
 from .events import Call, Detector, Passing, Run
 
-_CALLS = 4_096  # that are heard until an optimizer steps
+_CALLS = 4_096  # that are heard at first
 _TRACED = 4  # steps without any gradient, until which each call is heard
+_BACKWARDS = 64  # before which some optimizer has to step
 
 
 @dataclass
 class _Optimizer:
-    """``fed``: some parameter has had a gradient; ``flat``: some has had zeros."""
+    """``again``: it has stepped before; ``fed``: some parameter has had a gradient; ``flat``: some has had zeros."""
 
     optimizer: weakref.ref[torch.optim.Optimizer]
     stack: Stack
     steps: int = 0
+    again: bool = False
     fed: bool = False
     flat: bool = False
+    versions: list[int] = field(default_factory=list)  # of the parameters, as a step begins
     places: list[Place] = field(default_factory=list)
     need: evidence.Backward | None = None
 
@@ -51,35 +55,37 @@ class Untrained(Detector):
         self._last: evidence.Backward | None = None
         self._stepping: list[_Optimizer] = []  # they are handed closures, or make several steps of one
         self._watching = True
-        self._heard = 0
+        self._heard = self._backwards = 0
         self._zero: dict[int, Stack] = {}  # the leaves that nothing but zeros has got to, by id, and where it became so
 
     def begins(self) -> None:
-        enter, leave, detector = torch.no_grad.__enter__, torch.no_grad.__exit__, self
+        enter, leave, thread = torch.no_grad.__enter__, torch.no_grad.__exit__, threading.get_ident()
 
         def entering(mode: Any) -> None:
-            with detector.run.ours:
-                frame = sys._getframe(1)
-                users = detector._watching and kind_of(frame.f_code.co_filename) == "user"
-                detector._cuts.entering(user_stack(frame) if users else ())
+            with self.run.ours:
+                if threading.get_ident() == thread:
+                    frame = sys._getframe(1)
+                    users = self._watching and kind_of(frame.f_code.co_filename) == "user"
+                    self._cuts.entering(user_stack(frame) if users else ())
             enter(mode)
 
         def leaving(mode: Any, *error: Any) -> None:
             leave(mode, *error)
-            with detector.run.ours:
-                detector._cuts.left()
+            with self.run.ours:
+                if threading.get_ident() == thread:
+                    self._cuts.left()
 
         def making(kind: Any, *args: Any, **kwargs: Any) -> Any:
             made = type.__call__(kind, *args, **kwargs)
-            with detector.run.ours:
-                detector.leaf_made(made, args, user_stack(sys._getframe(1)), parameter=False)
+            with self.run.ours:
+                self.leaf_made(made, args or (*kwargs.values(),), user_stack(sys._getframe(1)), parameter=False)
             return made
 
         self.run.put(torch.no_grad, "__enter__", entering)
         self.run.put(torch.no_grad, "__exit__", leaving)
         if (variable := variable_meta()) is not None:
             self.run.put(variable, "__call__", making)
-        self.run.curious.add(self)
+        self._listen()
 
     def ends(self) -> None:
         self._report()
@@ -89,9 +95,10 @@ class Untrained(Detector):
 
     def calls(self, call: Call) -> None:
         if self._watching:
-            self._heard += 1
+            self._heard, before = self._heard + 1, self._cuts.on_a_line
             self._cuts.calls(call)
-            self._listen()
+            if self._heard == _CALLS or self._cuts.on_a_line is not before:
+                self._listen()
 
     def called(self, call: Call, result: Any) -> None:
         if self._watching:
@@ -108,17 +115,25 @@ class Untrained(Detector):
 
     def _listen(self) -> None:
         """Whether each call is heard, or those alone that are heard anyway."""
-        steps = [one.steps for one in self._known.values() if not one.fed]
-        early = not self._known and self._heard < _CALLS
-        if self._watching and (early or self._cuts.on_a_line or any(0 < one < _TRACED for one in steps)):
+        early = self._heard < _CALLS or any(0 < one.steps < _TRACED for one in self._known.values() if not one.fed)
+        if self._watching and (early or self._cuts.on_a_line):
             self.run.curious.add(self)
         else:
             self.run.curious.discard(self)
+
+    def _rest(self) -> None:
+        """No cut is looked for any more."""
+        self._cuts.clear()
+        self._watching = False
+        self._listen()
 
     # ---- steps
 
     def backward_begins(self, passing: Passing) -> None:
         self._last = passing.event
+        self._backwards += 1
+        if self._backwards > _BACKWARDS and not self._known and self._watching:
+            self._rest()
         if self._watching:
             with unobserved():
                 self._cuts.backward_begins(passing)
@@ -140,14 +155,23 @@ class Untrained(Detector):
         return parameter.grad is not None and id(parameter) not in self._zero
 
     def step_ends(self, optimizer: torch.optim.Optimizer) -> None:
+        for known in (one for one in self._stepping if one.optimizer() is optimizer):
+            # It may train by other means than ``.grad``.
+            changed = [version_of(p) for p in _parameters(optimizer) if p.requires_grad] != known.versions
+            known.fed = known.fed or (changed and not known.flat)
         self._stepping = [known for known in self._stepping if known.optimizer() is not optimizer]
-        self._rest()
+        again = self._known.get(id(optimizer))
+        if again is not None and again.again and all(one.fed for one in self._known.values()):
+            self._rest()  # once around: each optimizer has had a gradient
+        self._listen()
 
     def steps(self, optimizer: torch.optim.Optimizer) -> None:
         with unobserved():
             known = self._known.get(id(optimizer))
             if known is None or known.optimizer() is not optimizer:
                 known = self._known[id(optimizer)] = _Optimizer(weakref.ref(optimizer), user_stack(sys._getframe(1)))
+            else:
+                known.again = True
             if known.fed:
                 return
             parameters = [p for p in _parameters(optimizer) if p.requires_grad]
@@ -163,15 +187,9 @@ class Untrained(Detector):
                 elif known.steps <= _TRACED:
                     known.places = self._cuts.places(parameters) or known.places
             if not known.fed:
+                known.versions = [version_of(p) for p in parameters]
                 self._stepping.append(known)
-            self._rest()
-
-    def _rest(self) -> None:
-        """Where each optimizer has had a gradient, no cut is looked for."""
-        if all(one.fed for one in self._known.values()):
-            self._cuts.clear()
-            self._watching = len(self._known) == 0
-        self._listen()
+            self._listen()
 
     def _cut_of(self, known: _Optimizer) -> Stack:
         owned = {id(p) for one in self._known.values() for p in _parameters(one.optimizer())}

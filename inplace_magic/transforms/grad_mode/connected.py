@@ -19,7 +19,7 @@ net.weight = nn.Parameter(...)             optimizer = SGD(net.parameters(), 0.1
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from ...message import message
 from ...source.bindings import bindings
@@ -72,13 +72,13 @@ def recorded(problem: Problem) -> Iterator[Proposal]:
 def _without_aliases(code: Code, statement: ast.stmt) -> Iterator[Proposal]:
     """Each by itself, then all: one of them may be meant."""
     nodes = [] if isinstance(statement, ast.With) else ast.walk(statement)
-    aliases = [n for n in nodes if is_alias(n) and not _is_straight_through(code, n)]
+    aliases = [n for n in nodes if is_alias(n) and not is_straight_through(code, n)]
     for some in each_then_all(aliases):
         edits = unaliased(code, some)
         yield _proposal(code, code.edited(statement, edits).splitlines()[0], "connected", *edits)
 
 
-def _is_straight_through(code: Code, alias: ast.AST) -> bool:
+def is_straight_through(code: Code, alias: ast.AST) -> bool:
     """``z + (q - z).detach()``, ``z - (z - q).detach()``: the value of ``q`` with the gradient of ``z``, which would be gone without
     the cut.
     """
@@ -115,7 +115,7 @@ def _stacked(code: Code, statement: ast.stmt) -> Iterator[Proposal]:
             continue
         torch, given, texts = code.text(call.func.value), call.args[0], list[str]()
         if isinstance(given, (ast.List, ast.Tuple)):
-            texts = [_stack(code, torch, given)]
+            texts = [stacked(code, torch, given, code.text)]
         elif isinstance(given, (ast.Name, ast.Attribute, ast.Subscript, ast.ListComp)):
             texts = [*(f"{torch}.{joined}({code.text(given)})" for joined in ("stack", "cat")), code.text(given)]
         for text in texts:
@@ -123,12 +123,12 @@ def _stacked(code: Code, statement: ast.stmt) -> Iterator[Proposal]:
             yield _proposal(code, code.edited(statement, [edit]).splitlines()[0], "connected", edit)
 
 
-def _stack(code: Code, torch: str, node: ast.expr) -> str:
-    """A list as a stack of its items, which are tensors, numbers or lists themselves."""
+def stacked(code: Code, torch: str, node: ast.expr, text: Callable[[ast.expr], str]) -> str:
+    """A list as a stack of its items, which are tensors (with a ``text`` each), numbers or lists themselves."""
     if isinstance(node, (ast.List, ast.Tuple)):
-        return f"{torch}.stack([{', '.join(_stack(code, torch, one) for one in node.elts)}])"
+        return f"{torch}.stack([{', '.join(stacked(code, torch, one, text) for one in node.elts)}])"
     number = isinstance(getattr(node, "operand", node), ast.Constant)
-    return f"{torch}.tensor({code.text(node)})" if number else code.text(node)
+    return f"{torch}.tensor({code.text(node)})" if number else text(node)
 
 
 def _sloped(code: Code, statement: ast.stmt) -> Iterator[Proposal]:

@@ -1,4 +1,4 @@
-"""A loss that is made of numbers, of copies or as a new leaf is made of the values themselves, all along its way.
+"""A loss that is made of numbers, of copies or as a new leaf is made of the values themselves, all the way from the cut on.
 
 losses.append(loss.item())                                 losses.append(loss)
 total = torch.tensor(np.mean(losses), requires_grad=True)  total = torch.stack(losses).mean()
@@ -6,69 +6,92 @@ total.backward()                                           total.backward()
 
 loss = Variable(torch.Tensor([a + b]), requires_grad=True) loss = torch.stack([a + b])
 loss.requires_grad = True
+
+Whatever else there is to the loss stays as it is: a target, a baseline may be a number on purpose.
 """
 
 from __future__ import annotations
 
 import ast
-import itertools
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 
 from ...message import message
+from ...source.bindings import value_of
 from ...source.blocks import upwards
-from ...source.dataflow import binds, called_name, read_as_number, receiver, roots, simple, slice_of, value_reads
+from ...source.dataflow import (
+    binds,
+    called_name,
+    calls_named,
+    given_to,
+    keyword_named,
+    read_as_number,
+    reads,
+    receiver,
+    roots,
+    simple,
+    slice_of,
+    value_reads,
+)
 from ...source.editor import Code, Edit, dotted
 from ...source.modules import module_of
-from ..analysis.targets import sites, torch_name
+from ..analysis.targets import Site, sites, torch_in
 from ..out_of_place.new_tensor import is_alias
 from ..problem import Problem
-from ..proposal import Proposal
+from ..proposal import Change, Proposal
 from ..registry import register
+from .connected import is_straight_through, stacked
 
 _LEAVES = frozenset({"Variable", "Parameter", "from_numpy"})
 _COPIES = frozenset({"tensor", "as_tensor", "Tensor", "FloatTensor", "DoubleTensor"})
-_WAYS_OUT = frozenset({"numpy", "tolist", "requires_grad_"})
+_WAYS_OUT = frozenset({"numpy", "tolist"})
 _SUMS = frozenset({"mean", "sum"})
 _OPEN = (ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Compare, ast.IfExp, ast.Lambda)
+_DEPTH = 4  # of the calls around the cut
 
 
 @register("silent")
 def whole_path(problem: Problem) -> Iterator[Proposal]:
-    write, torch = problem.clash.write, torch_name(problem)
-    if write is None or write.how != "untrained" or torch is None:
+    write = problem.clash.write
+    if write is None or write.how != "untrained":
         return
-    statements = [*dict.fromkeys(_on_the_way(problem))]
-    ends = {name for frame in problem.needed for name in roots(frame.statement)}
-    for spare, stacked in itertools.product((ends, None), (True, False)):
-        edited = [(code, one, _Whole(code, torch, stacked, spare).edits(one)) for code, one in statements]
-        changes = tuple((code, edit) for code, _, edits in edited for edit in edits)
+    for of_lists in (True, False):
+        changes: list[Change] = []
+        titles: list[str] = []
+        tainted = set[str]()
+        for site in sites(problem, _DEPTH):
+            named = torch_in(problem, site.code)
+            if named is None:
+                return
+            path = _Path(site.code, named[0], of_lists, tainted, site.node)
+            for statement in _behind(problem, site):
+                path.follow(statement)
+            edits = path.edits()
+            if any(f"{named[0]}." in edit.text for edit in edits):
+                edits += named[1]
+            changes += ((site.code, edit) for edit in edits)
+            titles += path.titles
+            tainted = {name for name in tainted if "." in name}  # which objects keep
         if changes:
-            yield Proposal(
-                _title([one for one in edited if one[2]]), message("why_connected"), "connected: whole", changes
-            )
+            yield Proposal(titles[-1], message("why_connected"), "connected: whole", tuple(changes))
 
 
-def _title(edited: list[tuple[Code, ast.stmt, list[Edit]]]) -> str:
-    """The last statement that there still is; else the last one that there was."""
-    for code, statement, edits in reversed(edited):
-        start, end = code.span(statement)
-        if not any(edit.start <= start and end <= edit.end for edit in edits):
-            return " ".join(code.edited(statement, edits).split())
-    code, statement, _ = edited[-1]
-    return message("title_block_gone", block=" ".join(code.text(statement).split()))
+def _behind(problem: Problem, site: Site) -> list[ast.stmt]:
+    """The simple statements of a function, from the one of the cut or the call on, that what it gives, or goes back from, is made
+    by, with the last one; none where the cut is not on that way.
+    """
+    code, function = site.code, site.code.function(site.statement)
+    ends = [f.statement for f in problem.needed if f.code is code and code.function(f.statement) is function]
+    if not ends and function is not None:
+        ends = [n for n in ast.walk(function) if isinstance(n, ast.Return | ast.Expr) and _gives(code, n, function)]
+    made = [s for end in ends for s in (*_ahead(code, end, roots(end)), end)]
+    found = {s for s in made if s.lineno >= site.statement.lineno}
+    return sorted(found, key=lambda s: s.lineno) if site.statement in found else []
 
 
-def _on_the_way(problem: Problem) -> Iterator[tuple[Code, ast.stmt]]:
-    """The statements, some of them twice, that the loss of the backward is made by: ahead of it, and ahead of what a function that
-    a path is cut in gives back."""
-    for frame in problem.needed:
-        yield from ((frame.code, one) for one in _ahead(frame.code, frame.statement, roots(frame.statement)))
-    for site in sites(problem, depth=3):
-        function = site.code.function(site.statement)
-        for node in ast.walk(function) if function is not None else ():
-            if isinstance(node, (ast.Return, ast.Expr)) and site.code.function(node) is function:
-                yield site.code, node
-                yield from ((site.code, one) for one in _ahead(site.code, node, value_reads(node)))
+def _gives(code: Code, statement: ast.stmt, function: ast.AST) -> bool:
+    given = isinstance(statement, ast.Return) or isinstance(getattr(statement, "value", None), ast.Yield)
+    return given and code.function(statement) is function
 
 
 def _ahead(code: Code, statement: ast.stmt, wanted: set[str]) -> Iterator[ast.stmt]:
@@ -92,90 +115,128 @@ def _making(statements: Sequence[ast.stmt], wanted: set[str]) -> Iterator[ast.st
 def _flagged(statement: ast.stmt) -> str | None:
     """``x`` for ``x.requires_grad = True`` and ``x.requires_grad_()``."""
     match statement:
-        case ast.Assign(targets=[ast.Attribute(attr="requires_grad", value=owner)]):
+        case ast.Assign([ast.Attribute(owner, "requires_grad")], ast.Constant(True)):
             return dotted(owner)
-        case ast.Expr(value=ast.Call(func=ast.Attribute(attr="requires_grad_", value=owner))):
+        case ast.Expr(ast.Call(ast.Attribute(owner, "requires_grad_"), [] | [ast.Constant(True)])):
             return dotted(owner)
     return None
 
 
-class _Whole:
-    """The text of a program's values where none of them loses its history.
+@dataclass
+class _Path:
+    """The way of a value through a function, from where it loses its history.
 
-    ``torch``: the name that stands for it. ``stacked``: a name that a tensor is made of stands for a list, and not for a tensor.
-    ``ends``: the names of losses; what is a new leaf stays one where it is none of these, for it may be an input whose gradient is
-    asked for. None: nothing stays one.
+    ``torch``: the name that stands for it. ``of_lists``: a name of which nothing more is known, and that a tensor is made of,
+    stands for a list. ``tainted``: the names whose values come of the ``cut``, the node of a call that loses it or in which it is lost.
     """
 
-    def __init__(self, code: Code, torch: str, stacked: bool, ends: set[str] | None) -> None:
-        self.code, self.torch, self.stacked, self.ends = code, torch, stacked, ends
+    code: Code
+    torch: str
+    of_lists: bool
+    tainted: set[str]
+    cut: ast.AST
+    titles: list[str] = field(default_factory=list)
+    _edits: list[Edit] = field(default_factory=list)
+    _gone: list[ast.stmt] = field(default_factory=list)
 
-    def edits(self, statement: ast.stmt) -> list[Edit]:
-        """How a statement becomes so; it goes where nothing is left for it to do."""
-        value, flagged = getattr(statement, "value", None), _flagged(statement)
+    def follow(self, statement: ast.stmt) -> None:
+        """Notes how a statement is to read where the values that come to it have their history; what it has nothing left to do
+        for goes."""
+        flagged, value = _flagged(statement), getattr(statement, "value", None)
         if flagged is not None:
-            return [self.code.delete(statement)] if self.ends is None or flagged in self.ends else []
-        if value is None or (isinstance(statement, ast.Expr) and not binds(statement)):
-            return []
+            self._gone += [statement] if flagged in self.tainted else []
+            return
+        comes = self._is_cut(statement) or bool(reads(statement) & self.tainted)
+        if (
+            value is None
+            or not comes
+            or (isinstance(statement, ast.Expr) and not (binds(statement) or self._is_cut(statement)))
+        ):
+            return
         edits = self._below(value)
-        if isinstance(statement, ast.Assign) and [self.code.edited(value, edits)] == [
-            *map(self.code.text, statement.targets)
-        ]:
-            return [self.code.delete(statement)]
-        return edits
+        self.tainted |= binds(statement)
+        text = self.code.edited(value, edits)
+        if isinstance(statement, ast.Assign) and [text] == [*map(self.code.text, statement.targets)]:
+            self._gone.append(statement)
+        elif edits:
+            self._edits += edits
+            self.titles.append(" ".join(self.code.edited(statement, edits).split()))
 
-    def _stays(self, leaf: ast.AST, of: ast.expr) -> bool:
-        """Whether a new leaf stays one, which is made of what keeps its history."""
-        statement = self.code.statement(leaf)
-        is_end = getattr(statement, "value", None) is leaf and bool(binds(statement) & (self.ends or set()))
-        return self.ends is not None and not is_end and not self._below(of)
+    def edits(self) -> list[Edit]:
+        if self._gone and not self.titles:
+            self.titles.append(message("title_block_gone", block=" ".join(self.code.text(self._gone[-1]).split())))
+        return [*self._edits, *(self.code.delete(one, *self._gone) for one in self._gone)]
+
+    def _is_cut(self, node: ast.AST) -> bool:
+        """Whether a node is, or holds, the one of the cut; is in it, where that makes a tensor, or no less than a statement is
+        known."""
+        whole = isinstance(self.cut, ast.stmt) or called_name(self.cut) in _COPIES | _LEAVES
+        within = whole and self.cut in self.code.parents(node)
+        return node is self.cut or within or node in self.code.parents(self.cut)
 
     def _below(self, node: ast.AST) -> list[Edit]:
         text = self._whole(node)
         if text is not None:
-            inside = isinstance(self.code.parent(node), (*_OPEN, ast.Attribute))
-            return [self.code.replace(node, self._closed(text) if inside else text)]
+            above = self.code.parent(node)
+            closed = isinstance(above, (*_OPEN, ast.Attribute)) or (
+                getattr(above, "value", None) is node and isinstance(above, ast.Subscript)
+            )
+            return [self.code.replace(node, self._closed(text) if closed or "\n" in text else text)]
         return [edit for child in ast.iter_child_nodes(node) for edit in self._below(child)]
 
     @staticmethod
     def _closed(text: str) -> str:
         """In parentheses, as far as something around it could take it apart."""
-        return f"({text})" if isinstance(ast.parse(text, mode="eval").body, _OPEN) else text
+        open_ = isinstance(ast.parse(f"({text})", mode="eval").body, _OPEN) or "\n" in text
+        return f"({text})" if open_ and not (text.startswith("(") and text.endswith(")")) else text
 
     def _text(self, node: ast.AST) -> str:
         return self.code.edited(node, self._below(node))
 
     def _whole(self, node: ast.AST) -> str | None:
-        """What is to stand in the place of an expression by which a history is lost; None for any other."""
+        """What is to stand in the place of an expression by which a history is lost; None for any other, and for values that come
+        from elsewhere.
+        """
+        if not (self._is_cut(node) or reads(node) & self.tainted):
+            return None
         if is_alias(node):
-            return self._text(receiver(node) if isinstance(node, ast.Call) else node.value)  # type: ignore[arg-type, attr-defined]
+            inner = receiver(node) if isinstance(node, ast.Call) else node.value  # type: ignore[attr-defined]
+            return self._text(inner) if inner is not None and not is_straight_through(self.code, node) else None
         if not isinstance(node, ast.Call):
             return None
         number, name, given = read_as_number(node), called_name(node), node.args[0] if node.args else None
         if number is not None:
             return self._text(number)
-        if isinstance(node.func, ast.Attribute) and name in _WAYS_OUT:
-            of = node.func.value
-            return self._text(of) if name != "requires_grad_" or not self._stays(node, of) else None
+        flag = name == "requires_grad_" and [ast.unparse(one) for one in given_to(node)] in ([], ["True"])
+        if isinstance(node.func, ast.Attribute) and (name in _WAYS_OUT or flag):
+            return self._text(node.func.value)
         if given is None or isinstance(given, ast.Constant):
             return None
         if name in _LEAVES:
-            return self._text(given) if name == "from_numpy" or not self._stays(node, given) else None
-        if name in _SUMS and isinstance(node.func, ast.Attribute) and module_of(node.func.value) == "numpy":
-            return f"{self._tensor(given)}.{name}()"
-        return self._tensor(given) if name in _COPIES else None
+            return self._text(given)
+        of_numpy = isinstance(node.func, ast.Attribute) and module_of(node.func.value) == "numpy"
+        if name in _SUMS and of_numpy and not node.keywords and len(node.args) == 1:
+            return f"{self._closed(self._tensor(given))}.{name}()"
+        kind = keyword_named(node, "dtype")
+        behind = f".to({self.code.text(kind.value)})" if kind is not None else ""
+        return (
+            (self._closed(self._tensor(given)) if behind else self._tensor(given)) + behind if name in _COPIES else None
+        )
 
     def _tensor(self, given: ast.expr) -> str:
         """What ``torch.tensor`` would make of a list or of a tensor."""
-        if isinstance(given, (ast.List, ast.Tuple)):
-            return self._stack(given)
-        listed = isinstance(given, ast.ListComp) or (
-            self.stacked and isinstance(given, (ast.Name, ast.Attribute, ast.Subscript))
-        )
-        return f"{self.torch}.stack({self._text(given)})" if listed else self._text(given)
+        if isinstance(given, ast.List | ast.Tuple):
+            return stacked(self.code, self.torch, given, self._text)
+        return f"{self.torch}.stack({self._text(given)})" if self._is_list(given) else self._text(given)
 
-    def _stack(self, given: ast.expr) -> str:
-        if isinstance(given, (ast.List, ast.Tuple)):
-            return f"{self.torch}.stack([{', '.join(map(self._stack, given.elts))}])"
-        number = isinstance(getattr(given, "operand", given), ast.Constant)
-        return f"{self.torch}.tensor({self.code.text(given)})" if number else self._text(given)
+    def _is_list(self, node: ast.expr) -> bool:
+        if isinstance(node, ast.ListComp):
+            return True
+        if not isinstance(node, ast.Name | ast.Attribute | ast.Subscript):
+            return False
+        text = self.code.text(node)
+        value = value_of(self.code, text, self.code.statement(node))
+        filled = (call.func for call in calls_named(self.code.tree, "append") if isinstance(call.func, ast.Attribute))
+        if isinstance(value, ast.List | ast.ListComp) or any(self.code.text(one.value) == text for one in filled):
+            return True
+        return self.of_lists and not isinstance(value, ast.BinOp | ast.Constant)

@@ -158,7 +158,7 @@ def _read_at_once(node: ast.AST) -> set[str]:
     """What an expression reads when it is evaluated: not what a lambda in it will."""
     if not any(isinstance(one, ast.Lambda) for one in ast.walk(node)):
         return reads(node)
-    inner = [] if isinstance(node, ast.Lambda) else ast.iter_child_nodes(node)
+    inner = [node.args] if isinstance(node, ast.Lambda) else ast.iter_child_nodes(node)  # its defaults
     return set[str]().union(*map(_read_at_once, inner))
 
 

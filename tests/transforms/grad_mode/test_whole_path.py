@@ -8,84 +8,89 @@ from ...cells import new_shell, run_in
 from ..trying import clean, proposals
 
 RULE = "connected: whole"
-BACK = "loss.backward()"
+HEAD, BACK = "import numpy as np, torch\n", "loss.backward()\n"
 
 
 def found(cell: str, cut: str) -> list[str]:
-    made = proposals("connected", cell, write=cut, raised=(BACK,), family="silent", how="untrained")
+    made = proposals(
+        "connected", HEAD + cell + BACK, write=cut, raised=(BACK.strip(),), family="silent", how="untrained"
+    )
     return [proposal.texts[1] for proposal in made if proposal.form == RULE]
 
 
 @pytest.mark.parametrize(
-    "cell",
+    ("cell", "cut"),
     [
-        pytest.param("y = net(x)\nloss = y.mean()\nloss.backward()\n", id="nothing is cut"),
-        pytest.param("y = net(x)\nprint(y.item())\nlog = y.item()\nloss = y.mean()\nloss.backward()\n", id="numbers beside the loss"),
-        pytest.param("y = net(x)\nloss = torch.tensor(0.0, requires_grad=True)\nloss = loss + y\nloss.backward()\n", id="where a sum begins"),
+        pytest.param("y = net(x)\nloss = y.mean()\n", "net(x)", id="nothing is cut"),
+        pytest.param("y = net(x)\nlog.append(y.item())\nloss = y.mean()\n", "y.mean()", id="a number beside the loss"),
+        pytest.param("y = net(x).argmax()\nloss = y.float()\n", "net(x).argmax()", id="what has no derivative"),
+        pytest.param(
+            "y = net(x)\nq = y + (code - y).detach()\nloss = q.mean()\n", "(code - y).detach()", id="a straight-through value",
+        ),
+        pytest.param(
+            "y = net(x).argmax()\nw = torch.tensor([1.0, 2.0])\nt = torch.from_numpy(a)\nloss = (w * t * y).sum()\n", "net(x).argmax()",
+            id="data that is made on the way",
+        ),
     ],
 )  # fmt: skip
-def test_proposes_nothing(cell: str) -> None:
-    assert found("import torch\n" + cell, "y = net(x)") == []
+def test_proposes_nothing(cell: str, cut: str) -> None:
+    assert found(cell, cut) == []
 
 
 @pytest.mark.parametrize(
-    ("cell", "expected", "place"),
+    ("cell", "cut", "expected"),
     [
         pytest.param(
             "y = []\nfor x in xs:\n    y.append(net(x).item())\nloss = torch.tensor(y, requires_grad=True).mean()\n",
+            "net(x).item()",
             "y = []\nfor x in xs:\n    y.append(net(x))\nloss = torch.stack(y).mean()\n",
-            0,
             id="numbers in a list",
         ),
         pytest.param(
             "y = 0\nfor x in xs:\n    y += float(net(x))\nloss = Variable(torch.tensor(y), requires_grad=True)\n",
+            "float(net(x))",
             "y = 0\nfor x in xs:\n    y += net(x)\nloss = y\n",
-            1,
             id="numbers in a sum",
         ),
         pytest.param(
             "y = [net(x), net(2 * x)]\nloss = torch.FloatTensor([np.mean(y)])\nloss.requires_grad = True\n",
+            "torch.FloatTensor([np.mean(y)])",
             "y = [net(x), net(2 * x)]\nloss = torch.stack([torch.stack(y).mean()])\n",
-            0,
             id="the mean of numpy, and a flag",
         ),
         pytest.param(
-            "y = net(x) + 1\nloss = nn.Parameter(y.detach() * (y - 1).item())\n",
-            "y = net(x) + 1\nloss = y * (y - 1)\n",
-            0,
-            id="a parameter of what is computed",
+            "y = net(x) + 1\nloss = nn.Parameter(torch.tensor((y - b.item()).data[0]))\n",
+            "(y - b.item()).data",
+            "y = net(x) + 1\nloss = (y - b.item())[0]\n",
+            id="a parameter of what is computed, with a baseline",
         ),
         pytest.param(
-            "y = torch.from_numpy(net(x).detach().cpu().numpy()).requires_grad_(True)\nloss = y.mean()\n",
-            "y = net(x).cpu()\nloss = y.mean()\n",
-            0,
-            id="by way of numpy",
+            "x = Variable(data, requires_grad=True)\ny = torch.from_numpy(net(x).detach().cpu().numpy()).requires_grad_(True)\nloss = y.mean()\n",
+            "net(x).detach()",
+            "x = Variable(data, requires_grad=True)\ny = net(x).cpu()\nloss = y.mean()\n",
+            id="by way of numpy, behind an input that requires grad",
         ),
         pytest.param(
-            "loss = net(x).mean()\nif on:\n    loss = Variable(loss, requires_grad=True)\nelse:\n    loss = loss.data\n",
-            "loss = net(x).mean()\nif on:\n    pass\nelse:\n    pass\n",
-            0,
+            "y = net(x).mean()\nif on:\n    y = Variable(y, requires_grad=True)\n    y.requires_grad_()\nloss = y * 2\n",
+            "Variable(y, requires_grad=True)",
+            "y = net(x).mean()\nif on:\n    pass\nloss = y * 2\n",
             id="what is itself then",
+        ),
+        pytest.param(
+            "loss = torch.tensor(\n    net(x).item()\n    - net(y).item(), requires_grad=True)\n",
+            "torch.tensor(\n    net(x).item()\n    - net(y).item(), requires_grad=True)",
+            "loss = (net(x)\n    - net(y))\n",
+            id="on several lines",
         ),
     ],
 )  # fmt: skip
-def test_makes_the_path_whole(cell: str, expected: str, place: int) -> None:
-    head = "import numpy as np, torch\n"
-    assert found(f"{head}{cell}{BACK}\n", cell.splitlines()[0])[place] == f"{head}{expected}{BACK}\n"
-
-
-def test_an_input_stays_a_leaf_first() -> None:
-    leaf = "import torch\nx = Variable(data, requires_grad=True)\nx.requires_grad_()\n"
-    cut = "loss = net(x.requires_grad_()).detach() + float(y)"
-    first, last = found(f"{leaf}{cut}\n{BACK}\n", cut)
-    assert first == f"{leaf}loss = net(x.requires_grad_()) + y\n{BACK}\n"
-    assert last == f"import torch\nx = data\nloss = net(x) + y\n{BACK}\n"
+def test_makes_the_path_whole(cell: str, cut: str, expected: str) -> None:
+    assert HEAD + expected + BACK in found(cell, cut)
 
 
 def test_a_name_stands_for_a_tensor_as_well() -> None:
-    cell = "import torch\ny = net(x)\nloss = torch.tensor(y, requires_grad=True)\nloss.backward()\n"
-    made = [text.splitlines()[2] for text in found(cell, "y = net(x)")]
-    assert made == ["loss = torch.stack(y)", "loss = y"]
+    made = found("y = net(x)\nloss = torch.tensor(y, requires_grad=True)\n", "torch.tensor(y, requires_grad=True)")
+    assert [text.splitlines()[2] for text in made] == []  # `connected` has both
 
 
 def test_a_function_that_gives_back_a_loss_is_on_its_way() -> None:
