@@ -2,7 +2,7 @@
 
 By what a backward went through: a number with which a loss was computed (``loss - value.item() * reward``); what a new leaf
 that it ended in was computed of, where a call, or a block without grad mode, gave it without its history (``argmax``, ``>``,
-``detach``, ``torch.tensor(net(x))``); a number that was read before the new leaves which alone it ended in were made. Else by
+``detach``, ``torch.tensor(net(x))``), or what went into the graph so; a number that was read before the new leaves which alone it ended in were made. Else by
 what was seen beside it: a detach (or ``.data``), a gradient by ``autograd.grad`` that is not differentiable itself, parameters
 made anew, a copy of parameters, such a new leaf itself, a block without grad mode.
 """
@@ -23,7 +23,7 @@ from ...source.location import line_of, user_stack
 from ...torch_private import sequence_number, unobserved
 from ..observed import Stack
 from ..operations import arguments
-from .aliases import DATA_GET, GRAD_GET, NUMBERS, called_by_user
+from .aliases import GRAD_GET, NUMBERS, called_by_user
 from .events import Call, Passing, Run
 from .followed import Followed, without_history
 from .nodes import has_plain_values, is_trained_leaf, node_number, node_of
@@ -77,7 +77,7 @@ class _Numbers:
 @dataclass(frozen=True)
 class _Leaf:
     """A leaf that a line made, of what was cut at ``cuts``, or of numbers that were ``read`` before, the first of them first.
-    ``went_back``: a backward has ended in it, ``alone``: in nothing but leaves that were made so."""
+    ``went_back``: a backward has ended in it, ``alone``: in nothing but leaves that were made so, ``is_root``: and begun."""
 
     leaf: weakref.ref[torch.Tensor]
     stack: Stack
@@ -86,6 +86,7 @@ class _Leaf:
     parameter: bool = False
     went_back: bool = False
     alone: bool = False
+    is_root: bool = False
 
 
 class Cuts:
@@ -99,12 +100,13 @@ class Cuts:
     def clear(self) -> None:
         self._used: dict[Stack, _Used] = {}
         self._numbers: dict[Stack, _Numbers] = {}  # the place that has read last at the end
-        self._detached: dict[Stack, Leaves] = {}
-        self._copied: dict[Stack, Leaves] = {}  # leaves whose own values were read
         self._lost: dict[Stack, Leaves] = {}  # what other calls were given with a history, and gave without one
         self._gradients: dict[Stack, Leaves] = {}  # what gradients were the gradients of
-        self._without_grad: dict[Stack, None] = {}
+        self._blocks: dict[Stack, None] = {}  # without grad mode
+        self._ended: dict[Stack, None] = {}  # where nothing goes back through what has run
         self._made: dict[int, _Leaf] = {}
+        self._into: dict[int, frozenset[Stack]] = {}  # what was cut at these places went into a node, by number
+        self._went_back: dict[Stack, None] = {}  # of these, what a backward has gone through
         self._flat: dict[int, Stack] = {}  # by the number of a node that gives nothing but zeros
         self._values = Followed[Stack](discrete=True)
         self._read: list[Stack] = []  # where the line that runs has read numbers
@@ -114,16 +116,17 @@ class Cuts:
     def entering(self, mode_of: Stack) -> None:
         """A block without grad mode begins."""
         self._modes.append(mode_of)
-        self.without_grad(mode_of)
+        if mode_of and len(self._blocks) < _CUTS:
+            self._blocks[mode_of] = None
 
     def left(self) -> None:
         """The innermost such block is over."""
         del self._modes[-1:]
 
-    def without_grad(self, stack: Stack) -> None:
-        """Nothing goes back through what runs at this place."""
-        if stack and len(self._without_grad) < _CUTS:
-            self._without_grad[stack] = None
+    def ended(self, stack: Stack) -> None:
+        """Nothing goes back through what has run at this place."""
+        if stack and len(self._ended) < _CUTS:
+            self._ended[stack] = None
 
     @property
     def on_a_line(self) -> bool:
@@ -143,17 +146,9 @@ class Cuts:
             self._look_for_number(call)
         if not call.args or not isinstance(call.args[0], torch.Tensor):
             return
-        if call.func in NUMBERS or call.name in _EXPORTS:
-            if called_by_user():
-                with unobserved():
-                    self._read_as_number(call.args[0], user_stack(sys._getframe(2)))
-        elif call.name in ("detach", "detach_") or call.func == DATA_GET:
+        if (call.func in NUMBERS or call.name in _EXPORTS) and called_by_user():
             with unobserved():
-                tensor = call.args[0]
-                if tensor.requires_grad:
-                    node, stack = node_of(tensor), user_stack(sys._getframe(2))
-                    table = self._copied if node is None else self._detached
-                    self._note(table, stack, [tensor if node is None else node])
+                self._read_as_number(call.args[0], user_stack(sys._getframe(2)))
 
     def _read_as_number(self, tensor: torch.Tensor, stack: Stack) -> None:
         """A number that is read of a history, or of what has lost one: that was cut there."""
@@ -210,8 +205,10 @@ class Cuts:
             stack = outside or user_stack(sys._getframe(3))
             self._note(self._lost, stack, (node_of(one) or one for one in lost))
             of |= {stack} if stack else set()
-        if of:
-            self._values.follow([result, *call.written], of)
+        results = result if isinstance(result, (tuple, list)) else (result,)
+        for into in self._values.follow([*results, *call.written], of) if of else ():
+            if (number := sequence_number(into)) and len(self._into) < _LEAVES:
+                self._into[number] = of
         if call.kwargs.get("requires_grad"):
             self._leaf(result, of)
 
@@ -253,10 +250,17 @@ class Cuts:
             for used in self._used.values():
                 given = (one in numbers if isinstance(one, int) else id(one()) in leaves for one in used.by)
                 used.fed = used.fed or any(given)
+        if self._into:
+            numbers = {sequence_number(node) for node in passing.nodes}
+            gone = [number for number in self._into if number in numbers]
+            self._went_back |= dict.fromkeys(stack for number in gone for stack in self._into.pop(number))
         if self._made:
             made = [known for leaf in passing.leaves if (known := self._made.get(id(leaf))) and known.leaf() is leaf]
-            alone = len(made) == len(passing.leaves)
-            self._made |= {id(known.leaf()): replace(known, went_back=True, alone=alone) for known in made}
+            alone, roots = len(made) == len(passing.leaves), {*map(id, passing.roots)}
+            self._made |= {
+                (key := id(known.leaf())): replace(known, went_back=True, alone=alone, is_root=key in roots)
+                for known in made
+            }
         for one in self._numbers.values():
             one.values = []
         self._values.forget_gone()
@@ -288,31 +292,29 @@ class Cuts:
         """Where the path to some parameters may have been cut."""
         wanted = {id(p) for p in parameters}
 
-        def cut(table: dict[Stack, Leaves]) -> list[Place]:
-            return [Place(stack) for stack, leaves in table.items() if leaves & wanted]
-
         used = (pair for pair in self._used.items() if pair[1].fed)
         found = [Place(stack) for stack, one in used if one.of & wanted and not one.beside & wanted]
         ends = [one for one in self._made.values() if one.went_back and id(one.leaf()) not in wanted]
         found += map(Place, self._led_to(ends, wanted))
-        alone = [one for one in ends if one.alone]
-        for one in alone:
+        for one in (one for one in ends if one.alone):
             found += [Place(stack) for stack, leaves in one.read if leaves & wanted][:1]
-        found += [*cut(self._detached), *cut(self._gradients)]
+        found += [Place(stack) for stack, leaves in self._gradients.items() if leaves & wanted]
         # It may be these that get the gradients.
         found += [Place(one.stack, [one.leaf]) for one in ends if one.parameter and self._comes_of(one, wanted)]
-        found += [*cut(self._copied), *(Place(one.stack, [one.leaf]) for one in alone)]
-        return [*found, *map(Place, self._without_grad)]
+        found += [Place(one.stack, [one.leaf]) for one in ends if one.is_root]
+        return [*found, *map(Place, self._ended)]
 
     def _comes_of(self, leaf: _Leaf, wanted: set[int]) -> bool:
         return any(self._lost.get(stack, frozenset()) & wanted for stack in leaf.cuts)
 
     def _led_to(self, ends: list[_Leaf], wanted: set[int]) -> list[Stack]:
-        """Where what some leaves were made of was cut, the last place first; a block, which may be meant, behind all calls. Of a
-        parameter, as which all values of a net may be kept, only where that was made."""
+        """Where what some leaves were made of, or what went into a graph without a history, was cut, the last place first; a
+        block, which may be meant, behind all calls. Of a parameter, as which all values of a net may be kept, only where that
+        was made."""
         cuts = {stack for one in ends for stack in one.cuts if not one.parameter or stack == one.stack}
+        cuts |= self._went_back.keys()
         found = [stack for stack, leaves in reversed(self._lost.items()) if stack in cuts and leaves & wanted]
-        return sorted(found, key=self._without_grad.__contains__)
+        return sorted(found, key=self._blocks.__contains__)
 
 
 def _as_numbers(tensor: torch.Tensor) -> list[float]:

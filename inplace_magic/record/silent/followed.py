@@ -62,13 +62,13 @@ class Followed(Generic[Mark]):
 
 
 def without_history(call: Call, result: Any) -> list[torch.Tensor]:
-    """What a call was given that requires grad, where nothing that it gives goes on from that: ``x.argmax()``, ``x > 0``, all
-    calls without grad mode. Not for what takes no more than a shape of it, nor for what it has only looked at.
+    """What a call was given that requires grad, where something that it gives does not go on from that: ``x.argmax()``, ``x > 0``,
+    all calls without grad mode. Not for what takes no more than a shape of it, nor for what it has only looked at.
     """
     made = [
         one for one in (result if isinstance(result, (tuple, list)) else (result,)) if isinstance(one, torch.Tensor)
     ]
-    if not made or call.name.endswith("_like") or call.name.startswith("new_") or any(map(computed, made)):
+    if not made or call.name.endswith("_like") or call.name.startswith("new_") or all(map(computed, made)):
         return []
     given = [one for one in arguments(call.args, call.kwargs) if one.requires_grad]
     return given if not any(one is other for one in made for other in given) else []

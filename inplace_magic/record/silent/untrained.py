@@ -111,7 +111,7 @@ class Untrained(Detector):
 
     def cut(self, stack: Stack) -> None:
         """A checkpoint with reentry has run whose inputs need no gradient, so that nothing goes back through it."""
-        self._cuts.without_grad(stack)
+        self._cuts.ended(stack)
 
     def _listen(self) -> None:
         """Whether each call is heard, or those alone that are heard anyway."""
