@@ -254,8 +254,9 @@ class Diagnosis:
 
     @property
     def may_be_meant(self) -> bool:
-        """Whether it tells of what a person may have written on purpose: a part of what is trained that is detached."""
-        return kind_of(self.sentence) == "detached_part"
+        """Whether it tells of what a person may have written on purpose: a part of what is trained that is detached, a term of a
+        loss that is computed without gradients."""
+        return kind_of(self.sentence) in ("detached_part", "constant_term")
 
     def __repr__(self) -> str:
         """The report, as a terminal shows it."""

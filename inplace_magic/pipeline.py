@@ -40,7 +40,11 @@ from .verify import Bench, best
 _log = logging.getLogger(__name__)
 
 # The headlines that are not their family's, by the sentence on the first conflict.
-_HEADLINES = {"silent_aliased": "headline_aliased", "detached_part": "headline_detached"}
+_HEADLINES = {
+    "silent_aliased": "headline_aliased",
+    "detached_part": "headline_detached",
+    "constant_term": "headline_constant",
+}
 
 
 def diagnose(

@@ -48,6 +48,7 @@ _NEEDS: dict[How, str] = {
     "flat": "feeds_zero",
     "as_data": "feeds_not",
     "as_term": "feeds_not",
+    "constant": "feeds_not",
     "carried": "goes_through_earlier",
     "of_result": "feeds_lost",
 }
@@ -347,6 +348,8 @@ def _overwrote(clash: RecordedConflict, what: str, tensor: str | None, node: str
         return message("changed_outside", node=node) if node else message("changed_outside_kept")
     if write.how == "aliased":
         return message("silent_aliased", what=what, names=write.held, count=len(write.held))
+    if clash.kind == "detached" and write.how == "constant":
+        return message("constant_term")
     if clash.kind == "detached":
         return message("detached_part", tensor=tensor or message("a_tensor"))
     if write.how != "written":
@@ -370,7 +373,7 @@ def _changed_note(clash: RecordedConflict, tensor: str | None) -> str:
     write = clash.write
     if write is None:
         return ""
-    if clash.kind == "detached":
+    if clash.kind == "detached" and write.how == "as_data":
         return message("changes_detached")
     if write.how != "written":
         return message("changes_step" if write.operation == "step" else f"changes_{write.how}")

@@ -7,6 +7,7 @@ from .constant_terms import ConstantTerms
 from .earlier_iterations import EarlierIterations
 from .events import Detector
 from .foreign_memory import ForeignMemory
+from .grad_modes import GradModes
 from .handed_gradients import HandedGradients
 from .kept_gradients import KeptGradients
 from .lost_leaves import LostLeaves
@@ -35,6 +36,7 @@ DETECTORS: tuple[type[Detector], ...] = (
     KeptGradients,
     Threads,
     ComplexParts,
+    GradModes,
     Untrained,
     ReadAsData,
     ConstantTerms,

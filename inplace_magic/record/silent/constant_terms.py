@@ -1,63 +1,95 @@
-"""Terms of a loss that ``torch.tensor`` has made of values with a history: they have none, and train nothing.
+"""Terms of a loss that are computed of values which have lost their history: they train nothing.
 
     balance = torch.tensor([block.loss for block in blocks]).mean()
-    (task + 0.1 * balance).backward()
+    edges = gradient_of(logits.argmax(1).float())
+    with torch.no_grad():
+        speaker = encoder(spectrogram(wave)).mean()
+    (task + 0.1 * balance + edges + speaker).backward()
 
-Proof: what was made of the copy is only added to what goes back, the sum on its way to the root only scaled and added to, and
-nothing else is computed of it, so that no gradient would be another one without the copy.
+The last may be meant so, as is what is detached, of which nothing is said.
+
+Proof: what was made of such a value is only added to what goes back, the sum on its way to the root only scaled and added to,
+and nothing else that has a history is computed of it, so that no gradient would be another one without it.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from ...source.location import user_stack
 from ...torch_private import sequence_number, unobserved
+from .. import evidence
 from ..observed import LiveWrite, Stack
-from .aliases import called_by_user
+from .aliases import DATA_GET, GRAD_GET, NUMBERS, called_by_user
 from .events import Call, Detector, Passing, Run
-from .followed import Followed
+from .followed import Followed, without_history
 from .nodes import node_of
 
 _ADDING = frozenset({"add", "add_", "sub", "sub_", "subtract", "rsub", "__radd__", "__rsub__", "__iadd__", "__isub__"})
 _SUMS = frozenset({"AddBackward0", "SubBackward0", "RsubBackward1"})
 _SCALES = frozenset({"MulBackward0", "DivBackward0", "NegBackward0"})  # of one value with a history
+_CALLS = 4_096  # that are heard
+_MEANT = frozenset({"detach", "detach_"})
+_LOOKED_AT = (*NUMBERS, DATA_GET, GRAD_GET)
 _KEPT = 256  # sums that have not gone back
 _ITEMS = 64  # of a list, that are looked at
 
 
+@dataclass(frozen=True)
+class _Cut:
+    """Where values lost their history: ``how``, and whether that ``may`` be meant."""
+
+    stack: Stack
+    how: evidence.How
+    may: bool = False
+
+
 class ConstantTerms(Detector):
-    """Follows what is computed of such copies."""
+    """Follows what is computed of such values."""
 
     def __init__(self, run: Run) -> None:
         super().__init__(run)
-        self._values = Followed[Stack]()
-        self._sums: dict[int, frozenset[Stack]] = {}  # by the number of the node that adds the copy to something
-        self._told: set[Stack] = set()
-        self._copied_now = frozenset[Stack]()
+        self._values = Followed[_Cut](discrete=True)
+        self._sums: dict[int, frozenset[_Cut]] = {}  # by the number of the node that adds the value to something
+        self._elsewhere: set[_Cut] = set()  # of which something else is computed
+        self._told: set[_Cut] = set()
+        self._copied_now = frozenset[_Cut]()
+        self._heard = 0
+
+    def begins(self) -> None:
+        self.run.curious.add(self)
 
     def calls(self, call: Call) -> None:
+        self._heard += 1
         self._copied_now = frozenset()
         if call.func is torch.tensor and torch.is_grad_enabled() and called_by_user():
             with unobserved():
                 copied = _has_history([*call.args[:1], call.kwargs.get("data")])
-            stack = user_stack(sys._getframe(1)) if copied else ()
-            if copied and stack not in self._told:
-                self._copied_now = frozenset({stack})
+            cut = _Cut(user_stack(sys._getframe(1)) if copied else (), "as_term")
+            if copied and cut not in self._told:
+                self._copied_now = frozenset({cut})
                 self.run.curious.add(self)
 
     def called(self, call: Call, result: Any) -> None:
-        if not (self._copied_now or self._values) or not torch.is_grad_enabled():
-            return
         of = self._copied_now | self._values.of(call)
-        for node in self._values.follow(result, of) if of else ():
-            if call.name in _ADDING and len(self._sums) < _KEPT:
-                with unobserved():
-                    self._sums[sequence_number(node)] = of
+        if self._heard <= _CALLS and not self._copied_now and call.name not in _MEANT and call.func not in _LOOKED_AT:
+            with unobserved():
+                lost = without_history(call, result)
+            block = self.run.block()
+            if lost and (stack := block or user_stack(sys._getframe(1))):
+                of |= {_Cut(stack, "constant", may=bool(block) or not torch.is_grad_enabled())}
+        made = result if isinstance(result, (tuple, list)) else (result,)
+        nodes = self._values.follow([*made, *call.written], of - self._told) if of else []
+        if nodes and call.name not in _ADDING:
+            self._elsewhere |= of
+        for node in nodes if call.name in _ADDING and len(self._sums) < _KEPT else ():
+            with unobserved():
+                self._sums[sequence_number(node)] = of
 
     def backward_begins(self, passing: Passing) -> None:
         if self._sums:
@@ -66,18 +98,21 @@ class ConstantTerms(Detector):
                 gone = {sequence_number(node) for node in passing.nodes}
             self._sums = {number: stacks for number, stacks in self._sums.items() if number not in gone}
         self._values.forget_gone()
-        if not self._sums and not self._values:
+        if self._heard > _CALLS and not self._sums and not self._values:
             self.run.curious.discard(self)
 
     def _look(self, passing: Passing) -> None:
         linear = _reached(map(node_of, passing.roots), _adds_or_scales)
         sums = {node for node in linear if sequence_number(node) in self._sums}
         used = [into for node in passing.nodes - linear for into, _ in node.next_functions] if sums else []
-        beside = _reached(used, linear.__contains__)
-        for stack in frozenset[Stack]().union(*(self._sums[sequence_number(node)] for node in sums - beside)):
-            if stack not in self._told:
-                self._told.add(stack)
-                self._note_proven(LiveWrite(stack, self.run.tick(), "tensor", "user", 0, "as_term"), passing.event)
+        beside = {
+            cut for node in _reached(used, linear.__contains__) for cut in self._sums.get(sequence_number(node), ())
+        }
+        added = frozenset[_Cut]().union(*(self._sums[sequence_number(node)] for node in sums))
+        for cut in added - beside - self._elsewhere - self._told:
+            self._told.add(cut)
+            write = LiveWrite(cut.stack, self.run.tick(), "tensor", "user", 0, cut.how)
+            self._note_proven(write, passing.event, kind="detached" if cut.may else "silent")
 
 
 def _has_history(data: Any) -> bool:

@@ -94,7 +94,6 @@ class Cuts:
 
     def __init__(self, run: Run) -> None:
         self._run = run
-        self._modes: list[Stack] = []  # the blocks without grad mode that are open; empty for what is not the user's
         self.clear()
 
     def clear(self) -> None:
@@ -102,7 +101,7 @@ class Cuts:
         self._numbers: dict[Stack, _Numbers] = {}  # the place that has read last at the end
         self._lost: dict[Stack, Leaves] = {}  # what other calls were given with a history, and gave without one
         self._gradients: dict[Stack, Leaves] = {}  # what gradients were the gradients of
-        self._blocks: dict[Stack, None] = {}  # without grad mode
+        self._blocks: set[Stack] = set()  # those of them that are blocks without grad mode
         self._ended: dict[Stack, None] = {}  # where nothing goes back through what has run
         self._made: dict[int, _Leaf] = {}
         self._into: dict[int, frozenset[Stack]] = {}  # what was cut at these places went into a node, by number
@@ -112,16 +111,6 @@ class Cuts:
         self._read: list[Stack] = []  # where the line that runs has read numbers
         self._given: list[torch.Tensor] | None = None  # beside a number, to the call under way
         self._reading: _Numbers | None = None  # what the call under way reads
-
-    def entering(self, mode_of: Stack) -> None:
-        """A block without grad mode begins."""
-        self._modes.append(mode_of)
-        if mode_of and len(self._blocks) < _CUTS:
-            self._blocks[mode_of] = None
-
-    def left(self) -> None:
-        """The innermost such block is over."""
-        del self._modes[-1:]
 
     def ended(self, stack: Stack) -> None:
         """Nothing goes back through what has run at this place."""
@@ -201,8 +190,9 @@ class Cuts:
         if node is not None and node.name().startswith(_FLAT) and len(self._flat) < _CUTS:
             self._flat[sequence_number(node)] = user_stack(sys._getframe(3))
         if lost := without_history(call, result):
-            outside = next(filter(None, reversed(self._modes)), ()) if not torch.is_grad_enabled() else ()
-            stack = outside or user_stack(sys._getframe(3))
+            block = self._run.block()
+            stack = block or user_stack(sys._getframe(3))
+            self._blocks |= {block} if block else set()
             self._note(self._lost, stack, (node_of(one) or one for one in lost))
             of |= {stack} if stack else set()
         results = result if isinstance(result, (tuple, list)) else (result,)

@@ -137,6 +137,9 @@ class Run(Protocol):
     def author(self, frame: types.FrameType, written: Sequence[torch.Tensor]) -> Author:
         """Who runs a frame, and where it holds what it writes."""
 
+    def block(self) -> Stack:
+        """The user's innermost block without grad mode, while nothing within has switched it on again."""
+
     def here(self) -> Stack:
         """The user's frames, from the call that is being looked at outwards."""
 

@@ -29,6 +29,7 @@ from . import DETECTORS
 from .aliases import EXPORTS, GRAD_GET, NUMBERS, shares
 from .events import EVENTS, Applied, Call, Detector, Passing, Policy
 from .foreign_memory import ForeignMemory
+from .grad_modes import GradModes
 from .handed_gradients import HandedGradients
 from .past_the_graph import PastTheGraph
 from .python_nodes import PythonNodes
@@ -58,8 +59,8 @@ class EventStream(Recorder):
         self._memory, self._unheard, self._nodes, self._second, self._handed = (
             self.detector(kind) for kind in (ForeignMemory, PastTheGraph, PythonNodes, SecondRun, HandedGradients)
         )
-        self._recomputed, self._untrained, self._unchecked = (
-            self.detector(kind) for kind in (Recomputed, Untrained, Unchecked)
+        self._recomputed, self._untrained, self._unchecked, self._modes = (
+            self.detector(kind) for kind in (Recomputed, Untrained, Unchecked, GradModes)
         )
         self.open_question = False
         self._hearing: dict[str, list[Callable[..., Any]]] = {
@@ -153,6 +154,10 @@ class EventStream(Recorder):
             self._within_operation -= 1
             if pushed:
                 pop_function_mode()
+
+    def block(self) -> Stack:
+        block: Stack = self._modes.block
+        return block
 
     def here(self) -> Stack:
         return user_stack(sys._getframe(2))

@@ -11,14 +11,13 @@ that gives nothing but zeros.
 from __future__ import annotations
 
 import sys
-import threading
 import weakref
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
-from ...source.location import kind_of, user_stack
+from ...source.location import user_stack
 from ...torch_private import unobserved, variable_meta, version_of
 from .. import evidence
 from ..observed import LiveWrite, Stack
@@ -59,30 +58,12 @@ class Untrained(Detector):
         self._zero: dict[int, Stack] = {}  # the leaves that nothing but zeros has got to, by id, and where it became so
 
     def begins(self) -> None:
-        enter, leave, thread = torch.no_grad.__enter__, torch.no_grad.__exit__, threading.get_ident()
-
-        def entering(mode: Any) -> None:
-            with self.run.ours:
-                if threading.get_ident() == thread:
-                    frame = sys._getframe(1)
-                    users = self._watching and kind_of(frame.f_code.co_filename) == "user"
-                    self._cuts.entering(user_stack(frame) if users else ())
-            enter(mode)
-
-        def leaving(mode: Any, *error: Any) -> None:
-            leave(mode, *error)
-            with self.run.ours:
-                if threading.get_ident() == thread:
-                    self._cuts.left()
-
         def making(kind: Any, *args: Any, **kwargs: Any) -> Any:
             made = type.__call__(kind, *args, **kwargs)
             with self.run.ours:
                 self.leaf_made(made, args or (*kwargs.values(),), user_stack(sys._getframe(1)), parameter=False)
             return made
 
-        self.run.put(torch.no_grad, "__enter__", entering)
-        self.run.put(torch.no_grad, "__exit__", leaving)
         if (variable := variable_meta()) is not None:
             self.run.put(variable, "__call__", making)
         self._listen()

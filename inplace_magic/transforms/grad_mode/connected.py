@@ -44,14 +44,14 @@ _FLAT = ("round", "round_", "floor", "ceil", "trunc", "sign")
 @register("silent")
 def connected(problem: Problem) -> Iterator[Proposal]:
     write = problem.clash.write
-    if write is None or write.how not in ("untrained", "as_data", "as_term", "flat"):
+    if write is None or write.how not in ("untrained", "as_data", "as_term", "constant", "flat"):
         return
     for found in sites(problem, depth=3):
         yield from _sloped(found.code, found.statement)
         yield from _without_aliases(found.code, found.statement)
         yield from _as_tensors(found.code, found.statement)
         yield from _stacked(found.code, found.statement)
-        yield from _without_block(found.code, found.statement)
+        yield from _with_grad_mode(found.code, found.statement)
         yield from _other_arguments(found.code, found.statement)
         yield from _made_later(found.code, found.statement)
 
@@ -62,11 +62,16 @@ def recorded(problem: Problem) -> Iterator[Proposal]:
     write = problem.clash.write
     if write is not None and write.how == "written" and problem.clash.save is None:
         for found in sites(problem, depth=2):
-            for block in upwards(found.code, found.statement):
-                yield from _without_block(found.code, block)
-            function = found.code.function(found.statement)
-            for mode in modes(function, "no_grad", "inference_mode") if function is not None else ():
-                yield from undecorated(found.code, mode, _WHY, "connected: block")
+            yield from _with_grad_mode(found.code, found.statement)
+
+
+def _with_grad_mode(code: Code, statement: ast.stmt) -> Iterator[Proposal]:
+    """Without one of the blocks around a statement that switch it off, or the decorator of its function."""
+    for block in upwards(code, statement):
+        yield from _without_block(code, block)
+    function = code.function(statement)
+    for mode in modes(function, "no_grad", "inference_mode") if function is not None else ():
+        yield from undecorated(code, mode, _WHY, "connected: block")
 
 
 def _without_aliases(code: Code, statement: ast.stmt) -> Iterator[Proposal]:
