@@ -12,7 +12,7 @@ from ..families import RAISED_AT_WRITE, is_of_base, overlaps_input, updates_infe
 from ..message import message
 from ..record.evidence import Evidence, How, RecordedConflict, Write
 from ..record.operations import RESHAPES
-from ..source.bindings import bound, last_bound
+from ..source.bindings import bound, made_last
 from ..source.document import CellSource
 from ..source.editor import names_loaded
 from ..source.location import SourceRange
@@ -275,7 +275,8 @@ def _written_at(sources: Sources, stack: tuple[SourceRange, ...]) -> Place | Non
 
 def _made_at(name: str | None, sources: Sources) -> Place | None:
     """The line that gives a name of the session its value."""
-    found = last_bound(filter(None, map(sources.code, sources.cells)), name) if name is not None else None
+    codes = [code for code in map(sources.code, sources.cells) if code is not None]
+    found = made_last(codes, name) if name is not None else None
     if found is None:
         return None
     code, statement, value = found

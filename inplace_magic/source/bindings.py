@@ -4,13 +4,15 @@ function."""
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from .blocks import loops, own_statements, scope, upwards
 from .dataflow import binds, called_name, handed_on, key_of, live_in, of_head, simple
 from .editor import Code, Def, Function, Loop
 from .names import declared, first_name, named
+
+_LEAF_MAKERS = frozenset({"requires_grad_", "Parameter"})
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,23 @@ def last_bound(codes: Iterable[Code], path: str) -> tuple[Code, ast.stmt, ast.ex
     code, statement, value, homes, branch = max(found, key=lambda one: (one[0].cell.number, one[1].lineno))
     several = sum(one[0] is code for one in found) > 1 if homes else len(found) > 1
     return None if value is None or (several and (branch or bool(homes))) else (code, statement, value)
+
+
+def made_last(codes: Sequence[Code], path: str) -> tuple[Code, ast.stmt, ast.expr] | None:
+    """The same; in the function that the line calls, if there is one of that name, whose one ``return`` gives what it makes of a
+    leaf that it makes.
+    """
+    found = last_bound(codes, path)
+    called = getattr(found[2].func, "id", None) if found is not None and isinstance(found[2], ast.Call) else None
+    makers = [(c, n) for c in codes for n in ast.walk(c.tree) if isinstance(n, Function) and n.name == called]
+    code, maker = makers[0] if len(makers) == 1 else (None, None)
+    given = [n for n in own_statements(code, maker) if isinstance(n, ast.Return)] if code and maker else []
+    if code is None or len(given) != 1 or given[0].value is None:
+        return found
+    held = bindings(code, code.text(given[0].value), given[0]) or [Binding(given[0], given[0].value)]
+    nodes = [*ast.walk(held[0].value)] if len(held) == 1 and held[0].value is not None else []
+    leaf = any(getattr(n, "arg", None) == "requires_grad" or called_name(n) in _LEAF_MAKERS for n in nodes)
+    return (code, held[0].statement, held[0].value) if leaf and held[0].value is not None else found
 
 
 def _plain(path: str) -> str:

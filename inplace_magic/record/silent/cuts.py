@@ -107,6 +107,7 @@ class Cuts:
         self._into: dict[int, frozenset[Stack]] = {}  # what was cut at these places went into a node, by number
         self._went_back: dict[Stack, None] = {}  # of these, what a backward has gone through
         self._flat: dict[int, Stack] = {}  # by the number of a node that gives nothing but zeros
+        self.root: Stack = ()  # where the root of the last backward was made, if that is a leaf
         self._values = Followed[Stack](discrete=True)
         self._read: list[Stack] = []  # where the line that runs has read numbers
         self._given: list[torch.Tensor] | None = None  # beside a number, to the call under way
@@ -244,6 +245,7 @@ class Cuts:
             numbers = {sequence_number(node) for node in passing.nodes}
             gone = [number for number in self._into if number in numbers]
             self._went_back |= dict.fromkeys(stack for number in gone for stack in self._into.pop(number))
+        self.root = ()
         if self._made:
             made = [known for leaf in passing.leaves if (known := self._made.get(id(leaf))) and known.leaf() is leaf]
             alone, roots = len(made) == len(passing.leaves), {*map(id, passing.roots)}
@@ -251,6 +253,7 @@ class Cuts:
                 (key := id(known.leaf())): replace(known, went_back=True, alone=alone, is_root=key in roots)
                 for known in made
             }
+            self.root = next((known.stack for known in made if id(known.leaf()) in roots), ())
         for one in self._numbers.values():
             one.values = []
         self._values.forget_gone()

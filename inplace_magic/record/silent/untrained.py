@@ -156,15 +156,16 @@ class Untrained(Detector):
             if known.fed:
                 return
             parameters = [p for p in _parameters(optimizer) if p.requires_grad]
-            if not parameters or any(map(self._has_gradient, parameters)):
+            frozen = () if parameters else self._cuts.root
+            if any(map(self._has_gradient, parameters)) or not (parameters or frozen):
                 known.fed = True
             elif self._last is not None:
                 known.steps += 1
                 known.need = self._last
                 flat = next((self._zero[id(p)] for p in parameters if self._zero.get(id(p))), ())
                 known.flat = any(id(p) in self._zero for p in parameters)
-                if flat:
-                    known.places = [Place(flat)]
+                if flat or frozen:
+                    known.places = [Place(flat or frozen)]
                 elif known.steps <= _TRACED:
                     known.places = self._cuts.places(parameters) or known.places
             if not known.fed:

@@ -11,7 +11,7 @@ import ast
 from collections.abc import Iterator
 
 from ...message import message
-from ...source.bindings import last_bound
+from ...source.bindings import made_last
 from ...source.dataflow import called_name, is_functional, keyword_named, reads
 from ...source.editor import Code, Edit, atom
 from ..analysis.targets import VIEW_ATTRIBUTES
@@ -37,7 +37,7 @@ def leaf_of_result(problem: Problem) -> Iterator[Proposal]:
         names += [one.path for one in holders if one.scope == "<module>"]
     parts: dict[ast.stmt, tuple[Code, list[Edit]]] = {}
     for name in dict.fromkeys(names):
-        if (found := last_bound(problem.codes(), name)) is not None:
+        if (found := made_last([*problem.codes()], name)) is not None:
             code, statement, value = found
             edits = _made_leaves(code, value) or (_anew(code, value, name) if problem.family == "silent" else [])
             if edits:

@@ -1,34 +1,43 @@
-"""What a method sums up on its object, and a constructor has begun with zero, begins anew in each call.
+"""What a method, or a closure, sums up in what has begun with zero once and for all begins anew in each call.
 
 def forward(self, x):                     def forward(self, x):
                                               self.votes = torch.zeros_like(self.votes)
     for net in self.nets:                     for net in self.nets:
         self.votes += net(x)                      self.votes += net(x)
     return self.votes / len(self.nets)        return self.votes / len(self.nets)
+
+def make(nets):                           def make(nets):
+    votes = torch.zeros(4)                    votes = torch.zeros(4)
+    def jury(x):                              def jury(x):
+                                                  votes = torch.zeros(4)
+        for net in nets:                          for net in nets:
+            votes.add_(net(x))                        votes.add_(net(x))
+        return votes / len(nets)                  return votes / len(nets)
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from ...message import message
-from ...source.bindings import Binding, bindings, parameters
+from ...source.bindings import Binding, bindings, bound, naming_loop, parameters
 from ...source.bindings import reads as reads_of
-from ...source.blocks import loops
-from ...source.dataflow import added, called_name, calls, reads
-from ...source.editor import Code, dotted
+from ...source.blocks import loops, own_statements
+from ...source.dataflow import added, called_name, calls, calls_named, given_to, reads, receiver
+from ...source.editor import Code, Function, dotted
 from ..analysis.targets import root_text, torch_name, written_by
 from ..problem import Frame, Problem, parted
 from ..proposal import Proposal, in_one_text
 from ..registry import register
 
 _ZEROS = frozenset({"zeros", "zeros_like", "new_zeros"})
+_CONSTRUCTORS = frozenset({"__init__", "__post_init__"})
 
 
 @register("second_backward", "modified")
 def reset_kept_sum(problem: Problem) -> Iterator[Proposal]:
-    """What a method sums up on its object in a loop, and a constructor has begun with zero once and for all.
+    """What is summed up in a loop on an object, or in a name of the function around, that has begun with zero once and for all.
 
     A sum may be a state that goes on on purpose. It is none if it is divided by the number of its terms; nor if these are what
     the parts of the object give, and each backward has one call of its own.
@@ -38,22 +47,69 @@ def reset_kept_sum(problem: Problem) -> Iterator[Proposal]:
         for depth, frame in enumerate(stack, 1):
             met.setdefault((frame.code, frame.statement), []).append(stack[:depth])
     for (code, statement), stacks in met.items():
-        around, summed = loops(code, statement), added(statement)
-        if not around or summed is None or not isinstance(around[-1], ast.For) or "." not in (dotted(summed[0]) or ""):
+        summed, loop = _summed(statement), _loop(code, statement, stacks[0])
+        if loop is None or summed is None:
             continue
-        name, term, loop = code.text(summed[0]), summed[1], around[-1]
-        begun, torch = bindings(code, name, statement), torch_name(problem)
-        if len(begun) != 1 or not _is_zero_at_first(code, begun[0]) or reads_of(code, name, [term]):
+        held = summed[0].value if isinstance(summed[0], ast.Subscript) else summed[0]
+        name, term, torch = code.text(held), summed[1], torch_name(problem)
+        begun = _begun(code, name, statement) if dotted(held) is not None else []
+        if len(begun) != 1 or not _is_zero_at_first(code, begun[0], statement) or reads_of(code, name, [term]):
             continue
-        means = _means(code, code.following(loop), f"len({code.text(loop.iter)})")
-        mean = any(reads_of(code, name, [one]) for one in means)
+        mean = _is_mean(code, code.following(loop), name, _numbers(code, loop))
         alone = _are_of_own_parts(code, loop, term) and not _is_state(problem, code, statement, name)
-        if not mean and not (alone and all(_once(problem, stack) for stack in stacks)):
+        if not mean and not (alone and "." in name and all(_once(problem, stack) for stack in stacks)):
             continue
-        anew = f"{torch}.zeros_like({name})" if torch is not None and isinstance(begun[0].value, ast.Call) else "0"
-        line, why = f"{name} = {anew}", message("why_sum_anew", name=name)
-        edits = [code.insert_before(loop, line)]
+        value = begun[0].value
+        kept = "." not in name or isinstance(value, ast.Dict)  # as it was begun: a name is the function's own then
+        if (
+            kept
+            and reads(*filter(None, [value])) & {*parameters(code.function(begun[0].statement))[1:]}
+            and "." in name
+        ):
+            continue
+        anew = f"{torch}.zeros_like({name})" if torch is not None and isinstance(value, ast.Call) else "0"
+        line = f"{name} = {code.text(value) if kept and value is not None else anew}"
+        edits, why = [code.insert_before(loop, line)], message("why_sum_anew", name=name)
         yield in_one_text(code, edits, line, why, "reset_accumulator: sum", meant=True)
+
+
+def _summed(statement: ast.stmt) -> tuple[ast.expr, ast.expr] | None:
+    """The sum, and what is added to it: also for ``votes.add_(x)``."""
+    match statement:
+        case ast.Expr(ast.Call(ast.Attribute(total, "add_"), [term])):
+            return total, term
+    return added(statement)
+
+
+def _loop(code: Code, statement: ast.stmt, stack: list[Frame]) -> ast.For | None:
+    """The outermost loop around a sum in its function; else that around the call by which a method of the same object asks for
+    it.
+    """
+    around, caller = loops(code, statement), next(iter(stack[-2:-1]), None)
+    if not around and caller is not None and caller.code is code:
+        mine, theirs = code.function(statement), code.function(caller.statement)
+        beside = mine is not None and theirs is not None and code.parent(mine) is code.parent(theirs)
+        around = loops(code, caller.statement) if beside and isinstance(code.parent(mine), ast.ClassDef) else []  # type: ignore[arg-type]
+    return around[-1] if around and isinstance(around[-1], ast.For) else None
+
+
+def _begun(code: Code, name: str, near: ast.stmt) -> list[Binding]:
+    """Where an attribute gets its value, be it as a buffer; or a name, in the functions around the one that a statement is in."""
+    if "." in name:
+        owner, _, attribute = name.rpartition(".")
+        top = code.parent(code.function(near) or near)
+        buffers = [
+            Binding(code.statement(call), call.args[1])
+            for call in (calls_named(top, "register_buffer") if isinstance(top, ast.ClassDef) else ())
+            if len(call.args) > 1 and code.text(receiver(call) or call) == owner
+            if isinstance(call.args[0], ast.Constant) and call.args[0].value == attribute
+        ]
+        return [*bindings(code, name, near), *buffers]
+    outer = [one for one in code.parents(code.function(near) or near) if isinstance(one, Function)]
+    made = [
+        (s, value) for one in outer for s in own_statements(code, one) for key, value in bound(code, s) if key == name
+    ]
+    return [Binding(s, value) for s, value in made]
 
 
 def _are_of_own_parts(code: Code, loop: ast.For, term: ast.expr) -> bool:
@@ -115,13 +171,32 @@ def _once(problem: Problem, stack: list[Frame]) -> bool:
     return {*loops(used[0].code, used[0].statement)} <= {*loops(needed[0].code, needed[0].statement)}
 
 
-def _means(code: Code, statements: list[ast.stmt], number: str) -> list[ast.expr]:
-    """What is divided by a number: ``votes`` of ``votes / len(nets)``."""
-    divided = (n for s in statements for n in ast.walk(s) if isinstance(n, ast.BinOp) and isinstance(n.op, ast.Div))
-    return [one.left for one in divided if code.text(one.right) == number]
+def _numbers(code: Code, loop: ast.For) -> set[str]:
+    """How many iterations a loop has: ``len(nets)`` for ``nets``, ``enumerate(nets)`` and ``range(len(nets))``, ``n`` for ``range(n)``."""
+    named, given = called_name(loop.iter), [code.text(one) for one in given_to(loop.iter)]
+    through = [code.text(loop.iter), *(given if named in ("enumerate", "zip") else ())]
+    return {*(f"len({one})" for one in through), *(given[-1:] if named == "range" else ())}
 
 
-def _is_zero_at_first(code: Code, begun: Binding) -> bool:
-    """Whether a constructor begins with zero: ``self.votes = torch.zeros(4, 2)``."""
-    zero = called_name(begun.value) in _ZEROS or getattr(begun.value, "value", None) == 0
-    return zero and getattr(code.function(begun.statement), "name", "") == "__init__"
+def _is_mean(code: Code, statements: Iterable[ast.stmt], name: str, numbers: set[str]) -> bool:
+    """Whether what has a name, or an item of it, is divided by one of some numbers: ``votes / len(nets)``, ``votes.div(n)``,
+    ``v / n for v in votes.values()``.
+    """
+    for node in (n for s in statements for n in ast.walk(s)):
+        match node:
+            case ast.BinOp(left=divided, op=ast.Div(), right=by) | ast.Call(ast.Attribute(divided, "div"), [by]):
+                own = getattr(divided, "id", None)
+                around = naming_loop(code, node, own) if own is not None else None
+                of_items = around is not None and bool(reads_of(code, name, [around.iter]))
+                if code.text(by) in numbers and (of_items or reads_of(code, name, [divided])):
+                    return True
+    return False
+
+
+def _is_zero_at_first(code: Code, begun: Binding, statement: ast.stmt) -> bool:
+    """Whether a constructor, or the function around a closure, begins with zero: ``self.votes = torch.zeros(4, 2)``."""
+    values = begun.value.values if isinstance(begun.value, ast.Dict) else [begun.value]
+    zero = all(called_name(one) in _ZEROS or getattr(one, "value", None) == 0 for one in values)
+    maker = code.function(begun.statement)
+    outside = maker is not None and maker in [*code.parents(code.function(statement) or statement)]
+    return zero and (outside or getattr(maker, "name", "") in _CONSTRUCTORS)

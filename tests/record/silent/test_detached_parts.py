@@ -190,3 +190,46 @@ def test_an_initial_state_that_a_loop_goes_on_from_stays_cut_off() -> None:
     text = program("h = gate(x + h.detach())\nloss = net(h).sum()", made)
     found = run_in(new_shell(), [START, "%%autograd_check\n" + text]).diagnosis
     assert found is not None and found.may_be_meant and found.fixes == ()
+
+
+WITHOUT = "with torch.no_grad():\n    term = gate(x).square().mean()\n"
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        pytest.param(WITHOUT + "loss = net(gate(x)).sum()\nshown = loss.detach() + term", id="it goes into no loss"),
+        pytest.param(WITHOUT + "loss = (net(gate(x)) * term).sum()", id="it scales the loss"),
+        pytest.param(WITHOUT + "loss = (net(gate(x)) - term).square().sum()", id="it is what something is compared with"),
+        pytest.param("term = gate(x).square().mean().detach()\nloss = net(gate(x)).sum() + term", id="it is detached, as it says"),
+        pytest.param(
+            "out = gate(x)\nmost = out.amax().detach()\nloss = net(out).sum() + most + (out - most).exp().sum().log()",
+            id="what is taken off and put back",
+        ),
+        pytest.param(
+            "out = gate(x)\nmask = (out > 0).float()\nloss = (net(out) * mask.mean()).sum() + mask.mean()", id="it weighs as well",
+        ),
+        pytest.param(
+            "out = gate(x)\nhard = (out > 0).float()\nloss = net(hard - out.detach() + out).sum()", id="a straight-through value"
+        ),
+    ],
+)  # fmt: skip
+def test_no_term_is_said_to_train_nothing_where(loss: str) -> None:
+    seen = watch(Program("by hand", program(loss)), program(loss))
+    assert seen.problem is None
+    assert (seen.findings, seen.detached) == ((), ())
+
+
+def test_a_term_that_is_computed_without_gradients_may_be_meant() -> None:
+    shell = new_shell()
+    run_in(shell, [START])
+    text = program(WITHOUT + "loss = net(gate(x)).square().sum() + 0.1 * term")
+    seen = watch(Program("by hand", text), text)
+    assert seen.findings == () and [one.changed and one.changed.text for one in seen.detached] == [
+        "with torch.no_grad():"
+    ]
+    found = run_in(shell, ["%%autograd_check\n" + text]).diagnosis
+    assert found is not None and found.may_be_meant
+    assert (
+        "    term = gate(x).square().mean()\n" in found.fixes[0].cells[2] and "no_grad" not in found.fixes[0].cells[2]
+    )

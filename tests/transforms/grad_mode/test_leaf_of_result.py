@@ -183,3 +183,21 @@ def test_a_class_whose_cell_is_run_again_has_its_last_text() -> None:
             "torch.rand(3, requires_grad=True) / scale", "(torch.rand(3) / scale).requires_grad_()"
         ).rstrip()
     }
+
+
+def test_what_a_function_gives_back_becomes_a_leaf_there() -> None:
+    start = clean("""
+        import torch
+        def make(values):
+            a = torch.tensor(values, requires_grad=True).to(torch.double)
+            return a
+    """)
+    cell = "%%autograd_check\nw = make([1.0, 2.0])\n(w * w).sum().backward()\nw.grad\n"
+    told = run_cells(start, cell).diagnosis
+    assert told is not None and told.changed is not None and (told.changed.cell, told.changed.line) == (1, 3)
+    assert told.fixes[0].cells == {
+        1: start.replace(
+            "torch.tensor(values, requires_grad=True).to(torch.double)",
+            "torch.tensor(values).to(torch.double).requires_grad_()",
+        ).rstrip()
+    }

@@ -315,6 +315,46 @@ UNTRAINED = [
             loss.backward()
             optimizer.step()
     """, by="twin"),
+    Program("parameters that are frozen, and a loss that is told to require a gradient", """
+        net = nn.Linear(3, 2)
+        for parameter in net.parameters():
+            parameter.requires_grad = False  #-
+            parameter.requires_grad = True  #+
+        optimizer = torch.optim.SGD(net.parameters(), 0.1)
+        for _ in range(2):
+            optimizer.zero_grad()
+            loss = net(v.detach()).square().sum()
+            loss.requires_grad = True  #!
+            loss.backward()
+            optimizer.step()
+    """, by="twin", fixable=False),
+    Program("a term of a loss that begins with the largest of the outputs", """
+        class Edges(nn.Module):
+            def forward(self, out):
+                chosen = out.argmax(-1).float()  #!
+                chosen = out.amax(-1)  #+
+                return (chosen - 0.5).square().mean()
+        net, edges = nn.Linear(3, 2), Edges()
+        optimizer = torch.optim.SGD(net.parameters(), 0.1)
+        for _ in range(2):
+            optimizer.zero_grad()
+            out = net(v)
+            right = (out.argmax(-1) == 1).float().mean()
+            loss = out.square().mean() + 0.5 * edges(out)
+            loss.backward()
+            optimizer.step()
+    """, by="twin", fixable=False),
+    Program("a penalty on how many weights there are", """
+        net = nn.Linear(3, 2)
+        optimizer = torch.optim.SGD(net.parameters(), 0.1)
+        for _ in range(2):
+            optimizer.zero_grad()
+            penalty = (net.weight.abs() > 0.1).sum()  #!
+            penalty = net.weight.abs().sum()  #+
+            loss = net(v).square().sum()
+            (loss + 0.01 * penalty).backward()
+            optimizer.step()
+    """, by="twin", fixable=False),
     Program("a layer that computes with the data of its weight", """
         class Dense(nn.Module):
             def __init__(self):
