@@ -48,6 +48,7 @@ COSTS = {
     "connected: block": 4,  # the block did nothing but cut
     "module_flag": 4,  # a flag that saves memory goes
     "connected: sloped": 5,  # the loss is that of other numbers
+    "connected: straight through": 5,  # the loss stays, and the gradient is none of its own
     "connected: whole": 5,  # the same as above in several lines
     "no_grad: update": 5,  # how every optimizer writes its update
     "silent_batch_norm": 5,  # two small copies

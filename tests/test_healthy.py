@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy
 import pytest
@@ -50,6 +50,45 @@ class Block(nn.Module):
 
 
 # ---- one kind of training each ------------------------------------------------------------------------------------
+
+
+@healthy
+def a_straight_through_function_beside_a_round_number() -> list[torch.Tensor]:
+    class RoundSTE(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+            return x.round()
+
+        @staticmethod
+        def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+            return gradient
+
+    net = nn.Linear(3, 2)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    for _ in range(STEPS):
+        optimizer.zero_grad()
+        out = net(torch.ones(4, 3))
+        assert (out.round() == 1.0).sum() >= 0
+        rounded: torch.Tensor = RoundSTE.apply(out)  # type: ignore[no-untyped-call]
+        (rounded.float() - 0.3).square().mean().backward()
+        optimizer.step()
+    return parameters(net)
+
+
+@healthy
+def a_part_that_first_is_behind_a_round_number_and_then_by_itself() -> list[torch.Tensor]:
+    encoder, decoder = nn.Linear(3, 2), nn.Linear(2, 1)
+    both = torch.optim.SGD([*encoder.parameters(), *decoder.parameters()], lr=0.1)
+    for _ in range(STEPS):
+        both.zero_grad()
+        decoder(encoder(torch.ones(4, 3)).round()).square().sum().backward()
+        both.step()
+    alone = torch.optim.SGD(encoder.parameters(), lr=0.1)
+    for _ in range(STEPS):
+        alone.zero_grad()
+        encoder(torch.ones(4, 3)).square().sum().backward()
+        alone.step()
+    return parameters(encoder, decoder)
 
 
 @healthy

@@ -84,14 +84,16 @@ def made_last(codes: Sequence[Code], path: str) -> tuple[Code, ast.stmt, ast.exp
     """
     found = last_bound(codes, path)
     called = getattr(found[2].func, "id", None) if found is not None and isinstance(found[2], ast.Call) else None
-    makers = [(c, n) for c in codes for n in ast.walk(c.tree) if isinstance(n, Function) and n.name == called]
+    makers = [(c, n) for c in codes for n in c.tree.body if isinstance(n, Function) and n.name == called]
     code, maker = makers[0] if len(makers) == 1 else (None, None)
     given = [n for n in own_statements(code, maker) if isinstance(n, ast.Return)] if code and maker else []
     if code is None or len(given) != 1 or given[0].value is None:
         return found
     held = bindings(code, code.text(given[0].value), given[0]) or [Binding(given[0], given[0].value)]
     nodes = [*ast.walk(held[0].value)] if len(held) == 1 and held[0].value is not None else []
-    leaf = any(getattr(n, "arg", None) == "requires_grad" or called_name(n) in _LEAF_MAKERS for n in nodes)
+    flags = (n.value for n in nodes if isinstance(n, ast.keyword) and n.arg == "requires_grad")
+    told = any(isinstance(flag, ast.Constant) and flag.value is True for flag in flags)
+    leaf = told or any(called_name(n) in _LEAF_MAKERS for n in nodes)
     return (code, held[0].statement, held[0].value) if leaf and held[0].value is not None else found
 
 

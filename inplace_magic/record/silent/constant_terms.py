@@ -33,7 +33,7 @@ from .nodes import node_of
 _ADDING = frozenset({"add", "add_", "sub", "sub_", "subtract", "rsub", "__radd__", "__rsub__", "__iadd__", "__isub__"})
 _SUMS = frozenset({"AddBackward0", "SubBackward0", "RsubBackward1"})
 _SCALES = frozenset({"MulBackward0", "DivBackward0", "NegBackward0"})  # of one value with a history
-_CALLS = 4_096  # that are heard
+_BACKWARDS = 3  # until which each call is heard
 _MEANT = frozenset({"detach", "detach_"})
 _LOOKED_AT = (*NUMBERS, DATA_GET, GRAD_GET)
 _KEPT = 256  # sums that have not gone back
@@ -49,6 +49,10 @@ class _Cut:
     may: bool = False
 
 
+# What is detached, as it says. Where something is added to that, it may be a straight-through value.
+_DETACHED = _Cut((), "constant", may=True)
+
+
 class ConstantTerms(Detector):
     """Follows what is computed of such values."""
 
@@ -59,13 +63,13 @@ class ConstantTerms(Detector):
         self._elsewhere: set[_Cut] = set()  # of which something else is computed
         self._told: set[_Cut] = set()
         self._copied_now = frozenset[_Cut]()
-        self._heard = 0
+        self._backwards = 0
+        self._stepping = False
 
     def begins(self) -> None:
         self.run.curious.add(self)
 
     def calls(self, call: Call) -> None:
-        self._heard += 1
         self._copied_now = frozenset()
         if call.func is torch.tensor and torch.is_grad_enabled() and called_by_user():
             with unobserved():
@@ -76,29 +80,49 @@ class ConstantTerms(Detector):
                 self.run.curious.add(self)
 
     def called(self, call: Call, result: Any) -> None:
+        if self._stepping or not (self._backwards < _BACKWARDS or self._copied_now or self._values):
+            return
         of = self._copied_now | self._values.of(call)
-        if self._heard <= _CALLS and not self._copied_now and call.name not in _MEANT and call.func not in _LOOKED_AT:
-            with unobserved():
-                lost = without_history(call, result)
-            block = self.run.block()
-            if lost and (stack := block or user_stack(sys._getframe(1))):
-                of |= {_Cut(stack, "constant", may=bool(block) or not torch.is_grad_enabled())}
+        if self._backwards < _BACKWARDS and not self._copied_now and call.func not in _LOOKED_AT:
+            of |= self._lost(call, result)
+        of -= self._told | self._elsewhere
         made = result if isinstance(result, (tuple, list)) else (result,)
-        nodes = self._values.follow([*made, *call.written], of - self._told) if of else []
-        if nodes and call.name not in _ADDING:
-            self._elsewhere |= of
-        for node in nodes if call.name in _ADDING and len(self._sums) < _KEPT else ():
+        nodes = self._values.follow([*made, *call.written], of) if of else []
+        if nodes and (call.name not in _ADDING or _DETACHED in of):
+            self._elsewhere |= of - {_DETACHED}
+        elif nodes:
+            self._sums = dict([*self._sums.items()][1 - _KEPT :])
             with unobserved():
-                self._sums[sequence_number(node)] = of
+                self._sums |= {sequence_number(node): of for node in nodes}
+
+    def _lost(self, call: Call, result: Any) -> frozenset[_Cut]:
+        """The place of a call that gives values without their history."""
+        with unobserved():
+            lost = without_history(call, result)
+        if not lost or call.name in _MEANT:
+            return frozenset({_DETACHED} if lost else ())
+        block = self.run.block()
+        stack = block or user_stack(sys._getframe(2))
+        return frozenset({_Cut(stack, "constant", not torch.is_grad_enabled())} if stack else ())
+
+    def steps(self, optimizer: torch.optim.Optimizer) -> None:
+        self._stepping = True
+
+    def step_ends(self, optimizer: torch.optim.Optimizer) -> None:
+        self._stepping = False
 
     def backward_begins(self, passing: Passing) -> None:
+        self._stepping = False
         if self._sums:
             with unobserved():
                 self._look(passing)
                 gone = {sequence_number(node) for node in passing.nodes}
-            self._sums = {number: stacks for number, stacks in self._sums.items() if number not in gone}
+            self._sums = {number: cuts for number, cuts in self._sums.items() if number not in gone}
+        self._backwards += 1
+        if self._backwards == _BACKWARDS:
+            self._values.clear()
         self._values.forget_gone()
-        if self._heard > _CALLS and not self._sums and not self._values:
+        if self._backwards >= _BACKWARDS and not self._sums and not self._values:
             self.run.curious.discard(self)
 
     def _look(self, passing: Passing) -> None:
@@ -108,8 +132,9 @@ class ConstantTerms(Detector):
         beside = {
             cut for node in _reached(used, linear.__contains__) for cut in self._sums.get(sequence_number(node), ())
         }
+        beside |= {cut for node in passing.nodes - linear for cut in self._sums.get(sequence_number(node), ())}
         added = frozenset[_Cut]().union(*(self._sums[sequence_number(node)] for node in sums))
-        for cut in added - beside - self._elsewhere - self._told:
+        for cut in added - beside - self._elsewhere - self._told - {_DETACHED}:
             self._told.add(cut)
             write = LiveWrite(cut.stack, self.run.tick(), "tensor", "user", 0, cut.how)
             self._note_proven(write, passing.event, kind="detached" if cut.may else "silent")

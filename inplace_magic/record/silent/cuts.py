@@ -9,6 +9,7 @@ made anew, a copy of parameters, such a new leaf itself, a block without grad mo
 
 from __future__ import annotations
 
+import contextlib
 import math
 import sys
 import weakref
@@ -36,13 +37,10 @@ _NUMBERS = 64  # of one place, and in one leaf, that are compared
 _REQUIRES_GRAD = torch.Tensor.requires_grad.__set__  # type: ignore[attr-defined]
 _GIVE_THEMSELVES = frozenset({"requires_grad_", "retain_grad"})
 _EXPORTS = frozenset({"tolist", "numpy"})
-_FLAT = (
-    "Round",
-    "Floor",
-    "Ceil",
-    "Trunc",
-    "Sign",
-)  # the nodes, by the beginning of their names, that give nothing but zeros
+# The nodes that give nothing but zeros.
+_FLAT = frozenset({
+    "RoundBackward0", "RoundBackward1", "FloorBackward0", "CeilBackward0", "TruncBackward0", "SignBackward0",
+})  # fmt: skip
 
 Leaves = frozenset[int]  # by id
 
@@ -183,12 +181,14 @@ class Cuts:
 
     def _follow(self, call: Call, result: Any) -> None:
         """What a call makes of values that have lost their history, or takes theirs from."""
-        of = self._values.of(call)
         if call.func == _REQUIRES_GRAD or call.name in _GIVE_THEMSELVES:
-            self._leaf(call.args[0] if call.args else None, of)
+            leaf = call.args[0] if call.args else None
+            self._leaf(leaf, self._values.of_tensors([leaf] if isinstance(leaf, torch.Tensor) else []))
             return
+        of = self._values.of(call)
         node = node_of(result) if isinstance(result, torch.Tensor) else None
-        if node is not None and node.name().startswith(_FLAT) and len(self._flat) < _CUTS:
+        if node is not None and node.name() in _FLAT:
+            self._flat = dict([*self._flat.items()][1 - _CUTS :])
             self._flat[sequence_number(node)] = user_stack(sys._getframe(3))
         if lost := without_history(call, result):
             block = self._run.block()
@@ -265,7 +265,7 @@ class Cuts:
         todo, reached = [*map(node_of, passing.roots)], set[Any]()
         while todo:
             node = todo.pop()
-            if node is not None and node not in reached and not node.name().startswith(_FLAT):
+            if node is not None and node not in reached and node.name() not in _FLAT:
                 reached.add(node)
                 todo += [into for into, _ in node.next_functions]
         sloped = {id(leaf) for node in reached if (leaf := getattr(node, "variable", None)) is not None}
@@ -313,7 +313,9 @@ class Cuts:
 def _as_numbers(tensor: torch.Tensor) -> list[float]:
     """The values of a small tensor; none of any other."""
     small = tensor.numel() <= _NUMBERS and tensor.is_floating_point() and has_plain_values(tensor)
-    return tensor.detach().flatten().tolist() if small else []
+    with contextlib.suppress(RuntimeError):  # there are tensors that torch reads no values of
+        return tensor.detach().flatten().tolist() if small else []
+    return []
 
 
 def _leaves_of(roots: Iterable[Any]) -> Leaves:

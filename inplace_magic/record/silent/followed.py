@@ -31,9 +31,10 @@ class Followed(Generic[Mark]):
 
     def of(self, call: Call) -> frozenset[Mark]:
         """The marks of what a call is given."""
-        return self.of_tensors(arguments(call.args, call.kwargs))
+        return self.of_tensors(one for one in arguments(call.args, call.kwargs) if not one.requires_grad)
 
     def of_tensors(self, given: Iterable[torch.Tensor]) -> frozenset[Mark]:
+        """The marks of some tensors, also where they have become leaves meanwhile."""
         return frozenset[Mark]().union(*map(self._of, given)) if self._values else frozenset[Mark]()
 
     def follow(self, result: Any, marks: frozenset[Mark]) -> list[Any]:
@@ -46,8 +47,11 @@ class Followed(Generic[Mark]):
                 node = node_of(made)
             if node is not None:
                 nodes.append(node)
-            elif len(self._values) < _VALUES:
-                self._values[id(made)] = weakref.ref(made), marks
+            else:
+                if len(self._values) >= _VALUES:
+                    self.forget_gone()
+                if len(self._values) < _VALUES:
+                    self._values[id(made)] = weakref.ref(made), marks
         return nodes
 
     def forget_gone(self) -> None:
@@ -63,12 +67,14 @@ class Followed(Generic[Mark]):
 
 def without_history(call: Call, result: Any) -> list[torch.Tensor]:
     """What a call was given that requires grad, where something that it gives does not go on from that: ``x.argmax()``, ``x > 0``,
-    all calls without grad mode. Not for what takes no more than a shape of it, nor for what it has only looked at.
+    all calls without grad mode. Not for what takes no more than a shape or a type of it, nor for what it has only looked at.
     """
     made = [
         one for one in (result if isinstance(result, (tuple, list)) else (result,)) if isinstance(one, torch.Tensor)
     ]
-    if not made or call.name.endswith("_like") or call.name.startswith("new_") or all(map(computed, made)):
+    of_no_values = call.name.endswith(("_like", "_as")) or call.name.startswith("new_")
+    if not made or of_no_values or all(map(computed, made)):
         return []
-    given = [one for one in arguments(call.args, call.kwargs) if one.requires_grad]
+    values = call.args[:1] if call.name == "to" else call.args  # ``x.to(other)``
+    given = [one for one in arguments(values, call.kwargs) if one.requires_grad]
     return given if not any(one is other for one in made for other in given) else []

@@ -18,12 +18,12 @@ class GradModes(Detector):
 
     def __init__(self, run: Run) -> None:
         super().__init__(run)
-        self._open: list[Stack] = []  # empty for what is not the user's
+        self._open: dict[int, Stack] = {}  # by the mode's id; empty for what is not the user's
 
     @property
     def block(self) -> Stack:
         """The user's innermost block, where grad mode is off."""
-        return next(filter(None, reversed(self._open)), ()) if not torch.is_grad_enabled() else ()
+        return next(filter(None, reversed(self._open.values())), ()) if not torch.is_grad_enabled() else ()
 
     def begins(self) -> None:
         enter, leave, thread = torch.no_grad.__enter__, torch.no_grad.__exit__, threading.get_ident()
@@ -32,14 +32,15 @@ class GradModes(Detector):
             with self.run.ours:
                 if threading.get_ident() == thread:
                     frame = sys._getframe(1)
-                    self._open.append(user_stack(frame) if kind_of(frame.f_code.co_filename) == "user" else ())
+                    users = kind_of(frame.f_code.co_filename) == "user"
+                    self._open[id(mode)] = user_stack(frame) if users else ()
             enter(mode)
 
         def leaving(mode: Any, *error: Any) -> None:
             leave(mode, *error)
             with self.run.ours:
                 if threading.get_ident() == thread:
-                    del self._open[-1:]
+                    self._open.pop(id(mode), None)
 
         self.run.put(torch.no_grad, "__enter__", entering)
         self.run.put(torch.no_grad, "__exit__", leaving)

@@ -4,8 +4,8 @@ Nothing is raised: ``step`` passes over what has no gradient, and adds what is z
 seen (cuts.py), else the step itself.
 
 Proof: the optimizer has stepped after a backward, more than once or as the last thing, and in no step had any of its
-parameters a gradient, when it began or once a closure had run, but of backwards each of whose ways to it led through a node
-that gives nothing but zeros.
+parameters a gradient, when it began or once a closure had run, but zeros, from backwards each of whose ways to it led through
+a node that gives nothing else; nor has a step changed what had none.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .events import Call, Detector, Passing, Run
 
 _CALLS = 4_096  # that are heard at first
 _TRACED = 4  # steps without any gradient, until which each call is heard
-_BACKWARDS = 64  # before which some optimizer has to step
+_BACKWARDS = 16  # before which some optimizer has to step
 
 
 @dataclass
@@ -105,6 +105,7 @@ class Untrained(Detector):
     def _rest(self) -> None:
         """No cut is looked for any more."""
         self._cuts.clear()
+        self._zero.clear()
         self._watching = False
         self._listen()
 
@@ -133,7 +134,7 @@ class Untrained(Detector):
                 known.fed = known.fed or any(map(self._has_gradient, _parameters(known.optimizer())))
 
     def _has_gradient(self, parameter: torch.Tensor) -> bool:
-        return parameter.grad is not None and id(parameter) not in self._zero
+        return parameter.grad is not None and (id(parameter) not in self._zero or bool(parameter.grad.count_nonzero()))
 
     def step_ends(self, optimizer: torch.optim.Optimizer) -> None:
         for known in (one for one in self._stepping if one.optimizer() is optimizer):

@@ -38,7 +38,7 @@ from ..registry import register
 from .inference_mode import modes, undecorated
 
 _WHY = message("why_connected")
-_FLAT = ("round", "round_", "floor", "ceil", "trunc", "sign")
+_FLAT = ("round", "floor", "ceil", "trunc", "sign")
 
 
 @register("silent")
@@ -47,7 +47,8 @@ def connected(problem: Problem) -> Iterator[Proposal]:
     if write is None or write.how not in ("untrained", "as_data", "as_term", "constant", "flat"):
         return
     for found in sites(problem, depth=3):
-        yield from _sloped(found.code, found.statement)
+        if write.how == "flat":
+            yield from _sloped(found.code, found.statement)
         yield from _without_aliases(found.code, found.statement)
         yield from _as_tensors(found.code, found.statement)
         yield from _stacked(found.code, found.statement)
@@ -137,11 +138,24 @@ def stacked(code: Code, torch: str, node: ast.expr, text: Callable[[ast.expr], s
 
 
 def _sloped(code: Code, statement: ast.stmt) -> Iterator[Proposal]:
-    """The value itself in the place of its round number, or of its sign."""
+    """The value itself in the place of its round number, or of its sign; of one that a function gives, which others may want so,
+    the gradient straight through as well.
+    """
     flat = [call for call in calls_named(statement, *_FLAT) if receiver(call) is not None]
     for call in flat if not hasattr(statement, "body") else ():
-        edit = code.replace(call, atom(code, receiver(call)))  # type: ignore[arg-type]
-        yield in_one_text(code, [edit], code.edited(statement, [edit]), message("why_sloped"), "connected: sloped")
+        of = receiver(call)
+        if of is None:
+            continue
+        edit = code.replace(call, atom(code, of))
+        yield in_one_text(code, [edit], _line(code, statement, edit), message("why_sloped"), "connected: sloped")
+        if isinstance(of, ast.Name | ast.Attribute) and isinstance(statement, ast.Return):
+            edit = code.replace(call, f"({code.text(of)} + ({code.text(call)} - {code.text(of)}).detach())")
+            why = message("why_straight_through")
+            yield in_one_text(code, [edit], _line(code, statement, edit), why, "connected: straight through")
+
+
+def _line(code: Code, statement: ast.stmt, edit: Edit) -> str:
+    return " ".join(code.edited(statement, [edit]).split())
 
 
 def _without_block(code: Code, block: ast.stmt) -> Iterator[Proposal]:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 from ...message import message
 from ...source.bindings import value_of
-from ...source.blocks import upwards
+from ...source.blocks import scope, upwards
 from ...source.dataflow import (
     binds,
     called_name,
@@ -27,6 +27,7 @@ from ...source.dataflow import (
     keyword_named,
     read_as_number,
     reads,
+    rebinds,
     receiver,
     roots,
     simple,
@@ -147,6 +148,8 @@ class _Path:
             self._gone += [statement] if flagged in self.tainted else []
             return
         comes = self._is_cut(statement) or bool(reads(statement) & self.tainted)
+        if not comes:
+            self.tainted -= rebinds(statement)
         if (
             value is None
             or not comes
@@ -236,7 +239,8 @@ class _Path:
             return False
         text = self.code.text(node)
         value = value_of(self.code, text, self.code.statement(node))
-        filled = (call.func for call in calls_named(self.code.tree, "append") if isinstance(call.func, ast.Attribute))
+        around = scope(self.code, node)
+        filled = (call.func for call in calls_named(around, "append") if isinstance(call.func, ast.Attribute))
         if isinstance(value, ast.List | ast.ListComp) or any(self.code.text(one.value) == text for one in filled):
             return True
         return self.of_lists and not isinstance(value, ast.BinOp | ast.Constant)

@@ -68,9 +68,21 @@ def reset_kept_sum(problem: Problem) -> Iterator[Proposal]:
         ):
             continue
         anew = f"{torch}.zeros_like({name})" if torch is not None and isinstance(value, ast.Call) else "0"
+        if "." not in name and _is_read_beside(code, name, statement, begun[0]):
+            continue
         line = f"{name} = {code.text(value) if kept and value is not None else anew}"
         edits, why = [code.insert_before(loop, line)], message("why_sum_anew", name=name)
         yield in_one_text(code, edits, line, why, "reset_accumulator: sum", meant=True)
+
+
+def _is_read_beside(code: Code, name: str, statement: ast.stmt, begun: Binding) -> bool:
+    """Whether another function than the closure reads what the function around keeps under a name, or that itself does."""
+    maker, own = code.function(begun.statement), code.function(statement)
+    inside = {*ast.walk(own)} if own is not None else set()
+    nodes = ast.walk(maker) if maker is not None else ()
+    return any(
+        isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Load) and n not in inside for n in nodes
+    )
 
 
 def _summed(statement: ast.stmt) -> tuple[ast.expr, ast.expr] | None:

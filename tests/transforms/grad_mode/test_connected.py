@@ -50,7 +50,6 @@ def test_proposes_nothing(cell: str, cut: str) -> None:
         pytest.param("h = net(x).detach()\n", "h = net(x).detach()", ["h = net(x)\n"], id="a detach"),
         pytest.param("loss = loss - p.item() * r\n", "p.item()", ["loss = loss - p * r\n"], id="a number"),
         pytest.param("def f():\n    return -p.item() * r\n", "p.item()", ["def f():\n    return -p * r\n"], id="a number that is given back"),
-        pytest.param("h = torch.round(p + q) * r\n", "torch.round(p + q)", ["h = (p + q) * r\n"], id="a round number"),
         pytest.param("loss -= float(p + q)\n", "float(p + q)", ["loss -= (p + q)\n"], id="a number taken from a sum"),
         pytest.param("loss = -float(p.item())\n", "p.item()", ["loss = -p\n"], id="a number of a number"),
         pytest.param(
@@ -95,6 +94,13 @@ def test_proposes_nothing(cell: str, cut: str) -> None:
 )  # fmt: skip
 def test_makes_the_path_whole(cell: str, cut: str, expected: list[str]) -> None:
     assert found(cell, cut) == list(map(clean, expected))
+
+
+def test_a_sign_goes_or_is_taken_straight_through_where_a_function_gives_it() -> None:
+    inner = proposals(RULE, "h = p.sign() * r\n", write="p.sign()", family="silent", how="flat")
+    assert [p.texts[1] for p in inner] == ["h = p * r\n"]
+    given = proposals(RULE, "def f(p):\n    return p.sign()\n", write="p.sign()", family="silent", how="flat")
+    assert [p.texts[1].splitlines()[1].strip() for p in given] == ["return p", "return (p + (p.sign() - p).detach())"]
 
 
 def test_a_step_is_what_is_named_where_no_line_cut_a_path() -> None:

@@ -88,9 +88,14 @@ def test_makes_the_path_whole(cell: str, cut: str, expected: str) -> None:
     assert HEAD + expected + BACK in found(cell, cut)
 
 
-def test_a_name_stands_for_a_tensor_as_well() -> None:
-    made = found("y = net(x)\nloss = torch.tensor(y, requires_grad=True)\n", "torch.tensor(y, requires_grad=True)")
-    assert [text.splitlines()[2] for text in made] == []  # `connected` has both
+def test_a_name_that_is_bound_anew_comes_from_elsewhere() -> None:
+    cell = "v = net(x).item()\nlosses = [v]\nv = data\nt = torch.tensor(v, requires_grad=True)\nloss = torch.tensor(losses).mean() + t\n"
+    first = found(cell, "net(x).item()")[0]
+    assert (
+        "v = net(x)\n" in first
+        and "torch.stack(losses).mean()" in first
+        and "t = torch.tensor(v, requires_grad=True)" in first
+    )
 
 
 def test_a_function_that_gives_back_a_loss_is_on_its_way() -> None:

@@ -130,6 +130,24 @@ def test_a_mean_is_of_a_sum_that_begins_anew(text: str, line: str) -> None:
     assert line in run.diagnosis.fixes[0].cells[2]
 
 
+def test_a_sum_that_another_closure_reads_goes_on() -> None:
+    text = """
+        def make(nets):
+            votes = torch.zeros(4, 2)
+            def jury(x):
+                for net in nets:
+                    votes.add_(net(x).tanh())
+                return votes / len(nets)
+            def tally():
+                return votes
+            return jury, tally
+        jury, tally = make([nn.Linear(3, 2) for _ in range(3)])
+        """
+    run = run_cells("import torch\nfrom torch import nn\nx = torch.rand(4, 3)", text, ONE_EACH.partition("\n")[2])
+    assert run.diagnosis is not None
+    assert all("votes = torch.zeros" not in fix.title for fix in run.diagnosis.fixes)
+
+
 def test_a_running_total_of_a_closure_goes_on() -> None:
     text = """
         def make(net):

@@ -314,7 +314,7 @@ UNTRAINED = [
             loss = (net(v) - 0.5).square().sum()
             loss.backward()
             optimizer.step()
-    """, by="twin"),
+    """, by="twin", fixable=False),
     Program("parameters that are frozen, and a loss that is told to require a gradient", """
         net = nn.Linear(3, 2)
         for parameter in net.parameters():
