@@ -165,9 +165,8 @@ class _Inquiry:
     def _search(self, rerun: Rerun, again: Reproduction, watched: Evidence | None) -> bool:
         """Looks for fixes. False if what was changed plays no part in any gradient, so that there is nothing to say."""
         self.family, evidence = _as_leaf(self.family, rerun.seen)
-        if (
-            evidence.inference_tensors and self.family == "inference"
-        ):  # what a rerun has come to hold need not be in the session
+        if evidence.inference_tensors and self.family == "inference":
+            # What a rerun has come to hold need not be in the session, where nobody is asked for an attribute.
             here = {path for path, _ in walk(self.session.shell.user_ns)}
             kept = tuple(path for path in evidence.inference_tensors if path in here)
             evidence = replace(evidence, inference_tensors=kept)

@@ -33,7 +33,8 @@ from .nodes import node_of
 _ADDING = frozenset({"add", "add_", "sub", "sub_", "subtract", "rsub", "__radd__", "__rsub__", "__iadd__", "__isub__"})
 _SUMS = frozenset({"AddBackward0", "SubBackward0", "RsubBackward1"})
 _SCALES = frozenset({"MulBackward0", "DivBackward0", "NegBackward0"})  # of one value with a history
-_BACKWARDS = 3  # until which each call is heard
+_BACKWARDS = 3  # until which each call is heard, or as many of them
+_CALLS = 4_096
 _MEANT = frozenset({"detach", "detach_"})
 _LOOKED_AT = (*NUMBERS, DATA_GET, GRAD_GET)
 _KEPT = 256  # sums that have not gone back
@@ -63,7 +64,7 @@ class ConstantTerms(Detector):
         self._elsewhere: set[_Cut] = set()  # of which something else is computed
         self._told: set[_Cut] = set()
         self._copied_now = frozenset[_Cut]()
-        self._backwards = 0
+        self._backwards = self._calls = 0
         self._stepping = False
 
     def begins(self) -> None:
@@ -80,10 +81,14 @@ class ConstantTerms(Detector):
                 self.run.curious.add(self)
 
     def called(self, call: Call, result: Any) -> None:
-        if self._stepping or not (self._backwards < _BACKWARDS or self._copied_now or self._values):
+        self._calls += 1
+        if self._calls == _CALLS:
+            self._rest()
+        early = self._backwards < _BACKWARDS and self._calls < _CALLS
+        if self._stepping or not (early or self._copied_now or self._values):
             return
         of = self._copied_now | self._values.of(call)
-        if self._backwards < _BACKWARDS and not self._copied_now and call.func not in _LOOKED_AT:
+        if early and not self._copied_now and call.func not in _LOOKED_AT:
             of |= self._lost(call, result)
         of -= self._told | self._elsewhere
         made = result if isinstance(result, (tuple, list)) else (result,)
@@ -119,11 +124,16 @@ class ConstantTerms(Detector):
                 gone = {sequence_number(node) for node in passing.nodes}
             self._sums = {number: cuts for number, cuts in self._sums.items() if number not in gone}
         self._backwards += 1
-        if self._backwards == _BACKWARDS:
-            self._values.clear()
         self._values.forget_gone()
-        if self._backwards >= _BACKWARDS and not self._sums and not self._values:
+        if self._backwards == _BACKWARDS:
+            self._rest()
+        elif self._backwards > _BACKWARDS and not self._sums and not self._values:
             self.run.curious.discard(self)
+
+    def _rest(self) -> None:
+        """From now on a call is heard only for what is made by ``torch.tensor``."""
+        self._values.clear()
+        self.run.curious.discard(self)
 
     def _look(self, passing: Passing) -> None:
         linear = _reached(map(node_of, passing.roots), _adds_or_scales)

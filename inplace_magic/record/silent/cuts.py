@@ -1,10 +1,10 @@
 """Where the path to an optimizer's parameters may have been cut, the likeliest first.
 
-By what a backward went through: a number with which a loss was computed (``loss - value.item() * reward``); what a new leaf
-that it ended in was computed of, where a call, or a block without grad mode, gave it without its history (``argmax``, ``>``,
-``detach``, ``torch.tensor(net(x))``), or what went into the graph so; a number that was read before the new leaves which alone it ended in were made. Else by
-what was seen beside it: a detach (or ``.data``), a gradient by ``autograd.grad`` that is not differentiable itself, parameters
-made anew, a copy of parameters, such a new leaf itself, a block without grad mode.
+By what a backward went through: a number with which a loss was computed (``loss - value.item() * reward``); what went into its
+graph, or a new leaf that it ended in was computed of, where a call, or a block without grad mode, gave it without its history
+(``argmax``, ``>``, ``detach``, ``torch.tensor(net(x))``); numbers whose values, sum or mean such leaves have. Else a gradient by
+``autograd.grad`` that is not differentiable itself, parameters made anew of the old ones, a new leaf that it began at, and what
+is known to end a path (a checkpoint with reentry).
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class Cuts:
 
     def clear(self) -> None:
         self._used: dict[Stack, _Used] = {}
-        self._numbers: dict[Stack, _Numbers] = {}  # the place that has read last at the end
+        self._numbers: dict[Stack, _Numbers] = {}
         self._lost: dict[Stack, Leaves] = {}  # what other calls were given with a history, and gave without one
         self._gradients: dict[Stack, Leaves] = {}  # what gradients were the gradients of
         self._blocks: set[Stack] = set()  # those of them that are blocks without grad mode
@@ -141,14 +141,14 @@ class Cuts:
     def _read_as_number(self, tensor: torch.Tensor, stack: Stack) -> None:
         """A number that is read of a history, or of what has lost one: that was cut there."""
         node = node_of(tensor)
-        cut = next(iter(self._values.of_tensors([tensor])), ()) if node is None else ()
-        leaves = self._lost.get(cut, frozenset()) if node is None else _leaves_of([node])
-        if node is not None and stack:
+        if node is None:
+            stack = next(iter(self._values.of_tensors([tensor])), ())
+        elif stack:
             self._read = [*self._read[-_READ:], stack]
-        if leaves and (stack := cut or stack):
-            known = self._numbers.pop(stack, None)
-            if known is not None or len(self._numbers) < _CUTS:
-                self._numbers[stack] = self._reading = known or _Numbers(leaves)
+        if stack and stack not in self._numbers and len(self._numbers) < _CUTS:
+            leaves = self._lost.get(stack, frozenset()) if node is None else _leaves_of([node])
+            self._numbers[stack] = _Numbers(leaves)
+        self._reading = self._numbers.get(stack)
 
     def _look_for_number(self, call: Call) -> None:
         """Whether the line that has read numbers computes with one what has a history; until another line makes a call."""
