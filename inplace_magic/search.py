@@ -40,6 +40,7 @@ COSTS = {
     # The line says what it was meant to say; nothing else is touched.
     "hook": 2,  # the hook as torch's documentation has it
     "mark_dirty": 2,  # the Function as torch's documentation has it
+    "connected: all": 3,  # the path as it was meant, from wherever it is cut
     "connected": 3,  # the path as it was meant
     "leaf_of_result": 3,  # the leaf as it was meant
     "fast_weights": 3,  # the one form of an inner step that can be differentiated

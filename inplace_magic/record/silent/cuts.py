@@ -47,10 +47,12 @@ Leaves = frozenset[int]  # by id
 
 @dataclass(frozen=True)
 class Place:
-    """Where a path may have been cut; ``made``: the leaves that were made there and get gradients instead."""
+    """Where a path may have been cut; ``made``: the leaves that were made there and get gradients instead. ``proven``: what was
+    cut there went to the loss."""
 
     stack: Stack
     made: Sequence[weakref.ref[torch.Tensor]] = ()
+    proven: bool = False
 
 
 @dataclass
@@ -288,9 +290,9 @@ class Cuts:
         used = (pair for pair in self._used.items() if pair[1].fed)
         found = [Place(stack) for stack, one in used if one.of & wanted and not one.beside & wanted]
         ends = [one for one in self._made.values() if one.went_back and id(one.leaf()) not in wanted]
-        found += map(Place, self._led_to(ends, wanted))
+        found += (Place(stack, proven=True) for stack in self._led_to(ends, wanted))
         for one in (one for one in ends if one.alone):
-            found += [Place(stack) for stack, leaves in one.read if leaves & wanted][:1]
+            found += [Place(stack, proven=True) for stack, leaves in one.read if leaves & wanted][:1]
         found += [Place(stack) for stack, leaves in self._gradients.items() if leaves & wanted]
         # It may be these that get the gradients.
         found += [Place(one.stack, [one.leaf]) for one in ends if one.parameter and self._comes_of(one, wanted)]

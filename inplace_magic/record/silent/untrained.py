@@ -26,6 +26,7 @@ from .events import Call, Detector, Passing, Run
 
 _CALLS = 4_096  # that are heard at first
 _TRACED = 4  # steps without any gradient, until which each call is heard
+_TOLD = 4  # places of one optimizer
 _BACKWARDS = 16  # before which some optimizer has to step
 
 
@@ -174,21 +175,26 @@ class Untrained(Detector):
                 self._stepping.append(known)
             self._listen()
 
-    def _cut_of(self, known: _Optimizer) -> Stack:
+    def _cuts_of(self, known: _Optimizer) -> list[Stack]:
+        """Where the path was cut, as far as that is proven in each place, else the likeliest one."""
         owned = {id(p) for one in self._known.values() for p in _parameters(one.optimizer())}
-        for place in known.places:
-            if not place.made or any((p := ref()) is None or id(p) not in owned for ref in place.made):
-                return place.stack
-        return known.stack
+        places = [
+            place
+            for place in known.places
+            if not place.made or any((p := ref()) is None or id(p) not in owned for ref in place.made)
+        ]
+        several = [place.stack for place in places if place.proven] if places and places[0].proven else []
+        return [*dict.fromkeys(several)][:_TOLD] or [place.stack for place in places[:1]]
 
     def _report(self) -> None:
         for known in self._known.values():
             if known.fed or not known.steps or known.need is None or known.optimizer() is None:
                 continue
-            stack = self._cut_of(known)
-            operation = "step" if stack is known.stack else "cut"
             how: evidence.How = "flat" if known.flat else "untrained"
-            self._note_proven(LiveWrite(stack, self.run.tick(), operation, "user", 0, how), known.need)
+            cuts = self._cuts_of(known)
+            for stack in cuts or [known.stack]:
+                operation = "cut" if cuts else "step"
+                self._note_proven(LiveWrite(stack, self.run.tick(), operation, "user", 0, how), known.need)
 
 
 def _parameters(optimizer: torch.optim.Optimizer | None) -> list[torch.Tensor]:

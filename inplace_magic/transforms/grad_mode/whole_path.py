@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ...message import message
 from ...source.bindings import value_of
@@ -46,6 +46,7 @@ from .connected import is_straight_through, stacked
 _LEAVES = frozenset({"Variable", "Parameter", "from_numpy"})
 _COPIES = frozenset({"tensor", "as_tensor", "Tensor", "FloatTensor", "DoubleTensor"})
 _WAYS_OUT = frozenset({"numpy", "tolist"})
+_NUMBERS = frozenset({"item", "float"})
 _SUMS = frozenset({"mean", "sum"})
 _OPEN = (ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Compare, ast.IfExp, ast.Lambda)
 _DEPTH = 4  # of the calls around the cut
@@ -57,24 +58,44 @@ def whole_path(problem: Problem) -> Iterator[Proposal]:
     if write is None or write.how != "untrained":
         return
     for of_lists in (True, False):
-        changes: list[Change] = []
-        titles: list[str] = []
-        tainted = set[str]()
-        for site in sites(problem, _DEPTH):
-            named = torch_in(problem, site.code)
-            if named is None:
-                return
-            path = _Path(site.code, named[0], of_lists, tainted, site.node)
-            for statement in _behind(problem, site):
-                path.follow(statement)
-            edits = path.edits()
-            if any(f"{named[0]}." in edit.text for edit in edits):
-                edits += named[1]
-            changes += ((site.code, edit) for edit in edits)
-            titles += path.titles
-            tainted = {name for name in tainted if "." in name}  # which objects keep
+        changes, titles = _of_one(problem, of_lists)
         if changes:
-            yield Proposal(titles[-1], message("why_connected"), "connected: whole", tuple(changes))
+            yield Proposal(titles[-1], message("why_connected"), "connected: whole", changes)
+        both = [_of_one(one, of_lists) for one in _alike(problem)]
+        together = tuple(dict.fromkeys((*changes, *(change for more, _ in both for change in more))))
+        if changes and len(together) > len(changes):
+            yield Proposal(titles[-1], message("why_connected"), "connected: all", together)
+
+
+def _alike(problem: Problem) -> Iterator[Problem]:
+    """The other cuts by a call of the same name, which makes a tensor or a number: what is detached may be meant to be."""
+    name = next((called_name(site.node) for site in sites(problem, 1)), "")
+    for clash in problem.evidence.clashes:
+        if clash is not problem.clash and clash.write is not None and clash.write.how == "untrained":
+            other = replace(problem, clash=clash)
+            if name in _COPIES | _LEAVES | _NUMBERS and [called_name(site.node) for site in sites(other, 1)] == [name]:
+                yield other
+
+
+def _of_one(problem: Problem, of_lists: bool) -> tuple[tuple[Change, ...], list[str]]:
+    """The changes for one cut, and a title for each statement that they change."""
+    changes: list[Change] = []
+    titles: list[str] = []
+    tainted = set[str]()
+    for site in sites(problem, _DEPTH):
+        named = torch_in(problem, site.code)
+        if named is None:
+            return (), []
+        path = _Path(site.code, named[0], of_lists, tainted, site.node)
+        for statement in _behind(problem, site):
+            path.follow(statement)
+        edits = path.edits()
+        if any(f"{named[0]}." in edit.text for edit in edits):
+            edits += named[1]
+        changes += ((site.code, edit) for edit in edits)
+        titles += path.titles
+        tainted = {name for name in tainted if "." in name}  # which objects keep
+    return tuple(changes), titles
 
 
 def _behind(problem: Problem, site: Site) -> list[ast.stmt]:

@@ -14,6 +14,10 @@ r -= mean                                 r -= mean
 rows = x.unbind()                         rows = x.unbind()
 rows[k] += 1                              x[k] += 1
 
+rows = x.unbind(1)                        rows = x.unbind(1)
+part = rows[k][:2]                        part = x[:, k][:2]
+part += 1                                 part += 1
+
 rows = dict(zip(names, x))                rows = {key: x[i] for i, key in enumerate(names)}
 rows["a"] += 1                            rows["a"] += 1
 
@@ -30,12 +34,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ...message import message
-from ...source.bindings import gone_through, loop_of, naming_loop
+from ...source.bindings import Binding, gone_through, loop_of, naming_loop
 from ...source.dataflow import called_name, given_to, rebinds, receiver
 from ...source.editor import Code, Edit, atom
 from ..analysis.counted import counted
 from ..analysis.meetings import headline
-from ..analysis.targets import SEVERAL_VIEWS, Site, handed_down, root, seen_through
+from ..analysis.targets import SEVERAL_VIEWS, handed_down, root, root_text, seen_through
 from ..problem import Problem
 from ..proposal import Proposal, in_one_text
 from ..registry import register
@@ -80,8 +84,9 @@ def index_bound(problem: Problem) -> Iterator[Proposal]:
     for write, name in handed_down(problem, len(problem.write_stack)):
         for code, made in itertools.islice(problem.bindings(write.code, name, write.statement), 1):
             if made.value is not None:
-                yield from _item(write, name, _views(code, made.value))
+                yield from _item(write.code, write.node, name, _views(code, made.value))
                 yield from _of_dict(code, made.value)
+                yield from _part_of_item(problem, code, made)
             elif isinstance(made.statement, ast.Assign):
                 yield from _unpacked(code, made.statement)
 
@@ -103,14 +108,21 @@ def _of_dict(code: Code, made: ast.expr) -> Iterator[Proposal]:
                 yield in_one_text(code, [edit], headline(code, code.statement(made), [edit]), _WHY, "index_views")
 
 
-def _item(write: Site, name: str, views: _Views | None) -> Iterator[Proposal]:
+def _part_of_item(problem: Problem, code: Code, made: Binding) -> Iterator[Proposal]:
+    """``part = rows[k][:2]``, then ``part += 1``: the item is a view where the part is taken."""
+    name = root_text(code, made.value)
+    for other, held in itertools.islice(problem.bindings(code, name, made.statement) if name is not None else (), 1):
+        if other is code and held.value is not None:
+            yield from _item(code, made.statement, str(name), _views(code, held.value))
+
+
+def _item(code: Code, node: ast.AST, name: str, views: _Views | None) -> Iterator[Proposal]:
     """``rows[k] += 1``, ``fill(rows[k])``: an item of what holds all the views."""
-    code = write.code
-    items = (n for n in ast.walk(write.node) if isinstance(n, ast.Subscript) and code.text(n.value) == name)
+    items = (n for n in ast.walk(node) if isinstance(n, ast.Subscript) and code.text(n.value) == name)
     item = next((n for n in items if not isinstance(n.slice, ast.Slice | ast.Tuple)), None)
     if item is not None and views is not None:
         edit = code.replace(item, views.at(code.text(item.slice)))
-        yield in_one_text(code, [edit], headline(code, write.statement, [edit]), _WHY, "index_views")
+        yield in_one_text(code, [edit], headline(code, code.statement(node), [edit]), _WHY, "index_views")
 
 
 def _index_of(

@@ -51,6 +51,8 @@ def test_proposes_nothing(cell: str, write: str) -> None:
                      "r, g, b = image[0], image[1], image[2]\ng -= 1\n", id="the views of one assignment"),
         pytest.param("top, low = h.unbind(1)\nlow[0] = 1\n", "low[0]",
                      "top, low = h[:, 0], h[:, 1]\nlow[0] = 1\n", id="the same along another dimension"),
+        pytest.param("rows = x.unbind(1)\npart = rows[k][:2]\npart += 1\n", "part += 1",
+                     "rows = x.unbind(1)\npart = x[:, k][:2]\npart += 1\n", id="a part of an item of what holds them"),
         pytest.param("rows = x.unbind()\nrows[k] += 1\n", "rows[k]",
                      "rows = x.unbind()\nx[k] += 1\n", id="an item of what holds them"),
         pytest.param("rows = dict(zip(names, x))\nrows['a'] += 1\n", "rows['a']",

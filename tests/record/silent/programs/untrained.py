@@ -355,6 +355,19 @@ UNTRAINED = [
             (loss + 0.01 * penalty).backward()
             optimizer.step()
     """, by="twin", fixable=False),
+    Program("two terms, each of which is a copy with a gradient of its own", """
+        net = nn.Linear(3, 2)
+        optimizer = torch.optim.SGD(net.parameters(), 0.1)
+        for _ in range(2):
+            optimizer.zero_grad()
+            sizes = torch.tensor([net(v)[i].square() for i in range(2)], requires_grad=True).sum()  #!
+            angles = torch.tensor([net(v)[i].cos() for i in range(2)], requires_grad=True).sum()  #!
+            sizes = torch.stack([net(v)[i].square() for i in range(2)]).sum()  #+
+            angles = torch.stack([net(v)[i].cos() for i in range(2)]).sum()  #+
+            loss = sizes + 0.1 * angles
+            loss.backward()
+            optimizer.step()
+    """, by="twin"),
     Program("a layer that computes with the data of its weight", """
         class Dense(nn.Module):
             def __init__(self):
