@@ -149,7 +149,8 @@ class _Path:
     """The way of a value through a function, from where it loses its history.
 
     ``torch``: the name that stands for it. ``of_lists``: a name of which nothing more is known, and that a tensor is made of,
-    stands for a list. ``tainted``: the names whose values come of the ``cut``, the node of a call that loses it or in which it is lost.
+    stands for a list. ``tainted``: the names whose values come of the ``cut``, the node of a call that loses the history, or in
+    which it is lost.
     """
 
     code: Code
@@ -171,11 +172,8 @@ class _Path:
         comes = self._is_cut(statement) or bool(reads(statement) & self.tainted)
         if not comes:
             self.tainted -= rebinds(statement)
-        if (
-            value is None
-            or not comes
-            or (isinstance(statement, ast.Expr) and not (binds(statement) or self._is_cut(statement)))
-        ):
+        shows = isinstance(statement, ast.Expr) and not (binds(statement) or self._is_cut(statement))
+        if value is None or not comes or shows:
             return
         edits = self._below(value)
         self.tainted |= binds(statement)
@@ -202,17 +200,15 @@ class _Path:
         text = self._whole(node)
         if text is not None:
             above = self.code.parent(node)
-            closed = isinstance(above, (*_OPEN, ast.Attribute)) or (
-                getattr(above, "value", None) is node and isinstance(above, ast.Subscript)
-            )
-            return [self.code.replace(node, self._closed(text) if closed or "\n" in text else text)]
+            of_item = isinstance(above, ast.Subscript) and above.value is node
+            inside = of_item or "\n" in text or isinstance(above, (*_OPEN, ast.Attribute))
+            return [self.code.replace(node, self._closed(text) if inside else text)]
         return [edit for child in ast.iter_child_nodes(node) for edit in self._below(child)]
 
     @staticmethod
     def _closed(text: str) -> str:
         """In parentheses, as far as something around it could take it apart."""
-        open_ = isinstance(ast.parse(f"({text})", mode="eval").body, _OPEN) or "\n" in text
-        return f"({text})" if open_ and not (text.startswith("(") and text.endswith(")")) else text
+        return f"({text})" if isinstance(ast.parse(f"({text})", mode="eval").body, _OPEN) or "\n" in text else text
 
     def _text(self, node: ast.AST) -> str:
         return self.code.edited(node, self._below(node))
@@ -241,11 +237,11 @@ class _Path:
         of_numpy = isinstance(node.func, ast.Attribute) and module_of(node.func.value) == "numpy"
         if name in _SUMS and of_numpy and not node.keywords and len(node.args) == 1:
             return f"{self._closed(self._tensor(given))}.{name}()"
+        if name not in _COPIES:
+            return None
         kind = keyword_named(node, "dtype")
-        behind = f".to({self.code.text(kind.value)})" if kind is not None else ""
-        return (
-            (self._closed(self._tensor(given)) if behind else self._tensor(given)) + behind if name in _COPIES else None
-        )
+        tensor = self._tensor(given)
+        return tensor if kind is None else f"{self._closed(tensor)}.to({self.code.text(kind.value)})"
 
     def _tensor(self, given: ast.expr) -> str:
         """What ``torch.tensor`` would make of a list or of a tensor."""
