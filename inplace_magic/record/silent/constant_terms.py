@@ -25,18 +25,17 @@ from ...source.location import user_stack
 from ...torch_private import sequence_number, unobserved
 from .. import evidence
 from ..observed import LiveWrite, Stack
+from ..operations import arguments
 from .aliases import DATA_GET, GRAD_GET, NUMBERS, called_by_user
 from .events import Call, Detector, Passing, Run
 from .followed import Followed, without_history
-from .nodes import node_of
+from .nodes import node_number, node_of
 
 _ADDING = frozenset({"add", "add_", "sub", "sub_", "subtract", "rsub", "__radd__", "__rsub__", "__iadd__", "__isub__"})
 _SUMS = frozenset({"AddBackward0", "SubBackward0", "RsubBackward1"})
 _SCALES = frozenset({"MulBackward0", "DivBackward0", "NegBackward0"})  # of one value with a history
-_BACKWARDS = 3  # until which each call is heard, or as many of them
-_CALLS = 4_096
-_MEANT = frozenset({"detach", "detach_"})
-_LOOKED_AT = (*NUMBERS, DATA_GET, GRAD_GET)
+_BACKWARDS, _CALLS = 3, 4_096  # until which, whichever comes first, each call is heard
+_LOOKED_AT = (*NUMBERS, GRAD_GET)
 _KEPT = 256  # sums that have not gone back
 _ITEMS = 64  # of a list, that are looked at
 
@@ -76,7 +75,7 @@ class ConstantTerms(Detector):
             with unobserved():
                 copied = _has_history([*call.args[:1], call.kwargs.get("data")])
             cut = _Cut(user_stack(sys._getframe(1)) if copied else (), "as_term")
-            if copied and cut not in self._told:
+            if copied and cut not in self._told | self._elsewhere:
                 self._copied_now = frozenset({cut})
                 self.run.curious.add(self)
 
@@ -85,7 +84,8 @@ class ConstantTerms(Detector):
         if self._calls == _CALLS:
             self._rest()
         early = self._backwards < _BACKWARDS and self._calls < _CALLS
-        if self._stepping or not (early or self._copied_now or self._values):
+        within_step = self._stepping and not torch.is_grad_enabled()  # a closure runs with it
+        if within_step or not (early or self._copied_now or self._values):
             return
         of = self._copied_now | self._values.of(call)
         if early and not self._copied_now and call.func not in _LOOKED_AT:
@@ -94,9 +94,12 @@ class ConstantTerms(Detector):
         made = result if isinstance(result, (tuple, list)) else (result,)
         nodes = self._values.follow([*made, *call.written], of) if of else []
         if nodes and (call.name not in _ADDING or _DETACHED in of):
-            self._elsewhere |= of - {_DETACHED}
+            with unobserved():
+                sums = map(node_number, arguments(call.args, call.kwargs)) if call.name in _ADDING else ()
+                self._elsewhere |= of.union(*(self._sums.get(number, frozenset()) for number in sums)) - {_DETACHED}
         elif nodes:
-            self._sums = dict([*self._sums.items()][1 - _KEPT :])
+            for number in [*self._sums][: max(0, len(self._sums) + len(nodes) - _KEPT)]:
+                self._elsewhere |= self._sums.pop(number)  # nobody will know what becomes of them
             with unobserved():
                 self._sums |= {sequence_number(node): of for node in nodes}
 
@@ -104,7 +107,7 @@ class ConstantTerms(Detector):
         """The place of a call that gives values without their history."""
         with unobserved():
             lost = without_history(call, result)
-        if not lost or call.name in _MEANT:
+        if not lost or call.name == "detach" or call.func == DATA_GET:
             return frozenset({_DETACHED} if lost else ())
         block = self.run.block()
         stack = block or user_stack(sys._getframe(2))
@@ -117,7 +120,6 @@ class ConstantTerms(Detector):
         self._stepping = False
 
     def backward_begins(self, passing: Passing) -> None:
-        self._stepping = False
         if self._sums:
             with unobserved():
                 self._look(passing)
@@ -133,7 +135,9 @@ class ConstantTerms(Detector):
     def _rest(self) -> None:
         """From now on a call is heard only for what is made by ``torch.tensor``."""
         self._values.clear()
-        self.run.curious.discard(self)
+        self._sums.clear()
+        if not self._copied_now:
+            self.run.curious.discard(self)
 
     def _look(self, passing: Passing) -> None:
         linear = _reached(map(node_of, passing.roots), _adds_or_scales)
@@ -144,7 +148,7 @@ class ConstantTerms(Detector):
         }
         beside |= {cut for node in passing.nodes - linear for cut in self._sums.get(sequence_number(node), ())}
         added = frozenset[_Cut]().union(*(self._sums[sequence_number(node)] for node in sums))
-        for cut in added - beside - self._elsewhere - self._told - {_DETACHED}:
+        for cut in added - beside - self._elsewhere - self._told:
             self._told.add(cut)
             write = LiveWrite(cut.stack, self.run.tick(), "tensor", "user", 0, cut.how)
             self._note_proven(write, passing.event, kind="detached" if cut.may else "silent")

@@ -24,7 +24,7 @@ from ...source.location import line_of, user_stack
 from ...torch_private import sequence_number, unobserved
 from ..observed import Stack
 from ..operations import arguments
-from .aliases import GRAD_GET, NUMBERS, called_by_user
+from .aliases import DATA_GET, GRAD_GET, NUMBERS, called_by_user
 from .events import Call, Passing, Run
 from .followed import Followed, without_history
 from .nodes import has_plain_values, is_trained_leaf, node_number, node_of
@@ -48,7 +48,7 @@ Leaves = frozenset[int]  # by id
 @dataclass(frozen=True)
 class Place:
     """Where a path may have been cut; ``made``: the leaves that were made there and get gradients instead. ``proven``: what was
-    cut there went to the loss."""
+    cut there went to a loss, and hardly on purpose."""
 
     stack: Stack
     made: Sequence[weakref.ref[torch.Tensor]] = ()
@@ -101,11 +101,12 @@ class Cuts:
         self._numbers: dict[Stack, _Numbers] = {}
         self._lost: dict[Stack, Leaves] = {}  # what other calls were given with a history, and gave without one
         self._gradients: dict[Stack, Leaves] = {}  # what gradients were the gradients of
-        self._blocks: set[Stack] = set()  # those of them that are blocks without grad mode
+        self._meant: set[Stack] = set()  # those of them that may be: a detach, a block without grad mode
         self._ended: dict[Stack, None] = {}  # where nothing goes back through what has run
         self._made: dict[int, _Leaf] = {}
         self._into: dict[int, frozenset[Stack]] = {}  # what was cut at these places went into a node, by number
-        self._went_back: dict[Stack, None] = {}  # of these, what a backward has gone through
+        self._went_back: dict[Stack, int] = {}  # of these, what a backward has gone through, and which one last
+        self._backward = 0
         self._flat: dict[int, Stack] = {}  # by the number of a node that gives nothing but zeros
         self.root: Stack = ()  # where the root of the last backward was made, if that is a leaf
         self._values = Followed[Stack](discrete=True)
@@ -195,7 +196,7 @@ class Cuts:
         if lost := without_history(call, result):
             block = self._run.block()
             stack = block or user_stack(sys._getframe(3))
-            self._blocks |= {block} if block else set()
+            self._meant |= {stack} if block or call.name == "detach" or call.func == DATA_GET else set()
             self._note(self._lost, stack, (node_of(one) or one for one in lost))
             of |= {stack} if stack else set()
         results = result if isinstance(result, (tuple, list)) else (result,)
@@ -225,7 +226,7 @@ class Cuts:
             self._made[id(leaf)] = _Leaf(weakref.ref(leaf), stack, cuts, read, parameter)
 
     def _read_for(self, leaf: torch.Tensor) -> tuple[tuple[Stack, Leaves], ...]:
-        """Where numbers were read that a leaf is made of: one of them, their sum or their mean, for others are only printed."""
+        """Where numbers were read that a leaf may be made of: it is one of them, their sum or their mean."""
         values = _as_numbers(leaf) if self._numbers else []
 
         def has(numbers: list[float]) -> bool:
@@ -237,6 +238,7 @@ class Cuts:
     # ---- backwards
 
     def backward_begins(self, passing: Passing) -> None:
+        self._backward += 1
         if self._used:
             numbers = {sequence_number(node) for node in passing.nodes}
             leaves = {*map(id, passing.leaves)}
@@ -246,7 +248,8 @@ class Cuts:
         if self._into:
             numbers = {sequence_number(node) for node in passing.nodes}
             gone = [number for number in self._into if number in numbers]
-            self._went_back |= dict.fromkeys(stack for number in gone for stack in self._into.pop(number))
+            stacks = (stack for number in gone for stack in self._into.pop(number))
+            self._went_back |= dict.fromkeys(stacks, self._backward)
         self.root = ()
         if self._made:
             made = [known for leaf in passing.leaves if (known := self._made.get(id(leaf))) and known.leaf() is leaf]
@@ -290,9 +293,9 @@ class Cuts:
         used = (pair for pair in self._used.items() if pair[1].fed)
         found = [Place(stack) for stack, one in used if one.of & wanted and not one.beside & wanted]
         ends = [one for one in self._made.values() if one.went_back and id(one.leaf()) not in wanted]
-        found += (Place(stack, proven=True) for stack in self._led_to(ends, wanted))
+        found += (Place(stack, proven=stack not in self._meant) for stack in self._led_to(ends, wanted))
         for one in (one for one in ends if one.alone):
-            found += [Place(stack, proven=True) for stack, leaves in one.read if leaves & wanted][:1]
+            found += [Place(stack, proven=True) for stack, leaves in one.read if leaves & wanted]
         found += [Place(stack) for stack, leaves in self._gradients.items() if leaves & wanted]
         # It may be these that get the gradients.
         found += [Place(one.stack, [one.leaf]) for one in ends if one.parameter and self._comes_of(one, wanted)]
@@ -303,13 +306,14 @@ class Cuts:
         return any(self._lost.get(stack, frozenset()) & wanted for stack in leaf.cuts)
 
     def _led_to(self, ends: list[_Leaf], wanted: set[int]) -> list[Stack]:
-        """Where what some leaves were made of, or what went into a graph without a history, was cut, the last place first; a
-        block, which may be meant, behind all calls. Of a parameter, as which all values of a net may be kept, only where that
-        was made."""
+        """Where what some leaves were made of, or what went into a graph without a history, was cut, the last place first;
+        what may be meant, a detach or a block, behind all others. Of a parameter, as which all values of a net may be kept, only
+        where that was made."""
         cuts = {stack for one in ends for stack in one.cuts if not one.parameter or stack == one.stack}
-        cuts |= self._went_back.keys()
+        # What may be meant is, where it went to another loss than the last one.
+        cuts |= {stack for stack, one in self._went_back.items() if one == self._backward or stack not in self._meant}
         found = [stack for stack, leaves in reversed(self._lost.items()) if stack in cuts and leaves & wanted]
-        return sorted(found, key=self._blocks.__contains__)
+        return sorted(found, key=self._meant.__contains__)
 
 
 def _as_numbers(tensor: torch.Tensor) -> list[float]:

@@ -40,6 +40,8 @@ class Followed(Generic[Mark]):
     def follow(self, result: Any, marks: frozenset[Mark]) -> list[Any]:
         """Follows what a call gives and has no history, and gives the nodes of the rest."""
         nodes = []
+        if len(self._values) >= _VALUES:
+            self.forget_gone()
         for made in result if isinstance(result, (tuple, list)) else (result,):
             if not isinstance(made, torch.Tensor) or not (self._discrete or made.is_floating_point()):
                 continue
@@ -47,11 +49,8 @@ class Followed(Generic[Mark]):
                 node = node_of(made)
             if node is not None:
                 nodes.append(node)
-            else:
-                if len(self._values) >= _VALUES:
-                    self.forget_gone()
-                if len(self._values) < _VALUES:
-                    self._values[id(made)] = weakref.ref(made), marks
+            elif len(self._values) < _VALUES or id(made) in self._values:
+                self._values[id(made)] = weakref.ref(made), marks
         return nodes
 
     def forget_gone(self) -> None:

@@ -18,12 +18,14 @@ class GradModes(Detector):
 
     def __init__(self, run: Run) -> None:
         super().__init__(run)
-        self._open: dict[int, Stack] = {}  # by the mode's id; empty for what is not the user's
+        self._open: list[tuple[int, Stack]] = []  # the mode's id, and its place; none for what is not the user's
 
     @property
     def block(self) -> Stack:
         """The user's innermost block, where grad mode is off."""
-        return next(filter(None, reversed(self._open.values())), ()) if not torch.is_grad_enabled() else ()
+        return (
+            next(filter(None, (place for _, place in reversed(self._open))), ()) if not torch.is_grad_enabled() else ()
+        )
 
     def begins(self) -> None:
         enter, leave, thread = torch.no_grad.__enter__, torch.no_grad.__exit__, threading.get_ident()
@@ -33,14 +35,16 @@ class GradModes(Detector):
                 if threading.get_ident() == thread:
                     frame = sys._getframe(1)
                     users = kind_of(frame.f_code.co_filename) == "user"
-                    self._open[id(mode)] = user_stack(frame) if users else ()
+                    self._open.append((id(mode), user_stack(frame) if users else ()))
             enter(mode)
 
         def leaving(mode: Any, *error: Any) -> None:
             leave(mode, *error)
             with self.run.ours:
                 if threading.get_ident() == thread:
-                    self._open.pop(id(mode), None)
+                    entered = [one for one in self._open if one[0] == id(mode)]
+                    for one in entered[-1:]:
+                        self._open.remove(one)
 
         self.run.put(torch.no_grad, "__enter__", entering)
         self.run.put(torch.no_grad, "__exit__", leaving)

@@ -10,6 +10,7 @@ a node that gives nothing else; nor has a step changed what had none.
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import weakref
 from dataclasses import dataclass, field
@@ -27,7 +28,7 @@ from .events import Call, Detector, Passing, Run
 _CALLS = 4_096  # that are heard at first
 _TRACED = 4  # steps without any gradient, until which each call is heard
 _TOLD = 4  # places of one optimizer
-_BACKWARDS = 16  # before which some optimizer has to step
+_BACKWARDS = 64  # before which some optimizer has to step
 
 
 @dataclass
@@ -55,6 +56,7 @@ class Untrained(Detector):
         self._last: evidence.Backward | None = None
         self._stepping: list[_Optimizer] = []  # they are handed closures, or make several steps of one
         self._watching = True
+        self._within_step = False
         self._heard = self._backwards = 0
         self._zero: dict[int, Stack] = {}  # the leaves that nothing but zeros has got to, by id, and where it became so
 
@@ -83,7 +85,7 @@ class Untrained(Detector):
                 self._listen()
 
     def called(self, call: Call, result: Any) -> None:
-        if self._watching:
+        if self._watching and not (self._within_step and not torch.is_grad_enabled()):  # a closure runs with it
             self._cuts.called(call, result)
 
     def leaf_made(self, leaf: torch.Tensor, given: Any, stack: Stack, parameter: bool) -> None:
@@ -135,9 +137,14 @@ class Untrained(Detector):
                 known.fed = known.fed or any(map(self._has_gradient, _parameters(known.optimizer())))
 
     def _has_gradient(self, parameter: torch.Tensor) -> bool:
-        return parameter.grad is not None and (id(parameter) not in self._zero or bool(parameter.grad.count_nonzero()))
+        if parameter.grad is None or id(parameter) not in self._zero:
+            return parameter.grad is not None
+        with contextlib.suppress(RuntimeError):  # of a sparse one nobody counts
+            return bool(parameter.grad.count_nonzero())
+        return True
 
     def step_ends(self, optimizer: torch.optim.Optimizer) -> None:
+        self._within_step = False
         for known in (one for one in self._stepping if one.optimizer() is optimizer):
             # It may train by other means than ``.grad``.
             changed = [version_of(p) for p in _parameters(optimizer) if p.requires_grad] != known.versions
@@ -149,6 +156,7 @@ class Untrained(Detector):
         self._listen()
 
     def steps(self, optimizer: torch.optim.Optimizer) -> None:
+        self._within_step = True
         with unobserved():
             known = self._known.get(id(optimizer))
             if known is None or known.optimizer() is not optimizer:
@@ -176,7 +184,7 @@ class Untrained(Detector):
             self._listen()
 
     def _cuts_of(self, known: _Optimizer) -> list[Stack]:
-        """Where the path was cut, as far as that is proven in each place, else the likeliest one."""
+        """Where the path was cut, as far as that is proven in several places, else the likeliest one."""
         owned = {id(p) for one in self._known.values() for p in _parameters(one.optimizer())}
         places = [
             place

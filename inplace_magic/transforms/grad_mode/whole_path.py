@@ -48,7 +48,7 @@ _COPIES = frozenset({"tensor", "as_tensor", "Tensor", "FloatTensor", "DoubleTens
 _WAYS_OUT = frozenset({"numpy", "tolist"})
 _NUMBERS = frozenset({"item", "float"})
 _SUMS = frozenset({"mean", "sum"})
-_OPEN = (ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Compare, ast.IfExp, ast.Lambda)
+_OPEN = (ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Compare, ast.IfExp, ast.Lambda, ast.NamedExpr)
 _DEPTH = 4  # of the calls around the cut
 
 
@@ -61,14 +61,17 @@ def whole_path(problem: Problem) -> Iterator[Proposal]:
         changes, titles = _of_one(problem, of_lists)
         if changes:
             yield Proposal(titles[-1], message("why_connected"), "connected: whole", changes)
-        both = [_of_one(one, of_lists) for one in _alike(problem)]
-        together = tuple(dict.fromkeys((*changes, *(change for more, _ in both for change in more))))
-        if changes and len(together) > len(changes):
-            yield Proposal(titles[-1], message("why_connected"), "connected: all", together)
+        together = dict.fromkeys(changes)
+        for other in _alike(problem):
+            more, of_other = _of_one(other, of_lists)
+            together |= dict.fromkeys(more)
+            titles += of_other
+        if len(together) > len(changes):
+            yield Proposal(titles[-1], message("why_connected"), "connected: all", tuple(together))
 
 
 def _alike(problem: Problem) -> Iterator[Problem]:
-    """The other cuts by a call of the same name, which makes a tensor or a number: what is detached may be meant to be."""
+    """The other cuts, of any optimizer, by a call of the same name, which makes a tensor or a number."""
     name = next((called_name(site.node) for site in sites(problem, 1)), "")
     for clash in problem.evidence.clashes:
         if clash is not problem.clash and clash.write is not None and clash.write.how == "untrained":
@@ -170,7 +173,7 @@ class _Path:
             self._gone += [statement] if flagged in self.tainted else []
             return
         comes = self._is_cut(statement) or bool(reads(statement) & self.tainted)
-        if not comes:
+        if not comes and self.code.parent(statement) in {*self.code.parents(self.cut)}:  # under no condition of its own
             self.tainted -= rebinds(statement)
         shows = isinstance(statement, ast.Expr) and not (binds(statement) or self._is_cut(statement))
         if value is None or not comes or shows:
@@ -230,7 +233,7 @@ class _Path:
         flag = name == "requires_grad_" and [ast.unparse(one) for one in given_to(node)] in ([], ["True"])
         if isinstance(node.func, ast.Attribute) and (name in _WAYS_OUT or flag):
             return self._text(node.func.value)
-        if given is None or isinstance(given, ast.Constant):
+        if given is None or isinstance(given, ast.Constant | ast.Starred):
             return None
         if name in _LEAVES:
             return self._text(given)

@@ -35,6 +35,7 @@ from dataclasses import dataclass
 
 from ...message import message
 from ...source.bindings import Binding, gone_through, loop_of, naming_loop
+from ...source.blocks import own_statements, scope
 from ...source.dataflow import called_name, given_to, rebinds, receiver
 from ...source.editor import Code, Edit, atom
 from ..analysis.counted import counted
@@ -112,15 +113,19 @@ def _part_of_item(problem: Problem, code: Code, made: Binding) -> Iterator[Propo
     """``part = rows[k][:2]``, then ``part += 1``: the item is a view where the part is taken."""
     name = root_text(code, made.value)
     for other, held in itertools.islice(problem.bindings(code, name, made.statement) if name is not None else (), 1):
-        if other is code and held.value is not None:
-            yield from _item(code, made.statement, str(name), _views(code, held.value))
+        views = _views(code, held.value)
+        between = [s for s in own_statements(code, scope(code, made.statement)) if held.statement.lineno < s.lineno]
+        ahead = [s for s in between if s.lineno < made.statement.lineno]
+        if other is code and views is not None and views.tensor not in rebinds(*ahead):
+            yield from _item(code, made.statement, str(name), views)
 
 
 def _item(code: Code, node: ast.AST, name: str, views: _Views | None) -> Iterator[Proposal]:
     """``rows[k] += 1``, ``fill(rows[k])``: an item of what holds all the views."""
     items = (n for n in ast.walk(node) if isinstance(n, ast.Subscript) and code.text(n.value) == name)
     item = next((n for n in items if not isinstance(n.slice, ast.Slice | ast.Tuple)), None)
-    if item is not None and views is not None:
+    behind = item is not None and isinstance(item.slice, ast.UnaryOp)  # ``rows[-1]``
+    if item is not None and views is not None and not (behind and views.size is not None):
         edit = code.replace(item, views.at(code.text(item.slice)))
         yield in_one_text(code, [edit], headline(code, code.statement(node), [edit]), _WHY, "index_views")
 

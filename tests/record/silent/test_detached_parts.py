@@ -208,6 +208,10 @@ WITHOUT = "with torch.no_grad():\n    term = gate(x).square().mean()\n"
         pytest.param("out = gate(x)\nloss = torch.zeros(()).type_as(out) + net(out).square().sum()", id="a sum begins with the type of something"),
         pytest.param("p = gate(x).mean().sigmoid()\nhard = (p > 0.5).float() - p.detach() + p\nloss = net(gate(x)).sum() + 0.1 * hard",
                      id="a straight-through value that is a term"),
+        pytest.param("p = gate(x).mean().sigmoid()\nhard = (p > 0.5).float() + p - p.detach()\nloss = net(gate(x)).sum() + 0.1 * hard",
+                     id="a straight-through value in another order"),
+        pytest.param("p = gate(x).mean().sigmoid()\nhard = (p > 0.5).float() - p.data + p\nloss = net(gate(x)).sum() + 0.1 * hard",
+                     id="a straight-through value by data"),
         pytest.param("loss = net(gate(x)).square().sum()\nwith torch.no_grad():\n    z = gate(x).mean()\nz.requires_grad_()\nloss = loss + z",
                      id="a leaf of its own"),
         pytest.param("term = gate(x).square().mean().detach()\nloss = net(gate(x)).sum() + term", id="it is detached, as it says"),
@@ -242,3 +246,20 @@ def test_a_term_that_is_computed_without_gradients_may_be_meant() -> None:
     assert (
         "    term = gate(x).square().mean()\n" in found.fixes[0].cells[2] and "no_grad" not in found.fixes[0].cells[2]
     )
+
+
+def test_a_term_within_a_closure_is_seen() -> None:
+    text = (
+        MADE
+        + """
+    def closure():
+        optimizer.zero_grad()
+        loss = net(gate(x)).square().sum() + (net(x) > 0).float().mean()
+        loss.backward()
+        return loss
+    for turn in range(2):
+        optimizer.step(closure)
+    """
+    )
+    (found,) = watch(Program("by hand", text), textwrap.dedent(text)).findings
+    assert found.changed is not None and "(net(x) > 0)" in found.changed.text

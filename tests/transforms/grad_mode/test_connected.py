@@ -99,6 +99,8 @@ def test_makes_the_path_whole(cell: str, cut: str, expected: list[str]) -> None:
 def test_a_sign_goes_or_is_taken_straight_through_where_a_function_gives_it() -> None:
     inner = proposals(RULE, "h = p.sign() * r\n", write="p.sign()", family="silent", how="flat")
     assert [p.texts[1] for p in inner] == ["h = p * r\n"]
+    rounded = proposals(RULE, "h = torch.round(p + q) * r\n", write="torch.round(p + q)", family="silent", how="flat")
+    assert [p.texts[1] for p in rounded] == ["h = (p + q) * r\n"]
     given = proposals(RULE, "def f(p):\n    return p.sign()\n", write="p.sign()", family="silent", how="flat")
     assert [p.texts[1].splitlines()[1].strip() for p in given] == ["return p", "return (p + (p.sign() - p).detach())"]
 

@@ -17,6 +17,16 @@ FAMILY = "multi_output_view"
         pytest.param("for b in x.chunk(2):\n    b += 1", "b += 1", id="chunks, whose size nobody says"),
         pytest.param("for a, b in pairs:\n    b += 1", "b += 1", id="pairs"),
         pytest.param("a, b = x.chunk(2)\na += 1", "a += 1", id="a chunk has no short index"),
+        pytest.param(
+            "rows = x.split(4)\npart = rows[-1][:2]\npart += 1",
+            "part += 1",
+            id="a stretch that is counted from the end",
+        ),
+        pytest.param(
+            "rows = x.unbind(1)\nx = y\npart = rows[k][:2]\npart += 1",
+            "part += 1",
+            id="a part of what the name no longer has",
+        ),
         pytest.param("a, *b = x.unbind()\na += 1", "a += 1", id="a star"),
         pytest.param("rows = f(x)\nrows[0] += 1", "rows[0] += 1", id="an item of what a function gives"),
         pytest.param("y = F.apply(x)\ny += 1", "y += 1", id="one view"),

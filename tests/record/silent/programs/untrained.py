@@ -368,6 +368,37 @@ UNTRAINED = [
             loss.backward()
             optimizer.step()
     """, by="twin"),
+    Program("a number that is printed as well, before and behind the cut", """
+        net = nn.Linear(3, 2)
+        optimizer = torch.optim.SGD(net.parameters(), 0.1)
+        for _ in range(2):
+            optimizer.zero_grad()
+            losses = []
+            for i in range(2):
+                term = net(v)[i].square()
+                print(term.item())  #!
+                losses.append(term.item())  #!
+                losses.append(term)  #+
+                print(term.item())
+            loss = torch.tensor(losses, requires_grad=True).mean()  #-
+            loss = torch.stack(losses).mean()  #+
+            loss.backward()
+            optimizer.step()
+    """, by="twin"),
+    Program("a copy of what a generator gives, beside one that is detached on purpose", """
+        maker, critic = nn.Linear(3, 3), nn.Linear(3, 1)
+        of_maker, of_critic = torch.optim.SGD(maker.parameters(), 0.1), torch.optim.SGD(critic.parameters(), 0.1)
+        for _ in range(2):
+            made = maker(v)
+            of_critic.zero_grad()
+            critic(made.detach()).square().sum().backward()
+            of_critic.step()
+            of_maker.zero_grad()
+            copied = torch.tensor(made.tolist())  #-
+            copied = made  #+
+            critic(copied).mean().backward()
+            of_maker.step()  #<
+    """, by="twin", fixable=False),
     Program("a layer that computes with the data of its weight", """
         class Dense(nn.Module):
             def __init__(self):
