@@ -15,7 +15,6 @@ and nothing else that has a history is computed of it, so that no gradient would
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,11 +24,11 @@ from ...source.location import user_stack
 from ...torch_private import sequence_number, unobserved
 from .. import evidence
 from ..observed import LiveWrite, Stack
-from ..operations import arguments
+from ..operations import arguments, tensors_in
 from .aliases import DATA_GET, GRAD_GET, NUMBERS, called_by_user
 from .events import Call, Detector, Passing, Run
 from .followed import Followed, without_history
-from .nodes import node_number, node_of
+from .nodes import node_number, node_of, reached
 
 _ADDING = frozenset({"add", "add_", "sub", "sub_", "subtract", "rsub", "__radd__", "__rsub__", "__iadd__", "__isub__"})
 _SUMS = frozenset({"AddBackward0", "SubBackward0", "RsubBackward1"})
@@ -91,8 +90,7 @@ class ConstantTerms(Detector):
         if early and not self._copied_now and call.func not in _LOOKED_AT:
             of |= self._lost(call, result)
         of -= self._told | self._elsewhere
-        made = result if isinstance(result, (tuple, list)) else (result,)
-        nodes = self._values.follow([*made, *call.written], of) if of else []
+        nodes = self._values.follow([*tensors_in(result), *call.written], of) if of else []
         if nodes and (call.name not in _ADDING or _DETACHED in of):
             with unobserved():
                 sums = map(node_number, arguments(call.args, call.kwargs)) if call.name in _ADDING else ()
@@ -140,11 +138,11 @@ class ConstantTerms(Detector):
             self.run.curious.discard(self)
 
     def _look(self, passing: Passing) -> None:
-        linear = _reached(map(node_of, passing.roots), _adds_or_scales)
+        linear = reached(map(node_of, passing.roots), _adds_or_scales)
         sums = {node for node in linear if sequence_number(node) in self._sums}
         used = [into for node in passing.nodes - linear for into, _ in node.next_functions] if sums else []
         beside = {
-            cut for node in _reached(used, linear.__contains__) for cut in self._sums.get(sequence_number(node), ())
+            cut for node in reached(used, linear.__contains__) for cut in self._sums.get(sequence_number(node), ())
         }
         beside |= {cut for node in passing.nodes - linear for cut in self._sums.get(sequence_number(node), ())}
         added = frozenset[_Cut]().union(*(self._sums[sequence_number(node)] for node in sums))
@@ -159,17 +157,6 @@ def _has_history(data: Any) -> bool:
     if isinstance(data, (list, tuple)):
         return any(map(_has_history, data[:_ITEMS]))
     return isinstance(data, torch.Tensor) and data.requires_grad
-
-
-def _reached(starts: Iterable[Any], inside: Callable[[Any], bool]) -> set[Any]:
-    """Those of some nodes for which a condition holds, and what they lead to, as far as it holds."""
-    todo, found = [*starts], set[Any]()
-    while todo:
-        node = todo.pop()
-        if node is not None and node not in found and inside(node):
-            found.add(node)
-            todo += [into for into, _ in node.next_functions]
-    return found
 
 
 def _adds_or_scales(node: Any) -> bool:

@@ -23,11 +23,11 @@ from ...gradients.backward import values_of
 from ...source.location import line_of, user_stack
 from ...torch_private import sequence_number, unobserved
 from ..observed import Stack
-from ..operations import arguments
+from ..operations import arguments, tensors_in
 from .aliases import DATA_GET, GRAD_GET, NUMBERS, called_by_user
 from .events import Call, Passing, Run
 from .followed import Followed, without_history
-from .nodes import has_plain_values, is_trained_leaf, node_number, node_of
+from .nodes import has_plain_values, is_trained_leaf, node_number, node_of, reached
 
 _CUTS = 64  # places that are remembered
 _READ = 7  # numbers of one line, beside the last
@@ -199,8 +199,7 @@ class Cuts:
             self._meant |= {stack} if block or call.name == "detach" or call.func == DATA_GET else set()
             self._note(self._lost, stack, (node_of(one) or one for one in lost))
             of |= {stack} if stack else set()
-        results = result if isinstance(result, (tuple, list)) else (result,)
-        for into in self._values.follow([*results, *call.written], of) if of else ():
+        for into in self._values.follow([*tensors_in(result), *call.written], of) if of else ():
             if (number := sequence_number(into)) and len(self._into) < _LEAVES:
                 self._into[number] = of
         if call.kwargs.get("requires_grad"):
@@ -267,14 +266,9 @@ class Cuts:
         """The leaves, by id, that nothing but zeros gets to in a backward, and the last place where it becomes so."""
         if not self._flat:  # a graph is walked over
             return set(), ()
-        todo, reached = [*map(node_of, passing.roots)], set[Any]()
-        while todo:
-            node = todo.pop()
-            if node is not None and node not in reached and node.name() not in _FLAT:
-                reached.add(node)
-                todo += [into for into, _ in node.next_functions]
-        sloped = {id(leaf) for node in reached if (leaf := getattr(node, "variable", None)) is not None}
-        numbers = {sequence_number(node) for node in passing.nodes - reached}
+        steep = reached(map(node_of, passing.roots), lambda node: node.name() not in _FLAT)
+        sloped = {id(leaf) for node in steep if (leaf := getattr(node, "variable", None)) is not None}
+        numbers = {sequence_number(node) for node in passing.nodes - steep}
         return {*map(id, passing.leaves)} - sloped, self._flat.get(max(numbers & self._flat.keys(), default=0), ())
 
     def backward_ends(self, passing: Passing, result: Any) -> None:

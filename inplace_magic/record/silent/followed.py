@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 import torch
 
 from ...torch_private import unobserved
-from ..operations import arguments
+from ..operations import arguments, tensors_in
 from .events import Call
 from .nodes import computed, node_of
 
@@ -42,8 +42,8 @@ class Followed(Generic[Mark]):
         nodes = []
         if len(self._values) >= _VALUES:
             self.forget_gone()
-        for made in result if isinstance(result, (tuple, list)) else (result,):
-            if not isinstance(made, torch.Tensor) or not (self._discrete or made.is_floating_point()):
+        for made in tensors_in(result):
+            if not (self._discrete or made.is_floating_point()):
                 continue
             with unobserved():
                 node = node_of(made)
@@ -68,9 +68,7 @@ def without_history(call: Call, result: Any) -> list[torch.Tensor]:
     """What a call was given that requires grad, where something that it gives does not go on from that: ``x.argmax()``, ``x > 0``,
     all calls without grad mode. Not for what takes no more than a shape or a type of it, nor for what it has only looked at.
     """
-    made = [
-        one for one in (result if isinstance(result, (tuple, list)) else (result,)) if isinstance(one, torch.Tensor)
-    ]
+    made = [*tensors_in(result)]
     of_no_values = call.name.endswith(("_like", "_as")) or call.name.startswith("new_")
     if not made or of_no_values or all(map(computed, made)):
         return []

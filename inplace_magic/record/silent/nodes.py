@@ -6,6 +6,7 @@ written. Whoever asks for its node afterwards, or whether it is a leaf, gets the
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -44,3 +45,14 @@ def is_trained_leaf(tensor: torch.Tensor) -> bool:
         return tensor.requires_grad and tensor.is_leaf
     except RuntimeError:
         return False
+
+
+def reached(starts: Iterable[Any], inside: Callable[[Any], bool]) -> set[Any]:
+    """Those of some nodes for which a condition holds, and what they lead to, as far as it holds."""
+    todo, found = [*starts], set[Any]()
+    while todo:
+        node = todo.pop()
+        if node is not None and node not in found and inside(node):
+            found.add(node)
+            todo += [into for into, _ in node.next_functions]
+    return found

@@ -1,7 +1,7 @@
 """A whole optimizer that trains nothing: no parameter of it that requires grad ever gets a gradient, or none but zeros.
 
-Nothing is raised: ``step`` passes over what has no gradient, and adds what is zero (behind ``round``, say). What is told is the line where the path was cut, as far as that is
-seen (cuts.py), else the step itself.
+Nothing is raised: ``step`` passes over what has no gradient, and adds what is zero (behind ``round``, say). What is told is the
+line where the path was cut, as far as that is seen (cuts.py), else the step itself.
 
 Proof: the optimizer has stepped after a backward, more than once or as the last thing, and in no step had any of its
 parameters a gradient, when it began or once a closure had run, but zeros, from backwards each of whose ways to it led through

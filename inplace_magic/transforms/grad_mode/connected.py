@@ -141,21 +141,16 @@ def _sloped(code: Code, statement: ast.stmt) -> Iterator[Proposal]:
     """The value itself in the place of its round number, or of its sign; of one that a function gives, which others may want so,
     the gradient straight through as well.
     """
-    flat = [call for call in calls_named(statement, *_FLAT) if receiver(call) is not None]
-    for call in flat if not hasattr(statement, "body") else ():
+    for call in calls_named(statement, *_FLAT) if not hasattr(statement, "body") else ():
         of = receiver(call)
         if of is None:
             continue
         edit = code.replace(call, atom(code, of))
-        yield in_one_text(code, [edit], _line(code, statement, edit), message("why_sloped"), "connected: sloped")
+        yield in_one_text(code, [edit], statement, message("why_sloped"), "connected: sloped")
         if isinstance(of, ast.Name | ast.Attribute) and isinstance(statement, ast.Return):
             edit = code.replace(call, f"({code.text(of)} + ({code.text(call)} - {code.text(of)}).detach())")
             why = message("why_straight_through")
-            yield in_one_text(code, [edit], _line(code, statement, edit), why, "connected: straight through")
-
-
-def _line(code: Code, statement: ast.stmt, edit: Edit) -> str:
-    return " ".join(code.edited(statement, [edit]).split())
+            yield in_one_text(code, [edit], statement, why, "connected: straight through")
 
 
 def _without_block(code: Code, block: ast.stmt) -> Iterator[Proposal]:

@@ -59,17 +59,12 @@ def reset_kept_sum(problem: Problem) -> Iterator[Proposal]:
         alone = _are_of_own_parts(code, loop, term) and not _is_state(problem, code, statement, name)
         if not mean and not (alone and "." in name and all(_once(problem, stack) for stack in stacks)):
             continue
-        value = begun[0].value
-        kept = "." not in name or isinstance(value, ast.Dict)  # as it was begun: a name is the function's own then
-        if (
-            kept
-            and reads(*filter(None, [value])) & {*parameters(code.function(begun[0].statement))[1:]}
-            and "." in name
-        ):
+        value, own = begun[0].value, "." not in name
+        kept = own or isinstance(value, ast.Dict)  # as it was begun: a name is the function's own then
+        handed = {*parameters(code.function(begun[0].statement))[1:]} if kept and not own else set()
+        if (value is not None and reads(value) & handed) or (own and _is_read_beside(code, name, statement, begun[0])):
             continue
         anew = f"{torch}.zeros_like({name})" if torch is not None and isinstance(value, ast.Call) else "0"
-        if "." not in name and _is_read_beside(code, name, statement, begun[0]):
-            continue
         line = f"{name} = {code.text(value) if kept and value is not None else anew}"
         edits, why = [code.insert_before(loop, line)], message("why_sum_anew", name=name)
         yield in_one_text(code, edits, line, why, "reset_accumulator: sum", meant=True)

@@ -184,7 +184,6 @@ UNTRAINED = [
     Program("a loss that is a Variable of its value", """
         net = nn.Linear(3, 2)
         optimizer = torch.optim.SGD(net.parameters(), 0.1)
-        batches = torch.rand(2, 3)
         for _ in range(2):
             optimizer.zero_grad()
             loss = net(v).square().sum()
@@ -195,7 +194,6 @@ UNTRAINED = [
     Program("a loss that is a Parameter of its value", """
         net = nn.Linear(3, 2)
         optimizer = torch.optim.SGD(net.parameters(), 0.1)
-        batches = torch.rand(2, 3)
         for _ in range(2):
             optimizer.zero_grad()
             loss = net(v).square().sum()
@@ -206,7 +204,6 @@ UNTRAINED = [
     Program("an output that is copied into a new leaf", """
         net = nn.Linear(3, 2)
         optimizer = torch.optim.SGD(net.parameters(), 0.1)
-        batches = torch.rand(2, 3)
         for _ in range(2):
             optimizer.zero_grad()
             out = torch.tensor(net(v), requires_grad=True)  #!
@@ -218,7 +215,6 @@ UNTRAINED = [
     Program("an output that comes back from numpy as a leaf", """
         net = nn.Linear(3, 2)
         optimizer = torch.optim.SGD(net.parameters(), 0.1)
-        batches = torch.rand(2, 3)
         for _ in range(2):
             optimizer.zero_grad()
             out = torch.from_numpy(net(v).detach().numpy()).requires_grad_()  #!
@@ -243,7 +239,6 @@ UNTRAINED = [
     Program("a prediction that is the largest of the outputs", """
         net = nn.Linear(3, 2)
         optimizer = torch.optim.SGD(net.parameters(), 0.1)
-        batches = torch.rand(2, 3)
         for _ in range(2):
             optimizer.zero_grad()
             with torch.no_grad():
@@ -258,7 +253,6 @@ UNTRAINED = [
     Program("a prediction by a threshold, in a function", """
         net = nn.Linear(3, 2)
         optimizer = torch.optim.SGD(net.parameters(), 0.1)
-        batches = torch.rand(2, 3)
         for _ in range(2):
             optimizer.zero_grad()
             def decided(x):
