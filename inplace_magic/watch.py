@@ -245,6 +245,8 @@ def check_cell(
     sources = session.sources(cell)
     text = sources.cells[cell]
     assert isinstance(text, CellSource)
+    if "autograd_check" not in text.magics:
+        raise UsageError(extension.said(message("check_on_top")))
     if not can_run(shell, text):
         raise UsageError(extension.said(message("check_await")))
     listeners = Listeners()

@@ -1009,6 +1009,18 @@ def test_options_that_make_no_sense(options: str, message: str) -> None:
     assert run.shell.user_ns["x"].grad is None
 
 
+@pytest.mark.parametrize(
+    "started",
+    ["run_cell('%%autograd_check\\nx.sum().backward()')", "run_cell_magic('autograd_check', '', 'x.sum().backward()')"],
+)
+def test_a_check_that_another_cell_starts_is_declined_in_a_line(started: str) -> None:
+    run = run_cells(START, f"done = 1\nget_ipython().{started}")
+    assert "UsageError: " in run.output
+    assert "has to stand on top of a cell" in run.output
+    assert "ValueError" not in run.output
+    assert run.shell.user_ns["x"].grad is None
+
+
 def test_check_in_a_cell_names_the_cell() -> None:
     run = run_cells(
         START,

@@ -129,6 +129,8 @@ def _steps(path: str, value: Any, width: int) -> Iterator[Step]:
         )
     elif is_a(value, property):
         yield from ((None, function) for function in (value.fget, value.fset, value.fdel))
+    elif is_a(value, functools.cached_property):
+        yield None, value.func
     elif is_a(value, functools.partial):
         yield from ((f"{path}.{name}", getattr(value, name)) for name in ("func", "args", "keywords"))
     elif is_a(value, type):

@@ -114,10 +114,10 @@ class CellSource(Document):
 
     @property
     def magic(self) -> str | None:
-        return next(iter(self._magics), None)
+        return next(iter(self.magics), None)
 
     @cached_property
-    def _magics(self) -> list[str]:
+    def magics(self) -> list[str]:
         """The cell magics on top, one below the other; what stands below one that is not transparent is its own affair."""
         found: list[str] = []
         for line in self.lines[self._leading :]:
@@ -130,11 +130,11 @@ class CellSource(Document):
     @cached_property
     def _header(self) -> int:
         """Lines above the body: blank ones, and the cell magics that only wrap the body."""
-        return self._leading + sum(magic in TRANSPARENT_MAGICS for magic in self._magics)
+        return self._leading + sum(magic in TRANSPARENT_MAGICS for magic in self.magics)
 
     def below(self, magic: str) -> str:
         """What this cell magic on top has to run, magics below it included, on the lines where the user sees it."""
-        above = self._leading + self._magics.index(magic) + 1
+        above = self._leading + self.magics.index(magic) + 1
         body = "\n".join(self.lines[above:]) + "\n"
         blank = _blank_on_top(lines_of(body))
         return "\n" * (above + blank) + self.transform(body)
@@ -192,7 +192,7 @@ class CellSource(Document):
             if self.magic is None:  # `%time statement`: one line of code, somewhere in the cell
                 timed = [i + 1 for i, line in enumerate(self.lines) if _LINE_TIME.match(line)]
                 return timed[0] if timed else lineno
-            above = self._leading + 1 + (self._magics.index("time") if "time" in self._magics else 0)
+            above = self._leading + 1 + (self.magics.index("time") if "time" in self.magics else 0)
             return lineno + above + _blank_on_top(self.lines[above:])
         return lineno + self._leading
 

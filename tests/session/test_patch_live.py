@@ -38,6 +38,26 @@ def test_functions_of_one_name_keep_their_own_code() -> None:
     assert run.error is None
 
 
+def test_what_a_cached_property_computes_has_its_new_code_in_place() -> None:
+    cell = """
+    import functools, torch
+    class Holder:
+        def __init__(self, value):
+            self._value = value
+        @functools.cached_property
+        def slope(self):
+            grown = self._value.exp().add_(1)
+            return torch.autograd.grad(grown.sum(), self._value)[0]
+    """
+    made = "holders = [Holder(torch.ones(2, requires_grad=True)) for _ in range(2)]\nkept = [*holders]"
+    run = run_cells(cell, made, "slopes = [one.slope for one in holders]")
+    assert run.diagnosis is not None
+    assert run.diagnosis.fixes[0].run == (3,)
+    run = run.cell("%autograd_fix --run")
+    assert run.error is None
+    assert all(one is old for one, old in zip(run.shell.user_ns["holders"], run.shell.user_ns["kept"], strict=True))
+
+
 def test_fix_in_one_of_several_of_one_name() -> None:
     cell = """
     import torch

@@ -340,7 +340,7 @@ SENTENCES = {
     "check_backwards": "--backwards has to be 1 or more",
     "check_memory": "--memory is in MB and has to be above 0",
     "check_await": "a cell with top-level await cannot be watched in a notebook: put `with inplace_magic.check() as seen:` around the await",
-    "check_on_top": "%%autograd_check has to stand on top of a cell.",
+    "check_on_top": "%%autograd_check has to stand on top of a cell; `with inplace_magic.check() as seen:` watches a part of one.",
     "check_failed": "autograd check: the watch itself failed and was turned off; the rest ran unwatched ({problem}).",
     "retained_needlessly": "{place}: unnecessary retain_graph=True; no later backward goes through these graphs.",
     "graphs_grow": "{place}: {count} graphs of this backward are alive together; memory grows with every iteration.",

@@ -322,7 +322,7 @@ SENTENCES = {
     "check_backwards": "--backwards 至少为 1",
     "check_memory": "--memory 的单位是 MB，必须大于 0",
     "check_await": "笔记本中无法监视带有顶层 await 的单元格：请在 await 外面使用 `with inplace_magic.check() as seen:`",
-    "check_on_top": "%%autograd_check 必须写在单元格的第一行。",
+    "check_on_top": "%%autograd_check 必须写在单元格的第一行；要监视其中一部分，请使用 `with inplace_magic.check() as seen:`。",
     "check_failed": "autograd check: 观察本身失败，已关闭；其余代码在未观察的情况下运行 ({problem})。",
     "retained_needlessly": "{place}：不必要的 retain_graph=True；之后没有 backward 经过这些计算图。",
     "graphs_grow": "{place}：这个 backward 的 {count} 个计算图同时存在；内存会随每次迭代增长。",
