@@ -38,6 +38,8 @@ Rank = Literal[  # what a fix is worth by what was measured alone, the best firs
 ]
 COSTS = {
     # The line says what it was meant to say; nothing else is touched.
+    "zero_grad": 2,  # a line more, as torch's documentation has it
+    "zero_grad: behind the step": 2,  # the same
     "hook": 2,  # the hook as torch's documentation has it
     "mark_dirty": 2,  # the Function as torch's documentation has it
     "connected: all": 3,  # the path as it was meant, from wherever it is cut

@@ -49,6 +49,7 @@ _NEEDS: dict[How, str] = {
     "as_data": "feeds_not",
     "as_term": "feeds_not",
     "constant": "feeds_not",
+    "added_up": "feeds_sums",
     "carried": "goes_through_earlier",
     "of_result": "feeds_lost",
 }
@@ -402,6 +403,8 @@ def _needed_note(clash: RecordedConflict) -> str:
 def _saved_note(clash: RecordedConflict, node: str | None) -> str:
     if _how(clash) == "of_result":
         return message("reads_lost")
+    if _how(clash) == "added_up":
+        return message("stepped_by")
     if _how(clash) == "aliased":
         return message("another_name") if clash.save is not None and clash.save.spot is not None else ""
     if node is None or clash.save is None:

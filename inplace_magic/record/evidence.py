@@ -20,6 +20,7 @@ How = Literal[
     "of_result",  # the line that looks for the gradient of what was computed of a leaf that nobody holds
     "as_term",  # the line that copies a term of a loss without its history
     "constant",  # the line that computes a term of a loss without its history, by other means than a copy
+    "added_up",  # the backward that adds to gradients by which there was a step before
     "carried",  # the line that writes, iteration after iteration, into what has the history of those before
     "shared",  # a write into one gradient that stands for two
     "expanded",  # a write into an element of a gradient whose elements share memory

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .added_up import AddedUp
 from .complex_parts import ComplexParts
 from .constant_terms import ConstantTerms
 from .earlier_iterations import EarlierIterations
@@ -38,6 +39,7 @@ DETECTORS: tuple[type[Detector], ...] = (
     ComplexParts,
     GradModes,
     Untrained,
+    AddedUp,
     ReadAsData,
     ConstantTerms,
     LostLeaves,

@@ -1,0 +1,156 @@
+"""Gradients that a step went by, and that the next backward adds to: ``zero_grad`` is missing.
+
+Nothing is raised: each step goes by the sum of all gradients so far.
+
+Proof: behind a step, nothing has written into the gradients of the parameters that are looked at, nor put others in their place,
+until a backward added to them, and the same step went by the sums; behind its first time, not less often than by others. Who adds up the gradients of several
+backwards on purpose begins anew behind the step. A step is an optimizer's, or a line that reads ``w.grad`` and writes into ``w``.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+import weakref
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass, field
+
+import torch
+
+from ...source.location import user_stack
+from ...storage import storage_key
+from ...torch_private import unobserved, version_of
+from .. import evidence
+from ..observed import LiveWrite, Stack
+from .aliases import DATA_SET, GRAD_GET, called_by_user
+from .events import Call, Detector, Passing, Run
+
+_PARAMETERS = 4  # of one step that are looked at
+_STEPS = 64  # places of steps, and optimizers, that are known
+_OWN = 4  # steps by gradients of their own, behind which one is looked at no more
+
+
+_Backward = tuple[evidence.Backward, Stack]
+
+
+@dataclass(frozen=True)
+class _Gradient:
+    """The gradient of a parameter, as it was at some moment."""
+
+    parameter: weakref.ref[torch.Tensor]
+    tensor: weakref.ref[torch.Tensor]
+    version: int
+
+    @classmethod
+    def of(cls, parameter: torch.Tensor | None) -> _Gradient | None:
+        gradient = parameter.grad if parameter is not None else None
+        if parameter is None or gradient is None:
+            return None
+        return cls(weakref.ref(parameter), weakref.ref(gradient), version_of(gradient))
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether the parameter has that tensor still, and it is not zero."""
+        parameter, tensor = self.parameter(), self.tensor()
+        return parameter is not None and tensor is not None and parameter.grad is tensor and bool(tensor.any())
+
+    @property
+    def is_untouched(self) -> bool:
+        tensor = self.tensor()
+        return tensor is not None and version_of(tensor) == self.version and self.is_kept
+
+
+@dataclass
+class _Step:
+    """``used``: the gradients that it went by last, and what backwards have made of them, as long as nobody else touches them.
+    ``added``: the last backward that has added to some; ``last``: by whose sums a step went. ``own``, ``sums``: how often it went
+    by gradients of their own, the first time among them, and by such sums.
+    """
+
+    stack: Stack
+    used: list[_Gradient] = field(default_factory=list)
+    added: _Backward | None = None
+    last: _Backward | None = None
+    own: int = 0
+    sums: int = 0
+
+
+class AddedUp(Detector):
+    """Follows what steps went by."""
+
+    def __init__(self, run: Run) -> None:
+        super().__init__(run)
+        self._steps: dict[Hashable, _Step] = {}  # by the id of the optimizer, or by the line
+        self._optimizers: dict[int, weakref.ref[torch.optim.Optimizer]] = {}
+        self._begun: Stack = ()  # where the step under way stands
+        self._read: dict[int, weakref.ref[torch.Tensor]] = {}  # by storage: leaves whose gradients a line has read
+
+    def ends(self) -> None:
+        for step in self._steps.values():
+            if step.last is not None and step.sums >= step.own:
+                (event, stack), clock = step.last, self.run.tick()
+                write = LiveWrite(stack, self.run.tick(), "backward", "user", 0, "added_up")
+                self._note_proven(write, event, bound=step.stack, clock=clock)
+        self._steps.clear()
+
+    # ---- steps
+
+    def calls(self, call: Call) -> None:
+        """Those of a step by hand."""
+        if call.func == GRAD_GET:
+            self._reads(call.args[0])
+        elif self._read and (written := call.args[:1] if call.func == DATA_SET else call.written):
+            with unobserved():
+                refs = [self._read.pop(key, None) for one in written if (key := storage_key(one)) is not None]
+                stepped = [leaf for ref in refs if ref is not None and (leaf := ref()) is not None]
+                if stepped and called_by_user():
+                    stack = user_stack(sys._getframe(1))
+                    self._stepped((stack, id(stepped[0])), stack, stepped)
+
+    def _reads(self, leaf: torch.Tensor) -> None:
+        with unobserved():
+            if leaf.is_leaf and leaf.grad is not None and (key := storage_key(leaf)) is not None and called_by_user():
+                self._read[key] = weakref.ref(leaf)
+
+    def steps(self, optimizer: torch.optim.Optimizer) -> None:
+        known = self._optimizers.get(id(optimizer))
+        if known is None or known() is not optimizer:
+            self._optimizers[id(optimizer)] = weakref.ref(optimizer)
+            self._steps.pop(id(optimizer), None)
+        self._begun = user_stack(sys._getframe(1))
+
+    def step_ends(self, optimizer: torch.optim.Optimizer) -> None:
+        """A closure that it was handed has run by now."""
+        with unobserved():
+            self._stepped(id(optimizer), self._begun, (p for group in optimizer.param_groups for p in group["params"]))
+
+    def _stepped(self, key: Hashable, stack: Stack, parameters: Iterable[torch.Tensor]) -> None:
+        if len(self._steps) >= _STEPS and key not in self._steps:
+            return
+        step = self._steps.setdefault(key, _Step(stack))
+        if step.own >= _OWN and not step.sums:
+            step.used = []
+            return
+        if step.added is not None and any(one.is_kept for one in step.used):  # clipped, it may be
+            step.sums, step.last = step.sums + 1, step.added
+        else:
+            step.own += 1
+        found = (one for p in parameters if (one := _Gradient.of(p)) is not None)
+        step.used, step.added = [*itertools.islice(found, _PARAMETERS)], None
+
+    # ---- backwards
+
+    def backward_begins(self, passing: Passing) -> None:
+        if not passing.event.asked:
+            with unobserved():
+                for step in self._steps.values():
+                    step.used = [one for one in step.used if one.is_untouched]
+                    step.added = step.added if step.used else None
+
+    def backward_ends(self, passing: Passing, result: object) -> None:
+        if not passing.event.asked:
+            with unobserved():
+                for step in self._steps.values():
+                    now = [one for known in step.used if (one := _Gradient.of(known.parameter())) is not None]
+                    if now != step.used:
+                        step.used, step.added = now, (passing.event, self.run.here())

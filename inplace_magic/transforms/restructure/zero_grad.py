@@ -1,0 +1,82 @@
+"""Gradients begin anew, ahead of the backward that would add to those of the step before, or behind the step.
+
+loss = model(x).sum()                loss = model(x).sum()
+loss.backward()                      optimizer.zero_grad()
+optimizer.step()                     loss.backward()
+                                     optimizer.step()
+
+w.data -= lr * w.grad                w.data -= lr * w.grad
+                                     w.grad = None
+
+Where several steps, or lines of one, go by such sums, each gets its own.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import replace
+
+from ...message import message
+from ...source.dataflow import called_name
+from ...source.editor import dotted
+from ..analysis.targets import root_text, written_by
+from ..problem import Frame, Problem
+from ..proposal import Change, Proposal
+from ..registry import register
+
+_WHY = message("why_zero_grad")
+
+
+@register("silent")
+def zero_grad(problem: Problem) -> Iterator[Proposal]:
+    if problem.clash.write is None or problem.clash.write.how != "added_up":
+        return
+    sums = [one for one in problem.evidence.clashes if one.write is not None and one.write.how == "added_up"]
+    for ahead in (True, False):
+        found = [_begun_anew(replace(problem, clash=one), ahead) for one in sums]
+        changes = dict.fromkeys(change for one in found if one is not None for change in one[1])
+        if found and None not in found:
+            title = next(title for clash, (title, _) in zip(sums, found, strict=True) if clash is problem.clash)
+            yield Proposal(title, _WHY, "zero_grad" if ahead else "zero_grad: behind the step", tuple(changes))
+
+
+def _begun_anew(problem: Problem, ahead: bool) -> tuple[str, tuple[Change, ...]] | None:
+    """The title and the change for one step; ``ahead`` of the backward, where that stands in the step's function, or in a closure."""
+    for step in problem.saved[::-1]:
+        code, name = step.code, _optimizer(problem, step)
+        text = f"{name}.zero_grad()" if name is not None else _cleared(step)
+        if text is None:
+            continue
+        if not ahead:
+            return text, ((code, code.insert_after(step.statement, text)),)
+        backward = _backward(problem, step) if name is not None else None
+        return (text, ((backward.code, backward.code.insert_before(backward.statement, text)),)) if backward else None
+    return None
+
+
+def _backward(problem: Problem, step: Frame) -> Frame | None:
+    """The frame of the backward that the code of the step sees; else where that stands at the top, whose names all know, the
+    innermost one.
+    """
+    function = step.code.function(step.statement)
+    others = [f for f in problem.lost[::-1] if f.statement is not step.statement]
+    here = (f for f in others if f.code is step.code and f.code.function(f.statement) is function)
+    nested = (f for f in others if function is None or function in f.code.parents(f.statement))
+    return next(here, next(nested, None))
+
+
+def _optimizer(problem: Problem, step: Frame) -> str | None:
+    """The name of an optimizer that a line steps, or has a scaler step: ``opt`` of ``opt.step(closure)``, ``scaler.step(opt)``."""
+    call = step.expression
+    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute) or called_name(call) != "step":
+        return None
+    given = dotted(call.args[0]) if call.args else None
+    closures = {function.name for _, function in problem.nodes(ast.FunctionDef)}
+    return given if given is not None and given not in closures else step.code.text(call.func.value)
+
+
+def _cleared(step: Frame) -> str | None:
+    """What clears the gradient that a line has stepped by."""
+    names = (root_text(step.code, one) for one in written_by(step.statement))
+    return next((f"{name.removesuffix('.data')}.grad = None" for name in names if name is not None), None)
