@@ -42,6 +42,7 @@ _log = logging.getLogger(__name__)
 # The headlines that are not their family's, by the sentence on the first conflict.
 _HEADLINES = {
     "silent_aliased": "headline_aliased",
+    "unreached": "headline_unreached",
     "detached_part": "headline_detached",
     "constant_term": "headline_constant",
 }

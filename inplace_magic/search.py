@@ -40,6 +40,7 @@ COSTS = {
     # The line says what it was meant to say; nothing else is touched.
     "zero_grad": 2,  # a line more, as torch's documentation has it
     "zero_grad: behind the step": 2,  # the same
+    "zero_grad: moved": 2,  # a line changes its place
     "hook": 2,  # the hook as torch's documentation has it
     "mark_dirty": 2,  # the Function as torch's documentation has it
     "connected: all": 3,  # the path as it was meant, from wherever it is cut
@@ -182,6 +183,9 @@ IN_ORDER = frozenset({
 LATE = {"recompute: in order": 2}
 _ROWS = {form: row for row, form in enumerate(COSTS)}  # by which the costs rise
 
+# What mends what is no write.
+ONLY: dict[str, str] = {"unreached": "connected", "added_up": "zero_grad", "cleared": "zero_grad"}
+
 
 def cost(proposal: Proposal) -> int:
     return COSTS[proposal.form]
@@ -191,6 +195,7 @@ def propose(problem: Problem) -> Iterator[Proposal]:
     """Candidates for the problem, the cheapest first, none twice. A transformation that crashes is passed over."""
     registry.load()
     found: list[Proposal] = []
+    how = problem.clash.write.how if problem.clash.write is not None else "written"
     for transform, families in registry.TRANSFORMS.items():
         if problem.family not in families:
             continue
@@ -199,6 +204,8 @@ def propose(problem: Problem) -> Iterator[Proposal]:
                 cost(proposal)  # a form without one is a crash as well
                 if problem.clash.kind == "detached" and proposal.rule != "connected":
                     continue  # the path alone is in question: it may be meant so
+                if ONLY.get(how, proposal.rule) != proposal.rule:
+                    continue
                 if not problem.is_followed:
                     found.append(proposal)
                 elif proposal.rule in PARTING:

@@ -46,6 +46,8 @@ _COMPOSED = frozenset({
 _NEEDS: dict[How, str] = {
     "untrained": "feeds_none",
     "flat": "feeds_zero",
+    "cleared": "feeds_cleared",
+    "unreached": "feeds_not_it",
     "as_data": "feeds_not",
     "as_term": "feeds_not",
     "constant": "feeds_not",
@@ -350,6 +352,8 @@ def _overwrote(clash: RecordedConflict, what: str, tensor: str | None, node: str
         return message("changed_outside", node=node) if node else message("changed_outside_kept")
     if write.how == "aliased":
         return message("silent_aliased", what=what, names=write.held, count=len(write.held))
+    if write.how == "unreached":
+        return message("unreached", tensor=tensor or message("a_tensor"))
     if clash.kind == "detached" and write.how == "constant":
         return message("constant_term")
     if clash.kind == "detached":
@@ -405,6 +409,8 @@ def _saved_note(clash: RecordedConflict, node: str | None) -> str:
         return message("reads_lost")
     if _how(clash) == "added_up":
         return message("stepped_by")
+    if _how(clash) == "unreached":
+        return message("reads_none")
     if _how(clash) == "aliased":
         return message("another_name") if clash.save is not None and clash.save.spot is not None else ""
     if node is None or clash.save is None:

@@ -16,6 +16,8 @@ How = Literal[
     "recomputed",  # the line whose forward gives something else when it runs again
     "untrained",  # the line where the path to all parameters of an optimizer was cut
     "flat",  # the line of which the derivative is zero, so that the parameters of an optimizer get nothing else
+    "cleared",  # the line that sets the gradients to None by which an optimizer was to step
+    "unreached",  # the line where what is computed of a leaf was cut off, whose gradient is read and is None
     "as_data",  # the line that reads what an optimizer steps without its history
     "of_result",  # the line that looks for the gradient of what was computed of a leaf that nobody holds
     "as_term",  # the line that copies a term of a loss without its history

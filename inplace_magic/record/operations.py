@@ -43,16 +43,20 @@ SAMPLERS = frozenset({
 })  # fmt: skip
 # A trailing underscore that changes neither data nor version.
 HARMLESS = frozenset({"requires_grad_", "retain_grad_", "rename_", "share_memory_", "record_stream_"})
+_ROWS = 16  # of a matrix that is written out, and items of a row
 
 
 def tensors_in(value: Any) -> Iterator[torch.Tensor]:
-    """The tensors of an argument, lists and tuples of tensors included."""
+    """The tensors of an argument, lists and tuples of tensors included, and those of a small matrix, ``[[c, -s], [s, c]]``."""
     if isinstance(value, torch.Tensor):
         yield value
     elif isinstance(value, (list, tuple)):
+        rows = len(value) <= _ROWS
         for item in value:
             if isinstance(item, torch.Tensor):
                 yield item
+            elif rows and isinstance(item, (list, tuple)) and len(item) <= _ROWS:
+                yield from (one for one in item if isinstance(one, torch.Tensor))
 
 
 def _first(args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:

@@ -23,6 +23,7 @@ from .second_run import SecondRun
 from .shared_gradients import SharedGradients
 from .threads import Threads
 from .unchecked import Unchecked
+from .unreached import Unreached
 from .untrained import Untrained
 
 # SecondRun is asked by the others, so that it comes after whoever notes what has changed.
@@ -43,6 +44,7 @@ DETECTORS: tuple[type[Detector], ...] = (
     ReadAsData,
     ConstantTerms,
     LostLeaves,
+    Unreached,
     OwnParts,
     EarlierIterations,
     SecondNames,

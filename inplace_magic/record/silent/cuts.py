@@ -283,18 +283,32 @@ class Cuts:
     def places(self, parameters: list[torch.Tensor]) -> list[Place]:
         """Where the path to some parameters may have been cut."""
         wanted = {id(p) for p in parameters}
-
-        used = (pair for pair in self._used.items() if pair[1].fed)
-        found = [Place(stack) for stack, one in used if one.of & wanted and not one.beside & wanted]
-        ends = [one for one in self._made.values() if one.went_back and id(one.leaf()) not in wanted]
-        found += (Place(stack, proven=stack not in self._meant) for stack in self._led_to(ends, wanted))
-        for one in (one for one in ends if one.alone):
-            found += [Place(stack, proven=True) for stack, leaves in one.read if leaves & wanted]
+        ends = self._ends(wanted)
+        found = self._into_losses(wanted, ends)
         found += [Place(stack) for stack, leaves in self._gradients.items() if leaves & wanted]
         # It may be these that get the gradients.
         found += [Place(one.stack, [one.leaf]) for one in ends if one.parameter and self._comes_of(one, wanted)]
         found += [Place(one.stack, [one.leaf]) for one in ends if one.is_root]
         return [*found, *map(Place, self._ended)]
+
+    def cut_off(self, leaf: torch.Tensor) -> list[Place]:
+        """Where what is computed of one leaf was cut on its way to a loss, or has left torch."""
+        wanted = {id(leaf)}
+        numbers = (stack for stack, one in self._numbers.items() if one.leaves & wanted)
+        return [*self._into_losses(wanted, self._ends(wanted)), *map(Place, numbers)]
+
+    def _ends(self, wanted: set[int]) -> list[_Leaf]:
+        """The leaves that were made, and in which a backward has ended, but for those that are asked about."""
+        return [one for one in self._made.values() if one.went_back and id(one.leaf()) not in wanted]
+
+    def _into_losses(self, wanted: set[int], ends: list[_Leaf]) -> list[Place]:
+        """The cuts behind which the values have gone to a loss."""
+        used = (pair for pair in self._used.items() if pair[1].fed)
+        found = [Place(stack) for stack, one in used if one.of & wanted and not one.beside & wanted]
+        found += (Place(stack, proven=stack not in self._meant) for stack in self._led_to(ends, wanted))
+        for one in (one for one in ends if one.alone):
+            found += [Place(stack, proven=True) for stack, leaves in one.read if leaves & wanted]
+        return found
 
     def _comes_of(self, leaf: _Leaf, wanted: set[int]) -> bool:
         return any(self._lost.get(stack, frozenset()) & wanted for stack in leaf.cuts)

@@ -140,6 +140,9 @@ class Run(Protocol):
     def block(self) -> Stack:
         """The user's innermost block without grad mode, while nothing within has switched it on again."""
 
+    def cut_off(self, leaf: torch.Tensor) -> list[Any]:
+        """The places (cuts.Place) where what is computed of a leaf lost its history, the likeliest first."""
+
     def here(self) -> Stack:
         """The user's frames, from the call that is being looked at outwards."""
 

@@ -27,6 +27,7 @@ from ..tracked_copies import read_from_copies
 from ..wrapped import replace
 from . import DETECTORS
 from .aliases import EXPORTS, GRAD_GET, NUMBERS, shares
+from .cuts import Place
 from .events import EVENTS, Applied, Call, Detector, Passing, Policy
 from .foreign_memory import ForeignMemory
 from .grad_modes import GradModes
@@ -158,6 +159,10 @@ class EventStream(Recorder):
     def block(self) -> Stack:
         block: Stack = self._modes.block
         return block
+
+    def cut_off(self, leaf: torch.Tensor) -> list[Place]:
+        found: list[Place] = self._untrained.cut_off(leaf)
+        return found
 
     def here(self) -> Stack:
         return user_stack(sys._getframe(2))

@@ -1,7 +1,8 @@
 """A whole optimizer that trains nothing: no parameter of it that requires grad ever gets a gradient, or none but zeros.
 
 Nothing is raised: ``step`` passes over what has no gradient, and adds what is zero (behind ``round``, say). What is told is the
-line where the path was cut, as far as that is seen (cuts.py), else the step itself.
+line that sets the gradients to None between a backward and the step; else the one where the path was cut, as far as that is
+seen (cuts.py); else the step itself.
 
 Proof: the optimizer has stepped after a backward, more than once or as the last thing, and in no step had any of its
 parameters a gradient, when it began or once a closure had run, but zeros, from backwards each of whose ways to it led through
@@ -22,18 +23,21 @@ from ...source.location import user_stack
 from ...torch_private import unobserved, variable_meta, version_of
 from .. import evidence
 from ..observed import LiveWrite, Stack
+from .aliases import GRAD_SET
 from .cuts import Cuts, Place
 from .events import Call, Detector, Passing, Run
 
 _CALLS = 4_096  # that are heard at first
 _TRACED = 4  # steps without any gradient, until which each call is heard
 _TOLD = 4  # places of one optimizer
+_CLEARED = 64  # gradients of one iteration
 _BACKWARDS = 64  # before which some optimizer has to step
 
 
 @dataclass
 class _Optimizer:
-    """``again``: it has stepped before; ``fed``: some parameter has had a gradient; ``flat``: some has had zeros."""
+    """``again``: it has stepped before; ``fed``: some parameter has had a gradient; ``flat``: some has had zeros;
+    ``cleared``: some had one, which was set to None."""
 
     optimizer: weakref.ref[torch.optim.Optimizer]
     stack: Stack
@@ -41,6 +45,7 @@ class _Optimizer:
     again: bool = False
     fed: bool = False
     flat: bool = False
+    cleared: bool = False
     versions: list[int] = field(default_factory=list)  # of the parameters, as a step begins
     places: list[Place] = field(default_factory=list)
     need: evidence.Backward | None = None
@@ -58,6 +63,9 @@ class Untrained(Detector):
         self._watching = True
         self._within_step = False
         self._heard = self._backwards = 0
+        self._cleared: dict[
+            int, Stack
+        ] = {}  # whose gradients were set to None since the last backward, by id, and where
         self._zero: dict[int, Stack] = {}  # the leaves that nothing but zeros has got to, by id, and where it became so
 
     def begins(self) -> None:
@@ -80,6 +88,10 @@ class Untrained(Detector):
     def calls(self, call: Call) -> None:
         if self._watching:
             self._heard, before = self._heard + 1, self._cuts.on_a_line
+            if call.func == GRAD_SET and call.args[1] is None and len(self._cleared) < _CLEARED:
+                with unobserved():
+                    if call.args[0].grad is not None:
+                        self._cleared[id(call.args[0])] = user_stack(sys._getframe(1))
             self._cuts.calls(call)
             if self._heard == _CALLS or self._cuts.on_a_line is not before:
                 self._listen()
@@ -96,6 +108,10 @@ class Untrained(Detector):
     def cut(self, stack: Stack) -> None:
         """A checkpoint with reentry has run whose inputs need no gradient, so that nothing goes back through it."""
         self._cuts.ended(stack)
+
+    def cut_off(self, leaf: torch.Tensor) -> list[Place]:
+        """Where what is computed of a leaf was cut on its way to a loss, the likeliest place first."""
+        return self._cuts.cut_off(leaf)
 
     def _listen(self) -> None:
         """Whether each call is heard, or those alone that are heard anyway."""
@@ -116,6 +132,7 @@ class Untrained(Detector):
 
     def backward_begins(self, passing: Passing) -> None:
         self._last = passing.event
+        self._cleared.clear()
         self._backwards += 1
         if self._backwards > _BACKWARDS and not self._known and self._watching:
             self._rest()
@@ -174,8 +191,10 @@ class Untrained(Detector):
                 known.need = self._last
                 flat = next((self._zero[id(p)] for p in parameters if self._zero.get(id(p))), ())
                 known.flat = any(id(p) in self._zero for p in parameters)
-                if flat or frozen:
-                    known.places = [Place(flat or frozen)]
+                cleared = next((self._cleared[id(p)] for p in parameters if self._cleared.get(id(p))), ())
+                known.cleared = bool(cleared)
+                if cleared or flat or frozen:
+                    known.places = [Place(cleared or flat or frozen)]
                 elif known.steps <= _TRACED:
                     known.places = self._cuts.places(parameters) or known.places
             if not known.fed:
@@ -198,7 +217,7 @@ class Untrained(Detector):
         for known in self._known.values():
             if known.fed or not known.steps or known.need is None or known.optimizer() is None:
                 continue
-            how: evidence.How = "flat" if known.flat else "untrained"
+            how: evidence.How = "cleared" if known.cleared else "flat" if known.flat else "untrained"
             cuts = self._cuts_of(known)
             for stack in cuts or [known.stack]:
                 operation = "cut" if cuts else "step"

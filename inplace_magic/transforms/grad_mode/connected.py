@@ -44,7 +44,7 @@ _FLAT = ("round", "floor", "ceil", "trunc", "sign")
 @register("silent")
 def connected(problem: Problem) -> Iterator[Proposal]:
     write = problem.clash.write
-    if write is None or write.how not in ("untrained", "as_data", "as_term", "constant", "flat"):
+    if write is None or write.how not in ("untrained", "unreached", "as_data", "as_term", "constant", "flat"):
         return
     for found in sites(problem, depth=3):
         if write.how == "flat":
@@ -81,7 +81,18 @@ def _without_aliases(code: Code, statement: ast.stmt) -> Iterator[Proposal]:
     aliases = [n for n in nodes if is_alias(n) and not is_straight_through(code, n)]
     for some in each_then_all(aliases):
         edits = unaliased(code, some)
+        if _says_nothing(code, statement, edits):
+            title = message("title_block_gone", block=" ".join(code.text(statement).split()))
+            yield _proposal(code, title, "connected", code.delete(statement))
+            continue
         yield _proposal(code, code.edited(statement, edits).splitlines()[0], "connected", *edits)
+
+
+def _says_nothing(code: Code, statement: ast.stmt, edits: list[Edit]) -> bool:
+    """Whether a statement would be ``x = x``."""
+    targets = statement.targets if isinstance(statement, ast.Assign) else []
+    value = getattr(statement, "value", None)
+    return value is not None and [code.edited(value, edits)] == [*map(code.text, targets)]
 
 
 def is_straight_through(code: Code, alias: ast.AST) -> bool:

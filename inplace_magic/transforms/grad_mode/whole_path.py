@@ -55,7 +55,7 @@ _DEPTH = 4  # of the calls around the cut
 @register("silent")
 def whole_path(problem: Problem) -> Iterator[Proposal]:
     write = problem.clash.write
-    if write is None or write.how != "untrained":
+    if write is None or write.how not in ("untrained", "unreached"):
         return
     for of_lists in (True, False):
         changes, titles = _of_one(problem, of_lists)

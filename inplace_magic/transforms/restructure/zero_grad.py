@@ -8,6 +8,10 @@ optimizer.step()                     loss.backward()
 w.data -= lr * w.grad                w.data -= lr * w.grad
                                      w.grad = None
 
+loss.backward()                      optimizer.zero_grad()
+optimizer.zero_grad()                loss.backward()
+optimizer.step()                     optimizer.step()
+
 Where several steps, or lines of one, go by such sums, each gets its own.
 """
 
@@ -20,9 +24,10 @@ from dataclasses import replace
 from ...message import message
 from ...source.dataflow import called_name
 from ...source.editor import dotted
+from ...source.lift import moved
 from ..analysis.targets import root_text, written_by
 from ..problem import Frame, Problem
-from ..proposal import Change, Proposal
+from ..proposal import Change, Proposal, in_one_text
 from ..registry import register
 
 _WHY = message("why_zero_grad")
@@ -30,15 +35,27 @@ _WHY = message("why_zero_grad")
 
 @register("silent")
 def zero_grad(problem: Problem) -> Iterator[Proposal]:
-    if problem.clash.write is None or problem.clash.write.how != "added_up":
+    how = problem.clash.write.how if problem.clash.write is not None else "written"
+    if how == "cleared":
+        yield from _moved(problem)
+    if how != "added_up":
         return
-    sums = [one for one in problem.evidence.clashes if one.write is not None and one.write.how == "added_up"]
+    sums = [one for one in problem.evidence.clashes if one.write is not None and one.write.how == how]
     for ahead in (True, False):
         found = [_begun_anew(replace(problem, clash=one), ahead) for one in sums]
         changes = dict.fromkeys(change for one in found if one is not None for change in one[1])
-        if found and None not in found:
-            title = next(title for clash, (title, _) in zip(sums, found, strict=True) if clash is problem.clash)
-            yield Proposal(title, _WHY, "zero_grad" if ahead else "zero_grad: behind the step", tuple(changes))
+        mine = next((one for clash, one in zip(sums, found, strict=True) if clash is problem.clash), None)
+        if mine is not None and None not in found:
+            yield Proposal(mine[0], _WHY, "zero_grad" if ahead else "zero_grad: behind the step", tuple(changes))
+
+
+def _moved(problem: Problem) -> Iterator[Proposal]:
+    """What clears the gradients, ahead of the backward instead of behind it."""
+    for clears, backward in zip(problem.lost, problem.needed, strict=False):
+        code, first, last = clears.code, backward.statement, clears.statement
+        if backward.code is code and first is not last and last in code.block(first):
+            title = message("title_before", what=code.text(last), other=f"`{code.text(first)}`")
+            yield in_one_text(code, moved(code, [last], first), title, _WHY, "zero_grad: moved")
 
 
 def _begun_anew(problem: Problem, ahead: bool) -> tuple[str, tuple[Change, ...]] | None:
