@@ -141,6 +141,11 @@ class Extension:
         failure = failure_of(error)
         if failure is not None and self._cell is not None:
             self.report(failure, self._cell)
+        elif isinstance(error, Exception) and self.watched is not None and self._cell is not None:
+            from .watch import explain_failure
+
+            with self.one_line_if_it_fails():
+                explain_failure(self, self._cell, self.watched, error)
 
     def _began_unseen(self, result: Any) -> bool:
         """Whether it is the cell that loaded us which has ended, or one around it. An empty one ends without beginning."""

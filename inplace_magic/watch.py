@@ -12,7 +12,7 @@ import sys
 import time
 import warnings
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from .diagnosis import Conflict, Diagnosis
@@ -21,7 +21,7 @@ from .gradients.backward import GradientTrace
 from .message import message
 from .record import compiled
 from .record.compiled import uncompiled
-from .record.conflict_records import records_of
+from .record.conflict_records import records_of, spots
 from .record.evidence import Evidence
 from .record.listeners import Listeners
 from .record.own_warnings import OwnWarnings
@@ -30,10 +30,11 @@ from .report.printing import say
 from .session.names import Names, graph_holders
 from .session.run_cell import can_run, run_cell_shown
 from .source.document import CellSource
+from .source.location import error_stack
 from .source.sources import Sources
 
 if TYPE_CHECKING:
-    from .session.host import Host
+    from .session.host import Host, Watched
 
 
 MEMORY_MB = 1024.0
@@ -267,11 +268,9 @@ def check_cell(
     session.seconds[cell] = session.busy[cell] = seen.seconds
     found: Diagnosis | None = None
     with extension.one_line_if_it_fails():
-        found = _examine(extension, cell, seen)
-        if found is not None:
-            extension.remember(found)
-            extension.show(found)
-        elif seen.problem is None and not quiet:
+        known = seen.findings or seen.detached
+        found = _explained(extension, cell, seen.evidence if known else None) if known or seen.blind else None
+        if found is None and seen.problem is None and not quiet:
             say(extension.said(message("check_nothing", watched=seen.summary)))
             if not seen.backwards and not seen.unchecked:
                 say("  " + extension.said(message("check_no_backward")))
@@ -281,11 +280,26 @@ def check_cell(
         raise SilentGradientError(found.sentence, found.conflicts)
 
 
-def _examine(extension: Host, cell: int, seen: Check) -> Diagnosis | None:
+def explain_failure(extension: Host, cell: int, seen: Watched, error: Exception) -> None:
+    """Reports what a watched cell died of, where that is no error of torch's: a gradient that is None on the very line."""
+    evidence, sources = seen.evidence, extension.session.sources(cell)
+    raised = {(spot.cell, spot.line) for spot in spots(error_stack(error), sources)[:1]}
+    clashes = tuple(
+        one
+        for one in (evidence.clashes if evidence is not None else ())
+        if one.write is not None and one.write.how == "unreached"
+        if one.save is not None and one.save.spot is not None and (one.save.spot.cell, one.save.spot.line) in raised
+    )
+    if evidence is not None and clashes:
+        _explained(extension, cell, replace(evidence, clashes=clashes))
+
+
+def _explained(extension: Host, cell: int, watched: Evidence | None) -> Diagnosis | None:
+    """Reports what is silently wrong in a cell; gives that back, or None."""
     from .pipeline import diagnose_silent
 
-    known = seen.findings or seen.detached
-    if not known and not seen.blind:
-        return None
-    watched = seen.evidence if known else None
-    return diagnose_silent(extension.session, cell, extension.options(), watched)
+    found = diagnose_silent(extension.session, cell, extension.options(), watched)
+    if found is not None:
+        extension.remember(found)
+        extension.show(found)
+    return found

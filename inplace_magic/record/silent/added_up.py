@@ -3,8 +3,9 @@
 Nothing is raised: each step goes by the sum of all gradients so far.
 
 Proof: behind a step, nothing has written into the gradients of the parameters that are looked at, nor put others in their place,
-until a backward added to them, and the same step went by the sums; behind its first time, not less often than by others. Who adds up the gradients of several
-backwards on purpose begins anew behind the step. A step is an optimizer's, or a line that reads ``w.grad`` and writes into ``w``.
+until a backward added to them, and the same step went by the sums; after its first time, not less often than by others. Who adds
+up the gradients of several backwards on purpose begins anew behind the step. A step is an optimizer's, or a line that reads
+``w.grad`` and writes into ``w``.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ from .. import evidence
 from ..observed import LiveWrite, Stack
 from .aliases import DATA_SET, GRAD_GET, called_by_user
 from .events import Call, Detector, Passing, Run
+from .nodes import has_plain_values
 
 _PARAMETERS = 4  # of one step that are looked at
 _STEPS = 64  # places of steps, and optimizers, that are known
 _OWN = 4  # steps by gradients of their own, behind which one is looked at no more
-
 
 _Backward = tuple[evidence.Backward, Stack]
 
@@ -52,12 +53,14 @@ class _Gradient:
     def is_kept(self) -> bool:
         """Whether the parameter has that tensor still, and it is not zero."""
         parameter, tensor = self.parameter(), self.tensor()
-        return parameter is not None and tensor is not None and parameter.grad is tensor and bool(tensor.any())
+        if parameter is None or tensor is None or parameter.grad is not tensor:
+            return False
+        return not has_plain_values(tensor) or bool(tensor.any())
 
     @property
     def is_untouched(self) -> bool:
         tensor = self.tensor()
-        return tensor is not None and version_of(tensor) == self.version and self.is_kept
+        return tensor is not None and self.version >= 0 and version_of(tensor) == self.version and self.is_kept
 
 
 @dataclass

@@ -143,7 +143,7 @@ class Cuts:
 
     def _read_as_number(self, tensor: torch.Tensor, stack: Stack) -> None:
         """A number that is read of a history, or of what has lost one: that was cut there."""
-        node = node_of(tensor)
+        node = node_of(tensor) or (tensor if is_trained_leaf(tensor) else None)
         if node is None:
             stack = next(iter(self._values.of_tensors([tensor])), ())
         elif stack:
