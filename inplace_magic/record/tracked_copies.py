@@ -76,6 +76,10 @@ class TrackedCopies:
             return copy
         return copy.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
 
+    def behind(self, copy: torch.Tensor) -> torch.Tensor:
+        """The tensor that a tensor is the whole copy of, or itself."""
+        return next((one for one in self._kept if self.table[storage_key(one) or 0].get(None) is copy), copy)
+
     def stretch(self, tensor: torch.Tensor, alias: torch.Tensor) -> torch.Tensor:
         """The stretch of ``tensor``'s copy that ``alias`` looks at, be it in the tensor's own memory or the copy's."""
         copy = self.table[storage_key(tensor) or 0].get(None)

@@ -32,6 +32,8 @@ _MEANT = _SUMS | frozenset({
     "copy_", "round_", "floor_", "ceil_", "trunc_", "sign_", "sgn_", "frac_",
     "normal_", "uniform_", "bernoulli_", "random_", "set_", "resize_",
 })  # fmt: skip
+_MASKS = frozenset({"mul_", "__imul__"})
+_FILLS = frozenset({"zero_", "fill_"})  # of a part
 _MADE, _READ = "inplace_magic written", "inplace_magic read"  # in a node's metadata, which lives as long as the node
 
 
@@ -148,7 +150,7 @@ class PastTheGraph(Detector):
             elif _is_meant(call):
                 continue
             elif _unrecorded(tensor):
-                base, undeclared = whole(tensor), False
+                base, undeclared = self.run.copies.behind(whole(tensor)), False
                 # Of what is saved, torch will refuse the backward.
                 if not _sets_elements(call) or self.run.waiting(base):
                     continue
@@ -269,15 +271,21 @@ def _unrecorded(tensor: torch.Tensor) -> bool:
 
 
 def _sets_elements(call: Call) -> bool:
-    """``h[mask] = 0``, ``h.masked_fill_(mask, 0)``, and not in a copy that was made for that: what a straight-through estimator
-    computes under ``no_grad`` (a rounding, a clamp, a scale) is meant to have the gradient of what it was computed of.
+    """``h[mask] = 0``, ``h[0].zero_()``, ``h.masked_fill_(mask, 0)``, ``h *= mask``, and not in a copy that was made for that: what a
+    straight-through estimator computes under ``no_grad`` (a rounding, a clamp, a scale) is meant to have the gradient of what it was
+    computed of.
     """
-    node = node_of(whole(call.written[0]))
-    fresh = type(node).__name__ == "CloneBackward0"
-    constant = call.name in ("masked_fill_", "index_fill_") or (
-        call.name == "__setitem__" and len(call.args) > 2 and isinstance(call.args[2], (int, float))
+    written, given = call.written[0], call.args[2 if call.name == "__setitem__" else 1 :]
+    if type(node_of(whole(written))).__name__ == "CloneBackward0":
+        return False
+    if call.name in _MASKS:
+        mask = given[0] if given else None
+        return isinstance(mask, torch.Tensor) and has_plain_values(mask) and bool(((mask == 0) | (mask == 1)).all())
+    if call.name in _FILLS:
+        return written is not whole(written) and not any(isinstance(one, torch.Tensor) for one in given)
+    return call.name in ("masked_fill_", "index_fill_") or (
+        call.name == "__setitem__" and bool(given) and isinstance(given[0], (int, float))
     )
-    return constant and not fresh
 
 
 def _is_meant(call: Call) -> bool:

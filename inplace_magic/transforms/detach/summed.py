@@ -12,6 +12,7 @@ So it is behind a call, ``level = smooth(loss)``, that gives nothing but such a 
 from __future__ import annotations
 
 import ast
+import itertools
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import replace
 
@@ -22,6 +23,7 @@ from ...source.blocks import loops
 from ...source.dataflow import added, binds, called_name, calls_named, is_called, is_number, root_of, roots
 from ...source.editor import Code, Function
 from ...source.modules import module_of
+from ..analysis.contents import put
 from ..problem import Frame, Problem
 from ..proposal import Proposal
 from .at_stores import containers, puts
@@ -36,11 +38,13 @@ def summed(problem: Problem, edges: Sequence[Edge]) -> Iterator[Proposal]:
         if _one_of_several(edge, edges):
             continue
         used, needed = problem.frames(edge.used), problem.needed[::-1]
-        for code, value in _kept(problem, edge, used):
-            exact = [(need, name) for need in needed if (name := _seen_from(code, value, need)) is not None]
+        kept = [*_kept(problem, edge, used)]
+        own = {one.path for one in containers(edge.holders)} | {text for *_, text in kept}
+        for code, value, _ in kept:
+            exact = [(need, name) for need in needed if (name := _seen_from(code, value, need, used)) is not None]
             named = [(need, name) for need in needed for name in _named_at(problem, edge, need)]
             for need, loss in exact + named:
-                sent = dict.fromkeys(_sent(need, used, edge, loss))
+                sent = dict.fromkeys(_sent(need, used, own, loss))
                 if sent:
                     changes = [(code, code.behind(value, ".detach()"))]
                     changes += [(need.code, need.code.replace(node, loss)) for node in sent]
@@ -58,11 +62,11 @@ def _one_of_several(edge: Edge, edges: Sequence[Edge]) -> bool:
     return any(one.made[:1] != edge.made[:1] and kept & {*containers(one.holders)} for one in edges)
 
 
-def _sent(need: Frame, used: Sequence[Frame], edge: Edge, loss: str) -> Iterator[ast.expr]:
-    """What goes back as if it were the loss: the name of a sum or a mean, or such an expression where it stands."""
+def _sent(need: Frame, used: Sequence[Frame], kept: set[str], loss: str) -> Iterator[ast.expr]:
+    """What goes back as if it were the loss: the name of a sum or a mean, or such an expression where it stands. ``kept``: what
+    keeps the losses."""
     code, around = need.code, loops(need.code, need.statement)
-    own = {one.path for one in containers(edge.holders)}
-    own |= {f"self.{path}" for path in own} | {loss}
+    own = kept | {f"self.{path}" for path in kept} | {loss}
     sums: set[str] = set()
     for depth, frame in enumerate(used, 1):
         statement, called = frame.statement, used[depth:]
@@ -105,13 +109,14 @@ def _taken_by(code: Code, node: ast.AST) -> ast.AST | None:
     return code.parent(above) if isinstance(above, ast.Tuple) else above
 
 
-def _kept(problem: Problem, edge: Edge, used: Sequence[Frame]) -> Iterator[tuple[Code, ast.expr]]:
-    """What was added to a sum, or put into a container, that holds the history."""
+def _kept(problem: Problem, edge: Edge, used: Sequence[Frame]) -> Iterator[tuple[Code, ast.expr, str]]:
+    """What was added to a sum, or put into a container, that holds the history; with the text of that."""
     for frame in used:
         total = added(frame.statement)
         if total is not None and any(one.is_called(ast.unparse(total[0])) for one in edge.holders):
-            yield frame.code, total[1]
-    yield from ((code, value) for code, _, value in puts(problem, containers(edge.holders)))
+            yield frame.code, total[1], ast.unparse(total[0])
+    for code, node, value in puts(problem, containers(edge.holders)):
+        yield from ((code, value, code.text(into)) for into, one in put(node) if one is value)
 
 
 def _item(code: Code, node: ast.expr) -> ast.expr:
@@ -134,9 +139,10 @@ def _mean(frame: Frame, root: ast.expr | None, own: set[str], innermost: bool) -
     if not all(_takes_last(one) or _is_beside_last(code, one, own) for one in parts):
         return None
     for above in (ran, *code.parents(ran)):
-        if not own.issuperset(_values(code, above, called)):
+        given = above is ran and not innermost  # by a function, whatever else that is handed
+        if not given and not own.issuperset(_values(code, above, called)):
             break
-        if isinstance(above, ast.Call) and (called_name(above) in _OF_ONE or (above is ran and not innermost)):
+        if given or (isinstance(above, ast.Call) and called_name(above) in _OF_ONE):
             whole = above
         elif isinstance(above, ast.BinOp) and isinstance(above.op, ast.Div) and calls_named(above.right, "len"):
             whole = above  # ``sum(losses) / len(losses)``
@@ -194,15 +200,24 @@ def _values(code: Code, node: ast.AST, called: Container[ast.AST] = ()) -> Itera
         path: ast.expr = name
         while isinstance(above := code.parent(path), ast.Attribute) and not is_called(code, above):
             path = above
-        yield from [code.text(path)] if not is_called(code, path) else []
+        is_key = isinstance(above, ast.Subscript) and above.slice is path
+        yield from [code.text(path)] if not is_key and not is_called(code, path) else []
 
 
-def _seen_from(code: Code, value: ast.expr, need: Frame) -> str | None:
-    """A name for the value where the backward is called: its own, or what the function that keeps it is handed there."""
+def _seen_from(code: Code, value: ast.expr, need: Frame, used: Sequence[Frame]) -> str | None:
+    """A name for the value where the backward is called: its own, or what the function that keeps it is handed there, by its own name
+    or another one (``on_loss(loss)``).
+    """
     function, here = code.function(value), need.code.function(need.statement)
     seen: ast.expr | None = value if code is need.code and function is here else None
     if seen is None and isinstance(value, ast.Name) and isinstance(function, Function):
         calls = calls_named(here or need.code.tree, function.name)
+        calls += [
+            outer.expression
+            for outer, inner in itertools.pairwise(used)
+            if inner.code.function(inner.statement) is function and isinstance(outer.expression, ast.Call)
+            if outer.code is need.code and outer.code.function(outer.statement) is here
+        ]
         seen = next((given for call in calls if (given := argument(function, value.id, call)) is not None), None)
     return need.code.text(seen) if isinstance(seen, (ast.Name, ast.Attribute)) else None
 
