@@ -38,6 +38,8 @@ Rank = Literal[  # what a fix is worth by what was measured alone, the best firs
 ]
 COSTS = {
     # The line says what it was meant to say; nothing else is touched.
+    "registered": 2,  # the container as torch's documentation has it
+    "optimizer_again": 2,  # a line once more, where it says what was meant
     "zero_grad": 2,  # a line more, as torch's documentation has it
     "zero_grad: behind the step": 2,  # the same
     "zero_grad: moved": 2,  # a line changes its place
@@ -184,7 +186,13 @@ LATE = {"recompute: in order": 2}
 _ROWS = {form: row for row, form in enumerate(COSTS)}  # by which the costs rise
 
 # What mends what is no write.
-ONLY: dict[str, str] = {"unreached": "connected", "added_up": "zero_grad", "cleared": "zero_grad"}
+ONLY: dict[str, str] = {
+    "unreached": "connected",
+    "added_up": "zero_grad",
+    "cleared": "zero_grad",
+    "unregistered": "registered",
+    "replaced": "optimizer_again",
+}
 
 
 def cost(proposal: Proposal) -> int:

@@ -47,6 +47,8 @@ _NEEDS: dict[How, str] = {
     "untrained": "feeds_none",
     "flat": "feeds_zero",
     "cleared": "feeds_cleared",
+    "unregistered": "feeds_missed",
+    "replaced": "feeds_missed",
     "unreached": "feeds_not_it",
     "as_data": "feeds_not",
     "as_term": "feeds_not",
@@ -120,6 +122,12 @@ def _conflict(clash: RecordedConflict, family: str, sources: Sources, raised: tu
         )
     changed = _written_at(sources, clash.write.stack) if clash.write is not None else None
     if clash.write is not None and clash.write.how == "of_result" and (made := _made_at(clash.write.name, sources)):
+        changed, saved = made, changed
+    if (
+        clash.write is not None
+        and clash.write.how == "unregistered"
+        and (made := _made_at(clash.write.held[0], sources))
+    ):
         changed, saved = made, changed
     what = _what(clash.write, sources)
     tensor = _tensor(clash, sources)
@@ -327,8 +335,11 @@ def _node_at(sources: Sources, spot: SourceRange | None) -> ast.AST | None:
 def _tensor(clash: RecordedConflict, sources: Sources) -> str | None:
     """The written tensor as the user calls it: by the text of the line, else by a path over the names."""
     write = clash.write
-    if write is not None and (write.origin == "optim" or clash.kind == "detached"):
-        return write.name  # the line calls the optimizer, not what it writes; or detaches what is computed of it
+    missed = _how(clash) in ("unregistered", "replaced")
+    if write is not None and (write.origin == "optim" or clash.kind == "detached" or missed):
+        return (
+            write.name
+        )  # the line calls the optimizer, not what it writes, or passes over; or detaches what is computed of it
     spot = write.stack[0] if write is not None and write.stack else None
     node = _node_at(sources, spot)
     if isinstance(node, ast.AugAssign):
@@ -352,6 +363,8 @@ def _overwrote(clash: RecordedConflict, what: str, tensor: str | None, node: str
         return message("changed_outside", node=node) if node else message("changed_outside_kept")
     if write.how == "aliased":
         return message("silent_aliased", what=what, names=write.held, count=len(write.held))
+    if write.how in ("unregistered", "replaced"):
+        return message(write.how, tensor=tensor or message("a_tensor"), where=write.held[0])
     if write.how == "unreached":
         return message("unreached", tensor=tensor or message("a_tensor"))
     if clash.kind == "detached" and write.how == "constant":
@@ -409,6 +422,8 @@ def _saved_note(clash: RecordedConflict, node: str | None) -> str:
         return message("reads_lost")
     if _how(clash) == "added_up":
         return message("stepped_by")
+    if _how(clash) == "unregistered":
+        return message("changes_replaced")
     if _how(clash) == "unreached":
         return message("reads_none")
     if _how(clash) == "aliased":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import operator
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from ..diagnosis import Gradients
 from ..record.evidence import BackwardPass, LeafGradient
@@ -90,7 +90,7 @@ def starved(reference: Sequence[BackwardPass], tried: Sequence[BackwardPass], en
     """Whether an optimizer that had gradients has none left: such code runs and trains nothing.
 
     ``ended``: both came to their end, so that an optimizer which has made no step by then makes none. It may be there
-    under another name, as where what it steps is made anew.
+    under another name, as where what it steps is made anew, or step more than that.
     """
     ours, theirs = _optimizers(reference), _optimizers(tried)
     reached = leaves_reached([one for one in tried if not one.backward.asked])
@@ -99,7 +99,9 @@ def starved(reference: Sequence[BackwardPass], tried: Sequence[BackwardPass], en
         may_be_fed = _unlooked(theirs[optimizer]) and bool(reached & {*optimizer})
         if _fed(ours[optimizer]) and not _fed(theirs[optimizer]) and not may_be_fed:
             return True
-    gone = Counter(_shapes(steps) for optimizer, steps in ours.items() if optimizer not in theirs and _fed(steps))
+    trained = _trained(step for steps in theirs.values() for step in steps)
+    missing = {optimizer: steps for optimizer, steps in ours.items() if optimizer not in theirs and _fed(steps)}
+    gone = Counter(_shapes(steps) for steps in missing.values() if not _trained(steps) <= trained)
     new = Counter(_shapes(steps) for optimizer, steps in theirs.items() if optimizer not in ours)
     return ended and bool(gone - new)
 
@@ -256,7 +258,12 @@ def _leaves_fed(steps: Sequence[tuple[LeafGradient, ...]]) -> set[str]:
 
 
 def _fed(steps: Sequence[tuple[LeafGradient, ...]]) -> bool:
-    return any(g.digest is not None and any(g.digest) for step in steps for g in step)
+    return bool(_trained(steps))
+
+
+def _trained(steps: Iterable[tuple[LeafGradient, ...]]) -> set[str]:
+    """The leaves for which some steps had a gradient."""
+    return {g.leaf for step in steps for g in step if g.digest is not None and any(g.digest)}
 
 
 def _unlooked(steps: Sequence[tuple[LeafGradient, ...]]) -> bool:

@@ -17,6 +17,8 @@ How = Literal[
     "untrained",  # the line where the path to all parameters of an optimizer was cut
     "flat",  # the line of which the derivative is zero, so that the parameters of an optimizer get nothing else
     "cleared",  # the line that sets the gradients to None by which an optimizer was to step
+    "unregistered",  # the step of an optimizer that was to hold what a module keeps in a plain list
+    "replaced",  # the step of an optimizer that was to hold what has taken the place of its parameters
     "unreached",  # the line where what is computed of a leaf was cut off, whose gradient is read and is None
     "as_data",  # the line that reads what an optimizer steps without its history
     "of_result",  # the line that looks for the gradient of what was computed of a leaf that nobody holds

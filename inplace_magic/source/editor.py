@@ -330,7 +330,7 @@ class Code:
                 for e in edits
             )
         edits = tuple(edit for edit in edits if edit.text or edit.start < edit.end)
-        for edit in sorted(edits[::-1], key=lambda e: (e.start, e.end), reverse=True):  # in their order at one place
+        for _, edit in sorted(enumerate(edits), key=lambda pair: (pair[1].start, pair[1].end, pair[0]), reverse=True):
             if edit.end > last:
                 raise Overlap("edits overlap")
             text = text[: edit.start] + edit.text + text[edit.end :]

@@ -24,6 +24,7 @@ from .shared_gradients import SharedGradients
 from .threads import Threads
 from .unchecked import Unchecked
 from .unreached import Unreached
+from .unstepped import Unstepped
 from .untrained import Untrained
 
 # SecondRun is asked by the others, so that it comes after whoever notes what has changed.
@@ -45,6 +46,7 @@ DETECTORS: tuple[type[Detector], ...] = (
     ConstantTerms,
     LostLeaves,
     Unreached,
+    Unstepped,
     OwnParts,
     EarlierIterations,
     SecondNames,

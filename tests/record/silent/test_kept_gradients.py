@@ -7,7 +7,6 @@ import pytest
 from .programs import Program
 from .running import watch
 
-
 SHARED = "one tensor stands for two gradients"
 
 
