@@ -142,7 +142,7 @@ def _mean(frame: Frame, root: ast.expr | None, own: set[str], innermost: bool) -
         given = above is ran and not innermost  # by a function, whatever else that is handed
         if not given and not own.issuperset(_values(code, above, called)):
             break
-        if given or (isinstance(above, ast.Call) and called_name(above) in _OF_ONE):
+        if isinstance(above, ast.Call) and (given or called_name(above) in _OF_ONE):
             whole = above
         elif isinstance(above, ast.BinOp) and isinstance(above.op, ast.Div) and calls_named(above.right, "len"):
             whole = above  # ``sum(losses) / len(losses)``
