@@ -337,9 +337,8 @@ def _tensor(clash: RecordedConflict, sources: Sources) -> str | None:
     write = clash.write
     missed = _how(clash) in ("unregistered", "replaced")
     if write is not None and (write.origin == "optim" or clash.kind == "detached" or missed):
-        return (
-            write.name
-        )  # the line calls the optimizer, not what it writes, or passes over; or detaches what is computed of it
+        # The line calls the optimizer, not what it writes, or passes over; or it detaches what is computed of it.
+        return write.name
     spot = write.stack[0] if write is not None and write.stack else None
     node = _node_at(sources, spot)
     if isinstance(node, ast.AugAssign):

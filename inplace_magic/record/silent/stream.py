@@ -312,6 +312,8 @@ class EventStream(Recorder):
             self.counts["writes"] += 1
             with torch.enable_grad():
                 result = func(*tracked[0], **tracked[1])
+            if args and result is tracked[0][0] and any(hit.base is args[0] for hit in hits):
+                result = args[0]  # ``h *= mask`` leaves the name with the tensor that had it
         self._unheard.note(call, hits)
         return result
 

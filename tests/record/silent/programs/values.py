@@ -89,6 +89,24 @@ VALUES = [
         loss = (h + 1).square().sum()
         loss.backward()
     """),
+    Program("rows set to zero under no_grad, one by one", """
+        h = x.view(3, 2) * 3
+        with torch.no_grad():  #-
+            for i in range(0, 3, 2):  #-
+                h[i].zero_()  #!
+        h = torch.stack([h[0] * 0, h[1], h[2] * 0])  #+
+        loss = (h + 1).square().sum()
+        loss.backward()
+    """),
+    Program("a mask multiplied under no_grad", """
+        h = x * 3
+        mask = (h < 1).to(h.dtype)
+        with torch.no_grad():  #-
+            h *= mask  #!
+        h = h * mask  #+
+        loss = (h + 1).square().sum()
+        loss.backward()
+    """),
     Program("a storage filled", """
         loss = x.square().sum()
         x.untyped_storage().fill_(0)  #!
