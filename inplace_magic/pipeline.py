@@ -43,6 +43,7 @@ _log = logging.getLogger(__name__)
 _HEADLINES = {
     "silent_aliased": "headline_aliased",
     "unreached": "headline_unreached",
+    "unreached_may_be": "headline_unreached",
     "detached_part": "headline_detached",
     "constant_term": "headline_constant",
 }

@@ -365,7 +365,8 @@ def _overwrote(clash: RecordedConflict, what: str, tensor: str | None, node: str
     if write.how in ("unregistered", "replaced"):
         return message(write.how, tensor=tensor or message("a_tensor"), where=write.held[0])
     if write.how == "unreached":
-        return message("unreached", tensor=tensor or message("a_tensor"))
+        kind = "unreached_may_be" if clash.kind == "detached" else "unreached"
+        return message(kind, tensor=tensor or message("a_tensor"))
     if clash.kind == "detached" and write.how == "constant":
         return message("constant_term")
     if clash.kind == "detached":

@@ -48,6 +48,7 @@ SENTENCES = {
     "unregistered": "The optimizer does not hold {tensor}, and never changes it: `{where}` is no `nn.ModuleList`, so that `parameters()` passes over it.",
     "replaced": "The optimizer does not hold {tensor}, and never changes it: it holds parameters that nothing has any more, from before `{where}` was given others.",
     "unreached": "The gradient of {tensor} is read, and is None: what is computed of it loses its history on the way to the loss.",
+    "unreached_may_be": "The gradient of {tensor} is read, and is None: what is computed of it loses its history on the way to the loss. That may be meant.",
     "detached_part": "An optimizer steps {tensor}, and no gradient reaches it: it, or what is computed of it, is detached here. If that is meant, leave it out of the optimizer.",
     "silent_as_term": "A term of the loss is a copy of numbers, made here: no gradient comes from it, and it trains nothing.",
     "silent_of_result": "The gradient goes to a leaf that has no name: what is kept is computed of it, and its `.grad` stays None.",

@@ -47,6 +47,7 @@ SENTENCES = {
     "unregistered": "优化器没有包含 {tensor}，从不更新它：`{where}` 不是 `nn.ModuleList`，`parameters()` 会跳过它。",
     "replaced": "优化器没有包含 {tensor}，从不更新它：它包含的是 `{where}` 换成新参数之前、已无人使用的参数。",
     "unreached": "读取了 {tensor} 的梯度，而它是 None：由它算出的值在到达 loss 之前失去了计算历史。",
+    "unreached_may_be": "读取了 {tensor} 的梯度，而它是 None：由它算出的值在到达 loss 之前失去了计算历史。这也可能是有意的。",
     "detached_part": "优化器更新 {tensor}，但没有梯度到达它：它或由它计算出的值在这里被 detach。如果是有意的，请不要把它交给优化器。",
     "silent_as_term": "损失中的一项是在这里复制出来的数值：它不产生任何梯度，也不训练任何东西。",
     "silent_of_result": "梯度给了一个没有名字的叶子张量：保留下来的是由它计算出的结果，其 `.grad` 始终为 None。",

@@ -6,6 +6,8 @@ import textwrap
 
 import pytest
 
+import inplace_magic
+
 from ...cells import new_shell, run_in
 from .programs import START, Program
 from .running import watch
@@ -93,6 +95,21 @@ def test_the_path_is_made_whole_as_in(cell: str, expected: str) -> None:
     run = run_in(shell, [START, NET, f"%%autograd_check\n{cell}{BACK}print(v.grad)"])
     assert run.diagnosis is not None and run.diagnosis.fixes
     assert run.diagnosis.fixes[0].cells[3] == f"%%autograd_check\n{expected}{BACK}print(v.grad)"
+
+
+@pytest.mark.parametrize(
+    ("cut", "raised"),
+    [
+        pytest.param("v.detach()", False, id="of a detach, which may be meant"),
+        pytest.param("(v > 0.5).double()", True, id="of a comparison"),
+    ],
+)
+def test_strict_raises_or_not(cut: str, raised: bool) -> None:
+    run = run_in(new_shell(), [START, NET, f"%%autograd_check --strict\nloss = net({cut}).sum()\n{BACK}print(v.grad)"])
+    assert run.diagnosis is not None
+    assert isinstance(run.error, inplace_magic.SilentGradientError) is raised
+    assert run.diagnosis.may_be_meant is not raised
+    assert ("That may be meant." in str(run.diagnosis)) is not raised
 
 
 FAILS = "loss = net(v.detach()).sum()\nloss.backward()\nprint(v.grad.norm())"
