@@ -11,6 +11,7 @@ up the gradients of several backwards on purpose begins anew behind the step. A 
 from __future__ import annotations
 
 import itertools
+import math
 import sys
 import weakref
 from collections.abc import Hashable, Iterable
@@ -29,6 +30,7 @@ from .nodes import has_plain_values
 
 _PARAMETERS = 4  # of one step that are looked at
 _STEPS = 64  # places of steps, and optimizers, that are known
+_SMALL = 1e-3  # of a sum
 _OWN = 4  # steps by gradients of their own, behind which one is looked at no more
 
 _Backward = tuple[evidence.Backward, Stack]
@@ -50,30 +52,33 @@ class _Gradient:
         return cls(weakref.ref(parameter), weakref.ref(gradient), version_of(gradient))
 
     @property
-    def is_kept(self) -> bool:
-        """Whether the parameter has that tensor still, and it is not zero."""
+    def size(self) -> float:
+        """The sum of its values without their signs, as long as the parameter has that tensor, else 0."""
         parameter, tensor = self.parameter(), self.tensor()
         if parameter is None or tensor is None or parameter.grad is not tensor:
-            return False
-        return not has_plain_values(tensor) or bool(tensor.any())
+            return 0
+        return float(tensor.abs().sum()) if has_plain_values(tensor) else math.inf
 
     @property
     def is_untouched(self) -> bool:
         tensor = self.tensor()
-        return tensor is not None and self.version >= 0 and version_of(tensor) == self.version and self.is_kept
+        return tensor is not None and self.version >= 0 and version_of(tensor) == self.version
 
 
 @dataclass
 class _Step:
     """``used``: the gradients that it went by last, and what backwards have made of them, as long as nobody else touches them.
-    ``added``: the last backward that has added to some; ``last``: by whose sums a step went. ``own``, ``sums``: how often it went
-    by gradients of their own, the first time among them, and by such sums.
+    ``sizes``: of these as a backward begins. ``added``: the first backward that has added to some, since the last step of any; ``last``: by whose sums a step went.
+    ``others``: there has been another step since. ``own``, ``sums``: how often it went by gradients of their own, the first time
+    among them, and by such sums.
     """
 
     stack: Stack
     used: list[_Gradient] = field(default_factory=list)
+    sizes: list[float] = field(default_factory=list)
     added: _Backward | None = None
     last: _Backward | None = None
+    others: bool = False
     own: int = 0
     sums: int = 0
 
@@ -131,10 +136,12 @@ class AddedUp(Detector):
         if len(self._steps) >= _STEPS and key not in self._steps:
             return
         step = self._steps.setdefault(key, _Step(stack))
+        for other in self._steps.values():
+            other.others = other is not step
         if step.own >= _OWN and not step.sums:
             step.used = []
             return
-        if step.added is not None and any(one.is_kept for one in step.used):  # clipped, it may be
+        if step.added is not None and any(one.size for one in step.used):  # clipped, it may be
             step.sums, step.last = step.sums + 1, step.added
         else:
             step.own += 1
@@ -147,13 +154,21 @@ class AddedUp(Detector):
         if not passing.event.asked:
             with unobserved():
                 for step in self._steps.values():
-                    step.used = [one for one in step.used if one.is_untouched]
-                    step.added = step.added if step.used else None
+                    kept = [(one, size) for one in step.used if one.is_untouched and (size := one.size)]
+                    step.used, step.sizes = [one for one, _ in kept], [size for _, size in kept]
+                    step.added = step.added if kept else None
 
     def backward_ends(self, passing: Passing, result: object) -> None:
         if not passing.event.asked:
             with unobserved():
                 for step in self._steps.values():
-                    now = [one for known in step.used if (one := _Gradient.of(known.parameter())) is not None]
-                    if now != step.used:
-                        step.used, step.added = now, (passing.event, self.run.here())
+                    kept = [
+                        (known, one, size)
+                        for known, size in zip(step.used, step.sizes, strict=False)
+                        if (one := _Gradient.of(known.parameter())) is not None
+                    ]
+                    # What is much smaller than that is as good as gone, as what a scaler has divided by its scale.
+                    grew = any(one != known and size > _SMALL * one.size for known, one, size in kept)
+                    if grew and (step.added is None or step.others):
+                        step.added, step.others = (passing.event, self.run.here()), False
+                    step.used = [one for _, one, _ in kept]

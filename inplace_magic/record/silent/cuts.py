@@ -292,9 +292,9 @@ class Cuts:
         return [*found, *map(Place, self._ended)]
 
     def cut_off(self, leaf: torch.Tensor) -> list[Place]:
-        """Where what is computed of one leaf was cut on its way to a loss, or has left torch."""
+        """Where what is computed of one leaf was cut on its way to a loss, or else has left torch, the last place first."""
         wanted = {id(leaf)}
-        numbers = (stack for stack, one in self._numbers.items() if one.leaves & wanted)
+        numbers = (stack for stack, one in reversed(self._numbers.items()) if one.leaves & wanted)
         return [*self._into_losses(wanted, self._ends(wanted)), *map(Place, numbers)]
 
     def _ends(self, wanted: set[int]) -> list[_Leaf]:

@@ -32,7 +32,8 @@ def optimizer_again(problem: Problem) -> Iterator[Proposal]:
         return
     for step in problem.lost:
         call = step.expression
-        name = dotted(call.func.value) if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) else None
+        steps = isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr == "step"
+        name = dotted(call.func.value) if steps else None  # type: ignore[attr-defined]
         made = next(problem.bindings(step.code, name, step.statement), None) if name is not None else None
         if made is None or not isinstance(made[1].value, ast.Call):
             continue

@@ -22,8 +22,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from ...message import message
+from ...source.blocks import within
 from ...source.dataflow import called_name
-from ...source.editor import dotted
+from ...source.editor import Code, dotted
 from ...source.lift import moved
 from ..analysis.targets import root_text, written_by
 from ..problem import Frame, Problem
@@ -41,12 +42,13 @@ def zero_grad(problem: Problem) -> Iterator[Proposal]:
     if how != "added_up":
         return
     sums = [one for one in problem.evidence.clashes if one.write is not None and one.write.how == how]
-    for ahead in (True, False):
+    for ahead in (True, False):  # behind it only where it cannot be ahead: a backward of others may stand between
         found = [_begun_anew(replace(problem, clash=one), ahead) for one in sums]
         changes = dict.fromkeys(change for one in found if one is not None for change in one[1])
         mine = next((one for clash, one in zip(sums, found, strict=True) if clash is problem.clash), None)
         if mine is not None and None not in found:
             yield Proposal(mine[0], _WHY, "zero_grad" if ahead else "zero_grad: behind the step", tuple(changes))
+            return
 
 
 def _moved(problem: Problem) -> Iterator[Proposal]:
@@ -59,28 +61,37 @@ def _moved(problem: Problem) -> Iterator[Proposal]:
 
 
 def _begun_anew(problem: Problem, ahead: bool) -> tuple[str, tuple[Change, ...]] | None:
-    """The title and the change for one step; ``ahead`` of the backward, where that stands in the step's function, or in a closure."""
+    """The title and the change for one step, ``ahead`` of the backwards that it follows on, or behind it."""
     for step in problem.saved[::-1]:
         code, name = step.code, _optimizer(problem, step)
-        text = f"{name}.zero_grad()" if name is not None else _cleared(step)
-        if text is None:
-            continue
-        if not ahead:
-            return text, ((code, code.insert_after(step.statement, text)),)
-        backward = _backward(problem, step) if name is not None else None
-        return (text, ((backward.code, backward.code.insert_before(backward.statement, text)),)) if backward else None
+        if name is not None:
+            first = _first_backward(problem, step) if ahead else None
+            text = _clearing(step, name)
+            if first is not None:
+                return text, ((first[0], first[0].insert_before(first[1], text)),)
+            return None if ahead else (text, ((code, code.insert_after(step.statement, text)),))
+        gradient = _gradient(step)
+        if gradient is not None:
+            reads = [s for s in code.following(step.statement) if gradient in map(dotted, ast.walk(s))]
+            text = f"{gradient} = None"
+            return text, ((code, code.insert_after([step.statement, *reads][-1], text)),)
     return None
 
 
-def _backward(problem: Problem, step: Frame) -> Frame | None:
-    """The frame of the backward that the code of the step sees; else where that stands at the top, whose names all know, the
-    innermost one.
+def _first_backward(problem: Problem, step: Frame) -> tuple[Code, ast.stmt] | None:
+    """The statement with the first backward of those that a step follows on, in the step's own block; where the step calls it, in
+    the closure. None where a step does not follow on each time that block is run, as under a condition.
     """
-    function = step.code.function(step.statement)
-    others = [f for f in problem.lost[::-1] if f.statement is not step.statement]
-    here = (f for f in others if f.code is step.code and f.code.function(f.statement) is function)
-    nested = (f for f in others if function is None or function in f.code.parents(f.statement))
-    return next(here, next(nested, None))
+    code, function = step.code, step.code.function(step.statement)
+    called = any(frame.statement is step.statement for frame in problem.lost)
+    for frame in problem.lost[::-1]:
+        if called and frame.code.function(frame.statement) is not function:
+            return frame.code, frame.statement
+        if frame.code is code and frame.code.function(frame.statement) is function:
+            return (
+                (code, top) if (top := within(code, code.block(step.statement), frame.statement)) is not None else None
+            )
+    return None
 
 
 def _optimizer(problem: Problem, step: Frame) -> str | None:
@@ -93,7 +104,15 @@ def _optimizer(problem: Problem, step: Frame) -> str | None:
     return given if given is not None and given not in closures else step.code.text(call.func.value)
 
 
-def _cleared(step: Frame) -> str | None:
-    """What clears the gradient that a line has stepped by."""
+def _clearing(step: Frame, name: str) -> str:
+    """``opt.zero_grad()``; the whole of ``[opt.zero_grad() for opt in opts]``."""
+    text, statement = f"{name}.zero_grad()", step.statement
+    if any(isinstance(above, ast.ListComp) for above in step.code.parents(step.expression)):
+        return step.code.edited(statement, [step.code.replace(step.expression, text)])
+    return text
+
+
+def _gradient(step: Frame) -> str | None:
+    """What a line has stepped by: ``w.grad``."""
     names = (root_text(step.code, one) for one in written_by(step.statement))
-    return next((f"{name.removesuffix('.data')}.grad = None" for name in names if name is not None), None)
+    return next((f"{name.removesuffix('.data')}.grad" for name in names if name is not None), None)

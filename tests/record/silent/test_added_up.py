@@ -61,6 +61,10 @@ def by_hand(body: str) -> str:
             in_loop("opt.zero_grad()\nnet(torch.tensor([turn])).sum().backward()\nopt.step()", NET.replace("Linear(3, 1)", "Embedding(4, 2, sparse=True)")),
             id="sparse gradients that are cleared",
         ),
+        pytest.param(
+            in_loop(LOSS + "scaler.scale(loss).backward()\nscaler.step(opt)\nscaler.update()", NET + "scaler = torch.amp.GradScaler('cpu')\n"),
+            id="what a scaler leaves of them is as good as nothing",
+        ),
         pytest.param(LOSS.join([NET, "loss.backward()\nopt.step()"]), id="a single step"),
         pytest.param(by_hand("w.data -= 0.1 * w.grad\nw.grad.zero_()"), id="by hand, filled with zeros"),
         pytest.param(by_hand("w.data -= 0.1 * w.grad\nw.grad.data.zero_()"), id="by hand, filled with zeros through .data"),

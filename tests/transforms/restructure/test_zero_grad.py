@@ -69,6 +69,40 @@ BACK = LOSS + "loss.backward()\n"
             id="by hand, in a loop over parameters",
         ),
         pytest.param(
+            loop(LOSS + "penalty = net(x).abs().mean()\nloss.backward()\npenalty.backward()\nopt.step()\n"),
+            loop(LOSS + "penalty = net(x).abs().mean()\nopt.zero_grad()\nloss.backward()\npenalty.backward()\nopt.step()\n"),
+            id="ahead of the first of two backwards",
+        ),
+        pytest.param(
+            loop("for rows in x.split(4):\n    net(rows).square().mean().backward()\nopt.step()\n"),
+            loop("opt.zero_grad()\nfor rows in x.split(4):\n    net(rows).square().mean().backward()\nopt.step()\n"),
+            id="ahead of a loop of backwards",
+        ),
+        pytest.param(
+            "for i in range(8):\n    " + LOSS + "    loss.backward()\n    if i % 2:\n        opt.step()\n",
+            "for i in range(8):\n    " + LOSS + "    loss.backward()\n    if i % 2:\n        opt.step()\n        opt.zero_grad()\n",
+            id="behind a step that some backwards have",
+        ),
+        pytest.param(
+            "head = nn.Linear(1, 1)\nopts = [opt, torch.optim.SGD(head.parameters(), 0.1)]\n"
+            + loop("loss = head(net(x)).square().mean()\nloss.backward()\n[o.step() for o in opts]\n"),
+            "head = nn.Linear(1, 1)\nopts = [opt, torch.optim.SGD(head.parameters(), 0.1)]\n"
+            + loop("loss = head(net(x)).square().mean()\n[o.zero_grad() for o in opts]\nloss.backward()\n[o.step() for o in opts]\n"),
+            id="for each of a list of optimizers",
+        ),
+        pytest.param(
+            "judge = nn.Linear(1, 1)\nother = torch.optim.SGD(judge.parameters(), 0.1)\n"
+            + loop("made = net(x)\njudge(made.detach()).square().mean().backward()\nother.step()\nopt.zero_grad()\n(-judge(made).mean()).backward()\nopt.step()\n"),
+            "judge = nn.Linear(1, 1)\nother = torch.optim.SGD(judge.parameters(), 0.1)\n"
+            + loop("made = net(x)\nother.zero_grad()\njudge(made.detach()).square().mean().backward()\nother.step()\nopt.zero_grad()\n(-judge(made).mean()).backward()\nopt.step()\n"),
+            id="ahead of its own backward, where that of another step has added to its gradients",
+        ),
+        pytest.param(
+            loop("loss = ((x @ w - y) ** 2).mean()\nloss.backward()\nw.data -= 0.1 * w.grad\nprint(w.grad.norm())\n"),
+            loop("loss = ((x @ w - y) ** 2).mean()\nloss.backward()\nw.data -= 0.1 * w.grad\nprint(w.grad.norm())\nw.grad = None\n"),
+            id="by hand, behind what else reads it",
+        ),
+        pytest.param(
             loop(BACK + "opt.zero_grad()\nopt.step()\n"), loop(LOSS + "opt.zero_grad()\nloss.backward()\nopt.step()\n"), id="it is called behind the backward"
         ),
     ],
@@ -83,7 +117,7 @@ def test_it_is_called_behind_a_step_that_a_function_makes() -> None:
 
 
 def test_the_optimizer_of_a_scaler_is_cleared() -> None:
-    cell = "scaler = torch.amp.GradScaler('cpu')\n" + loop(
+    cell = "scaler = torch.amp.GradScaler('cpu', init_scale=4.0)\n" + loop(
         LOSS + "scaler.scale(loss).backward()\nscaler.step(opt)\nscaler.update()\n"
     )
     assert first_fix(cell) == {
