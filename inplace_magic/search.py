@@ -114,6 +114,7 @@ COSTS = {
     "context_each_time": 24,  # what a block computed once it computes in each iteration
     "detach: boundary of containers": 24,  # a container is created anew for the sake of what is put into it
     "recompute: each call": 25,  # a computation in each call that a cache saved
+    "recompute: as a property": 25,  # a computation each time that it is read
     "detach: again": 26,  # history ends within an iteration as well
     "reset_state: initial": 26,  # as above, by a line that nobody wrote for the purpose
     "detach: set": 27,
