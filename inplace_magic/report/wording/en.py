@@ -363,6 +363,7 @@ SENTENCES = {
     "retained_needlessly": "{place}: unnecessary retain_graph=True; no later backward goes through these graphs.",
     "graphs_grow": "{place}: {count} graphs of this backward are alive together; memory grows with every iteration.",
     # ---- what a fix is called
+    "title_property": "`{name}` as a property",
     "title_before": "{what} before {other}",
     "title_within": "{what} within {other}",
     "title_after": "{what} after {other}",

@@ -345,6 +345,7 @@ SENTENCES = {
     "retained_needlessly": "{place}：不必要的 retain_graph=True；之后没有 backward 经过这些计算图。",
     "graphs_grow": "{place}：这个 backward 的 {count} 个计算图同时存在；内存会随每次迭代增长。",
     # ---- 修改的名称
+    "title_property": "把 `{name}` 改为 property",
     "title_before": "{what} 移到 {other} 之前",
     "title_within": "{what} 放进 {other}",
     "title_after": "{what} 移到 {other} 之后",

@@ -56,7 +56,7 @@ def as_property(problem: Problem) -> Iterator[Proposal]:
             code.replace(statement, keeps) if keeps else code.delete(statement),
             code.insert_after(constructor, *lines),
         ]
-        yield in_one_text(code, edits, f"@property def {attribute}", _WHY, "recompute: as a property")
+        yield in_one_text(code, edits, message("title_property", name=attribute), _WHY, "recompute: as a property")
 
 
 def _is_set_once(problem: Problem, home: ast.ClassDef, attribute: str) -> bool:
