@@ -60,6 +60,13 @@ def test_an_optimizer_that_learns_nothing_any_more(tried: list[dict[str, float]]
     assert starved(reference, other, ended) is found
 
 
+@pytest.mark.parametrize(("other", "found"), [({"w": 2.0, "v": 1.0}, False), ({"w": 0.0, "v": 1.0}, True)])
+def test_an_optimizer_that_steps_more_than_it_did_trains_as_long_as_all_of_that_learns(
+    other: dict[str, float], found: bool
+) -> None:
+    assert starved(passes({"w": 1.0}, stepped=("w",)), passes(other, stepped=("w", "v")), ended=True) is found
+
+
 def test_an_optimizer_of_whose_later_gradients_nothing_is_known_may_well_learn() -> None:
     reference = stepping(({"w": 1.0}, {"w": 2.0}))
     first, second = stepping(({"w": 1.0}, {"w": 0.0}), ({"w": 1.0}, {"w": 0.0}))
