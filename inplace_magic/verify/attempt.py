@@ -146,6 +146,9 @@ def try_out(
             _log.debug("%s: an earlier backward gives something else", candidate)
             return None
         gradients = gradients_of(bench, candidate.steps, seen)
+        if problem.clash.kind == "detached" and gradients == "same":
+            _log.debug("%s: gives what is detached no gradient", candidate)
+            return None
         if gradients != "same" and problem.wants_given:
             _log.debug("%s: gives no other gradient", candidate)
             return None

@@ -68,9 +68,9 @@ class _Gradient:
 @dataclass
 class _Step:
     """``used``: the gradients that it went by last, and what backwards have made of them, as long as nobody else touches them.
-    ``sizes``: of these as a backward begins. ``added``: the first backward that has added to some, since the last step of any; ``last``: by whose sums a step went.
-    ``others``: there has been another step since. ``own``, ``sums``: how often it went by gradients of their own, the first time
-    among them, and by such sums.
+    ``sizes``: of these as a backward begins. ``added``: the first backward that has added to some, since the last step of any;
+    ``last``: by whose sums a step went. ``others``: there has been another step since. ``own``, ``sums``: how often it went by
+    gradients of their own, the first time among them, and by such sums.
     """
 
     stack: Stack

@@ -4,23 +4,26 @@
     edges = gradient_of(logits.argmax(1).float())
     with torch.no_grad():
         speaker = encoder(spectrogram(wave)).mean()
-    (task + 0.1 * balance + edges + speaker).backward()
+    penalty = net.weight.square().sum().item()
+    (task + 0.1 * balance + edges + speaker + 0.1 * penalty).backward()
 
-The last may be meant so, as is what is detached, of which nothing is said.
+The last two may be meant so, as is what is detached, of which nothing is said.
 
 Proof: what was made of such a value is only added to what goes back, the sum on its way to the root only scaled and added to,
-and nothing else that has a history is computed of it, so that no gradient would be another one without it.
+and nothing else that has a history is computed of it, so that no gradient would be another one without it. Of a number that is all
+that Python adds, or as much of it as a number says that the code knows.
 """
 
 from __future__ import annotations
 
+import itertools
 import sys
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from ...source.location import user_stack
+from ...source.location import user_frames, user_stack
 from ...torch_private import sequence_number, unobserved
 from .. import evidence
 from ..observed import LiveWrite, Stack
@@ -37,6 +40,8 @@ _BACKWARDS, _CALLS = 3, 4_096  # until which, whichever comes first, each call i
 _LOOKED_AT = (*NUMBERS, GRAD_GET)
 _KEPT = 256  # sums that have not gone back
 _ITEMS = 64  # of a list, that are looked at
+_NUMBERS = 64  # that were read last
+_DIGITS = 4
 
 
 @dataclass(frozen=True)
@@ -62,6 +67,7 @@ class ConstantTerms(Detector):
         self._elsewhere: set[_Cut] = set()  # of which something else is computed
         self._told: set[_Cut] = set()
         self._copied_now = frozenset[_Cut]()
+        self._numbers: dict[float, _Cut] = {}  # that were read of what has a history, or had one
         self._backwards = self._calls = 0
         self._stepping = False
 
@@ -83,12 +89,16 @@ class ConstantTerms(Detector):
         if self._calls == _CALLS:
             self._rest()
         early = self._backwards < _BACKWARDS and self._calls < _CALLS
+        if early and call.func in NUMBERS and isinstance(result, float) and called_by_user():
+            self._reads(call.args[0], result, user_stack(sys._getframe(1)))
         within_step = self._stepping and not torch.is_grad_enabled()  # a closure runs with it
         if within_step or not (early or self._copied_now or self._values):
             return
         of = self._copied_now | self._values.of(call)
         if early and not self._copied_now and call.func not in _LOOKED_AT:
             of |= self._lost(call, result)
+        if early and call.name in _ADDING and self._numbers:
+            of |= self._of_number(call)
         of -= self._told | self._elsewhere
         nodes = self._values.follow([*tensors_in(result), *call.written], of) if of else []
         if nodes and (call.name not in _ADDING or _DETACHED in of):
@@ -100,6 +110,26 @@ class ConstantTerms(Detector):
                 self._elsewhere |= self._sums.pop(number)  # nobody will know what becomes of them
             with unobserved():
                 self._sums |= {sequence_number(node): of for node in nodes}
+
+    def _reads(self, tensor: torch.Tensor, value: float, stack: Stack) -> None:
+        """A number that is read. One of few digits may be any other one."""
+        with unobserved():
+            has_history = tensor.requires_grad or bool(self._values.of_tensors([tensor]))
+        if has_history and stack and value != round(value, _DIGITS):
+            self._numbers = dict([*self._numbers.items()][1 - _NUMBERS :]) | {value: _Cut(stack, "constant", may=True)}
+
+    def _of_number(self, call: Call) -> frozenset[_Cut]:
+        """The place where the number that a call adds was read: it is that, or that times a number of the code, or by one."""
+        given = next((one for one in call.args if isinstance(one, float)), None)
+        frame = next(user_frames(sys._getframe(1)), None)
+        if given is None or frame is None:
+            return frozenset()
+        known = [*frame.f_code.co_consts, *frame.f_locals.values(), *map(frame.f_globals.get, frame.f_code.co_names)]
+        factors = [1.0, *(one for one in known if isinstance(one, (int, float)) and one)]
+        cuts = (
+            cut for value, cut in self._numbers.items() if any(given in (one * value, value / one) for one in factors)
+        )
+        return frozenset(itertools.islice(cuts, 1))
 
     def _lost(self, call: Call, result: Any) -> frozenset[_Cut]:
         """The place of a call that gives values without their history."""
@@ -134,6 +164,7 @@ class ConstantTerms(Detector):
         """From now on a call is heard only for what is made by ``torch.tensor``."""
         self._values.clear()
         self._sums.clear()
+        self._numbers.clear()
         if not self._copied_now:
             self.run.curious.discard(self)
 

@@ -92,9 +92,10 @@ def _missed(
             elif isinstance(value, torch.Tensor) and not path.startswith(tuple(optimizers)):
                 paths.setdefault(id(value), path)
     stepped = {*map(id, held)}
-    gone = any(p.requires_grad and p.grad is None and id(p) not in paths for p in held)
-    for path, module in modules:
-        own = {*map(id, module.parameters())}
+    owned = [(path, {*map(id, module.parameters())}) for path, module in modules]
+    known = {*paths}.union(*(own for _, own in owned))
+    gone = any(p.requires_grad and p.grad is None and id(p) not in known for p in held)
+    for path, own in owned:
         for leaf in left if own & stepped else ():
             inner = _ATTRIBUTE.fullmatch(paths.get(id(leaf), "").removeprefix(f"{path}."))
             if id(leaf) in own and gone:

@@ -55,7 +55,7 @@ _DEPTH = 4  # of the calls around the cut
 @register("silent")
 def whole_path(problem: Problem) -> Iterator[Proposal]:
     write = problem.clash.write
-    if write is None or write.how not in ("untrained", "unreached"):
+    if write is None or write.how not in ("untrained", "unreached", "constant"):
         return
     for of_lists in (True, False):
         changes, titles = _of_one(problem, of_lists)
@@ -193,9 +193,9 @@ class _Path:
         return [*self._edits, *(self.code.delete(one, *self._gone) for one in self._gone)]
 
     def _is_cut(self, node: ast.AST) -> bool:
-        """Whether a node is, or holds, the one of the cut; is in it, where that makes a tensor, or no less than a statement is
+        """Whether a node is, or holds, the one of the cut; is in it, where that makes a tensor or a number, or no less than a statement is
         known."""
-        whole = isinstance(self.cut, ast.stmt) or called_name(self.cut) in _COPIES | _LEAVES
+        whole = isinstance(self.cut, ast.stmt) or called_name(self.cut) in _COPIES | _LEAVES | _NUMBERS
         within = whole and self.cut in self.code.parents(node)
         return node is self.cut or within or node in self.code.parents(self.cut)
 

@@ -18,6 +18,7 @@ from collections.abc import Iterator
 
 from ...message import message
 from ...source.bindings import bound, parameters
+from ...source.dataflow import is_called
 from ...source.editor import Code, Function, names_bound
 from ..problem import Problem
 from ..proposal import Proposal, in_one_text
@@ -42,7 +43,7 @@ def as_property(problem: Problem) -> Iterator[Proposal]:
             continue
         if not isinstance(home, ast.ClassDef) or not _is_set_once(problem, home, attribute):
             continue
-        if not _is_read_widely(problem, attribute):
+        if not _is_read_widely(problem, attribute) or _stands_beside(problem, attribute, value):
             continue
         handed = [n for n in ast.walk(value) if isinstance(n, ast.Name) and n.id in given]
         local = {n.id for n in ast.walk(value) if isinstance(n, ast.Name)} & (names_bound(constructor.body) - given)
@@ -70,10 +71,18 @@ def _is_set_once(problem: Problem, home: ast.ClassDef, attribute: str) -> bool:
 
 def _is_read_widely(problem: Problem, attribute: str) -> bool:
     """Whether several functions read what is so called, or one that is no method."""
-    reads = ((c, n) for c, n in problem.nodes(ast.Attribute) if isinstance(n.ctx, ast.Load) and n.attr == attribute)
+    named = ((c, n) for c, n in problem.nodes(ast.Attribute) if isinstance(n.ctx, ast.Load) and n.attr == attribute)
+    reads = [(code, node) for code, node in named if not is_called(code, node)]  # no method of that name
     readers = {function: code for code, node in reads for function in [code.function(node)]}
     plain = (f for f, code in readers.items() if f is not None and not isinstance(code.parent(f), ast.ClassDef))
     return len(readers) > 1 or any(plain)
+
+
+def _stands_beside(problem: Problem, attribute: str, value: ast.expr) -> bool:
+    """Whether something compares it with the same, computed anew: ``(self.w.norm() - self.norm_at_first) ** 2``."""
+    text = ast.unparse(value)
+    joined = (n for _, n in problem.nodes(ast.BinOp) if {text} & {ast.unparse(one) for one in (n.left, n.right)})
+    return any(attribute in (getattr(one, "attr", None) for one in (n.left, n.right)) for n in joined)
 
 
 def _kept(code: Code, home: ast.ClassDef) -> set[str]:

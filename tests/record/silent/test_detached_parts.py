@@ -206,6 +206,11 @@ WITHOUT = "with torch.no_grad():\n    term = gate(x).square().mean()\n"
         pytest.param("with torch.no_grad():\n    mean = gate(x).mean()\nloss = (net(gate(x)) - mean).square().mean() + mean", id="it shifts as well"),
         pytest.param("out = gate(x)\nloss = torch.zeros(()).to(out)\nloss = loss + net(out).square().sum()", id="a sum begins in the memory of something"),
         pytest.param("out = gate(x)\nloss = torch.zeros(()).type_as(out) + net(out).square().sum()", id="a sum begins with the type of something"),
+        pytest.param("out = gate(x)\nmost = out.amax().item()\nloss = net(out).sum() + most + (out - most).exp().sum().log()",
+                     id="what is taken off and put back, as a number"),
+        pytest.param("term = gate(x).square().mean().item()\nloss = net(gate(x)).sum() * term + 0.3", id="a number scales the loss"),
+        pytest.param("term = gate(x).square().mean().item()\nloss = net(gate(x)).sum()\nshown = loss.detach() + term", id="a number goes into no loss"),
+        pytest.param("term = x.square().mean().item()\nloss = net(gate(x)).sum() + term", id="a number of what has no history"),
         pytest.param("p = gate(x).mean().sigmoid()\nhard = (p > 0.5).float() - p.detach() + p\nloss = net(gate(x)).sum() + 0.1 * hard",
                      id="a straight-through value that is a term"),
         pytest.param("p = gate(x).mean().sigmoid()\nhard = (p > 0.5).float() + p - p.detach()\nloss = net(gate(x)).sum() + 0.1 * hard",
@@ -246,6 +251,25 @@ def test_a_term_that_is_computed_without_gradients_may_be_meant() -> None:
     assert (
         "    term = gate(x).square().mean()\n" in found.fixes[0].cells[2] and "no_grad" not in found.fixes[0].cells[2]
     )
+
+
+@pytest.mark.parametrize(
+    ("read", "added"),
+    [
+        pytest.param("gate(x).square().mean().item()", "term", id="itself"),
+        pytest.param("float(gate(x).square().mean())", "0.1 * term", id="times a number of the code"),
+        pytest.param("gate(x).square().mean().detach().item()", "scale * term", id="times a number with a name"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:Converting a tensor with requires_grad")
+def test_a_term_that_is_a_number_may_be_meant(read: str, added: str) -> None:
+    text = program(f"scale = 0.25\nterm = {read}\nloss = net(gate(x)).square().sum() + {added}")
+    seen = watch(Program("by hand", text), text)
+    assert seen.findings == ()
+    assert [one.changed and one.changed.text for one in seen.detached] == [f"term = {read}"]
+    found = run_in(new_shell(), [START, "%%autograd_check\n" + text]).diagnosis
+    assert found is not None and found.may_be_meant
+    assert "    term = gate(x).square().mean()\n" in found.fixes[0].cells[2]
 
 
 def test_a_term_within_a_closure_is_seen() -> None:
