@@ -15,6 +15,7 @@ from .modules import imported, note_modules
 
 Loop = (ast.For, ast.While, ast.AsyncFor)
 Function = (ast.FunctionDef, ast.AsyncFunctionDef)
+CONSTRUCTORS = ("__init__", "__post_init__")
 Def = ast.FunctionDef | ast.AsyncFunctionDef
 _BREAK = "\ue002"  # around new lines within a line, until all edits are made
 

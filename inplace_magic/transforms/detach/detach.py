@@ -10,6 +10,7 @@ from dataclasses import replace
 from ...message import message
 from ...record.evidence import Edge
 from ...source.dataflow import binds, reads
+from ...source.editor import CONSTRUCTORS
 from ...source.modules import module_of
 from ..analysis.meetings import are_stepped, meeting, updates_weights
 from ..analysis.points import uses
@@ -26,7 +27,6 @@ from .summed import summed
 
 _SHARED = message("why_left_to_the_later")
 _UNTRAINED = message("why_not_stepped")
-_CONSTRUCTORS = ("__init__", "__post_init__")
 
 
 @register("modified", "second_backward", "silent")
@@ -46,7 +46,7 @@ def _made_in_constructor(problem: Problem, edge: Edge) -> bool:
     made = problem.frames(edge.made)
     kept = any(holder.of_object for holder in edge.holders)
     owner = made[-1].spot.function.rpartition(".")[0] if made else ""
-    constructed = any(f.spot.function in [f"{owner}.{name}" for name in _CONSTRUCTORS] for f in made)
+    constructed = any(f.spot.function in [f"{owner}.{name}" for name in CONSTRUCTORS] for f in made)
     if not kept or edge in problem.crossing.untrained or not constructed:
         return False
     of = [*ast.walk(made[-1].expression)]

@@ -7,8 +7,8 @@ def __init__(self, n):                           def __init__(self, n):
                                                  def noise(self):
                                                      return Normal(0, self.log_std.exp())
 
-What it is handed, and the object does not keep yet, it keeps from then on. Where one method, or the loop of a cell, alone reads it, that computes it
-anew (stale_values.py).
+What it is handed, and the object does not keep yet, it keeps from then on. Where one method, or the loop of a cell, alone reads
+it, that computes it anew (stale_values.py).
 """
 
 from __future__ import annotations
@@ -19,13 +19,12 @@ from collections.abc import Iterator
 from ...message import message
 from ...source.bindings import bound, parameters
 from ...source.dataflow import is_called
-from ...source.editor import Code, Function, names_bound
+from ...source.editor import CONSTRUCTORS, Code, Function, names_bound
 from ..problem import Problem
 from ..proposal import Proposal, in_one_text
 from ..registry import register
 
 _WHY = message("why_graphs_of_their_own")
-_CONSTRUCTORS = ("__init__", "__post_init__")
 
 
 @register("second_backward", "modified")
@@ -34,7 +33,7 @@ def as_property(problem: Problem) -> Iterator[Proposal]:
     for statement, frame in frames.items():
         code, constructor = frame.code, frame.code.function(statement)
         home = code.parent(constructor) if constructor is not None else None
-        if not isinstance(constructor, ast.FunctionDef) or constructor.name not in _CONSTRUCTORS:
+        if not isinstance(constructor, ast.FunctionDef) or constructor.name not in CONSTRUCTORS:
             continue
         owner, given = parameters(constructor)[0], {*parameters(constructor)[1:]}
         (path, value), *others = [*bound(code, statement)] or [("", None)]
@@ -47,16 +46,14 @@ def as_property(problem: Problem) -> Iterator[Proposal]:
             continue
         handed = [n for n in ast.walk(value) if isinstance(n, ast.Name) and n.id in given]
         local = {n.id for n in ast.walk(value) if isinstance(n, ast.Name)} & (names_bound(constructor.body) - given)
-        names = list(dict.fromkeys(n.id for n in handed))
+        names = [name for name in parameters(constructor) if any(n.id == name for n in handed)]
         if local or any(f"{owner}.{name}" in _kept(code, home) for name in names):
             continue
-        keeps = "\\n".join(f"{owner}.{name} = {name}" for name in names)
         text = code.edited(value, [code.replace(n, f"{owner}.{n.id}") for n in handed])
         lines = ["", "@property", f"def {attribute}({owner}):", f"{code.indent_step}return {text}"]
-        edits = [
-            code.replace(statement, keeps) if keeps else code.delete(statement),
-            code.insert_after(constructor, *lines),
-        ]
+        edits = [code.delete(statement), code.insert_after(constructor, *lines)]
+        if names:
+            edits.append(code.insert_before(statement, *(f"{owner}.{name} = {name}" for name in names)))
         yield in_one_text(code, edits, message("title_property", name=attribute), _WHY, "recompute: as a property")
 
 

@@ -25,14 +25,13 @@ from ...source.bindings import Binding, bindings, bound, naming_loop, parameters
 from ...source.bindings import reads as reads_of
 from ...source.blocks import loops, own_statements
 from ...source.dataflow import added, called_name, calls, calls_named, given_to, reads, receiver
-from ...source.editor import Code, Function, dotted
+from ...source.editor import CONSTRUCTORS, Code, Function, dotted
 from ..analysis.targets import root_text, torch_name, written_by
 from ..problem import Frame, Problem, parted
 from ..proposal import Proposal, in_one_text
 from ..registry import register
 
 _ZEROS = frozenset({"zeros", "zeros_like", "new_zeros"})
-_CONSTRUCTORS = frozenset({"__init__", "__post_init__"})
 
 
 @register("second_backward", "modified")
@@ -206,4 +205,4 @@ def _is_zero_at_first(code: Code, begun: Binding, statement: ast.stmt) -> bool:
     zero = all(called_name(one) in _ZEROS or getattr(one, "value", None) == 0 for one in values)
     maker = code.function(begun.statement)
     outside = maker is not None and maker in [*code.parents(code.function(statement) or statement)]
-    return zero and (outside or getattr(maker, "name", "") in _CONSTRUCTORS)
+    return zero and (outside or getattr(maker, "name", "") in CONSTRUCTORS)

@@ -59,6 +59,16 @@ def test_it_becomes_one(made: str, kept: str, value: str) -> None:
     ]
 
 
+def test_all_that_it_is_made_of_and_was_handed_is_kept() -> None:
+    cell = CLASS.replace("def __init__(self, n)", "def __init__(self, n, low)")
+    made = START + clean(cell.format(made="self.noise = Normal(torch.full((n,), low), self.log_std.exp())"))
+    run = run_in(new_shell(), [made, USED.replace("Policy(2)", "Policy(2, 0.5)")])
+    assert run.diagnosis is not None
+    (text,) = [fix.cells[1] for fix in run.diagnosis.fixes if fix.title == "`noise` as a property"]
+    assert "        self.n = n\n        self.low = low\n" in text
+    assert "        return Normal(torch.full((self.n,), self.low), self.log_std.exp())\n" in text
+
+
 def test_every_reader_has_the_weights_as_they_are() -> None:
     shell = new_shell()
     run = run_in(shell, [START + clean(CLASS.format(made="self.noise = Normal(0.0, self.log_std.exp())")), USED])
